@@ -1,0 +1,37 @@
+"""Robot policies whose attention follows the robot's body."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .body.graph import BodyGraph
+    from .body.layout import Layout, Term
+    from .model.config import PolicyConfig
+    from .model.critic import Critic
+    from .model.policy import Policy
+
+__version__ = "0.1.0"
+__all__ = ["BodyGraph", "Critic", "Layout", "Policy", "PolicyConfig", "Term"]
+
+_HOMES = {
+    "BodyGraph": "body.graph",
+    "Layout": "body.layout",
+    "Term": "body.layout",
+    "PolicyConfig": "model.config",
+    "Policy": "model.policy",
+    "Critic": "model.critic",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used: `import body_transformer` stays quick and brings no torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

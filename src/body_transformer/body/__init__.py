@@ -1,0 +1,1 @@
+"""A robot file becomes a graph; observations and actions find their node."""

@@ -1,0 +1,285 @@
+"""A robot's own description, MJCF or URDF, becomes a BodyGraph.
+
+`mujoco.MjSpec` parses without compiling, so meshes, textures and height fields may be missing, and links without mass
+are welcome. Never ask a body for its `.parent` here: on the world body that crashes the interpreter (mujoco 3.11.0).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mujoco
+
+from .graph import BodyGraph, Edge, Fixed, JointType
+from .messages import listing, unknown
+
+_JOINT_TYPES: dict[Any, JointType] = {
+    mujoco.mjtJoint.mjJNT_HINGE: "hinge",
+    mujoco.mjtJoint.mjJNT_SLIDE: "slide",
+    mujoco.mjtJoint.mjJNT_BALL: "ball",
+    mujoco.mjtJoint.mjJNT_FREE: "free",
+}
+_TRN = mujoco.mjtTrn
+_WRAP = mujoco.mjtWrap
+_EQ = mujoco.mjtEq
+
+
+def spec_from_file(path: str | os.PathLike[str]) -> mujoco.MjSpec:
+    """Parses a file; includes and attached models are found relative to it."""
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no robot file at {str(path)!r}; give an MJCF (.xml) or URDF (.urdf) file")
+    if not path.is_file():
+        raise ValueError(f"{str(path)!r} is not a file; give an MJCF (.xml) or URDF (.urdf) file")
+    return _parsed(lambda: mujoco.MjSpec.from_file(str(path)), source=repr(str(path)))
+
+
+def spec_from_text(text: str) -> mujoco.MjSpec:
+    """Parses a document; includes are found relative to the working folder."""
+    if not isinstance(text, str):
+        raise ValueError(f"an MJCF or URDF document must be given as a string; got {type(text).__name__}")
+    return _parsed(lambda: mujoco.MjSpec.from_string(text), source="the given text")
+
+
+def _parsed(parse: Callable[[], mujoco.MjSpec], source: str) -> mujoco.MjSpec:
+    try:
+        return parse()
+    except (ValueError, mujoco.FatalError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{source} is not an MJCF or URDF description that MuJoCo can read: {reason}") from None
+
+
+def graph_from_spec(
+    spec: mujoco.MjSpec,
+    root: str | None,
+    fixed: Fixed,
+    extra_edges: Iterable[Edge],
+    equality_edges: bool,
+    source: str,
+) -> BodyGraph:
+    """The graph below `root`; see `BodyGraph.from_file` for the arguments."""
+    if fixed not in ("keep", "merge"):
+        raise ValueError(unknown("value of fixed", fixed, ("keep", "merge")))
+    try:
+        bodies = _read_bodies(spec)
+        top = _choose_root(bodies, root, source)
+        tree = _Tree.grow(bodies, top, merge=fixed == "merge")
+        tree.outside["body"].add("world")
+        tree.outside["site"].update(site.name for site in spec.worldbody.sites)
+        edges = [*extra_edges, *(_equalities(spec, tree) if equality_edges else ())]
+        return BodyGraph(
+            nodes=tuple(tree.nodes),
+            edges=tuple((parent, node) for node, parent in tree.nodes.items() if parent is not None),
+            root=top.name,
+            extra_edges=_extra_edges(edges, tree),
+            joints=tree.joints,
+            joint_types={name: kind for body in bodies for name, kind in body.joints.items() if name in tree.joints},
+            actuators=_actuators(spec, tree),
+            bodies=tree.bodies,
+        )
+    except UnicodeDecodeError:
+        raise ValueError(f"{source} has a name that is not UTF-8 text") from None
+
+
+@dataclass(frozen=True)
+class _Body:
+    """What the graph needs of one body, by name."""
+
+    name: str
+    parent: int | None
+    joints: dict[str, JointType]
+    sites: list[str]
+    geoms: list[str]
+
+
+def _read_bodies(spec: mujoco.MjSpec) -> list[_Body]:
+    """All bodies but the world, depth first as in the file, so that a parent comes before its children."""
+    found: list[tuple[Any, int | None]] = []
+    stack: list[tuple[Any, int | None]] = [(body, None) for body in reversed(spec.worldbody.bodies)]
+    while stack:
+        body, parent = stack.pop()
+        stack.extend((child, len(found)) for child in reversed(body.bodies))
+        found.append((body, parent))
+
+    body_names = _fresh_names({body.name for body, _ in found})
+    joint_names = _fresh_names({joint.name for body, _ in found for joint in body.joints})
+    bodies = []
+    for k, (body, parent) in enumerate(found):
+        name = body.name or body_names(f"body_{k + 1}")  # MuJoCo's own number for it
+        bodies.append(
+            _Body(
+                name=name,
+                parent=parent,
+                joints={
+                    joint.name or joint_names(f"{name}_joint_{j + 1}"): _JOINT_TYPES[joint.type]
+                    for j, joint in enumerate(body.joints)
+                },
+                sites=[site.name for site in body.sites if site.name],
+                geoms=[geom.name for geom in body.geoms if geom.name],
+            )
+        )
+    return bodies
+
+
+def _fresh_names(taken: set[str]) -> Callable[[str], str]:
+    """Gives a wish back, lengthened if somebody has that name."""
+
+    def fresh(wish: str) -> str:
+        while wish in taken:
+            wish += "_"
+        taken.add(wish)
+        return wish
+
+    return fresh
+
+
+def _choose_root(bodies: list[_Body], root: str | None, source: str) -> _Body:
+    if not bodies:
+        raise ValueError(f"{source} has no body, so there is no graph")
+    if root is not None:
+        for body in bodies:
+            if body.name == root:
+                return body
+        raise ValueError(f"{source}: " + unknown("root body", root, [body.name for body in bodies]))
+    tops = [body for body in bodies if body.parent is None]
+    if len(tops) > 1:
+        names = listing(body.name for body in tops)
+        raise ValueError(f"{source} has several bodies in the world; say which is the robot with root=: {names}")
+    return tops[0]
+
+
+@dataclass
+class _Tree:
+    """The nodes below the root, and the node of everything that sits on them."""
+
+    nodes: dict[str, str | None] = field(default_factory=dict)
+    """Node -> parent node."""
+    bodies: dict[str, str] = field(default_factory=dict)
+    joints: dict[str, str] = field(default_factory=dict)
+    sites: dict[str, str] = field(default_factory=dict)
+    geoms: dict[str, str] = field(default_factory=dict)
+    outside: dict[str, set[str]] = field(default_factory=lambda: {"body": set(), "joint": set(), "site": set()})
+    """Names that exist in the file, but not below the root."""
+
+    @classmethod
+    def grow(cls, bodies: list[_Body], top: _Body, merge: bool) -> _Tree:
+        tree = cls()
+        for body in bodies:
+            parent = None if body.parent is None else tree.bodies.get(bodies[body.parent].name)
+            if body is not top and parent is None:
+                tree.outside["body"].add(body.name)
+                tree.outside["joint"].update(body.joints)
+                tree.outside["site"].update(body.sites)
+                continue
+            node = parent if merge and not body.joints and parent is not None else body.name
+            if node == body.name:
+                tree.nodes[node] = parent
+            tree.bodies[body.name] = node
+            tree.joints.update(dict.fromkeys(body.joints, node))
+            tree.sites.update(dict.fromkeys(body.sites, node))
+            tree.geoms.update(dict.fromkeys(body.geoms, node))
+        return tree
+
+    def lowest_common_ancestor(self, nodes: Iterable[str]) -> str | None:
+        """The deepest node that carries all of these; None if there are none."""
+        common: list[str] | None = None
+        for node in nodes:
+            line = list(self._line_to_root(node))
+            common = line if common is None else [name for name in common if name in line]
+        return common[0] if common else None
+
+    def _line_to_root(self, node: str | None) -> Iterator[str]:
+        while node is not None:
+            yield node
+            node = self.nodes[node]
+
+
+def _actuators(spec: mujoco.MjSpec, tree: _Tree) -> dict[str, str]:
+    """Actuator -> node, for those that act on the tree.
+
+    A joint's actuator belongs to the node the joint moves; a site's or a body's to where it pushes; a tendon's to the
+    deepest node that carries everything the tendon runs over.
+    """
+    actuators = list(spec.actuators)
+    fresh = _fresh_names({actuator.name for actuator in actuators})
+    tendons = {tendon.name: tendon for tendon in spec.tendons}
+    placed: dict[str, str] = {}
+    for k, actuator in enumerate(actuators):
+        name = actuator.name or fresh(f"actuator_{k}")
+        if actuator.trntype == _TRN.mjTRN_TENDON:
+            node = _tendon_node(tendons, actuator.target, tree, owner=f"actuator {name!r}")
+        else:
+            kind, places = _transmission(actuator.trntype, tree)
+            node = _place(kind, actuator.target, places, tree, owner=f"actuator {name!r}")
+        if node is not None:
+            placed[name] = node
+    return placed
+
+
+def _transmission(trntype: mujoco.mjtTrn, tree: _Tree) -> tuple[str, dict[str, str]]:
+    """What an actuator of this type names as its target, and where those are."""
+    return {
+        _TRN.mjTRN_JOINT: ("joint", tree.joints),
+        _TRN.mjTRN_JOINTINPARENT: ("joint", tree.joints),
+        _TRN.mjTRN_SLIDERCRANK: ("site", tree.sites),  # the target is the crank's site
+        _TRN.mjTRN_SITE: ("site", tree.sites),
+        _TRN.mjTRN_BODY: ("body", tree.bodies),
+    }[trntype]
+
+
+def _place(kind: str, target: str, places: dict[str, str], tree: _Tree, owner: str) -> str | None:
+    """The node of a joint, site or body; None if it is in another tree; an error if it is nowhere."""
+    if target in places:
+        return places[target]
+    if target in tree.outside[kind]:
+        return None
+    raise ValueError(f"{owner}: " + unknown(kind, target, [*places, *sorted(tree.outside[kind])]))
+
+
+def _tendon_node(tendons: dict[str, Any], name: str, tree: _Tree, owner: str) -> str | None:
+    if name not in tendons:
+        raise ValueError(f"{owner}: " + unknown("tendon", name, tendons))
+    places = {_WRAP.mjWRAP_JOINT: tree.joints, _WRAP.mjWRAP_SITE: tree.sites}
+    nodes = []
+    for wrap in tendons[name].path:
+        if wrap.type == _WRAP.mjWRAP_PULLEY:
+            continue
+        if wrap.target is None:
+            raise ValueError(f"{owner}: tendon {name!r} runs over a joint, site or geom that does not exist")
+        # Spheres and cylinders are geoms; what is not in the tree is in the world or in another tree.
+        node = places.get(wrap.type, tree.geoms).get(wrap.target.name)
+        if node is not None:
+            nodes.append(node)
+    return tree.lowest_common_ancestor(nodes)
+
+
+def _equalities(spec: mujoco.MjSpec, tree: _Tree) -> Iterator[Edge]:
+    """Pairs of nodes that an active `connect` or `weld` holds together."""
+    for k, equality in enumerate(spec.equalities):
+        if equality.type not in (_EQ.mjEQ_CONNECT, _EQ.mjEQ_WELD) or not equality.active:
+            continue
+        by_site = equality.objtype == mujoco.mjtObj.mjOBJ_SITE
+        kind, places = ("site", tree.sites) if by_site else ("body", tree.bodies)
+        owner = f"equality {equality.name or k!r}"
+        ends = [_place(kind, name or "world", places, tree, owner) for name in (equality.name1, equality.name2)]
+        if ends[0] is not None and ends[1] is not None and ends[0] != ends[1]:
+            yield ends[0], ends[1]
+
+
+def _extra_edges(edges: Iterable[Edge], tree: _Tree) -> tuple[Edge, ...]:
+    """Edges between bodies as edges between nodes, without those that the tree has already."""
+    extra: dict[frozenset[str], Edge] = {}
+    for a, b in edges:
+        for name in (a, b):
+            if name not in tree.bodies:
+                raise ValueError(f"extra edge ({a!r}, {b!r}): " + unknown("body", name, tree.bodies))
+        ends = (tree.bodies[a], tree.bodies[b])
+        if ends[0] == ends[1]:
+            raise ValueError(f"extra edge ({a!r}, {b!r}) joins node {ends[0]!r} to itself")
+        if tree.nodes[ends[0]] != ends[1] and tree.nodes[ends[1]] != ends[0]:
+            extra.setdefault(frozenset(ends), ends)
+    return tuple(extra.values())

@@ -1,0 +1,335 @@
+"""Pictures of a body: its graph as a tree, and its attention mask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyBboxPatch, Patch, PathPatch
+from matplotlib.path import Path as Curve
+from matplotlib.textpath import text_to_path
+
+from .graph import BodyGraph
+from .messages import listing
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# Suffix -> metadata; without its date, the same picture is the same file.
+FORMATS: Mapping[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+# Publishers refuse Type 3 fonts, matplotlib's default; 42 is TrueType.
+STYLE = {"font.family": "DejaVu Sans", "text.usetex": False, "savefig.bbox": None, "svg.hashsalt": "", "pdf.fonttype": 42}
+# Okabe and Ito's colours and Tol's indigo stay apart in the common colour blindnesses, and on white.
+LIMBS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#332288")
+TRUNK, INK = "#555555", "#222222"
+ARC: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": (0, (3, 2))}
+
+# Lengths are inches on paper, font sizes points.
+DPI, FONT, PAGE, MARGIN = 200, 8.0, (7.0, 9.0), 0.1
+BOX_HEIGHT, BOX_PAD, SIBLING_GAP, LEVEL_GAP = 0.2, 0.14, 0.12, 0.2
+MAX_CELL, NAME_PITCH, MAX_NAMED = 0.22, 0.12, 64
+
+_T = np.linspace(0, 1, 81)[:, None]
+_BERNSTEIN = np.concatenate([(1 - _T) ** 3, 3 * _T * (1 - _T) ** 2, 3 * _T**2 * (1 - _T), _T**3], axis=1)  # [P, 4]
+
+
+def draw_body(graph: BodyGraph, path: Path) -> None:
+    """Write the body as a tree: root at the top, or at the left where that fits a page better.
+
+    Colour tells the limbs apart, a filled box carries a joint, a dashed arc is one of `extra_edges`.
+    """
+    _check_suffix(path)
+    with mpl.rc_context(STYLE):
+        _save(body_figure(graph), path)
+
+
+def draw_mask(graph: BodyGraph, path: Path, mask: Bools | None = None, title: str | None = None) -> None:
+    """Write an attention mask [N, N], the body's own by default: rows are queries, filled cells the keys they see."""
+    _check_suffix(path)
+    with mpl.rc_context(STYLE):
+        _save(mask_figure(graph, mask, title), path)
+
+
+def _check_suffix(path: Path) -> None:
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"unknown picture format {path.suffix!r} of {str(path)!r}; have: {listing(FORMATS)}")
+
+
+def _save(figure: Figure, path: Path) -> None:
+    suffix = path.suffix.lower()
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        figure.savefig(unfinished, format=suffix[1:], dpi=DPI, metadata=FORMATS[suffix])
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _text_width(text: str, size: float = FONT) -> float:
+    font = FontProperties(family="DejaVu Sans", size=size)
+    return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0]) / 72
+
+
+# -- the tree ------------------------------------------------------------------------------------------------------
+
+
+def body_figure(graph: BodyGraph) -> Figure:
+    """The picture of `draw_body`; one data unit is one inch."""
+    boxes, upright = place_boxes(graph)
+    elbows = [_elbow(boxes[graph.index(a)], boxes[graph.index(b)], upright) for a, b in graph.edges]
+    arcs = _arcs(graph, boxes, elbows)
+    everything = np.concatenate([boxes[:, :2], boxes[:, 2:], *(_BERNSTEIN @ arc for arc in arcs)])
+    low, high = everything.min(axis=0) - MARGIN, everything.max(axis=0) + MARGIN
+    legend = _legend(graph)
+    legend_width = sum(0.55 + _text_width(str(entry.get_label())) for entry in legend)
+    spare = max(0.0, legend_width - (high[0] - low[0])) / 2
+    low, high = low - (spare, 0.25 if legend else 0.0), high + (spare, 0.0)
+
+    figure = Figure(figsize=tuple(high - low))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    axes.set_axis_off()
+    tree = Curve.make_compound_path(*map(Curve, elbows))  # one path: lines drawn twice look darker
+    axes.add_patch(PathPatch(tree, fill=False, edgecolor=TRUNK, linewidth=0.8, zorder=1))
+    _draw_nodes(axes, graph, boxes)
+    for arc in arcs:
+        curve = Curve(arc, [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4])
+        axes.add_patch(PathPatch(curve, fill=False, zorder=3, **ARC))
+    if legend:
+        figure.legend(handles=legend, loc="lower center", ncols=len(legend), fontsize=FONT, frameon=False)
+    return figure
+
+
+def place_boxes(graph: BodyGraph) -> tuple[Floats, bool]:
+    """([N, 4] the nodes' boxes as left, bottom, right, top; whether the tree stands upright, else it lies to the left)."""
+    widths = np.array([_text_width(name) + BOX_PAD for name in graph.nodes])
+    half = BOX_HEIGHT / 2
+    across, depth = tidy_layout(graph, widths, SIBLING_GAP)
+    pitch = np.clip(PAGE[1] / (1 + depth.max()), BOX_HEIGHT + LEVEL_GAP / 2, BOX_HEIGHT + LEVEL_GAP)
+    upright = np.stack([across - widths / 2, -depth * pitch - half, across + widths / 2, -depth * pitch + half], axis=1)
+
+    across, depth = tidy_layout(graph, np.full_like(widths, BOX_HEIGHT), SIBLING_GAP / 2)
+    columns = [widths[depth == level].max() + 1.5 * LEVEL_GAP for level in range(depth.max())]
+    left = np.cumsum([0.0, *columns])[depth]
+    lying = np.stack([left, -across - half, left + widths, -across + half], axis=1)
+
+    pages = [((boxes[:, 2:].max(axis=0) - boxes[:, :2].min(axis=0)) / PAGE).max() for boxes in (upright, lying)]
+    return (upright, True) if pages[0] <= pages[1] else (lying, False)
+
+
+def tidy_layout(graph: BodyGraph, extents: Floats, gap: float) -> tuple[Floats, Ints]:
+    """Where each node stands: ([N] its centre across the tree, [N] its depth).
+
+    Nodes of one depth keep `gap` between their `extents`, subtrees never interleave and parents stand midway over
+    their children: Reingold and Tilford's layout, with the slack between siblings shared out.
+    """
+    children, depth = _descend(graph)
+    outlines: dict[int, Floats] = {}
+    offsets = np.zeros(graph.num_nodes)
+    for node, family in reversed(children.items()):
+        if family:
+            places = _spread([outlines[child] for child in family], gap)
+            offsets[family] = places - (places[0] + places[-1]) / 2
+        outlines[node] = _outline(extents[node], [outlines.pop(child) + offsets[child] for child in family])
+    centres = np.zeros(graph.num_nodes)
+    for node, family in children.items():
+        centres[family] = centres[node] + offsets[family]
+    return centres, depth
+
+
+def _descend(graph: BodyGraph) -> tuple[dict[int, list[int]], Ints]:
+    """(node -> its children, parents before children; [N] depth), by index."""
+    families: list[list[int]] = [[] for _ in graph.nodes]
+    for parent, child in graph.edges:
+        families[graph.index(parent)].append(graph.index(child))
+    depth = np.zeros(graph.num_nodes, dtype=np.int64)
+    order = [graph.index(graph.root)]
+    for node in order:  # grows while it is walked
+        depth[families[node]] = depth[node] + 1
+        order += families[node]
+    return {node: families[node] for node in order}, depth
+
+
+def _outline(extent: float, below: Sequence[Floats]) -> Floats:
+    """[levels, 2] how far a subtree reaches to the left and right of its root, level by level."""
+    outline = np.tile([np.inf, -np.inf], (1 + max(map(len, below), default=0), 1))
+    outline[0] = -extent / 2, extent / 2
+    for other in below:
+        level = outline[1 : 1 + len(other)]
+        level[:, 0] = np.minimum(level[:, 0], other[:, 0])
+        level[:, 1] = np.maximum(level[:, 1], other[:, 1])
+    return outline
+
+
+def _spread(outlines: Sequence[Floats], gap: float) -> Floats:
+    """[K] places of sibling subtrees, as close as their outlines allow."""
+    count = len(outlines)
+    apart = np.zeros((count, count))
+    for i, j in combinations(range(count), 2):
+        shared = min(len(outlines[i]), len(outlines[j]))
+        apart[i, j] = (outlines[i][:shared, 1] - outlines[j][:shared, 0]).max() + gap
+    leftmost = np.zeros(count)
+    for j in range(1, count):
+        leftmost[j] = (leftmost[:j] + apart[:j, j]).max()
+    rightmost = np.full(count, leftmost[-1])
+    for i in reversed(range(count - 1)):
+        rightmost[i] = (rightmost[i + 1 :] - apart[i, i + 1 :]).min()
+    return np.asarray((leftmost + rightmost) / 2)  # both keep every distance, and so does their mean
+
+
+def _draw_nodes(axes: Axes, graph: BodyGraph, boxes: Floats) -> None:
+    jointed = set(graph.joints.values())
+    for name, colour, (left, low, right, top) in zip(graph.nodes, _limb_colours(graph), boxes, strict=True):
+        look = _look(colour, name in jointed)
+        shape = FancyBboxPatch((left, low), right - left, top - low, "round,pad=0,rounding_size=0.05", zorder=2, **look)
+        axes.add_patch(shape)
+        baseline = (low + top) / 2 - 0.26 * FONT / 72  # not centred one by one, where a 'y' would lift its word
+        axes.text((left + right) / 2, baseline, name, size=FONT, ha="center", parse_math=False, zorder=4)
+
+
+def _look(colour: str, filled: bool) -> dict[str, Any]:
+    tint = tuple(1 - 0.4 * (1 - part) for part in to_rgb(colour))
+    return {"facecolor": tint if filled else "white", "edgecolor": colour, "linewidth": 1.0}
+
+
+def _limb_colours(graph: BodyGraph) -> list[str]:
+    """[N] a colour for every limb, grey for what leads to them.
+
+    Limbs begin where the body first forks, and where it forks into longer parts again: at the hips below a spine, but
+    not at the fingers of a hand that are one body each.
+    """
+    children, _ = _descend(graph)
+    forks = [node for node, family in children.items() if len(family) > 1]
+    forks = [n for n in forks if n == forks[0] or sum(bool(children[child]) for child in children[n]) > 1]
+    above = set(forks)
+    for node, family in reversed(children.items()):
+        if above.intersection(family):
+            above.add(node)
+    colours, limbs = [TRUNK] * graph.num_nodes, 0
+    for node, family in children.items():
+        for child in family:
+            if child in above:
+                continue
+            colours[child] = LIMBS[limbs % len(LIMBS)] if node in above else colours[node]
+            limbs += node in above
+    return colours
+
+
+def _legend(graph: BodyGraph) -> list[Patch | Line2D]:
+    jointed = set(graph.joints.values())
+    entries: list[Patch | Line2D] = []
+    if jointed:  # a graph made from names alone says nothing about joints
+        entries.append(Patch(label="with joint", **_look(TRUNK, True)))
+    if jointed and len(jointed) < graph.num_nodes:
+        entries.append(Patch(label="without joint", **_look(TRUNK, False)))
+    if graph.extra_edges:
+        entries.append(Line2D([], [], label="extra edge", **ARC))
+    return entries
+
+
+def _elbow(parent: Floats, child: Floats, upright: bool) -> Floats:
+    """[4, 2] a line from parent to child that bends in the gap between their levels."""
+    (px, py), (cx, cy) = (parent[:2] + parent[2:]) / 2, (child[:2] + child[2:]) / 2
+    if upright:
+        bend = (parent[1] + child[3]) / 2
+        return np.array([(px, parent[1]), (px, bend), (cx, bend), (cx, child[3])])
+    bend = child[0] - LEVEL_GAP / 2
+    return np.array([(parent[2], py), (bend, py), (bend, cy), (child[0], cy)])
+
+
+def _arcs(graph: BodyGraph, boxes: Floats, elbows: Sequence[Floats]) -> list[Floats]:
+    """[4, 2] a cubic curve for every extra edge, clear of the boxes and of each other as far as can be."""
+    lines = [boxes[:0], *(_around(elbow) for elbow in elbows)]
+    arcs = []
+    for a, b in graph.extra_edges:
+        arcs.append(_arc(boxes, np.concatenate(lines), graph.index(a), graph.index(b)))
+        lines.append(_around(_BERNSTEIN @ arcs[-1]))
+    return arcs
+
+
+def _around(points: Floats) -> Floats:
+    """[P - 1, 4] a thin box around every piece of a line."""
+    low, high = np.minimum(points[:-1], points[1:]), np.maximum(points[:-1], points[1:])
+    return np.concatenate([low - 0.03, high + 0.03], axis=1)
+
+
+def _arc(boxes: Floats, lines: Floats, a: int, b: int) -> Floats:
+    """[4, 2] the cheapest of the curves that leave both boxes squarely."""
+    centre, half = (boxes[:, 2:] + boxes[:, :2]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2
+    sides, reaches = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)]), (0.2, 0.5, 1.0, 2.0)
+
+    def cost(curve: Floats) -> float:
+        points = _BERNSTEIN @ curve
+        length = float(np.hypot(*np.diff(points, axis=0).T).sum())
+        too_short = 5.0 * (length < 0.3)  # nobody sees two dashes between neighbours
+        return length * (1 + 20 * _share_inside(points[1:-1], boxes) + 3 * _share_inside(points, lines)) + too_short
+
+    curves = []
+    for out_a, out_b, reach_a, reach_b in product(sides, sides, reaches, reaches):
+        start, end = centre[a] + half[a] * out_a, centre[b] + half[b] * out_b
+        curves.append(np.stack([start, start + reach_a * out_a, end + reach_b * out_b, end]))
+    return min(curves, key=cost)
+
+
+def _share_inside(points: Floats, boxes: Floats) -> float:
+    points = points[:, None]  # [P, 1, 2] against [N, 2]
+    inside = ((points > boxes[:, :2]) & (points < boxes[:, 2:])).all(axis=2)
+    return float(inside.any(axis=1).mean())
+
+
+# -- the mask ------------------------------------------------------------------------------------------------------
+
+
+def mask_figure(graph: BodyGraph, mask: Bools | None = None, title: str | None = None) -> Figure:
+    """The picture of `draw_mask`."""
+    count = graph.num_nodes
+    mask = np.asarray(graph.mask if mask is None else mask, dtype=bool)
+    if mask.shape != (count, count):
+        raise ValueError(f"mask has shape {list(mask.shape)}; this body needs [{count}, {count}]")
+    nodes = "1 node" if count == 1 else f"{count} nodes"
+    caption = f"{nodes}, {mask.sum()} of {mask.size} ones, sparsity {1 - mask.mean():.3f}"
+    side = min(MAX_CELL * count, max(5.0, NAME_PITCH * min(count, MAX_NAMED)))
+    side = max(side, 1.3)  # as long as the axis labels
+    step = ceil(NAME_PITCH * count / side - 1e-9)  # in a larger body every second or third is named
+    size = min(FONT, 0.7 * 72 * side / count * step)
+    names = 0.22 + max(_text_width(name, size) for name in graph.nodes[::step])
+    overhang = (max(_text_width(caption), _text_width(title or "", FONT + 1)) - side) / 2
+    left, right = max(names, overhang) + MARGIN, max(0.0, overhang) + MARGIN
+    bottom, top = 0.3, names + MARGIN + (0.2 if title else 0.0)
+
+    width, height = left + side + right, bottom + side + top
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((left / width, bottom / height, side / width, side / height))
+    _fill_cells(axes, mask)
+    ticks = np.arange(0, count, step) + 0.5
+    axes.set_xticks(ticks, graph.nodes[::step], size=size, rotation=90, parse_math=False)
+    axes.set_yticks(ticks, graph.nodes[::step], size=size, parse_math=False)
+    middle = (left + side / 2) / width
+    figure.text(middle, MARGIN / height, caption, size=FONT, ha="center")
+    figure.text(middle, 1 - MARGIN / height, title or "", size=FONT + 1, ha="center", va="top", parse_math=False)
+    return figure
+
+
+def _fill_cells(axes: Axes, mask: Bools) -> None:
+    """Black cells on white, the first row at the top, the keys' names above it."""
+    grid = {"edgecolors": "0.8", "linewidth": 0.35} if len(mask) <= MAX_NAMED else {"rasterized": True}
+    axes.pcolormesh(mask, cmap=ListedColormap(["white", INK]), vmin=0, vmax=1, **grid)
+    axes.invert_yaxis()
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel("to (key)", size=FONT)
+    axes.set_ylabel("attends from (query)", size=FONT)
+    axes.tick_params(length=0, pad=2)
+    axes.spines[:].set(linewidth=0.8, color=INK)

@@ -1,0 +1,301 @@
+"""BodyGraph: a robot's body parts and how they hang together."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .messages import listing, unknown
+
+if TYPE_CHECKING:
+    import mujoco
+
+Edge = tuple[str, str]
+Fixed = Literal["keep", "merge"]
+JointType = Literal["hinge", "slide", "ball", "free"]
+
+
+@dataclass(frozen=True)
+class BodyGraph:
+    """One node a body part, one edge a connection.
+
+    `BodyGraph.from_file` reads a robot's own description; `BodyGraph.from_edges` takes names. The edges form a tree
+    under `root`; what closes a loop (a parallel leg, a hand holding a bar) is in `extra_edges`.
+    """
+
+    nodes: tuple[str, ...]
+    """Body part names; their order is the order of the tokens."""
+    edges: tuple[Edge, ...]
+    """(parent, child), one for every node but the root, in the order of the children."""
+    root: str
+    """The node that every other one hangs from."""
+    extra_edges: tuple[Edge, ...] = ()
+    """Connections beside the tree; they count in `hops` and `mask` like any other."""
+    joints: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Joint name -> the node it moves, in the order of the file."""
+    joint_types: Mapping[str, JointType] = field(default_factory=dict, hash=False)
+    """Joint name -> its type; hinge where nothing was said."""
+    actuators: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Actuator name -> the node it belongs to, in the order of the file."""
+    bodies: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Body name -> the node that stands for it: itself, or the one it was merged into."""
+
+    def __post_init__(self) -> None:
+        _check_nodes(self.nodes)
+        _check_edges(self.nodes, (*self.edges, *self.extra_edges))
+        if self.root not in self.nodes:
+            raise ValueError(unknown("root", self.root, self.nodes))
+        oriented = _orient(self.nodes, self.edges, self.root)
+        if oriented != self.edges:
+            raise ValueError(
+                f"edges must be (parent, child) away from the root {self.root!r}, in the order of the children; "
+                "BodyGraph.from_edges brings them into that form"
+            )
+        if not self.bodies:
+            object.__setattr__(self, "bodies", {name: name for name in self.nodes})
+        for kind, places in (("joint", self.joints), ("actuator", self.actuators), ("body", self.bodies)):
+            for name, node in places.items():
+                if node not in self.nodes:
+                    raise ValueError(f"{kind} {name!r}: " + unknown("node", node, self.nodes))
+        if self.joint_types.keys() != self.joints.keys():
+            types: dict[str, JointType] = {name: self.joint_types.get(name, "hinge") for name in self.joints}
+            object.__setattr__(self, "joint_types", types)
+
+    # -- where graphs come from ------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | os.PathLike[str],
+        root: str | None = None,
+        fixed: Fixed = "keep",
+        extra_edges: Iterable[Edge] = (),
+        equality_edges: bool = False,
+    ) -> BodyGraph:
+        """The graph of an MJCF or URDF file; no mesh, texture or height-field file is needed.
+
+        Args:
+            path: the robot's description.
+            root: the body to start from; needed where several trees stand in the world.
+            fixed: `"merge"` joins a body without a joint to its parent, `"keep"` gives it a node of its own.
+            extra_edges: more connections, by body name.
+            equality_edges: take the file's `connect` and `weld` constraints as connections too.
+        """
+        from .description import graph_from_spec, spec_from_file
+
+        return graph_from_spec(spec_from_file(path), root, fixed, extra_edges, equality_edges, source=repr(str(path)))
+
+    @classmethod
+    def from_xml(
+        cls,
+        text: str,
+        root: str | None = None,
+        fixed: Fixed = "keep",
+        extra_edges: Iterable[Edge] = (),
+        equality_edges: bool = False,
+    ) -> BodyGraph:
+        """Like `from_file`, from the text of an MJCF or URDF document."""
+        from .description import graph_from_spec, spec_from_text
+
+        return graph_from_spec(spec_from_text(text), root, fixed, extra_edges, equality_edges, source="the given text")
+
+    @classmethod
+    def from_spec(
+        cls,
+        spec: mujoco.MjSpec,
+        root: str | None = None,
+        fixed: Fixed = "keep",
+        extra_edges: Iterable[Edge] = (),
+        equality_edges: bool = False,
+    ) -> BodyGraph:
+        """Like `from_file`, from a `mujoco.MjSpec` at hand."""
+        from .description import graph_from_spec
+
+        return graph_from_spec(spec, root, fixed, extra_edges, equality_edges, source="the given MjSpec")
+
+    @classmethod
+    def from_edges(
+        cls,
+        nodes: Sequence[str],
+        edges: Iterable[Edge],
+        root: str | None = None,
+        extra_edges: Iterable[Edge] = (),
+        joints: Mapping[str, str] | None = None,
+        actuators: Mapping[str, str] | None = None,
+    ) -> BodyGraph:
+        """A graph from names. Edges are (parent, child); with `root` given they may be in either direction."""
+        nodes = tuple(nodes)
+        edges = tuple((a, b) for a, b in edges)
+        _check_nodes(nodes)
+        _check_edges(nodes, edges)
+        if root is None:
+            children = {child for _, child in edges}
+            tops = [name for name in nodes if name not in children]
+            if len(tops) > 1:
+                raise ValueError(f"several nodes have no parent, so give root=; candidates: {listing(tops)}")
+            root = tops[0] if tops else nodes[0]
+        elif root not in nodes:
+            raise ValueError(unknown("root", root, nodes))
+        return cls(
+            nodes=nodes,
+            edges=_orient(nodes, edges, root),
+            root=root,
+            extra_edges=tuple((a, b) for a, b in extra_edges),
+            joints=dict(joints or {}),
+            actuators=dict(actuators or {}),
+        )
+
+    # -- what they tell --------------------------------------------------------------------------------------------
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.nodes)
+
+    @cached_property
+    def hops(self) -> npt.NDArray[np.int64]:
+        """[N, N] length of the shortest path between two nodes."""
+        index = self._index
+        hops = np.zeros((self.num_nodes, self.num_nodes), dtype=np.int64)
+        placed = [index[self.root]]
+        for parent, child in _parents_first(self.edges, self.root):
+            hops[index[child], placed] = hops[placed, index[child]] = hops[index[parent], placed] + 1
+            placed.append(index[child])
+        for a, b in self.extra_edges:  # a shortest path takes a new edge at most once
+            through = hops[:, index[a], None] + 1 + hops[None, index[b], :]
+            hops = np.minimum(hops, np.minimum(through, through.T))
+        hops.setflags(write=False)
+        return hops
+
+    @cached_property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """[N, N] True where a node may attend: to itself and to its neighbours, M = I + A."""
+        mask = self.hops <= 1
+        mask.setflags(write=False)
+        return mask
+
+    @property
+    def num_ones(self) -> int:
+        """Number of True entries in the mask."""
+        return int(self.mask.sum())
+
+    @property
+    def sparsity(self) -> float:
+        """Share of the mask that is False."""
+        return 1.0 - self.num_ones / self.num_nodes**2
+
+    @property
+    def diameter(self) -> int:
+        """Hops between the two nodes farthest apart."""
+        return int(self.hops.max())
+
+    @cached_property
+    def parents(self) -> Mapping[str, str]:
+        """Node -> its parent; the root is not in it."""
+        return {child: parent for parent, child in self.edges}
+
+    def index(self, node: str) -> int:
+        """The position of a node among `nodes`."""
+        try:
+            return self._index[node]
+        except KeyError:
+            raise ValueError(unknown("node", node, self.nodes)) from None
+
+    @cached_property
+    def _index(self) -> Mapping[str, int]:
+        return {name: i for i, name in enumerate(self.nodes)}
+
+    # -- to and from JSON ------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "nodes": list(self.nodes),
+            "root": self.root,
+            "edges": [list(edge) for edge in self.edges],
+            "extra_edges": [list(edge) for edge in self.extra_edges],
+            "joints": dict(self.joints),
+            "joint_types": dict(self.joint_types),
+            "actuators": dict(self.actuators),
+            "bodies": dict(self.bodies),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> BodyGraph:
+        return cls(
+            nodes=tuple(data["nodes"]),
+            edges=tuple((a, b) for a, b in data["edges"]),
+            root=data["root"],
+            extra_edges=tuple((a, b) for a, b in data["extra_edges"]),
+            joints=dict(data["joints"]),
+            joint_types=dict(data["joint_types"]),
+            actuators=dict(data["actuators"]),
+            bodies=dict(data["bodies"]),
+        )
+
+
+def _check_nodes(nodes: Sequence[str]) -> None:
+    if not nodes:
+        raise ValueError("a body graph needs at least one node; none was given")
+    wrong = [name for name in nodes if not isinstance(name, str) or not name]
+    if wrong:
+        raise ValueError(f"node names must be non-empty strings; got {wrong[0]!r}")
+    repeated = [name for name, count in Counter(nodes).items() if count > 1]
+    if repeated:
+        raise ValueError(f"node names must differ; given more than once: {listing(repeated)}")
+
+
+def _check_edges(nodes: Sequence[str], edges: Iterable[Edge]) -> None:
+    for a, b in edges:
+        for name in (a, b):
+            if name not in nodes:
+                raise ValueError(f"edge ({a!r}, {b!r}): " + unknown("node", name, nodes))
+        if a == b:
+            raise ValueError(f"edge ({a!r}, {b!r}) joins a node to itself; every node attends to itself anyway")
+
+
+def _orient(nodes: Sequence[str], edges: Sequence[Edge], root: str) -> tuple[Edge, ...]:
+    """The edges as (parent, child) away from the root, in the order of the children; they must form one tree."""
+    neighbours: dict[str, list[str]] = {name: [] for name in nodes}
+    for a, b in edges:
+        neighbours[a].append(b)
+        neighbours[b].append(a)
+    parents: dict[str, str | None] = {root: None}
+    queue = [root]
+    while queue:
+        node = queue.pop()
+        back = parents[node]
+        for other in neighbours[node]:
+            if other == back:
+                back = None  # only one edge leads back; a second one closes a loop of two
+            elif other in parents:
+                raise ValueError(
+                    f"edges close a loop through {node!r} and {other!r}; the body must be a tree: "
+                    "give the edge that closes it in extra_edges"
+                )
+            else:
+                parents[other] = node
+                queue.append(other)
+    lost = [name for name in nodes if name not in parents]
+    if lost:
+        raise ValueError(f"edges do not connect {listing(lost)} to the root {root!r}")
+    return tuple((parent, name) for name in nodes if (parent := parents[name]) is not None)
+
+
+def _parents_first(edges: Sequence[Edge], root: str) -> list[Edge]:
+    """The edges, ordered so that each starts at the root or at the end of an earlier one."""
+    children: dict[str, list[str]] = {}
+    for parent, child in edges:
+        children.setdefault(parent, []).append(child)
+    ordered: list[Edge] = []
+    reached = [root]
+    for node in reached:  # grows while it is walked
+        for child in children.get(node, ()):
+            ordered.append((node, child))
+            reached.append(child)
+    return ordered

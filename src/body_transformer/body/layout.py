@@ -1,0 +1,285 @@
+"""Layout: which node owns which entry of the flat observation and of the flat action."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from .graph import BodyGraph
+from .messages import listing, unknown
+
+Kind = Literal["root", "joints", "actuators", "bodies", "node", "unused"]
+UNUSED = -1
+"""In `Layout.obs_node_ids`: the entry is read by nobody."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A named run of consecutive entries, and who owns them.
+
+    The entries come step by step, in each step owner by owner, and `dim` in a row for each owner. The constructors
+    (`Term.root`, `Term.joints`, …) say it more readably than the fields.
+    """
+
+    name: str
+    kind: Kind
+    of: tuple[str, ...] = ()
+    """The owners: joints, actuators, bodies or one node; none for `root` and `unused`."""
+    dim: int = 1
+    """Entries an owner."""
+    steps: int = 1
+    """How many times the whole repeats: steps of history, or of a reference ahead."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "of", tuple(self.of))
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"term {self.name!r}: " + unknown("kind", self.kind, get_args(Kind)))
+        for field, value in (("dim", self.dim), ("steps", self.steps)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"term {self.name!r}: {field} must be a whole number from 1 up; got {value!r}")
+        if (self.kind in ("root", "unused")) == bool(self.of):
+            raise ValueError(f"term {self.name!r} of kind {self.kind!r} names {listing(self.of)} as owners")
+        if self.kind == "node" and len(self.of) != 1:
+            raise ValueError(f"term {self.name!r} belongs to one node; got {listing(self.of)}")
+        twice = [owner for owner, count in Counter(self.of).items() if count > 1]
+        if twice:
+            raise ValueError(f"term {self.name!r} names {listing(twice)} more than once")
+
+    @classmethod
+    def root(cls, name: str, dim: int, steps: int = 1) -> Term:
+        """Entries about the whole robot: they go to the root."""
+        return cls(name, "root", (), dim, steps)
+
+    @classmethod
+    def joints(cls, name: str, joints: Iterable[str], dim: int = 1, steps: int = 1) -> Term:
+        """`dim` entries a joint, each to the node the joint moves."""
+        return cls(name, "joints", _names(name, joints), dim, steps)
+
+    @classmethod
+    def actuators(cls, name: str, actuators: Iterable[str], dim: int = 1, steps: int = 1) -> Term:
+        """`dim` entries an actuator, each to the actuator's node."""
+        return cls(name, "actuators", _names(name, actuators), dim, steps)
+
+    @classmethod
+    def bodies(cls, name: str, bodies: Iterable[str], dim: int, steps: int = 1) -> Term:
+        """`dim` entries a body; a body that was merged into its parent counts as that."""
+        return cls(name, "bodies", _names(name, bodies), dim, steps)
+
+    @classmethod
+    def node(cls, name: str, node: str, dim: int, steps: int = 1) -> Term:
+        """Entries of one node, named by hand."""
+        return cls(name, "node", (node,), dim, steps)
+
+    @classmethod
+    def unused(cls, name: str, dim: int) -> Term:
+        """Entries that are in the observation, but that the policy leaves alone."""
+        return cls(name, "unused", (), dim)
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return self.steps * max(len(self.of), 1) * self.dim
+
+    def entry_names(self) -> list[str]:
+        """A name for each entry: `joint_pos[knee]`, `contact[foot].2`, `gravity.0`, `history@1[knee]`."""
+        return [
+            f"{self.name}{f'@{step}' if self.steps > 1 else ''}{f'[{owner}]' if owner else ''}"
+            f"{f'.{k}' if self.dim > 1 else ''}"
+            for step in range(self.steps)
+            for owner in (self.of or ("",))
+            for k in range(self.dim)
+        ]
+
+    def node_ids(self, graph: BodyGraph) -> npt.NDArray[np.int64]:
+        """[size] the node that owns each entry, or UNUSED."""
+        owners = np.array(self._owner_ids(graph), dtype=np.int64)
+        return np.tile(np.repeat(owners, self.dim), self.steps)
+
+    def _owner_ids(self, graph: BodyGraph) -> list[int]:
+        if self.kind == "unused":
+            return [UNUSED]
+        if self.kind == "root":
+            return [graph.index(graph.root)]
+        kind, places = {
+            "joints": ("joint", graph.joints),
+            "actuators": ("actuator", graph.actuators),
+            "bodies": ("body", graph.bodies),
+            "node": ("node", graph.bodies),
+        }[self.kind]
+        for owner in self.of:
+            if owner not in places:
+                raise ValueError(f"term {self.name!r}: " + unknown(kind, owner, places))
+        return [graph.index(places[owner]) for owner in self.of]
+
+    def to_dict(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        if self.of:
+            data["of"] = list(self.of)
+        return data | {"dim": self.dim, "steps": self.steps}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Term:
+        allowed = ("name", "kind", "of", "dim", "steps")
+        for key in data:
+            if key not in allowed:
+                raise ValueError(f"term {data.get('name')!r}: " + unknown("key", key, allowed))
+        for key in ("name", "kind"):
+            if key not in data:
+                raise ValueError(f"term {dict(data)!r} has no {key!r}")
+        return cls(**{**data, "of": _names(data["name"], data.get("of", ()))})
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Every entry of the observation has one node or is declared unused; every action has one node."""
+
+    graph: BodyGraph
+    obs: tuple[Term, ...]
+    """The observation's terms, in its order."""
+    actions: tuple[Term, ...]
+    """The action's terms, in its order."""
+
+    def __init__(
+        self,
+        graph: BodyGraph,
+        obs: Sequence[Term],
+        actions: Term | Sequence[Term],
+        obs_dim: int | None = None,
+        action_dim: int | None = None,
+    ) -> None:
+        """`obs_dim` and `action_dim`, where given, are the sizes the terms must add up to."""
+        object.__setattr__(self, "graph", graph)
+        object.__setattr__(self, "obs", tuple(obs))
+        object.__setattr__(self, "actions", (actions,) if isinstance(actions, Term) else tuple(actions))
+        for what, terms, dim in (("observation", self.obs, obs_dim), ("action", self.actions, action_dim)):
+            _check_terms(what, terms, dim)
+            for term in terms:
+                term.node_ids(graph)  # an unknown owner is an error now, not at the first use
+        unowned = [name for term in self.actions if term.kind == "unused" for name in term.entry_names()]
+        if unowned:
+            raise ValueError(f"every action needs a node; declared unused: {listing(unowned)}")
+
+    @classmethod
+    def proprioceptive(cls, graph: BodyGraph) -> Layout:
+        """What most robots can measure and do: gravity and turning rate at the root, joint positions and velocities,
+        one action an actuator (one a hinge or slide joint, if the file has no actuators)."""
+        single = [name for name, kind in graph.joint_types.items() if kind in ("hinge", "slide")]
+        ball = [name for name, kind in graph.joint_types.items() if kind == "ball"]
+        obs = [Term.root("gravity", 3), Term.root("angular_velocity", 3)]
+        if single:
+            obs += [Term.joints("joint_pos", single), Term.joints("joint_vel", single)]
+        if ball:
+            obs += [Term.joints("ball_quat", ball, 4), Term.joints("ball_vel", ball, 3)]
+        if graph.actuators:
+            return cls(graph, obs, Term.actuators("ctrl", graph.actuators))
+        if not single:
+            raise ValueError("this robot has neither actuators nor hinge or slide joints: there is nothing to control")
+        return cls(graph, obs, Term.joints("ctrl", single))
+
+    @property
+    def obs_dim(self) -> int:
+        return sum(term.size for term in self.obs)
+
+    @property
+    def used_obs_dim(self) -> int:
+        """Entries that some node reads."""
+        return int((self.obs_node_ids != UNUSED).sum())
+
+    @property
+    def action_dim(self) -> int:
+        return sum(term.size for term in self.actions)
+
+    @cached_property
+    def obs_node_ids(self) -> npt.NDArray[np.int64]:
+        """[O] the node of each observation entry, or UNUSED."""
+        return _node_ids(self.obs, self.graph)
+
+    @cached_property
+    def action_node_ids(self) -> npt.NDArray[np.int64]:
+        """[A] the node of each action."""
+        return _node_ids(self.actions, self.graph)
+
+    def obs_ids(self, node: str) -> list[int]:
+        """The observation entries of a node, ascending."""
+        return np.flatnonzero(self.obs_node_ids == self.graph.index(node)).tolist()
+
+    def action_ids(self, node: str) -> list[int]:
+        """The actions of a node, ascending."""
+        return np.flatnonzero(self.action_node_ids == self.graph.index(node)).tolist()
+
+    @cached_property
+    def obs_slices(self) -> Mapping[str, slice]:
+        """Term name -> where it lies in the observation."""
+        ends = np.cumsum([term.size for term in self.obs]).tolist()
+        return {term.name: slice(end - term.size, end) for term, end in zip(self.obs, ends, strict=True)}
+
+    def obs_names(self) -> list[str]:
+        """[O] a name for each observation entry."""
+        return [name for term in self.obs for name in term.entry_names()]
+
+    def action_names(self) -> list[str]:
+        """[A] a name for each action."""
+        return [name for term in self.actions for name in term.entry_names()]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "graph": self.graph.to_dict(),
+            "obs": [term.to_dict() for term in self.obs],
+            "actions": [term.to_dict() for term in self.actions],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Layout:
+        return cls(
+            BodyGraph.from_dict(data["graph"]),
+            obs=[Term.from_dict(term) for term in data["obs"]],
+            actions=[Term.from_dict(term) for term in data["actions"]],
+        )
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Layout:
+        return cls.from_dict(json.loads(text))
+
+
+def _names(term: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The names as a tuple; one bare string is a mistake that would otherwise be read letter by letter."""
+    if isinstance(names, str):
+        raise ValueError(f"term {term!r} needs a list of names; got the single string {names!r}")
+    return tuple(names)
+
+
+def _node_ids(terms: Sequence[Term], graph: BodyGraph) -> npt.NDArray[np.int64]:
+    ids = np.concatenate([term.node_ids(graph) for term in terms])
+    ids.setflags(write=False)
+    return ids
+
+
+def _check_terms(what: str, terms: Sequence[Term], dim: int | None) -> None:
+    if not terms:
+        raise ValueError(f"a layout needs at least one {what} term; got none")
+    for term in terms:
+        if not isinstance(term, Term):
+            raise ValueError(f"{what} terms must be Terms; got {term!r}")
+    twice = [name for name, count in Counter(term.name for term in terms).items() if count > 1]
+    if twice:
+        raise ValueError(f"{what} terms must have different names; given more than once: {listing(twice)}")
+    size = sum(term.size for term in terms)
+    if dim is None or size == dim:
+        return
+    if size < dim:
+        raise ValueError(
+            f"the {what} has {dim} entries and the terms own {size}: entries {size} to {dim - 1} belong to nobody; "
+            f"give them to a node{' or declare them Term.unused' if what == 'observation' else ''}"
+        )
+    over = [name for term in terms for name in term.entry_names()][dim:]
+    raise ValueError(f"the {what} has {dim} entries and the terms own {size}; beyond the end: {listing(over)}")

@@ -1,0 +1,38 @@
+"""The MLP that the paper compares with: the same tokenizer, then the tokens as one long vector."""
+
+from torch import Tensor, nn
+
+
+class MLPTrunk(nn.Module):
+    """Three linear layers over all tokens at once, two ReLUs between them."""
+
+    def __init__(self, num_nodes: int, embed_dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        flat_dim = num_nodes * embed_dim
+        self.layers = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(flat_dim, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, flat_dim),
+            nn.Unflatten(1, (num_nodes, embed_dim)),
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[B, N, E] -> [B, N, E]"""
+        out: Tensor = self.layers(tokens)
+        return out
+
+
+class FlatDetokenizer(nn.Module):
+    """One linear layer from all tokens to all outputs."""
+
+    def __init__(self, num_nodes: int, embed_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(num_nodes * embed_dim, out_dim)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[B, N, E] -> [B, A]"""
+        out: Tensor = self.linear(tokens.flatten(1))
+        return out

@@ -1,0 +1,104 @@
+"""PolicyConfig: everything that, with a layout, determines a policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+from ..body.messages import unknown
+from .variants import VARIANTS, Variant
+
+Norm = Literal["post", "pre"]
+Activation = Literal["relu", "gelu"]
+Head = Literal["deterministic", "gaussian"]
+Std = Literal["learned", "fixed"]
+Squash = Literal["none", "tanh"]
+Init = Literal["torch", "normal", "normal-trunk"]
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """A policy's architecture. The defaults are the paper's reinforcement-learning setting."""
+
+    variant: str = "bot-mix"
+    """The named architecture: mlp, transformer, bot-hard, bot-mix, bot-soft, bot-hard-random or bot-mix-random."""
+    embed_dim: int = 64
+    """Width of a token."""
+    num_layers: int = 10
+    """Encoder layers."""
+    num_heads: int = 2
+    """Attention heads; they divide embed_dim."""
+    ff_dim: int = 128
+    """Hidden width of the encoder's feed-forward part."""
+    mlp_dim: int = 150
+    """Hidden width of the mlp variant, which has no encoder."""
+    positional_encoding: bool = True
+    """Adds a learned vector to each node's token; the mlp variant needs none and has none."""
+    shared_tokenizer: bool = False
+    """One linear layer for all nodes, on entries padded to the longest node, instead of one a node; detokenizer too."""
+    norm: Norm = "post"
+    """LayerNorm after each residual sum, or before each sublayer (then once more at the end)."""
+    activation: Activation = "relu"
+    """Of the feed-forward part."""
+    head: Head = "deterministic"
+    """A deterministic action, or a Gaussian around it."""
+    std: Std = "learned"
+    """The Gaussian's standard deviation: learned for each action, independent of the state; or fixed."""
+    init_std: float = 1.0
+    """The Gaussian's standard deviation at the start."""
+    squash: Squash = "none"
+    """Applied to the mean action."""
+    obs_clip: float | None = None
+    """Bound on the normalised observation."""
+    init: Init = "torch"
+    """Weights at the start: PyTorch's own; N(0, 0.02) for every linear layer and embedding with biases 0; or the latter
+    in the trunk alone. The attention's input projection is Xavier-uniform in all three, as in PyTorch."""
+    mask_seed: int = 0
+    """Seed of the random mask, for the variants that have one."""
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise ValueError(unknown("variant", self.variant, VARIANTS))
+        for name in ("embed_dim", "num_layers", "num_heads", "ff_dim", "mlp_dim"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a whole number from 1 up; got {value!r}")
+        if self.variant != "mlp" and self.embed_dim % self.num_heads:
+            raise ValueError(
+                f"num_heads must divide embed_dim; got num_heads={self.num_heads}, embed_dim={self.embed_dim}"
+            )
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(unknown(f"value of {name}", getattr(self, name), choices))
+        for name in ("init_std", "obs_clip"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name} must be positive and finite; got {value!r}")
+
+    @property
+    def architecture(self) -> Variant:
+        """The row of the table that `variant` names."""
+        return VARIANTS[self.variant]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PolicyConfig:
+        allowed = [field.name for field in fields(cls)]
+        for key in data:
+            if key not in allowed:
+                raise ValueError("policy: " + unknown("key", key, allowed))
+        return cls(**data)
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "norm": get_args(Norm),
+    "activation": get_args(Activation),
+    "head": get_args(Head),
+    "std": get_args(Std),
+    "squash": get_args(Squash),
+    "init": get_args(Init),
+}

@@ -1,0 +1,67 @@
+"""Observations on a common scale, inside the policy, so that whoever runs it cannot forget."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Normalizer(nn.Module):
+    """(obs - shift) / scale, then a bound if one is set; passes observations through until statistics are given."""
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, obs_dim: int, clip: float | None = None) -> None:
+        super().__init__()
+        self.clip = clip
+        self.register_buffer("shift", torch.zeros(obs_dim))
+        self.register_buffer("scale", torch.ones(obs_dim))
+
+    def set_statistics(self, mean: Tensor, var: Tensor) -> None:
+        """Takes the observations' mean and variance, [O] each. An entry that is constant is shifted, not scaled."""
+        for name, value in (("mean", mean), ("var", var)):
+            if value.shape != self.shift.shape:
+                raise ValueError(f"{name} must have shape {list(self.shift.shape)}; got {list(value.shape)}")
+            if not torch.isfinite(value).all():
+                raise ValueError(f"{name} has entries that are not finite: {_where(~torch.isfinite(value))}")
+        if (var < 0).any():
+            raise ValueError(f"var has negative entries: {_where(var < 0)}")
+        mean, var = mean.double(), var.double()
+        constant = var <= 1e-14 * mean.square() + 1e-16  # what rounding in single precision alone can make
+        self.shift.copy_(mean)
+        self.scale.copy_(torch.where(constant, 1.0, var.sqrt()))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """[B, O] -> [B, O]"""
+        obs = (obs - self.shift) / self.scale
+        return obs if self.clip is None else obs.clamp(-self.clip, self.clip)
+
+
+class RunningStatistics:
+    """Mean and variance of a stream of observations, in double precision (Chan et al. 1983)."""
+
+    def __init__(self, obs_dim: int) -> None:
+        self.count = 0
+        self.mean = torch.zeros(obs_dim, dtype=torch.float64)
+        self._sum_sq = torch.zeros(obs_dim, dtype=torch.float64)
+
+    @property
+    def var(self) -> Tensor:
+        """[O] the population variance."""
+        return self._sum_sq / max(self.count, 1)
+
+    def update(self, obs: Tensor) -> None:
+        """Adds a batch [B, O]."""
+        if obs.ndim != 2 or obs.shape[1] != len(self.mean):
+            raise ValueError(f"obs must be [B, {len(self.mean)}]; got {list(obs.shape)}")
+        if len(obs) == 0:
+            return
+        obs = obs.detach().to(self.mean)
+        mean, count = obs.mean(0), self.count + len(obs)
+        step = mean - self.mean
+        self._sum_sq += (obs - mean).square().sum(0) + step.square() * (self.count * len(obs) / count)
+        self.mean += step * (len(obs) / count)
+        self.count = count
+
+
+def _where(wrong: Tensor) -> list[int]:
+    return wrong.nonzero().flatten().tolist()[:20]

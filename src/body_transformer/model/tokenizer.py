@@ -1,0 +1,78 @@
+"""Observation entries -> one token a node."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..body.layout import UNUSED, Layout
+
+
+class Tokenizer(nn.Module):
+    """Each node's own linear layer, all nodes at once.
+
+    `weight` has a row for every entry that is used, `bias` one for every node: exactly the parameters of one
+    `nn.Linear` a node. For the product, nodes are padded with zeros to the longest one, K entries.
+    """
+
+    slot_ids: Tensor
+    entry_ids: Tensor
+
+    def __init__(self, layout: Layout, embed_dim: int) -> None:
+        super().__init__()
+        self.num_nodes = layout.graph.num_nodes
+        entry_ids, slot_ids, counts = _slots(layout)
+        self.max_entries = entry_ids.shape[1]
+        self.register_buffer("entry_ids", torch.from_numpy(entry_ids.reshape(-1)), persistent=False)
+        self.register_buffer("slot_ids", torch.from_numpy(slot_ids), persistent=False)
+        self.weight = nn.Parameter(torch.empty(len(slot_ids), embed_dim))
+        self.bias = nn.Parameter(torch.empty(self.num_nodes, embed_dim))
+        self._init_like_linear(layout, counts)
+
+    def _init_like_linear(self, layout: Layout, counts: list[int]) -> None:
+        """As `nn.Linear` does for each node: uniform in ±1/√(number of its entries)."""
+        bound = torch.tensor([max(count, 1) ** -0.5 for count in counts])
+        node_ids = torch.from_numpy(layout.obs_node_ids[layout.obs_node_ids != UNUSED])
+        with torch.no_grad():
+            self.weight.uniform_(-1.0, 1.0).mul_(bound[node_ids, None])
+            self.bias.uniform_(-1.0, 1.0).mul_(bound[:, None])
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """[B, O] -> [B, N, E]"""
+        entries = F.pad(obs, (0, 1))[:, self.entry_ids]  # the added zero fills the padding, whatever the entries hold
+        entries = entries.view(-1, self.num_nodes, self.max_entries)  # [B, N, K]
+        slots = self.weight.new_zeros(self.num_nodes * self.max_entries, self.weight.shape[1])
+        weight = slots.index_copy(0, self.slot_ids, self.weight).view(self.num_nodes, self.max_entries, -1)  # [N, K, E]
+        return torch.bmm(entries.transpose(0, 1), weight).transpose(0, 1) + self.bias
+
+
+class SharedTokenizer(nn.Module):
+    """One linear layer for all nodes, on their entries padded with zeros to the longest node."""
+
+    entry_ids: Tensor
+
+    def __init__(self, layout: Layout, embed_dim: int) -> None:
+        super().__init__()
+        entry_ids, _, _ = _slots(layout)
+        self.num_nodes, self.max_entries = entry_ids.shape
+        self.register_buffer("entry_ids", torch.from_numpy(entry_ids.reshape(-1)), persistent=False)
+        self.linear = nn.Linear(self.max_entries, embed_dim)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """[B, O] -> [B, N, E]"""
+        entries = F.pad(obs, (0, 1))[:, self.entry_ids].view(-1, self.num_nodes, self.max_entries)  # [B, N, K]
+        tokens: Tensor = self.linear(entries)
+        return tokens
+
+
+def _slots(layout: Layout) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """[N, K] the entry in each slot (O: padding), [used] the slot of each used entry, [N] entries a node."""
+    node_ids = layout.obs_node_ids
+    counts = [int((node_ids == node).sum()) for node in range(layout.graph.num_nodes)]
+    num_slots = max(*counts, 1)
+    entry_ids = np.full((layout.graph.num_nodes, num_slots), layout.obs_dim, dtype=np.int64)
+    slot_ids = np.empty(layout.obs_dim, dtype=np.int64)
+    for node, count in enumerate(counts):
+        entry_ids[node, :count] = np.flatnonzero(node_ids == node)
+        slot_ids[entry_ids[node, :count]] = node * num_slots + np.arange(count)
+    return entry_ids, slot_ids[node_ids != UNUSED], counts

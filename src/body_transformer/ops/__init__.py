@@ -1,0 +1,1 @@
+"""Attention mathematics; knows no robots."""
