@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, product
 from math import ceil
 from pathlib import Path
@@ -13,12 +13,12 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyBboxPatch, Patch, PathPatch
-from matplotlib.path import Path as Curve
+from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.textpath import text_to_path
 
 from .graph import BodyGraph
@@ -30,12 +30,10 @@ Ints = npt.NDArray[np.int64]
 
 # Suffix -> metadata; without its date, the same picture is the same file.
 FORMATS: Mapping[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-# Publishers refuse Type 3 fonts, matplotlib's default; 42 is TrueType.
-STYLE = {"font.family": "DejaVu Sans", "text.usetex": False, "savefig.bbox": None, "svg.hashsalt": "", "pdf.fonttype": 42}
 # Okabe and Ito's colours and Tol's indigo stay apart in the common colour blindnesses, and on white.
 LIMBS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#332288")
-TRUNK, INK = "#555555", "#222222"
-ARC: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": (0, (3, 2))}
+TRUNK, INK = "#666666", "#222222"
+ARC: Mapping[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": (0, (3, 2))}
 
 # Lengths are inches on paper, font sizes points.
 DPI, FONT, PAGE, MARGIN = 200, 8.0, (7.0, 9.0), 0.1
@@ -51,28 +49,25 @@ def draw_body(graph: BodyGraph, path: Path) -> None:
 
     Colour tells the limbs apart, a filled box carries a joint, a dashed arc is one of `extra_edges`.
     """
-    _check_suffix(path)
-    with mpl.rc_context(STYLE):
-        _save(body_figure(graph), path)
+    _save(lambda: body_figure(graph), path)
 
 
 def draw_mask(graph: BodyGraph, path: Path, mask: Bools | None = None, title: str | None = None) -> None:
     """Write an attention mask [N, N], the body's own by default: rows are queries, filled cells the keys they see."""
-    _check_suffix(path)
-    with mpl.rc_context(STYLE):
-        _save(mask_figure(graph, mask, title), path)
+    _save(lambda: mask_figure(graph, mask, title), path)
 
 
-def _check_suffix(path: Path) -> None:
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"unknown picture format {path.suffix!r} of {str(path)!r}; have: {listing(FORMATS)}")
-
-
-def _save(figure: Figure, path: Path) -> None:
+def _save(draw: Callable[[], Figure], path: Path) -> None:
     suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        raise ValueError(f"unknown picture format {path.suffix!r} in {str(path)!r}; have: {listing(FORMATS)}")
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        figure.savefig(unfinished, format=suffix[1:], dpi=DPI, metadata=FORMATS[suffix])
+        with mpl.rc_context():
+            mpl.rcdefaults()  # under a user's dark style, names would be white on white
+            mpl.rc("pdf", fonttype=42)  # publishers refuse the default, Type 3
+            mpl.rc("svg", hashsalt="body")  # or its ids differ from run to run
+            draw().savefig(unfinished, format=suffix[1:], dpi=DPI, metadata=FORMATS[suffix])
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -89,31 +84,30 @@ def _text_width(text: str, size: float = FONT) -> float:
 def body_figure(graph: BodyGraph) -> Figure:
     """The picture of `draw_body`; one data unit is one inch."""
     boxes, upright = place_boxes(graph)
-    elbows = [_elbow(boxes[graph.index(a)], boxes[graph.index(b)], upright) for a, b in graph.edges]
-    arcs = _arcs(graph, boxes, elbows)
-    everything = np.concatenate([boxes[:, :2], boxes[:, 2:], *(_BERNSTEIN @ arc for arc in arcs)])
-    low, high = everything.min(axis=0) - MARGIN, everything.max(axis=0) + MARGIN
+    lines = _brackets(graph, boxes, upright)
+    arcs = _arcs(graph, boxes, lines)
+    corners = np.concatenate([boxes[:, :2], boxes[:, 2:], *arcs])
+    (left, low), (right, top) = corners.min(axis=0) - MARGIN, corners.max(axis=0) + MARGIN
     legend = _legend(graph)
-    legend_width = sum(0.55 + _text_width(str(entry.get_label())) for entry in legend)
-    spare = max(0.0, legend_width - (high[0] - low[0])) / 2
-    low, high = low - (spare, 0.25 if legend else 0.0), high + (spare, 0.0)
+    if legend:
+        low -= 0.25
+        spare = sum(0.55 + _text_width(str(entry.get_label())) for entry in legend) - (right - left)
+        left, right = left - max(spare, 0) / 2, right + max(spare, 0) / 2
 
-    figure = Figure(figsize=tuple(high - low))
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    figure = Figure(figsize=(right - left, top - low))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(left, right), ylim=(low, top))
     axes.set_axis_off()
-    tree = Curve.make_compound_path(*map(Curve, elbows))  # one path: lines drawn twice look darker
-    axes.add_patch(PathPatch(tree, fill=False, edgecolor=TRUNK, linewidth=0.8, zorder=1))
+    axes.add_collection(LineCollection(list(lines), colors=TRUNK, linewidths=0.8, capstyle="projecting", zorder=1))
     _draw_nodes(axes, graph, boxes)
     for arc in arcs:
-        curve = Curve(arc, [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4])
-        axes.add_patch(PathPatch(curve, fill=False, zorder=3, **ARC))
+        axes.plot(*arc.T, zorder=3, **ARC)
     if legend:
         figure.legend(handles=legend, loc="lower center", ncols=len(legend), fontsize=FONT, frameon=False)
     return figure
 
 
 def place_boxes(graph: BodyGraph) -> tuple[Floats, bool]:
-    """([N, 4] the nodes' boxes as left, bottom, right, top; whether the tree stands upright, else it lies to the left)."""
+    """([N, 4] the nodes' boxes as left, bottom, right, top; whether the root is at the top, else at the left)."""
     widths = np.array([_text_width(name) + BOX_PAD for name in graph.nodes])
     half = BOX_HEIGHT / 2
     across, depth = tidy_layout(graph, widths, SIBLING_GAP)
@@ -239,54 +233,60 @@ def _legend(graph: BodyGraph) -> list[Patch | Line2D]:
     return entries
 
 
-def _elbow(parent: Floats, child: Floats, upright: bool) -> Floats:
-    """[4, 2] a line from parent to child that bends in the gap between their levels."""
-    (px, py), (cx, cy) = (parent[:2] + parent[2:]) / 2, (child[:2] + child[2:]) / 2
-    if upright:
-        bend = (parent[1] + child[3]) / 2
-        return np.array([(px, parent[1]), (px, bend), (cx, bend), (cx, child[3])])
-    bend = child[0] - LEVEL_GAP / 2
-    return np.array([(parent[2], py), (bend, py), (bend, cy), (child[0], cy)])
+def _brackets(graph: BodyGraph, boxes: Floats, upright: bool) -> Floats:
+    """[S, 2, 2] the straight pieces between parents and children: a stem, a bar and a drop to each child."""
+    view = boxes if upright else boxes[:, [1, 0, 3, 2]]
+    across = (view[:, 0] + view[:, 2]) / 2
+    leave, arrive = (view[:, 1], view[:, 3]) if upright else (view[:, 3], view[:, 1])
+    pieces = []
+    for node, family in _descend(graph)[0].items():
+        if family:
+            ends, arrival = across[family], arrive[family[0]]
+            bend = arrival + np.clip(leave[node] - arrival, -LEVEL_GAP, LEVEL_GAP) / 2
+            pieces.append([(across[node], leave[node]), (across[node], bend)])
+            pieces.append([(ends.min(), bend), (ends.max(), bend)])
+            pieces += [[(end, bend), (end, arrival)] for end in ends]
+    lines = np.array(pieces).reshape(-1, 2, 2)
+    return lines if upright else lines[..., ::-1]
 
 
-def _arcs(graph: BodyGraph, boxes: Floats, elbows: Sequence[Floats]) -> list[Floats]:
-    """[4, 2] a cubic curve for every extra edge, clear of the boxes and of each other as far as can be."""
-    lines = [boxes[:0], *(_around(elbow) for elbow in elbows)]
-    arcs = []
+def _arcs(graph: BodyGraph, boxes: Floats, lines: Floats) -> list[Floats]:
+    """[P, 2] points of a curve for every extra edge, clear of boxes, lines and each other as far as can be."""
+    arcs: list[Floats] = []
     for a, b in graph.extra_edges:
-        arcs.append(_arc(boxes, np.concatenate(lines), graph.index(a), graph.index(b)))
-        lines.append(_around(_BERNSTEIN @ arcs[-1]))
+        arc = _arc(boxes, lines, graph.index(a), graph.index(b))
+        lines = np.concatenate([lines, np.stack([arc[:-1], arc[1:]], axis=1)])
+        arcs.append(arc)
     return arcs
 
 
-def _around(points: Floats) -> Floats:
-    """[P - 1, 4] a thin box around every piece of a line."""
-    low, high = np.minimum(points[:-1], points[1:]), np.maximum(points[:-1], points[1:])
-    return np.concatenate([low - 0.03, high + 0.03], axis=1)
-
-
 def _arc(boxes: Floats, lines: Floats, a: int, b: int) -> Floats:
-    """[4, 2] the cheapest of the curves that leave both boxes squarely."""
+    """[P, 2] the cheapest of the cubic curves that leave both boxes squarely."""
     centre, half = (boxes[:, 2:] + boxes[:, :2]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2
+    clearance = np.full((len(boxes), 1), 0.03)
+    clearance[[a, b]] = 0.0
     sides, reaches = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)]), (0.2, 0.5, 1.0, 2.0)
 
-    def cost(curve: Floats) -> float:
-        points = _BERNSTEIN @ curve
-        length = float(np.hypot(*np.diff(points, axis=0).T).sum())
-        too_short = 5.0 * (length < 0.3)  # nobody sees two dashes between neighbours
-        return length * (1 + 20 * _share_inside(points[1:-1], boxes) + 3 * _share_inside(points, lines)) + too_short
+    def cost(points: Floats) -> float:
+        x, y = np.diff(points, axis=0).T
+        length, turning = np.hypot(x, y).sum(), np.abs(np.diff(np.unwrap(np.arctan2(y, x)))).sum()
+        hidden = _length_inside(points, boxes[:, :2] - clearance, boxes[:, 2:] + clearance)
+        doubled = _length_inside(points, lines.min(axis=1) - 0.03, lines.max(axis=1) + 0.03)
+        too_short = max(0.0, 0.3 - np.hypot(*(points[-1] - points[0])))  # nobody sees two dashes between neighbours
+        return float(length + 0.3 * turning + 20 * hidden + 3 * doubled + 20 * too_short)
 
     curves = []
     for out_a, out_b, reach_a, reach_b in product(sides, sides, reaches, reaches):
         start, end = centre[a] + half[a] * out_a, centre[b] + half[b] * out_b
-        curves.append(np.stack([start, start + reach_a * out_a, end + reach_b * out_b, end]))
+        curves.append(_BERNSTEIN @ [start, start + reach_a * out_a, end + reach_b * out_b, end])
     return min(curves, key=cost)
 
 
-def _share_inside(points: Floats, boxes: Floats) -> float:
-    points = points[:, None]  # [P, 1, 2] against [N, 2]
-    inside = ((points > boxes[:, :2]) & (points < boxes[:, 2:])).all(axis=2)
-    return float(inside.any(axis=1).mean())
+def _length_inside(points: Floats, low: Floats, high: Floats) -> float:
+    """How much of a curve [P, 2] runs through the boxes from low [K, 2] to high [K, 2]."""
+    middle = (points[1:, None] + points[:-1, None]) / 2  # [P - 1, 1, 2]
+    inside = np.any(np.all((middle > low) & (middle < high), axis=2), axis=1)
+    return float(np.hypot(*np.diff(points, axis=0).T)[inside].sum())
 
 
 # -- the mask ------------------------------------------------------------------------------------------------------

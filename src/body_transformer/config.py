@@ -1,0 +1,118 @@
+"""Experiments: what is learned, on which robot, with which policy. Read from `experiments/*.yaml`; unknown keys are errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from . import robots
+from .body.graph import BodyGraph, Edge, Fixed
+from .body.layout import Layout, Term
+from .body.messages import unknown
+from .model.config import PolicyConfig
+from .model.variants import VARIANTS
+
+
+@dataclass(frozen=True)
+class Robot:
+    """Which file the body comes from, and how it is read."""
+
+    file: str
+    """A shipped robot's name."""
+    root: str | None = None
+    """The body to start from; needed where several trees stand in the world."""
+    fixed: Fixed = "keep"
+    """Whether bodies without a joint keep a node of their own or merge into their parent."""
+    extra_edges: tuple[Edge, ...] = ()
+    """Connections beside the tree."""
+
+    def graph(self) -> BodyGraph:
+        return BodyGraph.from_file(robots.path(self.file), self.root, self.fixed, self.extra_edges)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment, resolved."""
+
+    name: str
+    """The name on the command line."""
+    title: str
+    """What it is, in a line."""
+    robot: Robot
+    """The body."""
+    obs_dim: int
+    """Entries of the flat observation; the terms must add up to it."""
+    obs: tuple[Term, ...]
+    """The observation's terms, in order."""
+    action_dim: int
+    """Entries of the flat action; the terms must add up to it."""
+    actions: tuple[Term, ...]
+    """The action's terms, in order."""
+    critic: bool
+    """Whether training has a critic beside the policy: reinforcement learning does, imitation does not."""
+    policy: PolicyConfig
+    """The policy, with the variant that the paper favours here."""
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What single variants set differently."""
+
+    def layout(self) -> Layout:
+        return Layout(self.robot.graph(), self.obs, self.actions, self.obs_dim, self.action_dim)
+
+    def policy_config(self, variant: str | None = None) -> PolicyConfig:
+        """The policy's configuration for a variant; without one, the experiment's own."""
+        variant = variant or self.policy.variant
+        if variant not in VARIANTS:
+            raise ValueError(unknown("variant", variant, VARIANTS))
+        return PolicyConfig.from_dict(self.policy.to_dict() | self.variants.get(variant, {}) | {"variant": variant})
+
+
+def experiment_names() -> list[str]:
+    return sorted(
+        entry.name.removesuffix(".yaml")
+        for entry in files(__package__).joinpath("experiments").iterdir()
+        if entry.name.endswith(".yaml")
+    )
+
+
+def load_experiment(name: str) -> Experiment:
+    """The experiment of that name, its base filled in."""
+    data = _resolve(name)
+    allowed = [item.name for item in fields(Experiment) if item.name != "name"]
+    for key in data:
+        if key not in allowed:
+            raise ValueError(f"experiment {name!r}: " + unknown("key", key, allowed))
+    try:
+        return Experiment(
+            name=name,
+            **data
+            | {
+                "robot": Robot(**data["robot"]),
+                "obs": tuple(Term.from_dict(term) for term in data["obs"]),
+                "actions": tuple(Term.from_dict(term) for term in data["actions"]),
+                "policy": PolicyConfig.from_dict(data["policy"]),
+            },
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"experiment {name!r}: {error!r}") from None
+
+
+def _resolve(name: str) -> dict[str, Any]:
+    if name not in experiment_names():
+        raise ValueError(unknown("experiment", name, experiment_names()))
+    text = files(__package__).joinpath("experiments", f"{name}.yaml").read_text(encoding="utf-8")
+    data: dict[str, Any] = yaml.safe_load(text)
+    base = data.pop("base", None)
+    return data if base is None else _merged(_resolve(base), data)
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings are merged key by key, everything else is replaced."""
+    merged = dict(base)
+    for key, value in changes.items():
+        old = merged.get(key)
+        merged[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged

@@ -1,0 +1,1 @@
+"""Every experiment, as data; `body_transformer.config` reads it."""
