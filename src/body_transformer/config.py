@@ -1,4 +1,4 @@
-"""Experiments: what is learned, on which robot, with which policy. Read from `experiments/*.yaml`; unknown keys are errors."""
+"""Experiments: what is learned, on which robot, with which policy; read from `experiments/*.yaml`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Experiment:
         variant = variant or self.policy.variant
         if variant not in VARIANTS:
             raise ValueError(unknown("variant", variant, VARIANTS))
-        return PolicyConfig.from_dict(self.policy.to_dict() | self.variants.get(variant, {}) | {"variant": variant})
+        return PolicyConfig.from_dict({**self.policy.to_dict(), **self.variants.get(variant, {}), "variant": variant})
 
 
 def experiment_names() -> list[str]:

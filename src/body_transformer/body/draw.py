@@ -13,8 +13,8 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
-from matplotlib.colors import ListedColormap, to_rgb
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
@@ -269,11 +269,12 @@ def _arc(boxes: Floats, lines: Floats, a: int, b: int) -> Floats:
 
     def cost(points: Floats) -> float:
         x, y = np.diff(points, axis=0).T
-        length, turning = np.hypot(x, y).sum(), np.abs(np.diff(np.unwrap(np.arctan2(y, x)))).sum()
+        steps, turns = np.hypot(x, y), np.diff(np.unwrap(np.arctan2(y, x)))
+        bending = (turns**2 / (steps[1:] + 1e-9)).sum()
         hidden = _length_inside(points, boxes[:, :2] - clearance, boxes[:, 2:] + clearance)
         doubled = _length_inside(points, lines.min(axis=1) - 0.03, lines.max(axis=1) + 0.03)
         too_short = max(0.0, 0.3 - np.hypot(*(points[-1] - points[0])))  # nobody sees two dashes between neighbours
-        return float(length + 0.3 * turning + 20 * hidden + 3 * doubled + 20 * too_short)
+        return float(steps.sum() + 0.05 * bending + 20 * hidden + 3 * doubled + 20 * too_short)
 
     curves = []
     for out_a, out_b, reach_a, reach_b in product(sides, sides, reaches, reaches):
@@ -324,9 +325,14 @@ def mask_figure(graph: BodyGraph, mask: Bools | None = None, title: str | None =
 
 def _fill_cells(axes: Axes, mask: Bools) -> None:
     """Black cells on white, the first row at the top, the keys' names above it."""
-    grid = {"edgecolors": "0.8", "linewidth": 0.35} if len(mask) <= MAX_NAMED else {"rasterized": True}
-    axes.pcolormesh(mask, cmap=ListedColormap(["white", INK]), vmin=0, vmax=1, **grid)
-    axes.invert_yaxis()
+    count = len(mask)
+    rows, columns = np.nonzero(mask)
+    cells = np.stack([columns, rows], axis=1)[:, None] + [(0, 0), (1, 0), (1, 1), (0, 1)]  # [K, 4, 2]
+    axes.add_collection(PolyCollection(list(cells), facecolors=INK, linewidths=0, antialiaseds=False))
+    if count <= MAX_NAMED:
+        axes.hlines(range(1, count), 0, count, colors="0.8", linewidth=0.35)
+        axes.vlines(range(1, count), 0, count, colors="0.8", linewidth=0.35)
+    axes.set(xlim=(0, count), ylim=(count, 0))
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     axes.set_xlabel("to (key)", size=FONT)

@@ -74,7 +74,7 @@ class Policy(nn.Module):
 
 def check_obs(obs: Tensor, obs_dim: int) -> None:
     """The network is built for exactly these entries."""
-    if torch.jit.is_tracing():  # sizes are tensors there; comparing them only warns
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]  # sizes are tensors there
         return
     if obs.ndim != 2 or obs.shape[1] != obs_dim:
         raise ValueError(f"obs must be [B, {obs_dim}]; got {list(obs.shape)}")

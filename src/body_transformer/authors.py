@@ -1,0 +1,178 @@
+"""Loads the imitation weights of the paper's authors, under their own tensor names, into a Policy.
+
+Their networks and ours compute the same; only names and shapes differ: they keep one linear layer a node, we keep one
+matrix for all nodes. Their observations are normalised before the network, so the policy's own normaliser stays idle.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from .body.layout import UNUSED, Layout
+from .body.messages import listing
+from .config import load_experiment
+from .model.config import PolicyConfig
+from .model.policy import Policy
+
+THEIR_NODE_NAMES = {"forearm": "forehand"}
+"""Where their name of a node differs from the robot file's."""
+
+_PLAIN = [f"{part}.{kind}" for part in ("linear1", "linear2", "norm1", "norm2") for kind in ("weight", "bias")]
+_LAYER_NAMES = {name: name for name in _PLAIN} | {
+    "self_attn.in_proj_weight": "attention.in_proj.weight",
+    "self_attn.in_proj_bias": "attention.in_proj.bias",
+    "self_attn.out_proj.weight": "attention.out_proj.weight",
+    "self_attn.out_proj.bias": "attention.out_proj.bias",
+}
+
+
+def load(
+    path: str | os.PathLike[str], experiment: str, variant: str = "bot-hard", num_heads: int | None = None
+) -> Policy:
+    """A policy with the weights of a safetensors file of theirs.
+
+    Args:
+        path: the file.
+        experiment: `mocapact`, `adroit-door`, `adroit-hammer` or `adroit-relocate`.
+        variant: hard, mix and plain transformers have the same tensors, so the file cannot tell which it is.
+        num_heads: the only size that tensors do not show; by default the file's `num_heads` metadata, else the
+            experiment's.
+    """
+    setting = load_experiment(experiment)
+    if setting.critic:
+        raise ValueError(f"experiment {experiment!r} is not an imitation experiment; the authors' files are")
+    layout, config = setting.layout(), setting.policy_config(variant)
+    if config.architecture.mask == "random":
+        raise ValueError(f"variant {variant!r} cannot be loaded: the authors' files do not hold their random mask")
+    theirs = _Tensors(Path(path))
+    num_heads = num_heads or int(theirs.metadata.get("num_heads", config.num_heads))
+    config = _sizes(theirs, layout, config, num_heads)
+    with torch.random.fork_rng(devices=[]):
+        policy = Policy(layout, config)
+    ours = policy.state_dict()
+    _fill_tokenizer(ours, theirs, layout)
+    if config.architecture.trunk == "mlp":
+        _fill_mlp(ours, theirs)
+    else:
+        _fill_encoder(ours, theirs, config)
+        _fill_detokenizer(ours, theirs, layout)
+    if left := theirs.left_over():
+        raise ValueError(f"{theirs.source} has tensors that {variant!r} does not: {listing(left)}")
+    policy.load_state_dict(ours)
+    return policy
+
+
+class _Tensors:
+    """The file's tensors, each taken once and only in the shape that is expected."""
+
+    def __init__(self, path: Path) -> None:
+        self.source = repr(str(path))
+        if not path.is_file():
+            raise FileNotFoundError(f"no weights at {self.source}")
+        try:
+            with safe_open(path, framework="pt") as file:
+                self.metadata: Mapping[str, str] = file.metadata() or {}
+                self._tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a dict
+        except SafetensorError as error:
+            raise ValueError(
+                f"{self.source} is not a whole safetensors file ({error}); pickled checkpoints are never opened: "
+                "convert them with safetensors.torch.save_file where you trust them"
+            ) from None
+        self._taken: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def shape(self, name: str) -> torch.Size:
+        if name not in self._tensors:
+            raise ValueError(f"{self.source} has no tensor {name!r}; it has {listing(sorted(self._tensors))}")
+        return self._tensors[name].shape
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        if self.shape(name) != shape:
+            raise ValueError(f"{self.source}: {name} is {list(self.shape(name))}; expected {list(shape)}")
+        self._taken.add(name)
+        return self._tensors[name]
+
+    def left_over(self) -> list[str]:
+        """What was not taken, but for the frozen zero token, index buffers and recorded inputs and outputs (`__…`)."""
+        return sorted(
+            name
+            for name, tensor in self._tensors.items()
+            if name not in self._taken
+            and name != "tokenizer.zero_token"
+            and not name.startswith("__")
+            and tensor.is_floating_point()
+        )
+
+
+def _sizes(theirs: _Tensors, layout: Layout, config: PolicyConfig, num_heads: int) -> PolicyConfig:
+    """The configuration with the sizes that the tensors have."""
+    (embed_dim,) = theirs.shape(f"tokenizer.tokenizers.{_their_name(layout.graph.root)}.0.bias")
+    if config.architecture.trunk == "mlp":
+        return replace(config, embed_dim=embed_dim, mlp_dim=theirs.shape("net.model.0.bias")[0])
+    num_layers = 0
+    while f"net.encoder.layers.{num_layers}.linear1.bias" in theirs:
+        num_layers += 1
+    return replace(
+        config,
+        embed_dim=embed_dim,
+        num_layers=max(num_layers, 1),
+        num_heads=num_heads,
+        ff_dim=theirs.shape("net.encoder.layers.0.linear1.bias")[0],
+        positional_encoding="net.embed_absolute_position.weight" in theirs,
+    )
+
+
+def _fill_tokenizer(ours: dict[str, Tensor], theirs: _Tensors, layout: Layout) -> None:
+    row_of_entry = np.cumsum(layout.obs_node_ids != UNUSED) - 1
+    embed_dim = ours["tokenizer.bias"].shape[1]
+    for k, node in enumerate(layout.graph.nodes):
+        entries = layout.obs_ids(node)
+        prefix = f"tokenizer.tokenizers.{_their_name(node)}.0"
+        ours["tokenizer.weight"][row_of_entry[entries]] = theirs.take(f"{prefix}.weight", embed_dim, len(entries)).T
+        ours["tokenizer.bias"][k] = theirs.take(f"{prefix}.bias", embed_dim)
+
+
+def _fill_encoder(ours: dict[str, Tensor], theirs: _Tensors, config: PolicyConfig) -> None:
+    for layer in range(config.num_layers):
+        for their_name, our_name in _LAYER_NAMES.items():
+            tensor = ours[f"trunk.layers.{layer}.{our_name}"]
+            tensor.copy_(theirs.take(f"net.encoder.layers.{layer}.{their_name}", *tensor.shape))
+    if config.positional_encoding:
+        position = ours["trunk.position"]
+        position.copy_(theirs.take("net.embed_absolute_position.weight", *position.shape))
+    if config.architecture.hop_bias:
+        hop_bias = ours["trunk.hop_bias"]
+        hop_bias.copy_(theirs.take("net.sp_embeddings.weight", len(hop_bias), 1)[:, 0])
+
+
+def _fill_detokenizer(ours: dict[str, Tensor], theirs: _Tensors, layout: Layout) -> None:
+    embed_dim = ours["detokenizer.weight"].shape[1]
+    for node in layout.graph.nodes:
+        actions = layout.action_ids(node)
+        prefix = f"detokenizer.detokenizers.{_their_name(node)}"
+        if actions or f"{prefix}.weight" in theirs:
+            ours["detokenizer.weight"][actions] = theirs.take(f"{prefix}.weight", len(actions), embed_dim)
+            ours["detokenizer.bias"][actions] = theirs.take(f"{prefix}.bias", len(actions))
+
+
+def _fill_mlp(ours: dict[str, Tensor], theirs: _Tensors) -> None:
+    names = {f"net.model.{k}": f"trunk.layers.{k + 1}" for k in (0, 2, 4)}  # ours flattens first
+    names["detokenizer.detokenizers.global"] = "detokenizer.linear"
+    for their_name, our_name in names.items():
+        for kind in ("weight", "bias"):
+            tensor = ours[f"{our_name}.{kind}"]
+            tensor.copy_(theirs.take(f"{their_name}.{kind}", *tensor.shape))
+
+
+def _their_name(node: str) -> str:
+    return THEIR_NODE_NAMES.get(node, node)

@@ -1,0 +1,1 @@
+"""The command `bot`: one file a verb."""

@@ -1,0 +1,186 @@
+"""`bot inspect ROBOT|EXPERIMENT`: the graph, who owns which entry, and the size of a policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich.table import Table
+
+from .. import robots
+from ..body.graph import BodyGraph, Fixed
+from ..body.layout import Layout, Term
+from ..body.messages import listing, unknown
+from ..config import Experiment, experiment_names, load_experiment
+from ..model.config import PolicyConfig
+from ..model.variants import VARIANTS
+from .output import console, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass
+class Inspect:
+    """The body graph of a robot file or an experiment, who owns which entry, and the parameter count of a variant."""
+
+    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ROBOT|EXPERIMENT")]
+    """An MJCF or URDF file, a shipped robot (humanoid, a1, …), or an experiment (humanoid-mod, mocapact, …)."""
+    root: Annotated[str | None, tyro.conf.arg(metavar="BODY")] = None
+    """The body to start from; needed where several trees stand in the world."""
+    fixed: Annotated[Fixed | None, tyro.conf.arg(metavar="keep|merge")] = None
+    """Bodies without a joint keep a node of their own (keep, the default) or join their parent (merge)."""
+    equality_edges: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Take the file's connect and weld constraints as edges, as closed-chain legs need."""
+    variant: Annotated[str | None, tyro.conf.arg(metavar="VARIANT")] = None
+    """The architecture whose parameters are counted."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print one JSON object instead of a table."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder for two pictures: the body as a tree, and the mask."""
+    format: Literal["png", "pdf", "svg"] = "png"
+    """Format of the pictures."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is inspected: a robot, with the experiment's allocation or one that fits most robots."""
+
+    graph: BodyGraph
+    layout: Layout | None
+    config: PolicyConfig
+    experiment: Experiment | None
+
+    def count_parameters(self) -> dict[str, int]:
+        """Parameters of the policy, and of the critic if the experiment trains one."""
+        from ..model.critic import Critic
+        from ..model.policy import Policy
+
+        if self.layout is None:
+            raise ValueError("this robot has neither actuators nor hinge or slide joints: there is no policy to count")
+        counts = {"policy": Policy(self.layout, self.config).num_parameters}
+        if self.experiment is not None and self.experiment.critic:
+            counts["critic"] = Critic(self.layout, self.config).num_parameters
+        return counts
+
+
+def main(args: list[str]) -> None:
+    options = tyro.cli(Inspect, prog="bot inspect", args=args)
+    if options.variant is not None and options.variant not in VARIANTS:
+        raise ValueError(unknown("variant", options.variant, VARIANTS))
+    subject = find_subject(options)
+    pictures = draw(subject, options.out, options.format) if options.out else []
+    if options.json:
+        print_json(as_json(subject, count=subject.experiment is not None or options.variant is not None))
+    else:
+        show(subject, pictures)
+
+
+def find_subject(options: Inspect) -> Subject:
+    if options.what in experiment_names():
+        if options.root or options.fixed or options.equality_edges:
+            raise ValueError(f"{options.what!r} is an experiment and sets its own root and fixed; leave the flags out")
+        experiment = load_experiment(options.what)
+        layout = experiment.layout()
+        return Subject(layout.graph, layout, experiment.policy_config(options.variant), experiment)
+    graph = BodyGraph.from_file(
+        find_robot(options.what), options.root, options.fixed or "keep", equality_edges=options.equality_edges
+    )
+    controllable = graph.actuators or {"hinge", "slide"} & set(graph.joint_types.values())
+    layout_or_none = Layout.proprioceptive(graph) if controllable else None
+    return Subject(graph, layout_or_none, PolicyConfig(variant=options.variant or PolicyConfig.variant), None)
+
+
+def find_robot(what: str) -> Path:
+    if what in robots.names():
+        return robots.path(what)
+    if not Path(what).exists():
+        known = listing([*experiment_names(), *robots.names()])
+        raise FileNotFoundError(
+            f"no robot file at {what!r}, and no experiment or shipped robot of that name; have: {known}"
+        )
+    return Path(what)
+
+
+def as_json(subject: Subject, count: bool) -> dict[str, Any]:
+    graph, layout = subject.graph, subject.layout
+    content: dict[str, Any] = {
+        "nodes": list(graph.nodes),
+        "root": graph.root,
+        "edges": [list(edge) for edge in graph.edges],
+        "extra_edges": [list(edge) for edge in graph.extra_edges],
+        "num_nodes": graph.num_nodes,
+        "num_ones": graph.num_ones,
+        "sparsity": graph.sparsity,
+        "diameter": graph.diameter,
+        "joints": dict(graph.joints),
+        "actuators": dict(graph.actuators),
+    }
+    if count:
+        parameters = sum(subject.count_parameters().values())
+        assert layout is not None
+        content |= {
+            "obs_dim": layout.obs_dim,
+            "used_obs_dim": layout.used_obs_dim,
+            "action_dim": layout.action_dim,
+            "parameters": parameters,
+            "variant": subject.config.variant,
+        }
+    return content
+
+
+def show(subject: Subject, pictures: Sequence[Path]) -> None:
+    graph, layout = subject.graph, subject.layout
+    out = console()
+    out.print(allocation_table(graph, layout))
+    loops = f", {len(graph.extra_edges)} extra edges" if graph.extra_edges else ""
+    out.print(
+        f"\n{graph.num_nodes} nodes, {graph.num_ones} ones in the mask, sparsity {graph.sparsity:.4f}, "
+        f"diameter {graph.diameter}{loops}, {len(graph.joints)} joints, {len(graph.actuators)} actuators"
+    )
+    if layout is None:
+        out.print("nothing to control: neither actuators nor hinge or slide joints")
+    else:
+        counts = subject.count_parameters()
+        parts = f" ({', '.join(f'{part} {count:,}' for part, count in counts.items())})" if len(counts) > 1 else ""
+        whose = "" if subject.experiment else "; a default allocation: the file says nothing about observations"
+        out.print(
+            f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions{whose}"
+        )
+        out.print(f"{subject.config.variant}: {sum(counts.values()):,} parameters{parts}")
+    for picture in pictures:
+        out.print(f"wrote {picture}")
+
+
+def allocation_table(graph: BodyGraph, layout: Layout | None) -> Table:
+    """One row a node: what it is made of and what it owns."""
+    joints: dict[str, list[str]] = {node: [] for node in graph.nodes}
+    for joint, node in graph.joints.items():
+        joints[node].append(joint)
+    table = Table("node", "parent", "joints", "observation entries", "actions")
+    for k, node in enumerate(graph.nodes):
+        owned = [summary(terms, graph, k) for terms in (layout.obs, layout.actions)] if layout else ["", ""]
+        table.add_row(node, graph.parents.get(node, "(root)"), ", ".join(joints[node]), *owned)
+    return table
+
+
+def summary(terms: Sequence[Term], graph: BodyGraph, node_id: int) -> str:
+    """`7: joint_pos 2, joint_vel 2, contact_force 3`"""
+    counts = Counter({term.name: int((term.node_ids(graph) == node_id).sum()) for term in terms})
+    total = counts.total()
+    return f"{total}: " + ", ".join(f"{name} {count}" for name, count in counts.items() if count) if total else "-"
+
+
+def draw(subject: Subject, folder: Path, suffix: str) -> list[Path]:
+    """The two pictures; their paths."""
+    from ..body.draw import draw_body, draw_mask
+    from ..model.mask import MASKS
+
+    folder.mkdir(parents=True, exist_ok=True)
+    body, mask = folder / f"body.{suffix}", folder / f"mask.{suffix}"
+    draw_body(subject.graph, body)
+    draw_mask(subject.graph, mask, MASKS[subject.config.architecture.mask](subject.graph, subject.config.mask_seed))
+    return [body, mask]

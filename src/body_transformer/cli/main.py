@@ -1,0 +1,47 @@
+"""`bot VERB …`: finds the verb's file and runs it."""
+
+import sys
+from importlib import import_module
+
+from .. import __version__
+from ..body.messages import unknown
+
+VERBS = {
+    "inspect": "the body graph, the allocation and the parameter count of a robot file or an experiment",
+    "list": "the experiments, variants and robots there are",
+}
+
+
+def main(args: list[str] | None = None) -> int:
+    """The exit status: 0 if all went well, 1 if what was asked could not be done, 2 if the question was malformed."""
+    args = sys.argv[1:] if args is None else args
+    if not args or args[0] in ("-h", "--help"):
+        print(usage())
+        return 0 if args else 2
+    if args[0] == "--version":
+        print(f"bot {__version__}")
+        return 0
+    verb, *rest = args
+    if verb not in VERBS:
+        print(f"bot: {unknown('command', verb, VERBS)}", file=sys.stderr)
+        return 2
+    try:
+        import_module(f".{verb}", __package__).main(rest)
+    except (ValueError, OSError) as error:
+        print(f"bot {verb}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"bot {verb}: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+def usage() -> str:
+    rows = "\n".join(f"  {verb:<10}{text}" for verb, text in VERBS.items())
+    return (
+        f"usage: bot VERB …   (bot VERB --help says more)\n\nRobot policies whose attention follows the body.\n\n{rows}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

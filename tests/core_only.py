@@ -1,0 +1,76 @@
+"""The core package by itself. Run in an environment that has its dependencies and nothing else: `make core`."""
+
+import contextlib
+import io
+import json
+import pkgutil
+import sys
+import tempfile
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+EXTRAS = ("gymnasium", "gymnasium_robotics", "minari", "dm_control", "h5py", "accelerate", "mjlab", "onnx", "pytest")
+
+
+def bot(*args: str) -> str:
+    from body_transformer.cli.main import main
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        status = main(list(args))
+    assert status == 0, f"bot {' '.join(args)}: exit status {status}"
+    return out.getvalue()
+
+
+def check_only_the_core_is_installed() -> None:
+    found = [name for name in EXTRAS if find_spec(name)]
+    assert not found, f"this environment has extras, so it proves nothing: {found}"
+
+
+def check_every_module_imports() -> None:
+    import body_transformer
+
+    assert "site-packages" in body_transformer.__file__, f"the source tree was imported: {body_transformer.__file__}"
+    for module in pkgutil.walk_packages(body_transformer.__path__, "body_transformer."):
+        import_module(module.name)
+
+
+def check_every_experiment_can_be_inspected() -> None:
+    for name in json.loads(bot("list", "--json"))["experiments"]:
+        assert json.loads(bot("inspect", name, "--json"))["parameters"] > 0
+
+
+def check_pictures_are_drawn(folder: Path) -> None:
+    bot("inspect", "humanoid", "--out", str(folder))
+    assert sorted(file.name for file in folder.iterdir()) == ["body.png", "mask.png"]
+
+
+def check_a_policy_runs_and_is_stored(folder: Path) -> None:
+    import torch
+
+    from body_transformer import BodyGraph, Layout, Policy, PolicyConfig, robots
+
+    layout = Layout.proprioceptive(BodyGraph.from_file(robots.path("a1")))
+    policy = Policy(layout, PolicyConfig(variant="bot-hard", num_layers=2))
+    obs = torch.randn(3, layout.obs_dim)
+    policy.save(folder)
+    assert torch.equal(Policy.load(folder)(obs), policy(obs))
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        checks = [
+            check_only_the_core_is_installed,
+            check_every_module_imports,
+            check_every_experiment_can_be_inspected,
+            lambda: check_pictures_are_drawn(Path(name, "pictures")),
+            lambda: check_a_policy_runs_and_is_stored(Path(name, "policy")),
+        ]
+        for check in checks:
+            check()
+    print(f"core only, Python {sys.version.split()[0]}: {len(checks)} passed, 0 failed")
+
+
+if __name__ == "__main__":
+    main()
