@@ -1,1 +1,101 @@
-X=1
+"""Bodies and policies to test with: small fixed ones, and hypothesis strategies for random ones."""
+
+from collections import Counter
+from typing import Any
+
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from body_transformer import BodyGraph, Layout, Policy, PolicyConfig, Term
+from body_transformer.model.variants import VARIANTS
+
+ENCODERS = [name for name, variant in VARIANTS.items() if variant.trunk == "encoder"]
+SMALL = {"embed_dim": 8, "num_layers": 3, "num_heads": 2, "ff_dim": 16, "mlp_dim": 12}
+
+some = settings(max_examples=40, deadline=None)
+few = settings(max_examples=15, deadline=None)
+
+
+def small(**changes: Any) -> PolicyConfig:
+    return PolicyConfig(**SMALL | changes)
+
+
+def make_policy(layout: Layout, seed: int = 0, **changes: Any) -> Policy:
+    torch.manual_seed(seed)
+    return Policy(layout, small(**changes))
+
+
+def random_obs(layout: Layout, batch: int = 5, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, layout.obs_dim, generator=generator, dtype=dtype)
+
+
+def chain(num_nodes: int) -> Layout:
+    """n0 - n1 - n2 - …, two entries and one action a node."""
+    nodes = [f"n{k}" for k in range(num_nodes)]
+    graph = BodyGraph.from_edges(nodes, zip(nodes, nodes[1:], strict=False))
+    return Layout(graph, [Term.bodies("pos", nodes, 2)], [Term.bodies("ctrl", nodes, 1)])
+
+
+def uneven_body() -> Layout:
+    """Everything irregular at once: a loop, a root that is not first, nodes without entries or without actions,
+    entries of one node that lie apart, unused ones at the start, in the middle and at the end."""
+    graph = BodyGraph.from_edges(
+        ["hand", "torso", "arm", "leg", "foot", "head"],
+        [("torso", "arm"), ("arm", "hand"), ("torso", "leg"), ("leg", "foot"), ("torso", "head")],
+        extra_edges=[("hand", "foot")],
+    )
+    obs = [
+        Term.unused("clock", 1),
+        Term.node("foot_contact", "foot", 3),
+        Term.root("gravity", 3),
+        Term.unused("camera", 2),
+        Term.bodies("pos", ["leg", "hand", "foot"], 1, steps=2),
+        Term.node("arm_pos", "arm", 1),
+        Term.unused("spare", 1),
+    ]
+    return Layout(graph, obs, [Term.bodies("ctrl", ["leg", "hand", "arm"], 2), Term.node("turn", "leg", 1)])
+
+
+@st.composite
+def graphs(draw: st.DrawFn, min_nodes: int = 1, max_nodes: int = 12, loops: bool = True) -> BodyGraph:
+    """Any tree in any node order, with any number of loops closed."""
+    size = draw(st.integers(min_nodes, max_nodes))
+    nodes = [f"n{k}" for k in draw(st.permutations(range(size)))]
+    edges = [(f"n{draw(st.integers(0, k - 1))}", f"n{k}") for k in range(1, size)]
+    pairs = [(f"n{i}", f"n{j}") for i in range(size) for j in range(i) if (f"n{j}", f"n{i}") not in edges]
+    extra = draw(st.lists(st.sampled_from(pairs), max_size=4, unique=True)) if loops and pairs else []
+    return BodyGraph.from_edges(nodes, edges, extra_edges=extra)
+
+
+@st.composite
+def layouts(draw: st.DrawFn, min_nodes: int = 1, max_nodes: int = 12, loops: bool = True) -> Layout:
+    """A random body whose entries and actions belong to random nodes, in random order."""
+    graph = draw(graphs(min_nodes, max_nodes, loops))
+    owners = draw(st.lists(st.sampled_from([*graph.nodes, None]), min_size=1, max_size=16))
+    obs = [
+        Term.unused(f"o{k}", 2) if owner is None else Term.node(f"o{k}", owner, draw(st.integers(1, 2)))
+        for k, owner in enumerate(owners)
+    ]
+    owners = draw(st.lists(st.sampled_from(graph.nodes), min_size=1, max_size=8))
+    return Layout(graph, obs, [Term.node(f"a{k}", owner, 1) for k, owner in enumerate(owners)])
+
+
+class _OpCounter(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.ops[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def ops_of(module: nn.Module, *args: Tensor) -> Counter[str]:
+    """How often each PyTorch operation runs in one forward."""
+    with _OpCounter() as counter, torch.no_grad():
+        module(*args)
+    return counter.ops

@@ -222,8 +222,8 @@ def _limb_colours(graph: BodyGraph) -> list[str]:
 
 
 def _legend(graph: BodyGraph) -> list[Patch | Line2D]:
-    jointed = set(graph.joints.values())
     entries: list[Patch | Line2D] = []
+    jointed = set(graph.joints.values())
     if jointed:  # a graph made from names alone says nothing about joints
         entries.append(Patch(label="with joint", **_look(TRUNK, True)))
     if jointed and len(jointed) < graph.num_nodes:
@@ -263,31 +263,33 @@ def _arcs(graph: BodyGraph, boxes: Floats, lines: Floats) -> list[Floats]:
 def _arc(boxes: Floats, lines: Floats, a: int, b: int) -> Floats:
     """[P, 2] the cheapest of the cubic curves that leave both boxes squarely."""
     centre, half = (boxes[:, 2:] + boxes[:, :2]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2
-    clearance = np.full((len(boxes), 1), 0.03)
-    clearance[[a, b]] = 0.0
     sides, reaches = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)]), (0.2, 0.5, 1.0, 2.0)
-
-    def cost(points: Floats) -> float:
-        x, y = np.diff(points, axis=0).T
-        steps, turns = np.hypot(x, y), np.diff(np.unwrap(np.arctan2(y, x)))
-        bending = (turns**2 / (steps[1:] + 1e-9)).sum()
-        hidden = _length_inside(points, boxes[:, :2] - clearance, boxes[:, 2:] + clearance)
-        doubled = _length_inside(points, lines.min(axis=1) - 0.03, lines.max(axis=1) + 0.03)
-        too_short = max(0.0, 0.3 - np.hypot(*(points[-1] - points[0])))  # nobody sees two dashes between neighbours
-        return float(steps.sum() + 0.05 * bending + 20 * hidden + 3 * doubled + 20 * too_short)
-
-    curves = []
+    controls = []
     for out_a, out_b, reach_a, reach_b in product(sides, sides, reaches, reaches):
         start, end = centre[a] + half[a] * out_a, centre[b] + half[b] * out_b
-        curves.append(_BERNSTEIN @ [start, start + reach_a * out_a, end + reach_b * out_b, end])
-    return min(curves, key=cost)
+        controls.append([start, start + reach_a * out_a, end + reach_b * out_b, end])
+    curves = _BERNSTEIN @ np.array(controls)  # [C, P, 2]
+
+    clearance = np.full((len(boxes), 1), 0.03)
+    clearance[[a, b]] = 0.0
+    hidden = _length_inside(curves, boxes[:, :2] - clearance, boxes[:, 2:] + clearance)
+    doubled = _length_inside(curves, lines.min(axis=1) - 0.03, lines.max(axis=1) + 0.03)
+    pieces = np.diff(curves, axis=1)
+    steps = np.hypot(pieces[..., 0], pieces[..., 1])
+    turns = np.diff(np.unwrap(np.arctan2(pieces[..., 1], pieces[..., 0])))
+    bending = (turns**2 / (steps[:, 1:] + 1e-9)).sum(axis=1)
+    chord = np.hypot(*(curves[:, -1] - curves[:, 0]).T)
+    too_short = np.maximum(0.0, 0.3 - chord)  # nobody sees two dashes between neighbours
+    cost = steps.sum(axis=1) + 0.05 * bending + 20 * hidden + 3 * doubled + 20 * too_short
+    return np.asarray(curves[cost.argmin()])
 
 
-def _length_inside(points: Floats, low: Floats, high: Floats) -> float:
-    """How much of a curve [P, 2] runs through the boxes from low [K, 2] to high [K, 2]."""
-    middle = (points[1:, None] + points[:-1, None]) / 2  # [P - 1, 1, 2]
-    inside = np.any(np.all((middle > low) & (middle < high), axis=2), axis=1)
-    return float(np.hypot(*np.diff(points, axis=0).T)[inside].sum())
+def _length_inside(curves: Floats, low: Floats, high: Floats) -> Floats:
+    """[C] how much of each curve [C, P, 2] runs through the boxes from low [K, 2] to high [K, 2]."""
+    middle = (curves[:, 1:, None] + curves[:, :-1, None]) / 2  # [C, P - 1, 1, 2]
+    inside = (middle > low) & (middle < high)  # [C, P - 1, K, 2]
+    hit = np.any(inside[..., 0] & inside[..., 1], axis=2)
+    return np.asarray((np.linalg.norm(np.diff(curves, axis=1), axis=2) * hit).sum(axis=1))
 
 
 # -- the mask ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,62 @@
+"""`bot` itself: help, version, unknown verbs, errors as one sentence."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from body_transformer import __version__
+from body_transformer.cli.main import VERBS, main
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "body_transformer.cli.main", *args], capture_output=True, text=True)
+
+
+def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(verb in out for verb in VERBS)
+
+
+def test_help_takes_less_than_a_second() -> None:
+    def once() -> float:
+        start = time.perf_counter()
+        assert run("--help").returncode == 0
+        return time.perf_counter() - start
+
+    assert min(once() for _ in range(3)) < 1.0
+
+
+def test_without_a_verb_the_usage_is_shown_and_the_status_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: bot" in capsys.readouterr().out
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"bot {__version__}\n"
+
+
+def test_an_unknown_verb_is_an_error_that_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspct"]) == 2
+    assert capsys.readouterr().err == "bot: unknown command 'inspct'; did you mean 'inspect'? have: 'inspect', 'list'\n"
+
+
+def test_a_bad_flag_is_refused() -> None:
+    result = run("inspect", "humanoid", "--rooot", "torso")
+    assert result.returncode == 2
+    assert "--rooot" in result.stderr
+    assert result.stdout == ""
+
+
+def test_interrupting_says_stopped_and_gives_the_usual_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(args: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("body_transformer.cli.list.main", interrupted)
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "bot list: stopped\n"

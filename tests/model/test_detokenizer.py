@@ -1,0 +1,88 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from body_transformer.model.detokenizer import Detokenizer, SharedDetokenizer
+
+from .bodies import ops_of, some
+
+BOTH = pytest.mark.parametrize("kind", [Detokenizer, SharedDetokenizer])
+NUM_NODES = 7
+
+node_ids = st.lists(st.integers(0, NUM_NODES - 1), min_size=1, max_size=20)
+
+
+def outputs_of(ids: list[int]) -> dict[int, list[int]]:
+    """Node -> its outputs, ascending."""
+    return {node: [j for j, owner in enumerate(ids) if owner == node] for node in range(NUM_NODES)}
+
+
+def node_by_node(ids: list[int], weights: dict[int, Tensor], biases: dict[int, Tensor], tokens: Tensor) -> Tensor:
+    """[B, A] with one nn.Linear a node, in a loop; its outputs are scattered to their places."""
+    actions = torch.full((len(tokens), len(ids)), float("nan"))
+    for node, outputs in outputs_of(ids).items():
+        linear = nn.Linear(tokens.shape[2], len(outputs))
+        linear.load_state_dict({"weight": weights[node], "bias": biases[node]})
+        actions[:, outputs] = linear(tokens[:, node])
+    return actions
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@some
+@given(node_ids)
+def test_the_detokenizer_equals_one_linear_layer_a_node(ids):
+    detokenizer, tokens = Detokenizer(ids, 6), torch.randn(4, NUM_NODES, 6)
+    weights = {node: detokenizer.weight[outputs] for node, outputs in outputs_of(ids).items()}
+    biases = {node: detokenizer.bias[outputs] for node, outputs in outputs_of(ids).items()}
+    expected = node_by_node(ids, weights, biases, tokens)
+    torch.testing.assert_close(detokenizer(tokens), expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@some
+@given(node_ids)
+def test_the_shared_detokenizer_gives_every_node_the_first_rows_of_one_linear_layer(ids):
+    detokenizer, tokens = SharedDetokenizer(ids, 6), torch.randn(4, NUM_NODES, 6)
+    counts = {node: len(outputs) for node, outputs in outputs_of(ids).items()}
+    assert detokenizer.weight.shape == (max(counts.values()), 6)
+    weights = {node: detokenizer.weight[:count] for node, count in counts.items()}
+    biases = {node: detokenizer.bias[:count] for node, count in counts.items()}
+    expected = node_by_node(ids, weights, biases, tokens)
+    torch.testing.assert_close(detokenizer(tokens), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_gradients_of_the_detokenizer_equal_those_of_one_linear_layer_a_node():
+    ids, tokens = [3, 0, 3, 6], torch.randn(4, NUM_NODES, 6)
+    detokenizer, upstream = Detokenizer(ids, 6), torch.randn(4, 4)
+    detokenizer(tokens).backward(upstream)
+    torch.testing.assert_close(detokenizer.weight.grad, torch.einsum("ba,bae->ae", upstream, tokens[:, ids]))
+    torch.testing.assert_close(detokenizer.bias.grad, upstream.sum(0))
+
+
+@BOTH
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_bad_token_stays_in_its_own_nodes_outputs(kind, bad):
+    ids, tokens = [3, 0, 3, 6], torch.randn(4, NUM_NODES, 6)
+    detokenizer = kind(ids, 6)
+    good = detokenizer(tokens)
+    tokens[:, 3] = bad
+    actions = detokenizer(tokens)
+    assert not actions[:, [0, 2]].isfinite().any()
+    assert torch.equal(actions[:, [1, 3]], good[:, [1, 3]])
+
+
+@BOTH
+def test_the_number_of_operations_does_not_depend_on_the_number_of_outputs(kind):
+    counts = [ops_of(kind(range(size), 6), torch.randn(3, size, 6)) for size in (2, 30)]
+    assert counts[0] == counts[1]
+
+
+@BOTH
+def test_it_starts_as_a_linear_layer_would(kind):
+    torch.manual_seed(0)
+    detokenizer = kind([0] * 100, 64)
+    for drawn in (detokenizer.weight, detokenizer.bias):
+        assert 0.9 / 8 < drawn.abs().max() <= 1 / 8
+        assert drawn.std().item() == pytest.approx(1 / 8 / 3**0.5, rel=0.15)
