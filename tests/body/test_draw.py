@@ -21,7 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from body_transformer.body.draw import body_figure, draw_body, draw_mask, mask_figure, place_boxes, tidy_layout
+from body_transformer.body.arrange import tidy_layout
+from body_transformer.body.draw import body_figure, draw_body, draw_mask, mask_figure, place_boxes
 from body_transformer.body.graph import BodyGraph
 
 
@@ -185,8 +186,8 @@ def test_the_mask_shows_every_one_in_its_row_and_column_and_counts_them() -> Non
     cells = {tuple(path.vertices.min(axis=0)) for path in axes.collections[0].get_paths()}
     assert cells == {(column, row) for row, column in np.argwhere(mask)}
     assert axes.yaxis_inverted()
-    assert figure.texts[0].get_text() == "5 nodes, 3 of 25 ones, sparsity 0.880"
-    assert mask_figure(graph).texts[0].get_text() == "5 nodes, 13 of 25 ones, sparsity 0.480"
+    assert figure.texts[0].get_text() == "5 nodes, 3 ones of 25, sparsity 0.880"
+    assert mask_figure(graph).texts[0].get_text() == "5 nodes, 13 ones of 25, sparsity 0.480"
 
 
 def test_a_mask_of_another_size_is_refused(tmp_path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations, product
+from collections.abc import Callable, Mapping
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.textpath import text_to_path
 
+from .arrange import LEVEL_GAP, brackets, curves, descend, tidy_layout
 from .graph import BodyGraph
 from .messages import listing
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Suffix -> metadata; without its date, the same picture is the same file.
 FORMATS: Mapping[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
@@ -37,11 +36,8 @@ ARC: Mapping[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": (0,
 
 # Lengths are inches on paper, font sizes points.
 DPI, FONT, PAGE, MARGIN = 200, 8.0, (7.0, 9.0), 0.1
-BOX_HEIGHT, BOX_PAD, SIBLING_GAP, LEVEL_GAP = 0.2, 0.14, 0.12, 0.2
+BOX_HEIGHT, BOX_PAD, SIBLING_GAP = 0.2, 0.14, 0.12
 MAX_CELL, NAME_PITCH, MAX_NAMED = 0.22, 0.12, 64
-
-_T = np.linspace(0, 1, 81)[:, None]
-_BERNSTEIN = np.concatenate([(1 - _T) ** 3, 3 * _T * (1 - _T) ** 2, 3 * _T**2 * (1 - _T), _T**3], axis=1)  # [P, 4]
 
 
 def draw_body(graph: BodyGraph, path: Path) -> None:
@@ -84,8 +80,8 @@ def _text_width(text: str, size: float = FONT) -> float:
 def body_figure(graph: BodyGraph) -> Figure:
     """The picture of `draw_body`; one data unit is one inch."""
     boxes, upright = place_boxes(graph)
-    lines = _brackets(graph, boxes, upright)
-    arcs = _arcs(graph, boxes, lines)
+    lines = brackets(graph, boxes, upright)
+    arcs = curves(graph, boxes, lines)
     corners = np.concatenate([boxes[:, :2], boxes[:, 2:], *arcs])
     (left, low), (right, top) = corners.min(axis=0) - MARGIN, corners.max(axis=0) + MARGIN
     legend = _legend(graph)
@@ -123,66 +119,6 @@ def place_boxes(graph: BodyGraph) -> tuple[Floats, bool]:
     return (upright, True) if pages[0] <= pages[1] else (lying, False)
 
 
-def tidy_layout(graph: BodyGraph, extents: Floats, gap: float) -> tuple[Floats, Ints]:
-    """Where each node stands: ([N] its centre across the tree, [N] its depth).
-
-    Nodes of one depth keep `gap` between their `extents`, subtrees never interleave and parents stand midway over
-    their children: Reingold and Tilford's layout, with the slack between siblings shared out.
-    """
-    children, depth = _descend(graph)
-    outlines: dict[int, Floats] = {}
-    offsets = np.zeros(graph.num_nodes)
-    for node, family in reversed(children.items()):
-        if family:
-            places = _spread([outlines[child] for child in family], gap)
-            offsets[family] = places - (places[0] + places[-1]) / 2
-        outlines[node] = _outline(extents[node], [outlines.pop(child) + offsets[child] for child in family])
-    centres = np.zeros(graph.num_nodes)
-    for node, family in children.items():
-        centres[family] = centres[node] + offsets[family]
-    return centres, depth
-
-
-def _descend(graph: BodyGraph) -> tuple[dict[int, list[int]], Ints]:
-    """(node -> its children, parents before children; [N] depth), by index."""
-    families: list[list[int]] = [[] for _ in graph.nodes]
-    for parent, child in graph.edges:
-        families[graph.index(parent)].append(graph.index(child))
-    depth = np.zeros(graph.num_nodes, dtype=np.int64)
-    order = [graph.index(graph.root)]
-    for node in order:  # grows while it is walked
-        depth[families[node]] = depth[node] + 1
-        order += families[node]
-    return {node: families[node] for node in order}, depth
-
-
-def _outline(extent: float, below: Sequence[Floats]) -> Floats:
-    """[levels, 2] how far a subtree reaches to the left and right of its root, level by level."""
-    outline = np.tile([np.inf, -np.inf], (1 + max(map(len, below), default=0), 1))
-    outline[0] = -extent / 2, extent / 2
-    for other in below:
-        level = outline[1 : 1 + len(other)]
-        level[:, 0] = np.minimum(level[:, 0], other[:, 0])
-        level[:, 1] = np.maximum(level[:, 1], other[:, 1])
-    return outline
-
-
-def _spread(outlines: Sequence[Floats], gap: float) -> Floats:
-    """[K] places of sibling subtrees, as close as their outlines allow."""
-    count = len(outlines)
-    apart = np.zeros((count, count))
-    for i, j in combinations(range(count), 2):
-        shared = min(len(outlines[i]), len(outlines[j]))
-        apart[i, j] = (outlines[i][:shared, 1] - outlines[j][:shared, 0]).max() + gap
-    leftmost = np.zeros(count)
-    for j in range(1, count):
-        leftmost[j] = (leftmost[:j] + apart[:j, j]).max()
-    rightmost = np.full(count, leftmost[-1])
-    for i in reversed(range(count - 1)):
-        rightmost[i] = (rightmost[i + 1 :] - apart[i, i + 1 :]).min()
-    return np.asarray((leftmost + rightmost) / 2)  # both keep every distance, and so does their mean
-
-
 def _draw_nodes(axes: Axes, graph: BodyGraph, boxes: Floats) -> None:
     jointed = set(graph.joints.values())
     for name, colour, (left, low, right, top) in zip(graph.nodes, _limb_colours(graph), boxes, strict=True):
@@ -204,7 +140,7 @@ def _limb_colours(graph: BodyGraph) -> list[str]:
     Limbs begin where the body first forks, and where it forks into longer parts again: at the hips below a spine, but
     not at the fingers of a hand that are one body each.
     """
-    children, _ = _descend(graph)
+    children, _ = descend(graph)
     forks = [node for node, family in children.items() if len(family) > 1]
     forks = [n for n in forks if n == forks[0] or sum(bool(children[child]) for child in children[n]) > 1]
     above = set(forks)
@@ -233,65 +169,6 @@ def _legend(graph: BodyGraph) -> list[Patch | Line2D]:
     return entries
 
 
-def _brackets(graph: BodyGraph, boxes: Floats, upright: bool) -> Floats:
-    """[S, 2, 2] the straight pieces between parents and children: a stem, a bar and a drop to each child."""
-    view = boxes if upright else boxes[:, [1, 0, 3, 2]]
-    across = (view[:, 0] + view[:, 2]) / 2
-    leave, arrive = (view[:, 1], view[:, 3]) if upright else (view[:, 3], view[:, 1])
-    pieces = []
-    for node, family in _descend(graph)[0].items():
-        if family:
-            ends, arrival = across[family], arrive[family[0]]
-            bend = arrival + np.clip(leave[node] - arrival, -LEVEL_GAP, LEVEL_GAP) / 2
-            pieces.append([(across[node], leave[node]), (across[node], bend)])
-            pieces.append([(ends.min(), bend), (ends.max(), bend)])
-            pieces += [[(end, bend), (end, arrival)] for end in ends]
-    lines = np.array(pieces).reshape(-1, 2, 2)
-    return lines if upright else lines[..., ::-1]
-
-
-def _arcs(graph: BodyGraph, boxes: Floats, lines: Floats) -> list[Floats]:
-    """[P, 2] points of a curve for every extra edge, clear of boxes, lines and each other as far as can be."""
-    arcs: list[Floats] = []
-    for a, b in graph.extra_edges:
-        arc = _arc(boxes, lines, graph.index(a), graph.index(b))
-        lines = np.concatenate([lines, np.stack([arc[:-1], arc[1:]], axis=1)])
-        arcs.append(arc)
-    return arcs
-
-
-def _arc(boxes: Floats, lines: Floats, a: int, b: int) -> Floats:
-    """[P, 2] the cheapest of the cubic curves that leave both boxes squarely."""
-    centre, half = (boxes[:, 2:] + boxes[:, :2]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2
-    sides, reaches = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)]), (0.2, 0.5, 1.0, 2.0)
-    controls = []
-    for out_a, out_b, reach_a, reach_b in product(sides, sides, reaches, reaches):
-        start, end = centre[a] + half[a] * out_a, centre[b] + half[b] * out_b
-        controls.append([start, start + reach_a * out_a, end + reach_b * out_b, end])
-    curves = _BERNSTEIN @ np.array(controls)  # [C, P, 2]
-
-    clearance = np.full((len(boxes), 1), 0.03)
-    clearance[[a, b]] = 0.0
-    hidden = _length_inside(curves, boxes[:, :2] - clearance, boxes[:, 2:] + clearance)
-    doubled = _length_inside(curves, lines.min(axis=1) - 0.03, lines.max(axis=1) + 0.03)
-    pieces = np.diff(curves, axis=1)
-    steps = np.hypot(pieces[..., 0], pieces[..., 1])
-    turns = np.diff(np.unwrap(np.arctan2(pieces[..., 1], pieces[..., 0])))
-    bending = (turns**2 / (steps[:, 1:] + 1e-9)).sum(axis=1)
-    chord = np.hypot(*(curves[:, -1] - curves[:, 0]).T)
-    too_short = np.maximum(0.0, 0.3 - chord)  # nobody sees two dashes between neighbours
-    cost = steps.sum(axis=1) + 0.05 * bending + 20 * hidden + 3 * doubled + 20 * too_short
-    return np.asarray(curves[cost.argmin()])
-
-
-def _length_inside(curves: Floats, low: Floats, high: Floats) -> Floats:
-    """[C] how much of each curve [C, P, 2] runs through the boxes from low [K, 2] to high [K, 2]."""
-    middle = (curves[:, 1:, None] + curves[:, :-1, None]) / 2  # [C, P - 1, 1, 2]
-    inside = (middle > low) & (middle < high)  # [C, P - 1, K, 2]
-    hit = np.any(inside[..., 0] & inside[..., 1], axis=2)
-    return np.asarray((np.linalg.norm(np.diff(curves, axis=1), axis=2) * hit).sum(axis=1))
-
-
 # -- the mask ------------------------------------------------------------------------------------------------------
 
 
@@ -302,7 +179,7 @@ def mask_figure(graph: BodyGraph, mask: Bools | None = None, title: str | None =
     if mask.shape != (count, count):
         raise ValueError(f"mask has shape {list(mask.shape)}; this body needs [{count}, {count}]")
     nodes = "1 node" if count == 1 else f"{count} nodes"
-    caption = f"{nodes}, {mask.sum()} of {mask.size} ones, sparsity {1 - mask.mean():.3f}"
+    caption = f"{nodes}, {mask.sum()} ones of {mask.size}, sparsity {1 - mask.mean():.3f}"
     side = min(MAX_CELL * count, max(5.0, NAME_PITCH * min(count, MAX_NAMED)))
     side = max(side, 1.3)  # as long as the axis labels
     step = ceil(NAME_PITCH * count / side - 1e-9)  # in a larger body every second or third is named
