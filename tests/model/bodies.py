@@ -1,6 +1,7 @@
 """Bodies and policies to test with: small fixed ones, and hypothesis strategies for random ones."""
 
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ def random_obs(layout: Layout, batch: int = 5, seed: int = 0, dtype: torch.dtype
 def chain(num_nodes: int) -> Layout:
     """n0 - n1 - n2 - …, two entries and one action a node."""
     nodes = [f"n{k}" for k in range(num_nodes)]
-    graph = BodyGraph.from_edges(nodes, zip(nodes, nodes[1:], strict=False))
+    graph = BodyGraph.from_edges(nodes, pairwise(nodes))
     return Layout(graph, [Term.bodies("pos", nodes, 2)], [Term.bodies("ctrl", nodes, 1)])
 
 

@@ -6,8 +6,7 @@ are welcome. Never ask a body for its `.parent` here: on the world body that cra
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,29 +27,29 @@ _WRAP = mujoco.mjtWrap
 _EQ = mujoco.mjtEq
 
 
-def spec_from_file(path: str | os.PathLike[str]) -> mujoco.MjSpec:
-    """Parses a file; includes and attached models are found relative to it."""
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"no robot file at {str(path)!r}; give an MJCF (.xml) or URDF (.urdf) file")
-    if not path.is_file():
-        raise ValueError(f"{str(path)!r} is not a file; give an MJCF (.xml) or URDF (.urdf) file")
-    return _parsed(lambda: mujoco.MjSpec.from_file(str(path)), source=repr(str(path)))
+def read(
+    source: Mapping[str, str], root: str | None, fixed: Fixed, extra_edges: Iterable[Edge], equality_edges: bool
+) -> BodyGraph:
+    """The graph of `{"path": …}` or `{"text": …}`; see `BodyGraph.from_file` for the other arguments."""
+    if "text" in source:
+        name = "the given text"
+        spec = _parsed(lambda: mujoco.MjSpec.from_string(source["text"]), name)
+    else:
+        path, name = Path(source["path"]), repr(source["path"])
+        if not path.exists():
+            raise FileNotFoundError(f"no robot file at {name}; give an MJCF (.xml) or URDF (.urdf) file")
+        if not path.is_file():
+            raise ValueError(f"{name} is not a file; give an MJCF (.xml) or URDF (.urdf) file")
+        spec = _parsed(lambda: mujoco.MjSpec.from_file(str(path)), name)
+    return graph_from_spec(spec, root, fixed, extra_edges, equality_edges, name)
 
 
-def spec_from_text(text: str) -> mujoco.MjSpec:
-    """Parses a document; includes are found relative to the working folder."""
-    if not isinstance(text, str):
-        raise ValueError(f"an MJCF or URDF document must be given as a string; got {type(text).__name__}")
-    return _parsed(lambda: mujoco.MjSpec.from_string(text), source="the given text")
-
-
-def _parsed(parse: Callable[[], mujoco.MjSpec], source: str) -> mujoco.MjSpec:
+def _parsed(parse: Callable[[], mujoco.MjSpec], name: str) -> mujoco.MjSpec:
     try:
         return parse()
-    except (ValueError, mujoco.FatalError) as error:
+    except (ValueError, RuntimeError, mujoco.FatalError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{source} is not an MJCF or URDF description that MuJoCo can read: {reason}") from None
+        raise ValueError(f"{name} is not an MJCF or URDF description that MuJoCo can read: {reason}") from None
 
 
 def graph_from_spec(
@@ -59,14 +58,14 @@ def graph_from_spec(
     fixed: Fixed,
     extra_edges: Iterable[Edge],
     equality_edges: bool,
-    source: str,
+    name: str,
 ) -> BodyGraph:
-    """The graph below `root`; see `BodyGraph.from_file` for the arguments."""
+    """The graph below `root`; see `BodyGraph.from_file` for the arguments. `name` is what errors call the file."""
     if fixed not in ("keep", "merge"):
         raise ValueError(unknown("value of fixed", fixed, ("keep", "merge")))
     try:
         bodies = _read_bodies(spec)
-        top = _choose_root(bodies, root, source)
+        top = _choose_root(bodies, root, name)
         tree = _Tree.grow(bodies, top, merge=fixed == "merge")
         tree.outside["body"].add("world")
         tree.outside["site"].update(site.name for site in spec.worldbody.sites)
@@ -82,7 +81,7 @@ def graph_from_spec(
             bodies=tree.bodies,
         )
     except UnicodeDecodeError:
-        raise ValueError(f"{source} has a name that is not UTF-8 text") from None
+        raise ValueError(f"{name} has a name that is not UTF-8 text") from None
 
 
 @dataclass(frozen=True)
@@ -137,18 +136,18 @@ def _fresh_names(taken: set[str]) -> Callable[[str], str]:
     return fresh
 
 
-def _choose_root(bodies: list[_Body], root: str | None, source: str) -> _Body:
+def _choose_root(bodies: list[_Body], root: str | None, name: str) -> _Body:
     if not bodies:
-        raise ValueError(f"{source} has no body, so there is no graph")
+        raise ValueError(f"{name} has no body, so there is no graph")
     if root is not None:
         for body in bodies:
             if body.name == root:
                 return body
-        raise ValueError(f"{source}: " + unknown("root body", root, [body.name for body in bodies]))
+        raise ValueError(f"{name}: " + unknown("root body", root, [body.name for body in bodies]))
     tops = [body for body in bodies if body.parent is None]
     if len(tops) > 1:
         names = listing(body.name for body in tops)
-        raise ValueError(f"{source} has several bodies in the world; say which is the robot with root=: {names}")
+        raise ValueError(f"{name} has several bodies in the world; say which is the robot with root=: {names}")
     return tops[0]
 
 
@@ -213,22 +212,24 @@ def _actuators(spec: mujoco.MjSpec, tree: _Tree) -> dict[str, str]:
         if actuator.trntype == _TRN.mjTRN_TENDON:
             node = _tendon_node(tendons, actuator.target, tree, owner=f"actuator {name!r}")
         else:
-            kind, places = _transmission(actuator.trntype, tree)
+            kind, places = _transmissions(tree).get(actuator.trntype, ("", {}))
+            if not kind:
+                raise ValueError(f"actuator {name!r} acts on nothing; give it a joint, tendon, site or body")
             node = _place(kind, actuator.target, places, tree, owner=f"actuator {name!r}")
         if node is not None:
             placed[name] = node
     return placed
 
 
-def _transmission(trntype: mujoco.mjtTrn, tree: _Tree) -> tuple[str, dict[str, str]]:
-    """What an actuator of this type names as its target, and where those are."""
+def _transmissions(tree: _Tree) -> dict[Any, tuple[str, dict[str, str]]]:
+    """Transmission type -> what its target is, and where those are."""
     return {
         _TRN.mjTRN_JOINT: ("joint", tree.joints),
         _TRN.mjTRN_JOINTINPARENT: ("joint", tree.joints),
         _TRN.mjTRN_SLIDERCRANK: ("site", tree.sites),  # the target is the crank's site
         _TRN.mjTRN_SITE: ("site", tree.sites),
         _TRN.mjTRN_BODY: ("body", tree.bodies),
-    }[trntype]
+    }
 
 
 def _place(kind: str, target: str, places: dict[str, str], tree: _Tree, owner: str) -> str | None:

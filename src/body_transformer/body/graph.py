@@ -88,9 +88,10 @@ class BodyGraph:
             extra_edges: more connections, by body name.
             equality_edges: take the file's `connect` and `weld` constraints as connections too.
         """
-        from .description import graph_from_spec, spec_from_file
+        from .reader import read_graph
 
-        return graph_from_spec(spec_from_file(path), root, fixed, extra_edges, equality_edges, source=repr(str(path)))
+        source = {"path": os.fspath(path)}
+        return cls.from_dict(read_graph(source, root, fixed, list(extra_edges), equality_edges))
 
     @classmethod
     def from_xml(
@@ -102,9 +103,11 @@ class BodyGraph:
         equality_edges: bool = False,
     ) -> BodyGraph:
         """Like `from_file`, from the text of an MJCF or URDF document."""
-        from .description import graph_from_spec, spec_from_text
+        from .reader import read_graph
 
-        return graph_from_spec(spec_from_text(text), root, fixed, extra_edges, equality_edges, source="the given text")
+        if not isinstance(text, str):
+            raise ValueError(f"an MJCF or URDF document must be given as a string; got {type(text).__name__}")
+        return cls.from_dict(read_graph({"text": text}, root, fixed, list(extra_edges), equality_edges))
 
     @classmethod
     def from_spec(
@@ -118,7 +121,7 @@ class BodyGraph:
         """Like `from_file`, from a `mujoco.MjSpec` at hand."""
         from .description import graph_from_spec
 
-        return graph_from_spec(spec, root, fixed, extra_edges, equality_edges, source="the given MjSpec")
+        return graph_from_spec(spec, root, fixed, extra_edges, equality_edges, name="the given MjSpec")
 
     @classmethod
     def from_edges(

@@ -59,7 +59,7 @@ class PolicyConfig:
     """Seed of the random mask, for the variants that have one."""
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
+        if not isinstance(self.variant, str) or self.variant not in VARIANTS:
             raise ValueError(unknown("variant", self.variant, VARIANTS))
         for name in ("embed_dim", "num_layers", "num_heads", "ff_dim", "mlp_dim"):
             value = getattr(self, name)
@@ -74,8 +74,17 @@ class PolicyConfig:
                 raise ValueError(unknown(f"value of {name}", getattr(self, name), choices))
         for name in ("init_std", "obs_clip"):
             value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
+            if name == "obs_clip" and value is None:
+                continue
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} must be positive and finite; got {value!r}")
+        for name in ("positional_encoding", "shared_tokenizer"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false; got {getattr(self, name)!r}")
+        seed = self.mask_seed
+        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
+            raise ValueError(f"mask_seed must be a whole number from 0 to 2**32 - 1; got {seed!r}")
 
     @property
     def architecture(self) -> Variant:

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from ..body.layout import Layout
-from .build import build_detokenizer, build_tokenizer, build_trunk, init_weights
+from .build import build_detokenizer, build_tokenizer, build_trunk
 from .config import PolicyConfig
 from .normalizer import Normalizer
 from .policy import check_obs, count_parameters
@@ -24,7 +24,6 @@ class Critic(nn.Module):
         self.tokenizer = build_tokenizer(layout, config)
         self.detokenizer = build_detokenizer(range(num_values), layout.graph, config)
         self.trunk = build_trunk(layout.graph, config)
-        init_weights(self.tokenizer, self.trunk, self.detokenizer, config)
 
     def forward(self, obs: Tensor) -> Tensor:
         """[B, O] -> [B]"""

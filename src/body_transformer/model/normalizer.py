@@ -26,13 +26,13 @@ class Normalizer(nn.Module):
         if (var < 0).any():
             raise ValueError(f"var has negative entries: {_where(var < 0)}")
         mean, var = mean.double(), var.double()
-        constant = var <= 1e-14 * mean.square() + 1e-16  # what rounding in single precision alone can make
+        constant = var <= 1e-12 * mean.square() + 1e-16  # what rounding in single precision alone can make
         self.shift.copy_(mean)
         self.scale.copy_(torch.where(constant, 1.0, var.sqrt()))
 
     def forward(self, obs: Tensor) -> Tensor:
         """[B, O] -> [B, O]"""
-        obs = (obs - self.shift) / self.scale
+        obs = (obs.to(self.shift.dtype) - self.shift) / self.scale  # environments often give doubles
         return obs if self.clip is None else obs.clamp(-self.clip, self.clip)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
 from ..body.layout import Layout
-from .build import build_detokenizer, build_tokenizer, build_trunk, init_weights
+from .build import build_detokenizer, build_tokenizer, build_trunk
 from .config import PolicyConfig
 from .normalizer import Normalizer
 
@@ -28,7 +28,6 @@ class Policy(nn.Module):
         self.tokenizer = build_tokenizer(layout, config)
         self.detokenizer = build_detokenizer(layout.action_node_ids.tolist(), layout.graph, config)
         self.trunk = build_trunk(layout.graph, config)
-        init_weights(self.tokenizer, self.trunk, self.detokenizer, config)
         self.squash = nn.Tanh() if config.squash == "tanh" else nn.Identity()
         log_std = torch.full((layout.action_dim,), config.init_std).log()
         if config.head == "deterministic":
@@ -74,7 +73,8 @@ class Policy(nn.Module):
 
 def check_obs(obs: Tensor, obs_dim: int) -> None:
     """The network is built for exactly these entries."""
-    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]  # sizes are tensors there
+    # In a trace sizes are tensors. (TorchScript reads "type:" comments itself; of mypy's it knows the bare one only.)
+    if torch.jit.is_tracing():  # type: ignore
         return
     if obs.ndim != 2 or obs.shape[1] != obs_dim:
         raise ValueError(f"obs must be [B, {obs_dim}]; got {list(obs.shape)}")

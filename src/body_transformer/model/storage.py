@@ -32,18 +32,20 @@ FORMAT, FORMAT_VERSION = "body_transformer.policy", 1
 def save_policy(policy: Policy, path: str | os.PathLike[str]) -> None:
     """Writes both files aside, then moves them into place: a reader sees the old policy or the new one.
 
-    Into a folder that holds other files already, the two are moved one after the other; a crash between the moves is
+    Into a folder that exists already, the two files are moved one after the other; a crash between the moves is
     noticed by `load_policy`.
     """
-    path = Path(path)
+    path = Path(path).resolve()  # a symlink stays one; what it points to is written
     if path.exists() and not path.is_dir():
         raise ValueError(f"cannot save a policy to {str(path)!r}: it is a file, a folder is needed")
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
+    is_new = not path.exists()
+    # Inside a folder that exists: its parent may be another file system, or not ours to write.
+    aside = (path.parent if is_new else path) / f".{path.name}.{uuid.uuid4().hex[:8]}"
     aside.mkdir()
     try:
         _write(policy, aside)
-        if not path.exists() or not any(path.iterdir()):
+        if is_new:
             os.replace(aside, path)
         else:
             for name in (WEIGHTS, DESCRIPTION):
@@ -94,7 +96,7 @@ def _write(policy: Policy, folder: Path) -> None:
 def _read_description(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{str(file)!r} is not whole JSON: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"{str(file)!r} does not describe a policy: its format must be {FORMAT!r}")

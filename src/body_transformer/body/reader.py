@@ -1,0 +1,156 @@
+"""Reads robot files in a process of its own.
+
+Some malformed files crash MuJoCo's parser (3.11.0: a segmentation fault on an unknown `<plugin>` inside `<replicate>`)
+and some keep it busy or eat all memory. The reader may die of them; the caller gets a ValueError. It serves one request
+after the other, leaves when there is none for a while, and the next request starts another.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+TIMEOUT_S = 20.0
+"""How long one file may take; real robots take well under a second."""
+IDLE_S = 10.0
+"""How long a reader waits for the next request before it leaves."""
+MAX_MEMORY_BYTES = 8 * 2**30
+"""What a reader may take: enough for any robot, and less than a small machine has."""
+
+
+def read_graph(source: Mapping[str, str], *options: Any) -> dict[str, Any]:
+    """`description.read` in the reading process; its graph, as a dict."""
+    request = {"source": source, "options": options, "folder": os.getcwd()}
+    reply = _reply(request) if os.name == "posix" else answer(request)
+    if "missing" in reply:
+        raise FileNotFoundError(reply["missing"])
+    if "wrong" in reply:
+        raise ValueError(reply["wrong"])
+    graph: dict[str, Any] = reply["graph"]
+    return graph
+
+
+def _reply(request: dict[str, Any]) -> dict[str, Any]:
+    with _lock:
+        for _ in range(2):
+            reader = _Reader.current()
+            try:
+                reply = reader.ask(request)
+            except BaseException:
+                reader.stop()  # or its reply would be taken for the next one's
+                raise
+            if reply is not None:
+                return reply
+            status = reader.stop()
+            if status != 0:  # 0: it was just leaving for want of work, so once more
+                break
+    name = repr(request["source"]["path"]) if "path" in request["source"] else "the given text"
+    if status is None:
+        return {"wrong": f"{name} keeps MuJoCo's parser busy for over {TIMEOUT_S:.0f} s: it is malformed or huge"}
+    reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    return {"wrong": f"{name} crashes MuJoCo's parser ({reason}): it is malformed"}
+
+
+class _Reader:
+    """The reading process, from the caller's side."""
+
+    _current: _Reader | None = None
+
+    @classmethod
+    def current(cls) -> _Reader:
+        """The one at work, or a new one."""
+        reader = cls._current
+        if reader is None or reader.owner != os.getpid() or reader.process.poll() is not None:
+            reader = cls._current = cls()
+        return reader
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()  # a forked child must not talk to its parent's reader
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is the caller's to handle
+        )
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        """None if the reader died or took too long."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT_S)
+        line = self.process.stdout.readline() if ready else b""
+        if not line.endswith(b"\n"):
+            return None
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def stop(self) -> int | None:
+        """Ends the process; its own exit status, or None if it had to be killed."""
+        type(self)._current = None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], 0)
+        if not ready:  # no answer and no end of file: still at work
+            self.process.kill()
+        status = self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        return status if ready else None
+
+
+_lock = threading.Lock()
+
+
+@atexit.register
+def _stop_at_exit() -> None:
+    reader = _Reader._current
+    if reader is not None and reader.owner == os.getpid():
+        reader.process.kill()
+        reader.stop()
+
+
+def serve() -> None:
+    """The reading process itself: a JSON request a line in, a JSON reply a line out."""
+    import resource
+
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what MuJoCo prints must not be taken for a reply
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    while select.select([sys.stdin], [], [], IDLE_S)[0]:
+        line = sys.stdin.readline()
+        if not line:
+            return
+        replies.write(json.dumps(answer(json.loads(line))) + "\n")
+        replies.flush()
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The graph, or what is wrong."""
+    from .description import read
+
+    try:
+        os.chdir(request["folder"])  # where relative paths start
+        return {"graph": read(request["source"], *request["options"]).to_dict()}
+    except FileNotFoundError as error:
+        return {"missing": str(error)}
+    except ValueError as error:
+        return {"wrong": str(error)}
+    except MemoryError:
+        return {"wrong": "the robot file needs more memory than a robot should: it is malformed or huge"}

@@ -1,0 +1,167 @@
+import math
+import re
+
+import pytest
+import torch
+from torch.distributions import MultivariateNormal
+
+from body_transformer import Policy
+from body_transformer.model.variants import VARIANTS
+
+from .bodies import chain, make_policy, ops_of, random_obs
+
+ALL = pytest.mark.parametrize("variant", VARIANTS)
+
+
+@ALL
+def test_an_observation_becomes_an_action(variant, layout, obs):
+    actions = make_policy(layout, variant=variant)(obs)
+    assert actions.shape == (5, 7)
+    assert actions.isfinite().all()
+
+
+@ALL
+def test_each_sample_of_a_batch_is_on_its_own(variant, layout, obs):
+    policy = make_policy(layout, variant=variant)
+    one_by_one = torch.cat([policy(row[None]) for row in obs])
+    torch.testing.assert_close(policy(obs), one_by_one, atol=1e-6, rtol=1e-5)
+
+
+@ALL
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_empty_batch_gives_no_actions(variant, shared, layout):
+    policy = make_policy(layout, variant=variant, shared_tokenizer=shared)
+    assert policy(torch.zeros(0, layout.obs_dim)).shape == (0, layout.action_dim)
+
+
+@ALL
+def test_a_double_precision_policy_agrees_with_its_single_precision_self(variant, layout, obs):
+    policy = make_policy(layout, variant=variant)
+    single = policy(obs)
+    double = policy.double()(obs.double())
+    assert double.dtype == torch.float64
+    torch.testing.assert_close(double, single.double(), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(13,), (5, 16), (5, 18), (17,), (1, 5, 17), (), (17, 5)])
+def test_an_observation_of_another_shape_is_an_error_that_says_both(shape, layout):
+    with pytest.raises(ValueError, match=re.escape(f"obs must be [B, {layout.obs_dim}]; got {list(shape)}")):
+        make_policy(layout)(torch.zeros(shape))
+
+
+@ALL
+def test_the_normalizer_is_applied_inside_the_policy(variant, layout, obs):
+    policy = make_policy(layout, variant=variant)
+    plain = policy(obs)
+    mean, var = torch.randn(layout.obs_dim), torch.rand(layout.obs_dim) + 0.5
+    policy.normalizer.set_statistics(mean, var)
+    torch.testing.assert_close(policy(obs * var.sqrt() + mean), plain, atol=1e-4, rtol=1e-4)
+
+
+def test_obs_clip_bounds_what_reaches_the_tokens(layout, obs):
+    policy = make_policy(layout, obs_clip=0.5)
+    assert torch.equal(policy(obs.sign() * 100), policy(obs.sign() * 0.5))
+
+
+@ALL
+def test_unused_entries_change_nothing_not_even_by_being_nan(variant, layout, obs):
+    policy = make_policy(layout, variant=variant)
+    broken = obs.clone()
+    broken[:, torch.from_numpy(layout.obs_node_ids < 0)] = float("nan")
+    assert torch.equal(policy(broken), policy(obs))
+
+
+@ALL
+def test_every_parameter_gets_a_gradient(variant, layout, obs):
+    policy = make_policy(layout, variant=variant, head="gaussian")
+    policy.distribution(obs).log_prob(torch.ones(5, 7)).sum().backward()
+    without = [name for name, parameter in policy.named_parameters() if parameter.grad is None]
+    assert without == []
+
+
+def test_no_part_loops_over_the_nodes():
+    counts = [ops_of(make_policy(chain(size)), random_obs(chain(size))) for size in (2, 30)]
+    assert counts[0] == counts[1]
+
+
+def test_forward_is_deterministic_in_training_mode_too(layout, obs):
+    policy = make_policy(layout, head="gaussian").train()
+    assert torch.equal(policy(obs), policy(obs))
+
+
+def test_without_a_config_a_policy_has_the_papers_reinforcement_learning_setting(layout):
+    policy = Policy(layout)
+    assert (policy.config.variant, len(policy.trunk.layers)) == ("bot-mix", 10)
+
+
+def test_num_parameters_counts_what_an_optimizer_would_get(layout):
+    policy = make_policy(layout, head="gaussian")
+    assert policy.num_parameters == sum(parameter.numel() for parameter in policy.parameters())
+
+
+# -- the Gaussian head -------------------------------------------------------------------------------------------------
+
+
+def test_a_learned_std_is_a_parameter(layout):
+    policy = make_policy(layout, head="gaussian", std="learned", init_std=0.5)
+    assert "log_std" in dict(policy.named_parameters())
+    torch.testing.assert_close(policy.log_std.exp(), torch.full((7,), 0.5))
+
+
+def test_a_fixed_std_is_a_buffer_that_is_saved_but_not_trained(layout):
+    policy = make_policy(layout, head="gaussian", std="fixed", init_std=0.1)
+    assert "log_std" not in dict(policy.named_parameters())
+    assert "log_std" in policy.state_dict()
+    torch.testing.assert_close(policy.log_std.exp(), torch.full((7,), 0.1))
+
+
+@pytest.mark.parametrize("init_std", [1, 2, 0.5])
+def test_a_whole_number_is_a_standard_deviation_too(init_std, layout):
+    log_std = make_policy(layout, head="gaussian", init_std=init_std).log_std
+    assert log_std.dtype == torch.float32
+    assert log_std[0].item() == pytest.approx(math.log(init_std))
+
+
+@pytest.mark.parametrize("std", ["learned", "fixed"])
+@pytest.mark.parametrize("squash", ["none", "tanh"])
+def test_the_distribution_is_a_gaussian_around_the_action(std, squash, layout, obs):
+    policy = make_policy(layout, head="gaussian", std=std, init_std=0.3, squash=squash)
+    with torch.no_grad():
+        policy.log_std.add_(torch.linspace(-1, 1, 7))
+        distribution, sample = policy.distribution(obs), torch.randn(5, 7)
+        expected = MultivariateNormal(policy(obs), policy.log_std.exp().diag() ** 2)
+    assert distribution.batch_shape == (5,)
+    assert torch.equal(distribution.mean, policy(obs))
+    torch.testing.assert_close(distribution.log_prob(sample), expected.log_prob(sample), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(distribution.entropy(), expected.entropy())
+
+
+def test_samples_have_the_standard_deviation_of_the_head(layout, obs):
+    policy = make_policy(layout, head="gaussian", init_std=0.3)
+    torch.manual_seed(0)
+    samples = policy.distribution(obs[:1]).sample((4000,))
+    torch.testing.assert_close(samples.std(0), torch.full((1, 7), 0.3), atol=0, rtol=0.06)
+
+
+def test_a_deterministic_policy_has_no_distribution_and_says_what_has(layout, obs):
+    policy = make_policy(layout, head="deterministic")
+    assert policy.log_std is None
+    with pytest.raises(ValueError, match=r"this policy is deterministic.*head='gaussian'"):
+        policy.distribution(obs)
+
+
+def test_a_deterministic_policy_has_no_standard_deviation_to_train_or_save(layout):
+    policy = make_policy(layout, head="deterministic")
+    assert "log_std" not in policy.state_dict()
+
+
+@ALL
+def test_tanh_bounds_the_action(variant, layout, obs):
+    plain, squashed = (make_policy(layout, variant=variant, squash=squash) for squash in ("none", "tanh"))
+    for policy in (plain, squashed):
+        with torch.no_grad():
+            for parameter in policy.detokenizer.parameters():
+                parameter.mul_(20)
+    assert plain(obs).abs().max() > 1
+    assert squashed(obs).abs().max() <= 1
+    torch.testing.assert_close(squashed(obs), plain(obs).tanh())

@@ -1,0 +1,556 @@
+import errno
+import json
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from body_transformer import Layout, Policy
+from body_transformer.model import storage
+from body_transformer.model.variants import VARIANTS
+
+from .bodies import few, layouts, make_policy, random_obs
+
+FILES = {"policy.json", "policy.safetensors"}
+OPTIONS = [
+    *({"variant": variant} for variant in VARIANTS),
+    {"positional_encoding": False},
+    {"shared_tokenizer": True},
+    {"norm": "pre", "activation": "gelu"},
+    {"head": "gaussian", "std": "learned", "init_std": 0.3},
+    {"head": "gaussian", "std": "fixed", "init_std": 0.1},
+    {"squash": "tanh", "obs_clip": 5.0, "init": "normal"},
+    {"variant": "bot-hard-random", "mask_seed": 2**32 - 1},
+    {"variant": "mlp", "shared_tokenizer": True, "head": "gaussian"},
+]
+
+
+def trained(layout: Layout, seed: int = 0, **changes) -> Policy:
+    """A policy none of whose tensors is as it was built."""
+    policy = make_policy(layout, seed, **changes)
+    policy.normalizer.set_statistics(torch.randn(layout.obs_dim), torch.rand(layout.obs_dim) + 0.5)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return policy
+
+
+def assert_same(loaded: Policy, saved: Policy) -> None:
+    """The same policy in every respect, weights bit by bit."""
+    obs = random_obs(saved.layout, dtype=saved.normalizer.shift.dtype)
+    assert torch.equal(loaded(obs), saved(obs))
+    assert loaded.config == saved.config
+    assert loaded.layout == saved.layout
+    assert loaded.layout.graph == saved.layout.graph
+    assert loaded.layout.graph.to_dict() == saved.layout.graph.to_dict()
+    weights, expected = loaded.state_dict(), saved.state_dict()
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def refusal(path: Path) -> str:
+    """Why a policy is not loaded; it must be a ValueError."""
+    with pytest.raises(ValueError, match=r"policy\.(json|safetensors)") as error:
+        Policy.load(path)
+    return str(error.value)
+
+
+@pytest.fixture
+def policy(layout: Layout) -> Policy:
+    return trained(layout, variant="bot-hard")
+
+
+@pytest.fixture
+def saved(policy: Policy, tmp_path: Path) -> Path:
+    policy.save(tmp_path / "policy")
+    return tmp_path / "policy"
+
+
+# -- what was saved is what is loaded ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", OPTIONS, ids=str)
+def test_every_variant_and_option_comes_back_bit_by_bit(changes, layout, tmp_path):
+    policy = trained(layout, **changes)
+    policy.save(tmp_path / "policy")
+    assert_same(Policy.load(tmp_path / "policy"), policy)
+
+
+@few
+@given(layouts())
+def test_every_body_comes_back(layout):
+    with tempfile.TemporaryDirectory() as folder:
+        policy = trained(layout, num_layers=1)
+        policy.save(folder)
+        assert_same(Policy.load(folder), policy)
+
+
+def test_a_double_precision_policy_stays_one(layout, tmp_path):
+    policy = trained(layout, head="gaussian").double()
+    policy.save(tmp_path / "policy")
+    loaded = Policy.load(tmp_path / "policy")
+    assert loaded.log_std.dtype == torch.float64
+    assert_same(loaded, policy)
+
+
+def test_a_distribution_comes_back(layout, obs, tmp_path):
+    policy = trained(layout, head="gaussian")
+    policy.save(tmp_path / "policy")
+    assert torch.equal(Policy.load(tmp_path / "policy").distribution(obs).stddev, policy.distribution(obs).stddev)
+
+
+def test_parameters_that_are_views_of_one_vector_can_be_saved(policy, tmp_path):
+    vector_to_parameters(parameters_to_vector(policy.parameters()), policy.parameters())  # as line searches do
+    policy.save(tmp_path / "policy")
+    assert_same(Policy.load(tmp_path / "policy"), policy)
+
+
+def test_there_are_two_files_and_no_others(saved):
+    assert {file.name for file in saved.iterdir()} == FILES
+    assert [file.name for file in saved.parent.iterdir()] == ["policy"]
+
+
+def test_strings_and_missing_parents_will_do(policy, tmp_path):
+    policy.save(str(tmp_path / "runs" / "1" / "policy"))
+    assert_same(Policy.load(str(tmp_path / "runs" / "1" / "policy")), policy)
+
+
+def test_a_relative_path_and_the_working_folder_will_do(policy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    policy.save("here")
+    assert_same(Policy.load("here"), policy)
+    policy.save(".")
+    assert_same(Policy.load("."), policy)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"here", *FILES}
+
+
+def test_loading_does_not_disturb_any_random_numbers(saved):
+    def drawn_after(action) -> list[float]:
+        torch.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002, the global generator is the point
+        random.seed(0)
+        action()
+        return [torch.rand(1).item(), float(np.random.rand()), random.random()]  # noqa: NPY002
+
+    assert drawn_after(lambda: Policy.load(saved)) == drawn_after(lambda: None)
+
+
+def test_saving_changes_nothing_about_the_policy(policy, layout, obs, tmp_path):
+    before = policy(obs)
+    policy.save(tmp_path / "policy")
+    assert torch.equal(policy(obs), before)
+    assert all(parameter.requires_grad for parameter in policy.parameters())
+
+
+# -- files that are not what was saved ---------------------------------------------------------------------------------
+
+
+def test_truncated_weights_are_refused_wherever_they_end(saved):
+    weights = saved / "policy.safetensors"
+    whole = weights.read_bytes()
+    ends = {0, 1, 7, 8, 9, 100, len(whole) - 1, *range(0, len(whole), len(whole) // 40)}
+    for end in ends:
+        weights.write_bytes(whole[:end])
+        assert "policy.safetensors' is not the file that policy.json was written with" in refusal(saved)
+
+
+def test_a_flipped_bit_in_the_weights_is_refused_wherever_it_is(saved):
+    weights = saved / "policy.safetensors"
+    whole = weights.read_bytes()
+    for position in [*range(16), *random.Random(0).sample(range(len(whole)), 60), len(whole) - 1]:
+        changed = bytearray(whole)
+        changed[position] ^= 1 << (position % 8)
+        weights.write_bytes(changed)
+        assert "truncated, changed or swapped" in refusal(saved)
+
+
+def test_bytes_after_the_weights_are_refused(saved):
+    with (saved / "policy.safetensors").open("ab") as file:
+        file.write(b"\0")
+    assert "truncated, changed or swapped" in refusal(saved)
+
+
+def test_a_truncated_description_is_refused_wherever_it_ends(saved):
+    description = saved / "policy.json"
+    whole = description.read_bytes()
+    for end in {0, 1, 2, *range(0, len(whole) - 2, len(whole) // 40), len(whole) - 2}:  # the last byte ends the line
+        description.write_bytes(whole[:end])
+        assert "policy.json' is not whole JSON" in refusal(saved)
+
+
+def test_a_changed_byte_in_the_description_is_refused_or_of_no_consequence(saved, policy):
+    description = saved / "policy.json"
+    whole = description.read_bytes()
+    refused = 0
+    for position in [*range(0, len(whole), 17), *range(200)]:
+        changed = bytearray(whole)
+        changed[position] ^= 1 << (position % 8)
+        description.write_bytes(changed)
+        try:
+            loaded = Policy.load(saved)
+        except ValueError:
+            refused += 1
+        else:  # a space, or the version of the package
+            assert_same(loaded, policy)
+    assert refused > 100
+
+
+def edit(saved: Path, change) -> None:
+    description = saved / "policy.json"
+    content = json.loads(description.read_text())
+    change(content)
+    description.write_text(json.dumps(content))
+
+
+def test_an_edited_variant_is_refused_even_though_the_tensors_fit(saved):
+    edit(saved, lambda content: content["policy"]["config"].update(variant="transformer"))
+    assert "policy.json is not the one that" in refusal(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["policy"]["config"].update(obs_clip=1.0),
+        lambda content: content["policy"]["config"].pop("num_heads"),
+        lambda content: content["policy"]["layout"]["graph"]["extra_edges"].clear(),
+        lambda content: content["policy"]["layout"]["obs"].reverse(),
+        lambda content: content["policy"].pop("layout"),
+        lambda content: content.pop("policy"),
+        lambda content: content.pop("weights_sha256"),
+        lambda content: content.update(weights_sha256=None),
+        lambda content: content.update(weights_sha256="0" * 64),
+    ],
+)
+def test_any_other_edit_of_what_counts_is_refused(change, saved):
+    edit(saved, change)
+    assert "changed or swapped" in refusal(saved)
+
+
+def test_a_description_that_was_only_reformatted_is_accepted(saved, policy):
+    edit(saved, lambda content: None)
+    assert_same(Policy.load(saved), policy)
+
+
+@pytest.mark.parametrize("file", sorted(FILES))
+def test_a_file_of_another_policy_is_refused_even_if_only_the_weights_differ(file, saved, layout, tmp_path):
+    trained(layout, seed=1, variant="bot-hard", mask_seed=1).save(tmp_path / "other")
+    shutil.copy(tmp_path / "other" / file, saved / file)
+    assert "swapped" in refusal(saved)
+
+
+@pytest.mark.parametrize("file", sorted(FILES))
+def test_a_missing_file_is_named(file, saved):
+    (saved / file).unlink()
+    with pytest.raises(FileNotFoundError, match=f"no policy in .*policy'.*{file} is not there"):
+        Policy.load(saved)
+
+
+def test_a_path_without_a_policy_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "nowhere", tmp_path, tmp_path / "file"):
+        with pytest.raises(FileNotFoundError, match=f"no policy in {str(path)!r}"):
+            Policy.load(path)
+
+
+def test_a_newer_format_is_refused_with_both_versions(saved):
+    edit(saved, lambda content: content.update(format_version=2, package_version="9.1.0"))
+    message = refusal(saved)
+    assert "format version 2, written by body_transformer '9.1.0'" in message
+    assert "reads version 1" in message
+
+
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", "3", '"policy"', "{}", '{"format": "other"}', "\ufeff{}", "[" * 10**5]
+)
+def test_json_that_describes_no_policy_is_refused(text, saved):
+    (saved / "policy.json").write_text(text)
+    assert "policy.json'" in refusal(saved)
+
+
+def test_bytes_that_are_no_text_are_refused(saved):
+    (saved / "policy.json").write_bytes(b"\xff\xfe{}")
+    assert "is not whole JSON" in refusal(saved)
+
+
+class Payload:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self):
+        return Path.touch, (self.marker,)
+
+
+def write_pickle(obj: Payload, file: Path) -> None:
+    file.write_bytes(pickle.dumps(obj))
+
+
+@pytest.mark.parametrize("write", [write_pickle, torch.save])
+@pytest.mark.parametrize("forged", [False, True], ids=["", "with a digest that fits"])
+def test_a_pickle_in_place_of_the_weights_is_refused_and_never_executed(write, forged, saved, tmp_path):
+    marker, weights = tmp_path / "executed", saved / "policy.safetensors"
+    write(Payload(marker), weights)
+    if forged:
+        edit(saved, lambda content: content.update(weights_sha256=storage._digest_of_file(weights)))
+    assert "policy.safetensors' is not " in refusal(saved)
+    assert not marker.exists()
+
+
+# -- where it is saved -------------------------------------------------------------------------------------------------
+
+
+def test_saving_over_a_policy_replaces_it(saved, layout):
+    newer = trained(layout, seed=1, variant="mlp")
+    newer.save(saved)
+    assert_same(Policy.load(saved), newer)
+    assert {file.name for file in saved.iterdir()} == FILES
+    assert [file.name for file in saved.parent.iterdir()] == ["policy"]
+
+
+def test_other_files_in_the_folder_stay(policy, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    policy.save(tmp_path)
+    assert_same(Policy.load(tmp_path), policy)
+    assert {file.name for file in tmp_path.iterdir()} == {"notes.txt", *FILES}
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_an_empty_folder_is_filled(policy, tmp_path):
+    (tmp_path / "policy").mkdir()
+    policy.save(tmp_path / "policy")
+    assert_same(Policy.load(tmp_path / "policy"), policy)
+
+
+def test_a_path_that_is_a_file_is_refused_and_left_alone(policy, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match="it is a file, a folder is needed"):
+        policy.save(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_path_below_a_file_is_refused_by_name(policy, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises((OSError, ValueError), match=str(tmp_path / "file")):
+        policy.save(tmp_path / "file" / "policy")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("content", [None, "empty", "policy", "other files"])
+def test_a_symlink_to_a_folder_stays_one_and_the_folder_gets_the_policy(content, policy, layout, tmp_path):
+    real, link = tmp_path / "far" / "real", tmp_path / "link"
+    real.parent.mkdir()
+    if content is not None:
+        real.mkdir()
+    if content == "policy":
+        trained(layout, seed=1).save(real)
+    if content == "other files":
+        (real / "notes.txt").touch()
+    link.symlink_to(real)
+    policy.save(link)
+    assert link.is_symlink()
+    assert_same(Policy.load(link), policy)
+    assert_same(Policy.load(real), policy)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"far", "link"}
+    assert [entry.name for entry in real.parent.iterdir()] == ["real"]
+
+
+@contextmanager
+def ordinary_user() -> Iterator[Path]:
+    """A folder that anybody may enter, and nobody's rights if the tests run as root, whom nothing stops."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield folder
+    finally:
+        if is_root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_a_parent_that_may_not_be_written_is_an_error_that_names_it(policy):
+    with ordinary_user() as folder:
+        if os.getuid() != 0:
+            folder.chmod(0o555)
+        with pytest.raises(PermissionError, match=str(folder)):
+            policy.save(folder / "policy")
+        assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_may_be_written_suffices_even_if_its_parent_may_not(policy):
+    with ordinary_user() as folder:
+        if os.getuid() != 0:
+            (folder / "mine").mkdir()
+            folder.chmod(0o555)
+        else:
+            os.seteuid(0)
+            (folder / "mine").mkdir()
+            (folder / "mine").chmod(0o777)
+            os.seteuid(65534)
+        policy.save(folder / "mine")
+        assert_same(Policy.load(folder / "mine"), policy)
+
+
+# -- a save that does not come to its end ------------------------------------------------------------------------------
+
+
+class Interruption:
+    """Lets some calls of a function pass and raises instead of the next."""
+
+    def __init__(self, function, calls_before: int, error: BaseException) -> None:
+        self.function, self.left, self.error = function, calls_before, error
+
+    def __call__(self, *args, **kwargs):
+        if self.left == 0:
+            raise self.error
+        self.left -= 1
+        return self.function(*args, **kwargs)
+
+
+INTERRUPTIONS = pytest.mark.parametrize(
+    ("module", "name", "calls_before"),
+    [
+        (storage, "save_file", 0),
+        (storage, "_digest_of_file", 0),
+        (os, "fsync", 0),
+        (os, "fsync", 2),
+        (os, "replace", 0),
+    ],
+)
+ERRORS = pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no space left"), KeyboardInterrupt()], ids=repr)
+
+
+@ERRORS
+@INTERRUPTIONS
+def test_an_interrupted_save_leaves_nothing_at_a_fresh_path(module, name, calls_before, error, policy, tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, Interruption(getattr(module, name), calls_before, error))
+        with pytest.raises(type(error)):
+            policy.save(tmp_path / "policy")
+    assert list(tmp_path.iterdir()) == []
+
+
+@ERRORS
+@INTERRUPTIONS
+def test_an_interrupted_save_leaves_the_old_policy(module, name, calls_before, error, saved, policy, layout):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, Interruption(getattr(module, name), calls_before, error))
+        with pytest.raises(type(error)):
+            trained(layout, seed=1).save(saved)
+    assert_same(Policy.load(saved), policy)
+    assert {file.name for file in saved.iterdir()} == FILES
+    assert [file.name for file in saved.parent.iterdir()] == ["policy"]
+
+
+def test_an_interruption_between_the_two_moves_is_noticed(saved, layout):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", Interruption(os.replace, 1, KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            trained(layout, seed=1).save(saved)
+    assert "changed or swapped" in refusal(saved)
+
+
+KILLED = """
+import os, random, shutil, signal, sys, time
+from pathlib import Path
+import torch
+from body_transformer import Policy
+
+torch.set_num_threads(1)
+work = Path(sys.argv[1])
+policies = {name: Policy.load(work / name) for name in ("old", "new")}
+
+
+def same(a, b):
+    tensors, others = a.state_dict(), b.state_dict()
+    return a.config == b.config and all(torch.equal(tensors[name], others[name]) for name in others)
+
+
+def killed(save, after=None):
+    child = os.fork()
+    if child == 0:
+        save()
+        time.sleep(60)
+    if after is not None:
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def verdict(target):
+    if not target.exists():
+        return "nothing"
+    try:
+        loaded = Policy.load(target)
+    except (ValueError, FileNotFoundError):
+        return "refused"
+    return next((name for name, policy in policies.items() if same(loaded, policy)), "WRONG")
+
+
+def dying_at_replace(calls_before, target):
+    replace, calls = os.replace, [0]
+    def dying(*args):
+        if calls[0] == calls_before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        calls[0] += 1
+        replace(*args)
+    os.replace = dying
+    policies["new"].save(target)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def forever(target):
+    while True:
+        for name in ("new", "old"):
+            policies[name].save(target)
+
+
+for calls_before in range(3):
+    target = work / f"exact{calls_before}"
+    shutil.copytree(work / "old", target)
+    killed(lambda: dying_at_replace(calls_before, target))
+    print("exact", calls_before, verdict(target))
+start = time.perf_counter()
+policies["new"].save(work / "timed")
+duration = time.perf_counter() - start
+moments = random.Random(0)
+for k in range(25):
+    target = work / f"over{k}"
+    shutil.copytree(work / "old", target)
+    killed(lambda: forever(target), after=0.005 + moments.random() * 3 * duration)
+    print("over", k, verdict(target))
+for k in range(10):
+    target = work / f"fresh{k}"
+    killed(lambda: policies["new"].save(target), after=moments.random() * 2 * duration)
+    print("fresh", k, verdict(target))
+"""
+
+
+def test_a_save_that_is_killed_leaves_a_whole_policy_or_one_that_is_refused(layout, tmp_path):
+    # The tensors of both fit both, so that only the digests tell a mixture.
+    trained(layout, seed=0, variant="bot-hard").save(tmp_path / "old")
+    trained(layout, seed=1, variant="transformer").save(tmp_path / "new")
+    run = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    verdicts = [line.split() for line in run.stdout.splitlines()]
+    assert [verdict for kind, _, verdict in verdicts if kind == "exact"] == ["old", "refused", "new"]
+    assert {verdict for kind, _, verdict in verdicts if kind == "over"} <= {"old", "new", "refused"}
+    assert {verdict for kind, _, verdict in verdicts if kind == "fresh"} <= {"nothing", "new"}
+    assert len(verdicts) == 38

@@ -1,0 +1,147 @@
+import math
+
+import pytest
+
+from body_transformer import PolicyConfig
+from body_transformer.model.variants import VARIANTS
+
+from .bodies import make_policy, small
+
+WHOLE_NUMBERS = ["embed_dim", "num_layers", "num_heads", "ff_dim", "mlp_dim"]
+CHOICES = {
+    "variant": ["mlp", "transformer", "bot-hard", "bot-mix", "bot-soft", "bot-hard-random", "bot-mix-random"],
+    "norm": ["post", "pre"],
+    "activation": ["relu", "gelu"],
+    "head": ["deterministic", "gaussian"],
+    "std": ["learned", "fixed"],
+    "squash": ["none", "tanh"],
+    "init": ["torch", "normal", "normal-trunk"],
+}
+
+
+def masked_layers(layout, variant: str) -> list[bool]:
+    return [layer.masked for layer in make_policy(layout, variant=variant, num_layers=5).trunk.layers]
+
+
+def test_the_table_has_the_papers_architectures():
+    assert list(VARIANTS) == CHOICES["variant"]
+
+
+@pytest.mark.parametrize("variant", ["bot-hard", "bot-hard-random"])
+def test_hard_masks_every_layer(variant, layout):
+    assert masked_layers(layout, variant) == [True] * 5
+
+
+@pytest.mark.parametrize("variant", ["bot-mix", "bot-mix-random"])
+def test_mix_masks_every_other_layer_from_the_first(variant, layout):
+    assert masked_layers(layout, variant) == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize("variant", ["transformer", "bot-soft"])
+def test_transformer_and_soft_mask_no_layer(variant, layout):
+    assert masked_layers(layout, variant) == [False] * 5
+
+
+@pytest.mark.parametrize("variant", ["bot-hard", "bot-mix"])
+def test_the_body_variants_use_the_bodys_mask(variant, layout):
+    assert (make_policy(layout, variant=variant).trunk.mask.numpy() == layout.graph.mask).all()
+
+
+@pytest.mark.parametrize("variant", ["bot-hard-random", "bot-mix-random"])
+def test_the_random_variants_mask_depends_on_mask_seed_alone(variant, layout):
+    def mask(seed: int, mask_seed: int):
+        return make_policy(layout, seed, variant=variant, mask_seed=mask_seed).trunk.mask
+
+    assert (mask(0, 1) == mask(5, 1)).all()
+    assert any((mask(0, 1) != mask(0, other)).any() for other in (2, 3, 4))
+
+
+# -- PolicyConfig ------------------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_valid_and_go_through_a_dict_unchanged():
+    assert PolicyConfig.from_dict(PolicyConfig().to_dict()) == PolicyConfig()
+    assert PolicyConfig.from_dict({}) == PolicyConfig()
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        PolicyConfig().embed_dim = 3
+
+
+@pytest.mark.parametrize(("field", "choice"), [(field, choice) for field, all_ in CHOICES.items() for choice in all_])
+def test_every_choice_is_accepted(field, choice):
+    assert getattr(PolicyConfig(**{field: choice}), field) == choice
+
+
+@pytest.mark.parametrize("field", CHOICES)
+def test_a_wrong_choice_is_an_error_that_suggests_the_nearest_and_lists_all(field):
+    given = CHOICES[field][-1] + "x"
+    with pytest.raises(ValueError, match=f"{field}.*{given}.*did you mean {CHOICES[field][-1]!r}") as error:
+        PolicyConfig(**{field: given})
+    assert all(repr(choice) in str(error.value) for choice in CHOICES[field])
+
+
+@pytest.mark.parametrize("field", CHOICES)
+@pytest.mark.parametrize("given", [None, 3, ["x"]])
+def test_a_choice_that_is_no_name_is_an_error(field, given):
+    with pytest.raises(ValueError, match=f"unknown .*{field}"):
+        PolicyConfig(**{field: given})
+
+
+@pytest.mark.parametrize("field", WHOLE_NUMBERS)
+@pytest.mark.parametrize("given", [0, -1, 2.0, True, "8", None, math.nan])
+def test_a_size_that_is_not_a_whole_number_from_1_up_is_an_error(field, given):
+    with pytest.raises(ValueError, match=f"{field} must be a whole number from 1 up; got {given!r}"):
+        PolicyConfig(**{field: given})
+
+
+def test_heads_that_do_not_divide_the_width_are_an_error():
+    with pytest.raises(ValueError, match="num_heads must divide embed_dim; got num_heads=3, embed_dim=64"):
+        PolicyConfig(num_heads=3)
+
+
+def test_the_mlp_has_no_heads_to_divide():
+    assert PolicyConfig(variant="mlp", num_heads=3).num_heads == 3
+
+
+@pytest.mark.parametrize("field", ["init_std", "obs_clip"])
+@pytest.mark.parametrize("given", [0, 0.0, -1.0, math.inf, math.nan, "1"])
+def test_a_scale_that_is_not_positive_and_finite_is_an_error(field, given):
+    with pytest.raises(ValueError, match=f"{field} must be positive and finite; got {given!r}"):
+        PolicyConfig(**{field: given})
+
+
+def test_a_clip_may_be_absent_a_standard_deviation_may_not():
+    assert PolicyConfig(obs_clip=None).obs_clip is None
+    with pytest.raises(ValueError, match="init_std must be positive and finite; got None"):
+        PolicyConfig(init_std=None)
+
+
+@pytest.mark.parametrize("field", ["positional_encoding", "shared_tokenizer"])
+@pytest.mark.parametrize("given", ["no", "false", 1, None])
+def test_a_switch_is_true_or_false(field, given):
+    with pytest.raises(ValueError, match=f"{field}.*{given!r}"):
+        PolicyConfig(**{field: given})
+
+
+@pytest.mark.parametrize("given", [-1, 1.5, 2**32, "3", None, True])
+def test_a_mask_seed_that_numpy_cannot_take_is_an_error_at_once(given):
+    with pytest.raises(ValueError, match=f"mask_seed.*{given!r}"):
+        PolicyConfig(mask_seed=given)
+
+
+def test_an_unknown_key_is_an_error_that_suggests_the_nearest():
+    with pytest.raises(ValueError, match="unknown key 'embed_dims'; did you mean 'embed_dim'"):
+        PolicyConfig.from_dict({"embed_dims": 64})
+
+
+def test_from_dict_checks_values_too():
+    with pytest.raises(ValueError, match="unknown variant 'bot-hrad'; did you mean 'bot-hard'"):
+        PolicyConfig.from_dict({"variant": "bot-hrad"})
+
+
+def test_to_dict_holds_every_field():
+    config = small(variant="bot-soft", obs_clip=5.0, head="gaussian", mask_seed=3)
+    assert PolicyConfig.from_dict(config.to_dict()) == config
+    assert set(config.to_dict()) == set(PolicyConfig.__dataclass_fields__)

@@ -1,0 +1,184 @@
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import body_transformer
+
+SOURCE = Path(body_transformer.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+HEAVY = {"torch", "mujoco", "matplotlib", "numpy", "scipy", "safetensors", "yaml", "tyro", "rich"}
+
+MAY_IMPORT = {
+    "ops": {"ops"},
+    "body": {"body"},
+    "robots": {"robots", "body.messages"},
+    "model": {"model", "body", "ops", "__version__"},
+}
+"""Part of the package -> the parts it may use; whoever is not listed may use all but `cli`."""
+
+
+def in_fresh_interpreter(code: str) -> str:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return run.stdout.strip()
+
+
+# -- import body_transformer -------------------------------------------------------------------------------------------
+
+
+def test_importing_the_package_brings_no_heavy_package():
+    new = in_fresh_interpreter(
+        "import sys; before = set(sys.modules); import body_transformer; print(*(set(sys.modules) - before))"
+    )
+    assert "body_transformer" in new.split()
+    assert HEAVY.isdisjoint(name.split(".")[0] for name in new.split())
+
+
+def test_importing_the_package_is_quick():
+    code = "import time; t = time.perf_counter(); import body_transformer; print(time.perf_counter() - t)"
+    assert min(float(in_fresh_interpreter(code)) for _ in range(5)) < 0.3
+
+
+def test_a_body_graph_needs_no_torch_no_mujoco_and_no_matplotlib():
+    code = "import sys; from body_transformer import BodyGraph, Layout, Term; print(*sys.modules)"
+    loaded = {name.split(".")[0] for name in in_fresh_interpreter(code).split()}
+    assert loaded.isdisjoint({"torch", "mujoco", "matplotlib"})
+
+
+@pytest.mark.parametrize("name", body_transformer.__all__)
+def test_every_public_name_can_be_imported(name):
+    value = getattr(body_transformer, name)
+    assert value.__name__ == name
+    assert getattr(body_transformer, name) is value
+    assert name in dir(body_transformer)
+
+
+def test_the_public_names_are_these():
+    assert body_transformer.__all__ == ["BodyGraph", "Critic", "Layout", "Policy", "PolicyConfig", "Term"]
+
+
+def test_an_import_of_everything_works():
+    assert "Policy" in in_fresh_interpreter("from body_transformer import *; print(*dir())")
+
+
+def test_an_unknown_attribute_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'body_transformer' has no attribute 'Polcy'"):
+        body_transformer.Polcy  # noqa: B018
+    assert not hasattr(body_transformer, "__wrapped__")
+    with pytest.raises(ImportError):
+        from body_transformer import Polcy  # noqa: F401
+
+
+def test_the_version_is_the_installed_one():
+    from importlib.metadata import version
+
+    assert body_transformer.__version__ == version("body-transformer")
+
+
+# -- who may import whom -----------------------------------------------------------------------------------------------
+
+
+def own_imports(tree: ast.AST, package: tuple[str, ...]) -> set[str]:
+    """What a module of `package` imports of ours, as dotted names below `body_transformer`; lazily or not."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*base, *filter(None, [node.module])])
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+    return {name.removeprefix("body_transformer.") for name in found if name.startswith("body_transformer.")}
+
+
+def offences(tree: ast.AST, file: Path) -> list[str]:
+    """Imports of ours that this file may not have."""
+    package = ("body_transformer", *file.relative_to(SOURCE).parent.parts)
+    part = package[1] if len(package) > 1 else ""
+    allowed = MAY_IMPORT.get(part)
+    return [
+        name
+        for name in sorted(own_imports(tree, package))
+        if (part != "cli" and within(name, "cli"))
+        or (allowed is not None and not any(within(name, other) for other in allowed))
+    ]
+
+
+def within(name: str, part: str) -> bool:
+    return name == part or name.startswith(f"{part}.")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_every_file_imports_only_what_its_part_may(file):
+    assert offences(ast.parse(file.read_text(encoding="utf-8")), file) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "offence"),
+    [
+        ("body/graph.py", "from ..model.policy import Policy", "model.policy.Policy"),
+        ("body/graph.py", "from .. import robots", "robots"),
+        ("body/graph.py", "import body_transformer.config", "config"),
+        ("body/graph.py", "def f():\n    from ..ops import body_attention", "ops.body_attention"),
+        ("ops/body_attention/reference.py", "from ...body.graph import BodyGraph", "body.graph.BodyGraph"),
+        ("model/policy.py", "from ..config import load_experiment", "config.load_experiment"),
+        ("model/policy.py", "from body_transformer.robots import path", "robots.path"),
+        ("robots/__init__.py", "from ..body.graph import BodyGraph", "body.graph.BodyGraph"),
+        ("config.py", "from .cli import main", "cli.main"),
+        ("model/policy.py", "from ..cli.output import console", "cli.output.console"),
+    ],
+)
+def test_the_rule_would_notice(file, line, offence):
+    assert offences(ast.parse(line), SOURCE / file) == [offence]
+
+
+# -- what nobody may use -----------------------------------------------------------------------------------------------
+
+DANGEROUS_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+DANGEROUS_CALLS = {"eval", "exec", "torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "numpy.load"}
+
+
+def dangers(tree: ast.AST) -> list[str]:
+    """Ways to execute what was meant to be data."""
+    found = []
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Name | ast.Attribute):
+            names = [ast.unparse(node).replace("np.", "numpy.")]
+        found += [name for name in names if name in DANGEROUS_CALLS or name.split(".")[0] in DANGEROUS_MODULES]
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_no_file_executes_what_it_reads(file):
+    assert dangers(ast.parse(file.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "torch.load(path)",
+        "from torch import load",
+        "load = torch.load",
+        "eval(text)",
+        "exec(text)",
+        "yaml.load(text)",
+        "from yaml import load",
+        "np.load(file, allow_pickle=True)",
+    ],
+)
+def test_the_check_would_notice(line):
+    assert dangers(ast.parse(line))
+
+
+@pytest.mark.parametrize("line", ["policy.eval()", "yaml.safe_load(text)", "json.loads(text)", "self.exec()"])
+def test_the_check_leaves_harmless_lines_alone(line):
+    assert dangers(ast.parse(line)) == []
