@@ -1,0 +1,157 @@
+"""The process that reads robot files: it may die, the caller may not."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from body_transformer import BodyGraph
+from body_transformer.body import reader
+from body_transformer.body.reader import _Reader
+
+ROBOT = '<mujoco><worldbody><body name="arm"><joint name="lift"/><body name="hand"/></body></worldbody></mujoco>'
+
+pytestmark = pytest.mark.skipif(
+    os.name != "posix", reason="without POSIX pipes, files are read in the caller's process"
+)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_reader() -> Iterator[None]:
+    yield
+    if _Reader._current is not None:
+        _Reader._current.stop()
+
+
+def read() -> tuple[str, ...]:
+    return BodyGraph.from_xml(ROBOT).nodes
+
+
+def stand_in(program: str) -> _Reader:
+    """A reader that runs something else, in place of the current one."""
+    fake = _Reader()
+    fake.process.kill()
+    fake.process.communicate()
+    fake.process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    _Reader._current = fake
+    return fake
+
+
+def test_one_reader_serves_many_requests() -> None:
+    read()
+    first = _Reader.current().process.pid
+    assert read() == ("arm", "hand")
+    assert _Reader.current().process.pid == first
+
+
+def test_a_crash_is_a_value_error_and_the_next_file_is_read() -> None:
+    stand_in("import os, sys; sys.stdin.readline(); os.kill(os.getpid(), 11)")
+    with pytest.raises(ValueError, match=r"^the given text crashes MuJoCo's parser \(SIGSEGV\): it is malformed$"):
+        read()
+    assert read() == ("arm", "hand")
+
+
+def test_a_file_that_takes_too_long_is_given_up_and_the_next_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = stand_in("import time; time.sleep(60)")
+    monkeypatch.setattr(reader, "TIMEOUT_S", 0.2)
+    with pytest.raises(ValueError, match="keeps MuJoCo's parser busy for over 0 s"):
+        read()
+    monkeypatch.undo()
+    assert busy.process.returncode == -signal.SIGKILL
+    assert read() == ("arm", "hand")
+
+
+def test_a_reader_killed_between_requests_is_replaced() -> None:
+    read()
+    process = _Reader.current().process
+    process.kill()
+    process.wait()
+    assert read() == ("arm", "hand")
+
+
+def test_a_reader_that_leaves_just_as_it_is_asked_is_replaced() -> None:
+    stand_in("import sys; sys.stdin.readline()")
+    assert read() == ("arm", "hand")
+
+
+def test_a_reader_without_work_leaves() -> None:
+    program = "from body_transformer.body import reader; reader.IDLE_S = 0.1; reader.serve()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+        assert process.wait(timeout=20) == 0
+
+
+def test_a_reader_ends_with_its_caller() -> None:
+    program = (
+        "from body_transformer import BodyGraph; from body_transformer.body.reader import _Reader\n"
+        f"BodyGraph.from_xml({ROBOT!r}); print(_Reader.current().process.pid)"
+    )
+    result = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
+    assert result.stderr == ""
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(result.stdout), 0)
+
+
+def test_a_reader_whose_caller_was_killed_ends_too() -> None:
+    program = (
+        "import os; from body_transformer import BodyGraph; from body_transformer.body.reader import _Reader\n"
+        f"BodyGraph.from_xml({ROBOT!r}); print(_Reader.current().process.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    pid = int(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True).stdout)
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+        assert time.monotonic() < deadline, "the reader outlives its caller"
+        time.sleep(0.05)
+
+
+def test_a_forked_child_starts_a_reader_of_its_own() -> None:
+    program = (
+        "import os, sys; from body_transformer import BodyGraph; from body_transformer.body.reader import _Reader\n"
+        f"BodyGraph.from_xml({ROBOT!r}); mine = _Reader.current().process.pid\n"
+        "child = os.fork()\n"
+        f"nodes = BodyGraph.from_xml({ROBOT!r}).nodes\n"
+        "if child == 0: os._exit(int(nodes != ('arm', 'hand') or _Reader.current().process.pid == mine))\n"
+        "sys.exit(os.waitpid(child, 0)[1] or int(_Reader.current().process.pid != mine))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+
+
+def test_an_interrupted_request_leaves_no_reply_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    read()
+
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Reader, "ask", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            read()
+    assert BodyGraph.from_xml(ROBOT.replace("hand", "claw")).nodes == ("arm", "claw")
+
+
+def test_control_c_does_not_reach_the_reader() -> None:
+    read()
+    assert os.getsid(_Reader.current().process.pid) != os.getsid(0)
+
+
+def test_relative_paths_start_where_the_caller_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read()
+    (tmp_path / "hand.xml").write_text('<mujoco><body name="hand"/></mujoco>')
+    (tmp_path / "robot.xml").write_text(ROBOT.replace('<body name="hand"/>', '<include file="hand.xml"/>'))
+    monkeypatch.chdir(tmp_path)
+    assert BodyGraph.from_file("robot.xml").nodes == ("arm", "hand")
+
+
+def test_a_document_that_asks_for_a_thousand_million_bodies_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "TIMEOUT_S", 2.0)
+    flood = '<flexcomp name="f" type="grid" count="1000 1000 1000" dim="3" spacing="1 1 1"/>'
+    with pytest.raises(ValueError, match="it is malformed"):
+        BodyGraph.from_xml(ROBOT.replace('<body name="hand"/>', flood))
+    monkeypatch.undo()
+    assert read() == ("arm", "hand")
