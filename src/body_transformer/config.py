@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from importlib.resources import files
 from typing import Any
 
@@ -80,24 +80,35 @@ def experiment_names() -> list[str]:
 
 def load_experiment(name: str) -> Experiment:
     """The experiment of that name, its base filled in."""
-    data = _resolve(name)
-    allowed = [item.name for item in fields(Experiment) if item.name != "name"]
-    for key in data:
-        if key not in allowed:
-            raise ValueError(f"experiment {name!r}: " + unknown("key", key, allowed))
+    data = _resolve(name) | {"name": name}
     try:
-        return Experiment(
-            name=name,
+        _check_keys(Experiment, data)
+        _check_keys(Robot, data["robot"])
+        experiment = Experiment(
             **data
             | {
                 "robot": Robot(**data["robot"]),
                 "obs": tuple(Term.from_dict(term) for term in data["obs"]),
                 "actions": tuple(Term.from_dict(term) for term in data["actions"]),
                 "policy": PolicyConfig.from_dict(data["policy"]),
-            },
+            }
         )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"experiment {name!r}: {error!r}") from None
+        for variant in experiment.variants:
+            experiment.policy_config(variant)
+    except ValueError as error:
+        raise ValueError(f"experiment {name!r}: {error}") from None
+    return experiment
+
+
+def _check_keys(kind: type[Experiment] | type[Robot], data: Mapping[str, Any]) -> None:
+    """Every key is known, and none is missing that has no default."""
+    known = [item.name for item in fields(kind)]
+    for key in data:
+        if key not in known:
+            raise ValueError(unknown("key", key, known))
+    for item in fields(kind):
+        if item.name not in data and item.default is MISSING and item.default_factory is MISSING:
+            raise ValueError(f"the key {item.name!r} is missing")
 
 
 def _resolve(name: str) -> dict[str, Any]:

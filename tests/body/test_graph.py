@@ -183,7 +183,7 @@ WRONG = {
         ["a", "b"],
         [("a", "b"), ("a", "b")],
         {},
-        "edges close a loop through 'b' and 'a'; the body must be a tree: give the edge that closes it in extra_edges",
+        "edges close a loop through 'a' and 'b'; the body must be a tree: give the edge that closes it in extra_edges",
     ),
     "to itself": (
         ["a", "b"],

@@ -28,7 +28,9 @@ def test_actions_values_and_gradients_are_those_of_the_cpu(
             module.to(device).zero_grad()
             out = module(obs.to(device))
             out.square().sum().backward()
-            results[device] = [out.detach().cpu(), *(p.grad.cpu() for p in module.parameters() if p.grad is not None)]
+            grads = [p.grad for p in module.parameters() if p.grad is not None]
+            # clones: moving a module moves its gradients in place
+            results[device] = [tensor.detach().cpu().clone() for tensor in (out, *grads)]
         for on_cpu, on_gpu in zip(results["cpu"], results["cuda"], strict=True):
             torch.testing.assert_close(on_gpu, on_cpu, rtol=1e-9, atol=1e-9)
 

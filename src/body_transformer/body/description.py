@@ -6,16 +6,17 @@ are welcome. Never ask a body for its `.parent` here: on the world body that cra
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import mujoco
 
 from .graph import BodyGraph, Edge, Fixed, JointType
 from .messages import listing, unknown
 
+T = TypeVar("T")
 _JOINT_TYPES: dict[Any, JointType] = {
     mujoco.mjtJoint.mjJNT_HINGE: "hinge",
     mujoco.mjtJoint.mjJNT_SLIDE: "slide",
@@ -35,21 +36,27 @@ def read(
         name = "the given text"
         spec = _parsed(lambda: mujoco.MjSpec.from_string(source["text"]), name)
     else:
-        path, name = Path(source["path"]), repr(source["path"])
-        if not path.exists():
+        name = repr(source["path"])
+        path = os.path.abspath(source["path"])  # MuJoCo loses its way from a relative path through nested includes
+        if not os.path.exists(path):
             raise FileNotFoundError(f"no robot file at {name}; give an MJCF (.xml) or URDF (.urdf) file")
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise ValueError(f"{name} is not a file; give an MJCF (.xml) or URDF (.urdf) file")
-        spec = _parsed(lambda: mujoco.MjSpec.from_file(str(path)), name)
+        spec = _parsed(lambda: mujoco.MjSpec.from_file(path), name)
     return graph_from_spec(spec, root, fixed, extra_edges, equality_edges, name)
 
 
-def _parsed(parse: Callable[[], mujoco.MjSpec], name: str) -> mujoco.MjSpec:
+class BrokenParserError(ValueError):
+    """The file is refused, and MuJoCo 3.11 was left in a state in which it may hang at the next one."""
+
+
+def _parsed(parse: Callable[[], T], name: str) -> T:
     try:
         return parse()
     except (ValueError, RuntimeError, mujoco.FatalError) as error:
+        kind = ValueError if isinstance(error, ValueError) else BrokenParserError
         reason = " ".join(str(error).split())
-        raise ValueError(f"{name} is not an MJCF or URDF description that MuJoCo can read: {reason}") from None
+        raise kind(f"{name} is not an MJCF or URDF description that MuJoCo can read: {reason}") from None
 
 
 def graph_from_spec(
@@ -64,7 +71,7 @@ def graph_from_spec(
     if fixed not in ("keep", "merge"):
         raise ValueError(unknown("value of fixed", fixed, ("keep", "merge")))
     try:
-        bodies = _read_bodies(spec)
+        bodies = _parsed(lambda: _read_bodies(spec), name)  # a URDF's repeated names are noticed only now
         top = _choose_root(bodies, root, name)
         tree = _Tree.grow(bodies, top, merge=fixed == "merge")
         tree.outside["body"].add("world")

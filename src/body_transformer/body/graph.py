@@ -91,7 +91,7 @@ class BodyGraph:
         from .reader import read_graph
 
         source = {"path": os.fspath(path)}
-        return cls.from_dict(read_graph(source, root, fixed, list(extra_edges), equality_edges))
+        return cls.from_dict(read_graph(source, root, fixed, _pairs(extra_edges), equality_edges))
 
     @classmethod
     def from_xml(
@@ -107,7 +107,9 @@ class BodyGraph:
 
         if not isinstance(text, str):
             raise ValueError(f"an MJCF or URDF document must be given as a string; got {type(text).__name__}")
-        return cls.from_dict(read_graph({"text": text}, root, fixed, list(extra_edges), equality_edges))
+        if not text.isascii() and text.encode(errors="ignore").decode() != text:
+            raise ValueError("the given text holds halves of characters, which UTF-8 cannot write")
+        return cls.from_dict(read_graph({"text": text}, root, fixed, _pairs(extra_edges), equality_edges))
 
     @classmethod
     def from_spec(
@@ -135,7 +137,7 @@ class BodyGraph:
     ) -> BodyGraph:
         """A graph from names. Edges are (parent, child); with `root` given they may be in either direction."""
         nodes = tuple(nodes)
-        edges = tuple((a, b) for a, b in edges)
+        edges = _pairs(edges)
         _check_nodes(nodes)
         _check_edges(nodes, edges)
         if root is None:
@@ -150,7 +152,7 @@ class BodyGraph:
             nodes=nodes,
             edges=_orient(nodes, edges, root),
             root=root,
-            extra_edges=tuple((a, b) for a, b in extra_edges),
+            extra_edges=_pairs(extra_edges),
             joints=dict(joints or {}),
             actuators=dict(actuators or {}),
         )
@@ -240,6 +242,14 @@ class BodyGraph:
             actuators=dict(data["actuators"]),
             bodies=dict(data["bodies"]),
         )
+
+
+def _pairs(edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    edges = tuple(edges)
+    for edge in edges:
+        if len(edge) != 2:
+            raise ValueError(f"an edge is a pair of node names; got {edge!r}")
+    return tuple((a, b) for a, b in edges)
 
 
 def _check_nodes(nodes: Sequence[str]) -> None:

@@ -129,6 +129,9 @@ def serve() -> None:
     """The reading process itself: a JSON request a line in, a JSON reply a line out."""
     import resource
 
+    import mujoco
+
+    mujoco.set_mju_user_warning(lambda message: None)  # about physics; else they go to a log file in the user's folder
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what MuJoCo prints must not be taken for a reply
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
@@ -137,20 +140,25 @@ def serve() -> None:
         line = sys.stdin.readline()
         if not line:
             return
-        replies.write(json.dumps(answer(json.loads(line))) + "\n")
+        reply = answer(json.loads(line))
+        replies.write(json.dumps(reply) + "\n")
         replies.flush()
+        if reply.get("leave"):
+            return
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """The graph, or what is wrong."""
-    from .description import read
+    from .description import BrokenParserError, read
 
     try:
         os.chdir(request["folder"])  # where relative paths start
         return {"graph": read(request["source"], *request["options"]).to_dict()}
     except FileNotFoundError as error:
         return {"missing": str(error)}
+    except BrokenParserError as error:
+        return {"wrong": str(error), "leave": True}
     except ValueError as error:
         return {"wrong": str(error)}
     except MemoryError:
-        return {"wrong": "the robot file needs more memory than a robot should: it is malformed or huge"}
+        return {"wrong": "the robot file needs more memory than any robot: it is malformed or huge", "leave": True}

@@ -1,0 +1,283 @@
+"""Robots that nobody prepared: files of other packages, and small ones with what real robots have."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from body_transformer import robots
+from body_transformer.body.graph import BodyGraph
+from body_transformer.body.layout import Layout
+
+A1_URDF = Path(__file__).parents[3] / "shared" / "data" / "unitree_a1" / "a1_legged_gym_BoT.urdf"
+
+
+def file_of(package: str, path: str) -> Path:
+    """A file of an installed package; the package itself is not imported."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip(f"{package} is not installed")
+    return Path(spec.submodule_search_locations[0], path)
+
+
+def check(graph: BodyGraph) -> None:
+    """What holds of every robot's graph."""
+    assert graph.root in graph.nodes
+    assert len(graph.edges) == graph.num_nodes - 1  # with the next line: connected and without a loop
+    assert (graph.hops < graph.num_nodes).all()
+    assert graph.mask.any(axis=1).all()
+    assert graph.mask.diagonal().all()
+    for places in (graph.joints, graph.actuators, graph.bodies):
+        assert set(places.values()) <= set(graph.nodes)
+    assert graph.joint_types.keys() == graph.joints.keys()
+    assert BodyGraph.from_dict(graph.to_dict()) == graph
+
+
+# -- the robots of the paper, from their own files ---------------------------------------------------------------------
+
+
+def walker() -> BodyGraph:
+    pytest.importorskip("dm_control")
+    from dm_control.locomotion.walkers import cmu_humanoid
+
+    return BodyGraph.from_xml(cmu_humanoid.CMUHumanoidPositionControlledV2020().mjcf_model.to_xml_string())
+
+
+def adroit(task: str) -> BodyGraph:
+    path = file_of("gymnasium_robotics", f"envs/assets/adroit_hand/adroit_{task}.xml")
+    return BodyGraph.from_file(path, root="forearm")
+
+
+def a1() -> BodyGraph:
+    if not A1_URDF.is_file():
+        pytest.skip(f"the authors' URDF is not part of the project, and not at {A1_URDF}")
+    return BodyGraph.from_file(A1_URDF, fixed="merge")
+
+
+@pytest.mark.parametrize(
+    ("read", "nodes", "ones", "sparsity", "diameter"),
+    [
+        pytest.param(walker, 32, 94, 0.9082, 14, id="CMU walker"),
+        *(pytest.param(lambda task=t: adroit(task), 25, 73, 0.8832, 10, id=t) for t in ("door", "hammer", "relocate")),
+        pytest.param(
+            lambda: BodyGraph.from_file(file_of("dm_control", "suite/humanoid.xml")), 16, 46, 0.8203, 8, id="humanoid"
+        ),
+        pytest.param(a1, 13, 37, 0.7811, 6, id="A1, URDF"),
+        pytest.param(lambda: BodyGraph.from_file(robots.path("a1")), 13, 37, 0.7811, 6, id="A1, ours"),
+    ],
+)
+def test_the_papers_robots_give_the_papers_graphs(read, nodes, ones, sparsity, diameter):
+    graph = read()
+    check(graph)
+    assert (graph.num_nodes, graph.num_ones, round(graph.sparsity, 4), graph.diameter) == (
+        nodes,
+        ones,
+        sparsity,
+        diameter,
+    )
+
+
+def test_the_a1s_fixed_links_have_nodes_if_they_are_kept():
+    if not A1_URDF.is_file():
+        pytest.skip(f"the authors' URDF is not part of the project, and not at {A1_URDF}")
+    assert BodyGraph.from_file(A1_URDF).num_nodes == 23
+    merged = a1().bodies
+    assert (merged["trunk"], merged["imu_link"], merged["FR_foot"]) == ("base", "base", "FR_calf")
+
+
+# -- files of other packages -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Robot:
+    """A file, and what is in it."""
+
+    package: str
+    path: str
+    root: str | None
+    nodes: int
+    merged: int
+    """Nodes if bodies without a joint merge into their parents."""
+    diameter: int
+    joints: int
+    actuators: int
+    obs: int
+    """Entries of the proprioceptive observation."""
+    actions: int
+
+
+ROBOTS = [
+    Robot("dm_control", "suite/dog.xml", "torso", 61, 56, 38, 74, 38, 152, 38),
+    Robot("dm_control", "suite/quadruped.xml", "torso", 17, 13, 8, 17, 12, 38, 12),
+    Robot("dm_control", "suite/fish.xml", None, 5, 5, 3, 8, 5, 20, 5),
+    Robot("dm_control", "suite/manipulator.xml", "upper_arm", 9, 8, 5, 8, 5, 22, 5),
+    Robot("dm_control", "suite/swimmer.xml", None, 1, 1, 0, 3, 0, 12, 3),
+    Robot("dm_control", "locomotion/walkers/assets/fruitfly_v2/fruitfly.xml", None, 67, 67, 16, 103, 78, 210, 78),
+    Robot("dm_control", "locomotion/walkers/assets/rodent.xml", None, 65, 52, 46, 67, 38, 140, 38),
+    Robot("dm_control", "third_party/kinova/jaco_arm.xml", None, 7, 7, 6, 6, 0, 18, 6),
+    Robot("gymnasium", "envs/mujoco/assets/ant.xml", None, 13, 9, 6, 9, 8, 22, 8),
+    Robot("gymnasium", "envs/mujoco/assets/pusher_v5.xml", "r_shoulder_pan_link", 10, 7, 9, 7, 7, 20, 7),
+    Robot("gymnasium_robotics", "envs/assets/hand/reach.xml", "robot0:hand mount", 26, 25, 10, 24, 20, 54, 20),
+    Robot("gymnasium_robotics", "envs/assets/fetch/reach.xml", "robot0:base_link", 28, 13, 16, 15, 0, 36, 15),
+    Robot("mjlab", "asset_zoo/robots/unitree_go1/xmls/go1.xml", None, 13, 13, 6, 13, 0, 30, 12),
+    Robot("mjlab", "asset_zoo/robots/unitree_g1/xmls/g1.xml", None, 30, 30, 16, 30, 0, 64, 29),
+    Robot("mjlab", "asset_zoo/robots/i2rt_yam/xmls/yam.xml", None, 15, 9, 9, 8, 0, 22, 8),
+]
+
+
+@pytest.mark.parametrize("robot", ROBOTS, ids=lambda robot: Path(robot.path).stem)
+def test_a_robot_of_another_package_becomes_a_graph_and_a_layout(robot):
+    path = file_of(robot.package, robot.path)
+    graph = BodyGraph.from_file(path, root=robot.root)
+    merged = BodyGraph.from_file(path, root=robot.root, fixed="merge", equality_edges=True)
+    check(graph)
+    check(merged)
+    assert (graph.num_nodes, merged.num_nodes, graph.diameter) == (robot.nodes, robot.merged, robot.diameter)
+    assert (len(graph.joints), len(graph.actuators)) == (robot.joints, robot.actuators)
+    assert (merged.joints.keys(), merged.actuators.keys()) == (graph.joints.keys(), graph.actuators.keys())
+    for body in (graph, merged):
+        layout = Layout.proprioceptive(body)
+        assert (layout.obs_dim, layout.action_dim) == (robot.obs, robot.actions)
+
+
+def test_a_scene_with_several_trees_lists_them():
+    path = file_of("dm_control", "suite/dog.xml")
+    with pytest.raises(ValueError, match=r"several bodies in the world; .* root=: 'torso', 'ball'$"):
+        BodyGraph.from_file(path)
+
+
+# -- small ones with what real robots have -----------------------------------------------------------------------------
+
+FOUR_BAR = """<mujoco model="closed-chain leg">
+  <worldbody><body name="base"><freejoint name="floating"/>
+    <body name="crank"><joint name="motor"/><body name="coupler"><joint name="elbow"/><site name="pin"/></body></body>
+    <body name="rocker"><joint name="knee"/><site name="hole"/><body name="foot"/></body>
+  </body></worldbody>
+  <equality><connect name="pin" site1="pin" site2="hole"/></equality>
+  <actuator><motor name="motor" joint="motor"/></actuator>
+</mujoco>"""
+
+GRIPPER = """<mujoco model="arm with a parallel gripper">
+  <default><joint range="-1 1"/><default class="finger"><joint type="slide" axis="1 0 0"/></default></default>
+  <worldbody><body name="link1"><joint name="joint1"/><body name="link2"><joint name="joint2"/>
+    <body name="hand">
+      <body name="left_finger" childclass="finger"><joint name="left"/></body>
+      <body name="right_finger" childclass="finger"><joint name="right"/></body>
+    </body></body></body></worldbody>
+  <tendon><fixed name="split"><joint joint="left" coef=".5"/><joint joint="right" coef=".5"/></fixed></tendon>
+  <equality><joint joint1="left" joint2="right"/></equality>
+  <actuator>
+    <position name="act1" joint="joint1"/><position name="act2" joint="joint2"/><general name="grip" tendon="split"/>
+  </actuator>
+</mujoco>"""
+
+CASSIE = """<mujoco model="Cassie-like leg: two rods close two loops, springs are joints without a motor">
+  <worldbody><body name="pelvis"><freejoint/>
+    <body name="hip-roll"><joint name="hip-roll"/><body name="hip-yaw"><joint name="hip-yaw"/>
+      <body name="hip-pitch"><joint name="hip-pitch"/>
+        <body name="achilles-rod"><joint name="achilles-rod" type="ball"/></body>
+        <body name="knee"><joint name="knee"/>
+          <body name="knee-spring"><joint name="knee-spring"/></body>
+          <body name="shin"><joint name="shin"/><body name="tarsus"><joint name="tarsus"/>
+            <body name="heel-spring"><joint name="heel-spring"/></body>
+            <body name="foot-crank"><joint name="foot-crank"/>
+              <body name="plantar-rod"><joint name="plantar-rod"/></body></body>
+            <body name="foot"><joint name="foot"/></body></body></body></body></body></body></body></body></worldbody>
+  <equality>
+    <connect body1="plantar-rod" body2="foot" anchor="0.35 0 0"/>
+    <connect body1="achilles-rod" body2="heel-spring" anchor="0.5 0 0"/>
+  </equality>
+  <actuator>
+    <motor name="roll" joint="hip-roll"/><motor name="yaw" joint="hip-yaw"/><motor name="pitch" joint="hip-pitch"/>
+    <motor name="knee" joint="knee"/><motor name="crank" joint="foot-crank"/>
+  </actuator>
+</mujoco>"""
+
+MASSLESS = """<robot name="massless base, meshes of a ROS package">
+  <link name="base_footprint"/>
+  <link name="base_link">
+    <inertial><mass value="3"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
+    <visual><geometry><mesh filename="package://robot_description/meshes/base.dae" scale="1 1 1"/></geometry></visual>
+    <collision><geometry><mesh filename="package://robot_description/meshes/base.stl"/></geometry></collision></link>
+  <link name="wheel"/>
+  <joint name="footprint" type="fixed"><parent link="base_footprint"/><child link="base_link"/></joint>
+  <joint name="drive" type="continuous"><parent link="base_link"/><child link="wheel"/><axis xyz="0 1 0"/></joint>
+  <transmission name="t"><type>transmission_interface/SimpleTransmission</type><joint name="drive"/></transmission>
+  <gazebo reference="wheel"><mu1>1</mu1></gazebo>
+</robot>"""
+
+ALL_JOINTS = """<robot name="every kind of joint">
+  <link name="base"/><link name="slider"/><link name="finger"/><link name="twin"/><link name="ball"/><link name="puck"/>
+  <joint name="slide" type="prismatic"><parent link="base"/><child link="slider"/>
+    <limit lower="0" upper="1" effort="1" velocity="1"/></joint>
+  <joint name="bend" type="revolute"><parent link="slider"/><child link="finger"/>
+    <limit lower="0" upper="1" effort="1" velocity="1"/></joint>
+  <joint name="mimic" type="revolute"><parent link="slider"/><child link="twin"/><mimic joint="bend" multiplier="-1"/>
+    <limit lower="0" upper="1" effort="1" velocity="1"/></joint>
+  <joint name="throw" type="floating"><parent link="base"/><child link="ball"/></joint>
+  <joint name="push" type="planar"><parent link="base"/><child link="puck"/></joint>
+</robot>"""
+
+ON_THE_WORLD = """<robot name="bolted to the world">
+  <link name="world"/><link name="pedestal"/><link name="arm"/>
+  <joint name="bolt" type="fixed"><parent link="world"/><child link="pedestal"/></joint>
+  <joint name="turn" type="revolute"><parent link="pedestal"/><child link="arm"/>
+    <limit lower="-1" upper="1" effort="1" velocity="1"/></joint>
+</robot>"""
+
+SMALL = {
+    # name: (text, root, nodes, nodes if merged, closed loops, actuator -> node, observations, actions)
+    "four-bar leg": (FOUR_BAR, "base", 5, 4, [("coupler", "rocker")], {"motor": "crank"}, 12, 1),
+    "parallel gripper": (
+        GRIPPER, "link1", 5, 4, [], {"act1": "link1", "act2": "link2", "grip": "hand"}, 14, 3,
+    ),
+    "Cassie-like leg": (
+        CASSIE, "pelvis", 13, 13, [("plantar-rod", "foot"), ("achilles-rod", "heel-spring")],
+        {"roll": "hip-roll", "yaw": "hip-yaw", "pitch": "hip-pitch", "knee": "knee", "crank": "foot-crank"}, 35, 5,
+    ),
+    "massless base": (MASSLESS, "base_footprint", 3, 2, [], {}, 8, 1),
+    "every kind of joint": (ALL_JOINTS, "base", 6, 6, [], {}, 18, 6),
+    "bolted to the world": (ON_THE_WORLD, "pedestal", 2, 2, [], {}, 8, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "root", "nodes", "merged", "loops", "motors", "obs", "actions"), SMALL.values(), ids=SMALL
+)
+def test_a_small_robot_becomes_a_graph_and_a_layout(text, root, nodes, merged, loops, motors, obs, actions):
+    graph = BodyGraph.from_xml(text, equality_edges=True)
+    check(graph)
+    assert (graph.root, graph.num_nodes, list(graph.extra_edges)) == (root, nodes, loops)
+    assert graph.actuators == motors
+    assert graph.num_ones == nodes + 2 * (nodes - 1 + len(loops))
+    assert BodyGraph.from_xml(text, fixed="merge").num_nodes == merged
+    layout = Layout.proprioceptive(graph)
+    assert (layout.obs_dim, layout.action_dim) == (obs, actions)
+
+
+def test_a_closed_loop_shortens_the_way():
+    open_leg, closed_leg = BodyGraph.from_xml(FOUR_BAR), BodyGraph.from_xml(FOUR_BAR, equality_edges=True)
+    ends = closed_leg.index("coupler"), closed_leg.index("rocker")
+    assert (open_leg.hops[ends], closed_leg.hops[ends]) == (3, 1)
+    assert not open_leg.mask[ends]
+    assert closed_leg.mask[ends]
+
+
+def test_a_gripper_on_a_merged_hand_belongs_to_the_arm():
+    assert BodyGraph.from_xml(GRIPPER, fixed="merge").actuators["grip"] == "link2"
+
+
+def test_a_planar_joint_is_two_slides_and_a_hinge():
+    graph = BodyGraph.from_xml(ALL_JOINTS)
+    assert {name: kind for name, kind in graph.joint_types.items() if graph.joints[name] == "puck"} == {
+        "push_TX": "slide", "push_TY": "slide", "push_RZ": "hinge",
+    }  # fmt: skip
+    assert (graph.joint_types["throw"], graph.joints["mimic"]) == ("free", "twin")
+
+
+def test_a_thing_that_cannot_move_has_a_graph_but_no_layout():
+    graph = BodyGraph.from_xml('<mujoco><worldbody><body name="cup"><freejoint/></body></worldbody></mujoco>')
+    check(graph)
+    with pytest.raises(ValueError, match=r"^this robot has neither actuators nor hinge or slide joints"):
+        Layout.proprioceptive(graph)
