@@ -59,7 +59,7 @@ def load(
         policy = Policy(layout, config)
     ours = policy.state_dict()
     _fill_tokenizer(ours, theirs, layout)
-    if config.architecture.trunk == "mlp":
+    if config.architecture.encoder == "mlp":
         _fill_mlp(ours, theirs)
     else:
         _fill_encoder(ours, theirs, config)
@@ -117,7 +117,7 @@ class _Tensors:
 def _sizes(theirs: _Tensors, layout: Layout, config: PolicyConfig, num_heads: int) -> PolicyConfig:
     """The configuration with the sizes that the tensors have."""
     (embed_dim,) = theirs.shape(f"tokenizer.tokenizers.{_their_name(layout.graph.root)}.0.bias")
-    if config.architecture.trunk == "mlp":
+    if config.architecture.encoder == "mlp":
         return replace(config, embed_dim=embed_dim, mlp_dim=theirs.shape("net.model.0.bias")[0])
     num_layers = 0
     while f"net.encoder.layers.{num_layers}.linear1.bias" in theirs:
@@ -145,13 +145,13 @@ def _fill_tokenizer(ours: dict[str, Tensor], theirs: _Tensors, layout: Layout) -
 def _fill_encoder(ours: dict[str, Tensor], theirs: _Tensors, config: PolicyConfig) -> None:
     for layer in range(config.num_layers):
         for their_name, our_name in _LAYER_NAMES.items():
-            tensor = ours[f"trunk.layers.{layer}.{our_name}"]
+            tensor = ours[f"encoder.layers.{layer}.{our_name}"]
             tensor.copy_(theirs.take(f"net.encoder.layers.{layer}.{their_name}", *tensor.shape))
     if config.positional_encoding:
-        position = ours["trunk.position"]
+        position = ours["encoder.position"]
         position.copy_(theirs.take("net.embed_absolute_position.weight", *position.shape))
     if config.architecture.hop_bias:
-        hop_bias = ours["trunk.hop_bias"]
+        hop_bias = ours["encoder.hop_bias"]
         hop_bias.copy_(theirs.take("net.sp_embeddings.weight", len(hop_bias), 1)[:, 0])
 
 
@@ -166,7 +166,7 @@ def _fill_detokenizer(ours: dict[str, Tensor], theirs: _Tensors, layout: Layout)
 
 
 def _fill_mlp(ours: dict[str, Tensor], theirs: _Tensors) -> None:
-    names = {f"net.model.{k}": f"trunk.layers.{k + 1}" for k in (0, 2, 4)}  # ours flattens first
+    names = {f"net.model.{k}": f"encoder.layers.{k + 1}" for k in (0, 2, 4)}  # ours flattens first
     names["detokenizer.detokenizers.global"] = "detokenizer.linear"
     for their_name, our_name in names.items():
         for kind in ("weight", "bias"):

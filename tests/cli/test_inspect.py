@@ -53,8 +53,8 @@ def test_json_of_a_robot_file_with_a_variant_counts_its_parameters(
     assert content["variant"] == "mlp"
     assert (content["obs_dim"], content["used_obs_dim"], content["action_dim"]) == (10, 10, 1)
     flat = 3 * 64  # nodes x token
-    tokenizer, trunk = 10 * 64 + flat, (flat + 1) * 150 + 151 * 150 + 151 * flat
-    assert content["parameters"] == tokenizer + trunk + flat + 1
+    tokenizer, encoder = 10 * 64 + flat, (flat + 1) * 150 + 151 * 150 + 151 * flat
+    assert content["parameters"] == tokenizer + encoder + flat + 1
 
 
 @pytest.mark.parametrize(

@@ -169,20 +169,20 @@ def test_every_layer_has_its_own_weights_at_the_start(layout):
 
 
 def test_positions_and_hop_scalars_start_standard_normal():
-    encoder = make_policy(chain(40), variant="bot-soft", embed_dim=64).trunk
+    encoder = make_policy(chain(40), variant="bot-soft", embed_dim=64).encoder
     assert encoder.position.std().item() == pytest.approx(1, abs=0.1)
     assert encoder.hop_bias.std().item() == pytest.approx(1, abs=0.4)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("variant", ["mlp", "transformer", "bot-soft"])
-@pytest.mark.parametrize("init", ["normal", "normal-trunk"])
+@pytest.mark.parametrize("init", ["normal", "normal-encoder"])
 def test_normal_init_draws_what_it_says_and_nothing_else(init, variant, shared):
     layout: Layout = chain(40)
     sizes = {"embed_dim": 32, "ff_dim": 64, "mlp_dim": 40, "norm": "pre", "shared_tokenizer": shared}
     policy = make_policy(layout, variant=variant, init=init, **sizes)
     for name, parameter in policy.named_parameters():
-        if init == "normal-trunk" and not name.startswith("trunk."):
+        if init == "normal-encoder" and not name.startswith("encoder."):
             assert parameter.all(), name
             if parameter.numel() > 30:  # PyTorch's own, uniform: a normal one reaches farther than two deviations
                 assert parameter.abs().max() < 2 * parameter.std(), name

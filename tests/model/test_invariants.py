@@ -106,12 +106,12 @@ def reordered_weights(policy: Policy, order: list[int]) -> dict[str, Tensor]:
     """The policy's weights for the reordered body: what there is one of a node goes along."""
     weights = dict(policy.state_dict())
     num_nodes, width = len(order), policy.config.embed_dim
-    for name in ("tokenizer.bias", "trunk.position"):
+    for name in ("tokenizer.bias", "encoder.position"):
         if name in weights:
             weights[name] = weights[name][order]
     if policy.config.variant == "mlp":
         flat = torch.arange(num_nodes * width).view(num_nodes, width)[order].flatten()
-        for name, dim in (("trunk.layers.1.weight", 1), ("trunk.layers.5.weight", 0), ("trunk.layers.5.bias", 0)):
+        for name, dim in (("encoder.layers.1.weight", 1), ("encoder.layers.5.weight", 0), ("encoder.layers.5.bias", 0)):
             weights[name] = weights[name].index_select(dim, flat)
         weights["detokenizer.linear.weight"] = weights["detokenizer.linear.weight"][:, flat]
     return weights
@@ -171,7 +171,7 @@ def test_every_masked_variant_is_a_transformer_on_a_complete_body(variant):
 def test_soft_with_equal_scalars_is_a_transformer(layout, obs):
     soft = make_policy(layout, variant="bot-soft")
     with torch.no_grad():
-        soft.trunk.hop_bias.fill_(0.7)
+        soft.encoder.hop_bias.fill_(0.7)
     expected = make_policy(layout, variant="transformer")(obs)
     torch.testing.assert_close(soft(obs), expected, atol=1e-6, rtol=1e-5)
 
@@ -179,18 +179,18 @@ def test_soft_with_equal_scalars_is_a_transformer(layout, obs):
 def test_soft_with_very_low_scalars_beyond_one_hop_is_hard(layout, obs):
     soft = make_policy(layout, variant="bot-soft")
     with torch.no_grad():
-        soft.trunk.hop_bias.copy_(torch.tensor([0.0, 0.0] + [-1e4] * (layout.graph.diameter - 1)))
+        soft.encoder.hop_bias.copy_(torch.tensor([0.0, 0.0] + [-1e4] * (layout.graph.diameter - 1)))
     expected = make_policy(layout, variant="bot-hard")(obs)
     torch.testing.assert_close(soft(obs), expected, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("init", ["torch", "normal", "normal-trunk"])
+@pytest.mark.parametrize("init", ["torch", "normal", "normal-encoder"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_same_seed_gives_every_variant_the_same_weights_where_they_share_parts(variant, init, shared, layout):
     reference = make_policy(layout, 3, variant="transformer", init=init, shared_tokenizer=shared).state_dict()
     weights = make_policy(layout, 3, variant=variant, init=init, shared_tokenizer=shared).state_dict()
-    parts = "tokenizer." if variant == "mlp" else ("tokenizer.", "trunk.", "detokenizer.")
+    parts = "tokenizer." if variant == "mlp" else ("tokenizer.", "encoder.", "detokenizer.")
     common = [name for name in reference if name.startswith(parts)]
     assert common
     assert [name for name in common if not torch.equal(weights[name], reference[name])] == []

@@ -91,7 +91,7 @@ def test_forward_is_deterministic_in_training_mode_too(layout, obs):
 
 def test_without_a_config_a_policy_has_the_papers_reinforcement_learning_setting(layout):
     policy = Policy(layout)
-    assert (policy.config.variant, len(policy.trunk.layers)) == ("bot-mix", 10)
+    assert (policy.config.variant, len(policy.encoder.layers)) == ("bot-mix", 10)
 
 
 def test_num_parameters_counts_what_an_optimizer_would_get(layout):

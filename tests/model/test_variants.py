@@ -15,12 +15,12 @@ CHOICES = {
     "head": ["deterministic", "gaussian"],
     "std": ["learned", "fixed"],
     "squash": ["none", "tanh"],
-    "init": ["torch", "normal", "normal-trunk"],
+    "init": ["torch", "normal", "normal-encoder"],
 }
 
 
 def masked_layers(layout, variant: str) -> list[bool]:
-    return [layer.masked for layer in make_policy(layout, variant=variant, num_layers=5).trunk.layers]
+    return [layer.masked for layer in make_policy(layout, variant=variant, num_layers=5).encoder.layers]
 
 
 def test_the_table_has_the_papers_architectures():
@@ -44,13 +44,13 @@ def test_transformer_and_soft_mask_no_layer(variant, layout):
 
 @pytest.mark.parametrize("variant", ["bot-hard", "bot-mix"])
 def test_the_body_variants_use_the_bodys_mask(variant, layout):
-    assert (make_policy(layout, variant=variant).trunk.mask.numpy() == layout.graph.mask).all()
+    assert (make_policy(layout, variant=variant).encoder.mask.numpy() == layout.graph.mask).all()
 
 
 @pytest.mark.parametrize("variant", ["bot-hard-random", "bot-mix-random"])
 def test_the_random_variants_mask_depends_on_mask_seed_alone(variant, layout):
     def mask(seed: int, mask_seed: int):
-        return make_policy(layout, seed, variant=variant, mask_seed=mask_seed).trunk.mask
+        return make_policy(layout, seed, variant=variant, mask_seed=mask_seed).encoder.mask
 
     assert (mask(0, 1) == mask(5, 1)).all()
     assert any((mask(0, 1) != mask(0, other)).any() for other in (2, 3, 4))

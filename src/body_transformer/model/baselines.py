@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 
-class MLPTrunk(nn.Module):
+class MLPEncoder(nn.Module):
     """Three linear layers over all tokens at once, two ReLUs between them."""
 
     def __init__(self, num_nodes: int, embed_dim: int, hidden_dim: int) -> None:

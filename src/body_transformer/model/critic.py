@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from ..body.layout import Layout
-from .build import build_detokenizer, build_tokenizer, build_trunk
+from .build import build_detokenizer, build_encoder, build_tokenizer
 from .config import PolicyConfig
 from .normalizer import Normalizer
 from .policy import check_obs, count_parameters
@@ -19,18 +19,18 @@ class Critic(nn.Module):
         self.layout = layout
         self.config = config = config or PolicyConfig()
         self.obs_dim = layout.obs_dim
-        num_values = 1 if config.architecture.trunk == "mlp" else layout.graph.num_nodes
+        num_values = 1 if config.architecture.encoder == "mlp" else layout.graph.num_nodes
         self.normalizer = Normalizer(layout.obs_dim, config.obs_clip)
         self.tokenizer = build_tokenizer(layout, config)
         self.detokenizer = build_detokenizer(range(num_values), layout.graph, config)
-        self.trunk = build_trunk(layout.graph, config)
+        self.encoder = build_encoder(layout.graph, config)
 
     def forward(self, obs: Tensor) -> Tensor:
         """[B, O] -> [B]"""
         check_obs(obs, self.obs_dim)
         obs = self.normalizer(obs)
         tokens = self.tokenizer(obs)  # [B, N, E]
-        tokens = self.trunk(tokens)  # [B, N, E]
+        tokens = self.encoder(tokens)  # [B, N, E]
         values: Tensor = self.detokenizer(tokens)  # [B, N]
         return values.mean(-1)
 

@@ -31,7 +31,7 @@ class Encoder(nn.Module):
         self.position = None
         if config.positional_encoding:
             self.position = nn.Parameter(torch.randn(graph.num_nodes, config.embed_dim))
-        self.hop_bias = nn.Parameter(torch.zeros(graph.diameter + 1)) if variant.hop_bias else None  # see build.py
+        self.hop_bias = nn.Parameter(torch.zeros(graph.diameter + 1)) if variant.hop_bias else None  # drawn in build.py
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[B, N, E] -> [B, N, E]"""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
 from ..body.layout import Layout
-from .build import build_detokenizer, build_tokenizer, build_trunk
+from .build import build_detokenizer, build_encoder, build_tokenizer
 from .config import PolicyConfig
 from .normalizer import Normalizer
 
@@ -27,7 +27,7 @@ class Policy(nn.Module):
         self.normalizer = Normalizer(layout.obs_dim, config.obs_clip)
         self.tokenizer = build_tokenizer(layout, config)
         self.detokenizer = build_detokenizer(layout.action_node_ids.tolist(), layout.graph, config)
-        self.trunk = build_trunk(layout.graph, config)
+        self.encoder = build_encoder(layout.graph, config)
         self.squash = nn.Tanh() if config.squash == "tanh" else nn.Identity()
         log_std = torch.full((layout.action_dim,), config.init_std).log()
         if config.head == "deterministic":
@@ -42,7 +42,7 @@ class Policy(nn.Module):
         check_obs(obs, self.obs_dim)
         obs = self.normalizer(obs)
         tokens = self.tokenizer(obs)  # [B, N, E]
-        tokens = self.trunk(tokens)  # [B, N, E]
+        tokens = self.encoder(tokens)  # [B, N, E]
         actions: Tensor = self.squash(self.detokenizer(tokens))  # [B, A]
         return actions
 

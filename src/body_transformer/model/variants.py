@@ -8,7 +8,7 @@ from typing import Literal
 class Variant:
     """What sets one architecture apart; the rest is in PolicyConfig."""
 
-    trunk: Literal["encoder", "mlp"] = "encoder"
+    encoder: Literal["transformer", "mlp"] = "transformer"
     """What turns tokens into tokens."""
     masked_layers: Literal["none", "all", "even"] = "none"
     """Encoder layers that attend along the mask only; the others attend everywhere."""
@@ -22,7 +22,7 @@ class Variant:
 
 
 VARIANTS = {
-    "mlp": Variant(trunk="mlp"),
+    "mlp": Variant(encoder="mlp"),
     "transformer": Variant(),
     "bot-hard": Variant(masked_layers="all"),
     "bot-mix": Variant(masked_layers="even"),
