@@ -1,6 +1,6 @@
 """A config becomes modules: the choices that policy and critic share.
 
-Each part gets its weights before the next is built, and the hop scalars, which one variant alone has, come last: for the
+Each part gets its weights before the next is built, and the hop scalars, which one variant has, come last: for the
 same seed, what two variants share is the same.
 """
 
