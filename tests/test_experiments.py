@@ -394,9 +394,24 @@ WRONG = {
     "policy": (lambda data: data["policy"].update(layers=1), "'layers'"),
     "variant": (lambda data: data.update(variants={"mpl": {"mlp_dim": 1}}), "unknown variant 'mpl'"),
     "variant's policy": (lambda data: data.update(variants={"mlp": {"mlp_dims": 1}}), "'mlp_dims'"),
+    "size as text": (lambda data: data.update(obs_dim="48"), "obs_dim must be a int; got '48'"),
+    "no terms": (lambda data: data.update(obs=None), "obs must be a list; got None"),
+    "a term that is a word": (lambda data: data.update(obs=["gravity"]), "a term is a mapping"),
+    "a robot that is a word": (lambda data: data.update(robot="a1"), "robot must be a dict; got 'a1'"),
+    "no policy": (lambda data: data.update(policy=None), "policy must be a dict; got None"),
+    "a list of variants": (lambda data: data.update(variants=["mlp"]), "variants must be a dict; got ['mlp']"),
+    "its own base": (lambda data: data.update(base="mine"), "experiments are each other's base: mine -> mine"),
+    "an unknown base": (lambda data: data.update(base="yours"), "unknown experiment 'yours'"),
     "missing": (lambda data: data.pop("obs_dim"), "obs_dim"),
     "missing terms": (lambda data: data.pop("obs"), "'obs'"),
 }
+
+
+@pytest.mark.parametrize("text", ["", "just words", "a: [1", "- a list"])
+def test_a_file_that_is_no_mapping_is_an_error(write, tmp_path, text):
+    (tmp_path / "experiments" / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"^experiment 'mine' (is not YAML|must be a mapping).*$"):
+        load_experiment("mine")
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)

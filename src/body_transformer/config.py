@@ -82,8 +82,8 @@ def load_experiment(name: str) -> Experiment:
     """The experiment of that name, its base filled in."""
     data = _resolve(name) | {"name": name}
     try:
-        _check_keys(Experiment, data)
-        _check_keys(Robot, data["robot"])
+        _check(Experiment, data)
+        _check(Robot, data["robot"])
         experiment = Experiment(
             **data
             | {
@@ -100,24 +100,46 @@ def load_experiment(name: str) -> Experiment:
     return experiment
 
 
-def _check_keys(kind: type[Experiment] | type[Robot], data: Mapping[str, Any]) -> None:
-    """Every key is known, and none is missing that has no default."""
-    known = [item.name for item in fields(kind)]
-    for key in data:
-        if key not in known:
-            raise ValueError(unknown("key", key, known))
-    for item in fields(kind):
+_YAML_TYPES = {
+    "str": str,
+    "int": int,
+    "bool": bool,
+    "Robot": dict,
+    "PolicyConfig": dict,
+    "tuple": list,
+    "Mapping": dict,
+}
+
+
+def _check(kind: type[Experiment] | type[Robot], data: Mapping[str, Any]) -> None:
+    """Every key is known and holds the right kind of value, and none is missing that has no default."""
+    items = {item.name: item for item in fields(kind)}
+    for key, value in data.items():
+        if key not in items:
+            raise ValueError(unknown("key", key, items))
+        wanted = _YAML_TYPES.get(str(items[key].type).split("[")[0])
+        if wanted and type(value) is not wanted:
+            raise ValueError(f"{key} must be a {wanted.__name__}; got {value!r}")
+    for item in items.values():
         if item.name not in data and item.default is MISSING and item.default_factory is MISSING:
             raise ValueError(f"the key {item.name!r} is missing")
 
 
-def _resolve(name: str) -> dict[str, Any]:
+def _resolve(name: str, for_whom: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The file's content over that of its base; `for_whom` are the experiments whose bases led here."""
     if name not in experiment_names():
         raise ValueError(unknown("experiment", name, experiment_names()))
+    if name in for_whom:
+        raise ValueError(f"experiments are each other's base: {' -> '.join((*for_whom, name))}")
     text = files(__package__).joinpath("experiments", f"{name}.yaml").read_text(encoding="utf-8")
-    data: dict[str, Any] = yaml.safe_load(text)
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"experiment {name!r} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"experiment {name!r} must be a mapping of keys to values; got {data!r}")
     base = data.pop("base", None)
-    return data if base is None else _merged(_resolve(base), data)
+    return data if base is None else _merged(_resolve(base, (*for_whom, name)), data)
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -302,3 +302,21 @@ def test_without_anything_to_drive_there_is_no_layout():
     graph = BodyGraph.from_edges(["stone"], [])
     message = "this robot has neither actuators nor hinge or slide joints: there is nothing to control"
     assert message_of(Layout.proprioceptive, graph) == message
+
+
+def test_sizes_read_off_arrays_are_taken(graph):
+    term = Term.root("gravity", np.zeros((2, 3)).shape[1])
+    assert Term.root("gravity", np.int64(3)) == term
+    assert json.dumps(Term.root("gravity", np.int64(3)).to_dict())
+
+
+def test_a_single_term_needs_no_list(graph):
+    layout = Layout(graph, Term.root("gravity", 3), Term.joints("torque", ["knee"]))
+    assert layout == Layout(graph, [Term.root("gravity", 3)], [Term.joints("torque", ["knee"])])
+
+
+@pytest.mark.parametrize("damage", [lambda data: data.pop("obs"), lambda data: data["graph"].pop("root")])
+def test_json_with_a_part_missing_is_refused(graph, damage):
+    data = Layout(graph, Term.root("gravity", 3), Term.joints("torque", ["knee"])).to_dict()
+    damage(data)
+    assert "as to_dict writes it" in message_of(Layout.from_dict, data)

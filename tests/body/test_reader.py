@@ -155,3 +155,22 @@ def test_a_document_that_asks_for_a_thousand_million_bodies_is_refused(monkeypat
         BodyGraph.from_xml(ROBOT.replace('<body name="hand"/>', flood))
     monkeypatch.undo()
     assert read() == ("arm", "hand")
+
+
+def test_a_caller_with_many_open_files_is_served() -> None:
+    program = (
+        "import resource; from body_transformer import BodyGraph\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))\n"
+        "files = [open('/dev/null') for _ in range(1100)]\n"
+        f"assert BodyGraph.from_xml({ROBOT!r}).nodes == ('arm', 'hand')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_model_that_attaches_itself_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "ouroboros.xml"
+    file.write_text(f'<mujoco><asset><model name="m" file="{file}"/></asset>{ROBOT[len("<mujoco>") :]}')
+    with pytest.raises(ValueError, match="ouroboros"):
+        BodyGraph.from_file(file)
+    assert read() == ("arm", "hand")

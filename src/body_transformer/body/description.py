@@ -29,14 +29,17 @@ _EQ = mujoco.mjtEq
 
 
 def read(
-    source: Mapping[str, str], root: str | None, fixed: Fixed, extra_edges: Iterable[Edge], equality_edges: bool
+    source: Mapping[str, str],
+    name: str,
+    root: str | None,
+    fixed: Fixed,
+    extra_edges: Iterable[Edge],
+    equality_edges: bool,
 ) -> BodyGraph:
-    """The graph of `{"path": …}` or `{"text": …}`; see `BodyGraph.from_file` for the other arguments."""
+    """The graph of `{"path": …}` or `{"text": …}`, which errors call `name`; the rest is `BodyGraph.from_file`'s."""
     if "text" in source:
-        name = "the given text"
         spec = _parsed(lambda: mujoco.MjSpec.from_string(source["text"]), name)
     else:
-        name = repr(source["path"])
         path = os.path.abspath(source["path"])  # MuJoCo loses its way from a relative path through nested includes
         if not os.path.exists(path):
             raise FileNotFoundError(f"no robot file at {name}; give an MJCF (.xml) or URDF (.urdf) file")
@@ -53,10 +56,11 @@ class BrokenParserError(ValueError):
 def _parsed(parse: Callable[[], T], name: str) -> T:
     try:
         return parse()
-    except (ValueError, RuntimeError, mujoco.FatalError) as error:
-        kind = ValueError if isinstance(error, ValueError) else BrokenParserError
+    except (ValueError, mujoco.FatalError) as error:
         reason = " ".join(str(error).split())
-        raise kind(f"{name} is not an MJCF or URDF description that MuJoCo can read: {reason}") from None
+        raise ValueError(f"{name} is not an MJCF or URDF description that MuJoCo can read: {reason}") from None
+    except RuntimeError:
+        raise BrokenParserError(f"{name} breaks MuJoCo's parser: it is malformed or huge") from None
 
 
 def graph_from_spec(

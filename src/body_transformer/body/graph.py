@@ -91,6 +91,8 @@ class BodyGraph:
         from .reader import read_graph
 
         source = {"path": os.fspath(path)}
+        if source["path"].lstrip().startswith("<"):
+            raise ValueError("BodyGraph.from_file takes the path of a file; BodyGraph.from_xml takes a document")
         return cls.from_dict(read_graph(source, root, fixed, _pairs(extra_edges), equality_edges))
 
     @classmethod
@@ -232,16 +234,19 @@ class BodyGraph:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> BodyGraph:
-        return cls(
-            nodes=tuple(data["nodes"]),
-            edges=tuple((a, b) for a, b in data["edges"]),
-            root=data["root"],
-            extra_edges=tuple((a, b) for a, b in data["extra_edges"]),
-            joints=dict(data["joints"]),
-            joint_types=dict(data["joint_types"]),
-            actuators=dict(data["actuators"]),
-            bodies=dict(data["bodies"]),
-        )
+        try:
+            return cls(
+                nodes=tuple(data["nodes"]),
+                edges=_pairs(data["edges"]),
+                root=data["root"],
+                extra_edges=_pairs(data["extra_edges"]),
+                joints=dict(data["joints"]),
+                joint_types=dict(data["joint_types"]),
+                actuators=dict(data["actuators"]),
+                bodies=dict(data["bodies"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a body graph as to_dict writes it: {error!r}") from None
 
 
 def _pairs(edges: Iterable[Edge]) -> tuple[Edge, ...]:

@@ -41,9 +41,11 @@ class Term:
         object.__setattr__(self, "of", tuple(self.of))
         if self.kind not in get_args(Kind):
             raise ValueError(f"term {self.name!r}: " + unknown("kind", self.kind, get_args(Kind)))
-        for field, value in (("dim", self.dim), ("steps", self.steps)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        for field in ("dim", "steps"):
+            value = getattr(self, field)
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"term {self.name!r}: {field} must be a whole number from 1 up; got {value!r}")
+            object.__setattr__(self, field, int(value))
         if (self.kind in ("root", "unused")) == bool(self.of):
             raise ValueError(f"term {self.name!r} of kind {self.kind!r} names {listing(self.of)} as owners")
         if self.kind == "node" and len(self.of) != 1:
@@ -126,6 +128,8 @@ class Term:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Term:
+        if not isinstance(data, Mapping):
+            raise ValueError(f"a term is a mapping with a name and a kind; got {data!r}")
         allowed = ("name", "kind", "of", "dim", "steps")
         for key in data:
             if key not in allowed:
@@ -149,14 +153,14 @@ class Layout:
     def __init__(
         self,
         graph: BodyGraph,
-        obs: Sequence[Term],
+        obs: Term | Sequence[Term],
         actions: Term | Sequence[Term],
         obs_dim: int | None = None,
         action_dim: int | None = None,
     ) -> None:
         """`obs_dim` and `action_dim`, where given, are the sizes the terms must add up to."""
         object.__setattr__(self, "graph", graph)
-        object.__setattr__(self, "obs", tuple(obs))
+        object.__setattr__(self, "obs", (obs,) if isinstance(obs, Term) else tuple(obs))
         object.__setattr__(self, "actions", (actions,) if isinstance(actions, Term) else tuple(actions))
         for what, terms, dim in (("observation", self.obs, obs_dim), ("action", self.actions, action_dim)):
             _check_terms(what, terms, dim)
@@ -237,11 +241,14 @@ class Layout:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Layout:
-        return cls(
-            BodyGraph.from_dict(data["graph"]),
-            obs=[Term.from_dict(term) for term in data["obs"]],
-            actions=[Term.from_dict(term) for term in data["actions"]],
-        )
+        try:
+            return cls(
+                BodyGraph.from_dict(data["graph"]),
+                obs=[Term.from_dict(term) for term in data["obs"]],
+                actions=[Term.from_dict(term) for term in data["actions"]],
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a layout as to_dict writes it: {error!r}") from None
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict())

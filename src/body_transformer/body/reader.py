@@ -1,7 +1,7 @@
 """Reads robot files in a process of its own.
 
-Some malformed files crash MuJoCo's parser (3.11.0: a segmentation fault on an unknown `<plugin>` inside `<replicate>`)
-and some keep it busy or eat all memory. The reader may die of them; the caller gets a ValueError. It serves one request
+Some malformed files crash MuJoCo's parser (3.11.0: a model that attaches itself, say, is a segmentation fault) and some
+keep it busy for ever or eat all memory. The reader may die of them; the caller gets a ValueError. It serves one request
 after the other, leaves when there is none for a while, and the next request starts another.
 """
 
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 TIMEOUT_S = 20.0
 """How long one file may take; real robots take well under a second."""
@@ -53,11 +53,16 @@ def _reply(request: dict[str, Any]) -> dict[str, Any]:
             status = reader.stop()
             if status != 0:  # 0: it was just leaving for want of work, so once more
                 break
-    name = repr(request["source"]["path"]) if "path" in request["source"] else "the given text"
+    name = describe(request["source"])
     if status is None:
         return {"wrong": f"{name} keeps MuJoCo's parser busy for over {TIMEOUT_S:.0f} s: it is malformed or huge"}
     reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
     return {"wrong": f"{name} crashes MuJoCo's parser ({reason}): it is malformed"}
+
+
+def describe(source: Mapping[str, str]) -> str:
+    """What error messages call a file or a text."""
+    return repr(source["path"]) if "path" in source else "the given text"
 
 
 class _Reader:
@@ -92,8 +97,7 @@ class _Reader:
             self.process.stdin.flush()
         except BrokenPipeError:
             return None
-        ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT_S)
-        line = self.process.stdout.readline() if ready else b""
+        line = self.process.stdout.readline() if _is_readable(self.process.stdout, TIMEOUT_S) else b""
         if not line.endswith(b"\n"):
             return None
         reply: dict[str, Any] = json.loads(line)
@@ -104,14 +108,21 @@ class _Reader:
         type(self)._current = None
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], 0)
-        if not ready:  # no answer and no end of file: still at work
+        is_done = _is_readable(self.process.stdout, 0)
+        if not is_done:  # no reply and no end of file: still at work
             self.process.kill()
         status = self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-        return status if ready else None
+        return status if is_done else None
+
+
+def _is_readable(file: IO[Any], timeout_s: float) -> bool:
+    """Whether there is something to read, the end of the file included."""
+    poll = select.poll()  # select.select takes no descriptor from 1024 up
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 _lock = threading.Lock()
@@ -136,11 +147,13 @@ def serve() -> None:
     os.dup2(2, 1)  # what MuJoCo prints must not be taken for a reply
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    while select.select([sys.stdin], [], [], IDLE_S)[0]:
+    while _is_readable(sys.stdin, IDLE_S):
         line = sys.stdin.readline()
         if not line:
             return
+        signal.alarm(int(TIMEOUT_S) + 5)  # the caller, who would stop this, may be gone
         reply = answer(json.loads(line))
+        signal.alarm(0)
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
         if reply.get("leave"):
@@ -153,7 +166,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
     try:
         os.chdir(request["folder"])  # where relative paths start
-        return {"graph": read(request["source"], *request["options"]).to_dict()}
+        return {"graph": read(request["source"], describe(request["source"]), *request["options"]).to_dict()}
     except FileNotFoundError as error:
         return {"missing": str(error)}
     except BrokenParserError as error:
@@ -161,4 +174,4 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         return {"wrong": str(error)}
     except MemoryError:
-        return {"wrong": "the robot file needs more memory than any robot: it is malformed or huge", "leave": True}
+        return {"wrong": f"{describe(request['source'])} needs too much memory: it is malformed or huge", "leave": True}
