@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -290,5 +291,6 @@ def test_drawing_chooses_no_backend_and_never_loads_pyplot(tmp_path) -> None:
         "assert mpl.get_backend(auto_select=False) is None\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
-    environment = {"PATH": "", "HOME": str(tmp_path), "MPLCONFIGDIR": mpl.get_configdir()}
+    kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}  # but not MPLBACKEND
+    environment = kept | {"PATH": "", "HOME": str(tmp_path), "MPLCONFIGDIR": mpl.get_configdir()}
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
