@@ -120,6 +120,35 @@ def test_a_positional_encoding_is_found_in_the_file(tmp_path: Path) -> None:
     torch.testing.assert_close(policy(obs), their_actions(theirs, layout, "bot-hard", obs), rtol=1e-5, atol=1e-5)
 
 
+def test_half_precision_weights_are_taken(tmp_path: Path) -> None:
+    layout = load_experiment("adroit-door").layout()
+    theirs = {name: tensor.half() for name, tensor in make_theirs(layout, "bot-hard").items()}
+    file = tmp_path / "theirs.safetensors"
+    save_file(theirs, file)
+    policy = authors.load(file, "adroit-door", num_heads=HEADS)
+    full = {name: tensor.float() for name, tensor in theirs.items()}
+    obs = torch.randn(4, layout.obs_dim)
+    torch.testing.assert_close(policy(obs), their_actions(full, layout, "bot-hard", obs), rtol=1e-5, atol=1e-5)
+
+
+def test_the_node_orders_are_theirs() -> None:
+    """Positional encodings and the MLP's flat tokens depend on them."""
+    mocapact = (
+        "root lhipjoint lfemur ltibia lfoot ltoes rhipjoint rfemur rtibia rfoot rtoes lowerback upperback thorax "
+        "lowerneck upperneck head face lclavicle lhumerus lradius lwrist lhand lfingers lthumb rclavicle rhumerus "
+        "rradius rwrist rhand rfingers rthumb"
+    )
+    fingers = [
+        f"{finger}{part}" for finger in ("ff", "mf", "rf") for part in ("knuckle", "proximal", "middle", "distal")
+    ]
+    little = ["lfmetacarpal", "lfknuckle", "lfproximal", "lfmiddle", "lfdistal"]
+    thumb = ["thbase", "thproximal", "thhub", "thmiddle", "thdistal"]
+    assert list(load_experiment("mocapact").layout().graph.nodes) == mocapact.split()
+    for task in ("door", "hammer", "relocate"):
+        nodes = [their_name(node) for node in load_experiment(f"adroit-{task}").layout().graph.nodes]
+        assert nodes == ["forehand", "wrist", "palm", *fingers, *little, *thumb]
+
+
 def test_loading_leaves_the_random_stream_alone(tmp_path: Path) -> None:
     file = tmp_path / "theirs.safetensors"
     save_file(make_theirs(load_experiment("adroit-door").layout(), "bot-hard"), file)
@@ -144,10 +173,13 @@ def test_files_that_do_not_fit_are_refused_with_the_reason(tmp_path: Path) -> No
     refused("has no tensor 'net.model.0.bias'", variant="mlp")
     refused(r"tokenizer.tokenizers.forehand.0.weight is \[8, 9\]; expected \[8, 19\]", experiment="adroit-hammer")
     refused("is not an imitation experiment", experiment="humanoid-mod")
-    refused("do not hold their random mask", variant="bot-hard-random")
+    refused("our random masks are not theirs", variant="bot-hard-random")
+    refused("num_heads must be a whole number from 1 up; got 0", num_heads=0)
     refused("num_heads must divide embed_dim", num_heads=3)
     save_file(theirs | {"net.extra.weight": torch.zeros(1)}, file)
     refused("has tensors that 'bot-hard' does not: 'net.extra.weight'")
+    save_file(theirs, file, metadata={"num_heads": "two"})
+    refused("its metadata says num_heads='two', which is no number", num_heads=None)
     torch.save(theirs, file)
     refused("pickled checkpoints are never opened")
     with pytest.raises(FileNotFoundError, match="no weights at"):

@@ -71,6 +71,12 @@ def test_an_unknown_attribute_is_an_attribute_error():
         from body_transformer import Polcy  # noqa: F401
 
 
+@pytest.mark.parametrize("name", ["authors", "robots"])
+def test_submodules_are_at_hand_as_the_readme_writes_them(name):
+    program = f"import body_transformer; body_transformer.{name}"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
 def test_the_version_is_the_installed_one():
     from importlib.metadata import version
 

@@ -22,16 +22,21 @@ _HOMES = {
 }
 
 
+_MODULES = ("authors", "robots")
+
+
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used: `import body_transformer` stays quick and brings no torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__all__, *_MODULES])

@@ -51,9 +51,13 @@ def load(
         raise ValueError(f"experiment {experiment!r} is not an imitation experiment; the authors' files are")
     layout, config = setting.layout(), setting.policy_config(variant)
     if config.architecture.mask == "random":
-        raise ValueError(f"variant {variant!r} cannot be loaded: the authors' files do not hold their random mask")
+        raise ValueError(f"variant {variant!r} cannot be loaded: our random masks are not theirs")
     theirs = _Tensors(Path(path))
-    num_heads = num_heads or int(theirs.metadata.get("num_heads", config.num_heads))
+    if num_heads is None:
+        recorded = theirs.metadata.get("num_heads", str(config.num_heads))
+        if not recorded.isdecimal():
+            raise ValueError(f"{theirs.source}: its metadata says num_heads={recorded!r}, which is no number")
+        num_heads = int(recorded)
     config = _sizes(theirs, layout, config, num_heads)
     with torch.random.fork_rng(devices=[]):
         policy = Policy(layout, config)
@@ -100,7 +104,7 @@ class _Tensors:
         if self.shape(name) != shape:
             raise ValueError(f"{self.source}: {name} is {list(self.shape(name))}; expected {list(shape)}")
         self._taken.add(name)
-        return self._tensors[name]
+        return self._tensors[name].float()
 
     def left_over(self) -> list[str]:
         """What was not taken, but for the frozen zero token, index buffers and recorded inputs and outputs (`__…`)."""

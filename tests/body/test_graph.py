@@ -195,7 +195,7 @@ WRONG = {
         ["a", "b", "c"],
         [("a", "c"), ("b", "c")],
         {},
-        "several nodes have no parent, so give root=; candidates: 'a', 'b'",
+        "several nodes have no parent: 'a', 'b'; connect them, or say root=",
     ),
     "disconnected": (
         ["a", "b", "c", "d"],

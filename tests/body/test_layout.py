@@ -83,11 +83,12 @@ WRONG_TERMS = {
         lambda: Term.joints("x", ["hip"], steps=-1),
         "term 'x': steps must be a whole number from 1 up; got -1",
     ),
-    "nobody": (lambda: Term.joints("x", []), "term 'x' of kind 'joints' names none as owners"),
+    "nobody": (lambda: Term.joints("x", []), "term 'x' of kind 'joints' needs at least one owner; got none"),
     "owners of the root's": (
         lambda: Term("x", "root", ("hip",)),
-        "term 'x' of kind 'root' names 'hip' as owners",
+        "term 'x' of kind 'root' has no owners of its own; got 'hip'",
     ),
+    "an empty name": (lambda: Term.root("", 3), "a term needs a name; got ''"),
     "two nodes": (lambda: Term("x", "node", ("thigh", "shin")), "term 'x' belongs to one node; got 'thigh', 'shin'"),
     "twice": (lambda: Term.joints("x", ["hip", "knee", "hip"]), "term 'x' names 'hip' more than once"),
     "one bare string": (lambda: Term.joints("x", "hip"), "term 'x' needs a list of names; got the single string 'hip'"),
@@ -231,7 +232,7 @@ def layouts(draw):
             "node": st.sampled_from(nodes).map(lambda node: (node,)),
             "unused": st.just(()),
         }
-        term = st.one_of(*(st.builds(Term, st.text(), st.just(kind), owners[kind], **dims) for kind in kinds))
+        term = st.one_of(*(st.builds(Term, st.text(min_size=1), st.just(kind), owners[kind], **dims) for kind in kinds))
         return draw(st.lists(term, min_size=1, max_size=5, unique_by=lambda term: term.name))
 
     used = ("root", "joints", "actuators", "bodies", "node")

@@ -1,6 +1,7 @@
 """The process that reads robot files: it may die, the caller may not."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,3 +175,46 @@ def test_a_model_that_attaches_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="ouroboros"):
         BodyGraph.from_file(file)
     assert read() == ("arm", "hand")
+
+
+@pytest.mark.parametrize("limit_kib", [2_000_000, 6_000_000])
+def test_a_memory_limit_of_the_users_own_is_kept(limit_kib: int) -> None:
+    program = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit_kib} * 1024,) * 2)\n"
+        "from body_transformer import BodyGraph\n"
+        f"assert BodyGraph.from_xml({ROBOT!r}).nodes == ('arm', 'hand')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_mistake_of_ours_is_not_blamed_on_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(*args: object) -> None:
+        raise KeyError("oops")
+
+    monkeypatch.setattr("body_transformer.body.description.read", mistaken)
+    reply = reader.answer({"source": {"text": ROBOT}, "options": [], "folder": "."})
+    assert reply == {"failed": "KeyError: 'oops'", "leave": True}
+
+
+def test_a_reader_that_cannot_start_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(RuntimeError, match="the process that reads robot files ended with status 1"):
+        read()
+
+
+def test_a_deleted_working_folder_does_not_matter_for_an_absolute_path(tmp_path: Path) -> None:
+    (tmp_path / "robot.xml").write_text(ROBOT)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = (
+        f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); from body_transformer import BodyGraph\n"
+        f"assert BodyGraph.from_file({str(tmp_path / 'robot.xml')!r}).nodes == ('arm', 'hand')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["robot.mjcf", "ROBOT.XML", "robot", "robot.txt"])
+def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "hand.xml").write_text('<mujoco><body name="hand"/></mujoco>')
+    (tmp_path / name).write_text(ROBOT.replace('<body name="hand"/>', '<include file="hand.xml"/>'))
+    assert BodyGraph.from_file(tmp_path / name).nodes == ("arm", "hand")

@@ -143,7 +143,7 @@ def test_a_robot_of_another_package_becomes_a_graph_and_a_layout(robot):
 
 def test_a_scene_with_several_trees_lists_them():
     path = file_of("dm_control", "suite/dog.xml")
-    with pytest.raises(ValueError, match=r"several bodies in the world; .* root=: 'torso', 'ball'$"):
+    with pytest.raises(ValueError, match=r"several bodies in the world; .* root= \(--root\): 'torso', 'ball'$"):
         BodyGraph.from_file(path)
 
 

@@ -120,7 +120,7 @@ def test_a_robot_that_cannot_move_is_still_shown(capsys: pytest.CaptureFixture[s
     ("args", "message"),
     [
         (["missing.xml"], "no robot file at 'missing.xml', and no experiment or shipped robot of that name; have: "),
-        (["{robot}"], "has several bodies in the world; say which is the robot with root=: 'table', 'arm'"),
+        (["{robot}"], "has several bodies in the world; say which is the robot with root= (--root): 'table', 'arm'"),
         (["{robot}", "--root", "amr"], "unknown root body 'amr'; did you mean 'arm'? have: 'table', 'arm'"),
         (["humanoid", "--variant", "bot-hrad"], "unknown variant 'bot-hrad'; did you mean 'bot-hard'?"),
         (["humanoid-mod", "--root", "torso"], "'humanoid-mod' is an experiment and sets its own root"),
@@ -139,3 +139,19 @@ def test_bad_input_is_one_sentence_and_a_non_zero_status(
     assert captured.out == ""
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_written_is_said_after_the_table(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    assert main(["inspect", "a1", "--out", str(taken)]) == 1
+    captured = capsys.readouterr()
+    assert "13 nodes, 37 ones" in captured.out
+    assert captured.err == f"bot inspect: cannot write pictures to {str(taken)!r}: File exists\n"
+
+
+def test_with_json_nothing_else_is_on_standard_output(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    content = inspect_json(capsys, "a1", "--out", str(tmp_path / "pictures"))
+    assert content["num_nodes"] == 13

@@ -60,3 +60,10 @@ def test_interrupting_says_stopped_and_gives_the_usual_status(
     monkeypatch.setattr("body_transformer.cli.list.main", interrupted)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "bot list: stopped\n"
+
+
+@pytest.mark.parametrize("command", ["--help", "list", "inspect mocapact", "inspect mocapact --json"])
+def test_a_reader_who_has_seen_enough_is_no_error(command: str) -> None:
+    shell = f"set -o pipefail; {sys.executable} -m body_transformer.cli.main {command} | true"
+    result = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")

@@ -12,7 +12,7 @@ from body_transformer.body.layout import UNUSED
 from body_transformer.model.mask import random_mask
 from body_transformer.model.variants import VARIANTS
 
-from .bodies import ENCODERS, chain, few, layouts, make_policy, random_obs, some
+from .bodies import ENCODERS, chain, few, graphs, layouts, make_policy, random_obs, some
 
 layers = st.integers(1, 3)
 
@@ -159,6 +159,18 @@ def test_mix_hard_soft_and_transformer_differ_on_a_body():
     for i, first in enumerate(actions):
         for second in actions[:i]:
             assert (first - second).abs().max() > 1e-3
+
+
+@some
+@given(graphs(min_nodes=3, loops=False))
+def test_mix_differs_from_hard_and_from_transformer_on_any_body(graph):
+    layout = Layout(graph, [Term.bodies("pos", graph.nodes, 2)], [Term.bodies("ctrl", graph.nodes, 1)])
+    obs = random_obs(layout)
+    mix, hard, everywhere = (
+        make_policy(layout, variant=variant)(obs) for variant in ("bot-mix", "bot-hard", "transformer")
+    )
+    assert (mix - hard).abs().max() > 1e-5
+    assert (mix - everywhere).abs().max() > 1e-5
 
 
 @pytest.mark.parametrize("variant", ["bot-hard", "bot-mix", "bot-hard-random", "bot-mix-random"])

@@ -554,3 +554,23 @@ def test_a_save_that_is_killed_leaves_a_whole_policy_or_one_that_is_refused(layo
     assert {verdict for kind, _, verdict in verdicts if kind == "over"} <= {"old", "new", "refused"}
     assert {verdict for kind, _, verdict in verdicts if kind == "fresh"} <= {"nothing", "new"}
     assert len(verdicts) == 38
+
+
+@pytest.mark.parametrize("change", [{"package_version": "9.9"}, {"note": "trust me"}, {"format_version": True}])
+def test_any_other_edit_of_the_description_is_refused_too(saved, change):
+    file = saved / "policy.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    assert "policy.json" in refusal(saved)
+
+
+def test_each_tensor_keeps_its_precision(policy, tmp_path):
+    policy.normalizer.double()
+    policy.save(tmp_path / "mixed")
+    loaded = Policy.load(tmp_path / "mixed")
+    assert loaded.normalizer.shift.dtype == torch.float64
+    assert loaded.tokenizer.weight.dtype == torch.float32
+    assert all(parameter.requires_grad for parameter in loaded.parameters())
+
+
+def test_whoever_may_read_the_description_may_read_the_weights(saved):
+    assert (saved / "policy.safetensors").stat().st_mode == (saved / "policy.json").stat().st_mode

@@ -7,6 +7,7 @@ are welcome. Never ask a body for its `.parent` here: on the world body that cra
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -45,8 +46,17 @@ def read(
             raise FileNotFoundError(f"no robot file at {name}; give an MJCF (.xml) or URDF (.urdf) file")
         if not os.path.isfile(path):
             raise ValueError(f"{name} is not a file; give an MJCF (.xml) or URDF (.urdf) file")
-        spec = _parsed(lambda: mujoco.MjSpec.from_file(path), name)
+        spec = _parsed(lambda: _parse_file(path), name)
     return graph_from_spec(spec, root, fixed, extra_edges, equality_edges, name)
+
+
+def _parse_file(path: str) -> mujoco.MjSpec:
+    folder, file = os.path.split(path)
+    if file.endswith((".xml", ".urdf")):
+        return mujoco.MjSpec.from_file(path)
+    os.chdir(folder)  # MuJoCo goes by the suffix, so another name is read as text, with includes found from here
+    with open(path, encoding="utf-8") as stream:
+        return mujoco.MjSpec.from_string(stream.read())
 
 
 class BrokenParserError(ValueError):
@@ -58,6 +68,8 @@ def _parsed(parse: Callable[[], T], name: str) -> T:
         return parse()
     except (ValueError, mujoco.FatalError) as error:
         reason = " ".join(str(error).split())
+        if malformed := re.search(r"Error=XML_\w+.*Line number=(\d+)", reason):
+            reason = f"it is not well-formed XML (line {malformed[1]})"
         raise ValueError(f"{name} is not an MJCF or URDF description that MuJoCo can read: {reason}") from None
     except RuntimeError:
         raise BrokenParserError(f"{name} breaks MuJoCo's parser: it is malformed or huge") from None
@@ -158,7 +170,7 @@ def _choose_root(bodies: list[_Body], root: str | None, name: str) -> _Body:
     tops = [body for body in bodies if body.parent is None]
     if len(tops) > 1:
         names = listing(body.name for body in tops)
-        raise ValueError(f"{name} has several bodies in the world; say which is the robot with root=: {names}")
+        raise ValueError(f"{name} has several bodies in the world; say which is the robot with root= (--root): {names}")
     return tops[0]
 
 

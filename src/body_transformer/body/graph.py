@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,9 @@ class BodyGraph:
             for name, node in places.items():
                 if node not in self.nodes:
                     raise ValueError(f"{kind} {name!r}: " + unknown("node", node, self.nodes))
+        for name, kind in self.joint_types.items():
+            if kind not in get_args(JointType):
+                raise ValueError(f"joint {name!r}: " + unknown("type", kind, get_args(JointType)))
         if self.joint_types.keys() != self.joints.keys():
             types: dict[str, JointType] = {name: self.joint_types.get(name, "hinge") for name in self.joints}
             object.__setattr__(self, "joint_types", types)
@@ -79,7 +82,7 @@ class BodyGraph:
         extra_edges: Iterable[Edge] = (),
         equality_edges: bool = False,
     ) -> BodyGraph:
-        """The graph of an MJCF or URDF file; no mesh, texture or height-field file is needed.
+        """The graph of an MJCF or URDF file; no mesh, texture or height-field file is needed (but a `flexcomp`'s).
 
         Args:
             path: the robot's description.
@@ -139,14 +142,14 @@ class BodyGraph:
     ) -> BodyGraph:
         """A graph from names. Edges are (parent, child); with `root` given they may be in either direction."""
         nodes = tuple(nodes)
-        edges = _pairs(edges)
         _check_nodes(nodes)
+        edges = _pairs(edges)
         _check_edges(nodes, edges)
         if root is None:
             children = {child for _, child in edges}
             tops = [name for name in nodes if name not in children]
             if len(tops) > 1:
-                raise ValueError(f"several nodes have no parent, so give root=; candidates: {listing(tops)}")
+                raise ValueError(f"several nodes have no parent: {listing(tops)}; connect them, or say root=")
             root = tops[0] if tops else nodes[0]
         elif root not in nodes:
             raise ValueError(unknown("root", root, nodes))
@@ -252,7 +255,7 @@ class BodyGraph:
 def _pairs(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     edges = tuple(edges)
     for edge in edges:
-        if len(edge) != 2:
+        if not isinstance(edge, tuple | list) or len(edge) != 2 or not all(isinstance(name, str) for name in edge):
             raise ValueError(f"an edge is a pair of node names; got {edge!r}")
     return tuple((a, b) for a, b in edges)
 

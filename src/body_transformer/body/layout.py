@@ -46,8 +46,14 @@ class Term:
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"term {self.name!r}: {field} must be a whole number from 1 up; got {value!r}")
             object.__setattr__(self, field, int(value))
-        if (self.kind in ("root", "unused")) == bool(self.of):
-            raise ValueError(f"term {self.name!r} of kind {self.kind!r} names {listing(self.of)} as owners")
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"a term needs a name; got {self.name!r}")
+        if self.kind in ("root", "unused") and self.of:
+            raise ValueError(
+                f"term {self.name!r} of kind {self.kind!r} has no owners of its own; got {listing(self.of)}"
+            )
+        if self.kind not in ("root", "unused") and not self.of:
+            raise ValueError(f"term {self.name!r} of kind {self.kind!r} needs at least one owner; got none")
         if self.kind == "node" and len(self.of) != 1:
             raise ValueError(f"term {self.name!r} belongs to one node; got {listing(self.of)}")
         twice = [owner for owner, count in Counter(self.of).items() if count > 1]

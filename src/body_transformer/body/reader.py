@@ -19,22 +19,27 @@ import threading
 from collections.abc import Mapping
 from typing import IO, Any
 
+START_TIMEOUT_S = 120.0
+"""How long a reader may take to start; on a busy network drive, importing MuJoCo takes a while."""
 TIMEOUT_S = 20.0
 """How long one file may take; real robots take well under a second."""
+READY = b"ready\n"
 IDLE_S = 10.0
 """How long a reader waits for the next request before it leaves."""
 MAX_MEMORY_BYTES = 8 * 2**30
-"""What a reader may take: enough for any robot, and less than a small machine has."""
+"""What a reader may take, if the system lets it be set: far more than any robot needs."""
 
 
 def read_graph(source: Mapping[str, str], *options: Any) -> dict[str, Any]:
     """`description.read` in the reading process; its graph, as a dict."""
-    request = {"source": source, "options": options, "folder": os.getcwd()}
+    request = {"source": source, "options": options, "folder": _working_folder()}
     reply = _reply(request) if os.name == "posix" else answer(request)
     if "missing" in reply:
         raise FileNotFoundError(reply["missing"])
     if "wrong" in reply:
         raise ValueError(reply["wrong"])
+    if "failed" in reply:
+        raise RuntimeError(f"reading {describe(source)} failed: {reply['failed']}")
     graph: dict[str, Any] = reply["graph"]
     return graph
 
@@ -58,6 +63,13 @@ def _reply(request: dict[str, Any]) -> dict[str, Any]:
         return {"wrong": f"{name} keeps MuJoCo's parser busy for over {TIMEOUT_S:.0f} s: it is malformed or huge"}
     reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
     return {"wrong": f"{name} crashes MuJoCo's parser ({reason}): it is malformed"}
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was deleted; absolute paths still work
+        return os.sep
 
 
 def describe(source: Mapping[str, str]) -> str:
@@ -85,23 +97,32 @@ class _Reader:
             [sys.executable, "-c", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            cwd=_working_folder(),
             start_new_session=True,  # Ctrl-C is the caller's to handle
         )
+        if self._line(START_TIMEOUT_S) != READY:
+            status = self.stop()
+            how = f"did not start within {START_TIMEOUT_S:.0f} s" if status is None else f"ended with status {status}"
+            raise RuntimeError(f"the process that reads robot files {how}")
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """None if the reader died or took too long."""
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         try:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             return None
-        line = self.process.stdout.readline() if _is_readable(self.process.stdout, TIMEOUT_S) else b""
+        line = self._line(TIMEOUT_S)
         if not line.endswith(b"\n"):
             return None
         reply: dict[str, Any] = json.loads(line)
         return reply
+
+    def _line(self, timeout_s: float) -> bytes:
+        """The next line; nothing if the reader ends or takes too long."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline() if _is_readable(self.process.stdout, timeout_s) else b""
 
     def stop(self) -> int | None:
         """Ends the process; its own exit status, or None if it had to be killed."""
@@ -138,15 +159,16 @@ def _stop_at_exit() -> None:
 
 def serve() -> None:
     """The reading process itself: a JSON request a line in, a JSON reply a line out."""
-    import resource
-
     import mujoco
+
+    from . import description  # noqa: F401, here so that the time it takes is not the first file's
 
     mujoco.set_mju_user_warning(lambda message: None)  # about physics; else they go to a log file in the user's folder
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what MuJoCo prints must not be taken for a reply
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit_memory()
+    replies.write(READY.decode())
+    replies.flush()
     while _is_readable(sys.stdin, IDLE_S):
         line = sys.stdin.readline()
         if not line:
@@ -158,6 +180,16 @@ def serve() -> None:
         replies.flush()
         if reply.get("leave"):
             return
+
+
+def _limit_memory() -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, MAX_MEMORY_BYTES)
+    with contextlib.suppress(ValueError, OSError):  # macOS does not let it be set
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,3 +207,5 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"wrong": str(error)}
     except MemoryError:
         return {"wrong": f"{describe(request['source'])} needs too much memory: it is malformed or huge", "leave": True}
+    except Exception as error:  # a mistake of ours, or of MuJoCo's binding: not the file's
+        return {"failed": f"{type(error).__name__}: {error}", "leave": True}

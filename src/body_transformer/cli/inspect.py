@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +32,8 @@ class Inspect:
     """An MJCF or URDF file, a shipped robot (humanoid, a1, …), or an experiment (humanoid-mod, mocapact, …)."""
     root: Annotated[str | None, tyro.conf.arg(metavar="BODY")] = None
     """The body to start from; needed where several trees stand in the world."""
-    fixed: Annotated[Fixed | None, tyro.conf.arg(metavar="keep|merge")] = None
-    """Bodies without a joint keep a node of their own (keep, the default) or join their parent (merge)."""
+    fixed: Annotated[Fixed, tyro.conf.arg(metavar="keep|merge")] = "keep"
+    """Bodies without a joint keep a node of their own, or merge into their parent."""
     equality_edges: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Take the file's connect and weld constraints as edges, as closed-chain legs need."""
     variant: Annotated[str | None, tyro.conf.arg(metavar="VARIANT")] = None
@@ -72,22 +73,24 @@ def main(args: list[str]) -> None:
     if options.variant is not None and options.variant not in VARIANTS:
         raise ValueError(unknown("variant", options.variant, VARIANTS))
     subject = find_subject(options)
-    pictures = draw(subject, options.out, options.format) if options.out else []
     if options.json:
         print_json(as_json(subject, count=subject.experiment is not None or options.variant is not None))
     else:
-        show(subject, pictures)
+        show(subject)
+    if options.out:
+        for picture in draw(subject, options.out, options.format):
+            print(f"wrote {picture}", file=sys.stderr if options.json else sys.stdout)
 
 
 def find_subject(options: Inspect) -> Subject:
     if options.what in experiment_names():
-        if options.root or options.fixed or options.equality_edges:
+        if options.root or options.fixed != "keep" or options.equality_edges:
             raise ValueError(f"{options.what!r} is an experiment and sets its own root and fixed; leave the flags out")
         experiment = load_experiment(options.what)
         layout = experiment.layout()
         return Subject(layout.graph, layout, experiment.policy_config(options.variant), experiment)
     graph = BodyGraph.from_file(
-        find_robot(options.what), options.root, options.fixed or "keep", equality_edges=options.equality_edges
+        find_robot(options.what), options.root, options.fixed, equality_edges=options.equality_edges
     )
     controllable = graph.actuators or {"hinge", "slide"} & set(graph.joint_types.values())
     layout_or_none = Layout.proprioceptive(graph) if controllable else None
@@ -132,7 +135,7 @@ def as_json(subject: Subject, count: bool) -> dict[str, Any]:
     return content
 
 
-def show(subject: Subject, pictures: Sequence[Path]) -> None:
+def show(subject: Subject) -> None:
     graph, layout = subject.graph, subject.layout
     out = console()
     out.print(allocation_table(graph, layout))
@@ -151,8 +154,6 @@ def show(subject: Subject, pictures: Sequence[Path]) -> None:
             f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions{whose}"
         )
         out.print(f"{subject.config.variant}: {sum(counts.values()):,} parameters{parts}")
-    for picture in pictures:
-        out.print(f"wrote {picture}")
 
 
 def allocation_table(graph: BodyGraph, layout: Layout | None) -> Table:
@@ -179,8 +180,14 @@ def draw(subject: Subject, folder: Path, suffix: str) -> list[Path]:
     from ..body.draw import draw_body, draw_mask
     from ..model.mask import MASKS
 
-    folder.mkdir(parents=True, exist_ok=True)
+    config = subject.config
+    is_random = config.architecture.mask == "random"
+    title = f"{config.variant}: random mask, seed {config.mask_seed}" if is_random else None
     body, mask = folder / f"body.{suffix}", folder / f"mask.{suffix}"
-    draw_body(subject.graph, body)
-    draw_mask(subject.graph, mask, MASKS[subject.config.architecture.mask](subject.graph, subject.config.mask_seed))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        draw_body(subject.graph, body)
+        draw_mask(subject.graph, mask, MASKS[config.architecture.mask](subject.graph, config.mask_seed), title)
+    except OSError as error:
+        raise OSError(f"cannot write pictures to {str(folder)!r}: {error.strerror}") from None
     return [body, mask]

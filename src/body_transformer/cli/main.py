@@ -1,5 +1,6 @@
 """`bot VERB …`: finds the verb's file and runs it."""
 
+import os
 import sys
 from importlib import import_module
 
@@ -14,7 +15,18 @@ VERBS = {
 
 def main(args: list[str] | None = None) -> int:
     """The exit status: 0 if all went well, 1 if what was asked could not be done, 2 if the question was malformed."""
-    args = sys.argv[1:] if args is None else args
+    if sys.stdout is None:  # closed by the shell
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, for as long as the program runs
+    try:
+        status = _run(sys.argv[1:] if args is None else args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
+
+
+def _run(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help"):
         print(usage())
         return 0 if args else 2
@@ -27,6 +39,8 @@ def main(args: list[str] | None = None) -> int:
         return 2
     try:
         import_module(f".{verb}", __package__).main(rest)
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         print(f"bot {verb}: {error}", file=sys.stderr)
         return 1
@@ -39,7 +53,7 @@ def main(args: list[str] | None = None) -> int:
 def usage() -> str:
     rows = "\n".join(f"  {verb:<10}{text}" for verb, text in VERBS.items())
     return (
-        f"usage: bot VERB …   (bot VERB --help says more)\n\nRobot policies whose attention follows the body.\n\n{rows}"
+        f"usage: bot VERB ... (bot VERB --help says more)\n\nRobot policies whose attention follows the body\n\n{rows}"
     )
 
 

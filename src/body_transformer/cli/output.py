@@ -1,6 +1,7 @@
 """What the verbs print."""
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -15,5 +16,11 @@ def print_json(content: dict[str, Any]) -> None:
 
 def console() -> Console:
     """Standard output; wide where nobody's window sets a width, so that a table in a log keeps its rows whole."""
-    width = None if sys.stdout.isatty() else 160
-    return Console(width=width, highlight=False, markup=False)  # a body may be called [left]
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
+    return _Console(width=width, highlight=False, markup=False)  # a body may be called [left]
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Left to `main`; rich would end the program with status 1."""
+        raise BrokenPipeError

@@ -20,7 +20,7 @@ Init = Literal["torch", "normal", "normal-encoder"]
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """A policy's architecture. The defaults are the paper's reinforcement-learning setting."""
+    """A policy's architecture. The sizes are by default those of the paper's reinforcement learning."""
 
     variant: str = "bot-mix"
     """The named architecture: mlp, transformer, bot-hard, bot-mix, bot-soft, bot-hard-random or bot-mix-random."""
@@ -37,7 +37,8 @@ class PolicyConfig:
     positional_encoding: bool = True
     """Adds a learned vector to each node's token; the mlp variant needs none and has none."""
     shared_tokenizer: bool = False
-    """One linear layer for all nodes, on entries padded to the longest node, instead of one a node; detokenizer too."""
+    """One linear layer for all nodes, on entries padded to the longest node, instead of one a node; likewise for the
+    detokenizer, except the mlp's."""
     norm: Norm = "post"
     """LayerNorm after each residual sum, or before each sublayer (then once more at the end)."""
     activation: Activation = "relu"

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 class Normalizer(nn.Module):
-    """(obs - shift) / scale, then a bound if one is set; passes observations through until statistics are given."""
+    """(obs - shift) / scale, then a bound if one is set; shift 0 and scale 1 until statistics are given."""
 
     shift: Tensor
     scale: Tensor

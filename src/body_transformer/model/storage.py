@@ -70,23 +70,22 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
     with torch.random.fork_rng(devices=[]):  # loading draws weights only to overwrite them
         policy = Policy(layout, config)
     _check_tensors(path / WEIGHTS, weights, policy.state_dict())
-    policy.to(next(iter(weights.values())).dtype)
-    policy.load_state_dict(weights)
+    policy.load_state_dict(weights, assign=True)  # each in the precision it was saved in
     return policy
 
 
 def _write(policy: Policy, folder: Path) -> None:
-    described = {"config": policy.config.to_dict(), "layout": policy.layout.to_dict()}
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.state_dict().items()}
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt", "policy_sha256": _digest_of(described)})
-    content = {
+    description = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "package_version": __version__,
-        "weights_sha256": _digest_of_file(folder / WEIGHTS),
-        "policy": described,
+        "policy": {"config": policy.config.to_dict(), "layout": policy.layout.to_dict()},
     }
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.state_dict().items()}
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt", "description_sha256": _digest_of(description)})
+    content = description | {"weights_sha256": _digest_of_file(folder / WEIGHTS)}
     (folder / DESCRIPTION).write_text(json.dumps(content, indent=1) + "\n")
+    os.chmod(folder / WEIGHTS, (folder / DESCRIPTION).stat().st_mode)  # safetensors lets nobody else read
     for file in (folder / WEIGHTS, folder / DESCRIPTION, folder):
         descriptor = os.open(file, os.O_RDONLY)
         os.fsync(descriptor)
@@ -115,7 +114,8 @@ def _read_weights(file: Path, content: Mapping[str, Any]) -> dict[str, Tensor]:
         )
     try:
         with safe_open(file, framework="pt") as tensors:
-            if (tensors.metadata() or {}).get("policy_sha256") != _digest_of(content.get("policy")):
+            described = {key: value for key, value in content.items() if key != "weights_sha256"}
+            if (tensors.metadata() or {}).get("description_sha256") != _digest_of(described):
                 raise ValueError(
                     f"{DESCRIPTION} is not the one that {str(file)!r} was written with: changed or swapped"
                 )
