@@ -56,6 +56,7 @@ def make_theirs(layout: Layout, variant: str, position: bool = False) -> dict[st
     if variant == "bot-soft":
         tensors["net.sp_embeddings.weight"] = torch.randn(layout.graph.diameter + 1, 1)
         tensors["net.shortest_path_matrix"] = torch.from_numpy(layout.graph.hops.copy())
+        tensors["net.adjacency_matrix"] = torch.from_numpy(layout.graph.mask.copy()).float()
     return tensors
 
 

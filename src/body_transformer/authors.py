@@ -68,7 +68,7 @@ def load(
     else:
         _fill_encoder(ours, theirs, config)
         _fill_detokenizer(ours, theirs, layout)
-    if left := theirs.left_over():
+    if left := theirs.left_over(layout.graph.num_nodes):
         raise ValueError(f"{theirs.source} has tensors that {variant!r} does not: {listing(left)}")
     policy.load_state_dict(ours)
     return policy
@@ -106,8 +106,9 @@ class _Tensors:
         self._taken.add(name)
         return self._tensors[name].float()
 
-    def left_over(self) -> list[str]:
-        """What was not taken, but for the frozen zero token, index buffers and recorded inputs and outputs (`__…`)."""
+    def left_over(self, num_nodes: int) -> list[str]:
+        """What was not taken, but for the frozen zero token, recorded inputs and outputs (`__…`), and buffers that
+        follow from the body: indices, and matrices over pairs of nodes (masks, shortest paths)."""
         return sorted(
             name
             for name, tensor in self._tensors.items()
@@ -115,6 +116,7 @@ class _Tensors:
             and name != "tokenizer.zero_token"
             and not name.startswith("__")
             and tensor.is_floating_point()
+            and tensor.shape != (num_nodes, num_nodes)
         )
 
 
