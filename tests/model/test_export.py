@@ -97,3 +97,24 @@ def test_the_older_onnx_exporter_takes_the_policy(policy, layout, tmp_path):
     pytest.importorskip("onnx")
     batch = {"obs": {0: "batch"}, "action": {0: "batch"}}
     export(policy, layout, tmp_path / "policy.onnx", dynamo=False, dynamic_axes=batch)
+
+
+def assert_onnx_runtime_agrees(onnx_file: Path, policy: nn.Module, layout) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(onnx_file, options, providers=["CPUExecutionProvider"])
+    for obs in batches(layout):
+        (actions,) = session.run(["action"], {"obs": obs.numpy()})
+        np.testing.assert_allclose(actions, policy(obs).detach().numpy(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("variant", ["mlp", "bot-mix"])
+def test_the_critic_can_be_exported_and_scripted_too(variant, layout):
+    critic = Critic(layout, small(variant=variant)).eval()
+    obs = random_obs(layout, 3)
+    program = torch.export.export(critic, (obs,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
+    scripted = torch.jit.script(critic)
+    for batch in batches(layout):
+        torch.testing.assert_close(program(batch), critic(batch))
+        torch.testing.assert_close(scripted(batch), critic(batch))
