@@ -218,3 +218,8 @@ def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
     (tmp_path / "hand.xml").write_text('<mujoco><body name="hand"/></mujoco>')
     (tmp_path / name).write_text(ROBOT.replace('<body name="hand"/>', '<include file="hand.xml"/>'))
     assert BodyGraph.from_file(tmp_path / name).nodes == ("arm", "hand")
+
+
+def test_a_root_that_is_no_string_is_named_in_the_error() -> None:
+    with pytest.raises(ValueError, match="unknown root body 'leg'; have: 'arm', 'hand'"):
+        BodyGraph.from_xml(ROBOT, root=Path("leg"))  # type: ignore[arg-type]

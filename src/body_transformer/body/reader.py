@@ -109,7 +109,7 @@ class _Reader:
         """None if the reader died or took too long."""
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.write(json.dumps(request, default=str).encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             return None
