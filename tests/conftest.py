@@ -1,5 +1,20 @@
 """Settings for all tests."""
 
 import os
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from . import triton_interpreter
 
 os.environ.setdefault("MUJOCO_GL", "disabled")  # dm_control looks for a display when it is imported
+if not torch.cuda.is_available() and find_spec("triton"):
+    os.environ["TRITON_INTERPRET"] = "1"
+    triton_interpreter.use()
+
+
+@pytest.fixture(scope="session")
+def device() -> str:
+    """Where kernels run: on the GPU if there is one, else in Triton's interpreter."""
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,37 @@
+"""Triton's interpreter, so that the kernels run without a GPU; with what it gets wrong about bfloat16 put right.
+
+Triton 3.6 and 3.7 keep bfloat16 as its 16 raw bits: `tl.dot` multiplies those as integers, and a cast from float32 cuts
+them off where a GPU rounds to the nearest even.
+"""
+
+from typing import Any
+
+import numpy as np
+
+
+def use() -> None:
+    """Call before any kernel is imported, with TRITON_INTERPRET=1 in the environment."""
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    def values(handle: Any) -> np.ndarray:
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle.data
+        return (handle.data.astype(np.uint32) << 16).view(np.float32)
+
+    def dot(self: Any, a: Any, b: Any, d: Any, *precision: Any) -> Any:
+        return TensorHandle(np.matmul(values(a), values(b), dtype=d.data.dtype) + d.data, d.dtype.scalar)
+
+    original = InterpreterBuilder.cast_impl
+
+    def cast(self: Any, source: Any, target: Any) -> Any:
+        if source.dtype.scalar != tl.float32 or target.scalar != tl.bfloat16:
+            return original(self, source, target)
+        bits = np.ascontiguousarray(source.data).view(np.uint32)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        nan = (bits & 0x7FFFFFFF) > 0x7F800000  # the carry would make it an infinity or a zero
+        return TensorHandle(np.where(nan, 0x7FC0, rounded).astype(np.uint16), target.scalar)
+
+    InterpreterBuilder.create_dot = dot
+    InterpreterBuilder.cast_impl = cast
+    InterpreterBuilder.create_fp_trunc = cast
