@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "ops": {"ops"},
     "body": {"body"},
     "robots": {"robots", "body.messages"},
+    "analysis": {"analysis", "bench.environment", "body", "ops", "robots"},
     "model": {"model", "body", "ops", "__version__"},
 }
 """Part of the package -> the parts it may use; whoever is not listed may use all but `cli`."""

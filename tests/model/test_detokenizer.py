@@ -33,7 +33,7 @@ def node_by_node(ids: list[int], weights: dict[int, Tensor], biases: dict[int, T
 @some
 @given(node_ids)
 def test_the_detokenizer_equals_one_linear_layer_a_node(ids):
-    detokenizer, tokens = Detokenizer(ids, 6), torch.randn(4, NUM_NODES, 6)
+    detokenizer, tokens = Detokenizer(ids, 6, NUM_NODES), torch.randn(4, NUM_NODES, 6)
     weights = {node: detokenizer.weight[outputs] for node, outputs in outputs_of(ids).items()}
     biases = {node: detokenizer.bias[outputs] for node, outputs in outputs_of(ids).items()}
     expected = node_by_node(ids, weights, biases, tokens)
@@ -44,7 +44,7 @@ def test_the_detokenizer_equals_one_linear_layer_a_node(ids):
 @some
 @given(node_ids)
 def test_the_shared_detokenizer_gives_every_node_the_first_rows_of_one_linear_layer(ids):
-    detokenizer, tokens = SharedDetokenizer(ids, 6), torch.randn(4, NUM_NODES, 6)
+    detokenizer, tokens = SharedDetokenizer(ids, 6, NUM_NODES), torch.randn(4, NUM_NODES, 6)
     counts = {node: len(outputs) for node, outputs in outputs_of(ids).items()}
     assert detokenizer.weight.shape == (max(counts.values()), 6)
     weights = {node: detokenizer.weight[:count] for node, count in counts.items()}
@@ -55,7 +55,7 @@ def test_the_shared_detokenizer_gives_every_node_the_first_rows_of_one_linear_la
 
 def test_gradients_of_the_detokenizer_equal_those_of_one_linear_layer_a_node():
     ids, tokens = [3, 0, 3, 6], torch.randn(4, NUM_NODES, 6)
-    detokenizer, upstream = Detokenizer(ids, 6), torch.randn(4, 4)
+    detokenizer, upstream = Detokenizer(ids, 6, NUM_NODES), torch.randn(4, 4)
     detokenizer(tokens).backward(upstream)
     torch.testing.assert_close(detokenizer.weight.grad, torch.einsum("ba,bae->ae", upstream, tokens[:, ids]))
     torch.testing.assert_close(detokenizer.bias.grad, upstream.sum(0))
@@ -65,7 +65,7 @@ def test_gradients_of_the_detokenizer_equal_those_of_one_linear_layer_a_node():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_bad_token_stays_in_its_own_nodes_outputs(kind, bad):
     ids, tokens = [3, 0, 3, 6], torch.randn(4, NUM_NODES, 6)
-    detokenizer = kind(ids, 6)
+    detokenizer = kind(ids, 6, NUM_NODES)
     good = detokenizer(tokens)
     tokens[:, 3] = bad
     actions = detokenizer(tokens)
@@ -75,14 +75,14 @@ def test_a_bad_token_stays_in_its_own_nodes_outputs(kind, bad):
 
 @BOTH
 def test_the_number_of_operations_does_not_depend_on_the_number_of_outputs(kind):
-    counts = [ops_of(kind(range(size), 6), torch.randn(3, size, 6)) for size in (2, 30)]
+    counts = [ops_of(kind(range(size), 6, size), torch.randn(3, size, 6)) for size in (2, 30)]
     assert counts[0] == counts[1]
 
 
 @BOTH
 def test_it_starts_as_a_linear_layer_would(kind):
     torch.manual_seed(0)
-    detokenizer = kind([0] * 100, 64)
+    detokenizer = kind([0] * 100, 64, 1)
     for drawn in (detokenizer.weight, detokenizer.bias):
         assert 0.9 / 8 < drawn.abs().max() <= 1 / 8
         assert drawn.std().item() == pytest.approx(1 / 8 / 3**0.5, rel=0.15)

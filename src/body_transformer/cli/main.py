@@ -8,6 +8,7 @@ from .. import __version__
 from ..body.messages import unknown
 
 VERBS = {
+    "bench": "how fast it is, beside its peers and the hardware's floor",
     "inspect": "the body graph, the allocation and the parameter count of a robot file or an experiment",
     "list": "the experiments, variants and robots there are",
 }

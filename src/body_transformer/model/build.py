@@ -44,7 +44,7 @@ def build_detokenizer(node_ids: Sequence[int], graph: BodyGraph, config: PolicyC
         detokenizer = FlatDetokenizer(graph.num_nodes, config.embed_dim, len(node_ids))
     else:
         kind = SharedDetokenizer if config.shared_tokenizer else Detokenizer
-        detokenizer = kind(node_ids, config.embed_dim)
+        detokenizer = kind(node_ids, config.embed_dim, graph.num_nodes)
     if config.init == "normal":
         _draw_normal(detokenizer)
     return detokenizer

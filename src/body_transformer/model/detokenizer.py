@@ -3,45 +3,61 @@
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
 class Detokenizer(nn.Module):
-    """Each node's own linear layer, all nodes at once: output j reads the token of node `node_ids[j]`."""
+    """Each node's own linear layer, all nodes at once: output j reads the token of node `node_ids[j]`.
 
-    node_ids: Tensor
+    `weight` and `bias` have one row for every output: exactly the parameters of one `nn.Linear` a node. For the
+    product, nodes are padded with zeros to the one with most outputs, K.
+    """
 
-    def __init__(self, node_ids: Sequence[int], embed_dim: int) -> None:
+    slot_ids: Tensor
+
+    def __init__(self, node_ids: Sequence[int], embed_dim: int, num_nodes: int) -> None:
         super().__init__()
-        self.register_buffer("node_ids", torch.tensor(list(node_ids), dtype=torch.int64), persistent=False)
+        self.num_nodes = num_nodes
+        slot_ids, self.max_outputs = _slots(node_ids)
+        self.register_buffer("slot_ids", slot_ids, persistent=False)
         self.weight = nn.Parameter(torch.empty(len(node_ids), embed_dim))
         self.bias = nn.Parameter(torch.empty(len(node_ids)))
         _init_like_linear(self.weight, self.bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[B, N, E] -> [B, A]"""
-        return (tokens[:, self.node_ids] * self.weight).sum(-1) + self.bias
+        slots = self.weight.new_zeros(self.num_nodes * self.max_outputs, self.weight.shape[1])
+        weight = slots.index_copy(0, self.slot_ids, self.weight).view(self.num_nodes, self.max_outputs, -1)  # [N, K, E]
+        values = torch.bmm(tokens.transpose(0, 1), weight.transpose(1, 2))  # [N, B, K]
+        return values.transpose(0, 1).flatten(1).index_select(1, self.slot_ids) + self.bias
 
 
 class SharedDetokenizer(nn.Module):
     """One linear layer for all nodes: the k-th output of any node reads its token through row k."""
 
-    node_ids: Tensor
-    row_ids: Tensor
+    slot_ids: Tensor
 
-    def __init__(self, node_ids: Sequence[int], embed_dim: int) -> None:
+    def __init__(self, node_ids: Sequence[int], embed_dim: int, num_nodes: int) -> None:
         super().__init__()
-        nodes = list(node_ids)
-        row_ids = [nodes[:j].count(node) for j, node in enumerate(nodes)]
-        self.register_buffer("node_ids", torch.tensor(nodes, dtype=torch.int64), persistent=False)
-        self.register_buffer("row_ids", torch.tensor(row_ids, dtype=torch.int64), persistent=False)
-        self.weight = nn.Parameter(torch.empty(max(row_ids) + 1, embed_dim))
-        self.bias = nn.Parameter(torch.empty(max(row_ids) + 1))
+        slot_ids, max_outputs = _slots(node_ids)
+        self.register_buffer("slot_ids", slot_ids, persistent=False)
+        self.weight = nn.Parameter(torch.empty(max_outputs, embed_dim))
+        self.bias = nn.Parameter(torch.empty(max_outputs))
         _init_like_linear(self.weight, self.bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[B, N, E] -> [B, A]"""
-        return (tokens[:, self.node_ids] * self.weight[self.row_ids]).sum(-1) + self.bias[self.row_ids]
+        values = F.linear(tokens, self.weight, self.bias)  # [B, N, K]
+        return values.flatten(1).index_select(1, self.slot_ids)
+
+
+def _slots(node_ids: Sequence[int]) -> tuple[Tensor, int]:
+    """[A] where each output is among [N, K], and K, the most outputs that a node has."""
+    nodes = list(node_ids)
+    rows = [nodes[:j].count(node) for j, node in enumerate(nodes)]
+    most = max(rows) + 1
+    return torch.tensor([node * most + row for node, row in zip(nodes, rows, strict=True)], dtype=torch.int64), most
 
 
 def _init_like_linear(weight: Tensor, bias: Tensor) -> None:

@@ -7,7 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..body.graph import BodyGraph
-from ..ops.body_attention.reference import body_attention
+from ..ops.body_attention import body_attention
+from ..ops.body_attention.reference import body_attention as reference_attention
+from ..ops.encoder_stack import encoder_stack
 from .config import PolicyConfig
 from .mask import MASKS
 
@@ -15,14 +17,22 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 
 
 class Encoder(nn.Module):
-    """[B, N, E] -> [B, N, E]; which layers see the mask is the variant's choice."""
+    """[B, N, E] -> [B, N, E]; which layers see the mask is the variant's choice.
+
+    On a GPU the layers of a post-norm encoder run as one operator, `ops.encoder_stack`, with the same parameters.
+    """
 
     mask: Tensor
     hops: Tensor
+    backend: str | None
+    """The operator's backend; None = its own choice, "layers" = layer by layer, always."""
 
     def __init__(self, graph: BodyGraph, config: PolicyConfig) -> None:
         super().__init__()
         variant = config.architecture
+        self.backend = None
+        self.num_heads = config.num_heads
+        self.stackable = config.norm == "post" and config.activation == "relu" and not variant.hop_bias
         mask = MASKS[variant.mask](graph, config.mask_seed)
         self.register_buffer("mask", torch.tensor(mask), persistent=False)  # True = may attend
         self.register_buffer("hops", torch.tensor(graph.hops), persistent=False)
@@ -37,11 +47,28 @@ class Encoder(nn.Module):
         """[B, N, E] -> [B, N, E]"""
         if self.position is not None:
             tokens = tokens + self.position
+        out: Tensor | None = None
+        if not torch.jit.is_scripting():  # type: ignore
+            out = self._as_one(tokens)
+        return self._layer_by_layer(tokens) if out is None else out
+
+    def _layer_by_layer(self, tokens: Tensor) -> Tensor:
         bias = None if self.hop_bias is None else self.hop_bias[self.hops]  # [N, N]
         for layer in self.layers:
             tokens = layer(tokens, self.mask, bias)
         out: Tensor = self.norm(tokens)
         return out
+
+    @torch.jit.unused
+    def _as_one(self, tokens: Tensor) -> Tensor | None:
+        """By the operator, if it is for this encoder and this device."""
+        wanted = tokens.is_cuda or self.backend is not None
+        if not self.stackable or not wanted or self.backend == "layers" or _is_exporting():
+            return None
+        layers = [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
+        parameters = [parameter for layer in layers for parameter in layer.in_order()]
+        masked = [layer.masked for layer in layers]
+        return encoder_stack(tokens, parameters, self.mask, masked, self.num_heads, backend=self.backend)
 
 
 class EncoderLayer(nn.Module):
@@ -69,6 +96,16 @@ class EncoderLayer(nn.Module):
             x = self.norm2(x + self._feed_forward(x))
         return x
 
+    def in_order(self) -> list[Tensor]:
+        """The parameters as `ops.encoder_stack.PARAMETERS` names them."""
+        attention = self.attention
+        return [
+            *(attention.in_proj.weight, attention.in_proj.bias, attention.out_proj.weight, attention.out_proj.bias),
+            *(self.norm1.weight, self.norm1.bias),
+            *(self.linear1.weight, self.linear1.bias, self.linear2.weight, self.linear2.bias),
+            *(self.norm2.weight, self.norm2.bias),
+        ]
+
     def _feed_forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.linear2(self.activation(self.linear1(x)))
         return out
@@ -92,6 +129,21 @@ class SelfAttention(nn.Module):
         batch, num_nodes, embed_dim = x.shape
         qkv = self.in_proj(x).view(batch, num_nodes, 3, self.num_heads, embed_dim // self.num_heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # [B, H, N, D]
-        heads = body_attention(q, k, v, mask, bias)
+        if torch.jit.is_scripting() or not _pays_to_dispatch(x):  # type: ignore
+            heads = reference_attention(q, k, v, mask, bias)
+        else:
+            heads = body_attention(q, k, v, mask, bias)
         out: Tensor = self.out_proj(heads.transpose(1, 2).reshape(batch, num_nodes, embed_dim))
         return out
+
+
+@torch.jit.unused
+def _pays_to_dispatch(x: Tensor) -> bool:
+    """Small bodies on the CPU are done before an operator is looked up."""
+    return not _is_exporting() and (x.is_cuda or x.shape[1] >= 64)
+
+
+def _is_exporting() -> bool:
+    """What is exported is plain PyTorch, so that whoever reads it needs nothing of ours."""
+    tracing: bool = torch.jit.is_tracing()  # type: ignore
+    return tracing or torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export()

@@ -1,0 +1,106 @@
+"""Where one backend of body attention overtakes another: the numbers behind `ops/body_attention/choose.py`.
+
+    python benchmarks/attention_crossover.py                   # on the CPU
+    python benchmarks/attention_crossover.py --device cuda
+
+Forward and backward, all backends side by side in each row, medians in milliseconds; the winner is marked.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from body_transformer.ops.body_attention import BACKENDS, body_attention
+
+CPU_ROWS = [
+    (batch, 2, num_nodes, 32, density)
+    for num_nodes, batch in ((16, 256), (32, 128), (64, 32), (128, 16), (256, 4), (1024, 1))
+    for density in (0.01, 0.03, 0.1, 0.3)
+]
+CUDA_ROWS = [
+    (max(1, 2**22 // (num_nodes * 256)), 4, num_nodes, 64, density)
+    for num_nodes in (16, 32, 64, 128, 256, 1024, 4096)
+    for density in (0.01, 0.03, 0.1, 0.25, 0.5, 1.0)
+]
+ROWS = {"cpu": CPU_ROWS, "cuda": CUDA_ROWS}
+BACKENDS_ON = {"cpu": ["reference", "neighbours"], "cuda": list(BACKENDS)}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+MAX_SCORES = 2**31  # elements of a dense score matrix: more is not tried
+
+
+def random_mask(num_nodes: int, density: float) -> Tensor:
+    """Self-loops, and as many others as the density asks for."""
+    generator = torch.Generator().manual_seed(0)
+    others = max(0.0, density * num_nodes - 1) / max(1, num_nodes - 1)
+    return (torch.rand(num_nodes, num_nodes, generator=generator) < others) | torch.eye(num_nodes, dtype=torch.bool)
+
+
+def milliseconds(step: Callable[[], object], device: str, seconds: float) -> float:
+    """The median of as many calls as fit, five at least."""
+    for _ in range(3):
+        step()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 5 or time.perf_counter() < end:
+        times.append(_once(step, device))
+    return 1e3 * statistics.median(times)
+
+
+def _once(step: Callable[[], object], device: str) -> float:
+    if device == "cpu":
+        start = time.perf_counter()
+        step()
+        return time.perf_counter() - start
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    before.record()
+    step()
+    after.record()
+    torch.cuda.synchronize()
+    return before.elapsed_time(after) / 1e3
+
+
+def training_step(backend: str, inputs: list[Tensor], mask: Tensor, bias: Tensor | None) -> Callable[[], object]:
+    leaves = [*inputs, *([] if bias is None else [bias])]
+    grad_out = torch.randn_like(inputs[0])
+    return lambda: torch.autograd.grad(body_attention(*inputs, mask, bias, backend=backend), leaves, grad_out)
+
+
+def measure(row: tuple[int, int, int, int, float], device: str, dtype: torch.dtype, bias: bool, seconds: float) -> str:
+    *shape, density = row
+    batch, heads, num_nodes, _ = shape
+    mask = random_mask(num_nodes, density).to(device)
+    inputs = [torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3)]
+    added = torch.randn(num_nodes, num_nodes, device=device, requires_grad=True) if bias else None
+    times: dict[str, float] = {}
+    for backend in BACKENDS_ON[device]:
+        too_big = backend == "reference" and batch * heads * num_nodes**2 > MAX_SCORES
+        if not too_big and num_nodes <= (BACKENDS[backend].max_nodes or num_nodes):
+            times[backend] = milliseconds(training_step(backend, inputs, mask, added), device, seconds)
+    best = min(times, key=lambda name: times[name])
+    cells = [
+        f"{times[name]:.3f}{'*' if name == best else ' '}" if name in times else "-" for name in BACKENDS_ON[device]
+    ]
+    return f"{shape!s:>22} {float(mask.float().mean()):8.4f} " + " ".join(f"{cell:>12}" for cell in cells)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=ROWS, default="cpu")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--bias", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0.1, help="for each number")
+    parser.add_argument("--threads", type=int, default=1, help="on the CPU")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print(f"{'[B, H, N, D]':>22} {'density':>8} " + " ".join(f"{name:>12}" for name in BACKENDS_ON[options.device]))
+    for row in ROWS[options.device]:
+        print(measure(row, options.device, DTYPES[options.dtype], options.bias, options.seconds), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""How the kernels of body attention are launched best: the numbers behind the tables in `sparse.py` and `tile.py`.
+
+    python benchmarks/attention_tuning.py            # on a GPU, about a minute
+
+Random tree bodies, medians of CUDA-graph replays in milliseconds. Kernels are compiled by several processes first.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import torch
+from torch import Tensor
+
+from body_transformer.ops.body_attention import sparse, tile
+from body_transformer.ops.body_attention.neighbour_lists import ORDERS, NeighbourLists, build_lists
+
+SHAPES = [(8192, 2, 16, 32), (256, 5, 32, 64), (1024, 4, 128, 64), (128, 4, 1024, 64), (16, 4, 4096, 64)]
+BARS = {torch.bfloat16: (0.33, 0.10, 0.36, 0.36, 0.20), torch.float32: (0.40, 0.25, 0.80, 0.63, 0.47)}
+"""Forward and backward must take no longer."""
+BYTES_PER_SECOND = 4.3e12  # measured on an H200; q, k, v, out and their gradients move at least once
+
+BLOCKS_AND_WARPS = [(8, 1), (16, 1), (16, 2), (16, 4), (32, 2), (32, 4), (64, 4)]
+TILES = {  # pairs a program, warps, bytes of a row in one product
+    16: [(4, 4, 128), (8, 4, 128), (8, 8, 128), (1, 1, 128), (2, 2, 128)],
+    32: [(1, 4, 256), (1, 2, 256), (1, 4, 128), (1, 2, 128), (4, 4, 128)],
+    128: [(1, 8, 128), (1, 8, 64), (1, 4, 128), (1, 4, 64)],
+}
+
+
+@dataclass
+class Problem:
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    grad_out: Tensor
+    mask: Tensor
+
+    @classmethod
+    def make(cls, shape: tuple[int, ...], dtype: torch.dtype) -> "Problem":
+        drawn = (torch.randn(shape, device="cuda", dtype=dtype) for _ in range(4))
+        return cls(*drawn, mask=random_tree(shape[2]).cuda())
+
+
+def random_tree(num_nodes: int) -> Tensor:
+    """A body whose nodes have at most three children."""
+    generator = torch.Generator().manual_seed(num_nodes)
+    mask, children = torch.eye(num_nodes, dtype=torch.bool), [0] * num_nodes
+    for node in range(1, num_nodes):
+        parent = int(torch.randint(node, (1,), generator=generator))
+        while children[parent] >= 3:
+            parent = int(torch.randint(node, (1,), generator=generator))
+        children[parent] += 1
+        mask[node, parent] = mask[parent, node] = True
+    return mask
+
+
+def milliseconds(step: Callable[[], object], repeats: int = 5) -> float:
+    """The median replay of a CUDA graph of `repeats` steps, for one step."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(repeats):
+            step()
+    times = []
+    for _ in range(8):
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before.record()
+        graph.replay()
+        after.record()
+        torch.cuda.synchronize()
+        times.append(before.elapsed_time(after) / repeats)
+    return statistics.median(times[2:])
+
+
+# -- what is swept -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def launched(name: str, block: int, warps: int) -> Iterator[None]:
+    """The sparse kernel of this name, launched so."""
+    before = sparse.SETTINGS[name]
+    sparse.SETTINGS[name] = (sparse.Setting(512, block, warps),)
+    try:
+        yield
+    finally:
+        sparse.SETTINGS[name] = before
+
+
+@contextmanager
+def tiled(pack: int, warps: int, piece: int) -> Iterator[None]:
+    before = tile.SETTINGS
+    tile.SETTINGS = (tile.Setting(128, pack, warps, piece),)
+    try:
+        yield
+    finally:
+        tile.SETTINGS = before
+
+
+def sparse_steps(problem: Problem, lists: NeighbourLists) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Forward and backward."""
+    p, out = problem, torch.empty_like(problem.q)
+    grads = [torch.empty_like(p.q) for _ in range(3)]
+    return (
+        lambda: sparse.sparse_forward(p.q, p.k, p.v, lists, None, out),
+        lambda: sparse.sparse_backward(p.q, p.k, p.v, lists, None, p.grad_out, *grads),
+    )
+
+
+def tile_steps(problem: Problem) -> tuple[Callable[[], object], Callable[[], object]]:
+    p, out = problem, torch.empty_like(problem.q)
+    grads = [torch.empty_like(p.q) for _ in range(3)]
+    return (
+        lambda: tile.tile_forward(p.q, p.k, p.v, p.mask, None, out),
+        lambda: tile.tile_backward(p.q, p.k, p.v, p.mask, None, p.grad_out, *grads),
+    )
+
+
+def compile_all(shape: tuple[int, ...], dtype: torch.dtype, configs: list[tuple[int, ...]], kind: str) -> None:
+    """In a process of its own: fills Triton's cache on disk."""
+    problem = Problem.make(shape, dtype)
+    for config in configs:
+        if kind == "tile":
+            with tiled(*config):
+                run_once(tile_steps(problem))
+        else:
+            with launched("forward", *config), launched("rows", *config), launched("columns", *config):
+                run_once(sparse_steps(problem, build_lists(problem.mask)))
+
+
+def run_once(steps: Iterable[Callable[[], object]]) -> None:
+    for step in steps:
+        step()
+
+
+def sweep_sparse(problem: Problem) -> str:
+    """The best launch of each kernel, then the best order with all of them."""
+    lists = build_lists(problem.mask)
+    forward, backward = sparse_steps(problem, lists)
+    default = milliseconds(forward), milliseconds(backward)
+    best: dict[str, tuple[int, int]] = {}
+    for name, step in (("forward", forward), ("rows", backward), ("columns", backward)):
+        times = {}
+        for config in BLOCKS_AND_WARPS:
+            with launched(name, *config):
+                times[config] = milliseconds(step)
+        best[name] = min(times, key=lambda config: times[config])
+    with (
+        launched("forward", *best["forward"]),
+        launched("rows", *best["rows"]),
+        launched("columns", *best["columns"]),
+    ):
+        orders = {
+            order: [milliseconds(step) for step in sparse_steps(problem, build_lists(problem.mask, order))]
+            for order in ORDERS
+        }
+    launches = " ".join(f"{name} {block}/{warps}" for name, (block, warps) in best.items())
+    by_order = " ".join(f"{order} {times[0]:.3f}/{times[1]:.3f}" for order, times in orders.items())
+    return f"default {default[0]:.3f}/{default[1]:.3f} | {by_order} | {launches}"
+
+
+def sweep_tile(problem: Problem) -> str:
+    found = []
+    for config in TILES[problem.q.shape[2]]:
+        with tiled(*config):
+            found.append(f"{config} " + "/".join(f"{milliseconds(step):.3f}" for step in tile_steps(problem)))
+    return "; ".join(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--processes", type=int, default=12)
+    parser.add_argument("--skip-tile", action="store_true")
+    options = parser.parse_args()
+    start = time.perf_counter()
+    jobs = [(shape, dtype, BLOCKS_AND_WARPS[i::2], "sparse") for shape in SHAPES for dtype in BARS for i in range(2)]
+    if not options.skip_tile:
+        jobs += [(s, dtype, TILES[s[2]], "tile") for s in SHAPES if s[2] in TILES for dtype in BARS]
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+        for job in [pool.submit(compile_all, *job) for job in jobs]:
+            job.result()
+    print(f"compiled in {time.perf_counter() - start:.0f} s; times are forward/backward in ms, launches block/warps")
+    for dtype, bars in BARS.items():
+        for shape, bar in zip(SHAPES, bars, strict=True):
+            problem = Problem.make(shape, dtype)
+            floor = 12 * problem.q.numel() * problem.q.element_size() / BYTES_PER_SECOND * 1e3
+            print(f"{shape} {str(dtype)[6:]}: bar {bar:.2f} floor {floor:.3f} (both passes)")
+            print(f"  sparse {sweep_sparse(problem)}", flush=True)
+            if shape[2] in TILES and not options.skip_tile:
+                print(f"  tile {sweep_tile(problem)}", flush=True)
+    print(f"{time.perf_counter() - start:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What masked attention costs, counted and timed as the paper does."""

@@ -1,0 +1,96 @@
+"""The least that the hardware needs: bytes at the rate of a copy, arithmetic at the rate of a matrix product.
+
+Both rates are measured in the same run, on the same device, so that a floor is one of this machine today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from .arithmetic import matmul_precision
+from .timing import Effort, Step, time_on_cpu, time_with_events, warm_up
+
+if TYPE_CHECKING:
+    from ..body.layout import Layout
+    from ..model.config import PolicyConfig
+
+COPY_BYTES = {"cuda": 2**31, "cpu": 2**27}
+MATMUL_SIZE = {"cuda": 8192, "cpu": 1024}
+BACKWARD = 3
+"""Arithmetic of forward and backward over that of forward alone: each product has two more, one for each factor."""
+
+
+def attention_bytes(shape: Sequence[int], itemsize: int, backward: bool) -> int:
+    """[B, H, N, D] tensors that must move: q, k, v in and o out; then q, k, v, o, do in and dq, dk, dv out."""
+    batch, heads, nodes, head_dim = shape
+    return (12 if backward else 4) * batch * heads * nodes * head_dim * itemsize
+
+
+def encoder_flops(num_nodes: int, embed_dim: int, ff_dim: int, ones: Sequence[int]) -> int:
+    """One sample's forward pass; `ones` has the pairs that attend, for each layer."""
+    projections = num_nodes * (4 * embed_dim**2 + 2 * embed_dim * ff_dim)  # queries, keys, values, output, feed-forward
+    return sum(2 * (projections + 2 * pairs * embed_dim) for pairs in ones)
+
+
+def attending_pairs(num_nodes: int, num_ones: int, masked: Sequence[bool]) -> list[int]:
+    """For each layer, how many pairs of nodes attend."""
+    return [num_ones if is_masked else num_nodes**2 for is_masked in masked]
+
+
+def policy_flops(layout: Layout, config: PolicyConfig) -> int:
+    """One observation's forward pass."""
+    nodes, width = layout.graph.num_nodes, config.embed_dim
+    tokenizer = 2 * layout.used_obs_dim * width
+    variant = config.architecture
+    if variant.encoder == "mlp":
+        flat, hidden = nodes * width, config.mlp_dim
+        return tokenizer + 2 * (2 * flat * hidden + hidden**2) + 2 * flat * layout.action_dim
+    masked = [variant.is_masked(k) for k in range(config.num_layers)]
+    ones = attending_pairs(nodes, layout.graph.num_ones, masked)
+    return tokenizer + encoder_flops(nodes, width, config.ff_dim, ones) + 2 * width * layout.action_dim
+
+
+def floor_ms(amount: float, rate: float) -> float:
+    """Milliseconds for so many bytes or operations at so many a second."""
+    return 1e3 * amount / rate
+
+
+def copy_rate(device: str, effort: Effort, num_bytes: int | None = None) -> float:
+    """Bytes a second that a large copy on the device reads and writes."""
+    source = torch.ones(num_bytes or COPY_BYTES[device], dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2e3 * source.numel() / _median_ms(lambda: target.copy_(source), device, effort)
+
+
+def read_ms(num_bytes: int, device: str, effort: Effort) -> float:
+    """Milliseconds to use so many bytes of float32 weights once each: a matrix by a vector.
+
+    Of the very size, so that what stays in a cache between calls stays there here too.
+    """
+    width = 256
+    weights = torch.ones(max(1, num_bytes // (4 * width)), width, device=device)
+    x, out = torch.ones(width, device=device), torch.empty(len(weights), device=device)
+    return _median_ms(lambda: torch.mv(weights, x, out=out), device, effort)
+
+
+def matmul_rate(device: str, precision: str, effort: Effort, size: int | None = None) -> float:
+    """Operations a second of a large square product."""
+    size = size or MATMUL_SIZE[device]
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    generator = torch.Generator(device=device).manual_seed(0)
+    # random, not constant: a GPU that multiplies zeros draws less power and runs faster
+    a, b = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    with matmul_precision(precision):
+        return 2e3 * size**3 / _median_ms(lambda: torch.mm(a, b, out=out), device, effort)
+
+
+def _median_ms(step: Step, device: str, effort: Effort) -> float:
+    if device == "cuda":
+        warm_up([step])
+        return time_with_events([step], effort)
+    step()
+    return time_on_cpu([step], effort)

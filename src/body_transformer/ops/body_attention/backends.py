@@ -1,0 +1,116 @@
+"""The implementations of body attention, and what each of them takes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from .dense import dense_backward, dense_forward
+from .mask_facts import facts_of
+from .neighbours import neighbours_backward, neighbours_forward
+
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
+
+HALVES_AND_SINGLE = (torch.float16, torch.bfloat16, torch.float32)
+ALL_FLOATS = (*HALVES_AND_SINGLE, torch.float64)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One implementation; a limit that is None does not exist."""
+
+    forward: Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
+    """(q, k, v, mask, bias) -> attention, in q's layout."""
+    backward: Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor], Gradients]
+    """(q, k, v, mask, bias, grad_out) -> gradients of q, k, v and the bias."""
+    dtypes: tuple[torch.dtype, ...] = ALL_FLOATS
+    max_nodes: int | None = None
+    max_head_dim: int | None = None
+    needs_mask: bool = False
+    needs_triton: bool = False
+
+
+def triton_is_there() -> bool:
+    """PyTorch for CUDA brings it on Linux; others may have to do without."""
+    return find_spec("triton") is not None
+
+
+# -- plain PyTorch -----------------------------------------------------------------------------------------------------
+
+
+def _reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
+    return _as(q, dense_forward(q, k, v, mask, bias))
+
+
+def _reference_backward(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
+) -> Gradients:
+    dq, dk, dv, dbias = dense_backward(q, k, v, mask, bias, grad_out)
+    return _as(q, dq), _as(k, dk), _as(v, dv), dbias
+
+
+def _neighbours(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
+    assert mask is not None
+    return _as(q, neighbours_forward(q, k, v, facts_of(mask).lists(mask), bias))
+
+
+def _neighbours_backward(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
+) -> Gradients:
+    assert mask is not None
+    dq, dk, dv, dbias = neighbours_backward(q, k, v, facts_of(mask).lists(mask), bias, grad_out)
+    return _as(q, dq), _as(k, dk), _as(v, dv), dbias
+
+
+def _as(like: Tensor, x: Tensor) -> Tensor:
+    """With the type and the layout of `like`."""
+    return torch.empty_like(like).copy_(x)
+
+
+# -- Triton, imported when first used: not everyone has it -------------------------------------------------------------
+
+
+def _sparse(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
+    from .sparse import sparse_forward
+
+    assert mask is not None
+    out = torch.empty_like(q)
+    sparse_forward(q, k, v, facts_of(mask).lists(mask), bias, out)
+    return out
+
+
+def _sparse_backward(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
+) -> Gradients:
+    from .sparse import sparse_backward
+
+    assert mask is not None
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    return dq, dk, dv, sparse_backward(q, k, v, facts_of(mask).lists(mask), bias, grad_out, dq, dk, dv)
+
+
+def _tile(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
+    from .tile import tile_forward
+
+    out = torch.empty_like(q)
+    tile_forward(q, k, v, mask, bias, out)
+    return out
+
+
+def _tile_backward(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
+) -> Gradients:
+    from .tile import tile_backward
+
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    return dq, dk, dv, tile_backward(q, k, v, mask, bias, grad_out, dq, dk, dv)
+
+
+BACKENDS = {
+    "reference": Backend(_reference, _reference_backward),
+    "neighbours": Backend(_neighbours, _neighbours_backward, needs_mask=True),
+    "triton": Backend(_sparse, _sparse_backward, HALVES_AND_SINGLE, 16_384, 128, needs_mask=True, needs_triton=True),
+    "tile": Backend(_tile, _tile_backward, HALVES_AND_SINGLE, 128, 128, needs_triton=True),
+}

@@ -1,0 +1,88 @@
+"""What body attention refuses, in words; the same for every backend."""
+
+import os
+
+import torch
+from torch import Tensor
+
+from .backends import ALL_FLOATS, BACKENDS, triton_is_there
+from .mask_facts import MaskFacts
+
+MAX_ROWS = 2**30
+"""The kernels count them in 32 bits."""
+
+
+def check_backend_name(backend: str | None) -> None:
+    if backend is not None and backend not in BACKENDS:
+        raise ValueError(f"unknown backend {backend!r}; have: {', '.join(BACKENDS)}")
+
+
+def check_tensors(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> None:
+    """Shapes, types and devices; looks at no values."""
+    if q.ndim != 4 or k.shape != q.shape or v.shape != q.shape:
+        raise ValueError(f"q, k and v must be [B, H, N, D] alike; got {_shapes(q, k, v)}")
+    if q.shape[2] < 1 or q.shape[3] < 1:
+        raise ValueError(f"N and D must be at least 1; q is {_shapes(q)}")
+    if q.dtype not in ALL_FLOATS or k.dtype != q.dtype or v.dtype != q.dtype:
+        raise ValueError(
+            f"q, k and v must have one dtype of {_names(ALL_FLOATS)}; got {_names((q.dtype, k.dtype, v.dtype))}"
+        )
+    if k.device != q.device or v.device != q.device:
+        raise ValueError(f"q, k and v must be on one device; got {q.device}, {k.device}, {v.device}")
+    _check_pairwise("mask", mask, q, (torch.bool,))
+    _check_pairwise("bias", bias, q, ALL_FLOATS)
+
+
+def _check_pairwise(name: str, x: Tensor | None, q: Tensor, dtypes: tuple[torch.dtype, ...]) -> None:
+    if x is None:
+        return
+    num_nodes = q.shape[2]
+    if x.ndim != 2 or x.shape[0] != num_nodes or x.shape[1] != num_nodes:
+        raise ValueError(f"{name} must be [N, N] with N = {num_nodes}, as in q {_shapes(q)}; got {_shapes(x)}")
+    if x.dtype not in dtypes:
+        raise ValueError(f"{name} must have dtype {_names(dtypes)}; got {_names((x.dtype,))}")
+    if x.device != q.device:
+        raise ValueError(f"{name} must be on the device of q, {q.device}; it is on {x.device}")
+
+
+def check_self_loops(facts: MaskFacts | None) -> None:
+    row = None if facts is None else facts.row_without_self_loop
+    if row is not None:
+        raise ValueError(f"every node must attend to itself; mask[{row}, {row}] is False")
+
+
+def check_limits(name: str, q: Tensor, mask: Tensor | None) -> None:
+    """What this backend does not take."""
+    backend = BACKENDS[name]
+    _, _, num_nodes, head_dim = q.shape
+    if q.dtype not in backend.dtypes:
+        raise ValueError(f"backend {name!r} takes {_names(backend.dtypes)}; q has {_names((q.dtype,))}")
+    if backend.max_nodes is not None and num_nodes > backend.max_nodes:
+        raise ValueError(f"backend {name!r} takes up to {backend.max_nodes} nodes; got N = {num_nodes}")
+    if backend.max_head_dim is not None and head_dim > backend.max_head_dim:
+        raise ValueError(f"backend {name!r} takes a head dimension of 1 to {backend.max_head_dim}; got D = {head_dim}")
+    if backend.needs_mask and mask is None:
+        raise ValueError(f"backend {name!r} needs a mask; without one use {_without_mask()}")
+    if backend.needs_triton:
+        _check_triton(name, q)
+
+
+def _check_triton(name: str, q: Tensor) -> None:
+    if not triton_is_there():
+        raise ValueError(f"backend {name!r} needs the package triton, which is not installed")
+    if q.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ValueError(f"backend {name!r} runs on cuda; q is on {q.device}")
+    if q.shape[0] * q.shape[1] * q.shape[2] > MAX_ROWS:
+        raise ValueError(f"backend {name!r} takes up to {MAX_ROWS} rows B·H·N; q is {_shapes(q)}")
+
+
+def _without_mask() -> str:
+    return " or ".join(repr(name) for name, backend in BACKENDS.items() if not backend.needs_mask)
+
+
+def _shapes(*tensors: Tensor) -> str:
+    return ", ".join(str(list(x.shape)) for x in tensors)
+
+
+def _names(dtypes: tuple[torch.dtype, ...]) -> str:
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)

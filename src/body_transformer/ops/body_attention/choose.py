@@ -1,0 +1,65 @@
+"""Which backend is fastest where: one table, from measured crossovers (`benchmarks/attention_crossover.py`)."""
+
+from dataclasses import dataclass
+from math import inf
+
+import torch
+
+from .backends import ALL_FLOATS, BACKENDS, HALVES_AND_SINGLE, triton_is_there
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A row of the table; the first that holds, and whose backend takes the problem, decides."""
+
+    backend: str
+    device: str
+    dtypes: tuple[torch.dtype, ...] = ALL_FLOATS
+    nodes: tuple[float, float] = (1, inf)
+    """From, to; both included."""
+    density: tuple[float, float] = (0, 1)
+    """Ones of the mask divided by N²; from, to, both included."""
+    bias: bool | None = None
+    """Whether there is one; None = either."""
+
+    def holds(self, device: str, dtype: torch.dtype, num_nodes: int, density: float, bias: bool) -> bool:
+        return (
+            self.device == device
+            and dtype in self.dtypes
+            and self.nodes[0] <= num_nodes <= self.nodes[1]
+            and self.density[0] <= density <= self.density[1]
+            and self.bias in (None, bias)
+        )
+
+
+CHOICES = (
+    Choice("tile", "cuda", HALVES_AND_SINGLE, nodes=(1, 128), bias=True),
+    Choice("tile", "cuda", HALVES, nodes=(1, 32)),
+    Choice("triton", "cuda", HALVES_AND_SINGLE, nodes=(1, 128), density=(0, 0.25)),
+    Choice("tile", "cuda", HALVES_AND_SINGLE, nodes=(1, 128)),
+    Choice("triton", "cuda", HALVES_AND_SINGLE, density=(0, 0.1)),
+    Choice("neighbours", "cuda", nodes=(256, inf), density=(0, 0.05)),
+    Choice("reference", "cuda"),
+    Choice("neighbours", "cpu", nodes=(128, inf), density=(0, 0.03)),
+    Choice("reference", "cpu"),
+)
+OTHER_DEVICES = "reference"
+
+
+def choose_backend(
+    device: str, dtype: torch.dtype, num_nodes: int, head_dim: int, density: float = 1.0, bias: bool = False
+) -> str:
+    """The name of the backend that `body_attention` takes by itself; a missing mask has density 1."""
+    for choice in CHOICES:
+        backend = BACKENDS[choice.backend]
+        fits = (
+            dtype in backend.dtypes
+            and num_nodes <= (backend.max_nodes or inf)
+            and head_dim <= (backend.max_head_dim or inf)
+            and (triton_is_there() or not backend.needs_triton)
+        )
+        if fits and choice.holds(device, dtype, num_nodes, density, bias):
+            return choice.backend
+    return OTHER_DEVICES

@@ -1,0 +1,150 @@
+"""Who attends to whom, as lists."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+MAX_LIGHT = 16
+"""Most neighbours of a node that the kernels take many at a time; those with more get a program each."""
+HEAVY_COST = 32
+"""What a program of its own costs, in neighbours of a light node."""
+MAX_ORDERED = 64
+"""Above this many neighbours a node, no order keeps neighbours close."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The entries of a mask by row (whom a node attends to) or by column (who attends to it)."""
+
+    start: Tensor
+    """[N + 1] int32: node n has the entries start[n] to start[n + 1]."""
+    other: Tensor
+    """[num_ones] int32: the node at the other end."""
+    position: Tensor
+    """[num_ones] int32: where each entry stands when all are sorted by row."""
+    light: Tensor
+    """[…] int32: nodes with at most `slots` entries, neighbours close to each other."""
+    heavy: Tensor
+    """[…] int32: the nodes with more."""
+    slots: int
+
+    @cached_property
+    def buckets(self) -> list["Bucket"]:
+        """All nodes, by their number of entries rounded up to a power of two: padding at most doubles them."""
+        count = self.start.diff().long()
+        size = 2 ** torch.ceil(torch.log2(count.double())).long()
+        return [self._bucket((size == width).nonzero().flatten(), width) for width in sorted(set(size.tolist()))]
+
+    def _bucket(self, nodes: Tensor, width: int) -> "Bucket":
+        slot = torch.arange(width, device=nodes.device)
+        first = self.start[nodes].long().unsqueeze(1)
+        valid = slot < self.start[nodes + 1].unsqueeze(1) - first
+        entry = torch.where(valid, first + slot, first)  # padding repeats a true neighbour: no stranger's NaN comes in
+        filled = valid.flatten().nonzero().flatten()
+        return Bucket(nodes, self.other[entry].long(), self.position[entry].long(), valid, filled)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Nodes with about as many entries each."""
+
+    nodes: Tensor
+    """[R] int64"""
+    others: Tensor
+    """[R, T] int64"""
+    positions: Tensor
+    """[R, T] int64"""
+    valid: Tensor
+    """[R, T] bool: False where a node has fewer."""
+    filled: Tensor
+    """[…] int64: where `valid` is True, flattened."""
+
+
+@dataclass(frozen=True)
+class NeighbourLists:
+    """The ones of a mask, sorted by row and by column."""
+
+    num_nodes: int
+    num_ones: int
+    flat: Tensor
+    """[num_ones] int64: each entry's place in the flattened mask, sorted by row."""
+    rows: Side
+    columns: Side
+
+
+def build_lists(mask: Tensor, order: str = "depth") -> NeighbourLists:
+    """The lists of a bool mask [N, N]; `order` names how nodes that are handled together are chosen."""
+    num_nodes = len(mask)
+    row, column = mask.nonzero().unbind(1)
+    by_column = torch.argsort(column, stable=True)
+    nodes = ORDERS[order](num_nodes, row, column).to(mask.device)
+    everywhere = torch.arange(len(row), device=mask.device)
+    return NeighbourLists(
+        num_nodes=num_nodes,
+        num_ones=len(row),
+        flat=row * num_nodes + column,
+        rows=_side(row, column, everywhere, nodes),
+        columns=_side(column[by_column], row[by_column], by_column, nodes),
+    )
+
+
+def _side(sorted_nodes: Tensor, other: Tensor, position: Tensor, order: Tensor) -> Side:
+    count = torch.bincount(sorted_nodes, minlength=len(order))
+    slots = _light_slots(count)
+    light = count[order] <= slots
+    start = torch.nn.functional.pad(count.cumsum(0), (1, 0))
+    return Side(start.int(), other.int(), position.int(), order[light].int(), order[~light].int(), slots)
+
+
+def _light_slots(count: Tensor) -> int:
+    """The number of slots for light nodes that costs least: all of them pay for every slot."""
+    histogram = torch.bincount(count.clamp(max=MAX_LIGHT + 1), minlength=MAX_LIGHT + 2).tolist()
+    num_nodes, num_entries = len(count), int(count.sum())
+    best, least, nodes, entries = 1, float("inf"), 0, 0
+    for slots in range(1, MAX_LIGHT + 1):
+        nodes += histogram[slots]
+        entries += histogram[slots] * slots
+        cost = slots * nodes + (num_entries - entries) + HEAVY_COST * (num_nodes - nodes)
+        if cost < least:
+            best, least = slots, cost
+    return best
+
+
+def _as_given(num_nodes: int, row: Tensor, column: Tensor) -> Tensor:
+    return torch.arange(num_nodes)
+
+
+def _by_breadth(num_nodes: int, row: Tensor, column: Tensor) -> Tensor:
+    return _traversal(num_nodes, row, column, deque.popleft)
+
+
+def _by_depth(num_nodes: int, row: Tensor, column: Tensor) -> Tensor:
+    return _traversal(num_nodes, row, column, deque.pop)
+
+
+ORDERS = {"given": _as_given, "breadth": _by_breadth, "depth": _by_depth}
+
+
+def _traversal(num_nodes: int, row: Tensor, column: Tensor, take: Callable[["deque[int]"], int]) -> Tensor:
+    """Nodes as a walk over the undirected graph meets them."""
+    if len(row) > MAX_ORDERED * num_nodes:
+        return torch.arange(num_nodes)
+    neighbours: list[list[int]] = [[] for _ in range(num_nodes)]
+    for a, b in zip(row.tolist(), column.tolist(), strict=True):
+        neighbours[a].append(b)
+        neighbours[b].append(a)
+    seen, order = [False] * num_nodes, []
+    for first in range(num_nodes):
+        waiting = deque([] if seen[first] else [first])
+        while waiting:
+            node = take(waiting)
+            if seen[node]:
+                continue
+            seen[node] = True
+            order.append(node)
+            waiting.extend(other for other in neighbours[node] if not seen[other])
+    return torch.tensor(order)

@@ -1,0 +1,85 @@
+"""Attention over neighbour lists in plain PyTorch: time and memory linear in the number of ones of the mask.
+
+Nodes with about as many neighbours are handled together (`Side.buckets`), without any scattered sum, so that the same
+inputs give the same bits on a GPU too. Tensors are turned to [N, P, D], P = B·H: a neighbour is then one long row.
+"""
+
+import torch
+from torch import Tensor
+
+from .dense import precise
+from .neighbour_lists import Bucket, NeighbourLists
+
+
+def neighbours_forward(q: Tensor, k: Tensor, v: Tensor, lists: NeighbourLists, bias: Tensor | None) -> Tensor:
+    """[B, H, N, D]"""
+    queries, keys, values = (_nodes_first(x) for x in (q, k, v))
+    out = torch.empty_like(queries)
+    for bucket in lists.rows.buckets:
+        p = _probabilities(queries, _gathered(keys, bucket), bias, bucket)
+        out[bucket.nodes] = _weighted_sum(p, _gathered(values, bucket))
+    return _nodes_third(out, q)
+
+
+def neighbours_backward(
+    q: Tensor, k: Tensor, v: Tensor, lists: NeighbourLists, bias: Tensor | None, grad_out: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of q, k, v and the bias."""
+    queries, keys, values, grads = (_nodes_first(x) for x in (q, k, v, grad_out))
+    scale: float = q.shape[-1] ** -0.5
+    dq, dk, dv = (torch.empty_like(queries) for _ in range(3))
+    p, ds = (queries.new_empty((lists.num_ones, queries.shape[1])) for _ in range(2))
+    for bucket in lists.rows.buckets:
+        near = _gathered(keys, bucket)
+        p_here = _probabilities(queries, near, bias, bucket)
+        dp = _products(grads, _gathered(values, bucket), bucket)
+        ds_here = p_here * (dp - (p_here * dp).sum(1, keepdim=True))
+        dq[bucket.nodes] = scale * _weighted_sum(ds_here, near)
+        for entries, here in ((p, p_here), (ds, ds_here)):
+            entries[bucket.positions.flatten()[bucket.filled]] = here.flatten(0, 1)[bucket.filled]
+    for bucket in lists.columns.buckets:
+        dv[bucket.nodes] = _weighted_sum(_of_entries(p, bucket), _gathered(grads, bucket))
+        dk[bucket.nodes] = scale * _weighted_sum(_of_entries(ds, bucket), _gathered(queries, bucket))
+    dbias = ds.new_zeros(lists.num_nodes**2).index_copy_(0, lists.flat, ds.sum(1))
+    dbias = dbias.view(lists.num_nodes, lists.num_nodes)
+    return _nodes_third(dq, q), _nodes_third(dk, q), _nodes_third(dv, q), dbias
+
+
+def _nodes_first(x: Tensor) -> Tensor:
+    """[B, H, N, D] -> [N, P, D]"""
+    return precise(x).permute(2, 0, 1, 3).flatten(1, 2).contiguous()
+
+
+def _nodes_third(x: Tensor, like: Tensor) -> Tensor:
+    """[N, P, D] -> [B, H, N, D]"""
+    batch, heads, num_nodes, width = like.shape
+    return x.view(num_nodes, batch, heads, width).permute(1, 2, 0, 3)
+
+
+def _gathered(x: Tensor, bucket: Bucket) -> Tensor:
+    """[N, P, D] -> [R, T, P, D]"""
+    return x.index_select(0, bucket.others.flatten()).view(*bucket.others.shape, *x.shape[1:])
+
+
+def _of_entries(x: Tensor, bucket: Bucket) -> Tensor:
+    """[num_ones, P] -> [R, T, P], zero where a node has fewer."""
+    return x[bucket.positions].masked_fill(~bucket.valid.unsqueeze(2), 0)
+
+
+def _probabilities(queries: Tensor, near: Tensor, bias: Tensor | None, bucket: Bucket) -> Tensor:
+    """[R, T, P]"""
+    scale: float = queries.shape[-1] ** -0.5
+    scores = _products(queries, near, bucket) * scale
+    if bias is not None:
+        scores = scores + bias[bucket.nodes.unsqueeze(1), bucket.others].to(scores.dtype).unsqueeze(2)
+    return scores.masked_fill(~bucket.valid.unsqueeze(2), float("-inf")).softmax(1)
+
+
+def _products(x: Tensor, near: Tensor, bucket: Bucket) -> Tensor:
+    """[R, T, P] of each node's row of `x` with its neighbours' rows."""
+    return (x[bucket.nodes].unsqueeze(1) * near).sum(-1)
+
+
+def _weighted_sum(weights: Tensor, near: Tensor) -> Tensor:
+    """[R, P, D] of the neighbours' rows."""
+    return (weights.unsqueeze(-1) * near).sum(1)

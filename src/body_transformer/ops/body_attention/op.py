@@ -1,0 +1,128 @@
+"""Body attention as an operator of PyTorch's: what `torch.compile`, `torch.export` and CUDA graphs see is one node.
+
+The operator takes the mask itself. Whatever depends on its values (self-loops, density, neighbour lists) is looked up
+when the operator runs, so that a graph that was traced once serves every mask.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .backends import BACKENDS
+from .check import check_backend_name, check_limits, check_self_loops, check_tensors
+from .choose import choose_backend
+from .mask_facts import facts_of
+
+
+def body_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    backend: str | None = None,
+) -> Tensor:
+    """softmax(q kᵀ / √D + bias) v over the pairs where `mask` is True; differentiable once, in q, k, v and bias.
+
+    Args:
+        q, k, v: [B, H, N, D], float16, bfloat16, float32 or float64, any strides.
+        mask: [N, N] bool, True = may attend, with every self-loop; None = all may. Keep the tensor: what is read off it
+            is remembered as long as it lives and stays unchanged.
+        bias: [N, N], added to the scores of every sample and head.
+        backend: a name from `BACKENDS`; None = the one that `choose_backend` names.
+
+    Returns:
+        [B, H, N, D], in the layout of q. Under autocast it is computed in autocast's type.
+    """
+    kind = q.device.type
+    if torch.is_autocast_enabled(kind) and q.dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(kind)
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    out: Tensor = _attention(q, k, v, mask, bias, backend)
+    return out
+
+
+@torch.library.custom_op("body_transformer::body_attention", mutates_args=())
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, backend: str | None
+) -> Tensor:
+    name = _checked_backend(q, k, v, mask, bias, backend)
+    return BACKENDS[name].forward(q, k, v, mask, bias)
+
+
+@torch.library.custom_op("body_transformer::body_attention_backward", mutates_args=())
+def _attention_backward(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor, backend: str | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k, v and, if there is one, of the bias."""
+    name = _checked_backend(q, k, v, mask, bias, backend)
+    dq, dk, dv, dbias = BACKENDS[name].backward(q, k, v, mask, bias, grad_out)
+    if bias is None or dbias is None:
+        return dq, dk, dv, _no_bias_gradient(q)
+    return dq, dk, dv, dbias
+
+
+def _checked_backend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, backend: str | None
+) -> str:
+    check_backend_name(backend)
+    check_tensors(q, k, v, mask, bias)
+    if backend is not None:
+        check_limits(backend, q, mask)
+    facts = None if mask is None else facts_of(mask)
+    check_self_loops(facts)
+    if backend is None:
+        density = 1.0 if facts is None else facts.density
+        backend = choose_backend(q.device.type, q.dtype, q.shape[2], q.shape[3], density, bias is not None)
+    return backend
+
+
+def _no_bias_gradient(q: Tensor) -> Tensor:
+    return q.new_empty(0)
+
+
+# -- for tracing: shapes and layouts without values --------------------------------------------------------------------
+
+
+@_attention.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, backend: str | None) -> Tensor:
+    check_backend_name(backend)
+    check_tensors(q, k, v, mask, bias)
+    return torch.empty_like(q)
+
+
+@_attention_backward.register_fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor, backend: str | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dbias = _no_bias_gradient(q)
+    if bias is not None:
+        precise = torch.float64 if q.dtype == torch.float64 else torch.float32
+        dbias = torch.empty_like(bias, dtype=precise, memory_format=torch.contiguous_format)
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), dbias
+
+
+# -- for autograd ------------------------------------------------------------------------------------------------------
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.backend = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _gradients(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+    q, k, v, mask, bias = ctx.saved_tensors
+    dq, dk, dv, dbias = _attention_backward(q, k, v, mask, bias, grad_out, ctx.backend)
+    return dq, dk, dv, None, None if bias is None else dbias.to(bias.dtype), None
+
+
+def _no_second_gradients(ctx: Any, *grads: Tensor) -> None:
+    raise RuntimeError(
+        "body_attention has no second derivative; body_transformer.ops.body_attention.reference.body_attention has"
+    )
+
+
+_attention.register_autograd(_gradients, setup_context=_setup)
+_attention_backward.register_autograd(_no_second_gradients)

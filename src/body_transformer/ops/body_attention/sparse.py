@@ -1,0 +1,129 @@
+"""Attention over neighbour lists by Triton kernels: time and memory linear in the number of ones of the mask.
+
+The backward pass computes the probabilities again from q, k and v, so that nothing else is kept for it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from . import sparse_heavy_kernels, sparse_kernels
+from .neighbour_lists import NeighbourLists, Side
+from .sizes import num_blocks, padded
+
+HEAVY_CHUNK = 64
+HEAVY_WARPS = 4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a kernel over light nodes is launched, for rows of up to `row_bytes`."""
+
+    row_bytes: int
+    block: int
+    """(Sample, head, node) triples a program."""
+    warps: int
+
+
+SETTINGS = {
+    "forward": (Setting(64, 64, 4), Setting(128, 32, 4), Setting(256, 16, 4), Setting(512, 8, 4)),
+    "rows": (Setting(64, 64, 4), Setting(128, 32, 4), Setting(256, 16, 4), Setting(512, 8, 4)),
+    "columns": (Setting(64, 64, 4), Setting(128, 32, 4), Setting(256, 16, 4), Setting(512, 8, 4)),
+}
+
+
+def sparse_forward(q: Tensor, k: Tensor, v: Tensor, lists: NeighbourLists, bias: Tensor | None, out: Tensor) -> None:
+    """Writes the attention of q, k, v [B, H, N, D], any strides, into `out`; bias [N, N] or None."""
+    if q.numel() == 0:
+        return
+    _run(
+        "forward",
+        lists.rows,
+        tensors=(q, k, v, _dense(bias), out),
+        strided=(q, k, v, out),
+        entries=(lists.rows.start, lists.rows.other),
+        sizes=(lists.num_nodes,),
+    )
+
+
+def sparse_backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lists: NeighbourLists,
+    bias: Tensor | None,
+    grad_out: Tensor,
+    dq: Tensor,
+    dk: Tensor,
+    dv: Tensor,
+) -> Tensor | None:
+    """Writes the gradients of q, k and v; returns that of the bias, [N, N] float32, if there is one."""
+    num_pairs = q.shape[0] * q.shape[1]
+    p, ds = (q.new_empty((num_pairs, lists.num_ones), dtype=torch.float32) for _ in range(2))
+    if q.numel() > 0:
+        _run(
+            "rows",
+            lists.rows,
+            tensors=(q, k, v, _dense(bias), grad_out, dq, p, ds),
+            strided=(q, k, v, grad_out, dq),
+            entries=(lists.rows.start, lists.rows.other),
+            sizes=(lists.num_nodes, lists.num_ones),
+        )
+        _run(
+            "columns",
+            lists.columns,
+            tensors=(q, grad_out, p, ds, dk, dv),
+            strided=(q, grad_out, dk, dv),
+            entries=(lists.columns.start, lists.columns.other, lists.columns.position),
+            sizes=(lists.num_ones,),
+        )
+    if bias is None:
+        return None
+    grad_bias = torch.zeros(lists.num_nodes**2, device=q.device)
+    return grad_bias.index_copy_(0, lists.flat, ds.sum(0)).view(lists.num_nodes, lists.num_nodes)
+
+
+KERNELS = {
+    "forward": (sparse_kernels.forward_light, sparse_heavy_kernels.forward_heavy),
+    "rows": (sparse_kernels.backward_rows_light, sparse_heavy_kernels.backward_rows_heavy),
+    "columns": (sparse_kernels.backward_columns_light, sparse_heavy_kernels.backward_columns_heavy),
+}
+
+
+def _run(
+    name: str,
+    side: Side,
+    tensors: tuple[Tensor | None, ...],
+    strided: tuple[Tensor, ...],
+    entries: tuple[Tensor, ...],
+    sizes: tuple[int, ...],
+) -> None:
+    """The kernel for light nodes and the one for heavy nodes, whichever there are."""
+    light, heavy = KERNELS[name]
+    batch, heads, _, head_dim = strided[0].shape
+    strides = tuple(tensor.stride() for tensor in strided)
+    scalars = (*sizes, heads, head_dim**-0.5)
+    widths = {"D": head_dim, "DP": padded(head_dim, least=8)}
+    num_light, num_heavy = len(side.light), len(side.heavy)
+    if num_light > 0:
+        setting = _setting(name, strided[0])
+        num_rows = batch * heads * num_light
+        light[(num_blocks(num_rows, setting.block),)](
+            *tensors, *strides, side.light, *entries, num_rows, num_light, *scalars,
+            SLOTS=side.slots, BLOCK=setting.block, num_warps=setting.warps, num_stages=1, **widths,
+        )  # fmt: skip
+    if num_heavy > 0:
+        heavy[(batch * heads * num_heavy,)](
+            *tensors, *strides, side.heavy, *entries, num_heavy, *scalars,
+            CHUNK=HEAVY_CHUNK, num_warps=HEAVY_WARPS, num_stages=1, **widths,
+        )  # fmt: skip
+
+
+def _setting(name: str, x: Tensor) -> Setting:
+    row_bytes = x.shape[-1] * x.element_size()
+    return next(setting for setting in SETTINGS[name] if row_bytes <= setting.row_bytes)
+
+
+def _dense(matrix: Tensor | None) -> Tensor | None:
+    return None if matrix is None else matrix.contiguous()

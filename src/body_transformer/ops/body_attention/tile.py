@@ -1,0 +1,137 @@
+"""Dense attention of whole bodies in one tile: the efficient path for a bias, and for small or dense masks.
+
+Nothing but q, k and v is needed for the backward pass: it computes the probabilities again.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import tile_kernels
+from .sizes import num_blocks, padded
+
+MAX_NODES = 128
+MAX_HEAD_DIM = 128
+PROGRAMS_PER_SM = 4  # of the persistent backward pass that sums the bias gradient
+PROGRAMS_WITHOUT_SM = 3  # in the interpreter
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the kernels are launched for bodies of up to `nodes` nodes."""
+
+    nodes: int
+    pack: int
+    """(Sample, head) pairs a program."""
+    warps: int
+    """At most `pack` where that is above one: each warp then has its own pairs."""
+    piece: int
+    """Bytes of a node's row that go into one product: more than this does not stay in registers."""
+
+
+SETTINGS = (Setting(16, 4, 4, 128), Setting(32, 1, 4, 256), Setting(64, 1, 4, 128), Setting(128, 1, 8, 128))
+EXACT = ((32, "ieee"), (128, "tf32x3"))
+"""Up to this many nodes -> how float32 is multiplied exactly; above 32 the plain way needs too many registers, and
+three tf32 products are as good."""
+
+
+def tile_forward(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, out: Tensor, precision: str | None = None
+) -> None:
+    """Writes softmax(q kᵀ / √D + bias) v, over the pairs where `mask` is True, into `out`.
+
+    Args:
+        q, k, v, out: [B, H, N, D] with any strides, N and D up to 128.
+        mask: [N, N] bool with self-loops, or None.
+        bias: [N, N] or None.
+        precision: of float32 products, "ieee" or "tf32"; by default what `torch.backends.cuda.matmul` allows.
+    """
+    if q.numel() == 0:
+        return
+    launch = _Launch(q, precision)
+    launch.kernel(tile_kernels.forward, launch.num_tiles, (q, k, v, _dense(mask), _dense(bias), out), (q, k, v, out))
+
+
+def tile_backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    grad_out: Tensor,
+    dq: Tensor,
+    dk: Tensor,
+    dv: Tensor,
+    precision: str | None = None,
+) -> Tensor | None:
+    """Writes the gradients of q, k and v; returns that of the bias, [N, N] float32, if there is one.
+
+    Every tensor as in `tile_forward`, each with its own strides.
+    """
+    num_nodes = q.shape[2]
+    if q.numel() == 0:
+        return None if bias is None else torch.zeros(num_nodes, num_nodes, device=q.device)
+    launch = _Launch(q, precision)
+    programs = launch.num_tiles if bias is None else min(launch.num_tiles, _persistent_programs(q.device))
+    partials = None if bias is None else q.new_empty((programs, num_nodes, num_nodes), dtype=torch.float32)
+    strided = (q, k, v, grad_out, dq, dk, dv)
+    tensors = (q, k, v, _dense(mask), _dense(bias), grad_out, dq, dk, dv, partials)
+    launch.kernel(tile_kernels.backward, programs, tensors, strided)
+    return None if partials is None else partials.sum(0)  # in a fixed order: the same bits every time
+
+
+class _Launch:
+    """What both kernels need to know about a problem."""
+
+    def __init__(self, q: Tensor, precision: str | None) -> None:
+        batch, self.heads, self.num_nodes, self.head_dim = q.shape
+        self.num_pairs = batch * self.heads
+        self.setting = next(row for row in SETTINGS if self.num_nodes <= row.nodes)
+        self.num_tiles = num_blocks(self.num_pairs, self.setting.pack)
+        self.precision = _precision(q.dtype, self.num_nodes, precision)
+        piece = self.setting.piece // q.element_size()
+        self.width = min(piece, padded(self.head_dim, 16))  # the matrix units take no less than 16
+
+    def kernel(
+        self, kernel: Any, programs: int, tensors: tuple[Tensor | None, ...], strided: tuple[Tensor, ...]
+    ) -> None:
+        kernel[(programs,)](
+            *tensors,
+            *(tensor.stride() for tensor in strided),
+            self.num_pairs,
+            self.heads,
+            self.head_dim**-0.5,
+            N=self.num_nodes,
+            D=self.head_dim,
+            NP=padded(self.num_nodes, 16),
+            DC=self.width,
+            PACK=self.setting.pack,
+            PRECISION=self.precision,
+            WIDE=any(_span(tensor) >= 2**31 for tensor in strided),
+            num_warps=self.setting.warps,
+            num_stages=1,
+        )
+
+
+def _precision(dtype: torch.dtype, num_nodes: int, asked: str | None) -> str:
+    if dtype != torch.float32:
+        return "ieee"
+    asked = asked or ("tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee")
+    return next(exact for nodes, exact in EXACT if num_nodes <= nodes) if asked == "ieee" else asked
+
+
+def _span(x: Tensor) -> int:
+    """Elements between the first and the last of one body."""
+    return (x.shape[2] - 1) * x.stride(2) + (x.shape[3] - 1) * x.stride(3)
+
+
+def _dense(matrix: Tensor | None) -> Tensor | None:
+    return None if matrix is None else matrix.contiguous()
+
+
+def _persistent_programs(device: torch.device) -> int:
+    if device.type != "cuda":
+        return PROGRAMS_WITHOUT_SM
+    return PROGRAMS_PER_SM * torch.cuda.get_device_properties(device).multi_processor_count

@@ -1,0 +1,7 @@
+"""The whole transformer encoder as one operator."""
+
+from .choose import BACKENDS, PRECISIONS, choose_backend, current_precision
+from .op import encoder_stack
+from .reference import PARAMETERS
+
+__all__ = ["BACKENDS", "PARAMETERS", "PRECISIONS", "choose_backend", "current_precision", "encoder_stack"]

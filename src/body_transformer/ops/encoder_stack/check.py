@@ -1,0 +1,92 @@
+"""What the encoder refuses, in words; the same for every backend."""
+
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .choose import BACKENDS, HAS_TRITON, PRECISIONS
+from .reference import PARAMETERS
+
+
+def check(
+    x: Tensor,
+    parameters: Sequence[Tensor],
+    mask: Tensor,
+    masked: Sequence[bool],
+    num_heads: int,
+    precision: str | None,
+    backend: str | None,
+) -> None:
+    """Raises ValueError; looks at no values."""
+    if precision is not None and precision not in PRECISIONS:
+        raise ValueError(f"unknown precision {precision!r}; have: {', '.join(PRECISIONS)}")
+    if backend is not None and backend not in BACKENDS:
+        raise ValueError(f"unknown backend {backend!r}; have: {', '.join(BACKENDS)}")
+    _check_input(x, num_heads)
+    _check_mask(x, mask)
+    _check_parameters(x, parameters, len(masked))
+    if backend is not None:
+        _check_limits(backend, x, num_heads, len(masked))
+
+
+def _check_input(x: Tensor, num_heads: int) -> None:
+    if x.ndim != 3 or x.shape[1] < 1 or x.shape[2] < 1:
+        raise ValueError(f"x must be [B, N, E] with N and E from 1 up; got {list(x.shape)}")
+    if not x.dtype.is_floating_point:
+        raise ValueError(f"x must be floating point; got {x.dtype}")
+    if num_heads < 1 or x.shape[2] % num_heads:
+        raise ValueError(f"num_heads must divide E = {x.shape[2]}; got {num_heads}")
+
+
+def _check_mask(x: Tensor, mask: Tensor) -> None:
+    num_nodes = x.shape[1]
+    if mask.shape != (num_nodes, num_nodes) or mask.dtype != torch.bool:
+        raise ValueError(f"mask must be bool [{num_nodes}, {num_nodes}]; got {mask.dtype} {list(mask.shape)}")
+    if mask.device != x.device:
+        raise ValueError(f"mask must be on the device of x, {x.device}; it is on {mask.device}")
+
+
+def _check_parameters(x: Tensor, parameters: Sequence[Tensor], num_layers: int) -> None:
+    if num_layers < 1 or len(parameters) != len(PARAMETERS) * num_layers:
+        raise ValueError(
+            f"{num_layers} layers have {len(PARAMETERS)} parameters each; got {len(parameters)} parameters"
+        )
+    embed_dim, hidden = x.shape[2], parameters[PARAMETERS.index("linear1.bias")].shape[-1]
+    shapes = {
+        "attention.in_proj.weight": (3 * embed_dim, embed_dim),
+        "attention.in_proj.bias": (3 * embed_dim,),
+        "attention.out_proj.weight": (embed_dim, embed_dim),
+        "linear1.weight": (hidden, embed_dim),
+        "linear1.bias": (hidden,),
+        "linear2.weight": (embed_dim, hidden),
+    }
+    for k, parameter in enumerate(parameters):
+        name = PARAMETERS[k % len(PARAMETERS)]
+        shape = shapes.get(name, (embed_dim,))
+        where = f"{name} of layer {k // len(PARAMETERS)}"
+        if tuple(parameter.shape) != shape:
+            raise ValueError(f"{where} must be {list(shape)}; got {list(parameter.shape)}")
+        if parameter.dtype != x.dtype or parameter.device != x.device:
+            given = f"{parameter.dtype} on {parameter.device}"
+            raise ValueError(f"{where} must be {x.dtype} on {x.device}, as x is; got {given}")
+
+
+def _check_limits(name: str, x: Tensor, num_heads: int, num_layers: int) -> None:
+    if name == "reference":
+        return
+    row = BACKENDS[name]
+    _, num_nodes, embed_dim = x.shape
+    if not row.takes(num_nodes, embed_dim, num_heads, num_layers):
+        raise ValueError(
+            f"backend {name!r} takes up to {row.max_nodes} nodes, widths {row.embed_dim[0]} to {row.embed_dim[1]}, "
+            f"heads up to {row.max_head_dim} and up to {row.max_layers} layers; "
+            f"got N = {num_nodes}, E = {embed_dim}, {num_heads} heads, {num_layers} layers"
+        )
+    if x.dtype != torch.float32:
+        raise ValueError(f"backend {name!r} takes float32; x is {x.dtype}")
+    if not HAS_TRITON:
+        raise ValueError(f"backend {name!r} needs the package triton, which is not installed")
+    if x.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ValueError(f"backend {name!r} runs on cuda; x is on {x.device}")

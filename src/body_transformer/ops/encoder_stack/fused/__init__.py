@@ -1,0 +1,5 @@
+"""The whole encoder as a handful of launches, for encoders so narrow that a layer fits on one multiprocessor."""
+
+from .passes import backward, fake_backward, fake_forward, forward, parameter_gradients
+
+__all__ = ["backward", "fake_backward", "fake_forward", "forward", "parameter_gradients"]

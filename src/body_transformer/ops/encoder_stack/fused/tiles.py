@@ -1,0 +1,141 @@
+# mypy: ignore-errors
+"""What the fused kernels share: where a program's rows lie, products, parameters, LayerNorm, masked scores.
+
+A program owns S whole samples, each padded from N to NP nodes: R = S * NP rows. Widths are padded likewise to powers of
+two (EP, DP); what lies beyond E, D, F or N is loaded as zero and never stored.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def program_rows(batch, N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr):
+    """The first row of [B * N, …] that this program owns, [R] its rows counted from there, and which of them exist."""
+    r = tl.arange(0, S * NP)
+    sample = r // NP
+    node = r % NP
+    first = tl.program_id(0) * S
+    return first.to(tl.int64) * N, sample * N + node, (first + sample < batch) & (node < N)
+
+
+@triton.jit
+def operand(x, DT: tl.constexpr, PRECISION: tl.constexpr):
+    """x as the matrix units get it. They cut tf32 operands off; rounded first, they are exact to their 11 bits."""
+    if PRECISION == "tf32":
+        bits = x.to(tl.float32).to(tl.int32, bitcast=True)
+        return ((bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    else:
+        return x.to(DT)
+
+
+@triton.jit
+def dot(a, b, acc, PRECISION: tl.constexpr):
+    """acc + a b for operands; sums in float32."""
+    INPUT: tl.constexpr = "tf32x3" if PRECISION == "fp32" else "tf32"  # three products of halves keep float32's bits
+    return tl.dot(a, b, acc, input_precision=INPUT)
+
+
+@triton.jit
+def load_matrix(
+    ptr, rows, cols, stride: tl.constexpr, num_rows: tl.constexpr, num_cols: tl.constexpr, whole: tl.constexpr
+):
+    """The entries [rows, cols] of a row-major matrix; zero beyond its edges. `whole`: there is nothing beyond."""
+    if whole:
+        return tl.load(ptr + rows * stride + cols)
+    else:
+        return tl.load(ptr + rows * stride + cols, mask=(rows < num_rows) & (cols < num_cols), other=0.0)
+
+
+@triton.jit
+def load_vector(ptr, ids, size: tl.constexpr, whole: tl.constexpr):
+    """[1, ids]: the entries of a vector, zero beyond its end."""
+    if whole:
+        return tl.load(ptr + ids)[None, :]
+    else:
+        return tl.load(ptr + ids, mask=ids < size, other=0.0)[None, :]
+
+
+@triton.jit
+def normalise(u, eps, E: tl.constexpr, EP: tl.constexpr):
+    """[R, EP] -> [R, EP] with mean 0 and variance 1 over the first E entries, and [R] 1 / standard deviation."""
+    centred = u - (tl.sum(u, axis=1) * (1.0 / E))[:, None]
+    if E != EP:
+        centred = tl.where(tl.arange(0, EP)[None, :] < E, centred, 0.0)
+    rstd = tl.rsqrt(tl.sum(centred * centred, axis=1) * (1.0 / E) + eps)
+    return centred * rstd[:, None], rstd
+
+
+@triton.jit
+def normalise_backward(grad, normed, rstd, weight, E: tl.constexpr):
+    """Gradient of what was normalised, from the gradient of `normed * weight + bias`."""
+    grad = grad * weight
+    mean = tl.sum(grad, axis=1) * (1.0 / E)
+    along = tl.sum(grad * normed, axis=1) * (1.0 / E)
+    return (grad - mean[:, None] - normed * along[:, None]) * rstd[:, None]
+
+
+@triton.jit
+def by_sample(x, S: tl.constexpr):
+    """[R, D] -> [S, NP, D]; a single sample stays a matrix, which the matrix units take in one piece."""
+    if S > 1:
+        x = tl.reshape(x, [S, x.shape[0] // S, x.shape[1]])
+    return x
+
+
+@triton.jit
+def by_row(x, S: tl.constexpr):
+    """[S, NP, D] -> [R, D]"""
+    if S > 1:
+        x = tl.reshape(x, [x.shape[0] * x.shape[1], x.shape[2]])
+    return x
+
+
+@triton.jit
+def transposed(x, S: tl.constexpr):
+    """[S, I, J] -> [S, J, I]"""
+    if S > 1:
+        x = tl.permute(x, (0, 2, 1))
+    else:
+        x = tl.trans(x)
+    return x
+
+
+@triton.jit
+def per_sample(rows: tl.constexpr, cols: tl.constexpr, S: tl.constexpr):
+    """[S, rows, cols] zeros"""
+    if S > 1:
+        zeros = tl.zeros([S, rows, cols], tl.float32)
+    else:
+        zeros = tl.zeros([rows, cols], tl.float32)
+    return zeros
+
+
+@triton.jit
+def load_allowed(mask_ptr, masked, N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr):
+    """[1, NP, NP] which node may attend to which: everyone, or by the mask; a node of the padding to itself."""
+    i = tl.arange(0, NP)[:, None]
+    j = tl.arange(0, NP)[None, :]
+    inside = (i < N) & (j < N)
+    allowed = tl.load(mask_ptr + i * N + j, mask=inside & (masked != 0), other=1).to(tl.int1)
+    allowed = (inside & allowed) | (i == j)
+    if S > 1:
+        allowed = allowed[None, :, :]
+    return allowed
+
+
+@triton.jit
+def last_sum(x, S: tl.constexpr):
+    """[S, I, J] -> [S, I, 1]"""
+    return tl.sum(x, axis=2 if S > 1 else 1, keep_dims=True)
+
+
+@triton.jit
+def softmax_numerator(scores, allowed, S: tl.constexpr):
+    """[S, NP, NP]: 2^(scores - their maximum) where allowed, else 0; and [S, NP, 1] the sum over each row."""
+    scores = tl.where(allowed, scores, float("-inf"))
+    p = tl.exp2(scores - tl.max(scores, axis=2 if S > 1 else 1, keep_dims=True))
+    return p, last_sum(p, S)

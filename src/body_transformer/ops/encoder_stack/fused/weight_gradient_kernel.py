@@ -1,0 +1,55 @@
+# mypy: ignore-errors
+"""Weight gradients of linear layers: sums over all rows of products of two factors, for many encoder layers at once."""
+
+import triton
+import triton.language as tl
+
+from .tiles import dot
+
+
+@triton.jit(do_not_specialize=["num_rows", "rows_each", "first", "num_layers"])
+def weight_gradient_kernel(
+    # inputs: the gradient at the layer's output [L, M, A]; its input [L, M, C], or that input before `norm`
+    grad_ptr, input_ptr, norm_ptr,
+    # outputs: a weight [A, C] and a bias [A] within [shares, L, LAYER]
+    weight_ptr, bias_ptr,
+    # sizes
+    num_rows, rows_each, grad_stride, input_stride, first, num_layers,
+    A: tl.constexpr, C: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_C: tl.constexpr, ROWS: tl.constexpr,
+    LAYER: tl.constexpr, AFTER: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """grad^T input and grad^T 1 over this program's share of the rows, for the layers from `first` on.
+
+    AFTER: the input is `input * norm weight + norm bias` of this layer (0) or of the one before (1), which the first
+    layer has not; or is given as it is (-1). By linearity that LayerNorm's weight and bias are applied to the sums.
+    """
+    share = tl.program_id(0)
+    layer = tl.program_id(1)
+    num_blocks: tl.constexpr = (C + BLOCK_C - 1) // BLOCK_C
+    a = tl.program_id(2) // num_blocks * BLOCK_A + tl.arange(0, BLOCK_A)
+    c = tl.program_id(2) % num_blocks * BLOCK_C + tl.arange(0, BLOCK_C)
+    grad_ptr += layer * grad_stride
+    input_ptr += layer * input_stride
+    weight = tl.zeros([BLOCK_A, BLOCK_C], tl.float32)
+    bias = tl.zeros([BLOCK_A, 16], tl.float32)
+    ones = tl.full([ROWS, 16], 1.0, tl.float32).to(grad_ptr.dtype.element_ty)
+    last = tl.minimum((share + 1) * rows_each, num_rows)
+    for start in range(share * rows_each, last, ROWS):
+        rows = (start + tl.arange(0, ROWS)).to(tl.int64)
+        exist = (rows < last)[:, None]
+        grad = tl.load(grad_ptr + rows[:, None] * A + a[None, :], mask=exist & (a < A)[None, :], other=0.0)
+        given = tl.load(input_ptr + rows[:, None] * C + c[None, :], mask=exist & (c < C)[None, :], other=0.0)
+        grad = tl.trans(grad)
+        weight = dot(grad, given, weight, PRECISION)
+        bias = dot(grad, ones, bias, PRECISION)
+    bias = tl.sum(bias, axis=1) * (1.0 / 16)
+    if AFTER >= 0:
+        norm = norm_ptr + (first + layer - AFTER) * LAYER + c
+        there = (c < C) & (first + layer >= AFTER)
+        weight *= tl.load(norm, mask=there, other=1.0)[None, :]
+        weight += bias[:, None] * tl.load(norm + C, mask=there, other=0.0)[None, :]
+    to = (share * num_layers + first + layer).to(tl.int64) * LAYER
+    inside = (a < A)[:, None] & (c < C)[None, :]
+    tl.store(weight_ptr + to + a[:, None] * C + c[None, :], weight, mask=inside)
+    if tl.program_id(2) % num_blocks == 0:
+        tl.store(bias_ptr + to + a, bias, mask=a < A)

@@ -1,0 +1,171 @@
+"""The encoder as an operator of PyTorch's: what `torch.compile`, `torch.export` and CUDA graphs see is one node."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..body_attention.check import check_self_loops
+from ..body_attention.mask_facts import facts_of
+from . import reference
+from .check import check
+from .choose import choose_backend, current_precision
+
+
+def encoder_stack(
+    x: Tensor,
+    parameters: Sequence[Tensor],
+    mask: Tensor,
+    masked: Sequence[bool],
+    num_heads: int,
+    *,
+    eps: float = 1e-5,
+    precision: str | None = None,
+    backend: str | None = None,
+) -> Tensor:
+    """A post-norm transformer encoder with ReLU; differentiable once, in x and every parameter.
+
+    Args:
+        x: [B, N, E], on a GPU float32.
+        parameters: those of every layer, one layer after the other, each in the order of `PARAMETERS`; float32.
+        mask: [N, N] bool, True = may attend, with every self-loop.
+        masked: for each layer, whether the mask counts there.
+        precision: of the products' operands: "fp32", "tf32", "bf16"; None = as autocast and
+            `torch.backends.cuda.matmul.allow_tf32` say.
+        backend: "fused", "wide" or "reference"; None = the fastest that takes these sizes.
+
+    Returns:
+        [B, N, E], as exact as PyTorch's own encoder in that precision.
+    """
+    check(x, parameters, mask, masked, num_heads, precision, backend)
+    kind = x.device.type
+    precision = precision or current_precision(kind)
+    if backend is None:
+        fits = x.dtype == torch.float32 and precision is not None
+        sizes = (x.shape[1], x.shape[2], num_heads, len(masked))
+        backend = choose_backend(kind, precision, *sizes) if fits and precision else "reference"
+    if backend == "reference" or precision is None or x.shape[0] == 0:
+        if not torch.compiler.is_compiling():
+            check_self_loops(facts_of(mask))
+        with _products(kind, precision):
+            return reference.encoder_stack(x, parameters, mask, masked, num_heads, eps)
+    needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *parameters))
+    flags = list(masked)
+    with torch.autocast(kind, enabled=False):
+        results: list[Tensor] = _forward(
+            x, list(parameters), mask, flags, num_heads, eps, precision, backend, needs_grad
+        )
+    return results[0]
+
+
+def _products(kind: str, precision: str | None) -> Any:
+    """Makes the reference's products what was asked for, where that is more than PyTorch's settings."""
+    if precision == "bf16" and not torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, torch.bfloat16)
+    return nullcontext()
+
+
+def _implementation(backend: str) -> ModuleType:
+    return import_module(f".{backend}", __package__)  # imports Triton, which not everyone has
+
+
+@torch.library.custom_op("body_transformer::encoder_stack", mutates_args=())
+def _forward(
+    x: Tensor,
+    parameters: list[Tensor],
+    mask: Tensor,
+    masked: list[bool],
+    num_heads: int,
+    eps: float,
+    precision: str,
+    backend: str,
+    save: bool,
+) -> list[Tensor]:
+    """The output and, with `save`, what the backward pass needs."""
+    check_self_loops(facts_of(mask))
+    out: list[Tensor] = _implementation(backend).forward(x, parameters, mask, masked, num_heads, eps, precision, save)
+    return out
+
+
+@torch.library.custom_op("body_transformer::encoder_stack_backward", mutates_args=())
+def _backward(
+    grad_out: Tensor,
+    saved: list[Tensor],
+    x: Tensor,
+    parameters: list[Tensor],
+    mask: Tensor,
+    masked: list[bool],
+    num_heads: int,
+    eps: float,
+    precision: str,
+    backend: str,
+) -> list[Tensor]:
+    """The gradient of x and those of the parameters, stacked as the backend has them."""
+    out: list[Tensor] = _implementation(backend).backward(
+        grad_out, saved, x, parameters, mask, masked, num_heads, eps, precision
+    )
+    return out
+
+
+@_forward.register_fake
+def _(
+    x: Tensor,
+    parameters: list[Tensor],
+    mask: Tensor,
+    masked: list[bool],
+    num_heads: int,
+    eps: float,
+    precision: str,
+    backend: str,
+    save: bool,
+) -> list[Tensor]:
+    out: list[Tensor] = _implementation(backend).fake_forward(x, parameters, num_heads, precision, save)
+    return out
+
+
+@_backward.register_fake
+def _(
+    grad_out: Tensor,
+    saved: list[Tensor],
+    x: Tensor,
+    parameters: list[Tensor],
+    mask: Tensor,
+    masked: list[bool],
+    num_heads: int,
+    eps: float,
+    precision: str,
+    backend: str,
+) -> list[Tensor]:
+    out: list[Tensor] = _implementation(backend).fake_backward(x, parameters)
+    return out
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    x, parameters, mask, *ctx.options, ctx.save = inputs
+    ctx.num_saved = len(output) - 1
+    ctx.save_for_backward(*output[1:], x, mask, *parameters)
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+    tensors = list(ctx.saved_tensors)
+    saved, (x, mask, *parameters) = tensors[: ctx.num_saved], tensors[ctx.num_saved :]
+    if not ctx.save:
+        raise RuntimeError("encoder_stack was called while gradients were off; nothing was kept for a backward pass")
+    if grads[0] is None:
+        return (None, [None] * len(parameters), *[None] * 7)
+    backend = ctx.options[-1]
+    grad_x, *stacks = _backward(grads[0].contiguous(), saved, x, parameters, mask, *ctx.options)
+    return (grad_x, _implementation(backend).parameter_gradients(stacks, parameters), *[None] * 7)
+
+
+def _no_second_gradients(ctx: Any, *grads: Any) -> None:
+    raise RuntimeError("encoder_stack has no second derivative; backend='reference' has")
+
+
+_forward.register_autograd(_gradients, setup_context=_setup)
+_backward.register_autograd(_no_second_gradients)

@@ -1,0 +1,84 @@
+"""Gradients of wide layers' parameters: products batched over layers, and sums of the kernels' partial sums."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .products import product
+from .storage import Activations, Gradients, Layer
+
+MAX_RUN_BYTES = 2**30
+"""Of the gradients that wait for the weights' products. All layers at once is fastest (4.05 ms a step on an H200, runs
+of 4 layers 4.21, of one 4.77: one layer alone has too few tiles for the card), but what waits grows with the batch."""
+
+
+class Stacks(NamedTuple):
+    """The gradients of all parameters, float32, each kind in one tensor for all layers."""
+
+    in_weight: Tensor  # [L, 3E, E]
+    out_weight: Tensor  # [L, E, E]
+    weight1: Tensor  # [L, F, E]
+    weight2: Tensor  # [L, E, F]
+    in_bias: Tensor  # [L, 3E]
+    bias1: Tensor  # [L, F]
+    norms: Tensor  # [L, 2, 3, E] of each LayerNorm's weight and bias, and of the bias in the sum that it normalises
+
+    @classmethod
+    def empty(cls, parameters: Sequence[Tensor]) -> "Stacks":
+        first = Layer(*parameters[: len(Layer._fields)])
+        depth = len(parameters) // len(Layer._fields)
+        alike = (first.in_weight, first.out_weight, first.weight1, first.weight2, first.in_bias, first.bias1)
+        stacks = [source.new_empty((depth, *source.shape)) for source in alike]
+        stacks.append(first.norm1_weight.new_empty((depth, 2, 3, *first.norm1_weight.shape)))
+        return cls(*stacks)
+
+
+def layers_at_once(kept: Activations) -> int:
+    """Layers in one run: all of them if their gradients fit in MAX_RUN_BYTES, else even shares of them."""
+    depth = len(kept.x)
+    rows = (kept.qkv, kept.x, kept.hidden, kept.x)
+    whole = sum(tensor.numel() * tensor.element_size() for tensor in rows)
+    runs = min(depth, max(1, -(-whole // MAX_RUN_BYTES)))
+    return -(-depth // runs)
+
+
+def add_run(stacks: Stacks, start: int, kept: Activations, gradients: Gradients) -> None:
+    """Writes the parameters' gradients of the layers from `start` on, as many as `gradients` holds."""
+    run = slice(start, min(start + len(gradients.qkv), len(kept.x)))
+    here = slice(run.stop - start)
+    for given, read, out in (
+        (gradients.qkv, kept.x, stacks.in_weight),
+        (gradients.update1, kept.heads, stacks.out_weight),
+        (gradients.hidden, kept.y, stacks.weight1),
+        (gradients.update2, kept.hidden, stacks.weight2),
+    ):
+        product(given[here].transpose(1, 2), read[run], out[run])
+    torch.sum(gradients.qkv[here], 1, dtype=torch.float32, out=stacks.in_bias[run])
+    torch.sum(gradients.hidden_sums[here], 1, out=stacks.bias1[run])
+    torch.sum(gradients.norm_sums[here], 2, out=stacks.norms[run])
+
+
+def parameter_gradients(stacks: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
+    """One gradient a parameter, in their order: views of what `backward` returns after the gradient of x."""
+    found = Stacks(*stacks)
+    (norm1_weight, norm1_bias, out_bias), (norm2_weight, norm2_bias, bias2) = (
+        norm.unbind(1) for norm in found.norms.unbind(1)
+    )
+    whole = Layer(
+        in_weight=found.in_weight,
+        in_bias=found.in_bias,
+        out_weight=found.out_weight,
+        out_bias=out_bias,
+        norm1_weight=norm1_weight,
+        norm1_bias=norm1_bias,
+        weight1=found.weight1,
+        bias1=found.bias1,
+        weight2=found.weight2,
+        bias2=bias2,
+        norm2_weight=norm2_weight,
+        norm2_bias=norm2_bias,
+    )
+    gradients = [gradient for layer in zip(*(kind.unbind(0) for kind in whole), strict=True) for gradient in layer]
+    return [gradient.view(parameter.shape) for gradient, parameter in zip(gradients, parameters, strict=True)]

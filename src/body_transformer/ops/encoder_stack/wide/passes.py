@@ -1,0 +1,189 @@
+"""The forward and the backward pass of a wide encoder."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...body_attention.tile import MAX_HEAD_DIM, MAX_NODES
+from .attention import Attention
+from .gradients import Stacks, add_run, layers_at_once
+from .products import float32_products, linear, linear_relu, product
+from .rows import NORM_BACKWARD, RELU_BACKWARD, Stream, add_norm, norm_backward, relu_backward
+from .storage import (
+    OPERANDS,
+    Activations,
+    Gradients,
+    Layer,
+    Operands,
+    empty_operands,
+    fill_operands,
+    layers,
+    operand_views,
+)
+
+
+@torch.no_grad()
+def forward(
+    x: Tensor,
+    parameters: Sequence[Tensor],
+    mask: Tensor | None,
+    masked: Sequence[bool],
+    num_heads: int,
+    eps: float,
+    precision: str,
+    save: bool,
+) -> list[Tensor]:
+    """All layers of a post-norm encoder with ReLU.
+
+    Args:
+        x: [B, N, E] float32, with any strides.
+        parameters: float32, twelve a layer, in the order of `Layer`.
+        mask: [N, N] bool, True = may attend.
+        masked: for each layer, whether the mask counts there.
+        precision: "fp32", "tf32" or "bf16".
+        save: whether a backward pass follows.
+
+    Returns:
+        [B, N, E] float32 and, with `save`, what `backward` needs.
+    """
+    check(x, num_heads, precision)
+    out, flat, *tensors = _empty(x, parameters, precision, len(parameters) // len(Layer._fields) if save else 1)
+    if x.numel():
+        stack, kept, rows = layers(parameters), Activations(*tensors), x.contiguous().view(-1, x.shape[2])
+        kept.x[0].copy_(rows)
+        operands = fill_operands(flat, stack)
+        attention = Attention(x, num_heads, mask, precision)
+        with float32_products(precision):
+            _forward(stack, operands, Stream(rows, None), kept, out.view(rows.shape), attention, masked, eps, save)
+    return [out, flat, *tensors] if save else [out]
+
+
+def fake_forward(x: Tensor, parameters: Sequence[Tensor], num_heads: int, precision: str, save: bool) -> list[Tensor]:
+    """What `forward` returns, with nothing in it."""
+    check(x, num_heads, precision)
+    depth = len(parameters) // len(Layer._fields)
+    return _empty(x, parameters, precision, depth) if save else [x.new_empty(x.shape)]
+
+
+def _empty(x: Tensor, parameters: Sequence[Tensor], precision: str, depth: int) -> list[Tensor]:
+    """The output, the operands of all layers, and `Activations` of `depth` layers."""
+    stack, dtype = layers(parameters), OPERANDS[precision]
+    kept = Activations.empty(depth, x, len(stack[0].bias1), dtype)
+    return [x.new_empty(x.shape), empty_operands(stack, dtype), *kept]
+
+
+def _forward(
+    stack: list[Layer],
+    operands: list[Operands],
+    stream: Stream,
+    kept: Activations,
+    out: Tensor,
+    attention: Attention,
+    masked: Sequence[bool],
+    eps: float,
+    save: bool,
+) -> None:
+    depth = len(kept.x)
+    update = torch.empty_like(kept.x[0])
+    rest = None if update.dtype == torch.float32 else torch.empty_like(update)
+    for index, (layer, operand) in enumerate(zip(stack, operands, strict=True)):
+        slot = index % depth
+        norm1, norm2 = (kept.norm(slot, which) if save else None for which in (0, 1))
+        linear(kept.x[slot], operand.in_weight, operand.in_bias, kept.qkv[slot])
+        attention.forward(kept.qkv[slot], masked[index], kept.heads[slot])
+        product(kept.heads[slot], operand.out_weight.t(), update)
+        y = Stream(kept.y[slot], rest)
+        add_norm(update, layer.out_bias, stream, layer.norm1_weight, layer.norm1_bias, y, norm1, eps)
+        linear_relu(kept.y[slot], operand.weight1, operand.bias1, kept.hidden[slot])
+        product(kept.hidden[slot], operand.weight2.t(), update)
+        last = index == len(stack) - 1
+        stream = Stream(out, None) if last else Stream(kept.x[(index + 1) % depth], rest)
+        add_norm(update, layer.bias2, y, layer.norm2_weight, layer.norm2_bias, stream, norm2, eps)
+
+
+@torch.no_grad()
+def backward(
+    grad_out: Tensor,
+    saved: Sequence[Tensor],
+    x: Tensor,
+    parameters: Sequence[Tensor],
+    mask: Tensor | None,
+    masked: Sequence[bool],
+    num_heads: int,
+    eps: float,
+    precision: str,
+) -> list[Tensor]:
+    """The gradient of x, [B, N, E] float32, and `Stacks` of all parameters' gradients.
+
+    Args:
+        grad_out: [B, N, E] float32, with any strides.
+        saved: what `forward` returned after its output. The others as in `forward`.
+    """
+    if not x.numel():
+        return [empty.zero_() for empty in fake_backward(x, parameters)]
+    stack, (flat, *tensors) = layers(parameters), saved
+    kept, stacks = Activations(*tensors), Stacks.empty(parameters)
+    attention = Attention(x, num_heads, mask, precision)
+    top = grad_out.contiguous().view(-1, x.shape[2])
+    with float32_products(precision):
+        grad_x = _backward(stack, operand_views(flat, stack), top, kept, attention, masked, stacks)
+    return [grad_x.view(x.shape), *stacks]
+
+
+def fake_backward(x: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """What `backward` returns, with nothing in it."""
+    return [x.new_empty(x.shape), *Stacks.empty(parameters)]
+
+
+def _backward(
+    stack: list[Layer],
+    operands: list[Operands],
+    top: Tensor,
+    kept: Activations,
+    attention: Attention,
+    masked: Sequence[bool],
+    stacks: Stacks,
+) -> Tensor:
+    """The gradient of the first layer's input, [M, E] float32; `stacks` is filled on the way, run by run."""
+    run = layers_at_once(kept)
+    gradients = _empty_gradients(run, kept)
+    through = torch.empty_like(kept.x[0])  # what comes back through a product, to join that of the residual sum
+    heads = torch.empty_like(through)
+    first, second = top, None
+    for index in reversed(range(len(stack))):
+        layer, operand, slot = stack[index], operands[index], index % run
+        qkv, update1, hidden, update2, norm_sums, hidden_sums = (kind[slot] for kind in gradients)
+        norm_backward(first, second, kept.norm(index, 1), layer.norm2_weight, update2, norm_sums[1])
+        product(update2, operand.weight2, hidden)
+        relu_backward(hidden, kept.hidden[index], hidden_sums)
+        product(hidden, operand.weight1, through)
+        norm_backward(through, update2, kept.norm(index, 0), layer.norm1_weight, update1, norm_sums[0])
+        product(update1, operand.out_weight, heads)
+        attention.backward(kept.qkv[index], masked[index], heads, qkv)
+        if index > 0:
+            product(qkv, operand.in_weight, through)
+            first, second = through, update1
+        if slot == 0:
+            add_run(stacks, index, kept, gradients)
+    grad_x = torch.empty_like(top)
+    product(gradients.qkv[0], operands[0].in_weight, grad_x)
+    return grad_x.add_(gradients.update1[0])
+
+
+def _empty_gradients(depth: int, kept: Activations) -> Gradients:
+    _, num_rows, hidden = kept.hidden.shape
+    norm_sums = NORM_BACKWARD.partials(num_rows, kept.x.shape[2])
+    return Gradients.empty(depth, kept, norm_sums, RELU_BACKWARD.partials(num_rows, hidden))
+
+
+def check(x: Tensor, num_heads: int, precision: str) -> None:
+    """Raises ValueError for what these kernels do not take."""
+    _, num_nodes, width = x.shape
+    if precision not in OPERANDS:
+        raise ValueError(f"unknown precision {precision!r}; have: {', '.join(OPERANDS)}")
+    if width % num_heads:
+        raise ValueError(f"width {width} does not split into {num_heads} heads")
+    if num_nodes > MAX_NODES or width // num_heads > MAX_HEAD_DIM:
+        given = f"{num_nodes} nodes with heads of {width // num_heads}"
+        raise ValueError(f"the wide encoder takes up to {MAX_NODES} nodes with heads of {MAX_HEAD_DIM}, not {given}")

@@ -1,0 +1,137 @@
+"""What the wide passes read, keep and leave behind, each kind of tensor for many layers in one piece.
+
+One piece, because the weight gradients of many layers are then one batched product.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+OPERANDS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+"""Precision -> the type of the products' operands, and so of all that is kept."""
+
+ALIGNMENT = 64  # entries: the library's fast products want matrices to start at multiples of 16 bytes, or 128 better
+
+
+class Layer(NamedTuple):
+    """The parameters of a layer, float32, in the order in which they are given."""
+
+    in_weight: Tensor  # [3E, E]
+    in_bias: Tensor  # [3E]
+    out_weight: Tensor  # [E, E]
+    out_bias: Tensor  # [E]
+    norm1_weight: Tensor  # [E]
+    norm1_bias: Tensor  # [E]
+    weight1: Tensor  # [F, E]
+    bias1: Tensor  # [F]
+    weight2: Tensor  # [E, F]
+    bias2: Tensor  # [E]
+    norm2_weight: Tensor  # [E]
+    norm2_bias: Tensor  # [E]
+
+
+class Operands(NamedTuple):
+    """The parameters of a layer that go into matrix products, in the operands' type."""
+
+    in_weight: Tensor
+    out_weight: Tensor
+    weight1: Tensor
+    weight2: Tensor
+    in_bias: Tensor
+    bias1: Tensor
+
+
+def layers(parameters: Sequence[Tensor]) -> list[Layer]:
+    """Groups the flat list of parameters by layer."""
+    size = len(Layer._fields)
+    flat = [parameter.contiguous() for parameter in parameters]
+    return [Layer(*flat[start : start + size]) for start in range(0, len(flat), size)]
+
+
+def empty_operands(stack: list[Layer], dtype: torch.dtype) -> Tensor:
+    """Room for the operands of all layers, in one flat tensor."""
+    size = sum(_aligned(getattr(layer, name).numel()) for layer in stack for name in Operands._fields)
+    return stack[0].in_weight.new_empty(size, dtype=dtype)
+
+
+def fill_operands(flat: Tensor, stack: list[Layer]) -> list[Operands]:
+    """Copies the parameters into `flat`, in one pass over all of them; returns where they lie."""
+    views = operand_views(flat, stack)
+    sources = [getattr(layer, name) for layer in stack for name in Operands._fields]
+    torch._foreach_copy_([view for layer in views for view in layer], sources)
+    return views
+
+
+def operand_views(flat: Tensor, stack: list[Layer]) -> list[Operands]:
+    """Where each layer's operands lie in `flat`."""
+    start, views = 0, []
+    for layer in stack:
+        found = []
+        for name in Operands._fields:
+            shape = getattr(layer, name).shape
+            found.append(flat[start : start + shape.numel()].view(shape))
+            start += _aligned(shape.numel())
+        views.append(Operands(*found))
+    return views
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class Norm(NamedTuple):
+    """What a LayerNorm leaves for its backward pass: the normalised rows [M, E] and 1 / standard deviation [M]."""
+
+    rows: Tensor
+    scale: Tensor
+
+
+class Activations(NamedTuple):
+    """What the backward pass needs of the forward pass: M rows (tokens) a layer, L layers."""
+
+    x: Tensor  # [L, M, E] a layer's input
+    qkv: Tensor  # [L, M, 3E]
+    heads: Tensor  # [L, M, E] the attention's output
+    y: Tensor  # [L, M, E] after the first LayerNorm
+    hidden: Tensor  # [L, M, F] after the ReLU
+    normal: Tensor  # [L, 2, M, E] rows that the LayerNorms normalised, without weight and bias
+    scale: Tensor  # [L, 2, M] float32, what they were multiplied with
+
+    @classmethod
+    def empty(cls, depth: int, x: Tensor, hidden: int, dtype: torch.dtype) -> "Activations":
+        """`depth` layers' worth for an input x [B, N, E]; one is enough where nothing is kept."""
+        num_rows, width = x.shape[0] * x.shape[1], x.shape[2]
+        widths = (width, 3 * width, width, width, hidden)
+        tensors = [x.new_empty((depth, num_rows, size), dtype=dtype) for size in widths]
+        tensors.append(x.new_empty((depth, 2, num_rows, width), dtype=dtype))
+        tensors.append(x.new_empty((depth, 2, num_rows), dtype=torch.float32))
+        return cls(*tensors)
+
+    def norm(self, index: int, which: int) -> Norm:
+        """Of a layer's first or second LayerNorm: `which` is 0 or 1."""
+        return Norm(self.normal[index, which], self.scale[index, which])
+
+
+class Gradients(NamedTuple):
+    """Gradients of what a layer computes, in the operands' type, and partial column sums for its vectors.
+
+    For a run of R layers, with P and Q partial sums.
+    """
+
+    qkv: Tensor  # [R, M, 3E]
+    update1: Tensor  # [R, M, E] of what the attention adds to the residual stream
+    hidden: Tensor  # [R, M, F] before the ReLU
+    update2: Tensor  # [R, M, E] of what the feed-forward part adds
+    norm_sums: Tensor  # [R, 2, P, 3, E] float32
+    hidden_sums: Tensor  # [R, Q, F] float32
+
+    @classmethod
+    def empty(cls, depth: int, kept: Activations, norm_sums: int, hidden_sums: int) -> "Gradients":
+        """`depth` layers' worth."""
+        sources = (kept.qkv, kept.x, kept.hidden, kept.x)
+        tensors = [source.new_empty((depth, *source.shape[1:])) for source in sources]
+        tensors.append(kept.scale.new_empty((depth, 2, norm_sums, 3, kept.x.shape[2])))
+        tensors.append(kept.scale.new_empty((depth, hidden_sums, kept.hidden.shape[2])))
+        return cls(*tensors)

@@ -1,0 +1,72 @@
+"""Floors by hand-made numbers."""
+
+import pytest
+import torch
+
+from body_transformer.bench.floors import (
+    attending_pairs,
+    attention_bytes,
+    copy_rate,
+    encoder_flops,
+    floor_ms,
+    matmul_rate,
+    policy_flops,
+    read_ms,
+)
+from body_transformer.bench.timing import QUICK
+from body_transformer.config import load_experiment
+from body_transformer.model.policy import Policy
+
+
+def test_attention_moves_four_tensors_forward_and_twelve_with_gradients() -> None:
+    one = 8192 * 2 * 16 * 32 * 2  # bytes of one tensor in bf16
+    assert attention_bytes((8192, 2, 16, 32), 2, backward=False) == 4 * one
+    assert attention_bytes((8192, 2, 16, 32), 2, backward=True) == 12 * one
+
+
+def test_the_published_floor_of_the_h200_is_ours() -> None:
+    """16 microseconds for this row at 4.3 TB/s."""
+    assert floor_ms(attention_bytes((8192, 2, 16, 32), 2, backward=False), 4.3e12) == pytest.approx(0.016, abs=5e-4)
+
+
+def test_encoder_arithmetic_of_a_layer_counted_by_hand() -> None:
+    nodes, width, hidden, pairs = 3, 4, 8, 7
+    products = [
+        (nodes, width, 3 * width),  # queries, keys, values
+        (nodes, width, width),  # output
+        (nodes, width, hidden),  # feed-forward
+        (nodes, hidden, width),
+    ]
+    by_hand = sum(2 * a * b * c for a, b, c in products) + 2 * pairs * width + 2 * pairs * width  # scores, values
+    assert encoder_flops(nodes, width, hidden, [pairs]) == by_hand
+    assert encoder_flops(nodes, width, hidden, [pairs, pairs]) == 2 * by_hand
+
+
+def test_masked_layers_attend_along_the_ones_only() -> None:
+    assert attending_pairs(16, 46, [True, False]) == [46, 256]
+
+
+@pytest.mark.parametrize("variant", ["mlp", "transformer"])
+def test_policy_arithmetic_is_what_pytorch_counts(variant: str) -> None:
+    """PyTorch's own counter, which sees the zeros that pad the tokenizer's product but not the detokenizer's sums."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    experiment = load_experiment("a1-walk")
+    layout, config = experiment.layout(), experiment.policy_config(variant)
+    policy = Policy(layout, config)
+    with FlopCounterMode(display=False) as counter:
+        policy(torch.zeros(1, layout.obs_dim))
+    padded = 2 * policy.tokenizer.max_entries * layout.graph.num_nodes * config.embed_dim
+    sums = 0 if variant == "mlp" else 2 * layout.action_dim * config.embed_dim
+    tokenizer = 2 * layout.used_obs_dim * config.embed_dim
+    assert policy_flops(layout, config) - tokenizer - sums == counter.get_total_flops() - padded
+
+
+def test_rates_are_measured_on_the_cpu() -> None:
+    assert copy_rate("cpu", QUICK, 2**20) > 1e6
+    assert matmul_rate("cpu", "fp32", QUICK, 32) > 1e6
+    assert 0 < read_ms(4, "cpu", QUICK) < read_ms(2**24, "cpu", QUICK)
+
+
+def test_a_floor_is_amount_over_rate() -> None:
+    assert floor_ms(3e9, 1e12) == pytest.approx(3.0)

@@ -1,0 +1,46 @@
+"""One observation's latency: percentiles, runners, what is missing."""
+
+import numpy as np
+import pytest
+import torch
+
+from body_transformer.bench import latency_runners
+from body_transformer.bench.latency import ALL, LatencyJob, percentiles, run
+from body_transformer.bench.latency_runners import RUNNERS
+from body_transformer.config import load_experiment
+from body_transformer.model.policy import Policy
+
+
+def test_percentiles_of_known_samples() -> None:
+    assert percentiles(list(range(101))) == {"p50": 50.0, "p99": 99.0}
+    assert percentiles(None) == {"p50": "failed", "p99": "failed"}
+
+
+def test_onnx_runtime_gives_the_policys_action() -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    experiment = load_experiment("a1-walk")
+    layout = experiment.layout()
+    policy, obs = Policy(layout, experiment.policy_config()).eval(), torch.randn(1, layout.obs_dim)
+    (action,) = RUNNERS["onnx"].make(policy, obs)()
+    np.testing.assert_allclose(action, RUNNERS["eager"].make(policy, obs)().numpy(), atol=1e-5)
+
+
+def test_a_missing_onnx_runtime_is_a_row_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(latency_runners, "import_module", missing)
+    (table,), notes, _ = run(LatencyJob("cpu", ["a1-walk"], ["mlp"], quick=True), lambda line: None)
+    (row,) = table.rows
+    assert row["onnx_p50"] == row["onnx_p99"] == "failed"
+    assert row["eager_p50"] > 0
+    assert "ONNX Runtime: onnxruntime is not installed; pip install 'body-transformer[deploy]'" in notes
+
+
+def test_all_variants_are_three_rows_and_the_thread_count_is_put_back() -> None:
+    threads = torch.get_num_threads()
+    (table,), _, chart = run(LatencyJob("cpu", ["a1-walk"], ALL, quick=True), lambda line: None)
+    assert [row["variant"] for row in table.rows] == ["mlp", "transformer", "bot-hard"]
+    assert torch.get_num_threads() == threads
+    assert chart.panels[0].labels == ["a1-walk mlp", "a1-walk transformer", "a1-walk bot-hard"]

@@ -1,0 +1,138 @@
+"""`bot bench`: quick runs from start to end, JSON, files, errors."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from body_transformer.cli import bench
+from body_transformer.cli.main import main
+
+FILES = ["chart.png", "results.json", "table.md"]
+ENVIRONMENT = {"device", "date", "command", "body_transformer", "python", "torch", "triton", "numpy", "onnxruntime"}
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, as a user has it, without Triton's interpreter; one thread: machines are shared."""
+    env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"} | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "body_transformer.cli.main", "bench", *args]
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+
+
+def run_json(*args: str) -> dict[str, Any]:
+    result = run(*args, "--device", "cpu", "--quick", "--json")
+    assert result.returncode == 0, result.stderr
+    content: dict[str, Any] = json.loads(result.stdout)
+    assert set(content) == {"bench", "environment", "tables", "notes"}
+    assert set(content["environment"]) >= ENVIRONMENT
+    assert content["environment"]["command"].startswith(f"bot bench {args[0]}")
+    return content
+
+
+def test_attention_times_everyone_against_the_floor_and_writes_its_files(tmp_path: Path) -> None:
+    content = run_json("attention", "--out", str(tmp_path))
+    assert sorted(file.name for file in tmp_path.iterdir()) == FILES
+    assert json.loads((tmp_path / "results.json").read_text()) == content
+    rows = content["tables"]["attention"]["rows"]
+    assert [(row["row"], row["pass"]) for row in rows[:2]] == [("4x2x16x32", "fwd"), ("4x2x16x32", "fwd+bwd")]
+    for row in rows:
+        assert all(row[name] > 0 for name in ("sdpa_unmasked", "sdpa", "naive", "gather", "ours", "reference", "floor"))
+        assert row["neighbours"] > 0
+        assert row["best_peer_ms"] == min(row["sdpa"], row["naive"], row["gather"])
+        assert row["speedup"] == pytest.approx(row["best_peer_ms"] / row["ours"])
+        assert row["over_floor"] == pytest.approx(row["ours"] / row["floor"])
+        assert row["chosen"] in ("reference", "neighbours")
+    assert [row["nodes"] for row in content["tables"]["scaling"]["rows"]] == [128, 256]
+    assert len(content["notes"]) == 1, "nobody failed"
+
+
+def test_encoder_times_whole_steps_and_compares_errors(tmp_path: Path) -> None:
+    content = run_json("encoder", "--out", str(tmp_path))
+    assert sorted(file.name for file in tmp_path.iterdir()) == FILES
+    assert list(content["tables"]) == ["ppo", "rollout", "policy", "imitation", "errors"]
+    for name in ("ppo", "rollout", "policy", "imitation"):
+        rows = content["tables"][name]["rows"]
+        assert rows[-1]["contender"] == "ours"
+        assert rows[-1]["over_ours"] == 1
+        assert all(row["ms"] > 0 and row["floor"] > 0 and row["timed"] == "clock" for row in rows)
+    errors = content["tables"]["errors"]["rows"]
+    assert [row["quantity"] for row in errors] == ["output", "worst gradient"]
+    assert all(row["ours"] < 1e-5 for row in errors)
+
+
+def test_one_part_of_the_encoder_can_be_run_alone_without_peers() -> None:
+    content = run_json("encoder", "--rows", "ppo", "--no-peers")
+    assert list(content["tables"]) == ["ppo", "rollout"]
+    assert [row["contender"] for row in content["tables"]["ppo"]["rows"]] == ["ours"]
+
+
+def test_latency_has_percentiles_and_floors_for_each_experiment(tmp_path: Path) -> None:
+    content = run_json("latency", "--out", str(tmp_path))
+    assert sorted(file.name for file in tmp_path.iterdir()) == FILES
+    rows = content["tables"]["latency"]["rows"]
+    assert [(row["experiment"], row["variant"]) for row in rows] == [
+        ("a1-walk", "bot-mix"),
+        ("humanoid-mod", "bot-mix"),
+    ]
+    for row in rows:
+        assert 0 < row["eager_p50"] <= row["eager_p99"]
+        assert row["floor"] == max(row["arithmetic_ms"], row["weights_ms"]) > 0
+
+
+def test_without_json_there_are_tables_under_a_header_with_the_command() -> None:
+    result = run("attention", "--quick", "--device", "cpu", "--rows", "scaling", "--no-peers")
+    assert result.returncode == 0, result.stderr
+    assert "command bot bench attention --quick --device cpu --rows scaling --no-peers" in " ".join(
+        result.stdout.split()
+    )
+    assert "cost a node" in result.stdout
+    assert "scaling 128 nodes fp32: forward" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["atention"], "unknown benchmark 'atention'; did you mean 'attention'? have: 'attention', 'encoder'"),
+        (["attention", "--device", "vax"], "unknown device 'vax'; have: 'cpu', 'cuda'"),
+        (["attention", "--device", "cpu", "--rows", "1x1"], "unknown row '1x1';"),
+        (["attention", "--device", "cpu", "--dtypes", "fp64"], "unknown dtype 'fp64'; have: 'bf16', 'fp32', 'tf32'"),
+        (["encoder", "--device", "cpu", "--rows", "pp"], "unknown row 'pp'; did you mean 'ppo'?"),
+        (["latency", "--device", "cpu", "--rows", "a1"], "unknown experiment 'a1';"),
+        (["latency", "--device", "cpu", "--variant", "bot"], "unknown variant 'bot';"),
+    ],
+)
+def test_a_bad_option_is_an_error_that_says_what_is_allowed(
+    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *args]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ValueError, match="PyTorch finds no GPU here"):
+        bench.find_device("cuda")
+    assert bench.find_device(None) == "cpu"
+
+
+def test_help_lists_the_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench"]) == 0
+    out = capsys.readouterr().out
+    assert all(what in out for what in ("attention", "encoder", "latency", "paper"))
+
+
+def test_the_papers_analysis_has_a_verb_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    paper = pytest.importorskip("body_transformer.cli.bench_paper")
+    given: list[list[str]] = []
+    monkeypatch.setattr(paper, "main", given.append)
+    assert main(["bench", "paper", "--quick"]) == 0
+    assert given == [["--quick"]]
+
+
+def test_rows_are_taken_once_each_in_the_order_given() -> None:
+    assert bench.chosen("row", ("b", "a", "b"), "abc") == ["b", "a"]
+    assert bench.chosen("row", (), "abc") == ["a", "b", "c"]

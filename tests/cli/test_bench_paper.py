@@ -1,0 +1,130 @@
+"""`bot bench paper`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from body_transformer.analysis.compiled import find_compiler
+from body_transformer.analysis.contenders import CONTENDERS, available
+from body_transformer.analysis.sweeps import QUICK
+from body_transformer.cli.bench_paper import main
+
+FEW = ["--quick", "--draws", "3", "--masks", "5", "--body-draws", "2"]
+PROGRAM = "import sys; from body_transformer.cli.bench_paper import main; main(sys.argv[1:])"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a whole run, with what it printed."""
+    folder = tmp_path_factory.mktemp("paper")
+    command = [sys.executable, "-c", PROGRAM, *FEW, "--json", "--out", str(folder)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    (folder / "stdout").write_text(run.stdout)
+    (folder / "stderr").write_text(run.stderr)
+    return folder
+
+
+def test_json_is_one_object_and_nothing_else(results: Path) -> None:
+    printed = json.loads((results / "stdout").read_text())
+    assert printed == json.loads((results / "results.json").read_text())
+
+
+def test_every_point_is_there_with_every_contender(results: Path) -> None:
+    found = json.loads((results / "results.json").read_text())
+    settings = QUICK.to_dict() | {"draws": 3, "masks": 5, "body_draws": 2}
+    assert found["settings"] == settings
+    assert [point["key"] for point in found["points"]] == [point.key for point in QUICK.points()]
+    for point in found["points"]:
+        assert set(point["median_us"]) == set(available())
+    assert set(found["contenders"]) == set(CONTENDERS)
+    assert set(found["break_even_sparsity"]) == {"16 nodes", "32 nodes", "64 nodes"}
+    assert {row["dtype"] for row in found["headline"]} == {"float32", "float64"}
+    assert all(row["formula"] == row["counted"] for row in found["flop_counts"])
+
+
+def test_results_say_where_when_and_how(results: Path) -> None:
+    environment = json.loads((results / "results.json").read_text())["environment"]
+    assert environment["command"].startswith("bot bench paper --quick --draws 3")
+    assert environment["threads"] == "1"
+    assert {"device", "date", "numpy", "torch", "python", "body_transformer", "compiler"} <= set(environment)
+
+
+def test_table_and_figures_lie_beside_the_results(results: Path) -> None:
+    for name in ("paper_length.png", "paper_sparsity.png", "paper_body.png"):
+        assert (results / name).read_bytes().startswith(b"\x89PNG")
+        assert name in (results / "stderr").read_text()
+    assert "| NumPy vanilla |" in (results / "table.md").read_text()
+    assert not [path for path in results.iterdir() if path.name.startswith(".") or path.name == "unfinished.json"]
+
+
+def test_without_json_it_prints_a_table_and_what_follows_from_it(capfd: pytest.CaptureFixture[str]) -> None:
+    main(FEW)
+    printed = capfd.readouterr().out
+    assert all(label in printed for label in ("vanilla", "C ours", "CMU humanoid", "humanoid, 1000 taxels"))
+    assert "times faster than vanilla NumPy" in printed
+    assert "by the formula, as counted" in printed
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--draws", "0"], "draws must be at least 1; got 0"),
+        (["--masks", "-1"], "masks must be at least 1; got -1"),
+        (["--head-dim", "60"], "head_dim 60; have: 16, 32, 64, 128"),
+        (["--exp-flops", "0"], "exp_flops must be at least 1"),
+        (["--seed", "-1"], "seed must not be negative"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_measured(flags: list[str], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        main(["--quick", *flags])
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    start = time.monotonic()
+    with pytest.raises(OSError, match=r"cannot write .*unfinished.json"):
+        main([*FEW, "--out", str(tmp_path / "file" / "folder")])
+    assert time.monotonic() - start < 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals")
+def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, "--quick", "--draws", "60", "--masks", "5", "--body-draws", "1"]
+    command += ["--out", str(tmp_path)]
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0)
+    saved = tmp_path / "unfinished.json"
+    while not (saved.exists() and json.loads(saved.read_text())["points"]):
+        assert first.poll() is None
+        time.sleep(0.02)
+    os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C does: parent and child alike
+    assert first.wait(timeout=30) != 0
+    kept = json.loads(saved.read_text())["points"]
+    second = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert f"going on with the {len(kept)} points" in second.stderr
+    assert json.loads((tmp_path / "results.json").read_text())["points"][: len(kept)] == kept
+    assert not saved.exists()
+
+
+def test_a_measuring_process_that_dies_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("body_transformer.analysis.worker.sys.executable", "false")
+    with pytest.raises(OSError, match="measuring process"):
+        main(FEW)
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler to leave out")
+def test_without_a_compiler_the_rest_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CC", raising=False)
+    main([*FEW, "--json"])
+    found = json.loads(capfd.readouterr().out)
+    assert "ours-c" not in found["points"][0]["median_us"]
+    assert found["environment"]["compiler"] == "none: C is left out"

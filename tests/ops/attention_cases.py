@@ -1,0 +1,129 @@
+"""Problems for body attention, and what float64 makes of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from body_transformer.ops.body_attention import reference
+
+BACKENDS = ["reference", "neighbours", "triton", "tile"]
+LIMITS = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 1e-2}
+"""The relative error that is allowed, of outputs and of every gradient."""
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+
+
+def identity(size: int, seed: int = 0) -> Tensor:
+    return torch.eye(size, dtype=torch.bool)
+
+
+def all_ones(size: int, seed: int = 0) -> Tensor:
+    return torch.ones(size, size, dtype=torch.bool)
+
+
+def asymmetric(size: int, seed: int = 0) -> Tensor:
+    drawn = torch.rand(size, size, generator=torch.Generator().manual_seed(seed)) < 0.2
+    return drawn | identity(size)
+
+
+def tree(size: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    mask = identity(size)
+    for child in range(1, size):
+        parent = int(torch.randint(max(0, child - 4), child, (1,), generator=generator))
+        mask[child, parent] = mask[parent, child] = True
+    return mask
+
+
+def star(size: int, seed: int = 0) -> Tensor:
+    """A hub in the middle: heavy among light ones."""
+    mask = identity(size)
+    mask[size // 2] = mask[:, size // 2] = True
+    return mask
+
+
+MASKS: dict[str, Callable[..., Tensor]] = {
+    "identity": identity,
+    "all ones": all_ones,
+    "asymmetric": asymmetric,
+    "tree": tree,
+    "star": star,
+}
+
+
+# -- problems ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Problem:
+    """q, k, v and the gradient of the output, [B, H, N, D]; mask and bias, [N, N]."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    grad_out: Tensor
+    mask: Tensor | None
+    bias: Tensor | None
+
+    def inputs(self, dtype: torch.dtype | None = None) -> list[Tensor]:
+        """Fresh leaves: q, k, v and, if there is one, the bias; in their own layouts."""
+        tensors = [self.q, self.k, self.v, *([] if self.bias is None else [self.bias])]
+        return [x.detach().to(dtype or x.dtype).requires_grad_() for x in tensors]
+
+
+def make_problem(
+    shape: tuple[int, int, int, int],
+    mask: Tensor | None,
+    dtype: torch.dtype = torch.float32,
+    *,
+    bias: bool = False,
+    packed: bool = True,
+    device: str = "cpu",
+    seed: int | None = None,
+) -> Problem:
+    """Random; `packed`: q, k and v are views into one tensor [B, N, 3, H, D], as a projection leaves them."""
+    generator = torch.Generator()
+    generator.seed() if seed is None else generator.manual_seed(seed)
+    batch, heads, size, width = shape
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator)
+
+    qkv = draw(batch, size, 3, heads, width).to(device, dtype).permute(2, 0, 3, 1, 4)
+    q, k, v = (qkv if packed else qkv.contiguous()).unbind(0)
+    return Problem(
+        q,
+        k,
+        v,
+        grad_out=draw(batch, size, heads, width).to(device, dtype).transpose(1, 2),
+        mask=None if mask is None else mask.to(device),
+        bias=draw(size, size).to(device) if bias else None,
+    )
+
+
+def outcome(attention: Callable[..., Tensor], problem: Problem, **options: object) -> list[Tensor]:
+    """The output and the gradients of q, k, v and, if there is one, of the bias."""
+    inputs = problem.inputs()
+    out = attention(*inputs[:3], problem.mask, *(inputs[3:] or [None]), **options)
+    return [out.detach(), *torch.autograd.grad(out, inputs, problem.grad_out)]
+
+
+def exact(problem: Problem) -> list[Tensor]:
+    """The same by the reference in float64."""
+    inputs = problem.inputs(torch.float64)
+    out = reference.body_attention(*inputs[:3], problem.mask, *(inputs[3:] or [None]))
+    return [out.detach(), *torch.autograd.grad(out, inputs, problem.grad_out.double())]
+
+
+def errors(found: list[Tensor], expected: list[Tensor]) -> list[float]:
+    """Relative, by norm; what should be zero must be zero."""
+    assert [x.shape for x in found] == [x.shape for x in expected]
+    return [_error(x.double(), y) for x, y in zip(found, expected, strict=True)]
+
+
+def _error(found: Tensor, expected: Tensor) -> float:
+    norm = expected.norm()
+    return float((found - expected).norm() / norm if norm > 0 else found.abs().sum())

@@ -1,0 +1,209 @@
+"""Every backend against float64, in value and in every gradient; kernels without a GPU in Triton's interpreter."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from body_transformer.ops.body_attention import body_attention
+from body_transformer.ops.body_attention.tile import tile_backward, tile_forward
+
+from .attention_cases import (
+    BACKENDS,
+    LIMITS,
+    MASKS,
+    asymmetric,
+    errors,
+    exact,
+    make_problem,
+    outcome,
+    star,
+    tree,
+)
+
+BACKEND = pytest.mark.parametrize("backend", BACKENDS)
+DTYPE = pytest.mark.parametrize("dtype", LIMITS, ids=lambda dtype: str(dtype).removeprefix("torch."))
+SHAPES = [(1, 1, 1, 1), (3, 1, 33, 7), (2, 2, 16, 32), (1, 2, 5, 128), (5, 1, 3, 8), (1, 1, 70, 24)]
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Whoever forgets to write an entry of its output leaves a NaN there."""
+    for owner, name in ((torch, "empty_like"), (torch.Tensor, "new_empty")):
+        original = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, make=original, **options: _poison(make(*args, **options)))
+
+
+def _poison(x: torch.Tensor) -> torch.Tensor:
+    return x.fill_(float("nan")) if x.is_floating_point() else x
+
+
+@pytest.mark.usefixtures("poisoned")
+@BACKEND
+@DTYPE
+@pytest.mark.parametrize("mask", MASKS)
+def test_every_kind_of_mask_is_right(device, backend, dtype, mask):
+    problem = make_problem((1, 3, 18, 20), MASKS[mask](18), dtype, device=device)
+    assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < LIMITS[dtype]
+
+
+@pytest.mark.usefixtures("poisoned")
+@BACKEND
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "B{}H{}N{}D{}".format(*s))
+def test_every_shape_is_right(device, backend, shape):
+    problem = make_problem(shape, tree(shape[2]), device=device)
+    assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < 1e-5
+
+
+@pytest.mark.usefixtures("poisoned")
+@BACKEND
+@DTYPE
+@pytest.mark.parametrize("mask", [asymmetric, star])
+def test_a_bias_and_its_gradient_are_right(device, backend, dtype, mask):
+    problem = make_problem((4, 2, 20, 8), mask(20), dtype, bias=True, device=device)
+    assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < LIMITS[dtype]
+
+
+@pytest.mark.parametrize("backend", ["reference", "tile"])
+@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
+def test_without_a_mask_all_may_attend(device, backend, bias):
+    problem = make_problem((2, 2, 11, 9), None, bias=bias, device=device)
+    assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < 1e-5
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
+@pytest.mark.parametrize("size", [13, 40])
+def test_a_tile_in_tf32_is_right_to_three_digits(device, size, bias):
+    problem = make_problem((3, 2, size, 24), asymmetric(size), bias=bias, device=device)
+    given = (problem.q, problem.k, problem.v, problem.mask, problem.bias)
+    found = [torch.full_like(problem.q, float("nan")) for _ in range(4)]
+    tile_forward(*given, found[0], precision="tf32")
+    grad_bias = tile_backward(*given, problem.grad_out, *found[1:], precision="tf32")
+    found += [] if grad_bias is None else [grad_bias]
+    assert 1e-6 < max(errors(found, exact(problem))) < 1e-3
+
+
+@pytest.mark.parametrize("backend", ["reference", "neighbours"])
+def test_float64_stays_float64(backend):
+    problem = make_problem((2, 1, 6, 3), asymmetric(6), torch.float64, bias=True)
+    problem.bias = problem.bias.double()
+    inputs = problem.inputs()
+    assert torch.autograd.gradcheck(
+        lambda q, k, v, b: body_attention(q, k, v, problem.mask, b, backend=backend), inputs
+    )
+
+
+# -- layouts -----------------------------------------------------------------------------------------------------------
+
+
+@BACKEND
+def test_strides_do_not_matter_and_the_output_has_the_layout_of_q(device, backend):
+    problem = make_problem((2, 3, 9, 8), tree(9), device=device, seed=1)
+    plain = make_problem((2, 3, 9, 8), tree(9), device=device, packed=False, seed=1)
+    assert problem.q.stride() != plain.q.stride()
+    for found, expected in zip(
+        outcome(body_attention, problem, backend=backend), outcome(body_attention, plain, backend=backend), strict=True
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    out = body_attention(problem.q, problem.k, problem.v, problem.mask, backend=backend)
+    assert out.stride() == torch.empty_like(problem.q).stride()
+    assert out.transpose(1, 2).is_contiguous()  # the caller's reshape to [B, N, H·D] copies nothing
+
+
+@BACKEND
+def test_any_strides_go(device, backend):
+    problem = make_problem((2, 3, 9, 8), asymmetric(9), bias=True, device=device)
+    wide = torch.randn(2, 3, 9, 16, device=device)
+    problem.q = wide[..., ::2]
+    problem.k = problem.k.transpose(2, 3).contiguous().transpose(2, 3)
+    problem.v = wide[:1, :1, :, 3:11].expand(2, 3, 9, 8)
+    problem.mask, problem.bias = problem.mask.T, problem.bias.T
+    problem.grad_out = torch.ones(1, device=device).expand(2, 3, 9, 8)
+    assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < 1e-5
+
+
+@BACKEND
+@pytest.mark.parametrize("shape", [(0, 2, 5, 4), (2, 0, 5, 4)], ids=["no samples", "no heads"])
+def test_an_empty_batch_is_empty_and_leaves_no_gradient(device, backend, shape):
+    problem = make_problem(shape, tree(5), bias=True, device=device)
+    out, *grads, grad_bias = outcome(body_attention, problem, backend=backend)
+    assert [x.shape for x in (out, *grads)] == [shape] * 4
+    assert grad_bias.shape == (5, 5)
+    assert not grad_bias.any()
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+@BACKEND
+def test_any_small_problem_is_right(device, backend, data):
+    sizes = st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(1, 12), st.integers(1, 17))
+    shape, seed = data.draw(sizes), data.draw(st.integers(0, 1000))
+    mask = torch.tensor(data.draw(st.lists(st.booleans(), min_size=shape[2] ** 2, max_size=shape[2] ** 2)))
+    mask = mask.view(shape[2], shape[2]) | torch.eye(shape[2], dtype=torch.bool)
+    problem = make_problem(shape, mask, bias=data.draw(st.booleans()), device=device, seed=seed)
+    assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < 1e-4  # nearly all cancels
+
+
+# -- what must not happen ----------------------------------------------------------------------------------------------
+
+
+@BACKEND
+@pytest.mark.parametrize("mask", [asymmetric, star])
+def test_the_same_inputs_give_the_same_bits(device, backend, mask):
+    problem = make_problem((3, 2, 18, 8), mask(18), bias=True, device=device)
+    first, second = (outcome(body_attention, problem, backend=backend) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("backend", ["neighbours", "triton"])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+@pytest.mark.parametrize("mask", [tree, star], ids=["light", "heavy"])
+def test_masked_nodes_have_no_influence_not_even_as_nan(device, backend, poison, mask):
+    half = 18
+    both = torch.block_diag(mask(half), mask(half)).bool()
+    problem = make_problem((1, 2, 2 * half, 8), both, device=device)
+    clean = outcome(body_attention, problem, backend=backend)
+    for x in (problem.q, problem.k, problem.v, problem.grad_out):
+        x[:, :, :half] = poison
+    dirty = outcome(body_attention, problem, backend=backend)
+    for before, after in zip(clean, dirty, strict=True):
+        assert not after[:, :, :half].isfinite().all()
+        assert torch.equal(before[:, :, half:], after[:, :, half:])
+
+
+@BACKEND
+def test_a_sample_has_no_influence_on_another_not_even_as_nan(device, backend):
+    problem = make_problem((3, 2, 7, 8), tree(7), device=device)
+    clean = outcome(body_attention, problem, backend=backend)
+    for x in (problem.q, problem.k, problem.v, problem.grad_out):
+        x[1, 1] = float("nan")
+    dirty = outcome(body_attention, problem, backend=backend)
+    for before, after in zip(clean, dirty, strict=True):
+        assert after[1, 1].isnan().all()
+        after[1, 1] = before[1, 1]
+        assert torch.equal(before, after)
+
+
+@BACKEND
+def test_a_node_that_attends_to_itself_alone_leaves_no_gradient_in_its_query(device, backend):
+    mask = tree(9)
+    mask[4] = torch.eye(9, dtype=torch.bool)[4]
+    _, dq, *_ = outcome(body_attention, make_problem((2, 2, 9, 8), mask, device=device), backend=backend)
+    assert not dq[:, :, 4].any()
+    assert dq[:, :, 5].all()
+
+
+@BACKEND
+def test_huge_scores_do_not_overflow(device, backend):
+    problem = make_problem((1, 2, 6, 8), asymmetric(6), device=device)
+    problem.q, problem.k = problem.q * 1e15, problem.k * 1e15
+    assert outcome(body_attention, problem, backend=backend)[0].isfinite().all()
+
+
+@BACKEND
+def test_what_is_handed_in_is_left_alone(device, backend):
+    problem = make_problem((1, 2, 6, 4), asymmetric(6), bias=True, device=device)
+    given = [problem.q, problem.k, problem.v, problem.mask, problem.bias, problem.grad_out]
+    copies = [x.clone() for x in given]
+    outcome(body_attention, problem, backend=backend)
+    assert all(torch.equal(x, copy) for x, copy in zip(given, copies, strict=True))

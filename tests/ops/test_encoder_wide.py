@@ -1,0 +1,325 @@
+"""The wide path of the encoder against a plain encoder in float64, outputs and every gradient."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+pytest.importorskip("triton")
+
+from body_transformer.ops.encoder_stack import wide
+from body_transformer.ops.encoder_stack.wide import gradients, rows
+from body_transformer.ops.encoder_stack.wide.products import float32_products
+from body_transformer.ops.encoder_stack.wide.storage import Activations, Norm
+
+EPS = 1e-5
+NAMES = [
+    *("in_proj.weight", "in_proj.bias", "out_proj.weight", "out_proj.bias", "norm1.weight", "norm1.bias"),
+    *("linear1.weight", "linear1.bias", "linear2.weight", "linear2.bias", "norm2.weight", "norm2.bias"),
+]
+
+
+@dataclass
+class Case:
+    """An encoder's size, and which of its layers see the mask."""
+
+    batch: int
+    num_nodes: int
+    width: int
+    hidden: int
+    num_heads: int
+    masked: tuple[bool, ...]
+
+    def parameters(self) -> list[Tensor]:
+        e, f = self.width, self.hidden
+        shapes = [(3 * e, e), (3 * e,), (e, e), (e,), (e,), (e,), (f, e), (f,), (e, f), (e,), (e,), (e,)]
+        scales = [s[-1] ** -0.5 if len(s) == 2 else 0.1 for s in shapes]
+        drawn = [torch.randn(s) * scale for _ in self.masked for s, scale in zip(shapes, scales, strict=True)]
+        return [p + 1 if k % 12 in (4, 10) else p for k, p in enumerate(drawn)]  # LayerNorm's weights lie around 1
+
+    def mask(self) -> Tensor:
+        """A random tree with self-loops."""
+        mask = torch.eye(self.num_nodes, dtype=torch.bool)
+        for node in range(1, self.num_nodes):
+            parent = int(torch.randint(node, ()))
+            mask[node, parent] = mask[parent, node] = True
+        return mask
+
+
+CASES = {
+    "mixed masks": Case(4, 8, 32, 64, 2, (True, False)),
+    "all masked": Case(2, 16, 64, 32, 4, (True, True)),
+    "no mask at all": Case(2, 4, 16, 16, 1, (False,)),
+    "nothing divides": Case(3, 5, 48, 100, 3, (True, False, True)),
+    "width 40": Case(3, 5, 40, 100, 5, (False, True)),
+    "one node": Case(5, 1, 24, 20, 1, (True,)),
+    "one sample of many nodes": Case(1, 33, 32, 24, 2, (True, False)),
+}
+
+
+@dataclass
+class Data:
+    x: Tensor
+    parameters: list[Tensor]
+    mask: Tensor
+    grad_out: Tensor
+    case: Case
+
+    @classmethod
+    def of(cls, case: Case, device: str, seed: int = 0) -> "Data":
+        torch.manual_seed(seed)
+        shape = (case.batch, case.num_nodes, case.width)
+        tensors = torch.randn(shape), case.parameters(), case.mask(), torch.randn(shape)
+        x, parameters, mask, grad_out = tensors
+        return cls(x.to(device), [p.to(device) for p in parameters], mask.to(device), grad_out.to(device), case)
+
+
+def plain(data: Data, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Output and gradients of an encoder written plainly; under autocast, what torch makes of it."""
+    leaves = [t.detach().to(dtype).clone().requires_grad_() for t in (data.x, *data.parameters)]
+    x, case = leaves[0], data.case
+    for index, masked in enumerate(case.masked):
+        in_w, in_b, out_w, out_b, n1_w, n1_b, w1, b1, w2, b2, n2_w, n2_b = leaves[1 + 12 * index : 13 + 12 * index]
+        heads = F.linear(x, in_w, in_b).view(case.batch, case.num_nodes, 3, case.num_heads, -1)
+        q, k, v = heads.permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v, data.mask if masked else None)
+        attended = attended.transpose(1, 2).reshape(case.batch, case.num_nodes, -1)
+        x = F.layer_norm(x + F.linear(attended, out_w, out_b), (case.width,), n1_w, n1_b, EPS)
+        update = F.linear(F.linear(x, w1, b1).relu(), w2, b2)
+        x = F.layer_norm(x + update, (case.width,), n2_w, n2_b, EPS)
+    with torch.autocast(data.x.device.type, enabled=False):
+        gradients = torch.autograd.grad(x, leaves, data.grad_out.to(x.dtype))
+    return _named(x.detach(), gradients[0], list(gradients[1:]))
+
+
+def ours(data: Data, precision: str) -> dict[str, Tensor]:
+    out, _, grad_x, stacks = passes(data, precision)
+    found = wide.parameter_gradients(stacks, data.parameters)
+    assert all(g.dtype == torch.float32 and g.is_contiguous() for g in found)
+    return _named(out, grad_x, found)
+
+
+def passes(data: Data, precision: str) -> tuple[Tensor, list[Tensor], Tensor, list[Tensor]]:
+    """Output, what was kept, gradient of x, gradients of the parameters in stacks."""
+    case = data.case
+    arguments = (data.parameters, data.mask, list(case.masked), case.num_heads, EPS, precision)
+    out, *saved = wide.forward(data.x, *arguments, save=True)
+    grad_x, *stacks = wide.backward(data.grad_out, saved, data.x, *arguments)
+    return out, saved, grad_x, stacks
+
+
+def _named(out: Tensor, grad_x: Tensor, gradients: list[Tensor]) -> dict[str, Tensor]:
+    named = {f"{k // 12}.{NAMES[k % 12]}": gradient for k, gradient in enumerate(gradients)}
+    return {"out": out, "x": grad_x, **named}
+
+
+def errors(found: dict[str, Tensor], exact: dict[str, Tensor]) -> dict[str, float]:
+    assert found.keys() == exact.keys()
+    assert all(found[name].shape == exact[name].shape for name in exact)
+    return {name: float((found[name].double() - e).norm() / e.norm().clamp(min=1e-6)) for name, e in exact.items()}
+
+
+@pytest.fixture(autouse=True)
+def _poisoned_memory() -> Iterator[None]:
+    """Memory that nobody wrote is NaN, so that nobody can use it unseen."""
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)  # fills what torch.empty returns
+    yield
+    torch.use_deterministic_algorithms(deterministic)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_float32_gives_the_output_and_every_gradient_of_the_plain_encoder(case: Case, device: str) -> None:
+    data = Data.of(case, device)
+    wrong = errors(ours(data, "fp32"), plain(data, torch.float64))
+    assert max(wrong.values()) < 1e-5, wrong
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_bfloat16_comes_near_the_plain_encoder(case: Case, device: str) -> None:
+    data = Data.of(case, device)
+    wrong = errors(ours(data, "bf16"), plain(data, torch.float64))
+    assert wrong["out"] < 1e-2, wrong
+    assert max(wrong.values()) < 0.2, wrong  # a ReLU that flips makes single gradients wrong; see the next test
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the yardstick is torch on a GPU")
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+@pytest.mark.parametrize("depth", [2, 16])
+def test_low_precision_is_as_exact_as_torch(precision: str, depth: int) -> None:
+    case = Case(16, 32, 320, 1024, 5, tuple(layer % 2 == 0 for layer in range(depth)))
+    data = Data.of(case, "cuda")
+    exact = plain(data, torch.float64)
+    mine = errors(ours(data, precision), exact)
+    allowed, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, precision == "tf32"
+    try:
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+            theirs = errors(plain(data, torch.float32), exact)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+    assert all(mine[name] <= 1.5 * theirs[name] for name in exact), {n: (mine[n], theirs[n]) for n in exact}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_same_inputs_give_the_same_bits(precision: str, device: str) -> None:
+    data = Data.of(CASES["nothing divides"], device)
+    first, second = ours(data, precision), ours(data, precision)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize(("run_bytes", "at_once"), [(2**30, 3), (2**15, 2), (1, 1)])
+def test_gradients_do_not_depend_on_how_many_layers_are_computed_at_once(
+    run_bytes: int, at_once: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Data.of(CASES["nothing divides"], device)
+    whole = ours(data, "fp32")
+    monkeypatch.setattr(gradients, "MAX_RUN_BYTES", run_bytes)
+    found = ours(data, "fp32")
+    kept = Activations.empty(3, data.x, data.case.hidden, torch.float32)
+    assert gradients.layers_at_once(kept) == at_once
+    assert max(errors(found, {name: value.double() for name, value in whole.items()}).values()) < 1e-6
+
+
+def test_all_sixteen_layers_of_the_imitation_size_are_computed_at_once_in_bfloat16() -> None:
+    x = torch.empty(256, 32, 320, device="meta")
+    kept = Activations.empty(16, x, 1024, torch.bfloat16)
+    assert gradients.layers_at_once(kept) == 16
+    assert gradients.layers_at_once(Activations.empty(16, x, 1024, torch.float32)) == 8
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("batch", [0, 3])
+def test_the_fakes_match_what_the_passes_return(precision: str, batch: int, device: str) -> None:
+    data = Data.of(Case(batch, 5, 48, 100, 3, (True, False)), device)
+    out, saved, grad_x, stacks = passes(data, precision)
+    arguments = (data.x, data.parameters, data.case.num_heads, precision)
+    assert layouts(wide.fake_forward(*arguments, save=True)) == layouts([out, *saved])
+    assert layouts(wide.fake_forward(*arguments, save=False)) == layouts([out])
+    assert layouts(wide.fake_backward(data.x, data.parameters)) == layouts([grad_x, *stacks])
+
+
+def layouts(tensors: list[Tensor]) -> list[tuple[object, ...]]:
+    return [(t.shape, t.stride(), t.dtype, t.device) for t in tensors]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_no_two_results_share_memory_with_each_other_or_with_an_argument(precision: str, device: str) -> None:
+    data = Data.of(CASES["mixed masks"], device)
+    out, saved, grad_x, stacks = passes(data, precision)
+    tensors = [out, *saved, grad_x, *stacks, data.x, data.grad_out, *data.parameters]
+    assert len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == len(tensors)
+
+
+def test_a_forward_pass_that_keeps_nothing_gives_the_same_output(device: str) -> None:
+    data = Data.of(CASES["nothing divides"], device)
+    arguments = (data.x, data.parameters, data.mask, list(data.case.masked), data.case.num_heads, EPS, "bf16")
+    kept, *_ = wide.forward(*arguments, save=True)
+    (out,) = wide.forward(*arguments, save=False)
+    assert torch.equal(out, kept)
+
+
+def _transposed(x: Tensor) -> Tensor:
+    return x.transpose(0, 2).contiguous().transpose(0, 2)
+
+
+def _with_gaps(x: Tensor) -> Tensor:
+    return torch.cat([x, torch.full_like(x, torch.nan)], 2)[:, :, : x.shape[2]]
+
+
+@pytest.mark.parametrize("laid_out", [_transposed, _with_gaps])
+def test_inputs_with_other_strides_give_the_same_output_and_stay_as_they_were(
+    laid_out: Callable[[Tensor], Tensor], device: str
+) -> None:
+    data = Data.of(CASES["mixed masks"], device)
+    dense, before = ours(data, "fp32"), data.x.clone()
+    data.x, data.grad_out = laid_out(data.x), laid_out(data.grad_out)
+    data.parameters = [p if p.dim() == 1 else p.t().contiguous().t() for p in data.parameters]
+    strided = ours(data, "fp32")
+    assert all(torch.equal(dense[name], strided[name]) for name in dense)
+    assert torch.equal(data.x, before)
+
+
+def test_a_gradient_that_is_one_number_expanded_is_read_right(device: str) -> None:
+    data = Data.of(CASES["mixed masks"], device)
+    data.grad_out = torch.full_like(data.grad_out, 0.5)
+    dense = ours(data, "fp32")
+    data.grad_out = data.grad_out[:1, :1, :1].expand(data.x.shape)
+    expanded = ours(data, "fp32")
+    assert all(torch.equal(dense[name], expanded[name]) for name in dense)
+
+
+def test_an_empty_batch_gives_an_empty_output_and_zero_gradients(device: str) -> None:
+    data = Data.of(Case(0, 5, 16, 8, 2, (True, False)), device)
+    found = ours(data, "bf16")
+    assert found["out"].shape == found["x"].shape == (0, 5, 16)
+    assert all(not gradient.any() for gradient in found.values())
+
+
+def test_a_layer_without_a_mask_and_a_masked_layer_with_a_full_mask_are_the_same(device: str) -> None:
+    data = Data.of(CASES["mixed masks"], device)
+    data.mask.fill_(True)
+    seen = ours(data, "fp32")
+    data.case = Case(4, 8, 32, 64, 2, (False, False))
+    unseen = ours(data, "fp32")
+    assert max(errors(seen, {name: value.double() for name, value in unseen.items()}).values()) < 1e-6
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_program_that_goes_over_many_tiles_gives_the_right_rows_and_sums(stages: int, device: str) -> None:
+    torch.manual_seed(0)
+    num_rows, width = 37, 24
+    x, first, second = torch.randn(3, num_rows, width, dtype=torch.float64, device=device)
+    weight = torch.randn(width, dtype=torch.float64, device=device)
+    scale = (x.var(1, correction=0) + EPS).rsqrt()
+    normal = (x - x.mean(1, keepdim=True)) * scale[:, None]
+    leaves = [t.clone().requires_grad_() for t in (x, weight, torch.zeros_like(weight))]
+    exact_x, *exact_sums = torch.autograd.grad(
+        F.layer_norm(leaves[0], (width,), *leaves[1:], EPS), leaves, first + second
+    )
+    tiles = rows.Tiles(entries=128, columns=0, warps=1, programs=3, stages=stages)
+    out, sums = first.new_empty(x.shape, dtype=torch.float32), first.new_empty(3, 3, width, dtype=torch.float32)
+    norm = Norm(normal.float(), scale.float())
+    rows.norm_backward(first.float(), second.float(), norm, weight.float(), out, sums, tiles)
+    exact = torch.stack([*exact_sums, exact_x.sum(0)])
+    torch.testing.assert_close(out.double(), exact_x, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(sums.sum(0).double(), exact, atol=1e-5, rtol=1e-5)
+
+    tiles = rows.Tiles(entries=64, columns=16, warps=1, programs=3, stages=stages)
+    gradient, sums = first.float().clone(), first.new_empty(3, width, dtype=torch.float32)
+    rows.relu_backward(gradient, second.float(), sums, tiles)
+    kept = first.float() * (second > 0)
+    assert torch.equal(gradient, kept)
+    torch.testing.assert_close(sums.sum(0), kept.sum(0), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_the_setting_of_float32_products_is_put_back(precision: str, allowed: bool) -> None:
+    before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, allowed
+    inside = {"fp32": False, "tf32": True, "bf16": allowed}[precision]
+    try:
+        with pytest.raises(KeyError), float32_products(precision):
+            assert torch.backends.cuda.matmul.allow_tf32 == inside
+            raise KeyError
+        assert torch.backends.cuda.matmul.allow_tf32 == allowed
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@pytest.mark.parametrize(
+    ("shape", "heads", "precision", "message"),
+    [
+        ((1, 4, 16), 2, "fp8", "unknown precision 'fp8'; have: fp32, tf32, bf16"),
+        ((1, 4, 16), 3, "bf16", "width 16 does not split into 3 heads"),
+        ((1, 129, 16), 2, "bf16", "up to 128 nodes with heads of 128, not 129 nodes with heads of 8"),
+        ((1, 4, 512), 2, "bf16", "up to 128 nodes with heads of 128, not 4 nodes with heads of 256"),
+    ],
+)
+def test_what_it_does_not_take_is_a_clear_error(
+    shape: tuple[int, ...], heads: int, precision: str, message: str, device: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        wide.forward(torch.zeros(shape, device=device), [], None, [], heads, EPS, precision, save=False)
