@@ -5,34 +5,23 @@ import multiprocessing
 import statistics
 import sys
 import time
+from functools import partial
 
 import torch
 
 from body_transformer.ops.encoder_stack.fused import passes as fused
+from body_transformer.ops.encoder_stack.fused import sizes
 
 NODES, EMBED, HIDDEN, HEADS, LAYERS = 16, 64, 128, 2, 10
-FORWARD = [(64, 128, 4, 128, 2), (128, 128, 8, 128, 2), (128, 128, 8, 128, 1)]
+FORWARD = [(64, 128, 4, 128, 2), (64, 128, 4, 128, 1), (128, 128, 8, 128, 1), (128, 128, 8, 128, 2)]
 BACKWARD = [
-    (64, 64, 4, None, 2, True),
-    (64, 64, 4, None, 2, False),
-    (64, 64, 4, 168, 2, False),
-    (64, 64, 4, 128, 2, False),
-    (64, 32, 4, 168, 2, False),
-    (64, 32, 4, 128, 2, False),
-    (128, 64, 8, 128, 2, False),
-    (64, 32, 4, None, 1, True),
-    (64, 32, 4, None, 1, False),
-    (64, 128, 4, 128, 2, False),
+    (64, 64, 4, 128, 2),
+    (64, 64, 4, 168, 2),
+    (64, 128, 4, None, 1),
+    (64, 32, 4, None, 1),
+    (128, 64, 8, None, 2),
 ]
-WEIGHTS = [
-    (64, 16, 3, 4, 64),
-    (64, 12, 3, 4, 64),
-    (64, 16, 3, 8, 64),
-    (32, 32, 3, 2, 64),
-    (32, 32, 3, 4, 32),
-    (64, 32, 3, 4, 32),
-    (32, 16, 4, 4, 32),
-]
+PRODUCT = [(64, 12, 4), (64, 16, 4), (32, 32, 2), (32, 64, 2)]
 
 
 def problem(batch, seed=0):
@@ -56,25 +45,25 @@ def problem(batch, seed=0):
 
 
 def once(precision, setting, batch=64):
-    kernel, value = setting
-    set_launch(precision, kernel, value)
+    """Compiles a setting, in a process of its own."""
+    kernel, _ = setting
+    use(precision, *setting)
     x, grad, parameters, mask, masked = problem(batch)
-    out, *kept = fused.forward(x, parameters, mask, masked, HEADS, 1e-5, precision, True)
-    if kernel == "forward":
-        fused.forward(x, parameters, mask, masked, HEADS, 1e-5, precision, False)
-    else:
-        fused.backward(grad, kept, mask, masked, fused.sizes_of(x, parameters, HEADS), precision)
+    options = (mask, masked, HEADS, 1e-5, precision)
+    fused.forward(x, parameters, *options, False)
+    _, *kept = fused.forward(x, parameters, *options, True)
+    if kernel != "forward":
+        fused.backward(grad, kept, x, parameters, *options)
     torch.cuda.synchronize()
 
 
-def set_launch(precision, kernel, value):
-    if kernel == "weights":
-        fused.WEIGHT_GRADIENT[precision] = value
-    elif kernel == "backward":
-        fused.LAUNCH[kernel][precision] = value[:5]
-        fused.KEEP[precision] = value[5]
+def use(precision, kernel, value):
+    if kernel == "product":
+        sizes.PRODUCT[precision] = sizes.ProductLaunch(*value)
     else:
-        fused.LAUNCH[kernel][precision] = value
+        sizes.LAUNCH[kernel][precision] = sizes.Launch(*value)
+    if kernel == "forward":
+        sizes.LAUNCH["inference"][precision] = sizes.Launch(*value)
 
 
 def replay_ms(function, repeats=30):
@@ -112,7 +101,7 @@ def profile(function, label):
         print(f"   {e.self_device_time_total / 3e3:7.3f} ms x{e.count // 3:<3d} {e.key[:70]}")
 
 
-def reference(x, parameters, mask, masked, attention_dtype=None):
+def reference(x, parameters, mask, masked):
     functional = torch.nn.functional
     batch, nodes, embed = x.shape
     for k in range(LAYERS):
@@ -137,9 +126,8 @@ def errors(precision):
         return [((a.double().view_as(b) - b).norm() / b.norm()).item() for a, b in zip(results, exact, strict=True)]
 
     out, *kept = fused.forward(x, parameters, mask, masked, HEADS, 1e-5, precision, True)
-    sizes = fused.sizes_of(x, parameters, HEADS)
-    grad_x, flat = fused.backward(grad, kept, mask, masked, sizes, precision)
-    again = fused.backward(grad, kept, mask, masked, sizes, precision)
+    grad_x, flat = fused.backward(grad, kept, x, parameters, mask, masked, HEADS, 1e-5, precision)
+    again = fused.backward(grad, kept, x, parameters, mask, masked, HEADS, 1e-5, precision)
     ours = relative([out, grad_x, *flat.split([p.numel() for p in parameters])])
     leaves = [p.clone().requires_grad_() for p in (x, *parameters)]
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
@@ -149,8 +137,9 @@ def errors(precision):
     torch.backends.cuda.matmul.allow_tf32 = False
     ratios = [a / b for a, b in zip(ours, torchs, strict=True)]
     worst = max(range(len(ratios)), key=lambda k: ratios[k] if (k - 2) % 12 != 1 else 0)
-    print(f"errors {precision}: out {ours[0]:.2e} (torch {torchs[0]:.2e}) dx {ours[1]:.2e} ({torchs[1]:.2e}) worst {max(ours[2:]):.2e} "
-          f"({max(torchs[2:]):.2e}); worst ratio {ratios[worst]:.2f} at {worst - 2} same bits {torch.equal(again[1], flat)}", flush=True)  # fmt: skip
+    print(f"errors {precision}: out {ours[0]:.2e} (torch {torchs[0]:.2e}) dx {ours[1]:.2e} ({torchs[1]:.2e})")
+    print(f"worst {max(ours[2:]):.2e} ({max(torchs[2:]):.2e}); worst ratio {ratios[worst]:.2f} at {worst - 2}")
+    print(f"same bits twice: {torch.equal(again[1], flat)}", flush=True)
 
 
 def main(precision, settings):
@@ -165,27 +154,27 @@ def main(precision, settings):
     print(f"compiled in {time.time() - started:.0f} s", flush=True)
     x, grad, parameters, mask, masked = problem(8192)
     few = x[:2048].contiguous()
-    sizes = fused.sizes_of(x, parameters, HEADS)
     best = {}
     for kernel, value in good:
-        set_launch(precision, kernel, value)
+        use(precision, kernel, value)
         if kernel == "forward":
             t = replay_ms(lambda: fused.forward(x, parameters, mask, masked, HEADS, 1e-5, precision, True))
             t2 = replay_ms(lambda: fused.forward(few, parameters, mask, masked, HEADS, 1e-5, precision, False))
             print(f"{precision} forward {value}: save 8192 {t:.3f}  infer 2048 {t2:.4f}", flush=True)
         else:
             _, *kept = fused.forward(x, parameters, mask, masked, HEADS, 1e-5, precision, True)
-            t = replay_ms(lambda: fused.backward(grad, kept, mask, masked, sizes, precision))
+            options = (kept, x, parameters, mask, masked, HEADS, 1e-5, precision)
+            t = replay_ms(partial(fused.backward, grad, *options))
             print(f"{precision} {kernel} {value}: backward {t:.3f}", flush=True)
         best.setdefault(kernel, (t, value))
         if t < best[kernel][0]:
             best[kernel] = (t, value)
-        set_launch(precision, kernel, best[kernel][1])
+        use(precision, kernel, best[kernel][1])
     print("best", best)
 
     def step():
         _, *kept = fused.forward(x, parameters, mask, masked, HEADS, 1e-5, precision, True)
-        return fused.backward(grad, kept, mask, masked, sizes, precision)
+        return fused.backward(grad, kept, x, parameters, mask, masked, HEADS, 1e-5, precision)
 
     print(f"== {precision} forward + backward {replay_ms(step):.3f} ms")
     profile(step, precision)
@@ -194,4 +183,4 @@ def main(precision, settings):
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or ["bf16", "tf32"]:
-        main(name, {"forward": FORWARD, "backward": BACKWARD, "weights": WEIGHTS})
+        main(name, {"forward": FORWARD, "backward": BACKWARD, "product": PRODUCT})

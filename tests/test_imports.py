@@ -15,7 +15,8 @@ MAY_IMPORT = {
     "ops": {"ops"},
     "body": {"body"},
     "robots": {"robots", "body.messages"},
-    "analysis": {"analysis", "bench.environment", "body", "ops", "robots"},
+    "analysis": {"analysis", "body", "ops", "robots"},
+    "bench": {"bench", "body", "config", "model", "ops", "robots"},
     "model": {"model", "body", "ops", "__version__"},
 }
 """Part of the package -> the parts it may use; whoever is not listed may use all but `cli`."""

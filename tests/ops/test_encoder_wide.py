@@ -1,25 +1,19 @@
-"""The wide path of the encoder against a plain encoder in float64, outputs and every gradient."""
+"""The wide path of the encoder against the reference in float64, outputs and every gradient."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 pytest.importorskip("triton")
 
-from body_transformer.ops.encoder_stack import wide
-from body_transformer.ops.encoder_stack.wide import gradients, rows
-from body_transformer.ops.encoder_stack.wide.products import float32_products
-from body_transformer.ops.encoder_stack.wide.storage import Activations, Norm
+from body_transformer.ops.encoder_stack import PARAMETERS, reference, wide
+from body_transformer.ops.encoder_stack.wide import gradients
+from body_transformer.ops.encoder_stack.wide.storage import Activations
 
 EPS = 1e-5
-NAMES = [
-    *("in_proj.weight", "in_proj.bias", "out_proj.weight", "out_proj.bias", "norm1.weight", "norm1.bias"),
-    *("linear1.weight", "linear1.bias", "linear2.weight", "linear2.bias", "norm2.weight", "norm2.bias"),
-]
 
 
 @dataclass
@@ -78,21 +72,13 @@ class Data:
 
 
 def plain(data: Data, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Output and gradients of an encoder written plainly; under autocast, what torch makes of it."""
+    """Output and gradients of the reference; under autocast, what torch makes of it."""
     leaves = [t.detach().to(dtype).clone().requires_grad_() for t in (data.x, *data.parameters)]
-    x, case = leaves[0], data.case
-    for index, masked in enumerate(case.masked):
-        in_w, in_b, out_w, out_b, n1_w, n1_b, w1, b1, w2, b2, n2_w, n2_b = leaves[1 + 12 * index : 13 + 12 * index]
-        heads = F.linear(x, in_w, in_b).view(case.batch, case.num_nodes, 3, case.num_heads, -1)
-        q, k, v = heads.permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(q, k, v, data.mask if masked else None)
-        attended = attended.transpose(1, 2).reshape(case.batch, case.num_nodes, -1)
-        x = F.layer_norm(x + F.linear(attended, out_w, out_b), (case.width,), n1_w, n1_b, EPS)
-        update = F.linear(F.linear(x, w1, b1).relu(), w2, b2)
-        x = F.layer_norm(x + update, (case.width,), n2_w, n2_b, EPS)
+    x, *parameters = leaves
+    out = reference.encoder_stack(x, parameters, data.mask, data.case.masked, data.case.num_heads, EPS)
     with torch.autocast(data.x.device.type, enabled=False):
-        gradients = torch.autograd.grad(x, leaves, data.grad_out.to(x.dtype))
-    return _named(x.detach(), gradients[0], list(gradients[1:]))
+        found = torch.autograd.grad(out, leaves, data.grad_out.to(out.dtype))
+    return _named(out.detach(), found[0], list(found[1:]))
 
 
 def ours(data: Data, precision: str) -> dict[str, Tensor]:
@@ -112,7 +98,7 @@ def passes(data: Data, precision: str) -> tuple[Tensor, list[Tensor], Tensor, li
 
 
 def _named(out: Tensor, grad_x: Tensor, gradients: list[Tensor]) -> dict[str, Tensor]:
-    named = {f"{k // 12}.{NAMES[k % 12]}": gradient for k, gradient in enumerate(gradients)}
+    named = {f"{k // 12}.{PARAMETERS[k % 12]}": gradient for k, gradient in enumerate(gradients)}
     return {"out": out, "x": grad_x, **named}
 
 
@@ -132,14 +118,14 @@ def _poisoned_memory() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_float32_gives_the_output_and_every_gradient_of_the_plain_encoder(case: Case, device: str) -> None:
+def test_float32_gives_the_output_and_every_gradient_of_the_reference(case: Case, device: str) -> None:
     data = Data.of(case, device)
     wrong = errors(ours(data, "fp32"), plain(data, torch.float64))
     assert max(wrong.values()) < 1e-5, wrong
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_bfloat16_comes_near_the_plain_encoder(case: Case, device: str) -> None:
+def test_bfloat16_comes_near_the_reference(case: Case, device: str) -> None:
     data = Data.of(case, device)
     wrong = errors(ours(data, "bf16"), plain(data, torch.float64))
     assert wrong["out"] < 1e-2, wrong
@@ -265,48 +251,6 @@ def test_a_layer_without_a_mask_and_a_masked_layer_with_a_full_mask_are_the_same
     data.case = Case(4, 8, 32, 64, 2, (False, False))
     unseen = ours(data, "fp32")
     assert max(errors(seen, {name: value.double() for name, value in unseen.items()}).values()) < 1e-6
-
-
-@pytest.mark.parametrize("stages", [1, 2])
-def test_a_program_that_goes_over_many_tiles_gives_the_right_rows_and_sums(stages: int, device: str) -> None:
-    torch.manual_seed(0)
-    num_rows, width = 37, 24
-    x, first, second = torch.randn(3, num_rows, width, dtype=torch.float64, device=device)
-    weight = torch.randn(width, dtype=torch.float64, device=device)
-    scale = (x.var(1, correction=0) + EPS).rsqrt()
-    normal = (x - x.mean(1, keepdim=True)) * scale[:, None]
-    leaves = [t.clone().requires_grad_() for t in (x, weight, torch.zeros_like(weight))]
-    exact_x, *exact_sums = torch.autograd.grad(
-        F.layer_norm(leaves[0], (width,), *leaves[1:], EPS), leaves, first + second
-    )
-    tiles = rows.Tiles(entries=128, columns=0, warps=1, programs=3, stages=stages)
-    out, sums = first.new_empty(x.shape, dtype=torch.float32), first.new_empty(3, 3, width, dtype=torch.float32)
-    norm = Norm(normal.float(), scale.float())
-    rows.norm_backward(first.float(), second.float(), norm, weight.float(), out, sums, tiles)
-    exact = torch.stack([*exact_sums, exact_x.sum(0)])
-    torch.testing.assert_close(out.double(), exact_x, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(sums.sum(0).double(), exact, atol=1e-5, rtol=1e-5)
-
-    tiles = rows.Tiles(entries=64, columns=16, warps=1, programs=3, stages=stages)
-    gradient, sums = first.float().clone(), first.new_empty(3, width, dtype=torch.float32)
-    rows.relu_backward(gradient, second.float(), sums, tiles)
-    kept = first.float() * (second > 0)
-    assert torch.equal(gradient, kept)
-    torch.testing.assert_close(sums.sum(0), kept.sum(0), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("allowed", [False, True])
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_the_setting_of_float32_products_is_put_back(precision: str, allowed: bool) -> None:
-    before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, allowed
-    inside = {"fp32": False, "tf32": True, "bf16": allowed}[precision]
-    try:
-        with pytest.raises(KeyError), float32_products(precision):
-            assert torch.backends.cuda.matmul.allow_tf32 == inside
-            raise KeyError
-        assert torch.backends.cuda.matmul.allow_tf32 == allowed
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ class Setting:
 
 
 SETTINGS = {
-    "forward": (Setting(64, 64, 4), Setting(128, 32, 4), Setting(256, 16, 4), Setting(512, 8, 4)),
-    "rows": (Setting(64, 64, 4), Setting(128, 32, 4), Setting(256, 16, 4), Setting(512, 8, 4)),
-    "columns": (Setting(64, 64, 4), Setting(128, 32, 4), Setting(256, 16, 4), Setting(512, 8, 4)),
+    "forward": (Setting(64, 16, 2), Setting(256, 16, 4), Setting(512, 8, 4)),
+    "rows": (Setting(64, 8, 1), Setting(256, 16, 4), Setting(512, 8, 4)),
+    "columns": (Setting(64, 32, 4), Setting(256, 16, 4), Setting(512, 8, 4)),
 }
 
 

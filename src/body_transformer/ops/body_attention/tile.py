@@ -31,7 +31,7 @@ class Setting:
     """Bytes of a node's row that go into one product: more than this does not stay in registers."""
 
 
-SETTINGS = (Setting(16, 4, 4, 128), Setting(32, 1, 4, 256), Setting(64, 1, 4, 128), Setting(128, 1, 8, 128))
+SETTINGS = (Setting(16, 1, 1, 128), Setting(32, 1, 2, 256), Setting(64, 1, 4, 128), Setting(128, 1, 8, 128))
 EXACT = ((32, "ieee"), (128, "tf32x3"))
 """Up to this many nodes -> how float32 is multiplied exactly; above 32 the plain way needs too many registers, and
 three tf32 products are as good."""

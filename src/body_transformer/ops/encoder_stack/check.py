@@ -53,7 +53,7 @@ def _check_parameters(x: Tensor, parameters: Sequence[Tensor], num_layers: int) 
         raise ValueError(
             f"{num_layers} layers have {len(PARAMETERS)} parameters each; got {len(parameters)} parameters"
         )
-    embed_dim, hidden = x.shape[2], parameters[PARAMETERS.index("linear1.bias")].shape[-1]
+    embed_dim, hidden = x.shape[2], parameters[PARAMETERS.index("linear1.weight")].shape[:1].numel()
     shapes = {
         "attention.in_proj.weight": (3 * embed_dim, embed_dim),
         "attention.in_proj.bias": (3 * embed_dim,),

@@ -63,10 +63,11 @@ def encoder_stack(
 
 
 def _products(kind: str, precision: str | None) -> Any:
-    """Makes the reference's products what was asked for, where that is more than PyTorch's settings."""
-    if precision == "bf16" and not torch.is_autocast_enabled(kind):
-        return torch.autocast(kind, torch.bfloat16)
-    return nullcontext()
+    """Makes the reference's products what was asked for, where autocast says otherwise; of TF32 PyTorch's setting
+    decides."""
+    if precision is None or precision == current_precision(kind):
+        return nullcontext()
+    return torch.autocast(kind, torch.bfloat16, enabled=precision == "bf16")
 
 
 def _implementation(backend: str) -> ModuleType:

@@ -2,7 +2,8 @@
 """The backward pass of all layers in one launch: the gradient of the residual stream never leaves the registers.
 
 What the products need is computed again from the saved normalised values. Weight gradients are sums over all rows; here
-only their factors are written, for `weight_gradient_kernel.py` to multiply.
+only their factors are written, for `weight_gradient_kernel.py` to multiply. The matrix units take float32 weights only
+with the summed index contiguous, so these come twice, as they are and turned (transposed); bfloat16 is read both ways.
 """
 
 import triton
@@ -29,8 +30,8 @@ from .tiles import (
 
 @triton.jit
 def feed_forward_backward(
-    y, du, weight1, bias1, weight2, hidden_ptr, grad_hidden_ptr, rows, exist,
-    E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr,
+    y, du, weight1, turned1, bias1, weight2, hidden_ptr, grad_hidden_ptr, rows, exist,
+    E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr, TURNED: tl.constexpr,
     STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """du [R, EP], the gradient at the sum before the second LayerNorm -> the gradient at y; both paths."""
@@ -46,9 +47,13 @@ def feed_forward_backward(
         inside = exist[:, None] & (unit < F)[None, :]
         w1 = load_matrix(weight1, unit[:, None], e[None, :], E, F, E, whole)  # [FC, EP]
         hidden = dot(y, tl.trans(w1), zeros, PRECISION) + load_vector(bias1, unit, F, F % FC == 0)
-        hidden = operand(tl.maximum(hidden, 0.0), DT, PRECISION)
+        hidden = operand(tl.maximum(hidden, 0.0, propagate_nan=tl.PropagateNan.ALL), DT, PRECISION)
         tl.store(hidden_ptr + at, hidden, mask=inside)
-        w2 = load_matrix(weight2, e[:, None], unit[None, :], F, E, F, whole)  # [EP, FC]
+        if TURNED:
+            w2 = load_matrix(weight2, unit[None, :], e[:, None], E, F, E, whole)
+            w1 = load_matrix(turned1, e[None, :], unit[:, None], F, E, F, whole)
+        else:
+            w2 = load_matrix(weight2, e[:, None], unit[None, :], F, E, F, whole)  # [EP, FC]
         grad = operand(tl.where(hidden > 0.0, dot(du, w2, zeros, PRECISION), 0.0), DT, PRECISION)
         tl.store(grad_hidden_ptr + at, grad, mask=inside)
         dy = dot(grad, w1, dy, PRECISION)
@@ -57,9 +62,9 @@ def feed_forward_backward(
 
 @triton.jit
 def attention_backward(
-    x, du, in_weight, in_bias, out_weight, allowed, scale, mixed_ptr, grad_qkv_ptr, rows, exist,
+    x, du, in_weight, turned_in, in_bias, out_weight, allowed, scale, mixed_ptr, grad_qkv_ptr, rows, exist,
     S: tl.constexpr, NP: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-    DP: tl.constexpr, STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
+    DP: tl.constexpr, TURNED: tl.constexpr, STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """du [R, EP], the gradient at the sum before the first LayerNorm -> the gradient at x; both paths."""
     e = tl.arange(0, EP)
@@ -91,7 +96,13 @@ def attention_backward(
         mixed = by_row(dot(rounded, v, per_head, PRECISION), S)
         tl.store(mixed_ptr + at, operand(mixed, DT, PRECISION), mask=inside)
 
-        wo = load_matrix(out_weight + h * D, e[:, None], d[None, :], E, E, D, whole)  # [EP, DP]
+        if TURNED:
+            wo = load_matrix(out_weight + h * D * E, d[None, :], e[:, None], E, D, E, whole)
+            wq = load_matrix(turned_in + h * D, e[None, :], d[:, None], 3 * E, E, D, whole)
+            wk = load_matrix(turned_in + E + h * D, e[None, :], d[:, None], 3 * E, E, D, whole)
+            wv = load_matrix(turned_in + 2 * E + h * D, e[None, :], d[:, None], 3 * E, E, D, whole)
+        else:
+            wo = load_matrix(out_weight + h * D, e[:, None], d[None, :], E, E, D, whole)  # [EP, DP]
         grad = by_sample(operand(dot(du, wo, zeros, PRECISION), DT, PRECISION), S)
         dv = by_row(dot(transposed(rounded, S), grad, per_head, PRECISION), S)
         dv = operand(dv, DT, PRECISION)
@@ -121,14 +132,15 @@ def norm_backward(grad, normed, rstd, weight_ptr, sums_ptr, E: tl.constexpr, EP:
 def backward_kernel(
     # inputs
     grad_out_ptr, saved_ptr, rstd_ptr,
-    in_weight, in_bias, out_weight, out_bias, norm1, weight1, bias1, weight2, bias2, norm2, mask_ptr,
+    in_weight, in_bias, out_weight, out_bias, norm1, weight1, bias1, weight2, bias2, norm2,
+    turned_in, turned_out, turned1, turned2, mask_ptr,
     # outputs
     grad_x_ptr, mixed_ptr, grad_qkv_ptr, grad_sum1_ptr, hidden_ptr, grad_hidden_ptr, grad_sum2_ptr, norm_sums_ptr,
     # sizes
     batch, first_layer, count, num_layers, masked_layers, scale,
     N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr,
     FC: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, LAYER: tl.constexpr,
-    STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
+    STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """Layers `first_layer` to `first_layer + count - 1`, the last one first. The gradient of their output [B, N, E] ->
     that of their input; the factors of the weight gradients, [count, B * N, width] each; and what the LayerNorms'
@@ -159,26 +171,27 @@ def backward_kernel(
         normed = tl.load(saved_ptr + (2 * layer + 2) * plane + at, mask=inside, other=0.0).to(tl.float32)
         y = tl.load(saved_ptr + (2 * layer + 1) * plane + at, mask=inside, other=0.0).to(tl.float32)
         du = norm_backward(grad, normed, rstd, norm2 + p, sums + 2 * E, E, EP)
-        tl.store(grad_sum2_ptr + slot * plane + at, operand(du, DT, PRECISION), mask=inside)
+        tl.store(grad_sum2_ptr + slot * plane + at, du.to(DT), mask=inside)
         y = y * load_vector(norm1 + p, e, E, E == EP) + load_vector(norm1 + p + E, e, E, E == EP)
         grad = feed_forward_backward(
-            operand(y, DT, PRECISION), du, weight1 + p, bias1 + p, weight2 + p,
+            operand(y, DT, PRECISION), du, weight1 + p, turned1 + p, bias1 + p, (turned2 if TURNED else weight2) + p,
             hidden_ptr + slot * num_rows * F, grad_hidden_ptr + slot * num_rows * F, rows, exist,
-            E, EP, F, FC, STAGES, DT, PRECISION,
+            E, EP, F, FC, TURNED, STAGES, DT, PRECISION,
         )  # fmt: skip
 
         rstd = tl.load(rstd_ptr + 2 * layer * num_rows + rows, mask=exist, other=0.0)
         normed = tl.load(saved_ptr + (2 * layer + 1) * plane + at, mask=inside, other=0.0).to(tl.float32)
         x = tl.load(saved_ptr + 2 * layer * plane + at, mask=inside, other=0.0).to(tl.float32)
         du = norm_backward(grad, normed, rstd, norm1 + p, sums, E, EP)
-        tl.store(grad_sum1_ptr + slot * plane + at, operand(du, DT, PRECISION), mask=inside)
+        tl.store(grad_sum1_ptr + slot * plane + at, du.to(DT), mask=inside)
         if layer > 0:
             before = norm2 + p - LAYER
             x = x * load_vector(before, e, E, E == EP) + load_vector(before + E, e, E, E == EP)
         grad = attention_backward(
-            operand(x, DT, PRECISION), du, in_weight + p, in_bias + p, out_weight + p,
+            operand(x, DT, PRECISION), du, in_weight + p, turned_in + p, in_bias + p,
+            (turned_out if TURNED else out_weight) + p,
             load_allowed(mask_ptr, (masked_layers >> layer) & 1, N, NP, S), scale,
             mixed_ptr + slot * plane, grad_qkv_ptr + slot * 3 * plane, rows, exist,
-            S, NP, E, EP, H, D, DP, STAGES, DT, PRECISION,
+            S, NP, E, EP, H, D, DP, TURNED, STAGES, DT, PRECISION,
         )  # fmt: skip
     tl.store(grad_x_ptr + first * E + at, grad, mask=inside)

@@ -70,7 +70,8 @@ def feed_forward(
         w1 = load_matrix(weight1, unit[None, :], e[:, None], E, F, E, whole)  # [EP, FC]
         hidden = dot(y, w1, tl.zeros([R, FC], tl.float32), PRECISION) + load_vector(bias1, unit, F, F % FC == 0)
         w2 = load_matrix(weight2, e[None, :], unit[:, None], F, E, F, whole)  # [FC, EP]
-        out = dot(operand(tl.maximum(hidden, 0.0), DT, PRECISION), w2, out, PRECISION)
+        hidden = tl.maximum(hidden, 0.0, propagate_nan=tl.PropagateNan.ALL)  # plain, it would turn NaN into 0
+        out = dot(operand(hidden, DT, PRECISION), w2, out, PRECISION)
     return out
 
 

@@ -71,6 +71,7 @@ def backward(
     grad = grad_out.contiguous()
     grad_x = torch.empty_like(grad)
     factors = _Factors(saved, sizes)
+    turned = _turned(operands, sizes)
     for first in reversed(range(0, sizes.num_layers, factors.num_layers)):
         count = min(factors.num_layers, sizes.num_layers - first)
         backward_kernel[(programs,)](
@@ -78,6 +79,7 @@ def backward(
             saved,
             rstd,
             *_views(flat, operands, sizes),
+            *turned,
             mask.contiguous(),
             grad_x,
             *factors.tensors,
@@ -88,6 +90,7 @@ def backward(
             sizes.num_layers,
             _as_bits(masked),
             sizes.scale,
+            TURNED=turned[0] is not operands,
             **sizes.constants("backward", precision),
         )
         factors.multiply(saved, flat, sums, sizes, first, count, precision)
@@ -109,8 +112,9 @@ def pack(parameters: list[Tensor], precision: str) -> tuple[Tensor, Tensor]:
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
     if precision == "bf16":
         return flat, flat.to(torch.bfloat16)
-    if precision == "tf32":  # to the nearest: the matrix units only cut off
-        return flat, ((flat.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+    if precision == "tf32":  # to the nearest, as `tiles.operand` does: the matrix units only cut off
+        rounded = ((flat.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+        return flat, torch.where(flat.isnan(), flat, rounded)
     return flat, flat.clone()
 
 
@@ -189,6 +193,23 @@ def _weight_gradient(
 def _views(flat: Tensor, operands: Tensor, sizes: Sizes) -> list[Tensor]:
     """Where the first layer's parameters start: matrices among the operands, vectors in float32."""
     return [(operands if "weight" in name else flat)[start:] for name, start in sizes.starts.items()]
+
+
+def _turned(operands: Tensor, sizes: Sizes) -> list[Tensor]:
+    """The four matrices of every layer transposed, each at its place in a row like `operands`; bfloat16 needs none."""
+    if operands.dtype == torch.bfloat16:
+        return [operands] * 4
+    embed, hidden, at = sizes.embed_dim, sizes.ff_dim, sizes.starts
+    shapes = {"in_weight": (3 * embed, embed), "out_weight": (embed, embed)}
+    shapes |= {"weight1": (hidden, embed), "weight2": (embed, hidden)}
+    row = torch.empty_like(operands)
+    parts = []
+    for name, (rows, cols) in shapes.items():
+        place = slice(at[name], at[name] + rows * cols)
+        matrices = operands.view(-1, sizes.layer)[:, place].reshape(-1, rows, cols)
+        row.view(-1, sizes.layer)[:, place] = matrices.transpose(1, 2).flatten(1)
+        parts.append(row[at[name] :])
+    return parts
 
 
 def _as_bits(flags: list[bool]) -> int:

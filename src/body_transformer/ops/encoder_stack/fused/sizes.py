@@ -34,7 +34,7 @@ class Launch:
 LAUNCH = {
     "inference": {"bf16": Launch(128, 128, 8, 128, 2), "tf32": Launch(128, 128, 8, 128), "fp32": Launch()},
     "forward": {"bf16": Launch(64, 128, 4, 128, 2), "tf32": Launch(128, 128, 8, 128), "fp32": Launch()},
-    "backward": {"bf16": Launch(64, 64, 4, 128, 2), "tf32": Launch(), "fp32": Launch()},
+    "backward": {"bf16": Launch(64, 64, 4, 128, 2), "tf32": Launch(64, 128), "fp32": Launch()},
 }
 """Pass -> precision -> settings, for widths up to 64."""
 
@@ -53,7 +53,7 @@ class ProductLaunch:
     warps: int
 
 
-PRODUCT = {"bf16": ProductLaunch(64, 12, 4), "tf32": ProductLaunch(32, 32, 2), "fp32": ProductLaunch(32, 32, 2)}
+PRODUCT = {"bf16": ProductLaunch(64, 12, 4), "tf32": ProductLaunch(32, 64, 2), "fp32": ProductLaunch(32, 64, 2)}
 
 
 @dataclass(frozen=True)

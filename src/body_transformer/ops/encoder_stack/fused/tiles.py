@@ -26,8 +26,9 @@ def program_rows(batch, N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr):
 def operand(x, DT: tl.constexpr, PRECISION: tl.constexpr):
     """x as the matrix units get it. They cut tf32 operands off; rounded first, they are exact to their 11 bits."""
     if PRECISION == "tf32":
-        bits = x.to(tl.float32).to(tl.int32, bitcast=True)
-        return ((bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+        x = x.to(tl.float32)
+        rounded = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+        return tl.where(x == x, rounded, x)  # a NaN's bits may be all ones: the sum would make it a zero
     else:
         return x.to(DT)
 

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from .tiles import dot
+from .tiles import dot, operand
 
 
 @triton.jit(do_not_specialize=["num_rows", "rows_each", "first", "num_layers"])
@@ -31,8 +31,15 @@ def weight_gradient_kernel(
     grad_ptr += layer * grad_stride
     input_ptr += layer * input_stride
     weight = tl.zeros([BLOCK_A, BLOCK_C], tl.float32)
-    bias = tl.zeros([BLOCK_A, 16], tl.float32)
-    ones = tl.full([ROWS, 16], 1.0, tl.float32).to(grad_ptr.dtype.element_ty)
+    DT: tl.constexpr = grad_ptr.dtype.element_ty
+    BY_PRODUCT: tl.constexpr = (
+        grad_ptr.dtype.element_ty == tl.bfloat16
+    )  # the matrix units sum bfloat16 exactly; float32 they would round
+    if BY_PRODUCT:
+        bias = tl.zeros([BLOCK_A, 16], tl.float32)
+        ones = tl.full([ROWS, 16], 1.0, tl.float32).to(DT)
+    else:
+        bias = tl.zeros([BLOCK_A, ROWS], tl.float32)
     last = tl.minimum((share + 1) * rows_each, num_rows)
     for start in range(share * rows_each, last, ROWS):
         rows = (start + tl.arange(0, ROWS)).to(tl.int64)
@@ -40,9 +47,12 @@ def weight_gradient_kernel(
         grad = tl.load(grad_ptr + rows[:, None] * A + a[None, :], mask=exist & (a < A)[None, :], other=0.0)
         given = tl.load(input_ptr + rows[:, None] * C + c[None, :], mask=exist & (c < C)[None, :], other=0.0)
         grad = tl.trans(grad)
-        weight = dot(grad, given, weight, PRECISION)
-        bias = dot(grad, ones, bias, PRECISION)
-    bias = tl.sum(bias, axis=1) * (1.0 / 16)
+        weight = dot(operand(grad, DT, PRECISION), given, weight, PRECISION)
+        if BY_PRODUCT:
+            bias = dot(grad, ones, bias, PRECISION)
+        else:
+            bias += grad
+    bias = tl.sum(bias, axis=1) * (1.0 / 16 if BY_PRODUCT else 1.0)
     if AFTER >= 0:
         norm = norm_ptr + (first + layer - AFTER) * LAYER + c
         there = (c < C) & (first + layer >= AFTER)

@@ -24,7 +24,7 @@ class Tiles:
     programs: int = 0
     """At most so many share the tiles, each with its own column sums; the same on every card, for the same bits."""
     stages: int = 1
-    """Tiles on their way to a program at a time."""
+    """Tiles on their way to a program at a time, where rows need not be seen whole."""
     columns: int = 0
     """Of a tile; 0: all, where a row must be seen whole."""
 
@@ -39,7 +39,7 @@ class Tiles:
 
 NORM = Tiles(entries=2048, warps=4)
 NORM_BACKWARD = Tiles(entries=4096, warps=4, programs=264)
-RELU_BACKWARD = Tiles(entries=4096, columns=256, warps=4, programs=132, stages=2)
+RELU_BACKWARD = Tiles(entries=4096, columns=512, warps=4, programs=256)
 
 
 class Stream(NamedTuple):
@@ -74,9 +74,7 @@ def add_norm(
         *(update, bias, *stream, weight, shift),
         *(*out, normal, scale),
         *(num_rows, eps),
-        E=width,
-        EP=triton.next_power_of_2(width),
-        R=rows,
+        **_sizes(update, rows),
         num_warps=tiles.warps,
     )
 
@@ -101,10 +99,7 @@ def norm_backward(
         *(first, second, *norm, weight),
         *(out, sums),
         num_rows,
-        E=width,
-        EP=triton.next_power_of_2(width),
-        R=tiles.rows(width),
-        STAGES=tiles.stages,
+        **_sizes(out, tiles.rows(width)),
         num_warps=tiles.warps,
     )
 
@@ -122,3 +117,9 @@ def relu_backward(gradient: Tensor, hidden: Tensor, sums: Tensor, tiles: Tiles =
         STAGES=tiles.stages,
         num_warps=tiles.warps,
     )
+
+
+def _sizes(like: Tensor, rows: int) -> dict[str, int]:
+    """The tile of a kernel that sees rows whole."""
+    width = like.shape[1]
+    return {"E": width, "EP": triton.next_power_of_2(width), "R": rows}

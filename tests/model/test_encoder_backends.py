@@ -1,0 +1,181 @@
+"""An encoder is the same encoder, whichever backend of the operator runs it."""
+
+from collections.abc import Callable
+from copy import deepcopy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from body_transformer import Layout, Policy
+from body_transformer.model.encoder import Encoder
+
+from .bodies import make_policy, ops_of, random_obs, small
+
+pytest.importorskip("triton")
+
+WIDTHS = {"fused": 24, "wide": 136, "reference": 24}
+BACKEND = pytest.mark.parametrize("backend", WIDTHS)
+OPERATOR = "body_transformer.encoder_stack.default"
+LAYERED = {"pre-norm": {"norm": "pre"}, "gelu": {"activation": "gelu"}, "bot-soft": {"variant": "bot-soft"}}
+"""What the operator is not for."""
+
+
+def scrambled(module: nn.Module) -> nn.Module:
+    """All weights random, so that a forgotten bias or norm shows; near enough to the start not to magnify rounding."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return module
+
+
+def make_encoder(layout: Layout, device: str, **changes) -> Encoder:
+    return scrambled(Encoder(layout.graph, small(num_layers=2, **changes))).to(device)
+
+
+def tokens_for(layout: Layout, width: int, device: str, batch: int = 3) -> Tensor:
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(batch, layout.graph.num_nodes, width, generator=generator).to(device)
+
+
+def results(encoder: Encoder, tokens: Tensor, backend: str | None) -> dict[str, Tensor]:
+    """The output, the gradient of the tokens, and that of every parameter."""
+    encoder.backend = backend
+    encoder.zero_grad()
+    tokens = tokens.detach().clone().requires_grad_()
+    out = encoder(tokens)
+    (out * out.detach().sin()).sum().backward()
+    grads = {name: parameter.grad.clone() for name, parameter in encoder.named_parameters()}
+    return {"out": out.detach(), "tokens": tokens.grad, **grads}
+
+
+@BACKEND
+@pytest.mark.parametrize("variant", ["bot-mix", "bot-hard", "transformer", "bot-mix-random"])
+def test_outputs_and_gradients_are_those_of_the_layers_in_float64(layout, device, backend, variant):
+    encoder = make_encoder(layout, device, variant=variant, embed_dim=WIDTHS[backend])
+    tokens = tokens_for(layout, WIDTHS[backend], device)
+    found = results(encoder, tokens, backend)
+    expected = results(deepcopy(encoder).double(), tokens.double(), "layers")
+    for name, value in expected.items():
+        assert (found[name] - value).norm() < 1e-5 * value.norm().clamp(min=1e-2), name
+
+
+@BACKEND
+def test_one_call_of_the_operator_stands_for_all_layers(layout, device, backend):
+    encoder = make_encoder(layout, device, embed_dim=WIDTHS[backend])
+    tokens = tokens_for(layout, WIDTHS[backend], device)
+    encoder.backend = backend
+    assert ops_of(encoder, tokens)[OPERATOR] == (backend != "reference")
+    encoder.backend = "layers"
+    assert not ops_of(encoder, tokens)[OPERATOR]
+
+
+def test_on_the_cpu_a_policy_runs_layer_by_layer_by_itself(layout):
+    policy = make_policy(layout, embed_dim=24)
+    assert policy.encoder.backend is None
+    assert not ops_of(policy, random_obs(layout))[OPERATOR]
+
+
+@pytest.mark.parametrize("changes", LAYERED.values(), ids=LAYERED.keys())
+def test_what_the_operator_is_not_for_goes_layer_by_layer(layout, device, changes):
+    encoder = make_encoder(layout, device, embed_dim=24, **changes)
+    tokens = tokens_for(layout, 24, device)
+    expected = results(encoder, tokens, "layers")
+    for backend in ("fused", None):
+        found = results(encoder, tokens, backend)
+        assert not ops_of(encoder, tokens)[OPERATOR]
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value)
+    assert "hop_bias" not in expected or (expected["hop_bias"] != 0).all()
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+@BACKEND
+def test_a_checkpoint_moves_freely(layout, device, backend, tmp_path):
+    policy = scrambled(make_policy(layout, embed_dim=WIDTHS[backend], num_layers=2)).to(device)
+    obs = random_obs(layout).to(device)
+    plain = policy(obs)
+    names = list(policy.state_dict())
+    policy.encoder.backend = backend
+    assert list(policy.state_dict()) == names
+    found = policy(obs)
+    policy.save(tmp_path / "policy")
+    loaded = Policy.load(tmp_path / "policy").to(device)
+    torch.testing.assert_close(loaded(obs), plain)
+    torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
+    loaded.encoder.backend = backend
+    torch.testing.assert_close(loaded(obs), found)
+
+
+def test_weights_loaded_into_a_fused_encoder_count_at_once(layout, device):
+    first, second = (make_encoder(layout, device, embed_dim=24, num_heads=k) for k in (2, 2))
+    with torch.no_grad():
+        for parameter in second.parameters():
+            parameter.mul_(1.1)
+    tokens = tokens_for(layout, 24, device)
+    first.backend = second.backend = "fused"
+    assert not torch.equal(first(tokens), second(tokens))
+    first.load_state_dict(second.state_dict())
+    torch.testing.assert_close(first(tokens), second(tokens), rtol=0, atol=0)
+
+
+EXPORTS: dict[str, Callable[[nn.Module, Tensor], nn.Module]] = {
+    "export": lambda policy, obs: torch.export.export(policy, (obs,)).module(),
+    "trace": lambda policy, obs: torch.jit.trace(policy, obs),
+    "script": lambda policy, obs: torch.jit.script(policy),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("export", EXPORTS)
+def test_what_is_exported_is_plain_pytorch(layout, export):
+    policy = scrambled(make_policy(layout, embed_dim=24, num_layers=2))
+    policy.encoder.backend = "fused"
+    obs = random_obs(layout)
+    exported = EXPORTS[export](policy, obs)
+    assert not ops_of(exported, obs)[OPERATOR]
+    policy.encoder.backend = "layers"
+    torch.testing.assert_close(exported(obs), policy(obs), rtol=1e-4, atol=1e-5)
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def losses(layout: Layout, device: str, backend: str, steps: int) -> list[float]:
+    """Of a small regression, by Adam."""
+    torch.manual_seed(0)
+    encoder = Encoder(layout.graph, small(embed_dim=24, num_layers=2)).to(device)
+    encoder.backend = backend
+    x, target = tokens_for(layout, 24, device, batch=4), tokens_for(layout, 24, device, batch=4).roll(1, dims=1).tanh()
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=3e-3)
+    found = []
+    for _ in range(steps):
+        loss = F.mse_loss(encoder(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(float(loss.detach()))
+    return found
+
+
+def test_adam_goes_the_same_way(layout, device):
+    expected, found = (losses(layout, device, backend, steps=6) for backend in ("layers", "fused"))
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert found[-1] < 0.9 * found[0]
+
+
+def test_an_accumulated_gradient_is_the_sum(layout, device):
+    encoder = make_encoder(layout, device, embed_dim=24)
+    encoder.backend = "fused"
+    tokens = tokens_for(layout, 24, device)
+    for _ in range(2):
+        encoder(tokens).square().sum().backward()
+    twice = [parameter.grad.clone() for parameter in encoder.parameters()]
+    encoder.zero_grad()
+    encoder(tokens).square().sum().backward()
+    for parameter, double in zip(encoder.parameters(), twice, strict=True):
+        torch.testing.assert_close(double, 2 * parameter.grad, rtol=1e-5, atol=1e-5)

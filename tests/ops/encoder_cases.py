@@ -1,0 +1,188 @@
+"""Problems for the encoder as one operator, and what float64 makes of them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from body_transformer.ops.encoder_stack import PARAMETERS, encoder_stack, reference
+
+from .attention_cases import MASKS
+
+PATTERNS: dict[str, Callable[[int], bool]] = {
+    "hard": lambda layer: True,
+    "mix": lambda layer: layer % 2 == 0,
+    "unmasked": lambda layer: False,
+}
+"""Which layers see the mask."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An encoder's sizes, which of its layers see the mask, and the mask."""
+
+    batch: int
+    num_nodes: int
+    embed_dim: int
+    ff_dim: int
+    num_heads: int
+    num_layers: int = 2
+    pattern: str = "mix"
+    mask: str = "tree"
+
+    def __str__(self) -> str:
+        sizes = f"B{self.batch} N{self.num_nodes} E{self.embed_dim} F{self.ff_dim} H{self.num_heads} L{self.num_layers}"
+        return f"{sizes} {self.pattern} {self.mask}"
+
+    @property
+    def masked(self) -> list[bool]:
+        return [PATTERNS[self.pattern](layer) for layer in range(self.num_layers)]
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of one layer's parameters, in the order of `PARAMETERS`."""
+        e, f = self.embed_dim, self.ff_dim
+        return [(3 * e, e), (3 * e,), (e, e), (e,), (e,), (e,), (f, e), (f,), (e, f), (e,), (e,), (e,)]
+
+
+PAPER = Case(1003, 16, 64, 128, 2, num_layers=10)
+"""The paper's reinforcement learning, at a batch that no block divides."""
+
+
+@dataclass
+class Problem:
+    """What `encoder_stack` is given, and the gradient of its output."""
+
+    x: Tensor
+    parameters: list[Tensor]
+    mask: Tensor
+    masked: list[bool]
+    num_heads: int
+    grad_out: Tensor
+
+    def leaves(self, dtype: torch.dtype | None = None) -> list[Tensor]:
+        """x and the parameters as fresh leaves."""
+        return [t.detach().to(dtype or t.dtype).clone().requires_grad_() for t in (self.x, *self.parameters)]
+
+    def call(self, x: Tensor | None = None, parameters: list[Tensor] | None = None, **options: Any) -> Tensor:
+        """By the fused backend in float32, unless told otherwise."""
+        x = self.x if x is None else x
+        options = {"backend": "fused", "precision": "fp32"} | options
+        return encoder_stack(x, parameters or self.parameters, self.mask, self.masked, self.num_heads, **options)
+
+
+def draw_problem(case: Case, device: str = "cpu", seed: int | None = None) -> Problem:
+    """Random, with no parameter at its usual start, so that a forgotten one shows."""
+    generator = torch.Generator()
+    generator.seed() if seed is None else generator.manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator)
+
+    def parameter(name: str, shape: tuple[int, ...]) -> Tensor:
+        scale = shape[-1] ** -0.5 if len(shape) == 2 else 0.2
+        return draw(*shape) * scale + (1.0 if name.startswith("norm") and name.endswith("weight") else 0.0)
+
+    x, grad_out = draw(2, case.batch, case.num_nodes, case.embed_dim).to(device)
+    layer = list(zip(PARAMETERS, case.shapes(), strict=True))
+    parameters = [parameter(*row).to(device) for _ in range(case.num_layers) for row in layer]
+    mask = MASKS[case.mask](case.num_nodes, int(generator.initial_seed() % 1000)).to(device)
+    return Problem(x, parameters, mask, case.masked, case.num_heads, grad_out)
+
+
+@dataclass
+class _Kinks(TorchFunctionMode):
+    """How near to zero anything came to the ReLUs that ran."""
+
+    nearest: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.relu, torch.nn.functional.relu) and args[0].numel():
+            self.nearest.append(float(args[0].abs().min()))
+        return func(*args, **(kwargs or {}))
+
+
+def draw_smooth(case: Case, device: str = "cpu") -> Problem:
+    """One in which float32 takes no ReLU for the other side's, which would change gradients by more than rounding."""
+    while True:
+        problem = draw_problem(case, device)
+        with _Kinks() as kinks, torch.no_grad():
+            exact_output(problem)
+        if min(kinks.nearest) > 3e-6:
+            return problem
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def outcome(problem: Problem, function: Callable[..., Tensor] | None = None, **options: Any) -> dict[str, Tensor]:
+    """The output, the gradient of x and those of the twelve kinds of parameters, [L, …] each."""
+    leaves = problem.leaves()
+    out = (function or problem.call)(leaves[0], leaves[1:], **options)
+    return _named(out, leaves, problem.grad_out)
+
+
+def exact_output(problem: Problem) -> Tensor:
+    x, *parameters = (t.double() for t in (problem.x, *problem.parameters))
+    return reference.encoder_stack(x, parameters, problem.mask, problem.masked, problem.num_heads)
+
+
+def exact(problem: Problem) -> dict[str, Tensor]:
+    """The same by the reference in float64."""
+    return plain(problem, torch.float64)
+
+
+def plain(
+    problem: Problem, dtype: torch.dtype = torch.float32, autocast: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """By the reference; under autocast, what torch makes of it."""
+    leaves = problem.leaves(dtype)
+    with torch.autocast(problem.x.device.type, autocast, enabled=autocast is not None):
+        out = reference.encoder_stack(leaves[0], leaves[1:], problem.mask, problem.masked, problem.num_heads)
+    return _named(out, leaves, problem.grad_out.to(out.dtype))
+
+
+def _named(out: Tensor, leaves: list[Tensor], grad_out: Tensor) -> dict[str, Tensor]:
+    grad_x, *grads = torch.autograd.grad(out, leaves, grad_out)
+    kinds = {name: torch.stack(grads[k :: len(PARAMETERS)]) for k, name in enumerate(PARAMETERS)}
+    return {"out": out.detach(), "x": grad_x, **kinds}
+
+
+def errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
+    """Relative, by norm over all layers; the keys' bias, which changes nothing, is left out."""
+    assert found.keys() == expected.keys()
+    assert all(found[name].shape == expected[name].shape for name in expected)
+    return {name: _error(_counted(name, found[name]), _counted(name, expected[name])) for name in expected}
+
+
+def _counted(name: str, gradient: Tensor) -> Tensor:
+    if name != "attention.in_proj.bias":
+        return gradient
+    queries, _, values = gradient.chunk(3, dim=1)
+    return torch.cat([queries, values], dim=1)
+
+
+def _error(found: Tensor, expected: Tensor) -> float:
+    return float((found.double() - expected).norm() / expected.double().norm())
+
+
+def same_bits(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+@contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """Memory that nobody wrote is NaN, so that nobody can use it unseen."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)  # fills what torch.empty and its kin return
+    try:
+        assert torch.empty(3).isnan().all()
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])

@@ -1,0 +1,266 @@
+"""The encoder as one operator, by its fused kernels, against the reference in float64."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from body_transformer.ops.encoder_stack import PARAMETERS, PRECISIONS, encoder_stack
+
+from .attention_cases import MASKS
+from .encoder_cases import (
+    PATTERNS,
+    Case,
+    draw_problem,
+    draw_smooth,
+    errors,
+    exact,
+    exact_output,
+    outcome,
+    poisoned_memory,
+    same_bits,
+)
+
+pytest.importorskip("triton")
+
+SMALL = Case(3, 5, 16, 20, 2)
+OPERATOR = torch.ops.body_transformer.encoder_stack.default
+
+CASES = [
+    Case(5, 1, 16, 20, 1, 2, "hard", "identity"),
+    Case(1, 1, 128, 128, 2, 1, "unmasked", "all ones"),
+    Case(9, 5, 40, 100, 2, 3, "mix", "tree"),
+    Case(3, 13, 48, 128, 3, 2, "mix", "asymmetric"),
+    Case(5, 16, 64, 128, 2, 3, "mix", "tree"),
+    Case(9, 16, 64, 200, 4, 1, "unmasked", "identity"),
+    Case(3, 17, 96, 200, 4, 1, "hard", "asymmetric"),
+    Case(1, 33, 128, 100, 4, 1, "mix", "tree"),
+    Case(3, 50, 32, 20, 1, 2, "mix", "all ones"),
+    Case(1, 64, 128, 128, 1, 1, "hard", "tree"),
+    Case(2, 64, 20, 200, 4, 1, "hard", "identity"),
+]
+
+BOUNDS = {"tf32": (2e-3, 5e-2), "bf16": (2e-2, 0.2)}
+"""For output and gradients. Rounding puts some ReLUs on the other side, so these only tell a formula from another; how
+exact a GPU must be is in tests/gpu."""
+
+
+@pytest.fixture(autouse=True)
+def _poisoned() -> Iterator[None]:
+    with poisoned_memory():
+        yield
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_float32_gives_the_references_output_and_every_gradient(device, case):
+    problem = draw_smooth(case, device)
+    wrong = errors(outcome(problem), exact(problem))
+    assert max(wrong.values()) < 1e-5, wrong
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    heads = draw(st.integers(1, 4))
+    width = heads * draw(st.integers(-(-16 // heads), 64 // heads))
+    nodes, hidden = draw(st.integers(1, 20)), draw(st.integers(1, 70))
+    pattern, mask = draw(st.sampled_from(sorted(PATTERNS))), draw(st.sampled_from(sorted(MASKS)))
+    return Case(draw(st.integers(1, 6)), nodes, width, hidden, heads, draw(st.integers(1, 2)), pattern, mask)
+
+
+@settings(max_examples=6, deadline=None)
+@given(case=cases())
+def test_any_size_is_right(device, case):
+    problem = draw_smooth(case, device)
+    wrong = errors(outcome(problem), exact(problem))
+    assert max(wrong.values()) < 1e-5, wrong
+
+
+@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("case", [Case(5, 16, 64, 128, 2, 2), Case(3, 17, 96, 200, 3, 1, "hard")], ids=str)
+def test_coarser_products_stay_near(device, precision, case):
+    problem = draw_problem(case, device)
+    wrong = errors(outcome(problem, precision=precision), exact(problem))
+    bound_out, bound_gradients = BOUNDS[precision]
+    assert wrong["out"] < bound_out
+    assert max(wrong.values()) < bound_gradients, wrong
+
+
+def test_the_keys_bias_gets_no_gradient(device):
+    problem = draw_problem(SMALL, device)
+    queries, keys, _ = outcome(problem)["attention.in_proj.bias"].chunk(3, dim=1)
+    assert keys.norm() < 1e-5 * queries.norm()  # the softmax does not see it
+
+
+def test_a_layer_beyond_the_32nd_still_knows_whether_it_is_masked(device):
+    problem = draw_problem(Case(1, 4, 16, 16, 1, 36), device)
+    for masked_layers in ({0, 35}, {1}):  # bits of a 64-bit and of a 32-bit number
+        problem.masked = [layer in masked_layers for layer in range(36)]
+        found, expected = problem.call(), exact_output(problem)
+        assert (found - expected).norm() < 1e-5 * expected.norm()
+
+
+def test_epsilon_is_the_callers(device):
+    problem = draw_problem(SMALL, device)
+    x, *parameters = (t.double() for t in (problem.x, *problem.parameters))
+    expected = encoder_stack(x, parameters, problem.mask, problem.masked, 2, eps=0.5, backend="reference")
+    torch.testing.assert_close(problem.call(eps=0.5).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_weight_gradients_made_one_layer_at_a_time_are_the_same(device, monkeypatch):
+    from body_transformer.ops.encoder_stack.fused import passes
+
+    problem = draw_problem(replace(SMALL, num_layers=3), device)
+    at_once = outcome(problem)
+    monkeypatch.setattr(passes, "FACTOR_BYTES", 1)
+    assert same_bits(outcome(problem), at_once)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_same_inputs_give_the_same_bits(device, precision):
+    problem = draw_problem(Case(9, 5, 16, 20, 2), device)
+    assert same_bits(outcome(problem, precision=precision), outcome(problem, precision=precision))
+
+
+# -- who can change what -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:")  # NumPy's, in the interpreter
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30], ids=str)
+def test_a_sample_that_is_not_finite_spoils_no_other(device, precision, value):
+    problem = draw_problem(Case(6, 5, 16, 20, 2), device)
+    others = [0, 1, 3, 4, 5]
+    clean = outcome(problem, precision=precision)
+    problem.x[2, 1] = value
+    found = outcome(problem, precision=precision)
+    assert torch.equal(found["out"][others], clean["out"][others])
+    assert torch.equal(found["x"][others], clean["x"][others])
+    if not abs(value) < float("inf"):
+        assert found["out"][2].isnan().all()
+        assert found["attention.in_proj.weight"].isnan().any()  # nor does it pass unseen
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:")
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", range(len(PARAMETERS)), ids=PARAMETERS)
+def test_a_parameter_that_is_nan_makes_the_output_nan(device, precision, kind):
+    problem = draw_problem(replace(SMALL, batch=1, num_layers=1), device)
+    problem.parameters[kind].view(-1)[1] = float("nan")
+    expected = exact_output(problem).isnan()
+    assert expected.any()
+    assert torch.equal(problem.call(precision=precision).isnan(), expected)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_receptive_field_grows_one_hop_a_layer(device, precision):
+    problem = draw_problem(Case(1, 7, 16, 20, 2, 3, "hard"), device)
+    nodes = torch.arange(7)
+    problem.mask = ((nodes[:, None] - nodes).abs() <= 1).to(device)
+    moved = problem.x.clone()
+    moved[:, 0] += 1
+    changed = (problem.call(precision=precision) != problem.call(moved, precision=precision)).any(2)[0]
+    assert changed.tolist() == [True] * 4 + [False] * 3
+    problem.grad_out[:, :6] = 0
+    assert (outcome(problem, precision=precision)["x"] != 0).any(2)[0].tolist() == [False] * 3 + [True] * 4
+
+
+def test_a_node_hears_only_whom_its_row_of_the_mask_names(device):
+    problem = draw_problem(Case(1, 3, 16, 20, 2, 1, "hard"), device)
+    problem.mask = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 1]], device=device).bool()
+    moved = problem.x.clone()
+    moved[:, 1] += 1
+    changed = (problem.call() != problem.call(moved)).any(2)[0]
+    assert changed.tolist() == [True, True, False]
+
+
+# -- what may be handed over -------------------------------------------------------------------------------------------
+
+
+def test_strides_do_not_matter(device):
+    problem = draw_problem(SMALL, device)
+    expected = outcome(problem)
+    problem.x = problem.x.transpose(0, 1).contiguous().transpose(0, 1)
+    problem.grad_out = problem.grad_out.transpose(0, 2).contiguous().transpose(0, 2)
+    problem.mask = problem.mask.t().contiguous().t()
+    leaves = problem.leaves()
+    strided = [t.t().contiguous().t() if t.ndim == 2 else t.repeat_interleave(2)[::2] for t in leaves[1:]]
+    out = problem.call(leaves[0].transpose(0, 1).contiguous().transpose(0, 1), strided)
+    grads = torch.autograd.grad(out, leaves, problem.grad_out)
+    found = [out, grads[0], *(torch.stack(grads[1 + k :: 12]) for k in range(12))]
+    assert all(torch.equal(x, y) for x, y in zip(found, expected.values(), strict=True))
+
+
+def test_a_gradient_that_is_one_number_spread_out_is_right(device):
+    problem = draw_problem(SMALL, device)
+    problem.grad_out = torch.ones_like(problem.x)
+    expected, (x, *parameters) = outcome(problem)["x"], problem.leaves()
+    problem.call(x, parameters).sum().backward()
+    assert torch.equal(x.grad, expected)
+
+
+@pytest.mark.parametrize("frozen", [range(1), range(1, 25), range(2, 25, 3)], ids=["x", "all but x", "every third"])
+def test_what_needs_no_gradient_gets_none_and_changes_none(device, frozen):
+    problem = draw_problem(SMALL, device)
+    everything, leaves = problem.leaves(), problem.leaves()
+    problem.call(everything[0], everything[1:]).backward(problem.grad_out)
+    for k in frozen:
+        leaves[k].requires_grad_(False)
+    problem.call(leaves[0], leaves[1:]).backward(problem.grad_out)
+    for k, (leaf, full) in enumerate(zip(leaves, everything, strict=True)):
+        assert leaf.grad is None if k in frozen else torch.equal(leaf.grad, full.grad)
+
+
+class _Kept(TorchDispatchMode):
+    """How many tensors the operator returned besides its output."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = func(*args, **(kwargs or {}))
+        if func == OPERATOR:
+            self.count += len(results) - 1
+        return results
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_nothing_is_kept(device, mode):
+    problem = draw_problem(SMALL, device)
+    x, *parameters = problem.leaves()
+    with _Kept() as with_gradients:
+        expected = problem.call(x, parameters)
+    with mode(), _Kept() as without:
+        found = problem.call(x, parameters)
+    assert (with_gradients.count, without.count) == (4, 0)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_backward_pass_for_which_nothing_was_kept_is_refused_in_words(device):
+    problem = draw_problem(SMALL, device)
+    x, *parameters = problem.leaves()
+    out, *_ = OPERATOR(x, parameters, problem.mask, problem.masked, 2, 1e-5, "fp32", "fused", False)
+    with pytest.raises(RuntimeError, match="while gradients were off"):
+        out.sum().backward()
+
+
+def test_a_second_derivative_is_refused_in_words(device):
+    problem = draw_problem(SMALL, device)
+    x, *parameters = problem.leaves()
+    (grad,) = torch.autograd.grad(problem.call(x, parameters).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        grad.sum().backward()
+
+
+def test_an_empty_batch_gives_an_empty_output_and_zero_gradients(device):
+    problem = draw_problem(replace(SMALL, batch=0), device)
+    found = outcome(problem)
+    assert found["out"].shape == found["x"].shape == (0, 5, 16)
+    assert not any(found[name].any() for name in PARAMETERS)
