@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "body": {"body"},
     "robots": {"robots", "body.messages"},
     "analysis": {"analysis", "body", "ops", "robots"},
-    "bench": {"bench", "body", "config", "model", "ops", "robots"},
+    "bench": {"bench", "body", "config", "model", "ops", "robots", "__version__"},
     "model": {"model", "body", "ops", "__version__"},
 }
 """Part of the package -> the parts it may use; whoever is not listed may use all but `cli`."""

@@ -48,7 +48,7 @@ def test_masked_layers_attend_along_the_ones_only() -> None:
 
 @pytest.mark.parametrize("variant", ["mlp", "transformer"])
 def test_policy_arithmetic_is_what_pytorch_counts(variant: str) -> None:
-    """PyTorch's own counter, which sees the zeros that pad the tokenizer's product but not the detokenizer's sums."""
+    """PyTorch's own counter also sees the zeros that pad the tokenizer's and the detokenizer's products."""
     from torch.utils.flop_counter import FlopCounterMode
 
     experiment = load_experiment("a1-walk")
@@ -56,10 +56,10 @@ def test_policy_arithmetic_is_what_pytorch_counts(variant: str) -> None:
     policy = Policy(layout, config)
     with FlopCounterMode(display=False) as counter:
         policy(torch.zeros(1, layout.obs_dim))
-    padded = 2 * policy.tokenizer.max_entries * layout.graph.num_nodes * config.embed_dim
-    sums = 0 if variant == "mlp" else 2 * layout.action_dim * config.embed_dim
-    tokenizer = 2 * layout.used_obs_dim * config.embed_dim
-    assert policy_flops(layout, config) - tokenizer - sums == counter.get_total_flops() - padded
+    entries = policy.tokenizer.max_entries * layout.graph.num_nodes - layout.used_obs_dim
+    outputs = 0 if variant == "mlp" else policy.detokenizer.max_outputs * layout.graph.num_nodes - layout.action_dim
+    padding = 2 * (entries + outputs) * config.embed_dim
+    assert policy_flops(layout, config) == counter.get_total_flops() - padding
 
 
 def test_rates_are_measured_on_the_cpu() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from body_transformer import BodyGraph, Layout, Policy, PolicyConfig, robots
 from body_transformer.model.encoder import Encoder
-from body_transformer.ops.encoder_stack import PRECISIONS
+from body_transformer.ops.encoder_stack import BACKENDS, PRECISIONS
 
 from ..model.bodies import ops_of
 from ..ops.encoder_cases import (
@@ -86,13 +86,21 @@ def test_it_is_as_exact_as_torch_in_the_same_precision(precision, case):
 
 
 @pytest.mark.parametrize(
-    "case", [Case(61, 16, 64, 128, 2, 1), Case(101, 13, 48, 100, 3, 1, "hard"), Case(9, 64, 128, 128, 1, 1)], ids=str
+    "case", [Case(61, 16, 64, 128, 2, 1), Case(101, 13, 48, 100, 3, 1, "hard"), Case(9, 64, 128, 128, 2, 1)], ids=str
 )
 def test_float32_is_exact_over_many_programs(case):
     problem = draw_smooth(case, "cuda")
     with poisoned_memory():
         wrong = errors(outcome(problem), exact(problem))
     assert max(wrong.values()) < 1e-5, wrong
+
+
+@PRECISION
+@pytest.mark.parametrize("num_nodes", [16, 64])
+def test_the_broadest_head_that_is_taken_fits_the_card(precision, num_nodes):
+    width = BACKENDS["fused"].max_head_dim
+    found = outcome(draw_problem(Case(5, num_nodes, width, 128, 1, 1), "cuda"), precision=precision)
+    assert all(value.isfinite().all() for value in found.values())
 
 
 @PRECISION

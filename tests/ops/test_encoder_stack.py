@@ -41,8 +41,9 @@ CASES = [
     Case(3, 17, 96, 200, 4, 1, "hard", "asymmetric"),
     Case(1, 33, 128, 100, 4, 1, "mix", "tree"),
     Case(3, 50, 32, 20, 1, 2, "mix", "all ones"),
-    Case(1, 64, 128, 128, 1, 1, "hard", "tree"),
+    Case(1, 64, 128, 128, 2, 1, "hard", "tree"),
     Case(2, 64, 20, 200, 4, 1, "hard", "identity"),
+    Case(3, 5, 57, 100, 1, 1, "hard", "star"),
 ]
 
 BOUNDS = {"tf32": (2e-3, 5e-2), "bf16": (2e-2, 0.2)}
@@ -99,12 +100,18 @@ def test_the_keys_bias_gets_no_gradient(device):
     assert keys.norm() < 1e-5 * queries.norm()  # the softmax does not see it
 
 
-def test_a_layer_beyond_the_32nd_still_knows_whether_it_is_masked(device):
+@pytest.mark.parametrize(("masked", "mistaken"), [({0, 35}, {0, 32}), ({1}, {1, 33})], ids=["64 bits", "32 bits"])
+def test_a_layer_beyond_the_32nd_still_knows_whether_it_is_masked(device, masked, mistaken):
     problem = draw_problem(Case(1, 4, 16, 16, 1, 36), device)
-    for masked_layers in ({0, 35}, {1}):  # bits of a 64-bit and of a 32-bit number
-        problem.masked = [layer in masked_layers for layer in range(36)]
-        found, expected = problem.call(), exact_output(problem)
-        assert (found - expected).norm() < 1e-5 * expected.norm()
+    for k, name in enumerate(PARAMETERS):
+        for parameter in problem.parameters[k :: len(PARAMETERS)]:  # or so deep an encoder makes all nodes alike
+            parameter *= 0.1 if name in ("attention.out_proj.weight", "linear2.weight") else name.endswith("weight")
+    problem.masked = [layer in mistaken for layer in range(36)]
+    wrong = exact_output(problem)
+    problem.masked = [layer in masked for layer in range(36)]
+    found, expected = problem.call(), exact_output(problem)
+    assert (wrong - expected).norm() > 1e-3 * expected.norm()
+    assert (found - expected).norm() < 1e-5 * expected.norm()
 
 
 def test_epsilon_is_the_callers(device):

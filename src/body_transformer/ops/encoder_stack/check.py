@@ -78,7 +78,7 @@ def _check_limits(name: str, x: Tensor, num_heads: int, num_layers: int) -> None
         return
     row = BACKENDS[name]
     _, num_nodes, embed_dim = x.shape
-    if not row.takes(num_nodes, embed_dim, num_heads, num_layers):
+    if not row.take(num_nodes, embed_dim, num_heads, num_layers):
         raise ValueError(
             f"backend {name!r} takes up to {row.max_nodes} nodes, widths {row.embed_dim[0]} to {row.embed_dim[1]}, "
             f"heads up to {row.max_head_dim} and up to {row.max_layers} layers; "

@@ -13,17 +13,16 @@ HAS_TRITON = find_spec("triton") is not None
 
 
 @dataclass(frozen=True)
-class Backend:
-    """The sizes that one implementation takes, and the precisions in which it is the fastest one."""
+class Limits:
+    """The sizes that one implementation takes."""
 
-    max_nodes: int
-    embed_dim: tuple[int, int]
+    max_nodes: int = 10**9
+    embed_dim: tuple[int, int] = (1, 10**9)
     """From, to; both included."""
-    max_head_dim: int
-    max_layers: int
-    preferred: tuple[str, ...]
+    max_head_dim: int = 10**9
+    max_layers: int = 10**9
 
-    def takes(self, num_nodes: int, embed_dim: int, num_heads: int, num_layers: int) -> bool:
+    def take(self, num_nodes: int, embed_dim: int, num_heads: int, num_layers: int) -> bool:
         return (
             num_nodes <= self.max_nodes
             and self.embed_dim[0] <= embed_dim <= self.embed_dim[1]
@@ -33,19 +32,58 @@ class Backend:
 
 
 BACKENDS = {
-    "fused": Backend(64, (16, 128), 128, 62, preferred=("tf32", "bf16")),
-    "wide": Backend(128, (129, 4096), 128, 10_000, preferred=("tf32", "bf16")),
-    "reference": Backend(10**9, (1, 10**9), 10**9, 10**9, preferred=PRECISIONS),
+    "fused": Limits(64, (16, 128), 128, 62),
+    "wide": Limits(128, (16, 4096), 128),
+    "reference": Limits(),
 }
-"""In the order in which they are tried; measured by `bot bench encoder`."""
 
 
-def choose_backend(device: str, precision: str, num_nodes: int, embed_dim: int, num_heads: int, num_layers: int) -> str:
-    """The name of the backend that `encoder_stack` takes by itself."""
+@dataclass(frozen=True)
+class Choice:
+    """A row of the table: where a backend is the fastest one, by `bot bench encoder`."""
+
+    backend: str
+    limits: Limits
+    precisions: tuple[str, ...]
+    shared_kib: int
+    """What its kernels may need of a multiprocessor's shared memory: a card with less does without them."""
+
+
+CHOICES = (
+    Choice("fused", Limits(64, (16, 64), 64, 62), ("tf32", "bf16"), shared_kib=100),
+    Choice("fused", Limits(64, (65, 128), 64, 62), ("tf32", "bf16"), shared_kib=220),
+    Choice("wide", Limits(64, (129, 4096), 64), ("tf32", "bf16"), shared_kib=100),
+    Choice("wide", Limits(128, (65, 4096), 128), ("tf32", "bf16"), shared_kib=220),
+)
+"""The first row that holds decides; where none does, it is "reference"."""
+
+
+def choose_backend(
+    device: str,
+    precision: str,
+    num_nodes: int,
+    embed_dim: int,
+    num_heads: int,
+    num_layers: int,
+    shared_kib: int = 227,
+) -> str:
+    """The name of the backend that `encoder_stack` takes by itself; an H200 has 227 KiB of shared memory."""
     if device != "cuda" or not HAS_TRITON:
         return "reference"
     sizes = (num_nodes, embed_dim, num_heads, num_layers)
-    return next(name for name, row in BACKENDS.items() if precision in row.preferred and row.takes(*sizes))
+    for choice in CHOICES:
+        if precision in choice.precisions and choice.shared_kib <= shared_kib and choice.limits.take(*sizes):
+            return choice.backend
+    return "reference"
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def shared_memory_kib(device: torch.device) -> int:
+    """What one program may use of a multiprocessor's shared memory."""
+    if device.type != "cuda":
+        return 0
+    properties = torch.cuda.get_device_properties(device)
+    return int(getattr(properties, "shared_memory_per_block_optin", 48 * 1024)) // 1024
 
 
 def current_precision(device: str) -> str | None:

@@ -13,7 +13,7 @@ from ..body_attention.check import check_self_loops
 from ..body_attention.mask_facts import facts_of
 from . import reference
 from .check import check
-from .choose import choose_backend, current_precision
+from .choose import choose_backend, current_precision, shared_memory_kib
 
 
 def encoder_stack(
@@ -46,7 +46,7 @@ def encoder_stack(
     precision = precision or current_precision(kind)
     if backend is None:
         fits = x.dtype == torch.float32 and precision is not None
-        sizes = (x.shape[1], x.shape[2], num_heads, len(masked))
+        sizes = (x.shape[1], x.shape[2], num_heads, len(masked), shared_memory_kib(x.device))
         backend = choose_backend(kind, precision, *sizes) if fits and precision else "reference"
     if backend == "reference" or precision is None or x.shape[0] == 0:
         if not torch.compiler.is_compiling():
