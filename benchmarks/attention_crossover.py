@@ -3,7 +3,8 @@
     python benchmarks/attention_crossover.py                   # on the CPU
     python benchmarks/attention_crossover.py --device cuda
 
-Forward and backward, all backends side by side in each row, medians in milliseconds; the winner is marked.
+Forward and backward, all backends side by side in each row, medians in milliseconds; the winner is marked. Masks are
+trees, or random with a given density.
 """
 
 import argparse
@@ -14,17 +15,22 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from body_transformer.bench.bodies import tree_mask
 from body_transformer.ops.body_attention import BACKENDS, body_attention
 
-CPU_ROWS = [
+Row = tuple[int, int, int, int, float | None]
+"""B, H, N, D and the density of the mask; None = a tree."""
+CPU_ROWS: list[Row] = [
     (batch, 2, num_nodes, 32, density)
-    for num_nodes, batch in ((16, 256), (32, 128), (64, 32), (128, 16), (256, 4), (1024, 1))
-    for density in (0.01, 0.03, 0.1, 0.3)
+    for num_nodes in (64, 128, 192, 256, 384, 512, 1024)
+    for batch in (1, 8, 32)
+    for density in (None, 0.02, 0.04)
+    if batch * num_nodes**2 < 2**23
 ]
-CUDA_ROWS = [
+CUDA_ROWS: list[Row] = [
     (max(1, 2**22 // (num_nodes * 256)), 4, num_nodes, 64, density)
     for num_nodes in (16, 32, 64, 128, 256, 1024, 4096)
-    for density in (0.01, 0.03, 0.1, 0.25, 0.5, 1.0)
+    for density in (None, 0.01, 0.03, 0.1, 0.25, 0.5, 1.0)
 ]
 ROWS = {"cpu": CPU_ROWS, "cuda": CUDA_ROWS}
 BACKENDS_ON = {"cpu": ["reference", "neighbours"], "cuda": list(BACKENDS)}
@@ -32,8 +38,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MAX_SCORES = 2**31  # elements of a dense score matrix: more is not tried
 
 
-def random_mask(num_nodes: int, density: float) -> Tensor:
-    """Self-loops, and as many others as the density asks for."""
+def make_mask(num_nodes: int, density: float | None) -> Tensor:
+    """A tree, or self-loops and as many others as the density asks for."""
+    if density is None:
+        return tree_mask(num_nodes)
     generator = torch.Generator().manual_seed(0)
     others = max(0.0, density * num_nodes - 1) / max(1, num_nodes - 1)
     return (torch.rand(num_nodes, num_nodes, generator=generator) < others) | torch.eye(num_nodes, dtype=torch.bool)
@@ -70,10 +78,10 @@ def training_step(backend: str, inputs: list[Tensor], mask: Tensor, bias: Tensor
     return lambda: torch.autograd.grad(body_attention(*inputs, mask, bias, backend=backend), leaves, grad_out)
 
 
-def measure(row: tuple[int, int, int, int, float], device: str, dtype: torch.dtype, bias: bool, seconds: float) -> str:
+def measure(row: Row, device: str, dtype: torch.dtype, bias: bool, seconds: float) -> str:
     *shape, density = row
     batch, heads, num_nodes, _ = shape
-    mask = random_mask(num_nodes, density).to(device)
+    mask = make_mask(num_nodes, density).to(device)
     inputs = [torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3)]
     added = torch.randn(num_nodes, num_nodes, device=device, requires_grad=True) if bias else None
     times: dict[str, float] = {}
@@ -85,7 +93,8 @@ def measure(row: tuple[int, int, int, int, float], device: str, dtype: torch.dty
     cells = [
         f"{times[name]:.3f}{'*' if name == best else ' '}" if name in times else "-" for name in BACKENDS_ON[device]
     ]
-    return f"{shape!s:>22} {float(mask.float().mean()):8.4f} " + " ".join(f"{cell:>12}" for cell in cells)
+    kind = "tree" if density is None else "random"
+    return f"{shape!s:>22} {kind:>6} {float(mask.float().mean()):8.4f} " + " ".join(f"{cell:>12}" for cell in cells)
 
 
 def main() -> None:
@@ -97,7 +106,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="on the CPU")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    print(f"{'[B, H, N, D]':>22} {'density':>8} " + " ".join(f"{name:>12}" for name in BACKENDS_ON[options.device]))
+    print(
+        f"{'[B, H, N, D]':>22} {'mask':>6} {'density':>8} "
+        + " ".join(f"{name:>12}" for name in BACKENDS_ON[options.device])
+    )
     for row in ROWS[options.device]:
         print(measure(row, options.device, DTYPES[options.dtype], options.bias, options.seconds), flush=True)
 

@@ -17,8 +17,9 @@ from multiprocessing import get_context
 import torch
 from torch import Tensor
 
+from body_transformer.bench.bodies import tree_mask
 from body_transformer.ops.body_attention import sparse, tile
-from body_transformer.ops.body_attention.neighbour_lists import ORDERS, NeighbourLists, build_lists
+from body_transformer.ops.body_attention.neighbour_lists import NeighbourLists, build_lists
 
 SHAPES = [(8192, 2, 16, 32), (256, 5, 32, 64), (1024, 4, 128, 64), (128, 4, 1024, 64), (16, 4, 4096, 64)]
 BARS = {torch.bfloat16: (0.33, 0.10, 0.36, 0.36, 0.20), torch.float32: (0.40, 0.25, 0.80, 0.63, 0.47)}
@@ -44,20 +45,7 @@ class Problem:
     @classmethod
     def make(cls, shape: tuple[int, ...], dtype: torch.dtype) -> "Problem":
         drawn = (torch.randn(shape, device="cuda", dtype=dtype) for _ in range(4))
-        return cls(*drawn, mask=random_tree(shape[2]).cuda())
-
-
-def random_tree(num_nodes: int) -> Tensor:
-    """A body whose nodes have at most three children."""
-    generator = torch.Generator().manual_seed(num_nodes)
-    mask, children = torch.eye(num_nodes, dtype=torch.bool), [0] * num_nodes
-    for node in range(1, num_nodes):
-        parent = int(torch.randint(node, (1,), generator=generator))
-        while children[parent] >= 3:
-            parent = int(torch.randint(node, (1,), generator=generator))
-        children[parent] += 1
-        mask[node, parent] = mask[parent, node] = True
-    return mask
+        return cls(*drawn, mask=tree_mask(shape[2]).cuda())
 
 
 def milliseconds(step: Callable[[], object], repeats: int = 5) -> float:
@@ -143,9 +131,8 @@ def run_once(steps: Iterable[Callable[[], object]]) -> None:
 
 
 def sweep_sparse(problem: Problem) -> str:
-    """The best launch of each kernel, then the best order with all of them."""
-    lists = build_lists(problem.mask)
-    forward, backward = sparse_steps(problem, lists)
+    """The best launch of each kernel, then all of them so."""
+    forward, backward = sparse_steps(problem, build_lists(problem.mask))
     default = milliseconds(forward), milliseconds(backward)
     best: dict[str, tuple[int, int]] = {}
     for name, step in (("forward", forward), ("rows", backward), ("columns", backward)):
@@ -159,13 +146,9 @@ def sweep_sparse(problem: Problem) -> str:
         launched("rows", *best["rows"]),
         launched("columns", *best["columns"]),
     ):
-        orders = {
-            order: [milliseconds(step) for step in sparse_steps(problem, build_lists(problem.mask, order))]
-            for order in ORDERS
-        }
+        tuned = milliseconds(forward), milliseconds(backward)
     launches = " ".join(f"{name} {block}/{warps}" for name, (block, warps) in best.items())
-    by_order = " ".join(f"{order} {times[0]:.3f}/{times[1]:.3f}" for order, times in orders.items())
-    return f"default {default[0]:.3f}/{default[1]:.3f} | {by_order} | {launches}"
+    return f"default {default[0]:.3f}/{default[1]:.3f} | best {tuned[0]:.3f}/{tuned[1]:.3f} | {launches}"
 
 
 def sweep_tile(problem: Problem) -> str:

@@ -29,8 +29,8 @@ def test_the_command_runs(command: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_there_is_something_to_run() -> None:
-    assert len(PROGRAMS) == 1
-    assert len(COMMANDS) == 4
+    assert len(PROGRAMS) == 2
+    assert len(COMMANDS) == 6
 
 
 @pytest.mark.parametrize("name", experiment_names())

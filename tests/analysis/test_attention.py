@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from body_transformer.analysis.bodies import BODIES, body_mask
-from body_transformer.analysis.compiled import Compiled, find_compiler
+from body_transformer.analysis.compiled import Compiled, why_not
 from body_transformer.analysis.contenders import CONTENDERS, available, check_agreement
 from body_transformer.analysis.masks import random_mask
 from body_transformer.ops.body_attention import reference
 
 TOLERANCE = {"float64": 1e-12, "float32": 2e-6}
 
-needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+needs_compiler = pytest.mark.skipif(why_not() is not None, reason="no C compiler that works")
 everyone = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=needs_compiler) if name == "ours-c" else name for name in CONTENDERS]
 )

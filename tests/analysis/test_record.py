@@ -10,7 +10,8 @@ from body_transformer.analysis.flops import Costs
 from body_transformer.analysis.record import UNFINISHED, Record, crossing, flop_counts, write_aside
 from body_transformer.analysis.sweeps import QUICK
 
-HERE = {"device": "a CPU", "body_transformer": "0", "numpy": "2", "torch": "2", "date": "today"}
+HERE = {"device": "a CPU", "body_transformer": "0", "numpy": "2", "torch": "2", "compiler": "cc 1", "date": "today"}
+HERE |= {"command": "bot bench paper --quick"}
 
 
 def unfinished(folder: Path) -> list[dict]:
@@ -32,12 +33,28 @@ def test_an_unfinished_run_is_continued(tmp_path: Path) -> None:
         Record(replace(QUICK, head_dim=32), HERE),
         Record(QUICK, HERE | {"device": "another CPU"}),
         Record(QUICK, HERE | {"numpy": "3"}),
+        Record(QUICK, HERE | {"compiler": "none"}),
     ],
-    ids=["settings", "machine", "version"],
+    ids=["settings", "machine", "version", "compiler"],
 )
-def test_a_run_that_differs_is_not_continued(other: Record, tmp_path: Path) -> None:
+def test_a_run_that_differs_is_neither_continued_nor_discarded_unasked(other: Record, tmp_path: Path) -> None:
     unfinished(tmp_path)
-    assert other.take_over(tmp_path) == 0
+    with pytest.raises(ValueError, match=r"3 points of a stopped run .*'bot bench paper --quick'.*--overwrite"):
+        other.take_over(tmp_path)
+    assert other.take_over(tmp_path, overwrite=True) == 0
+
+
+def test_what_differs_is_named(tmp_path: Path) -> None:
+    unfinished(tmp_path)
+    with pytest.raises(ValueError, match=r"head_dim 64, here 32"):
+        Record(replace(QUICK, head_dim=32), HERE).take_over(tmp_path)
+    with pytest.raises(ValueError, match=r"numpy 2, here 3"):
+        Record(QUICK, HERE | {"numpy": "3"}).take_over(tmp_path)
+
+
+def test_a_stopped_run_without_a_point_is_no_loss(tmp_path: Path) -> None:
+    Record(QUICK, HERE).save(tmp_path)
+    assert Record(replace(QUICK, head_dim=32), HERE).take_over(tmp_path) == 0
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"settings": 3}', '{"points": []}'])

@@ -10,7 +10,8 @@ from body_transformer.bench.attention_job import attention_step, backends_on, ch
 from body_transformer.bench.attention_peers import PEERS, gather, naive, peer_names
 from body_transformer.bench.bodies import MAX_CHILDREN, tree_mask
 from body_transformer.bench.encoder_job import EncoderJob, load_subject
-from body_transformer.bench.stacks import OURS, PLAIN, stack_kinds
+from body_transformer.bench.policy import build_policy
+from body_transformer.bench.stacks import OURS, PLAIN, CompiledLayer, stack_kinds
 from body_transformer.bench.steps import forward_steps, optimiser_steps
 from body_transformer.ops.body_attention import reference
 
@@ -48,6 +49,29 @@ def test_whoever_ignores_the_mask_is_found_out() -> None:
     (inputs,) = draw_inputs((2, 2, 13, 8), "fp32", "cpu", 1)
     with pytest.raises(ValueError, match="wrong output: relative error"):
         check(PEERS["sdpa_unmasked"].make(mask), mask, inputs, "fp32")
+
+
+def test_ours_is_held_to_a_closer_bound_than_its_peers() -> None:
+    mask = tree_mask(13)
+    (inputs,) = draw_inputs((2, 2, 13, 8), "fp32", "cpu", 1)
+
+    def nearly(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return reference.body_attention(q, k, v, mask) * (1 + 1e-4)
+
+    check(nearly, mask, inputs, "fp32")
+    with pytest.raises(ValueError, match=r"wrong output: relative error 1\.0e-04, more than 1e-05"):
+        check(nearly, mask, inputs, "fp32", is_ours=True)
+
+
+def test_a_gradient_that_is_wrong_is_found_out() -> None:
+    mask = tree_mask(13)
+    (inputs,) = draw_inputs((5, 2, 13, 8), "fp32", "cpu", 1)
+
+    def without_keys(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return reference.body_attention(q, k + 0 * k.detach(), v, mask) + (k - k.detach())
+
+    with pytest.raises(ValueError, match=r"wrong gradient of k: relative error .*, more than 1e-05"):
+        check(without_keys, mask, inputs, "fp32", is_ours=True)
 
 
 def test_triton_backends_are_not_timed_in_an_interpreter() -> None:
@@ -129,3 +153,13 @@ def test_compiled_encoders_take_part_only_where_asked() -> None:
     assert list(stack_kinds(peers=False, compile_peers=True)) == ["ours"]
     assert "compiled_sdpa" in stack_kinds(peers=True, compile_peers=True)
     assert "compiled_sdpa" not in stack_kinds(peers=True, compile_peers=False)
+
+
+def test_the_policy_in_compiled_parts_gives_the_same_action(subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)  # takes long; PyTorch tests it
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: None)
+    obs = torch.randn(3, subject.layout.obs_dim)
+    wanted = build_policy("reference", subject, "cpu").forward(obs)
+    compiled = build_policy("compiled", subject, "cpu")
+    assert all(isinstance(layer, CompiledLayer) for layer in compiled.forward.encoder.layers)
+    torch.testing.assert_close(compiled.forward(obs), wanted)

@@ -1,5 +1,6 @@
 """Clocks and contenders: whose turn it is, how many samples, what becomes of a failure."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -235,3 +236,21 @@ def test_on_a_gpu_each_contender_has_its_time_its_method_and_its_memory(monkeypa
         "here, waits: no CUDA graph, launches count: RuntimeError: operation not permitted when stream is capturing",
         "here, broken: RuntimeError: out of memory",
     ]
+
+
+def test_neighbours_of_one_family_share_what_they_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = FakeDevice(monkeypatch, launch_s=0.0)
+    happened: list[str] = []
+    monkeypatch.setitem(sys.modules, "torch._dynamo", SimpleNamespace())
+    monkeypatch.setattr(torch.compiler, "reset", lambda: happened.append("reset"))
+
+    def contender(name: str, family: str) -> Contender:
+        def build() -> list[Step]:
+            happened.append(name)
+            return [device.kernel(name, 0.001)]
+
+        return Contender(name, build, family)
+
+    contenders = [contender("a fwd", "a"), contender("a bwd", "a"), contender("b fwd", "b"), contender("c", "")]
+    measure([*contenders, contender("d", "")], "cuda", QUICK, lambda line: None)
+    assert happened == ["reset", "a fwd", "a bwd", "reset", "b fwd", "reset", "c", "reset", "d"]

@@ -46,7 +46,11 @@ def test_attention_times_everyone_against_the_floor_and_writes_its_files(tmp_pat
         assert row["speedup"] == pytest.approx(row["best_peer_ms"] / row["ours"])
         assert row["over_floor"] == pytest.approx(row["ours"] / row["floor"])
         assert row["chosen"] in ("reference", "neighbours")
-    assert [row["nodes"] for row in content["tables"]["scaling"]["rows"]] == [128, 256]
+    scaling = content["tables"]["scaling"]["rows"]
+    assert [row["nodes"] for row in scaling] == [128, 256]
+    for row in scaling:
+        assert row["both_floor_ns"] == pytest.approx(3 * row["forward_floor_ns"])
+        assert row["over_floor"] == pytest.approx(row["both_ns"] / row["both_floor_ns"])
     assert len(content["notes"]) == 1, "nobody failed"
 
 
@@ -96,10 +100,12 @@ def test_without_json_there_are_tables_under_a_header_with_the_command() -> None
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["atention"], "unknown benchmark 'atention'; did you mean 'attention'? have: 'attention', 'encoder'"),
         (["attention", "--device", "vax"], "unknown device 'vax'; have: 'cpu', 'cuda'"),
         (["attention", "--device", "cpu", "--rows", "1x1"], "unknown row '1x1';"),
         (["attention", "--device", "cpu", "--dtypes", "fp64"], "unknown dtype 'fp64'; have: 'bf16', 'fp32', 'tf32'"),
+        (["attention", "--device", "cpu", "--dtypes", "bf16"], "dtype 'bf16' is not timed on cpu; have there: 'fp32'"),
+        (["attention", "--device", "cpu", "--dtypes", "tf32"], "dtype 'tf32' is not timed on cpu; have there: 'fp32'"),
+        (["attention", "--device", "cpu", "--compile-workers", "-1"], "--compile-workers -1 is less than 0"),
         (["encoder", "--device", "cpu", "--rows", "pp"], "unknown row 'pp'; did you mean 'ppo'?"),
         (["latency", "--device", "cpu", "--rows", "a1"], "unknown experiment 'a1';"),
         (["latency", "--device", "cpu", "--variant", "bot"], "unknown variant 'bot';"),
@@ -119,8 +125,40 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     assert bench.find_device(None) == "cpu"
 
 
+@pytest.mark.parametrize("what", ["attention", "encoder", "latency"])
+@pytest.mark.parametrize(
+    ("out", "complaint"),
+    [("", "--out is empty"), ("file", "cannot write results to '.*file': "), ("file/folder", "cannot write results")],
+)
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_timed(
+    what: str, out: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_late(*args: object) -> None:
+        raise AssertionError("it was timed")
+
+    monkeypatch.setattr(f"body_transformer.bench.{what}.run", too_late)
+    (tmp_path / "file").write_text("kept")
+    given = str(tmp_path / out) if out else ""
+    with pytest.raises((ValueError, OSError), match=complaint):
+        bench.main([what, "--quick", "--device", "cpu", "--out", given])
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("args", "stream", "text"),
+    [([], "out", "usage: bot bench WHAT"), (["atention"], "err", "unknown benchmark 'atention'; did you mean")],
+)
+def test_without_a_benchmark_or_with_an_unknown_one_the_status_is_that_of_a_malformed_question(
+    args: list[str], stream: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", *args])
+    assert ended.value.code == 2
+    assert text in getattr(capsys.readouterr(), stream)
+
+
 def test_help_lists_the_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench"]) == 0
+    assert main(["bench", "--help"]) == 0
     out = capsys.readouterr().out
     assert all(what in out for what in ("attention", "encoder", "latency", "paper"))
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from body_transformer.analysis.compiled import find_compiler
 from body_transformer.analysis.contenders import CONTENDERS, available
 from body_transformer.analysis.sweeps import QUICK
 from body_transformer.cli.bench_paper import main
@@ -89,8 +89,10 @@ def test_bad_options_are_refused_before_anything_is_measured(flags: list[str], c
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     start = time.monotonic()
-    with pytest.raises(OSError, match=r"cannot write .*unfinished.json"):
+    with pytest.raises(OSError, match=r"cannot write results to .*folder"):
         main([*FEW, "--out", str(tmp_path / "file" / "folder")])
+    with pytest.raises(ValueError, match="--out is empty"):
+        main([*FEW, "--out", ""])
     assert time.monotonic() - start < 3
 
 
@@ -118,13 +120,27 @@ def test_a_measuring_process_that_dies_is_an_error(monkeypatch: pytest.MonkeyPat
         main(FEW)
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="no C compiler to leave out")
-def test_without_a_compiler_the_rest_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_a_stopped_run_of_another_setting_is_not_discarded_unasked(tmp_path: Path) -> None:
+    kept = {"settings": {**QUICK.to_dict(), "draws": 10000}, "points": [{"key": "length 2 float32"}]}
+    (tmp_path / "unfinished.json").write_text(json.dumps(kept | {"environment": {"command": "bot bench paper"}}))
+    with pytest.raises(ValueError, match=r"1 points of a stopped run.*bot bench paper.*--overwrite"):
+        main([*FEW, "--out", str(tmp_path)])
+    assert json.loads((tmp_path / "unfinished.json").read_text())["points"] == kept["points"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such program")
+@pytest.mark.parametrize(
+    ("name", "path", "reason"),
+    [("", "", "no C compiler found"), ("false", None, "false .*failed"), ("echo", None, "echo .*made no library")],
+    ids=["there is none", "it fails", "it makes nothing"],
+)
+def test_without_a_compiler_that_works_the_rest_is_measured(
+    name: str, path: str | None, reason: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("CC", name)
+    if path is not None:
+        monkeypatch.setenv("PATH", path)
     main([*FEW, "--json"])
     found = json.loads(capfd.readouterr().out)
     assert "ours-c" not in found["points"][0]["median_us"]
-    assert found["environment"]["compiler"] == "none: C is left out"
+    assert re.match(f"none: C is left out .*{reason}", found["environment"]["compiler"])

@@ -107,20 +107,30 @@ def test_torch_compile_takes_it_whole(backend):
 
 
 class Layer(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, backend: str | None) -> None:
         super().__init__()
         self.register_buffer("mask", tree(32).cuda())
+        self.backend = backend
 
     def forward(self, x: Tensor) -> Tensor:
-        return body_attention(x * 2, x, x, self.mask)
+        return body_attention(x * 2, x, x, self.mask, backend=self.backend)
 
 
-def test_torch_compile_with_its_own_cuda_graphs_takes_it():
-    layer = Layer()
+@BACKEND
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+def test_torch_compile_with_its_own_cuda_graphs_takes_a_mask_it_has_not_seen(backend, training):
+    layer = Layer(backend)
     compiled = torch.compile(layer, mode="reduce-overhead")
-    for _ in range(4):  # warm-up, recording, replays
-        x = torch.randn(8, 2, 32, 64, device="cuda")
-        torch.testing.assert_close(compiled(x), layer(x))
+    found, expected = [], []
+    for _ in range(4):  # warm-up, recording, replays; the mask is read while the graphs' own memory is in use
+        x = torch.randn(8, 2, 32, 64, device="cuda", requires_grad=training)
+        for attention, results in ((compiled, found), (layer, expected)):
+            out = attention(x)
+            results.append(out.detach().clone())
+            if training:
+                results.append(torch.autograd.grad(out, x, torch.ones_like(out))[0].clone())
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 @BACKEND

@@ -98,8 +98,9 @@ def test_float32_is_exact_over_many_programs(case):
 @PRECISION
 @pytest.mark.parametrize("num_nodes", [16, 64])
 def test_the_broadest_head_that_is_taken_fits_the_card(precision, num_nodes):
-    width = BACKENDS["fused"].max_head_dim
-    found = outcome(draw_problem(Case(5, num_nodes, width, 128, 1, 1), "cuda"), precision=precision)
+    limits = BACKENDS["fused"]
+    width, heads = limits.embed_dim[1], limits.embed_dim[1] // limits.max_head_dim
+    found = outcome(draw_problem(Case(5, num_nodes, width, 128, heads, 1), "cuda"), precision=precision)
     assert all(value.isfinite().all() for value in found.values())
 
 
@@ -223,10 +224,10 @@ def test_under_autocast_to_float16_the_reference_runs():
 
 
 @COARSE
-@pytest.mark.parametrize("width", [64, 320])
+@pytest.mark.parametrize(("width", "num_heads"), [(64, 2), (320, 5)])
 @pytest.mark.parametrize("variant", ["bot-mix", "bot-hard", "transformer", "bot-mix-random"])
-def test_a_policy_uses_the_operator_by_itself(layout, precision, width, variant):
-    policy = Policy(layout, PolicyConfig(variant=variant, num_layers=2, embed_dim=width)).cuda()
+def test_a_policy_uses_the_operator_by_itself(layout, precision, width, num_heads, variant):
+    policy = Policy(layout, PolicyConfig(variant=variant, num_layers=2, embed_dim=width, num_heads=num_heads)).cuda()
     obs = torch.randn(37, layout.obs_dim, device="cuda")
     with asking_for(precision):
         assert ops_of(policy, obs)[OPERATOR] == 1

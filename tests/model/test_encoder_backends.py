@@ -125,7 +125,7 @@ def test_weights_loaded_into_a_fused_encoder_count_at_once(layout, device):
 
 EXPORTS: dict[str, Callable[[nn.Module, Tensor], nn.Module]] = {
     "export": lambda policy, obs: torch.export.export(policy, (obs,)).module(),
-    "trace": lambda policy, obs: torch.jit.trace(policy, obs),
+    "trace": lambda policy, obs: torch.jit.trace(policy, obs, check_trace=False),
     "script": lambda policy, obs: torch.jit.script(policy),
 }
 
@@ -137,6 +137,7 @@ def test_what_is_exported_is_plain_pytorch(layout, export):
     policy.encoder.backend = "fused"
     obs = random_obs(layout)
     exported = EXPORTS[export](policy, obs)
+    exported(obs)  # in its first run a traced module still specialises itself
     assert not ops_of(exported, obs)[OPERATOR]
     policy.encoder.backend = "layers"
     torch.testing.assert_close(exported(obs), policy(obs), rtol=1e-4, atol=1e-5)

@@ -207,3 +207,50 @@ def test_what_is_handed_in_is_left_alone(device, backend):
     copies = [x.clone() for x in given]
     outcome(body_attention, problem, backend=backend)
     assert all(torch.equal(x, copy) for x, copy in zip(given, copies, strict=True))
+
+
+# -- a bias that forbids -----------------------------------------------------------------------------------------------
+
+
+def forbidding(mask: torch.Tensor, device: str) -> torch.Tensor:
+    """-inf for every second neighbour of each node, its first among them, and for none that it would be without."""
+    nth = mask.cumsum(1)
+    forbidden = mask & (nth % 2 == 1) & (mask.sum(1, keepdim=True) > 1)
+    return torch.randn(mask.shape).masked_fill(forbidden, float("-inf")).to(device)
+
+
+@BACKEND
+@pytest.mark.parametrize("mask", [tree, star, asymmetric])
+def test_a_bias_of_minus_infinity_forbids_a_pair(device, backend, mask):
+    problem = make_problem((2, 1, 20, 8), mask(20), bias=True, device=device)
+    problem.bias = forbidding(mask(20), device)
+    assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < 1e-5
+
+
+@pytest.mark.parametrize("backend", ["neighbours", "triton", "tile"])
+def test_a_bias_may_forbid_the_first_hundred_neighbours(device, backend):
+    problem = make_problem((1, 1, 128, 4), star(128), bias=True, device=device)
+    problem.bias[64, :100] = float("-inf")
+    assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < 1e-5
+
+
+@BACKEND
+@pytest.mark.parametrize("node", [3, 10], ids=["light", "heavy"])
+def test_a_node_whose_every_pair_is_forbidden_is_nan_and_no_other(device, backend, node):
+    problem = make_problem((1, 2, 20, 8), star(20), bias=True, device=device)
+    clean = outcome(body_attention, problem, backend=backend)
+    problem.bias[node] = float("-inf")
+    for before, after in zip(clean[:2], outcome(body_attention, problem, backend=backend)[:2], strict=True):
+        assert after[:, :, node].isnan().all()
+        others = torch.arange(20, device=device) != node
+        assert torch.equal(before[:, :, others], after[:, :, others])
+
+
+@pytest.mark.parametrize("backend", ["triton", "tile"])
+@pytest.mark.parametrize("mask", [tree, star], ids=["light", "heavy"])
+def test_offsets_inside_a_row_may_pass_two_to_the_31(device, backend, mask):
+    problem = make_problem((1, 1, 20, 3), mask(20), torch.float16, device=device, packed=False)
+    memory = torch.empty(2**31 + 20, dtype=torch.float16, device=device)  # on the CPU only what is written is real
+    far = memory.as_strided((1, 1, 20, 3), (1, 1, 1, 2**30)).copy_(problem.q)
+    problem.q = problem.k = problem.v = problem.grad_out = far
+    assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < LIMITS[torch.float16]

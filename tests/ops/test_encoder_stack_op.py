@@ -205,7 +205,7 @@ def test_an_unknown_backend_is_refused():
 )
 def test_sizes_beyond_a_backend_are_refused_with_its_limits(device, backend, case):
     row = BACKENDS[backend]
-    limits = f"up to {row.max_nodes} nodes, widths {row.embed_dim[0]} to {row.embed_dim[1]}"
+    limits = f"widths of {row.embed_dim[0]} to {row.embed_dim[1]}, up to {row.max_nodes} nodes"
     given = f"got N = {case.num_nodes}, E = {case.embed_dim}, {case.num_heads} heads, {case.num_layers} layers"
     with pytest.raises(ValueError, match=f"backend '{backend}' takes {limits}.*{given}"):
         draw_problem(case, device).call(backend=backend)

@@ -34,15 +34,28 @@ def find_compiler() -> str | None:
     return next(filter(None, map(shutil.which, filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")))), None)
 
 
-def compiler_version() -> str | None:
-    """What the compiler calls itself."""
-    compiler = find_compiler()
-    return compiler and _run(compiler, "--version").partition("\n")[0]
+def why_not() -> str | None:
+    """What keeps the source from being compiled here; None if nothing does."""
+    try:
+        _library(find_compiler(), "float32")
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def compiler_version() -> str:
+    """What the compiler calls itself, or why there is none: one that fails is as good as none."""
+    problem, compiler = why_not(), find_compiler()
+    if problem or compiler is None:
+        return f"none: C is left out ({problem})"
+    try:
+        return _run(compiler, "--version").partition("\n")[0]
+    except OSError:  # it compiles, and does not say who it is
+        return compiler
 
 
 @cache
-def _library(dtype: str) -> Any:
-    compiler = find_compiler()
+def _library(compiler: str | None, dtype: str) -> Any:
     if compiler is None:
         raise OSError("no C compiler found: CC, cc, gcc and clang were tried")
     with tempfile.TemporaryDirectory() as folder:
@@ -50,6 +63,8 @@ def _library(dtype: str) -> Any:
         _run(compiler, *FLAGS, *MACROS[dtype], "-c", str(SOURCE), "-o", unlinked)
         # without -ffast-math: linking with it makes the whole process round tiny numbers to zero
         _run(compiler, "-shared", unlinked, "-o", library, "-lm")
+        if not Path(library).exists():
+            raise OSError(f"{compiler} made no library")
         function = ctypes.CDLL(library).neighbour_attention
     p, n = ctypes.c_void_p, ctypes.c_int64
     function.argtypes = (p, p, p, p, p, n, n, ctypes.c_double, p, p)
@@ -60,7 +75,8 @@ def _library(dtype: str) -> Any:
 def _run(*command: str) -> str:
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
-        raise OSError(f"{' '.join(command)} failed: {run.stderr.strip()[:500]}")
+        words = run.stderr.strip()[:500] or f"status {run.returncode}"
+        raise OSError(f"{' '.join(command)} failed: {words}")
     return run.stdout
 
 
@@ -80,7 +96,7 @@ class Compiled:
         self.weights = np.empty(len(lists.neighbours), dtype)
         starts, neighbours = (array.ctypes.data for array in self.kept)
         scale = 1 / sqrt(head_dim)
-        self.function = _library(self.dtype.name)
+        self.function = _library(find_compiler(), self.dtype.name)
         self.rest = (starts, neighbours, *self.shape, scale, self.weights.ctypes.data, self.out.ctypes.data)
 
     def __call__(self, q: Floats, k: Floats, v: Floats) -> Floats:

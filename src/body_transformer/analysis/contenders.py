@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .attention import Ours, Paper, Textbook, Vanilla
-from .compiled import Compiled, find_compiler
+from .compiled import Compiled, why_not
 from .masks import Mask, check
 
 Floats = npt.NDArray[Any]
@@ -57,8 +57,8 @@ CONTENDERS: Mapping[str, Contender] = {
 
 
 def available() -> dict[str, Contender]:
-    """Those that can run here: C needs a compiler."""
-    return {name: one for name, one in CONTENDERS.items() if one.prepare is not Compiled or find_compiler()}
+    """Those that can run here: C needs a compiler that works."""
+    return {name: one for name, one in CONTENDERS.items() if one.prepare is not Compiled or why_not() is None}
 
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}

@@ -19,7 +19,7 @@ from .masks import random_mask
 from .sweeps import SPARSITY, Settings
 
 Point = dict[str, Any]
-SAME_PLACE = ("device", "body_transformer", "numpy", "torch")
+SAME_PLACE = ("device", "body_transformer", "numpy", "torch", "compiler")
 """Two runs that differ in one of these are not continued into each other."""
 
 UNFINISHED = "unfinished.json"
@@ -62,17 +62,40 @@ class Record:
         (folder / UNFINISHED).unlink(missing_ok=True)
         return path
 
-    def take_over(self, folder: Path) -> int:
-        """Continue what an earlier run with the same settings on the same machine left unfinished; how many points."""
-        try:
-            found = json.loads((folder / UNFINISHED).read_text(encoding="utf-8"))
-            here = [self.environment[name] for name in SAME_PLACE]
-            there = [found["environment"][name] for name in SAME_PLACE]
-            if found["settings"] == self.settings.to_dict() and there == here:
-                self.points = list(found["points"])
-        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
-            pass  # nothing there, or nothing of ours: measured afresh
+    def take_over(self, folder: Path, overwrite: bool = False) -> int:
+        """Continue what an earlier run with the same settings on the same machine left unfinished; how many points.
+
+        One that differs is refused: its points took minutes. With `overwrite` it is measured afresh over them.
+        """
+        found = _read_unfinished(folder / UNFINISHED)
+        differences = self._differences(found)
+        if not differences:
+            self.points = found["points"]
+        elif found["points"] and not overwrite:
+            raise ValueError(
+                f"{str(folder / UNFINISHED)!r} has {len(found['points'])} points of a stopped run that differs "
+                f"({'; '.join(differences)}); {found['environment'].get('command')!r} goes on with it, "
+                "--overwrite discards it, another --out leaves it alone"
+            )
         return len(self.points)
+
+    def _differences(self, found: Mapping[str, Any]) -> list[str]:
+        """`draws 10000, here 50`, for all that the results depend on."""
+        there = {name: found["environment"].get(name) for name in SAME_PLACE} | found["settings"]
+        here = {name: self.environment.get(name) for name in SAME_PLACE} | self.settings.to_dict()
+        names = [name for name in here if there.get(name) != here[name]]
+        return [f"{name} {there.get(name)}, here {here[name]}" for name in names]
+
+
+def _read_unfinished(path: Path) -> dict[str, Any]:
+    """What a stopped run left; nothing if nothing is there, or nothing of ours."""
+    empty: dict[str, Any] = {"settings": {}, "environment": {}, "points": []}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return empty
+    is_ours = isinstance(found, dict) and all(type(found.get(key)) is type(value) for key, value in empty.items())
+    return found if is_ours else empty
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> Path:

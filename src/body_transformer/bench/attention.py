@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from torch import Tensor
@@ -25,14 +25,14 @@ from .attention_job import (
     shape_name,
     takes,
 )
-from .attention_peers import PEERS, peer_names
+from .attention_peers import PEERS, Attention, peer_names
 from .attention_scaling import time_scaling
 from .bodies import tree_mask
 from .chart import Chart, Panel
 from .floors import attention_bytes, copy_rate, floor_ms
 from .measure import Contender, Outcome, Say, complaints, measure
 from .results import Column, ResultTable
-from .timing import Step, num_sets
+from .timing import Step
 
 PASSES = {False: "fwd", True: "fwd+bwd"}
 """Backward too? -> what the table calls it."""
@@ -40,51 +40,62 @@ PASSES = {False: "fwd", True: "fwd+bwd"}
 
 def run(job: AttentionJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
     """The tables, what went wrong, and the chart."""
-    rate = copy_rate(job.device, job.effort, 2**22 if job.quick else None)
+    rate = copy_rate(job.device, job.effort, 2**22 if job.quick or job.compile_only else None)
     notes = [f"floor: bytes that must move, at the {rate / 1e9:,.0f} GB/s of a copy in this run"]
     shapes = row_shapes(job.device, job.quick)
     rows = []
     for name in [name for name in job.rows if name != SCALING]:
         for dtype in job.dtypes:
-            for backward in PASSES:
-                row, wrong = time_row(job, shapes[name], dtype, backward, rate, say)
-                rows.append(row)
-                notes += wrong
+            found, wrong = time_shape(job, shapes[name], dtype, rate, say)
+            rows += found
+            notes += wrong
     tables = [ResultTable("attention", "attention over random bodies, ms", _columns(job), rows)] if rows else []
     if SCALING in job.rows:
-        table, wrong = time_scaling(job, say)
+        table, wrong = time_scaling(job, rate, say)
         tables.append(table)
         notes += wrong
     return tables, notes, _chart(tables)
 
 
-def time_row(
-    job: AttentionJob, shape: Shape, dtype: str, backward: bool, rate: float, say: Say
-) -> tuple[dict[str, Any], list[str]]:
-    """Everyone on the same inputs, and the notes of those that failed."""
-    where = f"{shape_name(shape)} {dtype} {PASSES[backward]}"
+def time_shape(
+    job: AttentionJob, shape: Shape, dtype: str, rate: float, say: Say
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Everyone on the same inputs, a row a pass, and the notes of those that failed."""
+    where = f"{shape_name(shape)} {dtype}"
     mask = tree_mask(shape[2]).to(job.device)
-    num_bytes = attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward)
-    sets = draw_inputs(shape, dtype, job.device, 1 if job.quick else num_sets(num_bytes, job.device))
+    num_bytes = {backward: attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward) for backward in PASSES}
+    counts = {backward: job.num_sets(num_bytes[backward]) for backward in PASSES}
+    sets = draw_inputs(shape, dtype, job.device, max(counts.values()))
+    entrants = {name: make for name, make in _entrants(job).items() if _takes_part(job, name, shape, dtype)}
+    checked = cache(lambda name: _checked(name, entrants[name](mask), mask, sets[0], dtype))
+
+    def build(name: str, backward: bool) -> list[Step]:
+        return attention_steps(checked(name), sets[: counts[backward]], dtype, backward)
+
+    # one family: compiled and checked once, used for both passes
     contenders = [
-        Contender(name, partial(_build, name, make, mask, sets, dtype, backward))
-        for name, make in _entrants(job).items()
-        if name not in backends_on(job.device) or takes(name, shape, dtype)
+        Contender(f"{name} {PASSES[backward]}", partial(build, name, backward), family=name)
+        for name in entrants
+        for backward in PASSES
     ]
     outcomes = measure(contenders, job.device, job.effort, lambda name: say(f"{where}: {name}"))
-    floor = floor_ms(num_bytes, rate)
-    row = {
+    about = {
         "row": shape_name(shape),
         **dict(zip(("batch", "heads", "nodes", "head_dim"), shape, strict=True)),
         "dtype": dtype,
-        "pass": PASSES[backward],
         "num_ones": int(mask.sum()),
-        **{name: outcome.shown for name, outcome in outcomes.items()},
         "chosen": chosen_backend(sets[0], mask),
-        "floor": floor,
-        **compare(outcomes, floor),
     }
-    return row, complaints(where, outcomes)
+    rows = [
+        about | _row_of(backward, {name: outcomes[f"{name} {PASSES[backward]}"] for name in entrants}, floor)
+        for backward, floor in ((backward, floor_ms(num_bytes[backward], rate)) for backward in PASSES)
+    ]
+    return rows, complaints(where, outcomes)
+
+
+def _row_of(backward: bool, outcomes: Mapping[str, Outcome], floor: float) -> dict[str, Any]:
+    times = {name: outcome.shown for name, outcome in outcomes.items()}
+    return {"pass": PASSES[backward], **times, "floor": floor, **compare(outcomes, floor)}
 
 
 def compare(outcomes: Mapping[str, Outcome], floor: float) -> dict[str, Any]:
@@ -108,11 +119,14 @@ def _entrants(job: AttentionJob) -> dict[str, Make]:
     return {**peers, "ours": ours, **backends}
 
 
-def _build(name: str, make: Make, mask: Tensor, sets: Sequence[Inputs], dtype: str, backward: bool) -> list[Step]:
-    attention = make(mask)
+def _takes_part(job: AttentionJob, name: str, shape: Shape, dtype: str) -> bool:
+    return name not in backends_on(job.device) or takes(name, shape, dtype)
+
+
+def _checked(name: str, attention: Attention, mask: Tensor, inputs: Inputs, dtype: str) -> Attention:
     if name not in PEERS or PEERS[name].masked:
-        check(attention, mask, sets[0], dtype)
-    return attention_steps(attention, sets, dtype, backward)
+        check(attention, mask, inputs, dtype, is_ours=name not in PEERS)
+    return attention
 
 
 # -- how it is shown ---------------------------------------------------------------------------------------------------
@@ -134,7 +148,7 @@ def _columns(job: AttentionJob) -> list[Column]:
 
 SERIES = {
     "attention": {"best masked peer": "best_peer_ms", "ours": "ours", "floor": "floor"},
-    SCALING: {"forward": "forward_ns", "forward+backward": "both_ns"},
+    SCALING: {"forward": "forward_ns", "forward+backward": "both_ns", "floor": "both_floor_ns"},
 }
 """Table -> what its panel shows."""
 UNITS = {"attention": "ms", SCALING: "ns a node"}

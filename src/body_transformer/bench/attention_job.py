@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..body.messages import listing
 from ..ops.body_attention import BACKENDS, body_attention, choose_backend, reference
 from .arithmetic import matmul_precision
 from .attention_peers import Attention
-from .timing import QUICK, Effort, Step
+from .timing import ONCE, QUICK, Effort, Step, num_sets
 
 Shape = tuple[int, int, int, int]
 """B, H, N, D"""
@@ -27,15 +28,21 @@ class Dtype:
     matmul: str
     """Precision of float32 products, a key of arithmetic.PRECISIONS."""
     tolerance: float
-    """Relative error above which an output counts as wrong."""
+    """Relative error above which a peer's output counts as wrong: it may round more than we would."""
+    our_tolerance: float
+    """The same for ours, and for its gradients."""
 
 
 DTYPES = {
-    "bf16": Dtype(torch.bfloat16, "tf32", 2e-2),
-    "fp32": Dtype(torch.float32, "fp32", 2e-3),
-    "tf32": Dtype(torch.float32, "tf32", 5e-3),
+    "bf16": Dtype(torch.bfloat16, "tf32", 2e-2, 1e-2),
+    "fp32": Dtype(torch.float32, "fp32", 2e-3, 1e-5),
+    "tf32": Dtype(torch.float32, "tf32", 5e-3, 1e-3),
 }
+ON_DEVICE = {"cuda": tuple(DTYPES), "cpu": ("fp32",)}
+"""What can be timed where: a CPU has no tf32, and on one without bf16 PyTorch's products of it end the process."""
 DEFAULT_DTYPES = {"cuda": ("bf16", "fp32"), "cpu": ("fp32",)}
+CHECKED_SAMPLES = 2
+"""Gradients are compared on so many samples of a batch."""
 SHAPES: Mapping[str, Sequence[Shape]] = {
     "cuda": ((8192, 2, 16, 32), (256, 5, 32, 64), (1024, 4, 128, 64), (128, 4, 1024, 64), (16, 4, 4096, 64)),
     "cpu": ((256, 2, 16, 32), (16, 5, 32, 64), (8, 4, 128, 64), (1, 4, 1024, 64)),
@@ -56,10 +63,21 @@ class AttentionJob:
     peers: bool
     compile_peers: bool
     quick: bool = False
+    compile_only: bool = False
+    """Run everyone once and time nothing."""
+
+    def __post_init__(self) -> None:
+        for dtype in self.dtypes:
+            if dtype not in ON_DEVICE[self.device]:
+                have = listing(ON_DEVICE[self.device])
+                raise ValueError(f"dtype {dtype!r} is not timed on {self.device}; have there: {have}")
 
     @property
     def effort(self) -> Effort:
-        return QUICK if self.quick else Effort()
+        return ONCE if self.compile_only else QUICK if self.quick else Effort()
+
+    def num_sets(self, set_bytes: int) -> int:
+        return 1 if self.quick or self.compile_only else num_sets(set_bytes, self.device)
 
 
 def row_shapes(device: str, quick: bool) -> dict[str, Shape]:
@@ -113,7 +131,9 @@ def draw_inputs(shape: Shape, dtype: str, device: str, count: int) -> list[Input
     return [(draw_leaf(), draw_leaf(), draw_leaf(), draw()) for _ in range(count)]
 
 
-def attention_step(attention: Attention, inputs: Inputs, dtype: str, backward: bool) -> Step:
+def attention_step(
+    attention: Attention, inputs: Inputs, dtype: str, backward: bool
+) -> Callable[[], Tensor | tuple[Tensor, ...]]:
     q, k, v, grad = inputs
     precision = DTYPES[dtype].matmul
 
@@ -132,12 +152,33 @@ def attention_steps(attention: Attention, sets: Sequence[Inputs], dtype: str, ba
     return [attention_step(attention, inputs, dtype, backward) for inputs in sets]
 
 
-def check(attention: Attention, mask: Tensor, inputs: Inputs, dtype: str) -> None:
-    """Whoever computes something else has no time worth showing; the first sample will do."""
+def check(attention: Attention, mask: Tensor, inputs: Inputs, dtype: str, is_ours: bool = False) -> None:
+    """Whoever computes something else has no time worth showing: the first samples against float64.
+
+    The whole batch is computed, as it will be when it is timed; ours is held to a closer bound, and its gradients too.
+    """
+    numbers = DTYPES[dtype]
     q, k, v, _ = inputs
-    with matmul_precision(DTYPES[dtype].matmul), torch.no_grad():
-        out = attention(q, k, v)[:1].double()
-        wanted = reference.body_attention(q[:1].double(), k[:1].double(), v[:1].double(), mask)
-    error = float((out - wanted).norm() / wanted.norm())
-    if not error < DTYPES[dtype].tolerance:
-        raise ValueError(f"wrong output: relative error {error:.1e}, more than {DTYPES[dtype].tolerance:.0e}")
+    with matmul_precision(numbers.matmul), torch.no_grad():
+        out = attention(q, k, v)[:CHECKED_SAMPLES]
+    few = few_samples(inputs, numbers.dtype)
+    exact = few_samples(inputs, torch.float64)
+    wanted = reference.body_attention(*exact[:3], mask)
+    _compare("output", out, wanted, numbers.our_tolerance if is_ours else numbers.tolerance)
+    if is_ours:
+        found = attention_step(attention, few, dtype, backward=True)()
+        grads = torch.autograd.grad(wanted, exact[:3], exact[3])
+        for name, value, truth in zip("qkv", found, grads, strict=True):
+            _compare(f"gradient of {name}", value, truth, numbers.our_tolerance)
+
+
+def few_samples(inputs: Inputs, dtype: torch.dtype) -> Inputs:
+    """The first samples, as leaves of their own."""
+    q, k, v, grad = (x.detach()[:CHECKED_SAMPLES].to(dtype) for x in inputs)
+    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), grad
+
+
+def _compare(what: str, value: Tensor, truth: Tensor, tolerance: float) -> None:
+    error = float((value.detach().double() - truth.detach()).norm() / truth.detach().norm())
+    if not error < tolerance:  # NaN is not
+        raise ValueError(f"wrong {what}: relative error {error:.1e}, more than {tolerance:.0e}")

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from .attention_job import (
+    DTYPES,
     SCALING,
     AttentionJob,
     attention_steps,
@@ -14,6 +15,7 @@ from .attention_job import (
     ours,
 )
 from .bodies import tree_mask
+from .floors import attention_bytes, floor_ms
 from .measure import Contender, Say, complaints, measure
 from .results import Column, ResultTable
 
@@ -27,39 +29,50 @@ COLUMNS = (
     Column("dtype", "dtype"),
     Column("chosen", "backend"),
     Column("forward_ns", "forward, ns a node", "number"),
+    Column("forward_floor_ns", "floor", "number"),
     Column("both_ns", "forward+backward, ns a node", "number"),
+    Column("both_floor_ns", "floor", "number"),
+    Column("over_floor", "forward+backward / floor", "ratio"),
 )
+PASSES = {"forward": False, "both": True}
+"""What the keys of a row begin with -> backward too?"""
 
 
-def time_scaling(job: AttentionJob, say: Say) -> tuple[ResultTable, list[str]]:
+def time_scaling(job: AttentionJob, rate: float, say: Say) -> tuple[ResultTable, list[str]]:
+    """Ours alone: how it grows is the question here, and the rows of shapes have the peers. `rate` is a copy's."""
     rows, notes = [], []
     tokens = QUICK_TOKENS if job.quick else TOKENS[job.device]
     for dtype in job.dtypes:
         for nodes in [count for count in NODES if count <= tokens]:
-            row, wrong = _time_row(job, nodes, tokens, dtype, say)
+            row, wrong = _time_row(job, nodes, tokens, dtype, rate, say)
             rows.append(row)
             notes += wrong
-    title = f"cost a node: {tokens:,} nodes in all, {HEADS} heads of {HEAD_DIM}"
+    title = f"cost a node, ours alone: {tokens:,} nodes in all, {HEADS} heads of {HEAD_DIM}"
     return ResultTable(SCALING, title, COLUMNS, rows), notes
 
 
-def _time_row(job: AttentionJob, nodes: int, tokens: int, dtype: str, say: Say) -> tuple[dict[str, Any], list[str]]:
+def _time_row(
+    job: AttentionJob, nodes: int, tokens: int, dtype: str, rate: float, say: Say
+) -> tuple[dict[str, Any], list[str]]:
     mask = tree_mask(nodes).to(job.device)
-    sets = draw_inputs((tokens // nodes, HEADS, nodes, HEAD_DIM), dtype, job.device, 1)  # larger than any cache
+    shape = (tokens // nodes, HEADS, nodes, HEAD_DIM)
+    sets = draw_inputs(shape, dtype, job.device, 1)  # larger than any cache
     where = f"{SCALING} {nodes} nodes {dtype}"
     contenders = [
         Contender(name, partial(attention_steps, ours(mask), sets, dtype, backward))
-        for name, backward in (("forward", False), ("both", True))
+        for name, backward in PASSES.items()
     ]
     outcomes = measure(contenders, job.device, job.effort, lambda name: say(f"{where}: {name}"))
-    row = {
+    row: dict[str, Any] = {
         "nodes": nodes,
         "batch": tokens // nodes,
         "dtype": dtype,
         "chosen": chosen_backend(sets[0], mask),
-        **{
-            f"{name}_ns": "failed" if outcome.ms is None else 1e6 * outcome.ms / tokens
-            for name, outcome in outcomes.items()
-        },
     }
+    for name, backward in PASSES.items():
+        ms = outcomes[name].ms
+        floor = floor_ms(attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward), rate)
+        row[f"{name}_ns"] = "failed" if ms is None else 1e6 * ms / tokens
+        row[f"{name}_floor_ns"] = 1e6 * floor / tokens
+        row["over_floor"] = ms / floor if ms else None  # of the last pass, forward+backward
     return row, complaints(where, outcomes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,7 +18,8 @@ from .results import ResultTable
 from .stacks import Stack, stack_kinds
 from .step_table import Parts, step_chart, step_row, step_table
 from .steps import forward_steps, gradient_steps, optimiser_steps
-from .timing import Step, num_sets
+from .timing import Step
+from .witness import what_ran
 
 MakeSteps = Callable[[Stack, list[Tensor], str], list[Step]]
 """An encoder, sets of tokens and a precision -> what is timed."""
@@ -70,34 +72,28 @@ def _stack_table(
     title: str,
     batch: int,
     factor: int,
-    make_steps: Callable[[Stack, list[Tensor], str], list[Step]],
+    make_steps: MakeSteps,
     say: Say,
 ) -> tuple[ResultTable, list[str]]:
     """Every kind of encoder at every precision; `factor` is the arithmetic over that of a forward pass."""
     token_bytes = 4 * batch * subject.layout.graph.num_nodes * subject.config.embed_dim
-    inputs = subject.draw(batch, 1 if job.quick else num_sets(2 * token_bytes, job.device), seed=1)
+    inputs = subject.draw(batch, job.num_sets(2 * token_bytes), seed=1)
     flops = factor * batch * subject.flops()
     kinds = stack_kinds(job.peers, job.compile_peers)
+    ran: dict[tuple[str, str], str] = {}
 
-    def contender(name: str, precision: str) -> Contender:
-        make = kinds[name].make
-        return Contender(f"{name} {precision}", lambda: make_steps(make(subject.weights, precision), inputs, precision))
+    def build(name: str, precision: str) -> list[Step]:
+        stack = kinds[name].make(subject.weights, precision)
+        if name == "ours":
+            ran[name, precision] = what_ran(forward_steps(stack, inputs[:1], precision)[0])
+        return make_steps(stack, inputs, precision)
 
     names = [(name, precision) for name in kinds for precision in job.precisions]
-    outcomes = measure(
-        [contender(*name) for name in names], job.device, job.effort, lambda name: say(f"{title}: {name}")
-    )
-    titles = {(name, precision): kinds[name].title for name, precision in names}
-    titles |= {("ours", precision): f"ours ({subject.backend(precision)})" for precision in job.precisions}
+    contenders = [Contender(f"{name} {precision}", partial(build, name, precision)) for name, precision in names]
+    outcomes = measure(contenders, job.device, job.effort, lambda name: say(f"{title}: {name}"))
     rows = [
-        step_row(
-            name,
-            titles[name, precision],
-            precision,
-            outcomes[f"{name} {precision}"],
-            floor_ms(flops, job.rates[precision]),
-        )
-        for name, precision in names
+        step_row(name, kinds[name].title, precision, outcomes[f"{name} {precision}"], floor, ran.get((name, precision)))
+        for (name, precision), floor in ((one, floor_ms(flops, job.rates[one[1]])) for one in names)
     ]
     return step_table(key, title, rows), complaints(title, outcomes)
 
@@ -109,3 +105,5 @@ PARTS: dict[str, Callable[[EncoderJob, Say], Parts]] = {
     "errors": find_errors,
 }
 """What there is to run, by its name on the command line."""
+COMPILED_PARTS = ("ppo", "policy", "imitation")
+"""Those with peers that are compiled."""

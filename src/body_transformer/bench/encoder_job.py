@@ -13,11 +13,10 @@ from ..body.layout import Layout
 from ..config import load_experiment
 from ..model.config import PolicyConfig
 from ..model.encoder import Encoder
-from ..ops.encoder_stack import choose_backend
 from .arithmetic import ON_DEVICE
 from .floors import attending_pairs, encoder_flops, matmul_rate
 from .stacks import Weights, take_apart
-from .timing import QUICK, Effort
+from .timing import ONCE, QUICK, Effort, num_sets
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,15 @@ class EncoderJob:
     peers: bool
     compile_peers: bool
     quick: bool = False
+    compile_only: bool = False
+    """Run everyone once and time nothing."""
 
     @property
     def effort(self) -> Effort:
-        return QUICK if self.quick else Effort()
+        return ONCE if self.compile_only else QUICK if self.quick else Effort()
+
+    def num_sets(self, set_bytes: int) -> int:
+        return 1 if self.quick or self.compile_only else num_sets(set_bytes, self.device)
 
     @property
     def sizes(self) -> Sizes:
@@ -65,7 +69,7 @@ class EncoderJob:
     @cached_property
     def rates(self) -> dict[str, float]:
         """Operations a second at each precision, measured once."""
-        size = 128 if self.quick else None
+        size = 128 if self.quick or self.compile_only else None
         return {precision: matmul_rate(self.device, precision, self.effort, size) for precision in self.precisions}
 
 
@@ -82,12 +86,6 @@ class Subject:
         nodes, config = self.layout.graph.num_nodes, self.config
         pairs = attending_pairs(nodes, self.layout.graph.num_ones, self.weights.masked)
         return encoder_flops(nodes, config.embed_dim, config.ff_dim, pairs)
-
-    def backend(self, precision: str) -> str:
-        """The one that `encoder_stack` takes by itself."""
-        weights, config = self.weights, self.config
-        sizes = (len(weights.mask), config.embed_dim, config.num_heads, config.num_layers)
-        return choose_backend(weights.mask.device.type, precision, *sizes)
 
     def draw(self, batch: int, count: int, seed: int) -> list[Tensor]:
         """`count` sets of tokens [B, N, E]."""

@@ -7,10 +7,11 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from .timing import Effort, Step, take_turns, time_as_graph, time_with_events, warm_up
+from .timing import ONCE, Effort, Step, take_turns, time_as_graph, time_with_events, warm_up
 
 Say = Callable[[str], None]
 """Takes a line of progress."""
@@ -26,6 +27,8 @@ class Contender:
     name: str
     build: Callable[[], Sequence[Step]]
     """Makes the steps, one an input set."""
+    family: str = ""
+    """Neighbours of one family share what they compiled; without a family a contender begins with nothing compiled."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,10 @@ class Outcome:
 
 def measure(contenders: Sequence[Contender], device: str, effort: Effort, say: Say) -> dict[str, Outcome]:
     """Name -> outcome. On a GPU one after the other; on a CPU in turns."""
+    if effort == ONCE:
+        return _one_by_one(contenders, _run_once, say)
     if device == "cuda":
-        return {contender.name: _measure_on_gpu(contender, effort, say) for contender in contenders}
+        return _one_by_one(contenders, partial(_measure_on_gpu, effort=effort), say)
     return _measure_on_cpu(contenders, effort, say)
 
 
@@ -62,9 +67,28 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
 
 
-def _measure_on_gpu(contender: Contender, effort: Effort, say: Say) -> Outcome:
-    say(contender.name)
-    _start_clean()
+def _one_by_one(
+    contenders: Sequence[Contender], measure_one: Callable[[Contender], Outcome], say: Say
+) -> dict[str, Outcome]:
+    outcomes, family = {}, ""
+    for contender in contenders:
+        say(contender.name)
+        _start_clean(keep_compiled=family != "" and contender.family == family)
+        outcomes[contender.name] = measure_one(contender)
+        family = contender.family
+    return outcomes
+
+
+def _run_once(contender: Contender) -> Outcome:
+    """No time comes of it."""
+    try:
+        contender.build()[0]()
+        return Outcome()
+    except Exception as error:
+        return Outcome(error=first_line(error))
+
+
+def _measure_on_gpu(contender: Contender, effort: Effort) -> Outcome:
     before = torch.cuda.memory_allocated()
     try:
         steps = contender.build()
@@ -91,6 +115,7 @@ def _measure_on_cpu(contenders: Sequence[Contender], effort: Effort, say: Say) -
     outcomes: dict[str, Outcome] = {}
     ready: dict[str, Sequence[Step]] = {}
     rounds = effort.max_samples
+    _start_clean(keep_compiled=False)  # PyTorch stops compiling a function of which it holds many versions
     for contender in contenders:
         say(contender.name)
         try:
@@ -107,9 +132,9 @@ def _measure_on_cpu(contenders: Sequence[Contender], effort: Effort, say: Say) -
     return {contender.name: outcomes[contender.name] for contender in contenders}
 
 
-def _start_clean() -> None:
+def _start_clean(keep_compiled: bool) -> None:
     """What an earlier contender compiled or held must not count here."""
-    if "torch._dynamo" in sys.modules:
+    if "torch._dynamo" in sys.modules and not keep_compiled:
         torch.compiler.reset()
     gc.collect()
     torch.cuda.empty_cache()

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..model.config import PolicyConfig
-from ..model.encoder import Encoder
+from ..model.encoder import Encoder, EncoderLayer
 from ..ops.encoder_stack import PARAMETERS, encoder_stack
 
 
@@ -129,10 +129,29 @@ def _plain_layer(x: Tensor, parts: Sequence[Tensor], mask: Tensor | None, num_he
     return F.layer_norm(x + F.linear(F.relu(F.linear(x, up_w, up_b)), down_w, down_b), (width,), norm2_w, norm2_b)
 
 
+def compiled_layer() -> Any:
+    """One function for all layers: it is compiled once with a mask and once without, however many layers there are."""
+    return torch.compile(_plain_layer, dynamic=False)
+
+
+class CompiledLayer(nn.Module):
+    """Takes the place of a layer of `model.encoder`, with its parameters; `run` is `compiled_layer()`, for all."""
+
+    def __init__(self, layer: EncoderLayer, num_heads: int, run: Any) -> None:
+        super().__init__()
+        self.layer, self.num_heads, self.run = layer, num_heads, run
+
+    def forward(self, x: Tensor, mask: Tensor, bias: Tensor | None) -> Tensor:
+        """[B, N, E] -> [B, N, E]; a bias is no part of the plain layer."""
+        own = mask if self.layer.masked else None
+        out: Tensor = self.run(x, self.layer.in_order(), own, self.num_heads, _softmax)
+        return out
+
+
 def _plain_layers(attend: Any, compiled: bool) -> Callable[[Weights, str], Stack]:
     def make(weights: Weights, precision: str) -> Stack:
         parts = weights.copy()
-        layer: Any = torch.compile(_plain_layer, dynamic=False) if compiled else _plain_layer
+        layer: Any = compiled_layer() if compiled else _plain_layer
 
         def forward(x: Tensor) -> Tensor:
             for own, mask in zip(parts.layers(), parts.masks(), strict=True):

@@ -13,11 +13,15 @@ Parts = tuple[list[ResultTable], list[str]]
 """Tables, and notes on what failed."""
 
 
-def step_row(name: str, title: str, precision: str, outcome: Outcome, floor: float) -> dict[str, Any]:
+def step_row(
+    name: str, title: str, precision: str, outcome: Outcome, floor: float, ran: str | None = None
+) -> dict[str, Any]:
+    """`ran`: which of our operators, with which backend and in which arithmetic, as seen in a run; peers have none."""
     return {
         "contender": name,
         "title": title,
         "precision": precision,
+        "ran": ran,
         "ms": outcome.shown,
         "floor": floor,
         "over_floor": outcome.ms / floor if outcome.ms else None,
@@ -39,6 +43,7 @@ def step_table(key: str, title: str, rows: Sequence[Mapping[str, Any]]) -> Resul
         Column("over_floor", "time / floor", "ratio"),
         Column("peak_mib", "peak, MiB", "number"),
         Column("timed", "timed"),
+        Column("ran", "ours ran"),
     ]
     return ResultTable(key, title, columns, full)
 

@@ -38,6 +38,8 @@ class Effort:
 
 
 QUICK = Effort(budget_s=0.02, min_samples=3, max_samples=5)
+ONCE = Effort(budget_s=0.0, min_samples=1, max_samples=1)
+"""Nothing is timed: whatever compiles does so, and what it compiled stays in the compiler's cache on disk."""
 
 
 def num_sets(set_bytes: int, device: str) -> int:

@@ -13,6 +13,7 @@ import tyro
 from rich import box
 from rich.table import Table
 
+from ..bench.folder import output_folder
 from ..body.messages import unknown
 from ..config import experiment_names
 from ..model.variants import VARIANTS
@@ -39,7 +40,7 @@ class _Options:
     """Tiny sizes and few samples: to see that it runs, not how fast."""
     json: Flag = False
     """Print one JSON object instead of tables."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    out: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder for results.json, table.md and chart.png."""
 
 
@@ -49,6 +50,23 @@ class _WithPeers(_Options):
     """Time ours alone."""
     compile: Flag = False
     """Compiled peers on the CPU too, where they need a C++ compiler; on a GPU they always take part."""
+    compile_workers: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """First compile the peers, so many processes at once; the timed run then finds them in PyTorch's cache on disk."""
+    compile_only: Flag = False
+    """Compile the peers and time nothing."""
+
+    def compiles_on(self, device: str) -> bool:
+        return self.compile or device == "cuda"
+
+    def precompile(self, device: str, jobs: Sequence[Sequence[str]]) -> None:
+        """`jobs`: the arguments that name one part of this benchmark each."""
+        if self.compile_workers < 0:
+            raise ValueError(f"--compile-workers {self.compile_workers} is less than 0")
+        if self.compile_workers and self.compiles_on(device) and not self.no_peers:
+            from ..bench.precompile import precompile
+
+            same = ["--device", device, *(["--quick"] if self.quick else []), *(["--compile"] if self.compile else [])]
+            precompile([[*job, *same] for job in jobs], self.compile_workers, Progress())
 
 
 @dataclass
@@ -80,12 +98,16 @@ class Latency(_Options):
 
 
 def main(args: list[str]) -> None:
+    """Leaves with status 2, as `bot` itself does, if no benchmark is named or none of that name exists."""
     if not args or args[0] in ("-h", "--help"):
         console().print(usage())
+        if not args:
+            sys.exit(2)
         return
     what, *rest = args
     if what not in BENCHMARKS:
-        raise ValueError(unknown("benchmark", what, BENCHMARKS))
+        print(f"bot bench: {unknown('benchmark', what, BENCHMARKS)}", file=sys.stderr)
+        sys.exit(2)
     BENCHMARKS[what][1](rest)
 
 
@@ -99,7 +121,7 @@ def usage() -> str:
 
 def bench_attention(args: list[str]) -> None:
     options = tyro.cli(Attention, prog="bot bench attention", args=args)
-    device = find_device(options.device)
+    device, folder = find_device(options.device), output_folder(options.out)
     from ..bench.attention import run
     from ..bench.attention_job import DEFAULT_DTYPES, DTYPES, SCALING, AttentionJob, row_shapes
 
@@ -108,26 +130,30 @@ def bench_attention(args: list[str]) -> None:
         chosen("row", options.rows, [*row_shapes(device, options.quick), SCALING]),
         chosen("dtype", options.dtypes, DTYPES) if options.dtypes else DEFAULT_DTYPES[device],
         not options.no_peers,
-        options.compile or device == "cuda",
+        options.compiles_on(device),
         options.quick,
+        options.compile_only,
     )
-    finish("attention", options, device, args, run(job, Progress()))
+    shapes = [row for row in job.rows if row != SCALING]  # which has no peers
+    options.precompile(device, [["attention", "--rows", row, "--dtypes", d] for row in shapes for d in job.dtypes])
+    finish("attention", options, device, folder, args, run(job, Progress()))
 
 
 def bench_encoder(args: list[str]) -> None:
     options = tyro.cli(Encoder, prog="bot bench encoder", args=args)
-    device = find_device(options.device)
-    from ..bench.encoder import PARTS, run
+    device, folder = find_device(options.device), output_folder(options.out)
+    from ..bench.encoder import COMPILED_PARTS, PARTS, run
     from ..bench.encoder_job import EncoderJob
 
-    rows = chosen("row", options.rows, PARTS)
-    job = EncoderJob(device, rows, not options.no_peers, options.compile or device == "cuda", options.quick)
-    finish("encoder", options, device, args, run(job, Progress()))
+    rows, compiles = chosen("row", options.rows, PARTS), options.compiles_on(device)
+    job = EncoderJob(device, rows, not options.no_peers, compiles, options.quick, options.compile_only)
+    options.precompile(device, [["encoder", "--rows", row] for row in rows if row in COMPILED_PARTS])
+    finish("encoder", options, device, folder, args, run(job, Progress()))
 
 
 def bench_latency(args: list[str]) -> None:
     options = tyro.cli(Latency, prog="bot bench latency", args=args)
-    device = find_device(options.device)
+    device, folder = find_device(options.device), output_folder(options.out)
     from ..bench.latency import ALL, FAVOURED, QUICK_ROWS, LatencyJob, run
 
     rows = chosen("experiment", options.rows or (QUICK_ROWS if options.quick else ()), experiment_names())
@@ -136,7 +162,7 @@ def bench_latency(args: list[str]) -> None:
     if options.variant not in variants:
         raise ValueError(unknown("variant", options.variant, variants))
     job = LatencyJob(device, rows, variants[options.variant], options.quick)
-    finish("latency", options, device, args, run(job, Progress()))
+    finish("latency", options, device, folder, args, run(job, Progress()))
 
 
 def bench_paper(args: list[str]) -> None:
@@ -188,8 +214,12 @@ class Progress:
         print(f"[{time.perf_counter() - self.start:4.0f} s] {line}", file=sys.stderr, flush=True)
 
 
-def finish(name: str, options: _Options, device: str, args: Sequence[str], findings: Findings) -> None:
+def finish(
+    name: str, options: _Options, device: str, folder: Path | None, args: Sequence[str], findings: Findings
+) -> None:
     """Prints what was found, and writes it if a folder was named."""
+    if isinstance(options, _WithPeers) and options.compile_only:
+        return  # nothing was timed
     from ..bench.environment import describe
     from ..bench.results import Report, write_report
 
@@ -199,8 +229,8 @@ def finish(name: str, options: _Options, device: str, args: Sequence[str], findi
         print_json(report.to_dict())
     else:
         show(report)
-    if options.out:
-        for path in write_report(report, options.out):
+    if folder:
+        for path in write_report(report, folder):
             print(f"wrote {path}", file=sys.stderr if options.json else sys.stdout)
 
 

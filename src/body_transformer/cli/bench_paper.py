@@ -21,6 +21,7 @@ from ..analysis.contenders import CONTENDERS
 from ..analysis.record import UNFINISHED, Record, write_aside
 from ..analysis.sweeps import QUICK, Settings
 from ..bench.environment import describe
+from ..bench.folder import output_folder
 from .output import console, print_json
 
 
@@ -51,8 +52,10 @@ class Paper:
     """Of inputs and masks."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object instead of a table."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    out: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder for results.json, table.md and the figures."""
+    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Discard what a stopped run with other settings left in --out; without this it is refused."""
 
     def settings(self) -> Settings:
         names = ("draws", "masks", "body_draws", "head_dim", "dtype", "exp_flops", "seed")
@@ -63,12 +66,13 @@ class Paper:
 def main(args: list[str]) -> None:
     options = tyro.cli(Paper, prog="bot bench paper", args=args)
     command = shlex.join(["bot", "bench", "paper", *args])
-    environment = {**describe("cpu", command), "threads": "1", "compiler": compiler_version() or "none: C is left out"}
-    record = Record(options.settings(), environment)
-    if options.out and (taken := record.take_over(options.out)):
-        print(f"going on with the {taken} points of {options.out / UNFINISHED}", file=sys.stderr)
-    fill(record, options.out)
-    written = list(write(record, options.out)) if options.out else []
+    settings, folder = options.settings(), output_folder(options.out)
+    environment = {**describe("cpu", command), "threads": "1", "compiler": compiler_version()}
+    record = Record(settings, environment)
+    if folder and (taken := record.take_over(folder, options.overwrite)):
+        print(f"going on with the {taken} points of {folder / UNFINISHED}", file=sys.stderr)
+    fill(record, folder)
+    written = list(write(record, folder)) if folder else []
     if options.json:
         print_json(record.to_dict())
     else:
@@ -81,8 +85,6 @@ def fill(record: Record, folder: Path | None) -> None:
     """Measure what is missing; after each point all is saved in `folder`."""
     done = {point["key"] for point in record.points}
     left = [point for point in record.settings.points() if point.key not in done]
-    if folder:
-        record.save(folder)  # a folder that cannot be written to is noticed before the work
     with progress_bar() as bar, closing(worker.run(record.settings, done)) as messages:
         task = bar.add_task(left[0].key if left else "", total=sum(point.draws for point in left))
         upcoming = iter([*(point.key for point in left[1:]), "done"])

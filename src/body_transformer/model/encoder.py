@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ..body.graph import BodyGraph
 from ..ops.body_attention import body_attention
 from ..ops.body_attention.reference import body_attention as reference_attention
-from ..ops.encoder_stack import encoder_stack
+from ..ops.encoder_stack import automatic_backend, current_precision, encoder_stack
 from .config import PolicyConfig
 from .mask import MASKS
 
@@ -63,9 +63,15 @@ class Encoder(nn.Module):
     def _as_one(self, tokens: Tensor) -> Tensor | None:
         """By the operator, if it is for this encoder and this device."""
         wanted = tokens.is_cuda or self.backend is not None
-        if not self.stackable or not wanted or self.backend == "layers" or _is_exporting():
+        if not self.stackable or not wanted or self.backend == "layers" or _needs_plain_pytorch():
             return None
         layers = [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
+        if len(layers) < len(self.layers) or not all(layer.is_as_built() for layer in layers):
+            return None  # somebody wrapped, hooked or exchanged a part: it must run
+        precision = current_precision(tokens.device.type)
+        sizes = (self.num_heads, len(layers))
+        if self.backend is None and automatic_backend(tokens, *sizes, precision) == "reference":
+            return None  # layer by layer the attention at least is the fast one
         parameters = [parameter for layer in layers for parameter in layer.in_order()]
         masked = [layer.masked for layer in layers]
         return encoder_stack(tokens, parameters, self.mask, masked, self.num_heads, backend=self.backend)
@@ -106,6 +112,13 @@ class EncoderLayer(nn.Module):
             *(self.norm2.weight, self.norm2.bias),
         ]
 
+    def is_as_built(self) -> bool:
+        """No part was exchanged or has a hook, and the LayerNorms are alike: the parameters say it all."""
+        parts = list(self.modules())
+        kinds = all(type(part) in (EncoderLayer, SelfAttention, nn.Linear, nn.LayerNorm) for part in parts)
+        hooks = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
+        return kinds and not hooks and self.norm1.eps == self.norm2.eps == 1e-5  # LayerNorm's and `encoder_stack`'s own
+
     def _feed_forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.linear2(self.activation(self.linear1(x)))
         return out
@@ -129,7 +142,7 @@ class SelfAttention(nn.Module):
         batch, num_nodes, embed_dim = x.shape
         qkv = self.in_proj(x).view(batch, num_nodes, 3, self.num_heads, embed_dim // self.num_heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # [B, H, N, D]
-        if torch.jit.is_scripting() or not _pays_to_dispatch(x):  # type: ignore
+        if torch.jit.is_scripting() or not _pays_to_dispatch(x, mask):  # type: ignore
             heads = reference_attention(q, k, v, mask, bias)
         else:
             heads = body_attention(q, k, v, mask, bias)
@@ -138,12 +151,14 @@ class SelfAttention(nn.Module):
 
 
 @torch.jit.unused
-def _pays_to_dispatch(x: Tensor) -> bool:
-    """Small bodies on the CPU are done before an operator is looked up."""
-    return not _is_exporting() and (x.is_cuda or x.shape[1] >= 64)
+def _pays_to_dispatch(x: Tensor, mask: Tensor | None) -> bool:
+    """On the CPU only a large sparse body is worth an operator."""
+    return not _needs_plain_pytorch() and (x.is_cuda or (mask is not None and x.shape[1] >= 192))
 
 
-def _is_exporting() -> bool:
-    """What is exported is plain PyTorch, so that whoever reads it needs nothing of ours."""
+def _needs_plain_pytorch() -> bool:
+    """What is exported must be readable without us; functional transforms see through plain operations only."""
     tracing: bool = torch.jit.is_tracing()  # type: ignore
-    return tracing or torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export()
+    if torch.compiler.is_compiling():
+        return tracing or torch.compiler.is_exporting()
+    return tracing or torch.onnx.is_in_onnx_export() or torch._C._are_functorch_transforms_active()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -15,6 +16,8 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
 HALVES_AND_SINGLE = (torch.float16, torch.bfloat16, torch.float32)
 ALL_FLOATS = (*HALVES_AND_SINGLE, torch.float64)
+MAX_KERNEL_ROWS = 2**30
+"""The kernels count them in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,13 @@ class Backend:
     dtypes: tuple[torch.dtype, ...] = ALL_FLOATS
     max_nodes: int | None = None
     max_head_dim: int | None = None
+    max_rows: int | None = None
+    """B·H·N"""
     needs_mask: bool = False
     needs_triton: bool = False
 
 
+@cache
 def triton_is_there() -> bool:
     """PyTorch for CUDA brings it on Linux; others may have to do without."""
     return find_spec("triton") is not None
@@ -53,19 +59,21 @@ def _reference_backward(
 
 def _neighbours(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
     assert mask is not None
-    return _as(q, neighbours_forward(q, k, v, facts_of(mask).lists(mask), bias))
+    return _as(q, neighbours_forward(q, k, v, facts_of(mask).buckets(mask), bias))
 
 
 def _neighbours_backward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
 ) -> Gradients:
     assert mask is not None
-    dq, dk, dv, dbias = neighbours_backward(q, k, v, facts_of(mask).lists(mask), bias, grad_out)
+    dq, dk, dv, dbias = neighbours_backward(q, k, v, facts_of(mask).buckets(mask), bias, grad_out)
     return _as(q, dq), _as(k, dk), _as(v, dv), dbias
 
 
 def _as(like: Tensor, x: Tensor) -> Tensor:
-    """With the type and the layout of `like`."""
+    """`x`, which is nobody else's, with the type and the layout of `like`."""
+    if x.dtype == like.dtype and x.is_contiguous() and like.is_contiguous():
+        return x
     return torch.empty_like(like).copy_(x)
 
 
@@ -111,6 +119,23 @@ def _tile_backward(
 BACKENDS = {
     "reference": Backend(_reference, _reference_backward),
     "neighbours": Backend(_neighbours, _neighbours_backward, needs_mask=True),
-    "triton": Backend(_sparse, _sparse_backward, HALVES_AND_SINGLE, 16_384, 128, needs_mask=True, needs_triton=True),
-    "tile": Backend(_tile, _tile_backward, HALVES_AND_SINGLE, 128, 128, needs_triton=True),
+    "triton": Backend(
+        _sparse,
+        _sparse_backward,
+        HALVES_AND_SINGLE,
+        max_nodes=16_384,
+        max_head_dim=128,
+        max_rows=MAX_KERNEL_ROWS,
+        needs_mask=True,
+        needs_triton=True,
+    ),
+    "tile": Backend(
+        _tile,
+        _tile_backward,
+        HALVES_AND_SINGLE,
+        max_nodes=128,
+        max_head_dim=128,
+        max_rows=MAX_KERNEL_ROWS,
+        needs_triton=True,
+    ),
 }

@@ -8,12 +8,20 @@ from torch import Tensor
 from .backends import ALL_FLOATS, BACKENDS, triton_is_there
 from .mask_facts import MaskFacts
 
-MAX_ROWS = 2**30
-"""The kernels count them in 32 bits."""
+
+def check_types(q: object, k: object, v: object, mask: object, bias: object, backend: object) -> None:
+    """Before anything is asked of them."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise ValueError(f"{name} must be a tensor; got {type(x).__name__}")
+    for name, x in (("mask", mask), ("bias", bias)):
+        if x is not None and not isinstance(x, Tensor):
+            raise ValueError(f"{name} must be a tensor or None; got {type(x).__name__}")
+    check_backend_name(backend)
 
 
-def check_backend_name(backend: str | None) -> None:
-    if backend is not None and backend not in BACKENDS:
+def check_backend_name(backend: object) -> None:
+    if backend is not None and not (isinstance(backend, str) and backend in BACKENDS):
         raise ValueError(f"unknown backend {backend!r}; have: {', '.join(BACKENDS)}")
 
 
@@ -54,13 +62,15 @@ def check_self_loops(facts: MaskFacts | None) -> None:
 def check_limits(name: str, q: Tensor, mask: Tensor | None) -> None:
     """What this backend does not take."""
     backend = BACKENDS[name]
-    _, _, num_nodes, head_dim = q.shape
+    batch, heads, num_nodes, head_dim = q.shape
     if q.dtype not in backend.dtypes:
         raise ValueError(f"backend {name!r} takes {_names(backend.dtypes)}; q has {_names((q.dtype,))}")
     if backend.max_nodes is not None and num_nodes > backend.max_nodes:
         raise ValueError(f"backend {name!r} takes up to {backend.max_nodes} nodes; got N = {num_nodes}")
     if backend.max_head_dim is not None and head_dim > backend.max_head_dim:
         raise ValueError(f"backend {name!r} takes a head dimension of 1 to {backend.max_head_dim}; got D = {head_dim}")
+    if backend.max_rows is not None and batch * heads * num_nodes > backend.max_rows:
+        raise ValueError(f"backend {name!r} takes up to {backend.max_rows} rows B·H·N; q is {_shapes(q)}")
     if backend.needs_mask and mask is None:
         raise ValueError(f"backend {name!r} needs a mask; without one use {_without_mask()}")
     if backend.needs_triton:
@@ -72,8 +82,6 @@ def _check_triton(name: str, q: Tensor) -> None:
         raise ValueError(f"backend {name!r} needs the package triton, which is not installed")
     if q.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         raise ValueError(f"backend {name!r} runs on cuda; q is on {q.device}")
-    if q.shape[0] * q.shape[1] * q.shape[2] > MAX_ROWS:
-        raise ValueError(f"backend {name!r} takes up to {MAX_ROWS} rows B·H·N; q is {_shapes(q)}")
 
 
 def _without_mask() -> str:

@@ -5,7 +5,7 @@ from math import inf
 
 import torch
 
-from .backends import ALL_FLOATS, BACKENDS, HALVES_AND_SINGLE, triton_is_there
+from .backends import ALL_FLOATS, BACKENDS, HALVES_AND_SINGLE, Backend, triton_is_there
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -42,24 +42,34 @@ CHOICES = (
     Choice("triton", "cuda", HALVES_AND_SINGLE, density=(0, 0.1)),
     Choice("neighbours", "cuda", nodes=(256, inf), density=(0, 0.05)),
     Choice("reference", "cuda"),
-    Choice("neighbours", "cpu", nodes=(128, inf), density=(0, 0.03)),
+    Choice("neighbours", "cpu", nodes=(192, inf), density=(0, 0.02)),  # one sample alone crosses over at about 300
     Choice("reference", "cpu"),
 )
 OTHER_DEVICES = "reference"
 
 
 def choose_backend(
-    device: str, dtype: torch.dtype, num_nodes: int, head_dim: int, density: float = 1.0, bias: bool = False
+    device: str,
+    dtype: torch.dtype,
+    num_nodes: int,
+    head_dim: int,
+    density: float = 1.0,
+    bias: bool = False,
+    num_rows: int = 1,
 ) -> str:
-    """The name of the backend that `body_attention` takes by itself; a missing mask has density 1."""
+    """The name of the backend that `body_attention` takes by itself; a missing mask has density 1, num_rows = B·H·N."""
     for choice in CHOICES:
-        backend = BACKENDS[choice.backend]
-        fits = (
-            dtype in backend.dtypes
-            and num_nodes <= (backend.max_nodes or inf)
-            and head_dim <= (backend.max_head_dim or inf)
-            and (triton_is_there() or not backend.needs_triton)
-        )
+        fits = _takes(BACKENDS[choice.backend], dtype, num_nodes, head_dim, num_rows)
         if fits and choice.holds(device, dtype, num_nodes, density, bias):
             return choice.backend
     return OTHER_DEVICES
+
+
+def _takes(backend: Backend, dtype: torch.dtype, num_nodes: int, head_dim: int, num_rows: int) -> bool:
+    return (
+        dtype in backend.dtypes
+        and num_nodes <= (backend.max_nodes or inf)
+        and head_dim <= (backend.max_head_dim or inf)
+        and num_rows <= (backend.max_rows or inf)
+        and (triton_is_there() or not backend.needs_triton)
+    )

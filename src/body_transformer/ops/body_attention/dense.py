@@ -14,19 +14,20 @@ def dense_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Te
 
 def dense_backward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of q, k, v and the bias."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The gradients of q, k, v and, if there is one, the bias; with as few passes over all pairs as will do."""
     q, k, v, grad_out = (precise(x) for x in (q, k, v, grad_out))
-    scale = q.shape[-1] ** -0.5
+    scale: float = q.shape[-1] ** -0.5
     scores = (q * scale) @ k.transpose(-2, -1)  # [B, H, N, N]
     if bias is not None:
-        scores = scores + bias.to(q.dtype)
+        scores += bias.to(q.dtype)
     if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
+        scores.masked_fill_(~mask, float("-inf"))
     p = torch.softmax(scores, dim=-1)
-    dp = grad_out @ v.transpose(-2, -1)
-    ds = p * (dp - (p * dp).sum(-1, keepdim=True))
-    return scale * ds @ k, scale * ds.transpose(-2, -1) @ q, p.transpose(-2, -1) @ grad_out, ds.sum((0, 1))
+    p_dp = (grad_out @ v.transpose(-2, -1)).mul_(p)
+    ds = torch.addcmul(p_dp, p, p_dp.sum(-1, keepdim=True), value=-1)
+    dq, dk, dv = ds @ (k * scale), ds.transpose(-2, -1) @ (q * scale), p.transpose(-2, -1) @ grad_out
+    return dq, dk, dv, None if bias is None else ds.sum((0, 1))
 
 
 def precise(x: Tensor) -> Tensor:

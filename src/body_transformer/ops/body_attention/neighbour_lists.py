@@ -1,9 +1,6 @@
 """Who attends to whom, as lists."""
 
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -32,37 +29,6 @@ class Side:
     """[…] int32: the nodes with more."""
     slots: int
 
-    @cached_property
-    def buckets(self) -> list["Bucket"]:
-        """All nodes, by their number of entries rounded up to a power of two: padding at most doubles them."""
-        count = self.start.diff().long()
-        size = 2 ** torch.ceil(torch.log2(count.double())).long()
-        return [self._bucket((size == width).nonzero().flatten(), width) for width in sorted(set(size.tolist()))]
-
-    def _bucket(self, nodes: Tensor, width: int) -> "Bucket":
-        slot = torch.arange(width, device=nodes.device)
-        first = self.start[nodes].long().unsqueeze(1)
-        valid = slot < self.start[nodes + 1].unsqueeze(1) - first
-        entry = torch.where(valid, first + slot, first)  # padding repeats a true neighbour: no stranger's NaN comes in
-        filled = valid.flatten().nonzero().flatten()
-        return Bucket(nodes, self.other[entry].long(), self.position[entry].long(), valid, filled)
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """Nodes with about as many entries each."""
-
-    nodes: Tensor
-    """[R] int64"""
-    others: Tensor
-    """[R, T] int64"""
-    positions: Tensor
-    """[R, T] int64"""
-    valid: Tensor
-    """[R, T] bool: False where a node has fewer."""
-    filled: Tensor
-    """[…] int64: where `valid` is True, flattened."""
-
 
 @dataclass(frozen=True)
 class NeighbourLists:
@@ -76,12 +42,12 @@ class NeighbourLists:
     columns: Side
 
 
-def build_lists(mask: Tensor, order: str = "depth") -> NeighbourLists:
-    """The lists of a bool mask [N, N]; `order` names how nodes that are handled together are chosen."""
+def build_lists(mask: Tensor) -> NeighbourLists:
+    """The lists of a bool mask [N, N]."""
     num_nodes = len(mask)
     row, column = mask.nonzero().unbind(1)
     by_column = torch.argsort(column, stable=True)
-    nodes = ORDERS[order](num_nodes, row, column).to(mask.device)
+    nodes = _neighbours_close(num_nodes, row, column).to(mask.device)
     everywhere = torch.arange(len(row), device=mask.device)
     return NeighbourLists(
         num_nodes=num_nodes,
@@ -114,23 +80,8 @@ def _light_slots(count: Tensor) -> int:
     return best
 
 
-def _as_given(num_nodes: int, row: Tensor, column: Tensor) -> Tensor:
-    return torch.arange(num_nodes)
-
-
-def _by_breadth(num_nodes: int, row: Tensor, column: Tensor) -> Tensor:
-    return _traversal(num_nodes, row, column, deque.popleft)
-
-
-def _by_depth(num_nodes: int, row: Tensor, column: Tensor) -> Tensor:
-    return _traversal(num_nodes, row, column, deque.pop)
-
-
-ORDERS = {"given": _as_given, "breadth": _by_breadth, "depth": _by_depth}
-
-
-def _traversal(num_nodes: int, row: Tensor, column: Tensor, take: Callable[["deque[int]"], int]) -> Tensor:
-    """Nodes as a walk over the undirected graph meets them."""
+def _neighbours_close(num_nodes: int, row: Tensor, column: Tensor) -> Tensor:
+    """All nodes, as a depth-first walk over the undirected graph meets them: it beat or tied breadth-first on a GPU."""
     if len(row) > MAX_ORDERED * num_nodes:
         return torch.arange(num_nodes)
     neighbours: list[list[int]] = [[] for _ in range(num_nodes)]
@@ -139,9 +90,9 @@ def _traversal(num_nodes: int, row: Tensor, column: Tensor, take: Callable[["deq
         neighbours[b].append(a)
     seen, order = [False] * num_nodes, []
     for first in range(num_nodes):
-        waiting = deque([] if seen[first] else [first])
+        waiting = [] if seen[first] else [first]
         while waiting:
-            node = take(waiting)
+            node = waiting.pop()
             if seen[node]:
                 continue
             seen[node] = True

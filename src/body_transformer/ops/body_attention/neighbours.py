@@ -1,35 +1,35 @@
 """Attention over neighbour lists in plain PyTorch: time and memory linear in the number of ones of the mask.
 
-Nodes with about as many neighbours are handled together (`Side.buckets`), without any scattered sum, so that the same
+Nodes with about as many neighbours are handled together (`buckets.py`), without any scattered sum, so that the same
 inputs give the same bits on a GPU too. Tensors are turned to [N, P, D], P = B·H: a neighbour is then one long row.
 """
 
 import torch
 from torch import Tensor
 
+from .buckets import Bucket, Buckets
 from .dense import precise
-from .neighbour_lists import Bucket, NeighbourLists
 
 
-def neighbours_forward(q: Tensor, k: Tensor, v: Tensor, lists: NeighbourLists, bias: Tensor | None) -> Tensor:
+def neighbours_forward(q: Tensor, k: Tensor, v: Tensor, buckets: Buckets, bias: Tensor | None) -> Tensor:
     """[B, H, N, D]"""
     queries, keys, values = (_nodes_first(x) for x in (q, k, v))
     out = torch.empty_like(queries)
-    for bucket in lists.rows.buckets:
+    for bucket in buckets.rows:
         p = _probabilities(queries, _gathered(keys, bucket), bias, bucket)
         out[bucket.nodes] = _weighted_sum(p, _gathered(values, bucket))
     return _nodes_third(out, q)
 
 
 def neighbours_backward(
-    q: Tensor, k: Tensor, v: Tensor, lists: NeighbourLists, bias: Tensor | None, grad_out: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of q, k, v and the bias."""
+    q: Tensor, k: Tensor, v: Tensor, buckets: Buckets, bias: Tensor | None, grad_out: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The gradients of q, k, v and, if there is one, the bias."""
     queries, keys, values, grads = (_nodes_first(x) for x in (q, k, v, grad_out))
     scale: float = q.shape[-1] ** -0.5
     dq, dk, dv = (torch.empty_like(queries) for _ in range(3))
-    p, ds = (queries.new_empty((lists.num_ones, queries.shape[1])) for _ in range(2))
-    for bucket in lists.rows.buckets:
+    p, ds = (queries.new_empty((buckets.num_ones, queries.shape[1])) for _ in range(2))
+    for bucket in buckets.rows:
         near = _gathered(keys, bucket)
         p_here = _probabilities(queries, near, bias, bucket)
         dp = _products(grads, _gathered(values, bucket), bucket)
@@ -37,11 +37,12 @@ def neighbours_backward(
         dq[bucket.nodes] = scale * _weighted_sum(ds_here, near)
         for entries, here in ((p, p_here), (ds, ds_here)):
             entries[bucket.positions.flatten()[bucket.filled]] = here.flatten(0, 1)[bucket.filled]
-    for bucket in lists.columns.buckets:
+    for bucket in buckets.columns:
         dv[bucket.nodes] = _weighted_sum(_of_entries(p, bucket), _gathered(grads, bucket))
         dk[bucket.nodes] = scale * _weighted_sum(_of_entries(ds, bucket), _gathered(queries, bucket))
-    dbias = ds.new_zeros(lists.num_nodes**2).index_copy_(0, lists.flat, ds.sum(1))
-    dbias = dbias.view(lists.num_nodes, lists.num_nodes)
+    dbias = None if bias is None else torch.zeros_like(bias, dtype=ds.dtype, memory_format=torch.contiguous_format)
+    if dbias is not None:
+        dbias.view(-1).index_copy_(0, buckets.flat, ds.sum(1))
     return _nodes_third(dq, q), _nodes_third(dk, q), _nodes_third(dv, q), dbias
 
 

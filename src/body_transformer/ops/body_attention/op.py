@@ -4,13 +4,14 @@ The operator takes the mask itself. Whatever depends on its values (self-loops, 
 when the operator runs, so that a graph that was traced once serves every mask.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .backends import BACKENDS
-from .check import check_backend_name, check_limits, check_self_loops, check_tensors
+from .check import check_backend_name, check_limits, check_self_loops, check_tensors, check_types
 from .choose import choose_backend
 from .mask_facts import facts_of
 
@@ -29,13 +30,16 @@ def body_attention(
     Args:
         q, k, v: [B, H, N, D], float16, bfloat16, float32 or float64, any strides.
         mask: [N, N] bool, True = may attend, with every self-loop; None = all may. Keep the tensor: what is read off it
-            is remembered as long as it lives and stays unchanged.
+            is remembered as long as it lives and stays unchanged. A CUDA graph holds pointers into that: the mask must
+            live, unchanged, for as long as the graph is replayed, and have been seen before the capture. Under
+            `torch.compile(mode="reduce-overhead")` it must be a module's buffer.
         bias: [N, N], added to the scores of every sample and head.
         backend: a name from `BACKENDS`; None = the one that `choose_backend` names.
 
     Returns:
         [B, H, N, D], in the layout of q. Under autocast it is computed in autocast's type.
     """
+    check_types(q, k, v, mask, bias, backend)
     kind = q.device.type
     if torch.is_autocast_enabled(kind) and q.dtype != torch.float64:
         dtype = torch.get_autocast_dtype(kind)
@@ -49,7 +53,8 @@ def _attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, backend: str | None
 ) -> Tensor:
     name = _checked_backend(q, k, v, mask, bias, backend)
-    return BACKENDS[name].forward(q, k, v, mask, bias)
+    with _without_autocast(q.device.type):
+        return BACKENDS[name].forward(q, k, v, mask, bias)
 
 
 @torch.library.custom_op("body_transformer::body_attention_backward", mutates_args=())
@@ -58,10 +63,9 @@ def _attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v and, if there is one, of the bias."""
     name = _checked_backend(q, k, v, mask, bias, backend)
-    dq, dk, dv, dbias = BACKENDS[name].backward(q, k, v, mask, bias, grad_out)
-    if bias is None or dbias is None:
-        return dq, dk, dv, _no_bias_gradient(q)
-    return dq, dk, dv, dbias
+    with _without_autocast(q.device.type):
+        dq, dk, dv, dbias = BACKENDS[name].backward(q, k, v, mask, bias, grad_out)
+    return dq, dk, dv, _no_bias_gradient(q) if dbias is None else dbias
 
 
 def _checked_backend(
@@ -74,9 +78,18 @@ def _checked_backend(
     facts = None if mask is None else facts_of(mask)
     check_self_loops(facts)
     if backend is None:
+        batch, heads, num_nodes, head_dim = q.shape
         density = 1.0 if facts is None else facts.density
-        backend = choose_backend(q.device.type, q.dtype, q.shape[2], q.shape[3], density, bias is not None)
+        backend = choose_backend(
+            q.device.type, q.dtype, num_nodes, head_dim, density, bias is not None, batch * heads * num_nodes
+        )
+        check_limits(backend, q, mask)
     return backend
+
+
+def _without_autocast(device: str) -> AbstractContextManager[object]:
+    """The caller's autocast has chosen the type of q, k and v; what a backend computes in float32 must stay so."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def _no_bias_gradient(q: Tensor) -> Tensor:

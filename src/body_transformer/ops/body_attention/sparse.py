@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..sizes import num_blocks, padded
 from . import sparse_heavy_kernels, sparse_kernels
+from .layout import row_major
 from .neighbour_lists import NeighbourLists, Side
-from .sizes import num_blocks, padded
 
 HEAVY_CHUNK = 64
 HEAVY_WARPS = 4
@@ -40,7 +41,7 @@ def sparse_forward(q: Tensor, k: Tensor, v: Tensor, lists: NeighbourLists, bias:
     _run(
         "forward",
         lists.rows,
-        tensors=(q, k, v, _dense(bias), out),
+        tensors=(q, k, v, row_major(bias), out),
         strided=(q, k, v, out),
         entries=(lists.rows.start, lists.rows.other),
         sizes=(lists.num_nodes,),
@@ -65,7 +66,7 @@ def sparse_backward(
         _run(
             "rows",
             lists.rows,
-            tensors=(q, k, v, _dense(bias), grad_out, dq, p, ds),
+            tensors=(q, k, v, row_major(bias), grad_out, dq, p, ds),
             strided=(q, k, v, grad_out, dq),
             entries=(lists.rows.start, lists.rows.other),
             sizes=(lists.num_nodes, lists.num_ones),
@@ -123,7 +124,3 @@ def _run(
 def _setting(name: str, x: Tensor) -> Setting:
     row_bytes = x.shape[-1] * x.element_size()
     return next(setting for setting in SETTINGS[name] if row_bytes <= setting.row_bytes)
-
-
-def _dense(matrix: Tensor | None) -> Tensor | None:
-    return None if matrix is None else matrix.contiguous()

@@ -4,7 +4,8 @@
 import triton
 import triton.language as tl
 
-from .sparse_kernels import LOG2_E
+from ..kernel_arithmetic import LOG2E
+from .sparse_kernels import finite_shift
 
 
 @triton.jit
@@ -24,8 +25,9 @@ def forward_heavy(
         k_rows = _rows(k, k_strides, pair, neighbour, here, heads, D, DP)
         score = _scores(q_row, k_rows, bias, node, neighbour, here, num_nodes, scale)
         higher = tl.maximum(highest, tl.max(score, axis=0))
-        shrink = tl.exp2(highest - higher)
-        weight = tl.exp2(score - higher)
+        shift = finite_shift(higher)
+        shrink = tl.exp2(highest - shift)
+        weight = tl.exp2(score - shift)
         v_rows = _rows(v, v_strides, pair, neighbour, here, heads, D, DP)
         attended = attended * shrink + tl.sum(weight[:, None] * v_rows, axis=0)
         total = total * shrink + tl.sum(weight, axis=0)
@@ -52,8 +54,9 @@ def backward_rows_heavy(
         score = _scores(q_row, k_rows, bias, node, neighbour, here, num_nodes, scale)
         dp = tl.sum(do_row[None, :] * _rows(v, v_strides, pair, neighbour, here, heads, D, DP), axis=1)
         higher = tl.maximum(highest, tl.max(score, axis=0))
-        shrink = tl.exp2(highest - higher)
-        weight = tl.exp2(score - higher)
+        shift = finite_shift(higher)
+        shrink = tl.exp2(highest - shift)
+        weight = tl.exp2(score - shift)
         total = total * shrink + tl.sum(weight, axis=0)
         mean = mean * shrink + tl.sum(weight * dp, axis=0)
         highest = higher
@@ -112,9 +115,9 @@ def _chunk(other, chunk, last, CHUNK: tl.constexpr):
 
 @triton.jit
 def _scores(q_row, k_rows, bias, node, neighbour, here, num_nodes, scale):
-    score = tl.sum(q_row[None, :] * k_rows, axis=1) * (scale * LOG2_E)
+    score = tl.sum(q_row[None, :] * k_rows, axis=1) * (scale * LOG2E)
     if bias is not None:
-        score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2_E
+        score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2E
     return tl.where(here, score, float("-inf"))
 
 
@@ -127,13 +130,13 @@ def _start_of(x, strides, pair, heads):
 def _row(x, strides, pair, node, heads, D: tl.constexpr, DP: tl.constexpr):
     d = tl.arange(0, DP)
     at = _start_of(x, strides, pair, heads) + node.to(tl.int64) * strides[2]
-    return tl.load(at + d * strides[3], mask=d < D, other=0.0).to(tl.float32)
+    return tl.load(at + d.to(tl.int64) * strides[3], mask=d < D, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def _rows(x, strides, pair, nodes, here, heads, D: tl.constexpr, DP: tl.constexpr):
     d = tl.arange(0, DP)[None, :]
-    at = (_start_of(x, strides, pair, heads) + nodes.to(tl.int64) * strides[2])[:, None] + d * strides[3]
+    at = (_start_of(x, strides, pair, heads) + nodes.to(tl.int64) * strides[2])[:, None] + d.to(tl.int64) * strides[3]
     return tl.load(at, mask=here[:, None] & (d < D), other=0.0).to(tl.float32)
 
 
@@ -141,4 +144,4 @@ def _rows(x, strides, pair, nodes, here, heads, D: tl.constexpr, DP: tl.constexp
 def _store_row(x, strides, value, pair, node, heads, D: tl.constexpr, DP: tl.constexpr):
     d = tl.arange(0, DP)
     at = _start_of(x, strides, pair, heads) + node.to(tl.int64) * strides[2]
-    tl.store(at + d * strides[3], value.to(x.dtype.element_ty), mask=d < D)
+    tl.store(at + d.to(tl.int64) * strides[3], value.to(x.dtype.element_ty), mask=d < D)

@@ -9,7 +9,7 @@ neighbours CHUNK at a time. `row` counts the (sample, head, node) triples of one
 import triton
 import triton.language as tl
 
-LOG2_E = tl.constexpr(1.4426950408889634)  # the hardware's exponential is to base 2
+from ..kernel_arithmetic import LOG2E
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # the batch changes often
@@ -27,15 +27,14 @@ def forward_light(
     for slot in tl.static_range(SLOTS):
         here = slot < count
         neighbour = tl.load(other + first + slot, mask=here, other=0)
-        score = tl.sum(q_row * _rows_where(k, k_strides, pair, neighbour, here, heads, D, DP), axis=1) * (
-            scale * LOG2_E
-        )
+        score = tl.sum(q_row * _rows_where(k, k_strides, pair, neighbour, here, heads, D, DP), axis=1) * (scale * LOG2E)
         if bias is not None:
-            score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2_E
+            score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2E
         score = tl.where(here, score, float("-inf"))
         higher = tl.maximum(highest, score)
-        shrink = tl.exp2(highest - higher)
-        weight = tl.exp2(score - higher)
+        shift = finite_shift(higher)
+        shrink = tl.exp2(highest - shift)
+        weight = tl.exp2(score - shift)
         v_row = _rows_where(v, v_strides, pair, neighbour, here, heads, D, DP)
         attended = attended * shrink[:, None] + weight[:, None] * v_row
         total = total * shrink + weight
@@ -60,11 +59,9 @@ def backward_rows_light(
     for slot in tl.static_range(SLOTS):
         here = slot < count
         neighbour = tl.load(other + first + slot, mask=here, other=0)
-        score = tl.sum(q_row * _rows_where(k, k_strides, pair, neighbour, here, heads, D, DP), axis=1) * (
-            scale * LOG2_E
-        )
+        score = tl.sum(q_row * _rows_where(k, k_strides, pair, neighbour, here, heads, D, DP), axis=1) * (scale * LOG2E)
         if bias is not None:
-            score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2_E
+            score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2E
         score = tl.where(here, score, float("-inf"))
         scores = tl.where(slots == slot, score[:, None], scores)
         dp_slot = tl.sum(do_row * _rows_where(v, v_strides, pair, neighbour, here, heads, D, DP), axis=1)
@@ -108,6 +105,12 @@ def backward_columns_light(
 
 
 @triton.jit
+def finite_shift(highest):
+    """What to subtract from scores of this maximum: while all are -inf, -inf - -inf would be NaN."""
+    return tl.where(highest == float("-inf"), 0.0, highest)
+
+
+@triton.jit
 def _light_rows(nodes, start, num_rows, num_light, BLOCK: tl.constexpr):
     """The BLOCK rows of this program; those past the end repeat the last, and are never stored."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -122,7 +125,7 @@ def _at(x, strides, pair, node, heads, DP: tl.constexpr):
     """Addresses [BLOCK, DP] of the rows of these nodes; 64 bits, since a tensor may pass 2^31 elements."""
     wide = (pair // heads).to(tl.int64) * strides[0] + (pair % heads).to(tl.int64) * strides[1]
     wide += node.to(tl.int64) * strides[2]
-    return (x + wide)[:, None] + tl.arange(0, DP)[None, :] * strides[3]
+    return (x + wide)[:, None] + tl.arange(0, DP)[None, :].to(tl.int64) * strides[3]
 
 
 @triton.jit

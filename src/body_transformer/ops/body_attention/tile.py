@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..precision import tf32_is_allowed
+from ..sizes import num_blocks, padded
 from . import tile_kernels
-from .sizes import num_blocks, padded
+from .layout import row_major
 
 MAX_NODES = 128
 MAX_HEAD_DIM = 128
@@ -51,7 +53,9 @@ def tile_forward(
     if q.numel() == 0:
         return
     launch = _Launch(q, precision)
-    launch.kernel(tile_kernels.forward, launch.num_tiles, (q, k, v, _dense(mask), _dense(bias), out), (q, k, v, out))
+    launch.kernel(
+        tile_kernels.forward, launch.num_tiles, (q, k, v, row_major(mask), row_major(bias), out), (q, k, v, out)
+    )
 
 
 def tile_backward(
@@ -77,7 +81,7 @@ def tile_backward(
     programs = launch.num_tiles if bias is None else min(launch.num_tiles, _persistent_programs(q.device))
     partials = None if bias is None else q.new_empty((programs, num_nodes, num_nodes), dtype=torch.float32)
     strided = (q, k, v, grad_out, dq, dk, dv)
-    tensors = (q, k, v, _dense(mask), _dense(bias), grad_out, dq, dk, dv, partials)
+    tensors = (q, k, v, row_major(mask), row_major(bias), grad_out, dq, dk, dv, partials)
     launch.kernel(tile_kernels.backward, programs, tensors, strided)
     return None if partials is None else partials.sum(0)  # in a fixed order: the same bits every time
 
@@ -118,17 +122,13 @@ class _Launch:
 def _precision(dtype: torch.dtype, num_nodes: int, asked: str | None) -> str:
     if dtype != torch.float32:
         return "ieee"
-    asked = asked or ("tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee")
+    asked = asked or ("tf32" if tf32_is_allowed() else "ieee")
     return next(exact for nodes, exact in EXACT if num_nodes <= nodes) if asked == "ieee" else asked
 
 
 def _span(x: Tensor) -> int:
     """Elements between the first and the last of one body."""
     return (x.shape[2] - 1) * x.stride(2) + (x.shape[3] - 1) * x.stride(3)
-
-
-def _dense(matrix: Tensor | None) -> Tensor | None:
-    return None if matrix is None else matrix.contiguous()
 
 
 def _persistent_programs(device: torch.device) -> int:

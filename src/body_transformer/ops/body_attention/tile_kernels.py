@@ -9,7 +9,7 @@ width goes by in pieces of DC, read again (out of the cache) for each product: w
 import triton
 import triton.language as tl
 
-LOG2_E = tl.constexpr(1.4426950408889634)  # the hardware's exponential is to base 2
+from ..kernel_arithmetic import LOG2E, to_tf32
 
 
 @triton.jit(do_not_specialize=["num_pairs"])  # the batch changes often
@@ -24,7 +24,7 @@ def forward(
     allowed, added = _pairwise(mask, bias, N, NP, PACK)
     pair = _pairs_of(tl.program_id(0), PACK)
     scores = _products(q, q_strides, k, k_strides, pair, num_pairs, heads, N, D, NP, DC, PACK, PRECISION, WIDE)
-    p = _softmax(scores * (scale * LOG2_E) + added, allowed, PACK)
+    p = _softmax(scores * (scale * LOG2E) + added, allowed, PACK)
     _multiply(p, v, v_strides, out, out_strides, pair, num_pairs, heads, N, D, NP, DC, PACK, PRECISION, WIDE)
 
 
@@ -43,7 +43,7 @@ def backward(
     for tile in range(tl.program_id(0), tl.cdiv(num_pairs, PACK), tl.num_programs(0)):
         pair = _pairs_of(tile, PACK)
         scores = _products(q, q_strides, k, k_strides, pair, num_pairs, heads, N, D, NP, DC, PACK, PRECISION, WIDE)
-        p = _softmax(scores * (scale * LOG2_E) + added, allowed, PACK)
+        p = _softmax(scores * (scale * LOG2E) + added, allowed, PACK)
         _multiply(tl.trans(p), grad_out, grad_out_strides, dv, dv_strides, pair, num_pairs, heads,
                   N, D, NP, DC, PACK, PRECISION, WIDE)  # fmt: skip
         dp = _products(grad_out, grad_out_strides, v, v_strides, pair, num_pairs, heads,
@@ -73,7 +73,7 @@ def _pairwise(mask, bias, N: tl.constexpr, NP: tl.constexpr, PACK: tl.constexpr)
     allowed = allowed | (i >= N)  # padding rows attend to anything: a row without a neighbour would be NaN
     added = tl.zeros([NP, NP], tl.float32)
     if bias is not None:
-        added = tl.load(bias + i * N + j, mask=inside, other=0.0).to(tl.float32) * LOG2_E
+        added = tl.load(bias + i * N + j, mask=inside, other=0.0).to(tl.float32) * LOG2E
     if PACK > 1:
         allowed = allowed[None, :, :]
         added = added[None, :, :]
@@ -125,16 +125,9 @@ def _multiply(
 @triton.jit
 def _dot(a, b, total, PRECISION: tl.constexpr):
     if PRECISION == "tf32":
-        a = _rounded_to_tf32(a)
-        b = _rounded_to_tf32(b)
+        a = to_tf32(a)
+        b = to_tf32(b)
     return tl.dot(a, b, total, input_precision=PRECISION)
-
-
-@triton.jit
-def _rounded_to_tf32(x):
-    """The matrix unit cuts the last 13 bits off, which is several times less exact than rounding them."""
-    bits = (x.to(tl.int32, bitcast=True) + 0x1000) & ~0x1FFF
-    return tl.where(x == x, bits.to(tl.float32, bitcast=True), x)  # the carry would make some NaNs a zero
 
 
 @triton.jit
@@ -158,7 +151,7 @@ def _places(
     node, d = tl.arange(0, NP)[:, None], tl.arange(0, DC)[None, :] + start
     exists = (node < N) & (d < D)
     if WIDE:
-        node = node.to(tl.int64)
+        node, d = node.to(tl.int64), d.to(tl.int64)
     within = node * strides[2] + d * strides[3]
     base = tl.cast(pair // heads, tl.int64) * strides[0] + tl.cast(pair % heads, tl.int64) * strides[1]
     if PACK > 1:

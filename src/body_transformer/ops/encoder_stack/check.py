@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .choose import BACKENDS, HAS_TRITON, PRECISIONS
+from ..precision import tf32_is_allowed
+from .choose import BACKENDS, HAS_TRITON, PRECISIONS, Limits
 from .reference import PARAMETERS
 
 
@@ -31,7 +32,18 @@ def check(
         _check_limits(backend, x, num_heads, len(masked))
 
 
+def check_reference_precision(device: str, precision: str | None) -> None:
+    """PyTorch's own products, forward and backward, follow its own setting."""
+    if device == "cuda" and precision in ("fp32", "tf32") and (precision == "tf32") != tf32_is_allowed():
+        raise ValueError(
+            f"backend 'reference' multiplies as torch.backends.cuda.matmul says, and TF32 is "
+            f"{'allowed' if tf32_is_allowed() else 'not allowed'} there; asked for was precision {precision!r}"
+        )
+
+
 def _check_input(x: Tensor, num_heads: int) -> None:
+    if not isinstance(num_heads, int):
+        raise ValueError(f"num_heads must be a whole number; got {num_heads!r}")
     if x.ndim != 3 or x.shape[1] < 1 or x.shape[2] < 1:
         raise ValueError(f"x must be [B, N, E] with N and E from 1 up; got {list(x.shape)}")
     if not x.dtype.is_floating_point:
@@ -42,6 +54,8 @@ def _check_input(x: Tensor, num_heads: int) -> None:
 
 def _check_mask(x: Tensor, mask: Tensor) -> None:
     num_nodes = x.shape[1]
+    if not isinstance(mask, Tensor):
+        raise ValueError(f"mask must be a bool tensor [{num_nodes}, {num_nodes}]; got {type(mask).__name__}")
     if mask.shape != (num_nodes, num_nodes) or mask.dtype != torch.bool:
         raise ValueError(f"mask must be bool [{num_nodes}, {num_nodes}]; got {mask.dtype} {list(mask.shape)}")
     if mask.device != x.device:
@@ -53,6 +67,10 @@ def _check_parameters(x: Tensor, parameters: Sequence[Tensor], num_layers: int) 
         raise ValueError(
             f"{num_layers} layers have {len(PARAMETERS)} parameters each; got {len(parameters)} parameters"
         )
+    for k, parameter in enumerate(parameters):
+        if not isinstance(parameter, Tensor):
+            name = PARAMETERS[k % len(PARAMETERS)]
+            raise ValueError(f"{name} of layer {k // len(PARAMETERS)} must be a tensor; got {type(parameter).__name__}")
     embed_dim, hidden = x.shape[2], parameters[PARAMETERS.index("linear1.weight")].shape[:1].numel()
     shapes = {
         "attention.in_proj.weight": (3 * embed_dim, embed_dim),
@@ -79,9 +97,10 @@ def _check_limits(name: str, x: Tensor, num_heads: int, num_layers: int) -> None
     row = BACKENDS[name]
     _, num_nodes, embed_dim = x.shape
     if not row.take(num_nodes, embed_dim, num_heads, num_layers):
+        layers = "" if row.max_layers == Limits.max_layers else f" and {row.max_layers} layers"
         raise ValueError(
-            f"backend {name!r} takes up to {row.max_nodes} nodes, widths {row.embed_dim[0]} to {row.embed_dim[1]}, "
-            f"heads up to {row.max_head_dim} and up to {row.max_layers} layers; "
+            f"backend {name!r} takes widths of {row.embed_dim[0]} to {row.embed_dim[1]}, up to {row.max_nodes} nodes, "
+            f"heads of up to {row.max_head_dim}{layers}; "
             f"got N = {num_nodes}, E = {embed_dim}, {num_heads} heads, {num_layers} layers"
         )
     if x.dtype != torch.float32:

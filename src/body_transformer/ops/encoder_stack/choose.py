@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 import torch
+from torch import Tensor
+
+from ..precision import tf32_is_allowed
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 """Of the products' operands; sums, LayerNorm, softmax, the residual stream and all parameters are float32."""
@@ -32,7 +35,7 @@ class Limits:
 
 
 BACKENDS = {
-    "fused": Limits(64, (16, 128), 128, 62),
+    "fused": Limits(64, (16, 128), 64, 62),
     "wide": Limits(128, (16, 4096), 128),
     "reference": Limits(),
 }
@@ -77,7 +80,6 @@ def choose_backend(
     return "reference"
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def shared_memory_kib(device: torch.device) -> int:
     """What one program may use of a multiprocessor's shared memory."""
     if device.type != "cuda":
@@ -90,4 +92,12 @@ def current_precision(device: str) -> str | None:
     """What PyTorch's own settings ask for: autocast's type, else TF32 if it is allowed; None: a type we do not have."""
     if torch.is_autocast_enabled(device):
         return {torch.bfloat16: "bf16", torch.float32: "fp32"}.get(torch.get_autocast_dtype(device))
-    return "tf32" if device == "cuda" and torch.backends.cuda.matmul.allow_tf32 else "fp32"
+    return "tf32" if device == "cuda" and tf32_is_allowed() else "fp32"
+
+
+def automatic_backend(x: Tensor, num_heads: int, num_layers: int, precision: str | None) -> str:
+    """What `encoder_stack` takes by itself for x [B, N, E]."""
+    if x.dtype != torch.float32 or precision is None:
+        return "reference"
+    sizes = (x.shape[1], x.shape[2], num_heads, num_layers)
+    return choose_backend(x.device.type, precision, *sizes, shared_memory_kib(x.device))

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..body_attention.check import check_self_loops
 from ..body_attention.mask_facts import facts_of
 from . import reference
-from .check import check
-from .choose import choose_backend, current_precision, shared_memory_kib
+from .check import check, check_reference_precision
+from .choose import automatic_backend, current_precision
 
 
 def encoder_stack(
@@ -41,33 +41,48 @@ def encoder_stack(
     Returns:
         [B, N, E], as exact as PyTorch's own encoder in that precision.
     """
-    check(x, parameters, mask, masked, num_heads, precision, backend)
     kind = x.device.type
-    precision = precision or current_precision(kind)
-    if backend is None:
-        fits = x.dtype == torch.float32 and precision is not None
-        sizes = (x.shape[1], x.shape[2], num_heads, len(masked), shared_memory_kib(x.device))
-        backend = choose_backend(kind, precision, *sizes) if fits and precision else "reference"
-    if backend == "reference" or precision is None or x.shape[0] == 0:
-        if not torch.compiler.is_compiling():
-            check_self_loops(facts_of(mask))
-        with _products(kind, precision):
-            return reference.encoder_stack(x, parameters, mask, masked, num_heads, eps)
-    needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *parameters))
-    flags = list(masked)
+    if torch.is_autocast_enabled(kind) and x.dtype in (torch.float16, torch.bfloat16):
+        x = x.float()  # as LayerNorm would give it: the residual stream is float32
+    check(x, parameters, mask, masked, num_heads, precision, backend)
+    wanted = precision or current_precision(kind)
+    backend = backend or automatic_backend(x, num_heads, len(masked), wanted)
+    if backend == "reference" or wanted is None or x.shape[0] == 0:
+        check_reference_precision(kind, precision)
+        with _products(kind, wanted):
+            return reference.encoder_stack(x, parameters, _checked(mask), masked, num_heads, eps)
+    save = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *parameters))
     with torch.autocast(kind, enabled=False):
-        results: list[Tensor] = _forward(
-            x, list(parameters), mask, flags, num_heads, eps, precision, backend, needs_grad
-        )
-    return results[0]
+        out, *_ = _forward(x, list(parameters), mask, list(masked), num_heads, eps, wanted, backend, save)
+    result: Tensor = out
+    return result
 
 
 def _products(kind: str, precision: str | None) -> Any:
-    """Makes the reference's products what was asked for, where autocast says otherwise; of TF32 PyTorch's setting
-    decides."""
+    """Makes the reference's products what was asked for, where autocast says otherwise."""
     if precision is None or precision == current_precision(kind):
         return nullcontext()
     return torch.autocast(kind, torch.bfloat16, enabled=precision == "bf16")
+
+
+def _checked(mask: Tensor) -> Tensor:
+    """The mask, once its self-loops have been seen; while compiling, by an operator that looks when it runs."""
+    if torch.compiler.is_compiling():
+        seen: Tensor = _seen(mask)
+        return seen
+    check_self_loops(facts_of(mask))
+    return mask
+
+
+@torch.library.custom_op("body_transformer::mask_with_self_loops", mutates_args=())
+def _seen(mask: Tensor) -> Tensor:
+    check_self_loops(facts_of(mask))
+    return mask.clone()
+
+
+@_seen.register_fake
+def _(mask: Tensor) -> Tensor:
+    return torch.empty_like(mask)
 
 
 def _implementation(backend: str) -> ModuleType:

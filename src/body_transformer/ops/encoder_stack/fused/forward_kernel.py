@@ -104,6 +104,7 @@ def forward_kernel(
     bad = tl.max(tl.where(x - x == 0.0, 0, 1), axis=1)
     bad = tl.max(tl.reshape(bad, [S, NP]), axis=1)
     bad = tl.reshape(tl.broadcast_to(bad[:, None], [S, NP]), [S * NP]) != 0
+    poison = tl.where(bad, float("nan"), 0.0)  # what it gives and, through rstd, all that comes back of it
     x = tl.where(bad[:, None], 0.0, x)
     for layer in range(num_layers):
         p = layer * LAYER  # where this layer's parameters start
@@ -115,7 +116,7 @@ def forward_kernel(
         x, rstd = normalise(u + x + load_vector(out_bias + p, e, E, E == EP), eps, E, EP)
         if SAVE:
             tl.store(saved_ptr + (2 * layer + 1) * plane + at, operand(x, DT, PRECISION), mask=inside)
-            tl.store(rstd_ptr + 2 * layer * num_rows + rows, rstd, mask=exist)
+            tl.store(rstd_ptr + 2 * layer * num_rows + rows, rstd + poison, mask=exist)
         x = x * load_vector(norm1 + p, e, E, E == EP) + load_vector(norm1 + p + E, e, E, E == EP)
         u = feed_forward(
             operand(x, DT, PRECISION), weight1 + p, bias1 + p, weight2 + p, E, EP, F, FC, STAGES, DT, PRECISION
@@ -123,7 +124,7 @@ def forward_kernel(
         x, rstd = normalise(u + x + load_vector(bias2 + p, e, E, E == EP), eps, E, EP)
         if SAVE:
             tl.store(saved_ptr + (2 * layer + 2) * plane + at, operand(x, DT, PRECISION), mask=inside)
-            tl.store(rstd_ptr + (2 * layer + 1) * num_rows + rows, rstd, mask=exist)
+            tl.store(rstd_ptr + (2 * layer + 1) * num_rows + rows, rstd + poison, mask=exist)
         x = x * load_vector(norm2 + p, e, E, E == EP) + load_vector(norm2 + p + E, e, E, E == EP)
-    x = tl.where(bad[:, None], float("nan"), x)
+    x += poison[:, None]
     tl.store(out_ptr + first * E + at, x, mask=inside)

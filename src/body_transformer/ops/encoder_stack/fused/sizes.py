@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..reference import PARAMETERS
+
 DTYPES = {
     "fp32": (torch.float32, tl.float32),
     "tf32": (torch.float32, tl.float32),
@@ -38,8 +40,8 @@ LAUNCH = {
 }
 """Pass -> precision -> settings, for widths up to 64."""
 
-BROAD = Launch()
-"""For wider ones, whose tiles fill registers and shared memory anyway."""
+BROAD = {"bf16": Launch(stages=2), "tf32": Launch(), "fp32": Launch()}
+"""For wider ones and larger bodies, whose tiles fill registers and shared memory anyway."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class Sizes:
 
     @classmethod
     def of(cls, x: Tensor, parameters: list[Tensor], num_heads: int) -> "Sizes":
-        return cls(len(parameters) // 12, x.shape[1], x.shape[2], parameters[6].shape[0], num_heads)
+        ff_dim = parameters[PARAMETERS.index("linear1.weight")].shape[0]
+        return cls(len(parameters) // len(PARAMETERS), x.shape[1], x.shape[2], ff_dim, num_heads)
 
     @property
     def starts(self) -> dict[str, int]:
@@ -107,7 +110,8 @@ class Sizes:
         return padded(self.num_nodes)
 
     def launch(self, kernel: str, precision: str) -> Launch:
-        return LAUNCH[kernel][precision] if self.embed_dim <= 64 and self.num_nodes <= 32 else BROAD
+        small = self.embed_dim <= 64 and self.num_nodes <= 32
+        return LAUNCH[kernel][precision] if small else BROAD[precision]
 
     def samples(self, kernel: str, precision: str) -> int:
         """Samples a program works on."""

@@ -1,0 +1,87 @@
+"""Peers compiled ahead: who is started with what, and what becomes of a failure."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from body_transformer.bench.measure import Contender, measure
+from body_transformer.bench.timing import ONCE
+from body_transformer.cli import bench
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that were run; every one of them fails."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **settings: object) -> SimpleNamespace:
+        commands.append(command)
+        return SimpleNamespace(returncode=-4)
+
+    monkeypatch.setattr("body_transformer.bench.precompile.subprocess", SimpleNamespace(run=run, DEVNULL=None))
+    for what in ("attention", "encoder"):
+        monkeypatch.setattr(f"body_transformer.bench.{what}.run", lambda job, say: ([], [], None))
+    return commands
+
+
+COMMAND = [sys.executable, "-m", "body_transformer.cli.main", "bench"]
+SAME = ["--device", "cpu", "--quick", "--compile", "--compile-only"]
+
+
+def test_attention_starts_one_process_a_shape_and_dtype_and_their_failures_are_told_not_raised(
+    started: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.main(["attention", "--quick", "--device", "cpu", "--compile", "--compile-workers", "2"])
+    rows = ["4x2x16x32", "2x2x24x16"]
+    wanted = [[*COMMAND, "attention", "--rows", row, "--dtypes", "fp32", *SAME] for row in rows]
+    assert sorted(started) == sorted(wanted)
+    assert "compiled 2 of 2: attention --rows" in capsys.readouterr().err
+
+
+def test_the_encoder_starts_one_process_for_each_part_with_something_to_compile(started: list[list[str]]) -> None:
+    args = [
+        "encoder",
+        "--rows",
+        "errors",
+        "policy",
+        "--quick",
+        "--device",
+        "cpu",
+        "--compile",
+        "--compile-workers",
+        "1",
+    ]
+    bench.main(args)
+    assert started == [[*COMMAND, "encoder", "--rows", "policy", *SAME]]
+
+
+@pytest.mark.parametrize(
+    "flags", [["--compile"], ["--compile-workers", "2"], ["--compile", "--no-peers", "--compile-workers", "2"]]
+)
+def test_without_workers_or_without_peers_to_compile_nothing_is_started(
+    flags: list[str], started: list[list[str]]
+) -> None:
+    bench.main(["attention", "--quick", "--device", "cpu", *flags])
+    assert started == []
+
+
+def test_compiling_only_runs_every_contender_once_and_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    bench.main(["encoder", "--rows", "ppo", "--quick", "--device", "cpu", "--compile-only"])
+    assert capsys.readouterr().out == ""
+
+    calls: list[str] = []
+    contenders = [
+        Contender("broken", lambda: [lambda: 1 / 0]),
+        Contender("works", lambda: [lambda: calls.append("first"), lambda: calls.append("second")]),
+    ]
+    outcomes = measure(contenders, "cpu", ONCE, lambda line: None)
+    assert calls == ["first"]
+    assert outcomes["broken"].error == "ZeroDivisionError: division by zero"
+
+
+def test_a_child_really_takes_its_arguments() -> None:
+    command = [*COMMAND, "attention", "--rows", "2x2x24x16", "--dtypes", "fp32", "--device", "cpu", "--quick"]
+    done = subprocess.run([*command, "--compile-only"], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

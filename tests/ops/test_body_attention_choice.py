@@ -1,0 +1,60 @@
+"""Which backend runs where."""
+
+import pytest
+import torch
+
+from body_transformer.ops.body_attention import BACKENDS, body_attention, choose_backend
+
+from .attention_cases import make_problem, tree
+
+
+@pytest.mark.parametrize("device_type", ["cpu", "cuda", "mps"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("num_nodes", [1, 16, 128, 129, 16_384, 20_000])
+@pytest.mark.parametrize("head_dim", [8, 128, 160])
+@pytest.mark.parametrize("density", [0.0005, 0.3, 1.0])
+def test_the_table_has_a_row_for_everything_and_the_backend_takes_it(device_type, dtype, num_nodes, head_dim, density):
+    for bias in (False, True):
+        backend = BACKENDS[choose_backend(device_type, dtype, num_nodes, head_dim, density, bias)]
+        assert dtype in backend.dtypes
+        assert num_nodes <= (backend.max_nodes or num_nodes)
+        assert head_dim <= (backend.max_head_dim or head_dim)
+        assert backend.max_rows is None or choose_backend(
+            device_type, dtype, num_nodes, head_dim, density, bias, backend.max_rows + 1
+        ) in ("reference", "neighbours")
+        assert device_type == "cuda" or not backend.needs_triton
+        assert density < 1 or not backend.needs_mask  # no mask counts as density 1
+
+
+def test_without_triton_plain_pytorch_is_chosen(monkeypatch):
+    monkeypatch.setattr("body_transformer.ops.body_attention.choose.triton_is_there", lambda: False)
+    assert choose_backend("cuda", torch.float32, 1024, 64, 0.003) == "neighbours"
+    assert choose_backend("cuda", torch.float32, 32, 64, 0.1) == "reference"
+
+
+def test_on_the_cpu_lists_are_for_large_sparse_bodies():
+    assert choose_backend("cpu", torch.float32, 128, 32, 0.02) == "reference"
+    assert choose_backend("cpu", torch.float32, 256, 32, 0.012) == "neighbours"
+    assert choose_backend("cpu", torch.float32, 256, 32, 0.1) == "reference"
+
+
+def test_the_chosen_backend_is_the_one_that_runs(monkeypatch):
+    problem = make_problem((1, 1, 6, 8), tree(6))
+    chosen = []
+    monkeypatch.setattr(
+        "body_transformer.ops.body_attention.op.choose_backend", lambda *args: chosen.append(args) or "neighbours"
+    )
+    body_attention(problem.q, problem.k, problem.v, problem.mask)
+    assert chosen == [("cpu", torch.float32, 6, 8, 16 / 36, False, 6)]
+
+
+def test_more_rows_than_the_kernels_count_are_chosen_a_backend_that_takes_them():
+    assert choose_backend("cuda", torch.float16, 16, 64, 0.1, num_rows=2**30) == "tile"
+    assert choose_backend("cuda", torch.float16, 16, 64, 0.1, num_rows=2**30 + 16) == "reference"
+
+
+def test_the_limits_of_a_backend_hold_for_the_chosen_one_too(monkeypatch):
+    monkeypatch.setattr("body_transformer.ops.body_attention.op.choose_backend", lambda *args: "tile")
+    q = torch.zeros(1, 1, 129, 1)
+    with pytest.raises(ValueError, match="backend 'tile' takes up to 128 nodes; got N = 129"):
+        body_attention(q, q, q)
