@@ -125,22 +125,71 @@ def test_weights_loaded_into_a_fused_encoder_count_at_once(layout, device):
 
 EXPORTS: dict[str, Callable[[nn.Module, Tensor], nn.Module]] = {
     "export": lambda policy, obs: torch.export.export(policy, (obs,)).module(),
-    "trace": lambda policy, obs: torch.jit.trace(policy, obs, check_trace=False),
+    "trace": lambda policy, obs: torch.jit.trace(policy, obs),
     "script": lambda policy, obs: torch.jit.script(policy),
 }
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("export", EXPORTS)
-def test_what_is_exported_is_plain_pytorch(layout, export):
-    policy = scrambled(make_policy(layout, embed_dim=24, num_layers=2))
+def test_what_is_exported_is_plain_pytorch(layout, export, device):
+    policy = scrambled(make_policy(layout, embed_dim=24, num_layers=2)).to(device)
     policy.encoder.backend = "fused"
-    obs = random_obs(layout)
+    obs = random_obs(layout).to(device)
     exported = EXPORTS[export](policy, obs)
-    exported(obs)  # in its first run a traced module still specialises itself
     assert not ops_of(exported, obs)[OPERATOR]
     policy.encoder.backend = "layers"
     torch.testing.assert_close(exported(obs), policy(obs), rtol=1e-4, atol=1e-5)
+
+
+# -- what the operator cannot know -------------------------------------------------------------------------------------
+
+
+class Wrapped(nn.Module):
+    """As adapters and checkpointing wrap a layer."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return 0.5 * self.layer(*inputs)
+
+
+def wrap_a_layer(encoder: Encoder) -> None:
+    encoder.layers[0] = Wrapped(encoder.layers[0])
+
+
+def exchange_a_part(encoder: Encoder) -> None:
+    encoder.layers[1].linear1 = nn.Sequential(encoder.layers[1].linear1, nn.Tanh())
+
+
+def hook_a_part(encoder: Encoder) -> None:
+    encoder.layers[0].linear1.register_forward_hook(lambda module, inputs, output: 2 * output)
+
+
+def change_a_norm(encoder: Encoder) -> None:
+    encoder.layers[1].norm1.eps = 0.1
+
+
+@pytest.mark.parametrize("change", [wrap_a_layer, exchange_a_part, hook_a_part, change_a_norm])
+def test_a_layer_that_somebody_changed_runs_as_it_is(layout, device, change):
+    encoder = Encoder(layout.graph, small(embed_dim=24, num_layers=2)).to(device)
+    x = tokens_for(layout, 24, device, batch=3)
+    change(encoder)
+    outputs = []
+    for backend in ("layers", "fused"):
+        encoder.backend = backend
+        outputs.append(encoder(x))
+    assert torch.equal(*outputs)
+
+
+def test_functional_transforms_go_layer_by_layer(layout, device):
+    encoder = Encoder(layout.graph, small(embed_dim=24, num_layers=1)).to(device)
+    encoder.backend = "fused"
+    x = tokens_for(layout, 24, device, batch=3)
+    assert torch.func.vmap(encoder)(x[:, None]).shape == (3, 1, *x.shape[1:])
+    assert torch.func.grad(lambda tokens: encoder(tokens).square().sum())(x).shape == x.shape
 
 
 # -- training ----------------------------------------------------------------------------------------------------------

@@ -63,7 +63,9 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_ylim(len(panel.labels) * _pitch(panel) - GAP, -LINE)  # the first row on top, as in the table
     _scale(axes, panel.unit)
     axes.set_title(panel.title, fontsize=8, loc="left", pad=18)
-    axes.legend(fontsize=7, frameon=False, ncols=len(panel.series), loc="lower left", bbox_to_anchor=(0, 0.99))
+    axes.legend(
+        fontsize=7, frameon=False, ncols=len(panel.series), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0
+    )
 
 
 def _scale(axes: Axes, unit: str) -> None:

@@ -1,5 +1,6 @@
 """Where and when a benchmark ran: without it a time means nothing."""
 
+import os
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +27,8 @@ def describe(device: str, command: str) -> dict[str, str]:
         described["cuda"] = str(torch.version.cuda)
     else:
         described["default threads"] = str(torch.get_num_threads())
+        if hasattr(os, "getloadavg"):  # not on Windows
+            described["load average"] = f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     return described
 
 

@@ -9,9 +9,9 @@ with the summed index contiguous, so these come twice, as they are and turned (t
 import triton
 import triton.language as tl
 
+from ...kernel_arithmetic import LOG2E
 from .tiles import (
     LN2,
-    LOG2E,
     by_row,
     by_sample,
     dot,

@@ -4,8 +4,8 @@
 import triton
 import triton.language as tl
 
+from ...kernel_arithmetic import LOG2E
 from .tiles import (
-    LOG2E,
     by_row,
     by_sample,
     dot,

@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
+from ...sizes import num_blocks, padded
 from .backward_kernel import backward_kernel
 from .forward_kernel import forward_kernel
-from .sizes import DTYPES, PRODUCT, Sizes, padded
+from .sizes import DTYPES, PRODUCT, Sizes
 from .weight_gradient_kernel import weight_gradient_kernel
 
 FACTOR_BYTES = 2 * 1024**3
@@ -162,9 +163,9 @@ def _weight_gradient(
     count, num_rows, outputs = grad.shape
     inputs = given.shape[2]
     launch = PRODUCT[precision]
-    block_a, block_c = min(64, padded(outputs)), min(128, padded(inputs))
-    blocks = -(-outputs // block_a) * -(-inputs // block_c)
-    rows_each = -(-num_rows // (shares * launch.rows)) * launch.rows
+    block_a, block_c = min(64, padded(outputs, least=16)), min(128, padded(inputs, least=16))
+    blocks = num_blocks(outputs, block_a) * num_blocks(inputs, block_c)
+    rows_each = num_blocks(num_rows, shares * launch.rows) * launch.rows
     weight_gradient_kernel[(shares, count, blocks)](
         grad,
         given,

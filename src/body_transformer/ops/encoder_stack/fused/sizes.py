@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...sizes import padded
 from ..reference import PARAMETERS
 
 DTYPES = {
@@ -107,7 +107,7 @@ class Sizes:
 
     @property
     def padded_nodes(self) -> int:
-        return padded(self.num_nodes)
+        return padded(self.num_nodes, least=16)
 
     def launch(self, kernel: str, precision: str) -> Launch:
         small = self.embed_dim <= 64 and self.num_nodes <= 32
@@ -129,12 +129,12 @@ class Sizes:
             "NP": self.padded_nodes,
             "S": self.samples(kernel, precision),
             "E": self.embed_dim,
-            "EP": padded(self.embed_dim),
+            "EP": padded(self.embed_dim, least=16),
             "F": self.ff_dim,
-            "FC": min(launch.hidden, padded(self.ff_dim)),
+            "FC": min(launch.hidden, padded(self.ff_dim, least=16)),
             "H": self.num_heads,
             "D": head_dim,
-            "DP": padded(head_dim),
+            "DP": padded(head_dim, least=16),
             "LAYER": self.layer,
             "STAGES": launch.stages,
             "DT": DTYPES[precision][1],
@@ -143,8 +143,3 @@ class Sizes:
             "num_stages": 1,
             "maxnreg": launch.registers,
         }
-
-
-def padded(size: int) -> int:
-    """To what the matrix units take: a power of two from 16 up."""
-    return max(16, int(triton.next_power_of_2(size)))

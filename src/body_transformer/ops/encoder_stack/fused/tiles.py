@@ -8,7 +8,8 @@ two (EP, DP); what lies beyond E, D, F or N is loaded as zero and never stored.
 import triton
 import triton.language as tl
 
-LOG2E = tl.constexpr(1.4426950408889634)
+from ...kernel_arithmetic import to_tf32
+
 LN2 = tl.constexpr(0.6931471805599453)
 
 
@@ -26,9 +27,7 @@ def program_rows(batch, N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr):
 def operand(x, DT: tl.constexpr, PRECISION: tl.constexpr):
     """x as the matrix units get it. They cut tf32 operands off; rounded first, they are exact to their 11 bits."""
     if PRECISION == "tf32":
-        x = x.to(tl.float32)
-        rounded = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-        return tl.where(x == x, rounded, x)  # a NaN's bits may be all ones: the sum would make it a zero
+        return to_tf32(x.to(tl.float32))
     else:
         return x.to(DT)
 
