@@ -108,7 +108,7 @@ def test_a_precision_that_is_asked_for_overrules_autocast_in_the_reference_too(m
     ("device_type", "sizes", "name"),
     [
         ("cuda", (16, 64, 2, 10), "fused"),
-        ("cuda", (64, 128, 2, 62), "fused"),
+        ("cuda", (32, 128, 2, 62), "fused"),
         ("cuda", (64, 128, 1, 62), "wide"),
         ("cuda", (16, 64, 2, 10, 99), "reference"),
         ("cuda", (32, 320, 5, 16), "wide"),
@@ -122,6 +122,11 @@ def test_a_precision_that_is_asked_for_overrules_autocast_in_the_reference_too(m
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_sizes_choose_the_backend(device_type, sizes, name, precision):
     assert choose_backend(device_type, precision, *sizes) == name
+
+
+def test_large_bodies_in_bfloat16_are_left_to_others():
+    assert choose_backend("cuda", "tf32", 64, 64, 2, 10) == "fused"
+    assert choose_backend("cuda", "bf16", 64, 64, 2, 10) == "reference"
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

@@ -53,12 +53,17 @@ class Choice:
 
 
 CHOICES = (
-    Choice("fused", Limits(64, (16, 64), 64, 62), ("tf32", "bf16"), shared_kib=100),
-    Choice("fused", Limits(64, (65, 128), 64, 62), ("tf32", "bf16"), shared_kib=220),
+    Choice("fused", Limits(32, (16, 64), 64, 62), ("tf32", "bf16"), shared_kib=100),
+    Choice("fused", Limits(32, (65, 128), 64, 62), ("tf32", "bf16"), shared_kib=220),
+    Choice("fused", Limits(64, (16, 128), 64, 62), ("tf32",), shared_kib=220),
     Choice("wide", Limits(64, (129, 4096), 64), ("tf32", "bf16"), shared_kib=100),
     Choice("wide", Limits(128, (65, 4096), 128), ("tf32", "bf16"), shared_kib=220),
 )
-"""The first row that holds decides; where none does, it is "reference"."""
+"""The first row that holds decides; where none does, it is "reference".
+
+Larger bodies in bfloat16 are not there: ptxas has miscompiled such kernels (tests/ops/compile_for_hopper.py), and how
+they are launched now has not been proved on a card at every width.
+"""
 
 
 def choose_backend(
