@@ -9,13 +9,12 @@ trees, or random with a given density.
 
 import argparse
 import statistics
-import time
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from body_transformer.bench.bodies import tree_mask
+from body_transformer.bench.timing import Effort, Step, take_turns, time_as_graph, warm_up
 from body_transformer.ops.body_attention import BACKENDS, body_attention
 
 Row = tuple[int, int, int, int, float | None]
@@ -47,38 +46,23 @@ def make_mask(num_nodes: int, density: float | None) -> Tensor:
     return (torch.rand(num_nodes, num_nodes, generator=generator) < others) | torch.eye(num_nodes, dtype=torch.bool)
 
 
-def milliseconds(step: Callable[[], object], device: str, seconds: float) -> float:
-    """The median of as many calls as fit, five at least."""
-    for _ in range(3):
-        step()
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(times) < 5 or time.perf_counter() < end:
-        times.append(_once(step, device))
-    return 1e3 * statistics.median(times)
+def milliseconds(step: Step, device: str, effort: Effort) -> float:
+    """The median; on the GPU as a replayed graph."""
+    if device == "cuda":
+        warm_up([step])
+        return time_as_graph([step], effort)
+    ((first,),) = take_turns([[step]], 1)
+    (samples,) = take_turns([[step]], effort.num_samples(first / 1e3))
+    return statistics.median(samples)
 
 
-def _once(step: Callable[[], object], device: str) -> float:
-    if device == "cpu":
-        start = time.perf_counter()
-        step()
-        return time.perf_counter() - start
-    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    before.record()
-    step()
-    after.record()
-    torch.cuda.synchronize()
-    return before.elapsed_time(after) / 1e3
-
-
-def training_step(backend: str, inputs: list[Tensor], mask: Tensor, bias: Tensor | None) -> Callable[[], object]:
+def training_step(backend: str, inputs: list[Tensor], mask: Tensor, bias: Tensor | None) -> Step:
     leaves = [*inputs, *([] if bias is None else [bias])]
     grad_out = torch.randn_like(inputs[0])
     return lambda: torch.autograd.grad(body_attention(*inputs, mask, bias, backend=backend), leaves, grad_out)
 
 
-def measure(row: Row, device: str, dtype: torch.dtype, bias: bool, seconds: float) -> str:
+def measure(row: Row, device: str, dtype: torch.dtype, bias: bool, effort: Effort) -> str:
     *shape, density = row
     batch, heads, num_nodes, _ = shape
     mask = make_mask(num_nodes, density).to(device)
@@ -88,7 +72,7 @@ def measure(row: Row, device: str, dtype: torch.dtype, bias: bool, seconds: floa
     for backend in BACKENDS_ON[device]:
         too_big = backend == "reference" and batch * heads * num_nodes**2 > MAX_SCORES
         if not too_big and num_nodes <= (BACKENDS[backend].max_nodes or num_nodes):
-            times[backend] = milliseconds(training_step(backend, inputs, mask, added), device, seconds)
+            times[backend] = milliseconds(training_step(backend, inputs, mask, added), device, effort)
     best = min(times, key=lambda name: times[name])
     cells = [
         f"{times[name]:.3f}{'*' if name == best else ' '}" if name in times else "-" for name in BACKENDS_ON[device]
@@ -110,8 +94,9 @@ def main() -> None:
         f"{'[B, H, N, D]':>22} {'mask':>6} {'density':>8} "
         + " ".join(f"{name:>12}" for name in BACKENDS_ON[options.device])
     )
+    effort = Effort(budget_s=options.seconds, min_samples=5)
     for row in ROWS[options.device]:
-        print(measure(row, options.device, DTYPES[options.dtype], options.bias, options.seconds), flush=True)
+        print(measure(row, options.device, DTYPES[options.dtype], options.bias, effort), flush=True)
 
 
 if __name__ == "__main__":

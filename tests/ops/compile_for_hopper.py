@@ -1,9 +1,10 @@
-"""Compiles the fused encoder for a Hopper GPU, which takes none, and looks for what ptxas is known to get wrong.
+"""Compiles the fused encoder for a Hopper GPU, which takes none, and looks for what compilers are known to get wrong.
 
     python tests/ops/compile_for_hopper.py bf16 16 64 128 2   # precision, nodes, width, hidden units, heads
 
+Triton before 3.7.1 lets the matrix units read what was fetched ahead without the fence that makes it visible to them.
 ptxas 12.9, which Triton 3.6 and 3.7 bring, may compute the address of a matrix operand from a uniform register that
-nothing was written to: wrong numbers, or an illegal access. Prints one JSON object a kernel.
+nothing was written to. Either way: wrong numbers now and then, or an illegal access. Prints one JSON object a kernel.
 """
 
 import json
@@ -19,30 +20,45 @@ from triton.compiler import ASTSource
 
 from body_transformer.ops.encoder_stack.fused.backward_kernel import backward_kernel
 from body_transformer.ops.encoder_stack.fused.forward_kernel import forward_kernel
-from body_transformer.ops.encoder_stack.fused.sizes import Sizes
+from body_transformer.ops.encoder_stack.fused.sizes import PRODUCT, Sizes
+from body_transformer.ops.encoder_stack.fused.weight_gradient_kernel import weight_gradient_kernel
+from body_transformer.ops.sizes import padded
 
-INTEGERS = {"batch": "i32", "num_layers": "i32", "first_layer": "i32", "count": "i32", "masked_layers": "i64"}
-FLOATS = {"scale": "fp32", "eps": "fp32"}
-ALWAYS_SINGLE = re.compile(r"x_ptr|out_ptr|grad_out_ptr|grad_x_ptr|rstd_ptr|norm_sums_ptr|\w*bias\d?|norm\d")
+KERNELS = {
+    "inference": forward_kernel,
+    "forward": forward_kernel,
+    "backward": backward_kernel,
+    "weights": weight_gradient_kernel,
+}
+NUMBERS = {"masked_layers": "i64", "grad_stride": "i64", "input_stride": "i64", "scale": "fp32", "eps": "fp32"}
+INTEGERS = ("batch", "num_layers", "first_layer", "count", "num_rows", "rows_each", "first")
+ALWAYS_SINGLE = re.compile(
+    r"x_ptr|out_ptr|grad_out_ptr|grad_x_ptr|rstd_ptr|norm_(sums_)?ptr|(weight|bias)_ptr|\w*bias\d?|norm\d"
+)
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(\S+)\s+(.*?);")
 
 
 def signature(names: list[str], constants: dict[str, object], precision: str) -> dict[str, str]:
-    types = {"mask_ptr": "*i1", **INTEGERS, **FLOATS}
+    types = {"mask_ptr": "*i1", **NUMBERS, **dict.fromkeys(INTEGERS, "i32"), **dict.fromkeys(constants, "constexpr")}
     operand = "*bf16" if precision == "bf16" else "*fp32"
-    for name in names:
-        if name in constants:
-            types[name] = "constexpr"
-        elif name not in types:
-            types[name] = "*fp32" if ALWAYS_SINGLE.fullmatch(name) else operand
-    return {name: types[name] for name in names}
+    return {name: types.get(name, "*fp32" if ALWAYS_SINGLE.fullmatch(name) else operand) for name in names}
+
+
+def constants_of(kind: str, precision: str, sizes: Sizes) -> dict[str, object]:
+    if kind == "weights":  # of the layer whose factors are the widest and the least aligned
+        launch, a, c = PRODUCT[precision], sizes.ff_dim, sizes.embed_dim
+        widths = {"A": a, "C": c, "BLOCK_A": min(64, padded(a, least=16)), "BLOCK_C": min(128, padded(c, least=16))}
+        options = {"num_warps": launch.warps, "num_stages": 1, "maxnreg": None}
+        steps = {"ROWS": launch.rows, "LAYER": sizes.layer, "AFTER": 0, "STAGES": 3, "PRECISION": precision}
+        return {**widths, **options, **steps}
+    constants = sizes.constants(kind, precision)
+    return constants | ({"TURNED": precision != "bf16"} if kind == "backward" else {"SAVE": kind == "forward"})
 
 
 def compile_kernel(kind: str, precision: str, sizes: Sizes) -> dict[str, object]:
-    constants = sizes.constants(kind, precision)
+    constants = constants_of(kind, precision, sizes)
     options = {name: constants.pop(name) for name in ("num_warps", "num_stages", "maxnreg")}
-    kernel = backward_kernel if kind == "backward" else forward_kernel
-    constants |= {"TURNED": precision != "bf16"} if kind == "backward" else {"SAVE": kind == "forward"}
+    kernel = KERNELS[kind]
     types = signature(kernel.arg_names, constants, precision)
     source = ASTSource(
         kernel,
@@ -55,8 +71,20 @@ def compile_kernel(kind: str, precision: str, sizes: Sizes) -> dict[str, object]
     return {
         "kernel": kind,
         "shared": compiled.metadata.shared,
+        "unfenced": unfenced(compiled.asm["ptx"]),
         "uninitialised": uninitialised(disassemble(compiled.asm["cubin"])),
     }
+
+
+def unfenced(ptx: str) -> int:
+    """Matrix products that follow an asynchronous copy's arrival with no fence between, by the order of the code."""
+    count, visible = 0, True
+    for name in re.findall(r"cp\.async\.wait|fence\.proxy\.async|wgmma\.mma_async", ptx):
+        if name == "wgmma.mma_async":
+            count += not visible
+        else:
+            visible = name == "fence.proxy.async"
+    return count
 
 
 def disassemble(cubin: bytes) -> str:
@@ -89,7 +117,6 @@ def uninitialised(sass: str) -> list[str]:
 if __name__ == "__main__":
     precision, *numbers = sys.argv[1:]
     num_nodes, embed_dim, ff_dim, num_heads = map(int, numbers)
-    for kind in ("inference", "forward", "backward"):
-        print(
-            json.dumps(compile_kernel(kind, precision, Sizes(10, num_nodes, embed_dim, ff_dim, num_heads))), flush=True
-        )
+    sizes = Sizes(10, num_nodes, embed_dim, ff_dim, num_heads)
+    for kind in KERNELS:
+        print(json.dumps(compile_kernel(kind, precision, sizes)), flush=True)

@@ -68,13 +68,15 @@ class Encoder(nn.Module):
         layers = [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
         if len(layers) < len(self.layers) or not all(layer.is_as_built() for layer in layers):
             return None  # somebody wrapped, hooked or exchanged a part: it must run
-        precision = current_precision(tokens.device.type)
-        sizes = (self.num_heads, len(layers))
-        if self.backend is None and automatic_backend(tokens, *sizes, precision) == "reference":
-            return None  # layer by layer the attention at least is the fast one
+        backend = self.backend
+        if backend is None:
+            precision = current_precision(tokens.device.type)
+            backend = automatic_backend(tokens, self.num_heads, len(layers), precision)
+            if backend == "reference":
+                return None  # layer by layer the attention at least is the fast one
         parameters = [parameter for layer in layers for parameter in layer.in_order()]
         masked = [layer.masked for layer in layers]
-        return encoder_stack(tokens, parameters, self.mask, masked, self.num_heads, backend=self.backend)
+        return encoder_stack(tokens, parameters, self.mask, masked, self.num_heads, backend=backend)
 
 
 class EncoderLayer(nn.Module):

@@ -27,10 +27,7 @@ def forward_light(
     for slot in tl.static_range(SLOTS):
         here = slot < count
         neighbour = tl.load(other + first + slot, mask=here, other=0)
-        score = tl.sum(q_row * _rows_where(k, k_strides, pair, neighbour, here, heads, D, DP), axis=1) * (scale * LOG2E)
-        if bias is not None:
-            score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2E
-        score = tl.where(here, score, float("-inf"))
+        score = _scores(q_row, k, k_strides, bias, pair, node, neighbour, here, num_nodes, heads, scale, D, DP)
         higher = tl.maximum(highest, score)
         shift = finite_shift(higher)
         shrink = tl.exp2(highest - shift)
@@ -59,10 +56,7 @@ def backward_rows_light(
     for slot in tl.static_range(SLOTS):
         here = slot < count
         neighbour = tl.load(other + first + slot, mask=here, other=0)
-        score = tl.sum(q_row * _rows_where(k, k_strides, pair, neighbour, here, heads, D, DP), axis=1) * (scale * LOG2E)
-        if bias is not None:
-            score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2E
-        score = tl.where(here, score, float("-inf"))
+        score = _scores(q_row, k, k_strides, bias, pair, node, neighbour, here, num_nodes, heads, scale, D, DP)
         scores = tl.where(slots == slot, score[:, None], scores)
         dp_slot = tl.sum(do_row * _rows_where(v, v_strides, pair, neighbour, here, heads, D, DP), axis=1)
         dp = tl.where(slots == slot, dp_slot[:, None], dp)
@@ -108,6 +102,18 @@ def backward_columns_light(
 def finite_shift(highest):
     """What to subtract from scores of this maximum: while all are -inf, -inf - -inf would be NaN."""
     return tl.where(highest == float("-inf"), 0.0, highest)
+
+
+@triton.jit
+def _scores(
+    q_row, k, k_strides, bias, pair, node, neighbour, here, num_nodes, heads, scale,
+    D: tl.constexpr, DP: tl.constexpr,
+):  # fmt: skip
+    """[BLOCK] to base 2, of each row with one of its neighbours; -inf where it has none here."""
+    score = tl.sum(q_row * _rows_where(k, k_strides, pair, neighbour, here, heads, D, DP), axis=1) * (scale * LOG2E)
+    if bias is not None:
+        score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2E
+    return tl.where(here, score, float("-inf"))
 
 
 @triton.jit

@@ -128,35 +128,15 @@ def _backward(
 
 
 @_forward.register_fake
-def _(
-    x: Tensor,
-    parameters: list[Tensor],
-    mask: Tensor,
-    masked: list[bool],
-    num_heads: int,
-    eps: float,
-    precision: str,
-    backend: str,
-    save: bool,
-) -> list[Tensor]:
+def _(x: Tensor, parameters: list[Tensor], *options: Any) -> list[Tensor]:
+    *_, num_heads, _eps, precision, backend, save = options
     out: list[Tensor] = _implementation(backend).fake_forward(x, parameters, num_heads, precision, save)
     return out
 
 
 @_backward.register_fake
-def _(
-    grad_out: Tensor,
-    saved: list[Tensor],
-    x: Tensor,
-    parameters: list[Tensor],
-    mask: Tensor,
-    masked: list[bool],
-    num_heads: int,
-    eps: float,
-    precision: str,
-    backend: str,
-) -> list[Tensor]:
-    out: list[Tensor] = _implementation(backend).fake_backward(x, parameters)
+def _(grad_out: Tensor, saved: list[Tensor], x: Tensor, parameters: list[Tensor], *options: Any) -> list[Tensor]:
+    out: list[Tensor] = _implementation(options[-1]).fake_backward(x, parameters)
     return out
 
 

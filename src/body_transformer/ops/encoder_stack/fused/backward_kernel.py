@@ -15,6 +15,7 @@ from .tiles import (
     by_row,
     by_sample,
     dot,
+    fence,
     last_sum,
     load_allowed,
     load_matrix,
@@ -46,7 +47,9 @@ def feed_forward_backward(
         at = rows[:, None] * F + unit[None, :]
         inside = exist[:, None] & (unit < F)[None, :]
         w1 = load_matrix(weight1, unit[:, None], e[None, :], E, F, E, whole)  # [FC, EP]
-        hidden = dot(y, tl.trans(w1), zeros, PRECISION) + load_vector(bias1, unit, F, F % FC == 0)
+        w1t = tl.trans(w1)
+        fence(c, STAGES)
+        hidden = dot(y, w1t, zeros, PRECISION) + load_vector(bias1, unit, F, F % FC == 0)
         hidden = operand(tl.maximum(hidden, 0.0, propagate_nan=tl.PropagateNan.ALL), DT, PRECISION)
         tl.store(hidden_ptr + at, hidden, mask=inside)
         if TURNED:
@@ -82,7 +85,9 @@ def attention_backward(
         at3 = rows[:, None] * (3 * E) + h * D + d[None, :]
         inside = exist[:, None] & (d < D)[None, :]
         wq = load_matrix(weight, d[:, None], e[None, :], E, D, E, whole)  # [DP, EP]
-        q = dot(x, tl.trans(wq), zeros, PRECISION) + load_vector(bias, d, D, D == DP)
+        wqt = tl.trans(wq)
+        fence(h, STAGES)
+        q = dot(x, wqt, zeros, PRECISION) + load_vector(bias, d, D, D == DP)
         q = by_sample(operand(q * (scale * LOG2E), DT, PRECISION), S)
         wk = load_matrix(weight + E * E, d[:, None], e[None, :], E, D, E, whole)
         k = dot(x, tl.trans(wk), zeros, PRECISION) + load_vector(bias + E, d, D, D == DP)

@@ -9,6 +9,7 @@ from .tiles import (
     by_row,
     by_sample,
     dot,
+    fence,
     load_allowed,
     load_matrix,
     load_vector,
@@ -37,7 +38,9 @@ def attention(
     for h in tl.range(0, H, num_stages=STAGES):
         head = in_weight + h * D * E
         bias = in_bias + h * D
-        q = dot(x, load_matrix(head, d[None, :], e[:, None], E, D, E, whole), zeros, PRECISION)
+        wq = load_matrix(head, d[None, :], e[:, None], E, D, E, whole)
+        fence(h, STAGES)
+        q = dot(x, wq, zeros, PRECISION)
         q = (q + load_vector(bias, d, D, D == DP)) * (scale * LOG2E)
         k = dot(x, load_matrix(head + E * E, d[None, :], e[:, None], E, D, E, whole), zeros, PRECISION)
         k = operand(k + load_vector(bias + E, d, D, D == DP), DT, PRECISION)
@@ -68,6 +71,7 @@ def feed_forward(
     for c in tl.range(0, (F + FC - 1) // FC, num_stages=STAGES):
         unit = c * FC + f
         w1 = load_matrix(weight1, unit[None, :], e[:, None], E, F, E, whole)  # [EP, FC]
+        fence(c, STAGES)
         hidden = dot(y, w1, tl.zeros([R, FC], tl.float32), PRECISION) + load_vector(bias1, unit, F, F % FC == 0)
         w2 = load_matrix(weight2, e[None, :], unit[:, None], F, E, F, whole)  # [FC, EP]
         hidden = tl.maximum(hidden, 0.0, propagate_nan=tl.PropagateNan.ALL)  # plain, it would turn NaN into 0

@@ -28,9 +28,7 @@ def forward(
     sizes = Sizes.of(x, parameters, num_heads)
     flat, operands = pack(parameters, precision)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    num_rows = x.shape[0] * x.shape[1] if save else 0
-    saved = x.new_empty(2 * sizes.num_layers + 1, num_rows, x.shape[2], dtype=operands.dtype)
-    rstd = x.new_empty(2 * sizes.num_layers, num_rows)
+    saved, rstd = _kept(x if save else x[:0], sizes, operands.dtype)
     kernel = "forward" if save else "inference"
     forward_kernel[(sizes.programs(kernel, precision, len(x)),)](
         x.contiguous(),
@@ -185,10 +183,18 @@ def _weight_gradient(
         ROWS=launch.rows,
         LAYER=layer,
         AFTER=after,
+        STAGES=3,
         PRECISION=precision,
         num_warps=launch.warps,
-        num_stages=3,
+        num_stages=1,
     )
+
+
+def _kept(x: Tensor, sizes: Sizes, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Room for x and every normalised value, and for every 1 / standard deviation."""
+    num_rows = x.shape[0] * x.shape[1]
+    saved = x.new_empty(2 * sizes.num_layers + 1, num_rows, x.shape[2], dtype=dtype)
+    return saved, x.new_empty(2 * sizes.num_layers, num_rows)
 
 
 def _views(flat: Tensor, operands: Tensor, sizes: Sizes) -> list[Tensor]:
@@ -226,10 +232,8 @@ def fake_forward(x: Tensor, parameters: list[Tensor], num_heads: int, precision:
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not save:
         return [out]
-    dtype, num_rows, num_floats = DTYPES[precision][0], x.shape[0] * x.shape[1], sizes.num_layers * sizes.layer
-    saved = x.new_empty(2 * sizes.num_layers + 1, num_rows, x.shape[2], dtype=dtype)
-    rstd = x.new_empty(2 * sizes.num_layers, num_rows)
-    return [out, x.new_empty(num_floats), x.new_empty(num_floats, dtype=dtype), saved, rstd]
+    dtype, num_floats = DTYPES[precision][0], sizes.num_layers * sizes.layer
+    return [out, x.new_empty(num_floats), x.new_empty(num_floats, dtype=dtype), *_kept(x, sizes, dtype)]
 
 
 def fake_backward(x: Tensor, parameters: list[Tensor]) -> list[Tensor]:

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from .tiles import dot, operand
+from .tiles import dot, fence, operand
 
 
 @triton.jit(do_not_specialize=["num_rows", "rows_each", "first", "num_layers"])
@@ -16,7 +16,7 @@ def weight_gradient_kernel(
     # sizes
     num_rows, rows_each, grad_stride, input_stride, first, num_layers,
     A: tl.constexpr, C: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_C: tl.constexpr, ROWS: tl.constexpr,
-    LAYER: tl.constexpr, AFTER: tl.constexpr, PRECISION: tl.constexpr,
+    LAYER: tl.constexpr, AFTER: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """grad^T input and grad^T 1 over this program's share of the rows, for the layers from `first` on.
 
@@ -41,12 +41,13 @@ def weight_gradient_kernel(
     else:
         bias = tl.zeros([BLOCK_A, ROWS], tl.float32)
     last = tl.minimum((share + 1) * rows_each, num_rows)
-    for start in range(share * rows_each, last, ROWS):
+    for start in tl.range(share * rows_each, last, ROWS, num_stages=STAGES):
         rows = (start + tl.arange(0, ROWS)).to(tl.int64)
         exist = (rows < last)[:, None]
         grad = tl.load(grad_ptr + rows[:, None] * A + a[None, :], mask=exist & (a < A)[None, :], other=0.0)
         given = tl.load(input_ptr + rows[:, None] * C + c[None, :], mask=exist & (c < C)[None, :], other=0.0)
         grad = tl.trans(grad)
+        fence(start, STAGES)
         weight = dot(operand(grad, DT, PRECISION), given, weight, PRECISION)
         if BY_PRODUCT:
             bias = dot(grad, ones, bias, PRECISION)

@@ -1,0 +1,74 @@
+"""Which implementation of the encoder is fastest where: the numbers behind `ops/encoder_stack/choose.py`.
+
+    python benchmarks/encoder_crossover.py            # needs CUDA
+
+Forward and backward as a replayed CUDA graph, all implementations side by side in each row, medians in milliseconds;
+the winner is marked. "layers" is the encoder layer by layer, as it runs where the operator has nothing for it.
+"""
+
+import argparse
+
+import torch
+
+from body_transformer import BodyGraph, PolicyConfig
+from body_transformer.bench.bodies import random_parents
+from body_transformer.bench.stacks import Stack
+from body_transformer.bench.steps import gradient_steps
+from body_transformer.bench.timing import Effort, time_as_graph, warm_up
+from body_transformer.model.encoder import Encoder
+from body_transformer.ops.encoder_stack import BACKENDS, PRECISIONS
+
+Row = tuple[int, int, int, int, int, int]
+"""B, N, E, FF, heads and layers."""
+ROWS: list[Row] = [
+    *((batch, 16, 64, 128, 2, 10) for batch in (64, 2048, 8192)),
+    *((8192 * 16 // num_nodes, num_nodes, 64, 128, 2, 4) for num_nodes in (8, 32, 48, 64)),
+    *((2048, num_nodes, width, 2 * width, 4, 4) for num_nodes in (16, 32, 64) for width in (32, 128)),
+    *((256, num_nodes, width, 4 * width, 4, 4) for num_nodes in (32, 100) for width in (128, 256)),
+]
+IMPLEMENTATIONS = ("layers", "fused", "wide")
+
+
+def body(num_nodes: int) -> BodyGraph:
+    """A tree of so many parts."""
+    names = [str(node) for node in range(num_nodes)]
+    parents = random_parents(num_nodes, 0)
+    return BodyGraph.from_edges(names, [(str(parent), str(node + 1)) for node, parent in enumerate(parents)])
+
+
+def milliseconds(name: str, row: Row, precision: str, effort: Effort) -> float | None:
+    """None where this implementation does not take the sizes."""
+    batch, num_nodes, width, ff_dim, heads, layers = row
+    if name != "layers" and not BACKENDS[name].take(num_nodes, width, heads, layers):
+        return None
+    torch.manual_seed(0)
+    config = PolicyConfig(num_layers=layers, embed_dim=width, ff_dim=ff_dim, num_heads=heads)
+    encoder = Encoder(body(num_nodes), config).cuda()
+    encoder.backend = name
+    inputs = [torch.randn(batch, num_nodes, width, device="cuda") for _ in range(2)]
+    steps = gradient_steps(Stack(encoder, list(encoder.parameters())), inputs, precision)
+    warm_up(steps)
+    return time_as_graph(steps, effort)
+
+
+def line(row: Row, precision: str, effort: Effort) -> str:
+    times = {name: milliseconds(name, row, precision, effort) for name in IMPLEMENTATIONS}
+    best = min(value for value in times.values() if value is not None)
+    cells = ("-" if value is None else f"{value:.3f}{'*' if value == best else ' '}" for value in times.values())
+    return f"{row!s:>32} {precision:>9} " + " ".join(f"{cell:>10}" for cell in cells)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--precision", choices=PRECISIONS, nargs="*", default=PRECISIONS)
+    parser.add_argument("--seconds", type=float, default=0.1, help="for each number")
+    parser.add_argument("--rows", type=int, nargs="*", default=range(len(ROWS)), help="by their place in the list")
+    options = parser.parse_args()
+    print(f"{'(B, N, E, FF, H, L)':>32} precision " + " ".join(f"{name:>10}" for name in IMPLEMENTATIONS))
+    for row in (ROWS[k] for k in options.rows):
+        for precision in options.precision:
+            print(line(row, precision, Effort(budget_s=options.seconds, min_samples=5)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
