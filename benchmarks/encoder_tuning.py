@@ -13,15 +13,37 @@ from body_transformer.ops.encoder_stack.fused import passes as fused
 from body_transformer.ops.encoder_stack.fused import sizes
 
 NODES, EMBED, HIDDEN, HEADS, LAYERS = 16, 64, 128, 2, 10
-FORWARD = [(64, 128, 4, 128, 2), (64, 128, 4, 128, 1), (128, 128, 8, 128, 1), (128, 128, 8, 128, 2)]
+FORWARD = [
+    (64, 128, 4, 128, 2),
+    (64, 128, 4, 128, 1),
+    (128, 128, 8, 128, 1),
+    (128, 128, 8, 128, 2),
+    (64, 128, 4, None, 1),
+    (64, 64, 4, None, 1),
+]
 BACKWARD = [
     (64, 64, 4, 128, 2),
+    (64, 128, 4, 128, 2),
     (64, 64, 4, 168, 2),
+    (64, 64, 4, None, 2),
     (64, 128, 4, None, 1),
-    (64, 32, 4, None, 1),
-    (128, 64, 8, None, 2),
+    (64, 64, 4, None, 1),
+    (64, 64, 4, 168, 1),
+    (128, 64, 8, None, 1),
 ]
-PRODUCT = [(64, 12, 4), (64, 16, 4), (32, 32, 2), (32, 64, 2)]
+FEED_FORWARD = [
+    (64, 4, 64),
+    (64, 4, 64, 2),
+    (32, 4, 64),
+    (64, 8, 128),
+    (64, 8, 128, 2),
+    (32, 4, 32),
+    (32, 4, 32, 2),
+    (16, 4, 32),
+    (16, 2, 32),
+]
+PRODUCT = [(64, 4), (32, 4), (32, 2), (16, 2)]
+SHARES = [8, 12, 16, 24, 32, 48, 64]
 
 
 def problem(batch, seed=0):
@@ -58,8 +80,11 @@ def once(precision, setting, batch=64):
 
 
 def use(precision, kernel, value):
-    if kernel == "product":
-        sizes.PRODUCT[precision] = sizes.ProductLaunch(*value)
+    if kernel == "shares":
+        sizes.SHARES[precision] = value
+    elif kernel in ("product", "feed-forward"):
+        table = sizes.PRODUCT if kernel == "product" else sizes.FEED_FORWARD
+        table[precision] = sizes.SumLaunch(*value)
     else:
         sizes.LAUNCH[kernel][precision] = sizes.Launch(*value)
     if kernel == "forward":
@@ -183,4 +208,13 @@ def main(precision, settings):
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or ["bf16", "tf32"]:
-        main(name, {"forward": FORWARD, "backward": BACKWARD, "product": PRODUCT})
+        main(
+            name,
+            {
+                "forward": FORWARD,
+                "backward": BACKWARD,
+                "feed-forward": FEED_FORWARD,
+                "product": PRODUCT,
+                "shares": SHARES,
+            },
+        )

@@ -1,7 +1,7 @@
-"""Triton's interpreter, so that the kernels run without a GPU; with what it gets wrong about bfloat16 put right.
+"""Triton's interpreter, so that the kernels run without a GPU; with its bfloat16 and TF32 as a GPU has them.
 
 Triton 3.6 and 3.7 keep bfloat16 as its 16 raw bits: `tl.dot` multiplies those as integers, and a cast from float32 cuts
-them off where a GPU rounds to the nearest even.
+them off where a GPU rounds to the nearest even. Products in TF32 they compute in float32; a GPU cuts the operands off.
 """
 
 from typing import Any
@@ -12,15 +12,19 @@ import numpy as np
 def use() -> None:
     """Call before any kernel is imported, with TRITON_INTERPRET=1 in the environment."""
     import triton.language as tl
+    from triton._C.libtriton.ir import INPUT_PRECISION
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-    def values(handle: Any) -> np.ndarray:
-        if handle.dtype.scalar != tl.bfloat16:
-            return handle.data
-        return (handle.data.astype(np.uint32) << 16).view(np.float32)
+    def values(handle: Any, precision: Any) -> np.ndarray:
+        if handle.dtype.scalar == tl.bfloat16:
+            return (handle.data.astype(np.uint32) << 16).view(np.float32)
+        if handle.dtype.scalar == tl.float32 and precision == INPUT_PRECISION.TF32:
+            return (np.ascontiguousarray(handle.data).view(np.uint32) & 0xFFFFE000).view(np.float32)
+        return handle.data
 
-    def dot(self: Any, a: Any, b: Any, d: Any, *precision: Any) -> Any:
-        return TensorHandle(np.matmul(values(a), values(b), dtype=d.data.dtype) + d.data, d.dtype.scalar)
+    def dot(self: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:
+        product = np.matmul(values(a, precision), values(b, precision), dtype=d.data.dtype)
+        return TensorHandle(product + d.data, d.dtype.scalar)
 
     original = InterpreterBuilder.cast_impl
 

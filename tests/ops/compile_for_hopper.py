@@ -19,21 +19,23 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from body_transformer.ops.encoder_stack.fused.backward_kernel import backward_kernel
+from body_transformer.ops.encoder_stack.fused.feed_forward_gradient_kernel import feed_forward_gradient_kernel
 from body_transformer.ops.encoder_stack.fused.forward_kernel import forward_kernel
-from body_transformer.ops.encoder_stack.fused.sizes import PRODUCT, Sizes
+from body_transformer.ops.encoder_stack.fused.sizes import Sizes
 from body_transformer.ops.encoder_stack.fused.weight_gradient_kernel import weight_gradient_kernel
-from body_transformer.ops.sizes import padded
 
 KERNELS = {
     "inference": forward_kernel,
     "forward": forward_kernel,
     "backward": backward_kernel,
     "weights": weight_gradient_kernel,
+    "feed-forward": feed_forward_gradient_kernel,
 }
-NUMBERS = {"masked_layers": "i64", "grad_stride": "i64", "input_stride": "i64", "scale": "fp32", "eps": "fp32"}
+STRIDES = ("grad_stride", "input_stride", "normed_stride")
+NUMBERS = {"masked_layers": "i64", **dict.fromkeys(STRIDES, "i64"), "scale": "fp32", "eps": "fp32"}
 INTEGERS = ("batch", "num_layers", "first_layer", "count", "num_rows", "rows_each", "first")
 ALWAYS_SINGLE = re.compile(
-    r"x_ptr|out_ptr|grad_out_ptr|grad_x_ptr|rstd_ptr|norm_(sums_)?ptr|(weight|bias)_ptr|\w*bias\d?|norm\d"
+    r"x_ptr|out_ptr|grad_out_ptr|grad_x_ptr|rstd_ptr|norm_(sums_)?ptr|(weight|bias)\d?_ptr|\w*bias\d?|norm\d"
 )
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(\S+)\s+(.*?);")
 
@@ -41,30 +43,32 @@ INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(\S+)\s+(.*?);"
 def signature(names: list[str], constants: dict[str, object], precision: str) -> dict[str, str]:
     types = {"mask_ptr": "*i1", **NUMBERS, **dict.fromkeys(INTEGERS, "i32"), **dict.fromkeys(constants, "constexpr")}
     operand = "*bf16" if precision == "bf16" else "*fp32"
+    saved = "*fp16" if precision == "tf32" else operand
+    types |= dict.fromkeys(("saved_ptr", "normed_ptr", "input_ptr"), saved)
     return {name: types.get(name, "*fp32" if ALWAYS_SINGLE.fullmatch(name) else operand) for name in names}
 
 
 def constants_of(kind: str, precision: str, sizes: Sizes) -> dict[str, object]:
-    if kind == "weights":  # of the layer whose factors are the widest and the least aligned
-        launch, a, c = PRODUCT[precision], sizes.ff_dim, sizes.embed_dim
-        widths = {"A": a, "C": c, "BLOCK_A": min(64, padded(a, least=16)), "BLOCK_C": min(128, padded(c, least=16))}
-        options = {"num_warps": launch.warps, "num_stages": 1, "maxnreg": None}
-        steps = {"ROWS": launch.rows, "LAYER": sizes.layer, "AFTER": 0, "STAGES": 3, "PRECISION": precision}
-        return {**widths, **options, **steps}
+    if kind == "feed-forward":
+        return sizes.feed_forward_constants(precision)
+    if kind == "weights":
+        return sizes.product_constants(precision, 3 * sizes.embed_dim, sizes.embed_dim) | {"AFTER": True}
     constants = sizes.constants(kind, precision)
     return constants | ({"TURNED": precision != "bf16"} if kind == "backward" else {"SAVE": kind == "forward"})
 
 
 def compile_kernel(kind: str, precision: str, sizes: Sizes) -> dict[str, object]:
     constants = constants_of(kind, precision, sizes)
-    options = {name: constants.pop(name) for name in ("num_warps", "num_stages", "maxnreg")}
+    options = {name: constants.pop(name, None) for name in ("num_warps", "num_stages", "maxnreg")}
     kernel = KERNELS[kind]
     types = signature(kernel.arg_names, constants, precision)
     source = ASTSource(
         kernel,
         types,
         constexprs={(kernel.arg_names.index(name),): value for name, value in constants.items()},
-        attrs={(k,): [["tt.divisibility", 16]] for k, name in enumerate(types) if types[name].startswith("*")},
+        attrs={
+            (k,): [["tt.divisibility", 16]] for k, name in enumerate(types) if name in STRIDES or "*" in types[name]
+        },
     )
     options = {name: value for name, value in options.items() if value is not None}
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)

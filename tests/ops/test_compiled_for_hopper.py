@@ -22,7 +22,7 @@ def test_the_machine_code_fits_waits_for_its_weights_and_reads_no_register_that_
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     kernels = [json.loads(line) for line in run.stdout.splitlines()]
-    assert [kernel["kernel"] for kernel in kernels] == ["inference", "forward", "backward", "weights"]
+    assert [kernel["kernel"] for kernel in kernels] == ["inference", "forward", "backward", "weights", "feed-forward"]
     for kernel in kernels:
         assert kernel["unfenced"] == 0
         assert kernel["uninitialised"] == []

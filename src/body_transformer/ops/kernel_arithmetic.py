@@ -9,9 +9,6 @@ LOG2E = tl.constexpr(1.4426950408889634)  # the hardware's exponential is to bas
 
 @triton.jit
 def to_tf32(x):
-    """Float32, rounded to the 11 bits that TF32 keeps.
-
-    The matrix units cut the other 13 off, which is several times less exact than rounding them.
-    """
-    bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
-    return tl.where(x == x, bits.to(tl.float32, bitcast=True), x)  # the carry would make some NaNs a zero
+    """Float32 for products in TF32: the matrix units cut off all but 11 bits, which is then rounding to the nearest."""
+    power = (x.to(tl.int32, bitcast=True) & -0x800000).to(tl.float32, bitcast=True)  # its sign and exponent alone
+    return x + power * 2.0**-11  # half of the last bit that is kept; NaN and infinity stay what they are

@@ -2,8 +2,8 @@
 """The backward pass of all layers in one launch: the gradient of the residual stream never leaves the registers.
 
 What the products need is computed again from the saved normalised values. Weight gradients are sums over all rows; here
-only their factors are written, for `weight_gradient_kernel.py` to multiply. The matrix units take float32 weights only
-with the summed index contiguous, so these come twice, as they are and turned (transposed); bfloat16 is read both ways.
+only their factors are written, for the two gradient kernels to multiply. The matrix units take float32 weights with the
+summed index contiguous only, so these come twice, as they are and turned (transposed); bfloat16 is read both ways.
 """
 
 import triton
@@ -31,7 +31,7 @@ from .tiles import (
 
 @triton.jit
 def feed_forward_backward(
-    y, du, weight1, turned1, bias1, weight2, hidden_ptr, grad_hidden_ptr, rows, exist,
+    y, du, weight1, turned1, bias1, weight2,
     E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr, TURNED: tl.constexpr,
     STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -44,21 +44,16 @@ def feed_forward_backward(
     du = operand(du, DT, PRECISION)
     for c in tl.range(0, (F + FC - 1) // FC, num_stages=STAGES):
         unit = c * FC + f
-        at = rows[:, None] * F + unit[None, :]
-        inside = exist[:, None] & (unit < F)[None, :]
         w1 = load_matrix(weight1, unit[:, None], e[None, :], E, F, E, whole)  # [FC, EP]
         w1t = tl.trans(w1)
         fence(c, STAGES)
         hidden = dot(y, w1t, zeros, PRECISION) + load_vector(bias1, unit, F, F % FC == 0)
-        hidden = operand(tl.maximum(hidden, 0.0, propagate_nan=tl.PropagateNan.ALL), DT, PRECISION)
-        tl.store(hidden_ptr + at, hidden, mask=inside)
         if TURNED:
             w2 = load_matrix(weight2, unit[None, :], e[:, None], E, F, E, whole)
             w1 = load_matrix(turned1, e[None, :], unit[:, None], F, E, F, whole)
         else:
             w2 = load_matrix(weight2, e[:, None], unit[None, :], F, E, F, whole)  # [EP, FC]
         grad = operand(tl.where(hidden > 0.0, dot(du, w2, zeros, PRECISION), 0.0), DT, PRECISION)
-        tl.store(grad_hidden_ptr + at, grad, mask=inside)
         dy = dot(grad, w1, dy, PRECISION)
     return dy
 
@@ -99,7 +94,7 @@ def attention_backward(
         v = dot(x, tl.trans(wv), zeros, PRECISION) + load_vector(bias + 2 * E, d, D, D == DP)
         v = by_sample(operand(v, DT, PRECISION), S)
         mixed = by_row(dot(rounded, v, per_head, PRECISION), S)
-        tl.store(mixed_ptr + at, operand(mixed, DT, PRECISION), mask=inside)
+        tl.store(mixed_ptr + at, mixed.to(DT), mask=inside)
 
         if TURNED:
             wo = load_matrix(out_weight + h * D * E, d[None, :], e[:, None], E, D, E, whole)
@@ -110,17 +105,16 @@ def attention_backward(
             wo = load_matrix(out_weight + h * D, e[:, None], d[None, :], E, E, D, whole)  # [EP, DP]
         grad = by_sample(operand(dot(du, wo, zeros, PRECISION), DT, PRECISION), S)
         dv = by_row(dot(transposed(rounded, S), grad, per_head, PRECISION), S)
-        dv = operand(dv, DT, PRECISION)
-        tl.store(grad_qkv_ptr + at3 + 2 * E, dv, mask=inside)
-        dx = dot(dv, wv, dx, PRECISION)
+        tl.store(grad_qkv_ptr + at3 + 2 * E, dv.to(DT), mask=inside)
+        dx = dot(operand(dv, DT, PRECISION), wv, dx, PRECISION)
         dp = dot(grad, transposed(v, S), pairs, PRECISION)
         ds = operand(p * (dp - last_sum(p * dp, S)), DT, PRECISION)
-        dq = operand(by_row(dot(ds, k, per_head, PRECISION), S) * scale, DT, PRECISION)
-        tl.store(grad_qkv_ptr + at3, dq, mask=inside)
-        dx = dot(dq, wq, dx, PRECISION)
-        dk = operand(by_row(dot(transposed(ds, S), q, per_head, PRECISION), S) * LN2, DT, PRECISION)
-        tl.store(grad_qkv_ptr + at3 + E, dk, mask=inside)
-        dx = dot(dk, wk, dx, PRECISION)
+        dq = by_row(dot(ds, k, per_head, PRECISION), S) * scale
+        tl.store(grad_qkv_ptr + at3, dq.to(DT), mask=inside)
+        dx = dot(operand(dq, DT, PRECISION), wq, dx, PRECISION)
+        dk = by_row(dot(transposed(ds, S), q, per_head, PRECISION), S) * LN2
+        tl.store(grad_qkv_ptr + at3 + E, dk.to(DT), mask=inside)
+        dx = dot(operand(dk, DT, PRECISION), wk, dx, PRECISION)
     return dx
 
 
@@ -136,11 +130,11 @@ def norm_backward(grad, normed, rstd, weight_ptr, sums_ptr, E: tl.constexpr, EP:
 @triton.jit(do_not_specialize=["batch", "first_layer", "count", "num_layers", "masked_layers"])
 def backward_kernel(
     # inputs
-    grad_out_ptr, saved_ptr, rstd_ptr,
+    grad_out_ptr, x_ptr, saved_ptr, rstd_ptr,
     in_weight, in_bias, out_weight, out_bias, norm1, weight1, bias1, weight2, bias2, norm2,
     turned_in, turned_out, turned1, turned2, mask_ptr,
     # outputs
-    grad_x_ptr, mixed_ptr, grad_qkv_ptr, grad_sum1_ptr, hidden_ptr, grad_hidden_ptr, grad_sum2_ptr, norm_sums_ptr,
+    grad_x_ptr, mixed_ptr, grad_qkv_ptr, grad_sum1_ptr, grad_sum2_ptr, norm_sums_ptr,
     # sizes
     batch, first_layer, count, num_layers, masked_layers, scale,
     N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr,
@@ -158,14 +152,13 @@ def backward_kernel(
     num_rows = batch.to(tl.int64) * N
     plane = num_rows * E
     grad = tl.load(grad_out_ptr + first * E + at, mask=inside, other=0.0).to(tl.float32)
+    x_ptr += first * E
     saved_ptr += first * E
     rstd_ptr += first
     mixed_ptr += first * E
     grad_qkv_ptr += first * (3 * E)
     grad_sum1_ptr += first * E
     grad_sum2_ptr += first * E
-    hidden_ptr += first * F
-    grad_hidden_ptr += first * F
     for step in range(count):
         slot = count - 1 - step  # among the factors
         layer = first_layer + slot
@@ -173,25 +166,26 @@ def backward_kernel(
         sums = norm_sums_ptr + (program * num_layers + layer).to(tl.int64) * (4 * E)
         # keeping what is loaded twice here, or loading it earlier, costs more in registers than it saves
         rstd = tl.load(rstd_ptr + (2 * layer + 1) * num_rows + rows, mask=exist, other=0.0)
-        normed = tl.load(saved_ptr + (2 * layer + 2) * plane + at, mask=inside, other=0.0).to(tl.float32)
-        y = tl.load(saved_ptr + (2 * layer + 1) * plane + at, mask=inside, other=0.0).to(tl.float32)
+        normed = tl.load(saved_ptr + (2 * layer + 1) * plane + at, mask=inside, other=0.0).to(tl.float32)
+        y = tl.load(saved_ptr + 2 * layer * plane + at, mask=inside, other=0.0).to(tl.float32)
         du = norm_backward(grad, normed, rstd, norm2 + p, sums + 2 * E, E, EP)
         tl.store(grad_sum2_ptr + slot * plane + at, du.to(DT), mask=inside)
         y = y * load_vector(norm1 + p, e, E, E == EP) + load_vector(norm1 + p + E, e, E, E == EP)
         grad = feed_forward_backward(
             operand(y, DT, PRECISION), du, weight1 + p, turned1 + p, bias1 + p, (turned2 if TURNED else weight2) + p,
-            hidden_ptr + slot * num_rows * F, grad_hidden_ptr + slot * num_rows * F, rows, exist,
             E, EP, F, FC, TURNED, STAGES, DT, PRECISION,
         )  # fmt: skip
 
         rstd = tl.load(rstd_ptr + 2 * layer * num_rows + rows, mask=exist, other=0.0)
-        normed = tl.load(saved_ptr + (2 * layer + 1) * plane + at, mask=inside, other=0.0).to(tl.float32)
-        x = tl.load(saved_ptr + 2 * layer * plane + at, mask=inside, other=0.0).to(tl.float32)
-        du = norm_backward(grad, normed, rstd, norm1 + p, sums, E, EP)
-        tl.store(grad_sum1_ptr + slot * plane + at, du.to(DT), mask=inside)
+        normed = tl.load(saved_ptr + 2 * layer * plane + at, mask=inside, other=0.0).to(tl.float32)
         if layer > 0:
             before = norm2 + p - LAYER
+            x = tl.load(saved_ptr + (2 * layer - 1) * plane + at, mask=inside, other=0.0).to(tl.float32)
             x = x * load_vector(before, e, E, E == EP) + load_vector(before + E, e, E, E == EP)
+        else:
+            x = tl.load(x_ptr + at, mask=inside, other=0.0)
+        du = norm_backward(grad, normed, rstd, norm1 + p, sums, E, EP)
+        tl.store(grad_sum1_ptr + slot * plane + at, du.to(DT), mask=inside)
         grad = attention_backward(
             operand(x, DT, PRECISION), du, in_weight + p, turned_in + p, in_bias + p,
             (turned_out if TURNED else out_weight) + p,

@@ -91,8 +91,8 @@ def forward_kernel(
     FC: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, LAYER: tl.constexpr,
     STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr, SAVE: tl.constexpr,
 ):  # fmt: skip
-    """x [B, N, E] -> out [B, N, E]. With SAVE, for the backward pass: x and every normalised value [2L + 1, B * N, E],
-    every 1 / standard deviation [2L, B * N]. Bit l of `masked_layers`: layer l sees the mask."""
+    """x [B, N, E] -> out [B, N, E]. With SAVE, for the backward pass: every normalised value [2L, B * N, E] and every
+    1 / standard deviation [2L, B * N]. Bit l of `masked_layers`: layer l sees the mask."""
     first, rows, exist = program_rows(batch, N, NP, S)
     e = tl.arange(0, EP)
     at = rows[:, None] * E + e[None, :]
@@ -103,7 +103,7 @@ def forward_kernel(
     if SAVE:
         saved_ptr += first * E
         rstd_ptr += first
-        tl.store(saved_ptr + at, operand(x, DT, PRECISION), mask=inside)
+        KEPT: tl.constexpr = saved_ptr.dtype.element_ty
     # a product over several samples would carry a NaN from one to the next: such a sample is set aside
     bad = tl.max(tl.where(x - x == 0.0, 0, 1), axis=1)
     bad = tl.max(tl.reshape(bad, [S, NP]), axis=1)
@@ -119,7 +119,7 @@ def forward_kernel(
         )  # fmt: skip
         x, rstd = normalise(u + x + load_vector(out_bias + p, e, E, E == EP), eps, E, EP)
         if SAVE:
-            tl.store(saved_ptr + (2 * layer + 1) * plane + at, operand(x, DT, PRECISION), mask=inside)
+            tl.store(saved_ptr + 2 * layer * plane + at, x.to(KEPT), mask=inside)
             tl.store(rstd_ptr + 2 * layer * num_rows + rows, rstd + poison, mask=exist)
         x = x * load_vector(norm1 + p, e, E, E == EP) + load_vector(norm1 + p + E, e, E, E == EP)
         u = feed_forward(
@@ -127,7 +127,7 @@ def forward_kernel(
         )
         x, rstd = normalise(u + x + load_vector(bias2 + p, e, E, E == EP), eps, E, EP)
         if SAVE:
-            tl.store(saved_ptr + (2 * layer + 2) * plane + at, operand(x, DT, PRECISION), mask=inside)
+            tl.store(saved_ptr + (2 * layer + 1) * plane + at, x.to(KEPT), mask=inside)
             tl.store(rstd_ptr + (2 * layer + 1) * num_rows + rows, rstd + poison, mask=exist)
         x = x * load_vector(norm2 + p, e, E, E == EP) + load_vector(norm2 + p + E, e, E, E == EP)
     x += poison[:, None]

@@ -10,12 +10,11 @@ from torch import Tensor
 from ...sizes import padded
 from ..reference import PARAMETERS
 
-DTYPES = {
-    "fp32": (torch.float32, tl.float32),
-    "tf32": (torch.float32, tl.float32),
-    "bf16": (torch.bfloat16, tl.bfloat16),
-}
-"""Precision -> what operands and saved values are kept in."""
+DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
+OPERANDS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+"""Precision -> what the products' operands are kept in."""
+SAVED = {"fp32": torch.float32, "tf32": torch.float16, "bf16": torch.bfloat16}
+"""Precision -> what normalised values are kept in: none is above √E, and float16 has all the bits that TF32 has."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +44,22 @@ BROAD = {"bf16": Launch(stages=2), "tf32": Launch(), "fp32": Launch()}
 
 
 @dataclass(frozen=True)
-class ProductLaunch:
-    """How the weight gradients' products are launched."""
+class SumLaunch:
+    """How the kernels that sum weight gradients over all rows are launched."""
 
     rows: int
     """Rows at a time."""
-    shares: int
-    """Into how many sums the rows go."""
     warps: int
+    hidden: int = 0
+    """Hidden units of the feed-forward part that a program is for."""
+    stages: int = 3
+    """Blocks of rows on their way at a time."""
 
 
-PRODUCT = {"bf16": ProductLaunch(64, 12, 4), "tf32": ProductLaunch(32, 64, 2), "fp32": ProductLaunch(32, 64, 2)}
+SHARES = {"bf16": 12, "tf32": 64, "fp32": 64}
+"""Into how many sums the rows go."""
+PRODUCT = {"bf16": SumLaunch(64, 4), "tf32": SumLaunch(32, 2), "fp32": SumLaunch(32, 2)}
+FEED_FORWARD = {"bf16": SumLaunch(64, 4, 64), "tf32": SumLaunch(32, 4, 32), "fp32": SumLaunch(16, 4, 32)}
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,38 @@ class Sizes:
     def programs(self, kernel: str, precision: str, batch: int) -> int:
         return -(-batch // self.samples(kernel, precision))
 
+    def product_constants(self, precision: str, outputs: int, inputs: int) -> dict[str, Any]:
+        """The compile-time arguments of the weight gradient kernel."""
+        launch = PRODUCT[precision]
+        return {
+            "A": outputs,
+            "C": inputs,
+            "BLOCK_A": min(64, padded(outputs, least=16)),
+            "BLOCK_C": min(128, padded(inputs, least=16)),
+            **self._sum_constants(launch, precision),
+        }
+
+    def feed_forward_constants(self, precision: str) -> dict[str, Any]:
+        """The compile-time arguments of the feed-forward gradient kernel."""
+        launch = FEED_FORWARD[precision]
+        return {
+            "E": self.embed_dim,
+            "EP": padded(self.embed_dim, least=16),
+            "F": self.ff_dim,
+            "FC": min(launch.hidden, padded(self.ff_dim, least=16)),
+            **self._sum_constants(launch, precision),
+        }
+
+    def _sum_constants(self, launch: SumLaunch, precision: str) -> dict[str, Any]:
+        return {
+            "ROWS": launch.rows,
+            "LAYER": self.layer,
+            "STAGES": launch.stages,
+            "PRECISION": precision,
+            "num_warps": launch.warps,
+            "num_stages": 1,
+        }
+
     def constants(self, kernel: str, precision: str) -> dict[str, Any]:
         """The compile-time arguments of the forward and the backward kernel."""
         launch = self.launch(kernel, precision)
@@ -137,7 +173,7 @@ class Sizes:
             "DP": padded(head_dim, least=16),
             "LAYER": self.layer,
             "STAGES": launch.stages,
-            "DT": DTYPES[precision][1],
+            "DT": DTYPES[OPERANDS[precision]],
             "PRECISION": precision,
             "num_warps": launch.warps,
             "num_stages": 1,

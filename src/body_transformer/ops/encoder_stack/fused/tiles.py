@@ -27,10 +27,17 @@ def program_rows(batch, N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr):
 
 
 @triton.jit
+def share_of_rows(num_rows, rows_each):
+    """Of a kernel that sums over all rows: the first row of this program's share, and how many there are."""
+    begin = tl.program_id(0).to(tl.int64) * rows_each
+    return begin, tl.minimum(num_rows - begin, rows_each).to(tl.int32)
+
+
+@triton.jit
 def operand(x, DT: tl.constexpr, PRECISION: tl.constexpr):
-    """x as the matrix units get it. They cut tf32 operands off; rounded first, they are exact to their 11 bits."""
-    if PRECISION == "tf32":
-        return to_tf32(x.to(tl.float32))
+    """x for the matrix units, and for them alone: in TF32 it is what they cut down to the nearest of x."""
+    if PRECISION == "tf32" and x.dtype == tl.float32:
+        return to_tf32(x)
     else:
         return x.to(DT)
 

@@ -1,0 +1,66 @@
+# mypy: ignore-errors
+"""Gradients of the feed-forward part's weights: sums over all rows, for many encoder layers at once.
+
+Its hidden values and their gradients are computed again: that takes less time than to write them down and read them.
+"""
+
+import triton
+import triton.language as tl
+
+from .tiles import dot, fence, load_matrix, load_vector, operand, share_of_rows
+
+
+@triton.jit(do_not_specialize=["num_rows", "rows_each", "first", "num_layers"])
+def feed_forward_gradient_kernel(
+    # inputs: the gradient at the sum after it and the normalised values before it, [L, M, E] each; the parameters
+    grad_ptr, normed_ptr, norm1, weight1, bias1, weight2,
+    # outputs, within [shares, L, LAYER]
+    weight1_ptr, bias1_ptr, weight2_ptr, bias2_ptr,
+    # sizes
+    num_rows, rows_each, grad_stride, normed_stride, first, num_layers,
+    E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr, ROWS: tl.constexpr, LAYER: tl.constexpr,
+    STAGES: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """This program's share of the rows, FC hidden units, for the layers from `first` on."""
+    layer = tl.program_id(1)
+    unit = tl.program_id(2) * FC + tl.arange(0, FC)
+    e = tl.arange(0, EP)
+    DT: tl.constexpr = grad_ptr.dtype.element_ty
+    p = (first + layer) * LAYER
+    begin, size = share_of_rows(num_rows, rows_each)
+    normed_ptr += layer * normed_stride + begin * E
+    grad_ptr += layer * grad_stride + begin * E
+    w1 = load_matrix(weight1 + p, unit[:, None], e[None, :], E, F, E, (E == EP) and (F % FC == 0))
+    w2 = load_matrix(weight2 + p, e[None, :], unit[:, None], F, E, F, (E == EP) and (F % FC == 0))  # turned
+    b1 = tl.load(bias1 + p + unit, mask=unit < F, other=0.0)[:, None]
+    norm = load_vector(norm1 + p, e, E, E == EP)
+    shift = load_vector(norm1 + p + E, e, E, E == EP)
+    zeros = tl.zeros([FC, ROWS], tl.float32)
+    grad1 = tl.zeros([FC, EP], tl.float32)
+    grad2 = tl.zeros([FC, EP], tl.float32)
+    sum1 = tl.zeros([FC], tl.float32)
+    sum2 = tl.zeros([ROWS, EP], tl.float32)
+    for start in tl.range(0, size, ROWS, num_stages=STAGES):
+        rows = start + tl.arange(0, ROWS)
+        at = rows[:, None] * E + e[None, :]
+        inside = (rows < size)[:, None] & (e < E)[None, :]
+        y = tl.load(normed_ptr + at, mask=inside, other=0.0).to(tl.float32) * norm + shift
+        y = operand(y, DT, PRECISION)
+        du = tl.load(grad_ptr + at, mask=inside, other=0.0)
+        sum2 += du.to(tl.float32)
+        du = operand(du, DT, PRECISION)
+        yt = tl.trans(y)
+        dut = tl.trans(du)
+        fence(start, STAGES)
+        hidden = tl.maximum(dot(w1, yt, zeros, PRECISION) + b1, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        grad = tl.where(hidden > 0.0, dot(w2, dut, zeros, PRECISION), 0.0)
+        sum1 += tl.sum(grad, axis=1)
+        grad1 = dot(operand(grad, DT, PRECISION), y, grad1, PRECISION)
+        grad2 = dot(operand(hidden, DT, PRECISION), du, grad2, PRECISION)
+    to = (tl.program_id(0) * num_layers + first + layer).to(tl.int64) * LAYER
+    inside = (unit < F)[:, None] & (e < E)[None, :]
+    tl.store(weight1_ptr + to + unit[:, None] * E + e[None, :], grad1, mask=inside)
+    tl.store(weight2_ptr + to + e[None, :] * F + unit[:, None], grad2, mask=inside)
+    tl.store(bias1_ptr + to + unit, sum1, mask=unit < F)
+    if tl.program_id(2) == 0:
+        tl.store(bias2_ptr + to + e, tl.sum(sum2, axis=0), mask=e < E)

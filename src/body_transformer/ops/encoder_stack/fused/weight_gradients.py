@@ -1,0 +1,88 @@
+"""The gradients of the linear layers, from what the backward kernel writes down for them."""
+
+from torch import Tensor
+
+from ...sizes import num_blocks
+from .feed_forward_gradient_kernel import feed_forward_gradient_kernel
+from .sizes import SHARES, Sizes
+from .weight_gradient_kernel import weight_gradient_kernel
+
+FACTOR_BYTES = 2 * 1024**3
+"""Bound on what is written down at a time; of one layer it may be more."""
+
+
+class WeightGradients:
+    """Sums over all rows, of `num_layers` encoder layers at a time: as many as there is room for."""
+
+    factors: list[Tensor]
+    """[num_layers, B * N, width] each: what attention mixed, and the gradients at the queries, keys and values, at the
+    sum before the first LayerNorm and at that before the second."""
+
+    def __init__(self, x: Tensor, flat: Tensor, operands: Tensor, saved: Tensor, sizes: Sizes, precision: str) -> None:
+        """x [B, N, E], all parameters as they are and as operands, the normalised values [2L, B * N, E]."""
+        self.num_rows, embed = saved.shape[1], sizes.embed_dim
+        self.x, self.flat, self.operands, self.saved = x.view(1, self.num_rows, embed), flat, operands, saved
+        self.sizes, self.precision = sizes, precision
+        widths = (embed, 3 * embed, embed, embed)
+        a_layer = sum(widths) * self.num_rows * operands.element_size()
+        self.num_layers = min(sizes.num_layers, max(1, FACTOR_BYTES // max(a_layer, 1)))
+        self.factors = [operands.new_empty(self.num_layers, self.num_rows, width) for width in widths]
+        shares = max(1, min(SHARES[precision], self.num_rows // 512))  # by size alone, so that sums are repeatable
+        self.sums = flat.new_empty(shares, sizes.num_layers, sizes.layer)
+
+    def multiply(self, first: int, count: int) -> None:
+        """Takes up the factors of the `count` encoder layers from `first` on."""
+        mixed, grad_qkv, grad_sum1, grad_sum2 = (factor[:count] for factor in self.factors)
+        if first == 0:
+            self._linear("in", grad_qkv[:1], self.x, 0, normed=False)
+        skip = int(first == 0)
+        if count > skip:
+            inputs = self.saved[2 * (first + skip) - 1 :: 2]
+            self._linear("in", grad_qkv[skip:], inputs, first + skip, normed=True)
+        self._linear("out", grad_sum1, mixed, first, normed=False)
+        self._feed_forward(grad_sum2, self.saved[2 * first :: 2], first)
+
+    def total(self) -> Tensor:
+        """[L, layer]; where the LayerNorms' gradients belong, nothing was written."""
+        return self.sums.sum(0)
+
+    def _linear(self, name: str, grad: Tensor, given: Tensor, first: int, normed: bool) -> None:
+        """Of one linear layer in each of the encoder layers from `first` on; `normed`: its input went through the
+        weight and bias that the layer before ends with."""
+        count, _, outputs = grad.shape
+        constants = self.sizes.product_constants(self.precision, outputs, given.shape[2])
+        blocks = num_blocks(outputs, constants["BLOCK_A"]) * num_blocks(given.shape[2], constants["BLOCK_C"])
+        weight_gradient_kernel[(len(self.sums), count, blocks)](
+            grad,
+            given,
+            self.flat[self.sizes.starts["norm2"] :],
+            *self._places(f"{name}_weight", f"{name}_bias"),
+            *self._counts(grad, given, first, constants["ROWS"]),
+            AFTER=normed,
+            **constants,
+        )
+
+    def _feed_forward(self, grad: Tensor, between: Tensor, first: int) -> None:
+        at = self.sizes.starts
+        constants = self.sizes.feed_forward_constants(self.precision)
+        blocks = num_blocks(self.sizes.ff_dim, constants["FC"])
+        feed_forward_gradient_kernel[(len(self.sums), len(grad), blocks)](
+            grad,
+            between,
+            self.flat[at["norm1"] :],
+            self.operands[at["weight1"] :],
+            self.flat[at["bias1"] :],
+            self.operands[at["weight2"] :],
+            *self._places("weight1", "bias1", "weight2", "bias2"),
+            *self._counts(grad, between, first, constants["ROWS"]),
+            **constants,
+        )
+
+    def _places(self, *names: str) -> list[Tensor]:
+        """Where the sums for the first layer's parameters go."""
+        return [self.sums.view(-1)[self.sizes.starts[name] :] for name in names]
+
+    def _counts(self, grad: Tensor, given: Tensor, first: int, block: int) -> list[int]:
+        """Rows, rows of a share in whole blocks, strides from layer to layer, the first layer, how many there are."""
+        each = num_blocks(self.num_rows, len(self.sums) * block) * block
+        return [self.num_rows, each, grad.stride(0), given.stride(0), first, self.sizes.num_layers]
