@@ -1,4 +1,4 @@
-"""Sweeps the fused encoder's launch settings on a GPU: `python benchmarks/encoder_tuning.py bf16`."""
+"""Sweeps the fused encoder's launch settings on a GPU: `python benchmarks/encoder_tuning.py bf16 [forward …]`."""
 
 import concurrent.futures
 import multiprocessing
@@ -15,6 +15,12 @@ from body_transformer.ops.encoder_stack.fused import sizes
 NODES, EMBED, HIDDEN, HEADS, LAYERS = 16, 64, 128, 2, 10
 FORWARD = [
     (64, 128, 4, 128, 2),
+    (64, 128, 4, 128, 3),
+    (64, 64, 4, 128, 2),
+    (128, 64, 8, 128, 2),
+    (128, 128, 8, None, 2),
+    (128, 128, 4, None, 2),
+    (128, 128, 8, 120, 2),
     (64, 128, 4, 128, 1),
     (128, 128, 8, 128, 1),
     (128, 128, 8, 128, 2),
@@ -206,15 +212,14 @@ def main(precision, settings):
     errors(precision)
 
 
+SETTINGS = {
+    "forward": FORWARD,
+    "backward": BACKWARD,
+    "feed-forward": FEED_FORWARD,
+    "product": PRODUCT,
+    "shares": SHARES,
+}
+
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ["bf16", "tf32"]:
-        main(
-            name,
-            {
-                "forward": FORWARD,
-                "backward": BACKWARD,
-                "feed-forward": FEED_FORWARD,
-                "product": PRODUCT,
-                "shares": SHARES,
-            },
-        )
+    name, *kernels = sys.argv[1:] or ["bf16"]
+    main(name, {kernel: SETTINGS[kernel] for kernel in kernels or SETTINGS})

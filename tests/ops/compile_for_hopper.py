@@ -3,7 +3,7 @@
     python tests/ops/compile_for_hopper.py bf16 16 64 128 2   # precision, nodes, width, hidden units, heads
 
 Triton before 3.7.1 lets the matrix units read what was fetched ahead without the fence that makes it visible to them.
-ptxas 12.9, which Triton 3.6 and 3.7 bring, may compute the address of a matrix operand from a uniform register that
+ptxas 12.8, which Triton 3.6 and 3.7 bring, may compute the address of a matrix operand from a uniform register that
 nothing was written to. Either way: wrong numbers now and then, or an illegal access. Prints one JSON object a kernel.
 """
 
@@ -18,6 +18,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from body_transformer.ops.encoder_stack.fused.assembler import assembler_for
 from body_transformer.ops.encoder_stack.fused.backward_kernel import backward_kernel
 from body_transformer.ops.encoder_stack.fused.feed_forward_gradient_kernel import feed_forward_gradient_kernel
 from body_transformer.ops.encoder_stack.fused.forward_kernel import forward_kernel
@@ -32,8 +33,9 @@ KERNELS = {
     "feed-forward": feed_forward_gradient_kernel,
 }
 STRIDES = ("grad_stride", "input_stride", "normed_stride")
-NUMBERS = {"masked_layers": "i64", **dict.fromkeys(STRIDES, "i64"), "scale": "fp32", "eps": "fp32"}
-INTEGERS = ("batch", "num_layers", "first_layer", "count", "num_rows", "rows_each", "first")
+NUMBERS = {**dict.fromkeys(STRIDES, "i64"), "scale": "fp32", "eps": "fp32"}
+PLACES = {f"{name}_ptr": name for name in ("weight1", "bias1", "weight2", "bias2")}
+INTEGERS = ("batch", "num_layers", "first_layer", "count", "num_rows", "rows_each", "first", "masked_layers")
 ALWAYS_SINGLE = re.compile(
     r"x_ptr|out_ptr|grad_out_ptr|grad_x_ptr|rstd_ptr|norm_(sums_)?ptr|(weight|bias)\d?_ptr|\w*bias\d?|norm\d"
 )
@@ -62,16 +64,19 @@ def compile_kernel(kind: str, precision: str, sizes: Sizes) -> dict[str, object]
     options = {name: constants.pop(name, None) for name in ("num_warps", "num_stages", "maxnreg")}
     kernel = KERNELS[kind]
     types = signature(kernel.arg_names, constants, precision)
+    starts = {name: sizes.starts.get(PLACES.get(name, name), 0) for name in types}
+    bytes_each = {name: 2 if "16" in types[name] else 4 for name in types}
+    pointers = [name for name in types if name in STRIDES or "*" in types[name]]
+    aligned = [name for name in pointers if starts[name] * bytes_each[name] % 16 == 0]
     source = ASTSource(
         kernel,
         types,
         constexprs={(kernel.arg_names.index(name),): value for name, value in constants.items()},
-        attrs={
-            (k,): [["tt.divisibility", 16]] for k, name in enumerate(types) if name in STRIDES or "*" in types[name]
-        },
+        attrs={(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned},
     )
     options = {name: value for name, value in options.items() if value is not None}
-    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    with assembler_for(sizes.num_nodes):
+        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     return {
         "kernel": kind,
         "shared": compiled.metadata.shared,

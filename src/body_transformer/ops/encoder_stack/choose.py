@@ -50,20 +50,18 @@ class Choice:
     precisions: tuple[str, ...]
     shared_kib: int
     """What its kernels may need of a multiprocessor's shared memory: a card with less does without them."""
+    any_ptxas: bool = True
+    """Whether every assembler gets its kernels right (fused/assembler.py)."""
 
 
 CHOICES = (
-    Choice("fused", Limits(32, (16, 64), 64, 62), ("tf32", "bf16"), shared_kib=100),
-    Choice("fused", Limits(32, (65, 128), 64, 62), ("tf32", "bf16"), shared_kib=220),
-    Choice("fused", Limits(64, (16, 128), 64, 62), ("tf32",), shared_kib=220),
+    Choice("fused", Limits(32, (16, 64), 64, 62), ("bf16",), shared_kib=100),
+    Choice("fused", Limits(32, (16, 128), 64, 62), ("tf32", "bf16"), shared_kib=220),
+    Choice("fused", Limits(64, (16, 128), 64, 62), ("tf32", "bf16"), shared_kib=220, any_ptxas=False),
     Choice("wide", Limits(64, (129, 4096), 64), ("tf32", "bf16"), shared_kib=100),
     Choice("wide", Limits(128, (65, 4096), 128), ("tf32", "bf16"), shared_kib=220),
 )
-"""The first row that holds decides; where none does, it is "reference".
-
-Larger bodies in bfloat16 are not there: ptxas has miscompiled such kernels (tests/ops/compile_for_hopper.py), and how
-they are launched now has not been proved on a card at every width.
-"""
+"""The first row that holds decides; where none does, it is "reference"."""
 
 
 def choose_backend(
@@ -74,23 +72,33 @@ def choose_backend(
     num_heads: int,
     num_layers: int,
     shared_kib: int = 227,
+    sound_ptxas: bool = True,
 ) -> str:
     """The name of the backend that `encoder_stack` takes by itself; an H200 has 227 KiB of shared memory."""
     if device != "cuda" or not HAS_TRITON:
         return "reference"
     sizes = (num_nodes, embed_dim, num_heads, num_layers)
     for choice in CHOICES:
-        if precision in choice.precisions and choice.shared_kib <= shared_kib and choice.limits.take(*sizes):
+        runs = choice.shared_kib <= shared_kib and (choice.any_ptxas or sound_ptxas)
+        if runs and precision in choice.precisions and choice.limits.take(*sizes):
             return choice.backend
     return "reference"
 
 
 def shared_memory_kib(device: torch.device) -> int:
     """What one program may use of a multiprocessor's shared memory."""
-    if device.type != "cuda":
-        return 0
     properties = torch.cuda.get_device_properties(device)
     return int(getattr(properties, "shared_memory_per_block_optin", 48 * 1024)) // 1024
+
+
+def has_sound_ptxas() -> bool:
+    """Whether kernels that not every assembler gets right can be had."""
+    from .fused.assembler import sound_ptxas  # imports Triton
+
+    return sound_ptxas() is not None
+
+
+has_sound_ptxas._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in ../precision.py
 
 
 def current_precision(device: str) -> str | None:
@@ -104,5 +112,7 @@ def automatic_backend(x: Tensor, num_heads: int, num_layers: int, precision: str
     """What `encoder_stack` takes by itself for x [B, N, E]."""
     if x.dtype != torch.float32 or precision is None:
         return "reference"
+    if not x.is_cuda or not HAS_TRITON:
+        return "reference"
     sizes = (x.shape[1], x.shape[2], num_heads, num_layers)
-    return choose_backend(x.device.type, precision, *sizes, shared_memory_kib(x.device))
+    return choose_backend("cuda", precision, *sizes, shared_memory_kib(x.device), has_sound_ptxas())

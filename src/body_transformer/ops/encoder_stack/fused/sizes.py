@@ -56,10 +56,13 @@ class SumLaunch:
     """Blocks of rows on their way at a time."""
 
 
-SHARES = {"bf16": 12, "tf32": 64, "fp32": 64}
+SHARES = {"bf16": 24, "tf32": 64, "fp32": 64}
 """Into how many sums the rows go."""
 PRODUCT = {"bf16": SumLaunch(64, 4), "tf32": SumLaunch(32, 2), "fp32": SumLaunch(32, 2)}
-FEED_FORWARD = {"bf16": SumLaunch(64, 4, 64), "tf32": SumLaunch(32, 4, 32), "fp32": SumLaunch(16, 4, 32)}
+FEED_FORWARD = {"bf16": SumLaunch(64, 8, 128), "tf32": SumLaunch(64, 8, 128), "fp32": SumLaunch(16, 4, 32)}
+"""For widths up to 64."""
+BROAD_FEED_FORWARD = {"bf16": SumLaunch(32, 4, 64), "tf32": SumLaunch(32, 4, 32), "fp32": SumLaunch(16, 4, 32)}
+"""For wider ones."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class Sizes:
 
     def feed_forward_constants(self, precision: str) -> dict[str, Any]:
         """The compile-time arguments of the feed-forward gradient kernel."""
-        launch = FEED_FORWARD[precision]
+        launch = (FEED_FORWARD if self.embed_dim <= 64 else BROAD_FEED_FORWARD)[precision]
         return {
             "E": self.embed_dim,
             "EP": padded(self.embed_dim, least=16),
