@@ -18,7 +18,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from body_transformer.ops.encoder_stack.fused.assembler import assembler_for
+from body_transformer.ops.assembler import sound_assembler
 from body_transformer.ops.encoder_stack.fused.backward_kernel import backward_kernel
 from body_transformer.ops.encoder_stack.fused.feed_forward_gradient_kernel import feed_forward_gradient_kernel
 from body_transformer.ops.encoder_stack.fused.forward_kernel import forward_kernel
@@ -75,7 +75,7 @@ def compile_kernel(kind: str, precision: str, sizes: Sizes) -> dict[str, object]
         attrs={(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned},
     )
     options = {name: value for name, value in options.items() if value is not None}
-    with assembler_for(sizes.num_nodes):
+    with sound_assembler():
         compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     return {
         "kernel": kind,

@@ -1,4 +1,4 @@
-"""Which ptxas assembles the fused kernels."""
+"""Which ptxas assembles kernels with matrix products."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import pytest
 
 triton = pytest.importorskip("triton")
 
-from body_transformer.ops.encoder_stack.fused import assembler  # noqa: E402
+from body_transformer.ops import assembler  # noqa: E402
 
 from .compile_for_hopper import unfenced, uninitialised  # noqa: E402
 
@@ -38,18 +38,16 @@ def test_the_first_that_is_right_and_that_the_driver_loads_is_taken(compiled, mo
     assert assembler.sound_ptxas() == taken
 
 
-def test_where_none_is_right_large_bodies_are_refused_in_words_and_small_ones_are_not(compiled, monkeypatch):
+def test_where_none_is_right_that_is_said(compiled, monkeypatch):
     tools(monkeypatch, "12.8", "12.8")
-    with assembler.assembler_for(32):
-        pass
-    with pytest.raises(RuntimeError, match=r"for 33 nodes needs ptxas 12.9 .* has 12.8"), assembler.assembler_for(33):
+    with pytest.raises(RuntimeError, match=r"need ptxas 12.9 .* has 12.8"), assembler.sound_assembler():
         pass
 
 
 def test_it_is_tritons_within_and_no_longer_after(compiled, monkeypatch):
     before = triton.knobs.nvidia.ptxas.path
     monkeypatch.setattr(assembler, "_driver_version", lambda: 99)
-    with assembler.assembler_for(33):
+    with assembler.sound_assembler():
         assert triton.knobs.nvidia.ptxas.path == assembler.sound_ptxas()
     assert triton.knobs.nvidia.ptxas.path == before
 

@@ -124,10 +124,9 @@ def test_sizes_choose_the_backend(device_type, sizes, name, precision):
     assert choose_backend(device_type, precision, *sizes) == name
 
 
-def test_large_bodies_are_left_to_others_where_no_assembler_gets_their_kernels_right():
-    assert choose_backend("cuda", "bf16", 64, 64, 2, 10) == "fused"
-    assert choose_backend("cuda", "bf16", 64, 64, 2, 10, sound_ptxas=False) == "reference"
-    assert choose_backend("cuda", "bf16", 32, 64, 2, 10, sound_ptxas=False) == "fused"
+def test_without_an_assembler_that_gets_them_right_the_fused_kernels_are_not_taken():
+    assert choose_backend("cuda", "bf16", 16, 64, 2, 10, sound_ptxas=False) == "reference"
+    assert choose_backend("cuda", "bf16", 32, 320, 5, 16, sound_ptxas=False) == "wide"
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..assembler import sound_assembler
 from ..precision import tf32_is_allowed
 from ..sizes import num_blocks, padded
 from . import tile_kernels
@@ -39,6 +40,7 @@ EXACT = ((32, "ieee"), (128, "tf32x3"))
 three tf32 products are as good."""
 
 
+@sound_assembler(required=False)
 def tile_forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, out: Tensor, precision: str | None = None
 ) -> None:
@@ -58,6 +60,7 @@ def tile_forward(
     )
 
 
+@sound_assembler(required=False)
 def tile_backward(
     q: Tensor,
     k: Tensor,

@@ -50,14 +50,12 @@ class Choice:
     precisions: tuple[str, ...]
     shared_kib: int
     """What its kernels may need of a multiprocessor's shared memory: a card with less does without them."""
-    any_ptxas: bool = True
-    """Whether every assembler gets its kernels right (fused/assembler.py)."""
 
 
 CHOICES = (
     Choice("fused", Limits(32, (16, 64), 64, 62), ("bf16",), shared_kib=100),
     Choice("fused", Limits(32, (16, 128), 64, 62), ("tf32", "bf16"), shared_kib=220),
-    Choice("fused", Limits(64, (16, 128), 64, 62), ("tf32", "bf16"), shared_kib=220, any_ptxas=False),
+    Choice("fused", Limits(64, (16, 128), 64, 62), ("tf32", "bf16"), shared_kib=220),
     Choice("wide", Limits(64, (129, 4096), 64), ("tf32", "bf16"), shared_kib=100),
     Choice("wide", Limits(128, (65, 4096), 128), ("tf32", "bf16"), shared_kib=220),
 )
@@ -79,7 +77,7 @@ def choose_backend(
         return "reference"
     sizes = (num_nodes, embed_dim, num_heads, num_layers)
     for choice in CHOICES:
-        runs = choice.shared_kib <= shared_kib and (choice.any_ptxas or sound_ptxas)
+        runs = choice.shared_kib <= shared_kib and (sound_ptxas or choice.backend != "fused")
         if runs and precision in choice.precisions and choice.limits.take(*sizes):
             return choice.backend
     return "reference"
@@ -92,8 +90,8 @@ def shared_memory_kib(device: torch.device) -> int:
 
 
 def has_sound_ptxas() -> bool:
-    """Whether kernels that not every assembler gets right can be had."""
-    from .fused.assembler import sound_ptxas  # imports Triton
+    """Whether there is an assembler that gets the fused kernels right."""
+    from ..assembler import sound_ptxas  # imports Triton
 
     return sound_ptxas() is not None
 

@@ -3,13 +3,14 @@
 import torch
 from torch import Tensor
 
-from .assembler import assembler_for
+from ...assembler import sound_assembler
 from .backward_kernel import backward_kernel
 from .forward_kernel import forward_kernel
 from .sizes import OPERANDS, SAVED, Sizes
 from .weight_gradients import WeightGradients
 
 
+@sound_assembler()
 def forward(
     x: Tensor,
     parameters: list[Tensor],
@@ -27,25 +28,25 @@ def forward(
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     saved, rstd = _kept(x if save else x[:0], sizes, precision)
     kernel = "forward" if save else "inference"
-    with assembler_for(sizes.num_nodes):
-        forward_kernel[(sizes.programs(kernel, precision, len(x)),)](
-            x.contiguous(),
-            *_views(flat, operands, sizes),
-            mask.contiguous(),
-            out,
-            saved,
-            rstd,
-            len(x),
-            sizes.num_layers,
-            _as_bits(masked),
-            sizes.scale,
-            eps,
-            SAVE=save,
-            **sizes.constants(kernel, precision),
-        )
+    forward_kernel[(sizes.programs(kernel, precision, len(x)),)](
+        x.contiguous(),
+        *_views(flat, operands, sizes),
+        mask.contiguous(),
+        out,
+        saved,
+        rstd,
+        len(x),
+        sizes.num_layers,
+        _as_bits(masked),
+        sizes.scale,
+        eps,
+        SAVE=save,
+        **sizes.constants(kernel, precision),
+    )
     return [out, flat, operands, saved, rstd] if save else [out]
 
 
+@sound_assembler()
 def backward(
     grad_out: Tensor,
     kept: list[Tensor],
@@ -69,27 +70,26 @@ def backward(
     turned = _turned(operands, sizes)
     for first in reversed(range(0, sizes.num_layers, gradients.num_layers)):
         count = min(gradients.num_layers, sizes.num_layers - first)
-        with assembler_for(sizes.num_nodes):
-            backward_kernel[(programs,)](
-                grad,
-                x,
-                saved,
-                rstd,
-                *_views(flat, operands, sizes),
-                *turned,
-                mask.contiguous(),
-                grad_x,
-                *gradients.factors,
-                norm_sums,
-                len(x),
-                first,
-                count,
-                sizes.num_layers,
-                _as_bits(masked),
-                sizes.scale,
-                TURNED=turned[0] is not operands,
-                **sizes.constants("backward", precision),
-            )
+        backward_kernel[(programs,)](
+            grad,
+            x,
+            saved,
+            rstd,
+            *_views(flat, operands, sizes),
+            *turned,
+            mask.contiguous(),
+            grad_x,
+            *gradients.factors,
+            norm_sums,
+            len(x),
+            first,
+            count,
+            sizes.num_layers,
+            _as_bits(masked),
+            sizes.scale,
+            TURNED=turned[0] is not operands,
+            **sizes.constants("backward", precision),
+        )
         gradients.multiply(first, count)
         grad = grad_x
     grads, norms, at = gradients.total(), norm_sums.sum(0), sizes.starts

@@ -33,8 +33,8 @@ class Launch:
 
 
 LAUNCH = {
-    "inference": {"bf16": Launch(128, 128, 8, 128, 2), "tf32": Launch(128, 128, 8, 128), "fp32": Launch()},
-    "forward": {"bf16": Launch(64, 128, 4, 128, 2), "tf32": Launch(128, 128, 8, 128), "fp32": Launch()},
+    "inference": {"bf16": Launch(128, 128, 4, None, 2), "tf32": Launch(128, 128, 8, 128), "fp32": Launch()},
+    "forward": {"bf16": Launch(128, 128, 4, None, 2), "tf32": Launch(128, 128, 8, 128), "fp32": Launch()},
     "backward": {"bf16": Launch(64, 64, 4, 128, 2), "tf32": Launch(64, 128), "fp32": Launch()},
 }
 """Pass -> precision -> settings, for widths up to 64."""

@@ -1,0 +1,52 @@
+"""Which ptxas assembles kernels with matrix products.
+
+That of CUDA 12.8, which Triton takes for Hopper, computes the addresses of some matrix operands from registers that
+nothing was written to: numbers are wrong, or an access is illegal. It depends on the sizes; the machine code shows it
+(tests/ops/compile_for_hopper.py). CUDA 12.9 is free of it, and Triton brings that too, for newer cards.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+
+import triton
+
+SOUND = (12, 9)
+"""The first version of ptxas that is right."""
+
+
+@cache
+def sound_ptxas() -> str | None:
+    """The path of one that is right and that the driver can load from; None if there is none."""
+    knobs = triton.knobs.nvidia
+    for tool in (knobs.ptxas, knobs.ptxas_blackwell):
+        version = tuple(int(part) for part in tool.version.split("."))
+        if version >= SOUND and version[0] <= _driver_version():
+            return str(tool.path)
+    return None
+
+
+@contextmanager
+def sound_assembler(required: bool = True) -> Iterator[None]:
+    """What is compiled within is assembled right; where nothing can, it is refused, or done as Triton does it."""
+    path = None if triton.knobs.runtime.interpret else sound_ptxas()
+    if path is not None:
+        with triton.knobs.nvidia.scope():
+            triton.knobs.nvidia.ptxas = path
+            yield
+    elif required and not triton.knobs.runtime.interpret:
+        raise RuntimeError(
+            f"these kernels need ptxas {SOUND[0]}.{SOUND[1]} or newer, and Triton has "
+            f"{triton.knobs.nvidia.ptxas.version}; name one in TRITON_PTXAS_PATH, or take another backend"
+        )
+    else:
+        yield
+
+
+def _driver_version() -> int:
+    """The CUDA version, without its minor part, whose programs the driver loads; 99 where there is no driver."""
+    version = ctypes.c_int(99_000)
+    with suppress(OSError):
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    return version.value // 1000
