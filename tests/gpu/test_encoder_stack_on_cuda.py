@@ -69,7 +69,14 @@ def torchs_own(problem: Problem, precision: str) -> dict[str, Tensor]:
 @COARSE
 @pytest.mark.parametrize(
     "case",
-    [PAPER, replace(PAPER, pattern="hard", mask="asymmetric"), Case(301, 50, 96, 200, 3, 4)],
+    [
+        PAPER,
+        replace(PAPER, pattern="hard", mask="asymmetric"),
+        Case(301, 50, 96, 200, 3, 4),
+        Case(301, 50, 64, 104, 4, 4),
+        Case(301, 64, 32, 72, 4, 4),
+        Case(301, 13, 36, 100, 3, 4),
+    ],
     ids=str,
 )
 def test_it_is_as_exact_as_torch_in_the_same_precision(precision, case):
@@ -109,6 +116,16 @@ def test_the_same_inputs_give_the_same_bits(precision):
     problem = draw_problem(replace(PAPER, batch=8192), "cuda")
     first = outcome(problem, precision=precision)
     assert all(same_bits(outcome(problem, precision=precision), first) for _ in range(3))
+
+
+@COARSE
+@pytest.mark.parametrize(
+    "case", [Case(203, 16, 64, 128, 2), Case(203, 50, 64, 100, 4), Case(203, 50, 16, 100, 1)], ids=str
+)
+def test_no_part_of_a_kernel_overtakes_another(precision, case):
+    problem = draw_problem(case, "cuda")
+    first = outcome(problem, precision=precision)
+    assert all(same_bits(outcome(problem, precision=precision), first) for _ in range(30))
 
 
 @COARSE

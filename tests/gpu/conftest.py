@@ -1,0 +1,14 @@
+"""`pytest tests/gpu` on a GPU: these tests, and there too those of the kernels, which elsewhere an interpreter runs."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+HERE = Path(__file__).parent
+KERNELS = ("ops", "model/test_encoder_backends.py", "bench/test_timing_on_cuda.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if torch.cuda.is_available() and [Path(arg).resolve() for arg in config.args] == [HERE]:
+        config.args += [str(HERE.parent / name) for name in KERNELS]
