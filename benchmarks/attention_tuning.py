@@ -6,7 +6,6 @@ Random tree bodies, medians of CUDA-graph replays in milliseconds. Kernels are c
 """
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from body_transformer.bench.bodies import tree_mask
+from body_transformer.bench.timing import Effort, time_as_graph, warm_up
 from body_transformer.ops.body_attention import sparse, tile
 from body_transformer.ops.body_attention.neighbour_lists import NeighbourLists, build_lists
 
@@ -48,26 +48,9 @@ class Problem:
         return cls(*drawn, mask=tree_mask(shape[2]).cuda())
 
 
-def milliseconds(step: Callable[[], object], repeats: int = 5) -> float:
-    """The median replay of a CUDA graph of `repeats` steps, for one step."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(repeats):
-            step()
-    times = []
-    for _ in range(8):
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        before.record()
-        graph.replay()
-        after.record()
-        torch.cuda.synchronize()
-        times.append(before.elapsed_time(after) / repeats)
-    return statistics.median(times[2:])
+def milliseconds(step: Callable[[], object]) -> float:
+    warm_up([step])
+    return time_as_graph([step], Effort(budget_s=0.05))
 
 
 # -- what is swept -----------------------------------------------------------------------------------------------------

@@ -1,225 +1,188 @@
-"""Sweeps the fused encoder's launch settings on a GPU: `python benchmarks/encoder_tuning.py bf16 [forward …]`."""
+"""How the fused encoder's kernels are launched best: the numbers behind `ops/encoder_stack/fused/sizes.py`.
 
-import concurrent.futures
-import multiprocessing
-import statistics
-import sys
-import time
-from functools import partial
+    python benchmarks/encoder_tuning.py bf16            # on a GPU, about a minute; tf32 and fp32 too
+    python benchmarks/encoder_tuning.py bf16 backward   # one kernel
+
+The paper's PPO minibatch, medians of CUDA-graph replays in milliseconds. Each kernel keeps its best setting while the
+next one is swept; at the end the whole step, kernel by kernel. Settings are compiled by several processes first.
+"""
+
+import argparse
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity
 
-from body_transformer.ops.encoder_stack.fused import passes as fused
-from body_transformer.ops.encoder_stack.fused import sizes
+from body_transformer.bench.bodies import tree_mask
+from body_transformer.bench.timing import Effort, time_as_graph, warm_up
+from body_transformer.ops.encoder_stack import PRECISIONS
+from body_transformer.ops.encoder_stack.fused import passes, sizes
 
 NODES, EMBED, HIDDEN, HEADS, LAYERS = 16, 64, 128, 2, 10
-FORWARD = [
-    (64, 128, 4, 128, 2),
-    (64, 128, 4, 128, 3),
-    (64, 64, 4, 128, 2),
-    (128, 64, 8, 128, 2),
-    (128, 128, 8, None, 2),
-    (128, 128, 4, None, 2),
-    (128, 128, 8, 120, 2),
-    (64, 128, 4, 128, 1),
-    (128, 128, 8, 128, 1),
-    (128, 128, 8, 128, 2),
-    (64, 128, 4, None, 1),
-    (64, 64, 4, None, 1),
-]
-BACKWARD = [
-    (64, 64, 4, 128, 2),
-    (64, 128, 4, 128, 2),
-    (64, 64, 4, 168, 2),
-    (64, 64, 4, None, 2),
-    (64, 128, 4, None, 1),
-    (64, 64, 4, None, 1),
-    (64, 64, 4, 168, 1),
-    (128, 64, 8, None, 1),
-]
-FEED_FORWARD = [
-    (64, 4, 64),
-    (64, 4, 64, 2),
-    (32, 4, 64),
-    (64, 8, 128),
-    (64, 8, 128, 2),
-    (32, 4, 32),
-    (32, 4, 32, 2),
-    (16, 4, 32),
-    (16, 2, 32),
-]
-PRODUCT = [(64, 4), (32, 4), (32, 2), (16, 2)]
-SHARES = [8, 12, 16, 24, 32, 48, 64]
+TRAIN, ROLLOUT, TINY = 8192, 2048, 64
+"""Batches: a PPO minibatch, a rollout's step, and one to compile with."""
+EFFORT = Effort(budget_s=0.1)
 
-
-def problem(batch, seed=0):
-    g = torch.Generator(device="cuda").manual_seed(seed)
-
-    def r(*shape, scale=1.0):
-        return torch.randn(*shape, generator=g, device="cuda") * scale
-
-    e, f = EMBED, HIDDEN
-    parameters = []
-    for _ in range(LAYERS):
-        parameters += [r(3 * e, e, scale=1.2 * e**-0.5), r(3 * e, scale=0.1), r(e, e, scale=e**-0.5), r(e, scale=0.1)]
-        parameters += [1 + r(e, scale=0.1), r(e, scale=0.1), r(f, e, scale=e**-0.5), r(f, scale=0.1)]
-        parameters += [r(e, f, scale=f**-0.5), r(e, scale=0.1), 1 + r(e, scale=0.1), r(e, scale=0.1)]
-    mask = torch.eye(NODES, dtype=torch.bool)
-    for node in range(1, NODES):
-        parent = (node - 1) // 2
-        mask[node, parent] = mask[parent, node] = True
-    masked = [k % 2 == 0 for k in range(LAYERS)]
-    return r(batch, NODES, e), r(batch, NODES, e), parameters, mask.cuda(), masked
-
-
-def once(precision, setting, batch=64):
-    """Compiles a setting, in a process of its own."""
-    kernel, _ = setting
-    use(precision, *setting)
-    x, grad, parameters, mask, masked = problem(batch)
-    options = (mask, masked, HEADS, 1e-5, precision)
-    fused.forward(x, parameters, *options, False)
-    _, *kept = fused.forward(x, parameters, *options, True)
-    if kernel != "forward":
-        fused.backward(grad, kept, x, parameters, *options)
-    torch.cuda.synchronize()
-
-
-def use(precision, kernel, value):
-    if kernel == "shares":
-        sizes.SHARES[precision] = value
-    elif kernel in ("product", "feed-forward"):
-        table = sizes.PRODUCT if kernel == "product" else sizes.FEED_FORWARD
-        table[precision] = sizes.SumLaunch(*value)
-    else:
-        sizes.LAUNCH[kernel][precision] = sizes.Launch(*value)
-    if kernel == "forward":
-        sizes.LAUNCH["inference"][precision] = sizes.Launch(*value)
-
-
-def replay_ms(function, repeats=30):
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            function()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    times = []
-    for _ in range(repeats):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
-
-
-def profile(function, label):
-    function()
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
-        for _ in range(3):
-            function()
-        torch.cuda.synchronize()
-    events = sorted(
-        (e for e in prof.key_averages() if e.self_device_time_total), key=lambda e: -e.self_device_time_total
-    )
-    print(f"-- {label}: {sum(e.self_device_time_total for e in events) / 3e3:.3f} ms")
-    for e in events[:12]:
-        print(f"   {e.self_device_time_total / 3e3:7.3f} ms x{e.count // 3:<3d} {e.key[:70]}")
-
-
-def reference(x, parameters, mask, masked):
-    functional = torch.nn.functional
-    batch, nodes, embed = x.shape
-    for k in range(LAYERS):
-        wi, bi, wo, bo, g1, b1, w1, c1, w2, c2, g2, b2 = parameters[12 * k : 12 * k + 12]
-        q, k_, v = functional.linear(x, wi, bi).view(batch, nodes, 3, HEADS, -1).permute(2, 0, 3, 1, 4).unbind(0)
-        scores = q @ k_.transpose(-1, -2) * (embed // HEADS) ** -0.5
-        if masked[k]:
-            scores = scores.masked_fill(~mask, float("-inf"))
-        a = (scores.softmax(-1).to(v.dtype) @ v).transpose(1, 2).reshape(batch, nodes, embed)
-        x = functional.layer_norm(x + functional.linear(a, wo, bo), (embed,), g1, b1)
-        x = functional.layer_norm(x + functional.linear(functional.linear(x, w1, c1).relu(), w2, c2), (embed,), g2, b2)
-    return x
-
-
-def errors(precision):
-    x, grad, parameters, mask, masked = problem(1003, 5)
-    double = [p.double().requires_grad_() for p in (x, *parameters)]
-    exact = reference(double[0], double[1:], mask, masked)
-    exact = [exact, *torch.autograd.grad(exact, double, grad.double())]
-
-    def relative(results):
-        return [((a.double().view_as(b) - b).norm() / b.norm()).item() for a, b in zip(results, exact, strict=True)]
-
-    out, *kept = fused.forward(x, parameters, mask, masked, HEADS, 1e-5, precision, True)
-    grad_x, flat = fused.backward(grad, kept, x, parameters, mask, masked, HEADS, 1e-5, precision)
-    again = fused.backward(grad, kept, x, parameters, mask, masked, HEADS, 1e-5, precision)
-    ours = relative([out, grad_x, *flat.split([p.numel() for p in parameters])])
-    leaves = [p.clone().requires_grad_() for p in (x, *parameters)]
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
-        plain = reference(leaves[0], leaves[1:], mask, masked)
-    torchs = relative([plain, *torch.autograd.grad(plain, leaves, grad.to(plain.dtype))])
-    torch.backends.cuda.matmul.allow_tf32 = False
-    ratios = [a / b for a, b in zip(ours, torchs, strict=True)]
-    worst = max(range(len(ratios)), key=lambda k: ratios[k] if (k - 2) % 12 != 1 else 0)
-    print(f"errors {precision}: out {ours[0]:.2e} (torch {torchs[0]:.2e}) dx {ours[1]:.2e} ({torchs[1]:.2e})")
-    print(f"worst {max(ours[2:]):.2e} ({max(torchs[2:]):.2e}); worst ratio {ratios[worst]:.2f} at {worst - 2}")
-    print(f"same bits twice: {torch.equal(again[1], flat)}", flush=True)
-
-
-def main(precision, settings):
-    started = time.time()
-    jobs = [(kernel, value) for kernel, values in settings.items() for value in values]
-    with concurrent.futures.ProcessPoolExecutor(14, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {job: pool.submit(once, precision, job) for job in jobs}
-        good = [job for job, future in futures.items() if future.exception() is None]
-        for job, future in futures.items():
-            if future.exception():
-                print("failed", job, str(future.exception())[:200])
-    print(f"compiled in {time.time() - started:.0f} s", flush=True)
-    x, grad, parameters, mask, masked = problem(8192)
-    few = x[:2048].contiguous()
-    best = {}
-    for kernel, value in good:
-        use(precision, kernel, value)
-        if kernel == "forward":
-            t = replay_ms(lambda: fused.forward(x, parameters, mask, masked, HEADS, 1e-5, precision, True))
-            t2 = replay_ms(lambda: fused.forward(few, parameters, mask, masked, HEADS, 1e-5, precision, False))
-            print(f"{precision} forward {value}: save 8192 {t:.3f}  infer 2048 {t2:.4f}", flush=True)
-        else:
-            _, *kept = fused.forward(x, parameters, mask, masked, HEADS, 1e-5, precision, True)
-            options = (kept, x, parameters, mask, masked, HEADS, 1e-5, precision)
-            t = replay_ms(partial(fused.backward, grad, *options))
-            print(f"{precision} {kernel} {value}: backward {t:.3f}", flush=True)
-        best.setdefault(kernel, (t, value))
-        if t < best[kernel][0]:
-            best[kernel] = (t, value)
-        use(precision, kernel, best[kernel][1])
-    print("best", best)
-
-    def step():
-        _, *kept = fused.forward(x, parameters, mask, masked, HEADS, 1e-5, precision, True)
-        return fused.backward(grad, kept, x, parameters, mask, masked, HEADS, 1e-5, precision)
-
-    print(f"== {precision} forward + backward {replay_ms(step):.3f} ms")
-    profile(step, precision)
-    errors(precision)
-
-
-SETTINGS = {
-    "forward": FORWARD,
-    "backward": BACKWARD,
-    "feed-forward": FEED_FORWARD,
-    "product": PRODUCT,
-    "shares": SHARES,
+Setting = Any
+"""The arguments of a `Launch` or `SumLaunch`, or a number of shares."""
+SETTINGS: dict[str, list[Setting]] = {
+    "forward": [
+        (128, 128, 4, None, 2),
+        (128, 128, 8, 128, 2),
+        (128, 128, 8, 128, 1),
+        (64, 128, 4, 128, 2),
+        (64, 128, 4, 128, 1),
+        (64, 64, 4, None, 1),
+    ],
+    "backward": [
+        (64, 64, 4, 128, 2),
+        (64, 64, 4, 168, 2),
+        (64, 64, 4, None, 2),
+        (64, 128, 4, None, 1),
+        (64, 64, 4, None, 1),
+        (64, 64, 4, 168, 1),
+        (128, 64, 8, None, 1),
+    ],
+    "feed-forward": [
+        (64, 8, 128),
+        (64, 8, 128, 2),
+        (64, 4, 64),
+        (64, 4, 64, 2),
+        (32, 4, 64),
+        (32, 4, 32),
+        (16, 4, 32),
+        (16, 2, 32),
+    ],
+    "product": [(64, 4), (32, 4), (32, 2), (16, 2)],
+    "shares": [8, 12, 16, 24, 32, 48, 64],
 }
 
+
+@dataclass
+class Problem:
+    """The humanoid's encoder on random tokens."""
+
+    x: Tensor
+    grad: Tensor
+    parameters: list[Tensor]
+    mask: Tensor
+    precision: str
+
+    @classmethod
+    def draw(cls, batch: int, precision: str) -> "Problem":
+        shapes = sizes.Sizes(LAYERS, NODES, EMBED, HIDDEN, HEADS).shapes
+        whole = [
+            torch.randn(shape, device="cuda") * shape[-1] ** -0.5 for _ in range(LAYERS) for shape in shapes.values()
+        ]
+        norms = ("norm1", "norm2")
+        names = list(shapes) * LAYERS
+        parts = [part for name, one in zip(names, whole, strict=True) for part in (one if name in norms else [one])]
+        x, grad = torch.randn(2, batch, NODES, EMBED, device="cuda")
+        return cls(x, grad, parts, tree_mask(NODES).cuda(), precision)
+
+    def options(self) -> tuple[Any, ...]:
+        return self.mask, [layer % 2 == 0 for layer in range(LAYERS)], HEADS, 1e-5, self.precision
+
+    def forward(self, save: bool) -> list[Tensor]:
+        return passes.forward(self.x, self.parameters, *self.options(), save)
+
+    def backward(self, kept: list[Tensor]) -> list[Tensor]:
+        return passes.backward(self.grad, kept, self.x, self.parameters, *self.options())
+
+    def step(self) -> list[Tensor]:
+        return self.backward(self.forward(save=True)[1:])
+
+
+def use(kernel: str, precision: str, setting: Setting) -> None:
+    """Every launch in this process from now on."""
+    if kernel == "shares":
+        sizes.SHARES[precision] = setting
+    elif kernel in ("product", "feed-forward"):
+        table = sizes.PRODUCT if kernel == "product" else sizes.FEED_FORWARD
+        table[precision] = sizes.SumLaunch(*setting)
+    else:
+        sizes.LAUNCH[kernel][precision] = sizes.Launch(*setting)
+    if kernel == "forward":
+        sizes.LAUNCH["inference"][precision] = sizes.Launch(*setting)
+
+
+def compile_one(kernel: str, precision: str, setting: Setting) -> None:
+    """In a process of its own; what it compiled stays in Triton's cache on disk."""
+    use(kernel, precision, setting)
+    problem = Problem.draw(TINY, precision)
+    problem.forward(save=False)
+    problem.step()
+    torch.cuda.synchronize()
+
+
+def that_compile(precision: str, kernels: Iterable[str]) -> dict[str, list[Setting]]:
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        jobs: list[tuple[str, Setting, Future[None]]] = [
+            (kernel, setting, pool.submit(compile_one, kernel, precision, setting))
+            for kernel in kernels
+            for setting in SETTINGS[kernel]
+        ]
+        good: dict[str, list[Setting]] = {kernel: [] for kernel in kernels}
+        for kernel, setting, job in jobs:
+            if error := job.exception():
+                print(f"{kernel} {setting} failed: {str(error).splitlines()[0][:100]}")
+            else:
+                good[kernel].append(setting)
+    return good
+
+
+def milliseconds(step: Callable[[], object]) -> float:
+    warm_up([step])
+    return time_as_graph([step], EFFORT)
+
+
+def sweep(problem: Problem, kernel: str, settings: list[Setting]) -> None:
+    """Leaves the fastest in use."""
+    few = Problem.draw(ROLLOUT, problem.precision)
+    kept = problem.forward(save=True)[1:]
+    times = {}
+    for setting in settings:
+        use(kernel, problem.precision, setting)
+        if kernel == "forward":
+            times[setting] = milliseconds(lambda: problem.forward(save=True))
+            extra = f", inference of {ROLLOUT} {milliseconds(lambda: few.forward(save=False)):.4f}"
+        else:
+            times[setting] = milliseconds(lambda: problem.backward(kept))
+            extra = ""
+        print(f"{kernel} {setting!s:24} {times[setting]:.3f}{extra}", flush=True)
+    use(kernel, problem.precision, min(times, key=lambda setting: times[setting]))
+
+
+def profile(step: Callable[[], object], steps: int = 3) -> None:
+    with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as found:
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+    events = sorted(found.key_averages(), key=lambda event: -event.self_device_time_total)
+    for event in events[:8]:
+        each = event.self_device_time_total / steps / 1e3
+        print(f"{each:9.3f} ms x{event.count // steps:<3d} {event.key[:70]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("precision", choices=PRECISIONS)
+    parser.add_argument("kernels", nargs="*", help=f"of {', '.join(SETTINGS)}; all without this")
+    options = parser.parse_args()
+    if unknown := [kernel for kernel in options.kernels if kernel not in SETTINGS]:
+        parser.error(f"no such kernel: {', '.join(unknown)}; there are {', '.join(SETTINGS)}")
+    problem = Problem.draw(TRAIN, options.precision)
+    for kernel, settings in that_compile(options.precision, options.kernels or list(SETTINGS)).items():
+        sweep(problem, kernel, settings)
+    print(f"{options.precision} forward and backward: {milliseconds(problem.step):.3f} ms")
+    profile(problem.step)
+
+
 if __name__ == "__main__":
-    name, *kernels = sys.argv[1:] or ["bf16"]
-    main(name, {kernel: SETTINGS[kernel] for kernel in kernels or SETTINGS})
+    main()

@@ -7,9 +7,7 @@ Needs a GPU. Times are medians of CUDA graph replays in microseconds.
 
 import argparse
 import statistics
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from triton.runtime.errors import OutOfResources
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
-
+from body_transformer.bench.timing import capture, warm_up
 from body_transformer.ops.body_attention import tile
 from body_transformer.ops.encoder_stack import encoder_stack
 from body_transformer.ops.encoder_stack.wide import gradients, passes, products, rows, storage
@@ -77,17 +74,9 @@ def plain_encoder(layer: Callable[..., Tensor], x: Tensor, mask: Tensor, weights
     return x
 
 
-def capture(step: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph
+def captured(step: Callable[[], Any]) -> torch.cuda.CUDAGraph:
+    warm_up([step])
+    return capture(step)[0]
 
 
 def replay_us(graph: torch.cuda.CUDAGraph, repeats: int = 60) -> float:
@@ -121,7 +110,7 @@ def optimiser_step(encode: Callable[[Tensor, list[nn.Parameter]], Tensor], batch
 
 
 def measure_step(batch: int, mask: Tensor) -> None:
-    graph = capture(optimiser_step(lambda x, w: wide_encoder(x, mask, w), batch))
+    graph = captured(optimiser_step(lambda x, w: wide_encoder(x, mask, w), batch))
     print(f"\nwhole optimiser step, bf16: {replay_us(graph):.0f} us", flush=True)
     profile(graph)
 
@@ -133,7 +122,7 @@ def measure_peer(batch: int, mask: Tensor) -> None:
         with torch.autocast("cuda", torch.bfloat16):
             return plain_encoder(layer, x, mask, list(weights)).float()
 
-    graph = capture(optimiser_step(encode, batch))
+    graph = captured(optimiser_step(encode, batch))
     print(f"\npeer, whole optimiser step, compiled layer in bf16: {replay_us(graph):.0f} us")
 
 
@@ -234,7 +223,7 @@ def measure_parts(title: str, found: Iterator[Part]) -> None:
                     part(index)
 
         try:
-            cost = f"{replay_us(capture(all_layers), 20) / 2 / LAYERS:7.2f}"
+            cost = f"{replay_us(captured(all_layers), 20) / 2 / LAYERS:7.2f}"
         except OutOfResources as error:  # a shape that this card does not hold
             cost = str(error)
         print(f"  {name:44} {cost}", flush=True)

@@ -131,16 +131,14 @@ def _turned(operands: Tensor, sizes: Sizes) -> list[Tensor]:
     """The four matrices of every layer transposed, each at its place in a row like `operands`; bfloat16 needs none."""
     if operands.dtype == torch.bfloat16:
         return [operands] * 4
-    embed, hidden, at = sizes.embed_dim, sizes.ff_dim, sizes.starts
-    shapes = {"in_weight": (3 * embed, embed), "out_weight": (embed, embed)}
-    shapes |= {"weight1": (hidden, embed), "weight2": (embed, hidden)}
     row = torch.empty_like(operands)
     parts = []
-    for name, (rows, cols) in shapes.items():
-        place = slice(at[name], at[name] + rows * cols)
+    for name in ("in_weight", "out_weight", "weight1", "weight2"):
+        (rows, cols), start = sizes.shapes[name], sizes.starts[name]
+        place = slice(start, start + rows * cols)
         matrices = operands.view(-1, sizes.layer)[:, place].reshape(-1, rows, cols)
         row.view(-1, sizes.layer)[:, place] = matrices.transpose(1, 2).flatten(1)
-        parts.append(row[at[name] :])
+        parts.append(row[start:])
     return parts
 
 

@@ -1,6 +1,9 @@
 """The fused kernels' shapes and launch settings."""
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from math import prod
 from typing import Any
 
 import torch
@@ -80,32 +83,33 @@ class Sizes:
         ff_dim = parameters[PARAMETERS.index("linear1.weight")].shape[0]
         return cls(len(parameters) // len(PARAMETERS), x.shape[1], x.shape[2], ff_dim, num_heads)
 
-    @property
-    def starts(self) -> dict[str, int]:
-        """Where each parameter starts within its layer's part of the row; a LayerNorm's bias follows its weight."""
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of a layer's parameters in the order of `PARAMETERS`; a LayerNorm's weight and bias are one."""
         embed, hidden = self.embed_dim, self.ff_dim
-        lengths = {
-            "in_weight": 3 * embed * embed,
-            "in_bias": 3 * embed,
-            "out_weight": embed * embed,
-            "out_bias": embed,
-            "norm1": 2 * embed,
-            "weight1": embed * hidden,
-            "bias1": hidden,
-            "weight2": embed * hidden,
-            "bias2": embed,
-            "norm2": 2 * embed,
+        return {
+            "in_weight": (3 * embed, embed),
+            "in_bias": (3 * embed,),
+            "out_weight": (embed, embed),
+            "out_bias": (embed,),
+            "norm1": (2, embed),
+            "weight1": (hidden, embed),
+            "bias1": (hidden,),
+            "weight2": (embed, hidden),
+            "bias2": (embed,),
+            "norm2": (2, embed),
         }
-        starts, start = {}, 0
-        for name, length in lengths.items():
-            starts[name] = start
-            start += length
-        return starts
 
-    @property
+    @cached_property
+    def starts(self) -> dict[str, int]:
+        """Where each starts within its layer's part of the row."""
+        ends = accumulate(prod(shape) for shape in self.shapes.values())
+        return dict(zip(self.shapes, (0, *ends), strict=False))
+
+    @cached_property
     def layer(self) -> int:
         """Parameters of one layer."""
-        return self.starts["norm2"] + 2 * self.embed_dim
+        return sum(prod(shape) for shape in self.shapes.values())
 
     @property
     def scale(self) -> float:
