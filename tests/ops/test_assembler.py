@@ -52,6 +52,26 @@ def test_it_is_tritons_within_and_no_longer_after(compiled, monkeypatch):
     assert triton.knobs.nvidia.ptxas.path == before
 
 
+def test_it_stays_until_the_last_thread_has_left(compiled, monkeypatch):
+    monkeypatch.setattr(assembler, "_driver_version", lambda: 99)
+    before = triton.knobs.nvidia.ptxas.path
+    first, second = assembler.sound_assembler(), assembler.sound_assembler()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert triton.knobs.nvidia.ptxas.path == assembler.sound_ptxas()
+    second.__exit__(None, None, None)
+    assert triton.knobs.nvidia.ptxas.path == before
+
+
+def test_it_is_given_back_after_an_error(compiled, monkeypatch):
+    monkeypatch.setattr(assembler, "_driver_version", lambda: 99)
+    before = triton.knobs.nvidia.ptxas.path
+    with pytest.raises(ZeroDivisionError), assembler.sound_assembler():
+        1 / 0
+    assert triton.knobs.nvidia.ptxas.path == before
+
+
 # -- what is looked for in compiled code -------------------------------------------------------------------------------
 
 

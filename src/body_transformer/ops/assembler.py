@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from threading import Lock
 
 import triton
 
@@ -32,9 +33,11 @@ def sound_assembler(required: bool = True) -> Iterator[None]:
     """What is compiled within is assembled right; where nothing can, it is refused, or done as Triton does it."""
     path = None if triton.knobs.runtime.interpret else sound_ptxas()
     if path is not None:
-        with triton.knobs.nvidia.scope():
-            triton.knobs.nvidia.ptxas = path
+        _enter(path)
+        try:
             yield
+        finally:
+            _leave()
     elif required and not triton.knobs.runtime.interpret:
         raise RuntimeError(
             f"these kernels need ptxas {SOUND[0]}.{SOUND[1]} or newer, and Triton has "
@@ -42,6 +45,26 @@ def sound_assembler(required: bool = True) -> Iterator[None]:
         )
     else:
         yield
+
+
+_lock = Lock()
+_users: list[str | None] = []
+"""For each of those within, of whatever thread, what Triton was set to before the first came."""
+
+
+def _enter(path: str) -> None:
+    knobs = vars(triton.knobs.nvidia)  # what `knobs.nvidia.scope()` would do, less 20 us in the environment
+    with _lock:
+        _users.append(_users[0] if _users else knobs.get("ptxas"))
+        knobs["ptxas"] = path
+
+
+def _leave() -> None:
+    knobs = vars(triton.knobs.nvidia)
+    with _lock:
+        before = _users.pop()
+        if not _users:
+            knobs.pop("ptxas") if before is None else knobs.update(ptxas=before)
 
 
 def _driver_version() -> int:
