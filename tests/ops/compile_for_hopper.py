@@ -1,29 +1,34 @@
-"""Compiles the fused encoder for a Hopper GPU, which takes none, and looks for what compilers are known to get wrong.
+"""Compiles the fused encoder for a GPU, which takes none, and looks for what compilers are known to get wrong.
 
-    python tests/ops/compile_for_hopper.py bf16 16 64 128 2   # precision, nodes, width, hidden units, heads
+    python -m tests.ops.compile_for_hopper bf16 16 64 128 2   # precision, nodes, width, hidden units, heads
 
-Triton before 3.7.1 lets the matrix units read what was fetched ahead without the fence that makes it visible to them.
-ptxas 12.8, which Triton 3.6 and 3.7 bring, may compute the address of a matrix operand from a uniform register that
-nothing was written to. Either way: wrong numbers now and then, or an illegal access. Prints one JSON object a kernel.
+- unfenced: Triton before 3.7.1 lets the matrix units read what was fetched ahead without the fence that makes it seen
+  by them.
+- overtaken: Triton fetches the next block into memory that a product in flight may still read.
+- uninitialised: ptxas 12.8, which Triton 3.6 and 3.7 bring, computes the address of a matrix operand from a uniform
+  register that nothing was written to.
+
+Each gives wrong numbers now and then, or an illegal access. Prints one JSON object a kernel.
 """
 
+import argparse
 import json
 import re
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
 import triton
+from torch.torch_version import TorchVersion
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from body_transformer.ops.assembler import sound_assembler
+from body_transformer.ops.encoder_stack import PRECISIONS
 from body_transformer.ops.encoder_stack.fused.backward_kernel import backward_kernel
 from body_transformer.ops.encoder_stack.fused.feed_forward_gradient_kernel import feed_forward_gradient_kernel
 from body_transformer.ops.encoder_stack.fused.forward_kernel import forward_kernel
 from body_transformer.ops.encoder_stack.fused.sizes import Sizes
 from body_transformer.ops.encoder_stack.fused.weight_gradient_kernel import weight_gradient_kernel
+
+from .compiled_code import disassemble, overtaken, unfenced, uninitialised
 
 KERNELS = {
     "inference": forward_kernel,
@@ -39,7 +44,6 @@ INTEGERS = ("batch", "num_layers", "first_layer", "count", "num_rows", "rows_eac
 ALWAYS_SINGLE = re.compile(
     r"x_ptr|out_ptr|grad_out_ptr|grad_x_ptr|rstd_ptr|norm_(sums_)?ptr|(weight|bias)\d?_ptr|\w*bias\d?|norm\d"
 )
-INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(\S+)\s+(.*?);")
 
 
 def signature(names: list[str], constants: dict[str, object], precision: str) -> dict[str, str]:
@@ -59,9 +63,10 @@ def constants_of(kind: str, precision: str, sizes: Sizes) -> dict[str, object]:
     return constants | ({"TURNED": precision != "bf16"} if kind == "backward" else {"SAVE": kind == "forward"})
 
 
-def compile_kernel(kind: str, precision: str, sizes: Sizes) -> dict[str, object]:
+def compile_kernel(kind: str, precision: str, sizes: Sizes, capability: int, own_fences: bool) -> dict[str, object]:
     constants = constants_of(kind, precision, sizes)
-    options = {name: constants.pop(name, None) for name in ("num_warps", "num_stages", "maxnreg")}
+    options = {name: constants.pop(name, None) for name in ("num_warps", "num_stages", "maxnreg", "ptx_version")}
+    constants["FENCE"] = capability >= 90 and constants["STAGES"] > 1 and own_fences
     kernel = KERNELS[kind]
     types = signature(kernel.arg_names, constants, precision)
     starts = {name: sizes.starts.get(PLACES.get(name, name), 0) for name in types}
@@ -76,56 +81,29 @@ def compile_kernel(kind: str, precision: str, sizes: Sizes) -> dict[str, object]
     )
     options = {name: value for name, value in options.items() if value is not None}
     with sound_assembler():
-        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+        compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     return {
         "kernel": kind,
         "shared": compiled.metadata.shared,
         "unfenced": unfenced(compiled.asm["ptx"]),
+        "overtaken": overtaken(compiled.asm["ttgir"]),
         "uninitialised": uninitialised(disassemble(compiled.asm["cubin"])),
     }
 
 
-def unfenced(ptx: str) -> int:
-    """Matrix products that follow an asynchronous copy's arrival with no fence between, by the order of the code."""
-    count, visible = 0, True
-    for name in re.findall(r"cp\.async\.wait|fence\.proxy\.async|wgmma\.mma_async", ptx):
-        if name == "wgmma.mma_async":
-            count += not visible
-        else:
-            visible = name == "fence.proxy.async"
-    return count
-
-
-def disassemble(cubin: bytes) -> str:
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        return subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
-
-
-def uninitialised(sass: str) -> list[str]:
-    """Instructions that read a uniform register before anything wrote it, in the order of the code."""
-    written: set[int] = set()
-    found = []
-    for name, operands in INSTRUCTION.findall(sass):
-        target = re.match(r"(?:UP\w+,\s*)?UR(\d+)", operands)
-        is_uniform = name.startswith("U") and not name.startswith(("UISETP", "UPLOP3"))
-        read = {int(k) + pair for k in re.findall(r"gdesc\[UR(\d+)\]", operands) for pair in (2, 3)}
-        if is_uniform:
-            sources = operands[target.end() :] if target else operands
-            read |= {int(k) for k in re.findall(r"(?<![a-z\[])UR(\d+)", sources)}
-        if read - written:
-            found.append(f"{name} {operands}")
-        if target and (is_uniform or name.startswith(("R2UR", "S2UR", "REDUX"))):
-            width = 2 if ".64" in name or ".WIDE" in name else 1
-            written |= set(range(int(target[1]), int(target[1]) + width))
-    return found
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("precision", choices=PRECISIONS)
+    for name in ("nodes", "width", "hidden", "heads"):
+        parser.add_argument(name, type=int)
+    parser.add_argument("--capability", type=int, default=90)
+    parser.add_argument("--own-fences", action="store_true", help="as with a Triton that makes none")
+    options = parser.parse_args()
+    sizes = Sizes(10, options.nodes, options.width, options.hidden, options.heads)
+    own_fences = options.own_fences or TorchVersion(triton.__version__) < "3.7.1"
+    for kind in KERNELS:
+        print(json.dumps(compile_kernel(kind, options.precision, sizes, options.capability, own_fences)), flush=True)
 
 
 if __name__ == "__main__":
-    precision, *numbers = sys.argv[1:]
-    num_nodes, embed_dim, ff_dim, num_heads = map(int, numbers)
-    sizes = Sizes(10, num_nodes, embed_dim, ff_dim, num_heads)
-    for kind in KERNELS:
-        print(json.dumps(compile_kernel(kind, precision, sizes)), flush=True)
+    main()

@@ -10,20 +10,93 @@ import pytest
 
 pytest.importorskip("triton")
 
-SCRIPT = Path(__file__).parent / "compile_for_hopper.py"
-SHARED = 227 * 1024  # bytes that a program may use on an H200
-CASES = ["bf16 16 64 128 2", "bf16 40 64 128 2", "bf16 50 32 100 2", "tf32 16 64 128 2"]
+from .compiled_code import overtaken, unfenced, uninitialised
+
+ROOT = Path(__file__).parents[2]
+KERNELS = ["inference", "forward", "backward", "weights", "feed-forward"]
+HOPPER, AMPERE = 227 * 1024, 163 * 1024  # bytes of shared memory that a program may use
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_machine_code_fits_waits_for_its_weights_and_reads_no_register_that_nothing_wrote(case: str) -> None:
+def compiled(case: str) -> list[dict]:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, str(SCRIPT), *case.split()]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-m", "tests.ops.compile_for_hopper", *case.split()]
+    run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     kernels = [json.loads(line) for line in run.stdout.splitlines()]
-    assert [kernel["kernel"] for kernel in kernels] == ["inference", "forward", "backward", "weights", "feed-forward"]
-    for kernel in kernels:
-        assert kernel["unfenced"] == 0
-        assert kernel["uninitialised"] == []
-        assert kernel["shared"] <= SHARED
+    assert [kernel["kernel"] for kernel in kernels] == KERNELS
+    return kernels
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "bf16 16 64 128 2",
+        "bf16 16 64 128 2 --own-fences",
+        "bf16 50 32 100 2 --own-fences",
+        "bf16 13 36 100 3",
+        "bf16 40 128 256 4",
+        "tf32 16 64 128 2",
+        "tf32 50 96 200 4",
+    ],
+)
+def test_a_kernel_fits_and_reads_nothing_too_early_or_too_late(case):
+    for kernel in compiled(case):
+        assert (kernel["unfenced"], kernel["overtaken"], kernel["uninitialised"]) == (0, [], [])
+        assert kernel["shared"] <= HOPPER
+
+
+def test_older_cards_can_have_the_small_ones():
+    assert all(kernel["shared"] <= AMPERE for kernel in compiled("bf16 16 64 128 2 --capability 80 --own-fences"))
+
+
+# -- whether faults are seen -------------------------------------------------------------------------------------------
+
+
+def test_a_register_that_nothing_wrote_is_seen():
+    good = "/*0010*/ UMOV UR14, 0x1 ;\n/*0020*/ UIADD3 UR14, UP0, UR14, 0x20, URZ ;"
+    assert uninitialised(good) == []
+    assert len(uninitialised(good.replace("UMOV UR14", "UMOV UR15"))) == 1
+    assert len(uninitialised(good + "\n/*0030*/ HGMMA.64x16x16.F32.BF16 R24, R32, gdesc[UR12], R24 ;")) == 1
+
+
+def test_a_missing_fence_is_seen():
+    assert unfenced("cp.async.wait_group 0; fence.proxy.async.shared::cta; wgmma.mma_async; wgmma.mma_async;") == 0
+    assert unfenced("fence.proxy.async.shared::cta; cp.async.wait_group 0; wgmma.mma_async; wgmma.mma_async;") == 2
+
+
+def pipeline(buffers: int, ahead: int, pendings: int | None) -> str:
+    """A loop that multiplies what was copied `ahead` rounds before, waits, and copies on."""
+    wait = "" if pendings is None else f"      %w = ttng.warp_group_dot_wait %d {{pendings = {pendings} : i32}}\n"
+    copies = "".join(
+        f"    %i{k} = ttg.memdesc_index %x[%c{k}]\n    %t{k} = ttg.async_copy_global_to_local %p, %i{k} mask %m\n"
+        for k in range(ahead)
+    )
+    return (
+        f"    %x = ttg.local_alloc : () -> !ttg.memdesc<{buffers}x64x64xbf16, #shared, #smem, mutable>\n{copies}"
+        "    %r = scf.for %k = %a to %b step %c  : i32 {\n"
+        "      %here = ttg.memdesc_index %x[%k]\n"
+        "      %turned = ttg.memdesc_trans %here {order = array<i32: 1, 0>}\n"
+        "      %d = ttng.warp_group_dot %q, %turned, %acc {inputPrecision = 0 : i32, isAsync = true}\n"
+        f"{wait}"
+        "      %next = ttg.memdesc_index %x[%n]\n"
+        "      %t = ttg.async_copy_global_to_local %p, %next mask %m\n"
+        "    }\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("buffers", "ahead", "pendings", "right"),
+    [
+        (2, 2, None, False),
+        (2, 2, 0, True),
+        (3, 2, 1, True),
+        (3, 2, None, False),
+        (2, 1, 0, True),
+        (2, 1, 1, True),
+        (2, 1, 2, False),
+        (2, 2, 1, False),
+    ],
+)
+def test_a_copy_that_overtakes_a_product_is_seen(buffers, ahead, pendings, right):
+    assert (overtaken(pipeline(buffers, ahead, pendings)) == []) == right

@@ -20,12 +20,30 @@ SOUND = (12, 9)
 @cache
 def sound_ptxas() -> str | None:
     """The path of one that is right and that the driver can load from; None if there is none."""
-    knobs = triton.knobs.nvidia
-    for tool in (knobs.ptxas, knobs.ptxas_blackwell):
+    for name in ("ptxas", "ptxas_blackwell"):
+        try:
+            tool = getattr(triton.knobs.nvidia, name)
+        except RuntimeError:  # not installed
+            continue
         version = tuple(int(part) for part in tool.version.split("."))
         if version >= SOUND and version[0] <= _driver_version():
             return str(tool.path)
     return None
+
+
+def complaint() -> str:
+    """What is said where there is none."""
+    return (
+        f"the fused kernels need a ptxas of CUDA {SOUND[0]}.{SOUND[1]} or newer that the driver can load from, and "
+        "Triton has none; name one in TRITON_PTXAS_PATH"
+    )
+
+
+def sound_options() -> dict[str, int]:
+    """For launches within `sound_assembler`: PTX of CUDA 12.9. An older ptxas refuses it, and Triton's cache does not
+    take for it what an older one once made of the same kernel."""
+    there = not triton.knobs.runtime.interpret and sound_ptxas() is not None
+    return {"ptx_version": 88} if there else {}
 
 
 @contextmanager
@@ -39,10 +57,7 @@ def sound_assembler(required: bool = True) -> Iterator[None]:
         finally:
             _leave()
     elif required and not triton.knobs.runtime.interpret:
-        raise RuntimeError(
-            f"these kernels need ptxas {SOUND[0]}.{SOUND[1]} or newer, and Triton has "
-            f"{triton.knobs.nvidia.ptxas.version}; name one in TRITON_PTXAS_PATH, or take another backend"
-        )
+        raise RuntimeError(f"{complaint()}, or take another backend")
     else:
         yield
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..assembler import sound_assembler
+from ..assembler import sound_assembler, sound_options
 from ..precision import tf32_is_allowed
 from ..sizes import num_blocks, padded
 from . import tile_kernels
@@ -40,7 +40,7 @@ EXACT = ((32, "ieee"), (128, "tf32x3"))
 three tf32 products are as good."""
 
 
-@sound_assembler(required=False)
+@sound_assembler(required=False)  # in these kernels no ptxas was seen to err
 def tile_forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, out: Tensor, precision: str | None = None
 ) -> None:
@@ -119,6 +119,7 @@ class _Launch:
             WIDE=any(_span(tensor) >= 2**31 for tensor in strided),
             num_warps=self.setting.warps,
             num_stages=1,
+            **sound_options(),
         )
 
 

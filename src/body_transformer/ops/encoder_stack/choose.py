@@ -1,6 +1,8 @@
 """Which implementation of the encoder runs, and in which arithmetic."""
 
+import warnings
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -54,7 +56,6 @@ class Choice:
 
 CHOICES = (
     Choice("fused", Limits(32, (16, 64), 64, 62), ("bf16",), shared_kib=100),
-    Choice("fused", Limits(32, (16, 128), 64, 62), ("tf32", "bf16"), shared_kib=220),
     Choice("fused", Limits(64, (16, 128), 64, 62), ("tf32", "bf16"), shared_kib=220),
     Choice("wide", Limits(64, (129, 4096), 64), ("tf32", "bf16"), shared_kib=100),
     Choice("wide", Limits(128, (65, 4096), 128), ("tf32", "bf16"), shared_kib=220),
@@ -89,11 +90,15 @@ def shared_memory_kib(device: torch.device) -> int:
     return int(getattr(properties, "shared_memory_per_block_optin", 48 * 1024)) // 1024
 
 
+@cache
 def has_sound_ptxas() -> bool:
-    """Whether there is an assembler that gets the fused kernels right."""
-    from ..assembler import sound_ptxas  # imports Triton
+    """Whether there is an assembler that gets the fused kernels right; if not, that is said once."""
+    from ..assembler import complaint, sound_ptxas  # imports Triton
 
-    return sound_ptxas() is not None
+    found = sound_ptxas() is not None
+    if not found:
+        warnings.warn(f"{complaint()}. Until then the encoder is slower.", stacklevel=2)
+    return found
 
 
 has_sound_ptxas._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in ../precision.py

@@ -33,7 +33,7 @@ from .tiles import (
 def feed_forward_backward(
     y, du, weight1, turned1, bias1, weight2,
     E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr, TURNED: tl.constexpr,
-    STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
+    STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """du [R, EP], the gradient at the sum before the second LayerNorm -> the gradient at y; both paths."""
     e = tl.arange(0, EP)
@@ -46,7 +46,7 @@ def feed_forward_backward(
         unit = c * FC + f
         w1 = load_matrix(weight1, unit[:, None], e[None, :], E, F, E, whole)  # [FC, EP]
         w1t = tl.trans(w1)
-        fence(c, STAGES)
+        fence(c, FENCE)
         hidden = dot(y, w1t, zeros, PRECISION) + load_vector(bias1, unit, F, F % FC == 0)
         if TURNED:
             w2 = load_matrix(weight2, unit[None, :], e[:, None], E, F, E, whole)
@@ -62,7 +62,8 @@ def feed_forward_backward(
 def attention_backward(
     x, du, in_weight, turned_in, in_bias, out_weight, allowed, scale, mixed_ptr, grad_qkv_ptr, rows, exist,
     S: tl.constexpr, NP: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-    DP: tl.constexpr, TURNED: tl.constexpr, STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
+    DP: tl.constexpr, TURNED: tl.constexpr, STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """du [R, EP], the gradient at the sum before the first LayerNorm -> the gradient at x; both paths."""
     e = tl.arange(0, EP)
@@ -81,7 +82,7 @@ def attention_backward(
         inside = exist[:, None] & (d < D)[None, :]
         wq = load_matrix(weight, d[:, None], e[None, :], E, D, E, whole)  # [DP, EP]
         wqt = tl.trans(wq)
-        fence(h, STAGES)
+        fence(h, FENCE)
         q = dot(x, wqt, zeros, PRECISION) + load_vector(bias, d, D, D == DP)
         q = by_sample(operand(q * (scale * LOG2E), DT, PRECISION), S)
         wk = load_matrix(weight + E * E, d[:, None], e[None, :], E, D, E, whole)
@@ -139,7 +140,7 @@ def backward_kernel(
     batch, first_layer, count, num_layers, masked_layers, scale,
     N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr,
     FC: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, LAYER: tl.constexpr,
-    STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr, TURNED: tl.constexpr,
+    STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """Layers `first_layer` to `first_layer + count - 1`, the last one first. The gradient of their output [B, N, E] ->
     that of their input; the factors of the weight gradients, [count, B * N, width] each; and what the LayerNorms'
@@ -173,7 +174,7 @@ def backward_kernel(
         y = y * load_vector(norm1 + p, e, E, E == EP) + load_vector(norm1 + p + E, e, E, E == EP)
         grad = feed_forward_backward(
             operand(y, DT, PRECISION), du, weight1 + p, turned1 + p, bias1 + p, (turned2 if TURNED else weight2) + p,
-            E, EP, F, FC, TURNED, STAGES, DT, PRECISION,
+            E, EP, F, FC, TURNED, STAGES, FENCE, DT, PRECISION,
         )  # fmt: skip
 
         rstd = tl.load(rstd_ptr + 2 * layer * num_rows + rows, mask=exist, other=0.0)
@@ -191,6 +192,6 @@ def backward_kernel(
             (turned_out if TURNED else out_weight) + p,
             load_allowed(mask_ptr, (masked_layers >> layer) & 1, N, NP, S), scale,
             mixed_ptr + slot * plane, grad_qkv_ptr + slot * 3 * plane, rows, exist,
-            S, NP, E, EP, H, D, DP, TURNED, STAGES, DT, PRECISION,
+            S, NP, E, EP, H, D, DP, TURNED, STAGES, FENCE, DT, PRECISION,
         )  # fmt: skip
     tl.store(grad_x_ptr + first * E + at, grad, mask=inside)

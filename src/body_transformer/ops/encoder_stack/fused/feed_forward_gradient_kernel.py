@@ -19,7 +19,7 @@ def feed_forward_gradient_kernel(
     # sizes
     num_rows, rows_each, grad_stride, normed_stride, first, num_layers,
     E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr, ROWS: tl.constexpr, LAYER: tl.constexpr,
-    STAGES: tl.constexpr, PRECISION: tl.constexpr,
+    STAGES: tl.constexpr, FENCE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """This program's share of the rows, FC hidden units, for the layers from `first` on."""
     layer = tl.program_id(1)
@@ -51,7 +51,7 @@ def feed_forward_gradient_kernel(
         du = operand(du, DT, PRECISION)
         yt = tl.trans(y)
         dut = tl.trans(du)
-        fence(start, STAGES)
+        fence(start, FENCE)
         hidden = tl.maximum(dot(w1, yt, zeros, PRECISION) + b1, 0.0, propagate_nan=tl.PropagateNan.ALL)
         grad = tl.where(hidden > 0.0, dot(w2, dut, zeros, PRECISION), 0.0)
         sum1 += tl.sum(grad, axis=1)

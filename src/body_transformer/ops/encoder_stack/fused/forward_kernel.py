@@ -26,7 +26,7 @@ from .tiles import (
 def attention(
     x, in_weight, in_bias, out_weight, allowed, scale, S: tl.constexpr, NP: tl.constexpr,
     E: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
+    STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """[R, EP] operand -> [R, EP]: masked multi-head attention and its output projection, without the last bias."""
     e = tl.arange(0, EP)
@@ -39,7 +39,7 @@ def attention(
         head = in_weight + h * D * E
         bias = in_bias + h * D
         wq = load_matrix(head, d[None, :], e[:, None], E, D, E, whole)
-        fence(h, STAGES)
+        fence(h, FENCE)
         q = dot(x, wq, zeros, PRECISION)
         q = (q + load_vector(bias, d, D, D == DP)) * (scale * LOG2E)
         k = dot(x, load_matrix(head + E * E, d[None, :], e[:, None], E, D, E, whole), zeros, PRECISION)
@@ -60,7 +60,7 @@ def attention(
 def feed_forward(
     y, weight1, bias1, weight2,
     E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr,
-    STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
+    STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """[R, EP] operand -> [R, EP]: two linear layers with a ReLU between, without the last bias; FC units at a time."""
     e = tl.arange(0, EP)
@@ -71,7 +71,7 @@ def feed_forward(
     for c in tl.range(0, (F + FC - 1) // FC, num_stages=STAGES):
         unit = c * FC + f
         w1 = load_matrix(weight1, unit[None, :], e[:, None], E, F, E, whole)  # [EP, FC]
-        fence(c, STAGES)
+        fence(c, FENCE)
         hidden = dot(y, w1, tl.zeros([R, FC], tl.float32), PRECISION) + load_vector(bias1, unit, F, F % FC == 0)
         w2 = load_matrix(weight2, e[None, :], unit[:, None], F, E, F, whole)  # [FC, EP]
         hidden = tl.maximum(hidden, 0.0, propagate_nan=tl.PropagateNan.ALL)  # plain, it would turn NaN into 0
@@ -89,7 +89,7 @@ def forward_kernel(
     batch, num_layers, masked_layers, scale, eps,
     N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr,
     FC: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, LAYER: tl.constexpr,
-    STAGES: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr, SAVE: tl.constexpr,
+    STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr, SAVE: tl.constexpr,
 ):  # fmt: skip
     """x [B, N, E] -> out [B, N, E]. With SAVE, for the backward pass: every normalised value [2L, B * N, E] and every
     1 / standard deviation [2L, B * N]. Bit l of `masked_layers`: layer l sees the mask."""
@@ -115,7 +115,7 @@ def forward_kernel(
         allowed = load_allowed(mask_ptr, (masked_layers >> layer) & 1, N, NP, S)
         u = attention(
             operand(x, DT, PRECISION), in_weight + p, in_bias + p, out_weight + p, allowed, scale,
-            S, NP, E, EP, H, D, DP, STAGES, DT, PRECISION,
+            S, NP, E, EP, H, D, DP, STAGES, FENCE, DT, PRECISION,
         )  # fmt: skip
         x, rstd = normalise(u + x + load_vector(out_bias + p, e, E, E == EP), eps, E, EP)
         if SAVE:
@@ -123,7 +123,7 @@ def forward_kernel(
             tl.store(rstd_ptr + 2 * layer * num_rows + rows, rstd + poison, mask=exist)
         x = x * load_vector(norm1 + p, e, E, E == EP) + load_vector(norm1 + p + E, e, E, E == EP)
         u = feed_forward(
-            operand(x, DT, PRECISION), weight1 + p, bias1 + p, weight2 + p, E, EP, F, FC, STAGES, DT, PRECISION
+            operand(x, DT, PRECISION), weight1 + p, bias1 + p, weight2 + p, E, EP, F, FC, STAGES, FENCE, DT, PRECISION
         )
         x, rstd = normalise(u + x + load_vector(bias2 + p, e, E, E == EP), eps, E, EP)
         if SAVE:

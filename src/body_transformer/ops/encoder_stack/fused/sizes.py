@@ -7,9 +7,12 @@ from math import prod
 from typing import Any
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
+from torch.torch_version import TorchVersion
 
+from ...assembler import sound_options
 from ...sizes import padded
 from ..reference import PARAMETERS
 
@@ -22,7 +25,7 @@ SAVED = {"fp32": torch.float32, "tf32": torch.float16, "bf16": torch.bfloat16}
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is launched; measured on an H200 by `benchmarks/encoder_tuning.py`."""
+    """How a kernel is launched."""
 
     rows: int = 64
     """Rows a program works on: 64 is what one instruction of a Hopper matrix unit takes."""
@@ -40,10 +43,10 @@ LAUNCH = {
     "forward": {"bf16": Launch(128, 128, 4, None, 2), "tf32": Launch(128, 128, 8, 128), "fp32": Launch()},
     "backward": {"bf16": Launch(64, 64, 4, 128, 2), "tf32": Launch(64, 128), "fp32": Launch()},
 }
-"""Pass -> precision -> settings, for widths up to 64."""
+"""Pass -> precision -> settings, for widths up to 64; the best that `benchmarks/encoder_tuning.py` found on an H200."""
 
 BROAD = {"bf16": Launch(stages=2), "tf32": Launch(), "fp32": Launch()}
-"""For wider ones and larger bodies, whose tiles fill registers and shared memory anyway."""
+"""For wider ones and larger bodies, whose tiles fill registers and shared memory anyway; not tuned."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,15 @@ SHARES = {"bf16": 24, "tf32": 64, "fp32": 64}
 """Into how many sums the rows go."""
 PRODUCT = {"bf16": SumLaunch(64, 4), "tf32": SumLaunch(32, 2), "fp32": SumLaunch(32, 2)}
 FEED_FORWARD = {"bf16": SumLaunch(64, 8, 128), "tf32": SumLaunch(64, 8, 128), "fp32": SumLaunch(16, 4, 32)}
-"""For widths up to 64."""
+"""For widths up to 64; these and the two above from the same tuning."""
 BROAD_FEED_FORWARD = {"bf16": SumLaunch(32, 4, 64), "tf32": SumLaunch(32, 4, 32), "fp32": SumLaunch(16, 4, 32)}
-"""For wider ones."""
+"""For wider ones; not tuned."""
+
+
+def must_fence() -> bool:
+    """Whether kernels for the current device need fences of their own: Triton makes them since pull request 9610."""
+    old = TorchVersion(triton.__version__) < "3.7.1" and not triton.knobs.runtime.interpret
+    return old and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
 
 
 @dataclass(frozen=True)
@@ -158,9 +167,11 @@ class Sizes:
             "ROWS": launch.rows,
             "LAYER": self.layer,
             "STAGES": launch.stages,
+            "FENCE": launch.stages > 1 and must_fence(),
             "PRECISION": precision,
             "num_warps": launch.warps,
             "num_stages": 1,
+            **sound_options(),
         }
 
     def constants(self, kernel: str, precision: str) -> dict[str, Any]:
@@ -180,9 +191,11 @@ class Sizes:
             "DP": padded(head_dim, least=16),
             "LAYER": self.layer,
             "STAGES": launch.stages,
+            "FENCE": launch.stages > 1 and must_fence(),
             "DT": DTYPES[OPERANDS[precision]],
             "PRECISION": precision,
             "num_warps": launch.warps,
             "num_stages": 1,
             "maxnreg": launch.registers,
+            **sound_options(),
         }

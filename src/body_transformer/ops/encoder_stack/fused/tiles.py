@@ -7,13 +7,10 @@ two (EP, DP); what lies beyond E, D, F or N is loaded as zero and never stored.
 
 import triton
 import triton.language as tl
-from torch.torch_version import TorchVersion
 
 from ...kernel_arithmetic import to_tf32
 
 LN2 = tl.constexpr(0.6931471805599453)
-FENCES = tl.constexpr(TorchVersion(triton.__version__) < "3.7.1" and not triton.knobs.runtime.interpret)
-"""Whether `fence` has to: Triton does so itself since its pull request 9610."""
 
 
 @triton.jit
@@ -43,10 +40,10 @@ def operand(x, DT: tl.constexpr, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def fence(k, STAGES: tl.constexpr):
-    """Between weights fetched ahead in step k of a loop and their first product: the matrix units read shared memory
-    by a way of their own and may otherwise find there what was before."""
-    if FENCES and STAGES > 1:
+def fence(k, FENCE: tl.constexpr):
+    """Between what was fetched ahead in step k of a loop and its first product: the matrix units of Hopper read shared
+    memory by a way of their own, and may otherwise find there what was before."""
+    if FENCE:
         tl.inline_asm_elementwise(
             "fence.proxy.async.shared::cta; mov.b32 $0, $1;", "=r,r", [k], dtype=tl.int32, is_pure=False, pack=1
         )

@@ -16,7 +16,7 @@ def weight_gradient_kernel(
     # sizes
     num_rows, rows_each, grad_stride, input_stride, first, num_layers,
     A: tl.constexpr, C: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_C: tl.constexpr, ROWS: tl.constexpr,
-    LAYER: tl.constexpr, AFTER: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+    LAYER: tl.constexpr, AFTER: tl.constexpr, STAGES: tl.constexpr, FENCE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """grad^T input and grad^T 1 over this program's share of the rows, for the layers from `first` on.
 
@@ -31,7 +31,7 @@ def weight_gradient_kernel(
     input_ptr += layer * input_stride + begin * C
     weight = tl.zeros([BLOCK_A, BLOCK_C], tl.float32)
     DT: tl.constexpr = grad_ptr.dtype.element_ty
-    BY_PRODUCT: tl.constexpr = PRECISION == "bf16"  # the matrix units sum bfloat16 exactly; float32 they would round
+    BY_PRODUCT: tl.constexpr = PRECISION == "bf16"  # bfloat16 times one is exact; of float32 bits would be cut off
     if BY_PRODUCT:
         bias = tl.zeros([BLOCK_A, 16], tl.float32)
         ones = tl.full([ROWS, 16], 1.0, tl.float32).to(DT)
@@ -43,7 +43,7 @@ def weight_gradient_kernel(
         grad = tl.load(grad_ptr + rows[:, None] * A + a[None, :], mask=exist & (a < A)[None, :], other=0.0)
         given = tl.load(input_ptr + rows[:, None] * C + c[None, :], mask=exist & (c < C)[None, :], other=0.0)
         grad = tl.trans(grad)
-        fence(start, STAGES)
+        fence(start, FENCE)
         weight = dot(operand(grad, DT, PRECISION), operand(given, DT, PRECISION), weight, PRECISION)
         if BY_PRODUCT:
             bias = dot(grad, ones, bias, PRECISION)

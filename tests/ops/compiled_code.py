@@ -1,0 +1,95 @@
+"""What compilers are known to get wrong about kernels with matrix products, as it looks in what they made."""
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import triton
+
+INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(\S+)\s+(.*?);")
+COPY = re.compile(r"async_copy_global_to_local %\w+, (%\w+)")
+DOT = re.compile(r"(%\w+) = ttng.warp_group_dot (%\w+), (%\w+), .*isAsync = true")
+WAIT = re.compile(r"warp_group_dot_wait .*pendings = (\d+)")
+PART = re.compile(r"(%\w+) = ttg.memdesc_(?:index|trans) (%\w+)")
+
+
+def unfenced(ptx: str) -> int:
+    """Matrix products that follow an asynchronous copy's arrival with no fence between, by the order of the code."""
+    count, visible = 0, True
+    for name in re.findall(r"cp\.async\.wait|fence\.proxy\.async|wgmma\.mma_async", ptx):
+        if name == "wgmma.mma_async":
+            count += not visible
+        else:
+            visible = name == "fence.proxy.async"
+    return count
+
+
+def overtaken(ttgir: str) -> list[str]:
+    """Copies in a loop into a place that a matrix product in flight may still read.
+
+    Copies run so many rounds ahead as there were copies before the loop, and use their places in rotation.
+    """
+    lines = ttgir.splitlines()
+    places = {name: int(count) for name, count in re.findall(r"(%\w+) = ttg.local_alloc : \(\) -> \S+?<(\d+)x", ttgir)}
+    found = []
+    for first, line in enumerate(lines):
+        if " scf.for " in line:
+            last = next(k for k in range(first + 1, len(lines)) if _depth(lines[k]) <= _depth(line))
+            found += _conflicts(lines[:first], lines[first + 1 : last], places)
+    return found
+
+
+def _conflicts(before: list[str], loop: list[str], places: dict[str, int]) -> list[str]:
+    whole: dict[str, str] = {name: name for name in places}
+    """Of each part of a pipelined memory, which memory that is."""
+    for line in (*before, *loop):
+        if (part := PART.search(line)) and part[2] in whole:
+            whole[part[1]] = whole[part[2]]
+    copied = [whole.get(copy[1]) for copy in map(COPY.search, before) if copy]
+    depth = min(map(_depth, loop))
+    found, flying = [], []
+    for round_ in range(3):
+        for line in (line for line in loop if _depth(line) == depth):
+            if dot := DOT.search(line):
+                flying.append((round_, {whole.get(dot[2]), whole.get(dot[3])}))
+            elif wait := WAIT.search(line):
+                flying = flying[len(flying) - int(wait[1]) :] if int(wait[1]) else []
+            elif copy := COPY.search(line):
+                memory = whole.get(copy[1])
+                ahead = copied.count(memory)
+                for when, read in flying:
+                    if memory in read and (ahead + round_ - when) % places[memory] == 0:
+                        found.append(line.strip()[:100])
+    return found
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def disassemble(cubin: bytes) -> str:
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        return subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
+
+
+def uninitialised(sass: str) -> list[str]:
+    """Instructions that read a uniform register before anything wrote it, in the order of the code."""
+    written: set[int] = set()
+    found = []
+    for name, operands in INSTRUCTION.findall(sass):
+        target = re.match(r"(?:UP\w+,\s*)?UR(\d+)", operands)
+        is_uniform = name.startswith("U") and not name.startswith(("UISETP", "UPLOP3"))
+        read = {int(k) + pair for k in re.findall(r"gdesc\[UR(\d+)\]", operands) for pair in (2, 3)}
+        if is_uniform:
+            sources = operands[target.end() :] if target else operands
+            read |= {int(k) for k in re.findall(r"(?<![a-z\[])UR(\d+)", sources)}
+        if read - written:
+            found.append(f"{name} {operands}")
+        if target and (is_uniform or name.startswith(("R2UR", "S2UR", "REDUX"))):
+            width = 2 if ".64" in name or ".WIDE" in name else 1
+            written |= set(range(int(target[1]), int(target[1]) + width))
+    return found
