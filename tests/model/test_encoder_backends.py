@@ -172,7 +172,28 @@ def change_a_norm(encoder: Encoder) -> None:
     encoder.layers[1].norm1.eps = 0.1
 
 
-@pytest.mark.parametrize("change", [wrap_a_layer, exchange_a_part, hook_a_part, change_a_norm])
+def change_the_activation(encoder: Encoder) -> None:
+    encoder.layers[0].activation = F.gelu
+
+
+def give_a_part_its_own_forward(encoder: Encoder) -> None:
+    plain = encoder.layers[1].linear2.forward
+    encoder.layers[1].linear2.forward = lambda x: 2 * plain(x)
+
+
+def take_a_bias_away(encoder: Encoder) -> None:
+    encoder.layers[1].linear1 = nn.Linear(24, encoder.layers[1].linear1.out_features, bias=False).to(
+        encoder.mask.device
+    )
+
+
+CHANGES = [
+    *(wrap_a_layer, exchange_a_part, hook_a_part, change_a_norm),
+    *(change_the_activation, give_a_part_its_own_forward, take_a_bias_away),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_layer_that_somebody_changed_runs_as_it_is(layout, device, change):
     encoder = Encoder(layout.graph, small(embed_dim=24, num_layers=2)).to(device)
     x = tokens_for(layout, 24, device, batch=3)
@@ -182,6 +203,28 @@ def test_a_layer_that_somebody_changed_runs_as_it_is(layout, device, change):
         encoder.backend = backend
         outputs.append(encoder(x))
     assert torch.equal(*outputs)
+
+
+def test_whoever_watches_a_part_sees_it_run(layout, device):
+    encoder = Encoder(layout.graph, small(embed_dim=24, num_layers=2)).to(device)
+    encoder.backend = "fused"
+    x = tokens_for(layout, 24, device, batch=3)
+    seen = []
+    handles = [
+        encoder.layers[0].linear1.register_full_backward_pre_hook(lambda module, grads: seen.append("backward")),
+        nn.modules.module.register_module_forward_hook(
+            lambda module, *_: seen.append("forward") if module is encoder.layers[1].norm2 else None
+        ),
+    ]
+    try:
+        for handle in handles:
+            seen.clear()
+            encoder(x).sum().backward()
+            assert seen
+            handle.remove()
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def test_functional_transforms_go_layer_by_layer(layout, device):

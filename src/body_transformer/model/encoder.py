@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from ..body.graph import BodyGraph
 from ..ops.body_attention import body_attention
 from ..ops.body_attention.reference import body_attention as reference_attention
-from ..ops.encoder_stack import automatic_backend, current_precision, encoder_stack
+from ..ops.encoder_stack import PARAMETERS, automatic_backend, current_precision, encoder_stack
 from .config import PolicyConfig
 from .mask import MASKS
+from .untouched import is_untouched, nobody_watches
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
@@ -66,7 +67,9 @@ class Encoder(nn.Module):
         if not self.stackable or not wanted or self.backend == "layers" or _needs_plain_pytorch():
             return None
         layers = [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
-        if len(layers) < len(self.layers) or not all(layer.is_as_built() for layer in layers):
+        as_built = len(layers) == len(self.layers) and all(layer.is_as_built() for layer in layers)
+        parameters = [parameter for layer in layers for parameter in layer.in_order()] if as_built else []
+        if not as_built or not nobody_watches() or len(parameters) < len(PARAMETERS) * len(layers):
             return None  # somebody wrapped, hooked or exchanged a part: it must run
         backend = self.backend
         if backend is None:
@@ -74,7 +77,6 @@ class Encoder(nn.Module):
             backend = automatic_backend(tokens, self.num_heads, len(layers), precision)
             if backend == "reference":
                 return None  # layer by layer the attention at least is the fast one
-        parameters = [parameter for layer in layers for parameter in layer.in_order()]
         masked = [layer.masked for layer in layers]
         return encoder_stack(tokens, parameters, self.mask, masked, self.num_heads, backend=backend)
 
@@ -105,21 +107,28 @@ class EncoderLayer(nn.Module):
         return x
 
     def in_order(self) -> list[Tensor]:
-        """The parameters as `ops.encoder_stack.PARAMETERS` names them."""
-        attention = self.attention
-        return [
-            *(attention.in_proj.weight, attention.in_proj.bias, attention.out_proj.weight, attention.out_proj.bias),
-            *(self.norm1.weight, self.norm1.bias),
-            *(self.linear1.weight, self.linear1.bias, self.linear2.weight, self.linear2.bias),
-            *(self.norm2.weight, self.norm2.bias),
-        ]
+        """The parameters as `ops.encoder_stack.PARAMETERS` names them, less any that was taken away."""
+        own, attention = self._modules, self.attention._modules  # found in a seventh of the time that attributes take
+        parts = (
+            attention["in_proj"],
+            attention["out_proj"],
+            own["norm1"],
+            own["linear1"],
+            own["linear2"],
+            own["norm2"],
+        )
+        both = (parameter for part in parts if part is not None for parameter in part._parameters.values())
+        return [parameter for parameter in both if parameter is not None]
 
     def is_as_built(self) -> bool:
-        """No part was exchanged or has a hook, and the LayerNorms are alike: the parameters say it all."""
-        parts = list(self.modules())
-        kinds = all(type(part) in (EncoderLayer, SelfAttention, nn.Linear, nn.LayerNorm) for part in parts)
-        hooks = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
-        return kinds and not hooks and self.norm1.eps == self.norm2.eps == 1e-5  # LayerNorm's and `encoder_stack`'s own
+        """Nobody exchanged or hooked a part, and the LayerNorms are alike: the parameters say it all."""
+        linear, norm = nn.Linear, nn.LayerNorm
+        return (
+            is_untouched(self, EncoderLayer, linear1=linear, linear2=linear, norm1=norm, norm2=norm)
+            and is_untouched(self.attention, SelfAttention, in_proj=linear, out_proj=linear)
+            and self.activation is F.relu
+            and self.norm1.eps == self.norm2.eps == 1e-5  # LayerNorm's and `encoder_stack`'s own
+        )
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.linear2(self.activation(self.linear1(x)))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..device import on_device_of
 from .backends import BACKENDS
 from .check import check_backend_name, check_limits, check_self_loops, check_tensors, check_types
 from .choose import choose_backend
@@ -53,7 +54,7 @@ def _attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, backend: str | None
 ) -> Tensor:
     name = _checked_backend(q, k, v, mask, bias, backend)
-    with _without_autocast(q.device.type):
+    with _without_autocast(q.device.type), on_device_of(q):
         return BACKENDS[name].forward(q, k, v, mask, bias)
 
 
@@ -63,7 +64,7 @@ def _attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v and, if there is one, of the bias."""
     name = _checked_backend(q, k, v, mask, bias, backend)
-    with _without_autocast(q.device.type):
+    with _without_autocast(q.device.type), on_device_of(q):
         dq, dk, dv, dbias = BACKENDS[name].backward(q, k, v, mask, bias, grad_out)
     return dq, dk, dv, _no_bias_gradient(q) if dbias is None else dbias
 

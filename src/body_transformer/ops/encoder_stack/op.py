@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..body_attention.check import check_self_loops
 from ..body_attention.mask_facts import facts_of
+from ..device import on_device_of
 from . import reference
 from .check import check, check_reference_precision
 from .choose import automatic_backend, current_precision
@@ -103,7 +104,10 @@ def _forward(
 ) -> list[Tensor]:
     """The output and, with `save`, what the backward pass needs."""
     check_self_loops(facts_of(mask))
-    out: list[Tensor] = _implementation(backend).forward(x, parameters, mask, masked, num_heads, eps, precision, save)
+    with on_device_of(x):
+        out: list[Tensor] = _implementation(backend).forward(
+            x, parameters, mask, masked, num_heads, eps, precision, save
+        )
     return out
 
 
@@ -121,9 +125,10 @@ def _backward(
     backend: str,
 ) -> list[Tensor]:
     """The gradient of x and those of the parameters, stacked as the backend has them."""
-    out: list[Tensor] = _implementation(backend).backward(
-        grad_out, saved, x, parameters, mask, masked, num_heads, eps, precision
-    )
+    with on_device_of(x):
+        out: list[Tensor] = _implementation(backend).backward(
+            grad_out, saved, x, parameters, mask, masked, num_heads, eps, precision
+        )
     return out
 
 
