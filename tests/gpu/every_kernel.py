@@ -17,11 +17,11 @@ def attention(backend: str, dtype: torch.dtype, num_nodes: int, hub: bool) -> No
     body_attention(q, k, v, mask, bias, backend=backend).sum().backward()
 
 
-def encoder(backend: str, precision: str, num_nodes: int, embed_dim: int) -> None:
-    e, f = embed_dim, 100
+def encoder(backend: str, precision: str, num_nodes: int, embed_dim: int, f: int = 100, batch: int = 5) -> None:
+    e = embed_dim
     shapes = [(3 * e, e), (3 * e,), (e, e), (e,), (e,), (e,), (f, e), (f,), (e, f), (e,), (e,), (e,)]
     parameters = [torch.randn(shape, device="cuda", requires_grad=True) for shape in shapes * 2]
-    x = torch.randn(5, num_nodes, e, device="cuda", requires_grad=True)
+    x = torch.randn(batch, num_nodes, e, device="cuda", requires_grad=True)
     mask = torch.eye(num_nodes, dtype=torch.bool, device="cuda")
     encoder_stack(x, parameters, mask, [True, False], 2, precision=precision, backend=backend).sum().backward()
     with torch.no_grad():
@@ -35,6 +35,8 @@ def main() -> None:
         attention("triton", dtype, nodes, hub=True)
     for precision in ("bf16", "tf32", "fp32"):
         encoder("fused", precision, 13, 48)
+        encoder("fused", precision, 16, 64, f=128, batch=70)  # nothing is padded, and sums have several shares
+        encoder("fused", precision, 50, 32)
         encoder("wide", precision, 13, 136)
     encoder("fused", "bf16", 50, 128)
     torch.cuda.synchronize()

@@ -155,6 +155,15 @@ def test_inference_keeps_no_memory_but_its_output():
         assert torch.cuda.max_memory_allocated() - before < out.nbytes + 3 * weights + 2**20
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@PRECISION
+def test_it_runs_where_its_tensors_are(precision):
+    case = replace(PAPER, batch=37, num_layers=2)
+    here, there = draw_problem(case, "cuda:0", 0), draw_problem(case, "cuda:1", 0)
+    found, expected = outcome(there, precision=precision), outcome(here, precision=precision)
+    assert all(torch.equal(found[name].cpu(), expected[name].cpu()) for name in expected)
+
+
 # -- what PyTorch does with an operator --------------------------------------------------------------------------------
 
 

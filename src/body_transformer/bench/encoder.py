@@ -27,8 +27,10 @@ MakeSteps = Callable[[Stack, list[Tensor], str], list[Step]]
 
 def run(job: EncoderJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
     """The tables, what went wrong, and the chart."""
-    rates = ", ".join(f"{name} {rate / 1e12:.3g} TFLOP/s" for name, rate in job.rates.items())
-    notes = [f"floor: the arithmetic alone, at the rate of a large product in this run ({rates})"]
+    notes: list[str] = []
+    if any(name in COMPILED_PARTS for name in job.rows):
+        rates = ", ".join(f"{name} {rate / 1e12:.3g} TFLOP/s" for name, rate in job.rates.items())
+        notes.append(f"floor: the arithmetic alone, at the rate of a large product in this run ({rates})")
     tables: list[ResultTable] = []
     for name in job.rows:
         found, wrong = PARTS[name](job, say)
@@ -106,4 +108,4 @@ PARTS: dict[str, Callable[[EncoderJob, Say], Parts]] = {
 }
 """What there is to run, by its name on the command line."""
 COMPILED_PARTS = ("ppo", "policy", "imitation")
-"""Those with peers that are compiled."""
+"""Those that are timed, with peers that are compiled."""

@@ -58,6 +58,10 @@ def floor_ms(amount: float, rate: float) -> float:
     return 1e3 * amount / rate
 
 
+AT_LEAST = Effort(budget_s=0.05)
+"""For a floor on a CPU: one that a few slow samples raised would be above what it is the floor of."""
+
+
 def copy_rate(device: str, effort: Effort, num_bytes: int | None = None) -> float:
     """Bytes a second that a large copy on the device reads and writes."""
     source = torch.ones(num_bytes or COPY_BYTES[device], dtype=torch.uint8, device=device)
@@ -94,4 +98,4 @@ def _floor_step_ms(step: Step, device: str, effort: Effort) -> float:
         warm_up([step])
         return time_with_events([step], effort)
     step()
-    return best_on_cpu([step], effort)
+    return best_on_cpu([step], max(effort, AT_LEAST, key=lambda one: one.min_samples))
