@@ -71,10 +71,15 @@ BROAD_FEED_FORWARD = {"bf16": SumLaunch(32, 4, 64), "tf32": SumLaunch(32, 4, 32)
 """For wider ones; not tuned."""
 
 
+FENCES_ITSELF = TorchVersion(triton.__version__) >= "3.7.1"
+"""Whether Triton makes the fences that `tiles.fence` is for; it does since its pull request 9610."""
+
+
 def must_fence() -> bool:
-    """Whether kernels for the current device need fences of their own: Triton makes them since pull request 9610."""
-    old = TorchVersion(triton.__version__) < "3.7.1" and not triton.knobs.runtime.interpret
-    return old and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
+    """Whether kernels for the current device need fences of their own."""
+    if FENCES_ITSELF or triton.knobs.runtime.interpret or not torch.cuda.is_initialized():
+        return False
+    return torch.cuda.get_device_capability() >= (9, 0)
 
 
 @dataclass(frozen=True)
