@@ -77,7 +77,7 @@ FENCES_ITSELF = TorchVersion(triton.__version__) >= "3.7.1"
 
 def must_fence() -> bool:
     """Whether kernels for the current device need fences of their own."""
-    if FENCES_ITSELF or triton.knobs.runtime.interpret or not torch.cuda.is_initialized():
+    if FENCES_ITSELF or triton.knobs.runtime.interpret or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     return torch.cuda.get_device_capability() >= (9, 0)
 
