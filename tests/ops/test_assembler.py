@@ -1,12 +1,15 @@
 """Which ptxas assembles kernels with matrix products."""
 
+import warnings
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 triton = pytest.importorskip("triton")
 
 from body_transformer.ops import assembler  # noqa: E402
+from body_transformer.ops.encoder_stack import choose  # noqa: E402
 
 
 @pytest.fixture
@@ -82,3 +85,18 @@ def test_it_is_given_back_after_an_error(compiled, monkeypatch):
     with pytest.raises(ZeroDivisionError), assembler.sound_assembler():
         raise ZeroDivisionError
     assert triton.knobs.nvidia.ptxas.path == before
+
+
+def test_that_there_is_none_is_said_once(compiled, monkeypatch):
+    tools(monkeypatch, "12.8", "12.8")
+    choose._complain.cache_clear()
+    with pytest.warns(UserWarning, match="TRITON_PTXAS_PATH"):
+        assert not choose.has_sound_ptxas()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not choose.has_sound_ptxas()
+
+
+def test_torch_compile_takes_the_answer_for_granted():
+    compiled = torch.compile(lambda x: x + choose.has_sound_ptxas(), fullgraph=True, backend="eager")
+    assert compiled(torch.zeros(1)) == choose.has_sound_ptxas()

@@ -90,15 +90,21 @@ def shared_memory_kib(device: torch.device) -> int:
     return int(getattr(properties, "shared_memory_per_block_optin", 48 * 1024)) // 1024
 
 
-@cache
 def has_sound_ptxas() -> bool:
     """Whether there is an assembler that gets the fused kernels right; if not, that is said once."""
-    from ..assembler import complaint, sound_ptxas  # imports Triton
+    from ..assembler import sound_ptxas  # imports Triton
 
     found = sound_ptxas() is not None
     if not found:
-        warnings.warn(f"{complaint()}. Until then the encoder is slower.", stacklevel=2)
+        _complain()
     return found
+
+
+@cache
+def _complain() -> None:
+    from ..assembler import complaint
+
+    warnings.warn(f"{complaint()}. Until then the encoder is slower.", stacklevel=3)
 
 
 has_sound_ptxas._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in ../precision.py
