@@ -1,11 +1,18 @@
-"""Runs every kernel once on small odd sizes: `compute-sanitizer python tests/gpu/every_kernel.py`."""
+"""Runs every kernel once on small odd sizes: `compute-sanitizer python -m tests.gpu.every_kernel`."""
 
 import itertools
 
 import torch
 
 from body_transformer.ops.body_attention import body_attention
-from body_transformer.ops.encoder_stack import encoder_stack
+
+from ..ops.encoder_cases import Case, draw_problem, outcome
+
+FUSED = [
+    Case(5, 13, 48, 100, 2),
+    Case(70, 16, 64, 128, 2),  # nothing is padded, and sums have several shares
+    Case(5, 50, 32, 100, 2),
+]
 
 
 def attention(backend: str, dtype: torch.dtype, num_nodes: int, hub: bool) -> None:
@@ -17,15 +24,10 @@ def attention(backend: str, dtype: torch.dtype, num_nodes: int, hub: bool) -> No
     body_attention(q, k, v, mask, bias, backend=backend).sum().backward()
 
 
-def encoder(backend: str, precision: str, num_nodes: int, embed_dim: int, f: int = 100, batch: int = 5) -> None:
-    e = embed_dim
-    shapes = [(3 * e, e), (3 * e,), (e, e), (e,), (e,), (e,), (f, e), (f,), (e, f), (e,), (e,), (e,)]
-    parameters = [torch.randn(shape, device="cuda", requires_grad=True) for shape in shapes * 2]
-    x = torch.randn(batch, num_nodes, e, device="cuda", requires_grad=True)
-    mask = torch.eye(num_nodes, dtype=torch.bool, device="cuda")
-    encoder_stack(x, parameters, mask, [True, False], 2, precision=precision, backend=backend).sum().backward()
-    with torch.no_grad():
-        encoder_stack(x, parameters, mask, [True, False], 2, precision=precision, backend=backend)
+def encoder(case: Case, backend: str, precision: str) -> None:
+    problem = draw_problem(case, "cuda")
+    outcome(problem, backend=backend, precision=precision)
+    problem.call(backend=backend, precision=precision)  # nothing is kept: another kernel
 
 
 def main() -> None:
@@ -34,11 +36,10 @@ def main() -> None:
         attention("triton", dtype, nodes, hub=False)
         attention("triton", dtype, nodes, hub=True)
     for precision in ("bf16", "tf32", "fp32"):
-        encoder("fused", precision, 13, 48)
-        encoder("fused", precision, 16, 64, f=128, batch=70)  # nothing is padded, and sums have several shares
-        encoder("fused", precision, 50, 32)
-        encoder("wide", precision, 13, 136)
-    encoder("fused", "bf16", 50, 128)
+        for case in FUSED:
+            encoder(case, "fused", precision)
+        encoder(Case(5, 13, 136, 100, 2), "wide", precision)
+    encoder(Case(5, 50, 128, 100, 2), "fused", "bf16")
     torch.cuda.synchronize()
     print("every kernel ran")
 

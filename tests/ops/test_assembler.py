@@ -97,6 +97,16 @@ def test_that_there_is_none_is_said_once(compiled, monkeypatch):
         assert not choose.has_sound_ptxas()
 
 
+@pytest.mark.parametrize(("width", "heads", "taken"), [(64, 2, "reference"), (320, 5, "wide")])
+def test_only_who_needs_it_asks_for_it(monkeypatch, width, heads, taken):
+    asked = []
+    monkeypatch.setattr(choose, "has_sound_ptxas", lambda: bool(asked.append(width)))
+    monkeypatch.setattr(choose, "shared_memory_kib", lambda device: 227)
+    x = SimpleNamespace(is_cuda=True, dtype=torch.float32, shape=(8, 16, width), device="cuda")
+    assert choose.automatic_backend(x, heads, 10, "bf16") == taken
+    assert asked == ([64] if width == 64 else [])
+
+
 def test_torch_compile_takes_the_answer_for_granted():
     compiled = torch.compile(lambda x: x + choose.has_sound_ptxas(), fullgraph=True, backend="eager")
     assert compiled(torch.zeros(1)) == choose.has_sound_ptxas()

@@ -1,7 +1,7 @@
 """Whether a module is as its constructor left it: then what it computes follows from its parameters alone."""
 
 from torch import nn
-from torch.nn.modules import module as globally
+from torch.nn.modules import module
 
 
 def is_untouched(part: nn.Module | None, kind: type[nn.Module], **parts: type[nn.Module]) -> bool:
@@ -18,8 +18,8 @@ def is_untouched(part: nn.Module | None, kind: type[nn.Module], **parts: type[nn
 def nobody_watches() -> bool:
     """Whether there is no hook for all modules."""
     return not (
-        globally._global_forward_hooks
-        or globally._global_forward_pre_hooks
-        or globally._global_backward_hooks
-        or globally._global_backward_pre_hooks
+        module._global_forward_hooks
+        or module._global_forward_pre_hooks
+        or module._global_backward_hooks
+        or module._global_backward_pre_hooks
     )

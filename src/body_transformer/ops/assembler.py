@@ -2,12 +2,12 @@
 
 That of CUDA 12.8, which Triton takes for Hopper, computes the addresses of some matrix operands from registers that
 nothing was written to: numbers are wrong, or an access is illegal. It depends on the sizes; the machine code shows it
-(tests/ops/compile_for_hopper.py). CUDA 12.9 is free of it, and Triton brings that too, for newer cards.
+(tests/ops/compiled_code.py). CUDA 12.9 is free of it, and Triton brings that too, for newer cards.
 """
 
 import ctypes
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from threading import Lock
 
@@ -15,6 +15,12 @@ import triton
 
 SOUND = (12, 9)
 """The first version of ptxas that is right."""
+SOUND_PTX = 88
+"""The assembly language of that version: an older ptxas refuses it."""
+NONE_THERE = (
+    "the fused kernels need a ptxas of CUDA 12.9 or newer that the driver can load from, and Triton has none; "
+    "name one in TRITON_PTXAS_PATH"
+)
 
 
 @cache
@@ -31,55 +37,47 @@ def sound_ptxas() -> str | None:
     return None
 
 
-def complaint() -> str:
-    """What is said where there is none."""
-    return (
-        f"the fused kernels need a ptxas of CUDA {SOUND[0]}.{SOUND[1]} or newer that the driver can load from, and "
-        "Triton has none; name one in TRITON_PTXAS_PATH"
-    )
-
-
 def sound_options() -> dict[str, int]:
-    """For launches within `sound_assembler`: PTX of CUDA 12.9. An older ptxas refuses it, and Triton's cache does not
-    take for it what an older one once made of the same kernel."""
-    there = not triton.knobs.runtime.interpret and sound_ptxas() is not None
-    return {"ptx_version": 88} if there else {}
+    """For launches within `sound_assembler`: they keep Triton's cache from giving what an older ptxas made."""
+    return {} if triton.knobs.runtime.interpret or sound_ptxas() is None else {"ptx_version": SOUND_PTX}
 
 
 @contextmanager
 def sound_assembler(required: bool = True) -> Iterator[None]:
     """What is compiled within is assembled right; where nothing can, it is refused, or done as Triton does it."""
-    path = None if triton.knobs.runtime.interpret else sound_ptxas()
-    if path is not None:
-        _enter(path)
-        try:
-            yield
-        finally:
-            _leave()
-    elif required and not triton.knobs.runtime.interpret:
-        raise RuntimeError(f"{complaint()}, or take another backend")
-    else:
+    interpreted = triton.knobs.runtime.interpret
+    path = None if interpreted else sound_ptxas()
+    if path is None and required and not interpreted:
+        raise RuntimeError(f"{NONE_THERE}, or take another backend")
+    with nullcontext() if path is None else _ptxas.set_to(path):
         yield
 
 
-_lock = Lock()
-_users: list[str | None] = []
-"""For each of those within, of whatever thread, what Triton was set to before the first came."""
+class _Ptxas:
+    """Triton's setting, which is the whole process's: set while any thread needs it."""
+
+    def __init__(self) -> None:
+        self.lock, self.users = Lock(), 0
+        self.before: str | None = None
+
+    @contextmanager
+    def set_to(self, path: str) -> Iterator[None]:
+        knobs = vars(triton.knobs.nvidia)  # what `knobs.nvidia.scope()` would do, less 20 us in the environment
+        with self.lock:
+            if self.users == 0:
+                self.before = knobs.get("ptxas")
+            self.users += 1
+            knobs["ptxas"] = path
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.users -= 1
+                if self.users == 0:
+                    knobs.pop("ptxas") if self.before is None else knobs.update(ptxas=self.before)
 
 
-def _enter(path: str) -> None:
-    knobs = vars(triton.knobs.nvidia)  # what `knobs.nvidia.scope()` would do, less 20 us in the environment
-    with _lock:
-        _users.append(_users[0] if _users else knobs.get("ptxas"))
-        knobs["ptxas"] = path
-
-
-def _leave() -> None:
-    knobs = vars(triton.knobs.nvidia)
-    with _lock:
-        before = _users.pop()
-        if not _users:
-            knobs.pop("ptxas") if before is None else knobs.update(ptxas=before)
+_ptxas = _Ptxas()
 
 
 def _driver_version() -> int:

@@ -1,4 +1,8 @@
-"""Which backend is fastest where: one table, from measured crossovers (`benchmarks/attention_crossover.py`)."""
+"""Which backend is fastest where: one table.
+
+On the CPU from crossovers measured by `benchmarks/attention_crossover.py`; on CUDA by size from `bot bench attention`,
+whose bodies are trees. The script has not run there yet: how dense a mask may be is assumed.
+"""
 
 from dataclasses import dataclass
 from math import inf

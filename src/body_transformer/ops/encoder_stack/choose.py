@@ -45,7 +45,7 @@ BACKENDS = {
 
 @dataclass(frozen=True)
 class Choice:
-    """A row of the table: where a backend is the fastest one, by `bot bench encoder`."""
+    """A row of the table: where a backend is taken; `bot bench encoder` timed the paper's sizes, others are assumed."""
 
     backend: str
     limits: Limits
@@ -100,14 +100,14 @@ def has_sound_ptxas() -> bool:
     return found
 
 
+has_sound_ptxas._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in ../precision.py
+
+
 @cache
 def _complain() -> None:
-    from ..assembler import complaint
+    from ..assembler import NONE_THERE
 
-    warnings.warn(f"{complaint()}. Until then the encoder is slower.", stacklevel=3)
-
-
-has_sound_ptxas._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in ../precision.py
+    warnings.warn(f"{NONE_THERE}. Until then the encoder is slower.", stacklevel=3)
 
 
 def current_precision(device: str) -> str | None:
@@ -119,9 +119,10 @@ def current_precision(device: str) -> str | None:
 
 def automatic_backend(x: Tensor, num_heads: int, num_layers: int, precision: str | None) -> str:
     """What `encoder_stack` takes by itself for x [B, N, E]."""
-    if x.dtype != torch.float32 or precision is None:
+    if not x.is_cuda or not HAS_TRITON or x.dtype != torch.float32 or precision is None:
         return "reference"
-    if not x.is_cuda or not HAS_TRITON:
-        return "reference"
-    sizes = (x.shape[1], x.shape[2], num_heads, num_layers)
-    return choose_backend("cuda", precision, *sizes, shared_memory_kib(x.device), has_sound_ptxas())
+    sizes = (x.shape[1], x.shape[2], num_heads, num_layers, shared_memory_kib(x.device))
+    backend = choose_backend("cuda", precision, *sizes)
+    if backend == "fused" and not has_sound_ptxas():
+        return choose_backend("cuda", precision, *sizes, sound_ptxas=False)
+    return backend

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from ...assembler import sound_options
-from ...sizes import padded
+from ...sizes import num_blocks, padded
 from ..reference import PARAMETERS
 
 DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
@@ -43,7 +43,8 @@ LAUNCH = {
     "forward": {"bf16": Launch(128, 128, 4, None, 2), "tf32": Launch(128, 128, 8, 128), "fp32": Launch()},
     "backward": {"bf16": Launch(64, 64, 4, 128, 2), "tf32": Launch(64, 128), "fp32": Launch()},
 }
-"""Pass -> precision -> settings, for widths up to 64; the best that `benchmarks/encoder_tuning.py` found on an H200."""
+"""Pass -> precision -> settings, for widths up to 64: the best that `benchmarks/encoder_tuning.py` found on an H200.
+fp32 is not tuned, here and below."""
 
 BROAD = {"bf16": Launch(stages=2), "tf32": Launch(), "fp32": Launch()}
 """For wider ones and larger bodies, whose tiles fill registers and shared memory anyway; not tuned."""
@@ -143,7 +144,7 @@ class Sizes:
         return max(self.launch(kernel, precision).rows // self.padded_nodes, 1)
 
     def programs(self, kernel: str, precision: str, batch: int) -> int:
-        return -(-batch // self.samples(kernel, precision))
+        return num_blocks(batch, self.samples(kernel, precision))
 
     def product_constants(self, precision: str, outputs: int, inputs: int) -> dict[str, Any]:
         """The compile-time arguments of the weight gradient kernel."""

@@ -33,9 +33,9 @@ class WeightGradients:
     def multiply(self, first: int, count: int) -> None:
         """Takes up the factors of the `count` encoder layers from `first` on."""
         mixed, grad_qkv, grad_sum1, grad_sum2 = (factor[:count] for factor in self.factors)
-        if first == 0:
+        skip = int(first == 0)  # the first layer's input is no LayerNorm's output
+        if skip:
             self._linear("in", grad_qkv[:1], self.x, 0, normed=False)
-        skip = int(first == 0)
         if count > skip:
             inputs = self.saved[2 * (first + skip) - 1 :: 2]
             self._linear("in", grad_qkv[skip:], inputs, first + skip, normed=True)

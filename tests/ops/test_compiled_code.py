@@ -20,7 +20,7 @@ HOPPER, AMPERE = 227 * 1024, 163 * 1024  # bytes of shared memory that a program
 def compiled(case: str) -> list[dict]:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    command = [sys.executable, "-m", "tests.ops.compile_for_hopper", *case.split()]
+    command = [sys.executable, "-m", "tests.ops.compile_fused", *case.split()]
     run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     kernels = [json.loads(line) for line in run.stdout.splitlines()]
@@ -47,7 +47,7 @@ def test_a_kernel_fits_and_reads_nothing_too_early_or_too_late(case):
 
 
 def test_older_cards_can_have_the_small_ones():
-    assert all(kernel["shared"] <= AMPERE for kernel in compiled("bf16 16 64 128 2 --capability 80 --own-fences"))
+    assert all(kernel["shared"] <= AMPERE for kernel in compiled("bf16 16 64 128 2 --capability 80"))
 
 
 # -- whether faults are seen -------------------------------------------------------------------------------------------

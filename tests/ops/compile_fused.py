@@ -1,6 +1,6 @@
 """Compiles the fused encoder for a GPU, which takes none, and looks for what compilers are known to get wrong.
 
-    python -m tests.ops.compile_for_hopper bf16 16 64 128 2   # precision, nodes, width, hidden units, heads
+    python -m tests.ops.compile_fused bf16 16 64 128 2   # precision, nodes, width, hidden units, heads
 
 - unfenced: Triton before 3.7.1 lets the matrix units read what was fetched ahead without the fence that makes it seen
   by them.
