@@ -1,10 +1,26 @@
 # mypy: ignore-errors
 """Arithmetic that kernels share."""
 
+import torch
 import triton
 import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)  # the hardware's exponential is to base 2
+
+
+PTX = tl.constexpr(torch.version.hip is None and not triton.knobs.runtime.interpret)
+"""Whether a kernel may hold instructions of NVIDIA's."""
+
+
+@triton.jit
+def to_float32(x):
+    """Float32 of any type; of bfloat16 two values in two instructions, where Triton makes three of them."""
+    if PTX and x.dtype == tl.bfloat16:
+        return tl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [x], dtype=tl.float32, is_pure=True, pack=2
+        )
+    else:
+        return x.to(tl.float32)
 
 
 @triton.jit

@@ -9,40 +9,39 @@ neighbours CHUNK at a time. `row` counts the (sample, head, node) triples of one
 import triton
 import triton.language as tl
 
-from ..kernel_arithmetic import LOG2E
+from ..kernel_arithmetic import LOG2E, to_float32
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # the batch changes often
 def forward_light(
     q, k, v, bias, out, q_strides, k_strides, v_strides, out_strides,
-    nodes, start, other, num_rows, num_light, num_nodes, heads, scale,
+    nodes, start, other, num_rows, num_light: tl.constexpr, num_nodes, heads: tl.constexpr, scale,
     D: tl.constexpr, DP: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Softmax with a running maximum: keys and values go by once."""
     row, node, pair, first, count = _light_rows(nodes, start, num_rows, num_light, BLOCK)
     q_row = _rows(q, q_strides, pair, node, heads, D, DP)
-    highest = tl.full([BLOCK], float("-inf"), tl.float32)
+    scores = ()
+    for slot in tl.static_range(SLOTS):
+        here = slot < count
+        neighbour = tl.load(other + first + slot, mask=here, other=0)
+        score = _scores(q_row, k, k_strides, bias, pair, node, neighbour, here, num_nodes, heads, scale, D, DP)
+        scores += (score,)
+    shift = finite_shift(_highest(scores, SLOTS))
     total = tl.zeros([BLOCK], tl.float32)
     attended = tl.zeros([BLOCK, DP], tl.float32)
     for slot in tl.static_range(SLOTS):
         here = slot < count
         neighbour = tl.load(other + first + slot, mask=here, other=0)
-        score = _scores(q_row, k, k_strides, bias, pair, node, neighbour, here, num_nodes, heads, scale, D, DP)
-        higher = tl.maximum(highest, score)
-        shift = finite_shift(higher)
-        shrink = tl.exp2(highest - shift)
-        weight = tl.exp2(score - shift)
-        v_row = _rows_where(v, v_strides, pair, neighbour, here, heads, D, DP)
-        attended = attended * shrink[:, None] + weight[:, None] * v_row
-        total = total * shrink + weight
-        highest = higher
+        weight = tl.exp2(scores[slot] - shift)
+        total += weight
+        attended += weight[:, None] * _rows_where(v, v_strides, pair, neighbour, here, heads, D, DP)
     _store_rows(out, out_strides, attended * (1 / total)[:, None], pair, node, row < num_rows, heads, D, DP)
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # the batch changes often
 def backward_rows_light(
     q, k, v, bias, grad_out, dq, p, ds, q_strides, k_strides, v_strides, grad_out_strides, dq_strides,
-    nodes, start, other, num_rows, num_light, num_nodes, num_ones, heads, scale,
+    nodes, start, other, num_rows, num_light: tl.constexpr, num_nodes, num_ones, heads: tl.constexpr, scale,
     D: tl.constexpr, DP: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dq, and for each one of the mask its probability p and the gradient ds of its score."""
@@ -79,7 +78,7 @@ def backward_rows_light(
 @triton.jit(do_not_specialize=["num_rows"])  # the batch changes often
 def backward_columns_light(
     q, grad_out, p, ds, dk, dv, q_strides, grad_out_strides, dk_strides, dv_strides,
-    nodes, start, other, position, num_rows, num_light, num_ones, heads, scale,
+    nodes, start, other, position, num_rows, num_light: tl.constexpr, num_ones, heads: tl.constexpr, scale,
     D: tl.constexpr, DP: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a node from all who attend to it."""
@@ -96,6 +95,14 @@ def backward_columns_light(
         dk_row += ds_slot[:, None] * _rows_where(q, q_strides, pair, attender, here, heads, D, DP)
     _store_rows(dk, dk_strides, dk_row * scale, pair, node, row < num_rows, heads, D, DP)
     _store_rows(dv, dv_strides, dv_row, pair, node, row < num_rows, heads, D, DP)
+
+
+@triton.jit
+def _highest(scores, SLOTS: tl.constexpr):
+    highest = scores[0]
+    for slot in tl.static_range(1, SLOTS):
+        highest = tl.maximum(highest, scores[slot])
+    return highest
 
 
 @triton.jit
@@ -130,19 +137,19 @@ def _light_rows(nodes, start, num_rows, num_light, BLOCK: tl.constexpr):
 def _at(x, strides, pair, node, heads, DP: tl.constexpr):
     """Addresses [BLOCK, DP] of the rows of these nodes; 64 bits, since a tensor may pass 2^31 elements."""
     wide = (pair // heads).to(tl.int64) * strides[0] + (pair % heads).to(tl.int64) * strides[1]
-    wide += node.to(tl.int64) * strides[2]
-    return (x + wide)[:, None] + tl.arange(0, DP)[None, :].to(tl.int64) * strides[3]
+    first = (x + wide)[:, None] + tl.arange(0, DP)[None, :].to(tl.int64) * strides[3]
+    return first + (node.to(tl.int64) * strides[2])[:, None]
 
 
 @triton.jit
 def _rows(x, strides, pair, node, heads, D: tl.constexpr, DP: tl.constexpr):
-    return tl.load(_at(x, strides, pair, node, heads, DP), mask=tl.arange(0, DP)[None, :] < D, other=0.0).to(tl.float32)
+    return to_float32(tl.load(_at(x, strides, pair, node, heads, DP), mask=tl.arange(0, DP)[None, :] < D, other=0.0))
 
 
 @triton.jit
 def _rows_where(x, strides, pair, node, here, heads, D: tl.constexpr, DP: tl.constexpr):
     exists = here[:, None] & (tl.arange(0, DP)[None, :] < D)
-    return tl.load(_at(x, strides, pair, node, heads, DP), mask=exists, other=0.0).to(tl.float32)
+    return to_float32(tl.load(_at(x, strides, pair, node, heads, DP), mask=exists, other=0.0))
 
 
 @triton.jit
