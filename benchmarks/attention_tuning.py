@@ -26,7 +26,12 @@ BARS = {torch.bfloat16: (0.33, 0.10, 0.36, 0.36, 0.20), torch.float32: (0.40, 0.
 """Forward and backward must take no longer."""
 BYTES_PER_SECOND = 4.3e12  # measured on an H200; q, k, v, out and their gradients move at least once
 
-BLOCKS_AND_WARPS = [(8, 1), (16, 1), (16, 2), (16, 4), (32, 2), (32, 4), (64, 4)]
+LAUNCHES: list[tuple[int, int, int | None]] = [
+    *((block, warps, None) for block, warps in ((8, 1), (16, 1), (16, 2), (16, 4), (32, 2), (32, 4), (64, 4))),
+    *((block, warps, 48) for block, warps in ((8, 2), (16, 2), (16, 4), (32, 4))),
+    *((16, 4, 40), (16, 4, 56), (32, 8, 48)),
+]
+"""Triples a program, warps, bound on registers."""
 TILES = {  # pairs a program, warps, bytes of a row in one product
     16: [(4, 4, 128), (8, 4, 128), (8, 8, 128), (1, 1, 128), (2, 2, 128)],
     32: [(1, 4, 256), (1, 2, 256), (1, 4, 128), (1, 2, 128), (4, 4, 128)],
@@ -57,10 +62,10 @@ def milliseconds(step: Callable[[], object]) -> float:
 
 
 @contextmanager
-def launched(name: str, block: int, warps: int) -> Iterator[None]:
+def launched(name: str, block: int, warps: int, registers: int | None) -> Iterator[None]:
     """The sparse kernel of this name, launched so."""
     before = sparse.SETTINGS[name]
-    sparse.SETTINGS[name] = (sparse.Setting(512, block, warps),)
+    sparse.SETTINGS[name] = (sparse.Setting(512, block, warps, registers),)
     try:
         yield
     finally:
@@ -117,10 +122,10 @@ def sweep_sparse(problem: Problem) -> str:
     """The best launch of each kernel, then all of them so."""
     forward, backward = sparse_steps(problem, build_lists(problem.mask))
     default = milliseconds(forward), milliseconds(backward)
-    best: dict[str, tuple[int, int]] = {}
+    best: dict[str, tuple[int, int, int | None]] = {}
     for name, step in (("forward", forward), ("rows", backward), ("columns", backward)):
         times = {}
-        for config in BLOCKS_AND_WARPS:
+        for config in LAUNCHES:
             with launched(name, *config):
                 times[config] = milliseconds(step)
         best[name] = min(times, key=lambda config: times[config])
@@ -130,7 +135,9 @@ def sweep_sparse(problem: Problem) -> str:
         launched("columns", *best["columns"]),
     ):
         tuned = milliseconds(forward), milliseconds(backward)
-    launches = " ".join(f"{name} {block}/{warps}" for name, (block, warps) in best.items())
+    launches = " ".join(
+        f"{name} {block}/{warps}/{registers or '-'}" for name, (block, warps, registers) in best.items()
+    )
     return f"default {default[0]:.3f}/{default[1]:.3f} | best {tuned[0]:.3f}/{tuned[1]:.3f} | {launches}"
 
 
@@ -148,13 +155,15 @@ def main() -> None:
     parser.add_argument("--skip-tile", action="store_true")
     options = parser.parse_args()
     start = time.perf_counter()
-    jobs = [(shape, dtype, BLOCKS_AND_WARPS[i::2], "sparse") for shape in SHAPES for dtype in BARS for i in range(2)]
+    jobs = [(shape, dtype, LAUNCHES[i::2], "sparse") for shape in SHAPES for dtype in BARS for i in range(2)]
     if not options.skip_tile:
         jobs += [(s, dtype, TILES[s[2]], "tile") for s in SHAPES if s[2] in TILES for dtype in BARS]
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         for job in [pool.submit(compile_all, *job) for job in jobs]:
             job.result()
-    print(f"compiled in {time.perf_counter() - start:.0f} s; times are forward/backward in ms, launches block/warps")
+    print(
+        f"compiled in {time.perf_counter() - start:.0f} s; times are forward/backward in ms, launches block/warps/registers"
+    )
     for dtype, bars in BARS.items():
         for shape, bar in zip(SHAPES, bars, strict=True):
             problem = Problem.make(shape, dtype)

@@ -25,6 +25,8 @@ class Setting:
     block: int
     """(Sample, head, node) triples a program."""
     warps: int
+    registers: int | None = None
+    """Bound on a thread's registers, so that more programs share a multiprocessor."""
 
 
 SETTINGS = {
@@ -112,7 +114,7 @@ def _run(
         num_rows = batch * heads * num_light
         light[(num_blocks(num_rows, setting.block),)](
             *tensors, *strides, side.light, *entries, num_rows, num_light, *scalars,
-            SLOTS=side.slots, BLOCK=setting.block, num_warps=setting.warps, num_stages=1, **widths,
+            SLOTS=side.slots, BLOCK=setting.block, num_warps=setting.warps, num_stages=1, maxnreg=setting.registers, **widths,
         )  # fmt: skip
     if num_heavy > 0:
         heavy[(batch * heads * num_heavy,)](
