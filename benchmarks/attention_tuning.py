@@ -161,9 +161,7 @@ def main() -> None:
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         for job in [pool.submit(compile_all, *job) for job in jobs]:
             job.result()
-    print(
-        f"compiled in {time.perf_counter() - start:.0f} s; times are forward/backward in ms, launches block/warps/registers"
-    )
+    print(f"compiled in {time.perf_counter() - start:.0f} s; ms are forward/backward, launches block/warps/registers")
     for dtype, bars in BARS.items():
         for shape, bar in zip(SHAPES, bars, strict=True):
             problem = Problem.make(shape, dtype)

@@ -114,7 +114,8 @@ def _run(
         num_rows = batch * heads * num_light
         light[(num_blocks(num_rows, setting.block),)](
             *tensors, *strides, side.light, *entries, num_rows, num_light, *scalars,
-            SLOTS=side.slots, BLOCK=setting.block, num_warps=setting.warps, num_stages=1, maxnreg=setting.registers, **widths,
+            SLOTS=side.slots, BLOCK=setting.block, num_warps=setting.warps, num_stages=1,
+            maxnreg=setting.registers, **widths,
         )  # fmt: skip
     if num_heavy > 0:
         heavy[(batch * heads * num_heavy,)](
