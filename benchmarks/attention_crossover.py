@@ -34,7 +34,7 @@ CUDA_ROWS: list[Row] = [
 ROWS = {"cpu": CPU_ROWS, "cuda": CUDA_ROWS}
 BACKENDS_ON = {"cpu": ["reference", "neighbours"], "cuda": list(BACKENDS)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-MAX_SCORES = 2**31  # elements of a dense score matrix: more is not tried
+MAX_ELEMENTS = 2**31  # of a dense score matrix, or of gathered keys: more is not tried
 
 
 def make_mask(num_nodes: int, density: float | None) -> Tensor:
@@ -64,13 +64,14 @@ def training_step(backend: str, inputs: list[Tensor], mask: Tensor, bias: Tensor
 
 def measure(row: Row, device: str, dtype: torch.dtype, bias: bool, effort: Effort) -> str:
     *shape, density = row
-    batch, heads, num_nodes, _ = shape
+    batch, heads, num_nodes, head_dim = shape
     mask = make_mask(num_nodes, density).to(device)
     inputs = [torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3)]
     added = torch.randn(num_nodes, num_nodes, device=device, requires_grad=True) if bias else None
     times: dict[str, float] = {}
+    elements = {"reference": num_nodes**2, "neighbours": int(mask.sum()) * head_dim}
     for backend in BACKENDS_ON[device]:
-        too_big = backend == "reference" and batch * heads * num_nodes**2 > MAX_SCORES
+        too_big = batch * heads * elements.get(backend, 0) > MAX_ELEMENTS
         if not too_big and num_nodes <= (BACKENDS[backend].max_nodes or num_nodes):
             times[backend] = milliseconds(training_step(backend, inputs, mask, added), device, effort)
     best = min(times, key=lambda name: times[name])
@@ -88,6 +89,7 @@ def main() -> None:
     parser.add_argument("--bias", action="store_true")
     parser.add_argument("--seconds", type=float, default=0.1, help="for each number")
     parser.add_argument("--threads", type=int, default=1, help="on the CPU")
+    parser.add_argument("--rows", type=int, nargs="*", help="by their place in the list; all if not given")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(
@@ -95,8 +97,9 @@ def main() -> None:
         + " ".join(f"{name:>12}" for name in BACKENDS_ON[options.device])
     )
     effort = Effort(budget_s=options.seconds, min_samples=5)
-    for row in ROWS[options.device]:
-        print(measure(row, options.device, DTYPES[options.dtype], options.bias, effort), flush=True)
+    rows = ROWS[options.device]
+    for k in range(len(rows)) if options.rows is None else options.rows:
+        print(measure(rows[k], options.device, DTYPES[options.dtype], options.bias, effort), flush=True)
 
 
 if __name__ == "__main__":
