@@ -1,11 +1,12 @@
 """How the kernels of body attention are launched best: the numbers behind the tables in `sparse.py` and `tile.py`.
 
-    python benchmarks/attention_tuning.py            # on a GPU, about a minute
+    python benchmarks/attention_tuning.py            # on a GPU, some minutes
 
 Random tree bodies, medians of CUDA-graph replays in milliseconds. Kernels are compiled by several processes first.
 """
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -26,12 +27,7 @@ BARS = {torch.bfloat16: (0.33, 0.10, 0.36, 0.36, 0.20), torch.float32: (0.40, 0.
 """Forward and backward must take no longer."""
 BYTES_PER_SECOND = 4.3e12  # measured on an H200; q, k, v, out and their gradients move at least once
 
-LAUNCHES: list[tuple[int, int, int | None]] = [
-    *((block, warps, None) for block, warps in ((8, 1), (16, 1), (16, 2), (16, 4), (32, 2), (32, 4), (64, 4))),
-    *((block, warps, 48) for block, warps in ((8, 2), (16, 2), (16, 4), (32, 4))),
-    *((16, 4, 40), (16, 4, 56), (32, 8, 48)),
-]
-"""Triples a program, warps, bound on registers."""
+SAMPLES = (1, 2, 4, 8)
 TILES = {  # pairs a program, warps, bytes of a row in one product
     16: [(4, 4, 128), (8, 4, 128), (8, 8, 128), (1, 1, 128), (2, 2, 128)],
     32: [(1, 4, 256), (1, 2, 256), (1, 4, 128), (1, 2, 128), (4, 4, 128)],
@@ -61,11 +57,19 @@ def milliseconds(step: Callable[[], object]) -> float:
 # -- what is swept -----------------------------------------------------------------------------------------------------
 
 
+def launches(row_bytes: int, samples: tuple[int, ...]) -> list[sparse.Setting]:
+    """A thread has 16 bytes of one row, or of two; with and without a bound on its registers."""
+    rows = 512 // row_bytes  # of a warp
+    shapes = [(rows * warps, warps, registers) for warps in (1, 2, 4, 8) for registers in (None, 64)]
+    shapes += [(2 * rows * warps, warps, None) for warps in (2, 4)]
+    return [sparse.Setting(512, block, warps, each, bound) for block, warps, bound in shapes for each in samples]
+
+
 @contextmanager
-def launched(name: str, block: int, warps: int, registers: int | None) -> Iterator[None]:
+def launched(name: str, setting: sparse.Setting) -> Iterator[None]:
     """The sparse kernel of this name, launched so."""
     before = sparse.SETTINGS[name]
-    sparse.SETTINGS[name] = (sparse.Setting(512, block, warps, registers),)
+    sparse.SETTINGS[name] = (setting,)
     try:
         yield
     finally:
@@ -101,16 +105,19 @@ def tile_steps(problem: Problem) -> tuple[Callable[[], object], Callable[[], obj
     )
 
 
-def compile_all(shape: tuple[int, ...], dtype: torch.dtype, configs: list[tuple[int, ...]], kind: str) -> None:
+def compile_sparse(shape: tuple[int, ...], dtype: torch.dtype, settings: list[sparse.Setting]) -> None:
     """In a process of its own: fills Triton's cache on disk."""
     problem = Problem.make(shape, dtype)
+    for setting in settings:
+        with launched("forward", setting), launched("rows", setting), launched("columns", setting):
+            run_once(sparse_steps(problem, build_lists(problem.mask)))
+
+
+def compile_tile(shape: tuple[int, ...], dtype: torch.dtype, configs: list[tuple[int, int, int]]) -> None:
+    problem = Problem.make(shape, dtype)
     for config in configs:
-        if kind == "tile":
-            with tiled(*config):
-                run_once(tile_steps(problem))
-        else:
-            with launched("forward", *config), launched("rows", *config), launched("columns", *config):
-                run_once(sparse_steps(problem, build_lists(problem.mask)))
+        with tiled(*config):
+            run_once(tile_steps(problem))
 
 
 def run_once(steps: Iterable[Callable[[], object]]) -> None:
@@ -122,23 +129,28 @@ def sweep_sparse(problem: Problem) -> str:
     """The best launch of each kernel, then all of them so."""
     forward, backward = sparse_steps(problem, build_lists(problem.mask))
     default = milliseconds(forward), milliseconds(backward)
-    best: dict[str, tuple[int, int, int | None]] = {}
+    best: dict[str, sparse.Setting] = {}
+    lines = []
     for name, step in (("forward", forward), ("rows", backward), ("columns", backward)):
-        times = {}
-        for config in LAUNCHES:
-            with launched(name, *config):
-                times[config] = milliseconds(step)
-        best[name] = min(times, key=lambda config: times[config])
-    with (
-        launched("forward", *best["forward"]),
-        launched("rows", *best["rows"]),
-        launched("columns", *best["columns"]),
-    ):
+        times: dict[sparse.Setting, float] = {}
+        for setting in launches(row_bytes(problem.q), SAMPLES):
+            with launched(name, setting):
+                times[setting] = milliseconds(step)
+        ranked = sorted(times, key=lambda setting: times[setting])
+        best[name] = ranked[0]
+        lines.append(f"    {name:8}" + "; ".join(f"{words(setting)} {times[setting]:.4f}" for setting in ranked[:8]))
+    with launched("forward", best["forward"]), launched("rows", best["rows"]), launched("columns", best["columns"]):
         tuned = milliseconds(forward), milliseconds(backward)
-    launches = " ".join(
-        f"{name} {block}/{warps}/{registers or '-'}" for name, (block, warps, registers) in best.items()
-    )
-    return f"default {default[0]:.3f}/{default[1]:.3f} | best {tuned[0]:.3f}/{tuned[1]:.3f} | {launches}"
+    first = f"default {default[0]:.4f}/{default[1]:.4f} | best {tuned[0]:.4f}/{tuned[1]:.4f}"
+    return "\n".join([first, *lines])
+
+
+def row_bytes(x: Tensor) -> int:
+    return x.shape[-1] * x.element_size()
+
+
+def words(setting: sparse.Setting) -> str:
+    return f"{setting.block}/{setting.warps}/{setting.samples}/{setting.registers or '-'}"
 
 
 def sweep_tile(problem: Problem) -> str:
@@ -155,13 +167,16 @@ def main() -> None:
     parser.add_argument("--skip-tile", action="store_true")
     options = parser.parse_args()
     start = time.perf_counter()
-    jobs = [(shape, dtype, LAUNCHES[i::2], "sparse") for shape in SHAPES for dtype in BARS for i in range(2)]
-    if not options.skip_tile:
-        jobs += [(s, dtype, TILES[s[2]], "tile") for s in SHAPES if s[2] in TILES for dtype in BARS]
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
-        for job in [pool.submit(compile_all, *job) for job in jobs]:
+        jobs = []
+        for shape, dtype in itertools.product(SHAPES, BARS):
+            settings = launches(shape[3] * dtype.itemsize, samples=(1,))
+            jobs += [pool.submit(compile_sparse, shape, dtype, settings[i::3]) for i in range(3)]
+            if shape[2] in TILES and not options.skip_tile:
+                jobs.append(pool.submit(compile_tile, shape, dtype, TILES[shape[2]]))
+        for job in jobs:
             job.result()
-    print(f"compiled in {time.perf_counter() - start:.0f} s; ms are forward/backward, launches block/warps/registers")
+    print(f"compiled in {time.perf_counter() - start:.0f} s; forward/backward in ms; block/warps/samples/registers")
     for dtype, bars in BARS.items():
         for shape, bar in zip(SHAPES, bars, strict=True):
             problem = Problem.make(shape, dtype)

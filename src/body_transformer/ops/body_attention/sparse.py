@@ -15,6 +15,8 @@ from .neighbour_lists import NeighbourLists, Side
 
 HEAVY_CHUNK = 64
 HEAVY_WARPS = 4
+MIN_PROGRAMS = 4096
+"""Fewer would leave some of the multiprocessors idle."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,10 @@ class Setting:
 
     row_bytes: int
     block: int
-    """(Sample, head, node) triples a program."""
+    """Nodes a program."""
     warps: int
+    samples: int = 4
+    """Most samples a program."""
     registers: int | None = None
     """Bound on a thread's registers, so that more programs share a multiprocessor."""
 
@@ -63,12 +67,12 @@ def sparse_backward(
 ) -> Tensor | None:
     """Writes the gradients of q, k and v; returns that of the bias, [N, N] float32, if there is one."""
     num_pairs = q.shape[0] * q.shape[1]
-    p, ds = (q.new_empty((num_pairs, lists.num_ones), dtype=torch.float32) for _ in range(2))
+    kept = q.new_empty((num_pairs, lists.num_ones), dtype=torch.int64)
     if q.numel() > 0:
         _run(
             "rows",
             lists.rows,
-            tensors=(q, k, v, row_major(bias), grad_out, dq, p, ds),
+            tensors=(q, k, v, row_major(bias), grad_out, dq, kept),
             strided=(q, k, v, grad_out, dq),
             entries=(lists.rows.start, lists.rows.other),
             sizes=(lists.num_nodes, lists.num_ones),
@@ -76,7 +80,7 @@ def sparse_backward(
         _run(
             "columns",
             lists.columns,
-            tensors=(q, grad_out, p, ds, dk, dv),
+            tensors=(q, grad_out, kept, dk, dv),
             strided=(q, grad_out, dk, dv),
             entries=(lists.columns.start, lists.columns.other, lists.columns.position),
             sizes=(lists.num_ones,),
@@ -84,6 +88,7 @@ def sparse_backward(
     if bias is None:
         return None
     grad_bias = torch.zeros(lists.num_nodes**2, device=q.device)
+    ds = kept.view(torch.float32).view(*kept.shape, 2)[..., 1]
     return grad_bias.index_copy_(0, lists.flat, ds.sum(0)).view(lists.num_nodes, lists.num_nodes)
 
 
@@ -111,9 +116,10 @@ def _run(
     num_light, num_heavy = len(side.light), len(side.heavy)
     if num_light > 0:
         setting = _setting(name, strided[0])
-        num_rows = batch * heads * num_light
-        light[(num_blocks(num_rows, setting.block),)](
-            *tensors, *strides, side.light, *entries, num_rows, num_light, *scalars,
+        blocks = heads * num_blocks(num_light, setting.block)
+        each = max(1, min(setting.samples, batch * blocks // MIN_PROGRAMS))
+        light[(blocks * num_blocks(batch, each),)](
+            *tensors, *strides, side.light, *entries, num_light, batch, each, *scalars,
             SLOTS=side.slots, BLOCK=setting.block, num_warps=setting.warps, num_stages=1,
             maxnreg=setting.registers, **widths,
         )  # fmt: skip

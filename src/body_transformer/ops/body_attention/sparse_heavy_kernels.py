@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from ..kernel_arithmetic import LOG2E
-from .sparse_kernels import finite_shift
+from .sparse_rows import finite_shift, first_entry, load_rows, pack, store_rows, unpack
 
 
 @triton.jit
@@ -15,44 +15,44 @@ def forward_heavy(
     D: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """Softmax with a running maximum."""
-    node, pair, first, last = _heavy_row(nodes, start, num_heavy)
-    q_row = _row(q, q_strides, pair, node, heads, D, DP)
+    node, pair, first, last = _heavy_row(nodes, start, num_heavy, heads)
+    q_row = _row(q, q_strides, pair, node, D, DP)
     highest = float("-inf")
     total = 0.0
     attended = tl.zeros([DP], tl.float32)
     for chunk in range(first, last, CHUNK):
         here, neighbour = _chunk(other, chunk, last, CHUNK)
-        k_rows = _rows(k, k_strides, pair, neighbour, here, heads, D, DP)
+        k_rows = load_rows(k, k_strides, pair, neighbour, here, D, DP)
         score = _scores(q_row, k_rows, bias, node, neighbour, here, num_nodes, scale)
         higher = tl.maximum(highest, tl.max(score, axis=0))
         shift = finite_shift(higher)
         shrink = tl.exp2(highest - shift)
         weight = tl.exp2(score - shift)
-        v_rows = _rows(v, v_strides, pair, neighbour, here, heads, D, DP)
+        v_rows = load_rows(v, v_strides, pair, neighbour, here, D, DP)
         attended = attended * shrink + tl.sum(weight[:, None] * v_rows, axis=0)
         total = total * shrink + tl.sum(weight, axis=0)
         highest = higher
-    _store_row(out, out_strides, attended / total, pair, node, heads, D, DP)
+    _store_row(out, out_strides, attended / total, pair, node, D, DP)
 
 
 @triton.jit
 def backward_rows_heavy(
-    q, k, v, bias, grad_out, dq, p, ds, q_strides, k_strides, v_strides, grad_out_strides, dq_strides,
+    q, k, v, bias, grad_out, dq, kept, q_strides, k_strides, v_strides, grad_out_strides, dq_strides,
     nodes, start, other, num_heavy, num_nodes, num_ones, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """Once over the neighbours for the softmax and the mean of dp under it, once more for the gradients."""
-    node, pair, first, last = _heavy_row(nodes, start, num_heavy)
-    q_row = _row(q, q_strides, pair, node, heads, D, DP)
-    do_row = _row(grad_out, grad_out_strides, pair, node, heads, D, DP)
+    node, pair, first, last = _heavy_row(nodes, start, num_heavy, heads)
+    q_row = _row(q, q_strides, pair, node, D, DP)
+    do_row = _row(grad_out, grad_out_strides, pair, node, D, DP)
     highest = float("-inf")
     total = 0.0
     mean = 0.0
     for chunk in range(first, last, CHUNK):
         here, neighbour = _chunk(other, chunk, last, CHUNK)
-        k_rows = _rows(k, k_strides, pair, neighbour, here, heads, D, DP)
+        k_rows = load_rows(k, k_strides, pair, neighbour, here, D, DP)
         score = _scores(q_row, k_rows, bias, node, neighbour, here, num_nodes, scale)
-        dp = tl.sum(do_row[None, :] * _rows(v, v_strides, pair, neighbour, here, heads, D, DP), axis=1)
+        dp = tl.sum(do_row[None, :] * load_rows(v, v_strides, pair, neighbour, here, D, DP), axis=1)
         higher = tl.maximum(highest, tl.max(score, axis=0))
         shift = finite_shift(higher)
         shrink = tl.exp2(highest - shift)
@@ -64,46 +64,46 @@ def backward_rows_heavy(
     dq_row = tl.zeros([DP], tl.float32)
     for chunk in range(first, last, CHUNK):
         here, neighbour = _chunk(other, chunk, last, CHUNK)
-        k_rows = _rows(k, k_strides, pair, neighbour, here, heads, D, DP)
+        k_rows = load_rows(k, k_strides, pair, neighbour, here, D, DP)
         score = _scores(q_row, k_rows, bias, node, neighbour, here, num_nodes, scale)
-        dp = tl.sum(do_row[None, :] * _rows(v, v_strides, pair, neighbour, here, heads, D, DP), axis=1)
+        dp = tl.sum(do_row[None, :] * load_rows(v, v_strides, pair, neighbour, here, D, DP), axis=1)
         weight = tl.exp2(score - highest) / total
         dscore = weight * (dp - mean)
-        at = pair.to(tl.int64) * num_ones + chunk + tl.arange(0, CHUNK)
-        tl.store(p + at, weight, mask=here)
-        tl.store(ds + at, dscore, mask=here)
+        at = first_entry(pair, heads, num_ones) + chunk + tl.arange(0, CHUNK)
+        tl.store(kept + at, pack(weight, dscore), mask=here)
         dq_row += tl.sum(dscore[:, None] * k_rows, axis=0)
-    _store_row(dq, dq_strides, dq_row * scale, pair, node, heads, D, DP)
+    _store_row(dq, dq_strides, dq_row * scale, pair, node, D, DP)
 
 
 @triton.jit
 def backward_columns_heavy(
-    q, grad_out, p, ds, dk, dv, q_strides, grad_out_strides, dk_strides, dv_strides,
+    q, grad_out, kept, dk, dv, q_strides, grad_out_strides, dk_strides, dv_strides,
     nodes, start, other, position, num_heavy, num_ones, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a node from all who attend to it."""
-    node, pair, first, last = _heavy_row(nodes, start, num_heavy)
+    node, pair, first, last = _heavy_row(nodes, start, num_heavy, heads)
     dk_row = tl.zeros([DP], tl.float32)
     dv_row = tl.zeros([DP], tl.float32)
     for chunk in range(first, last, CHUNK):
         here, attender = _chunk(other, chunk, last, CHUNK)
-        at = pair.to(tl.int64) * num_ones + tl.load(position + chunk + tl.arange(0, CHUNK), mask=here, other=0)
-        weight = tl.load(p + at, mask=here, other=0.0)
-        dscore = tl.load(ds + at, mask=here, other=0.0)
-        do_rows = _rows(grad_out, grad_out_strides, pair, attender, here, heads, D, DP)
-        q_rows = _rows(q, q_strides, pair, attender, here, heads, D, DP)
+        entry = tl.load(position + chunk + tl.arange(0, CHUNK), mask=here, other=0)
+        weight, dscore = unpack(tl.load(kept + first_entry(pair, heads, num_ones) + entry, mask=here, other=0))
+        do_rows = load_rows(grad_out, grad_out_strides, pair, attender, here, D, DP)
+        q_rows = load_rows(q, q_strides, pair, attender, here, D, DP)
         dv_row += tl.sum(weight[:, None] * do_rows, axis=0)
         dk_row += tl.sum(dscore[:, None] * q_rows, axis=0)
-    _store_row(dk, dk_strides, dk_row * scale, pair, node, heads, D, DP)
-    _store_row(dv, dv_strides, dv_row, pair, node, heads, D, DP)
+    _store_row(dk, dk_strides, dk_row * scale, pair, node, D, DP)
+    _store_row(dv, dv_strides, dv_row, pair, node, D, DP)
 
 
 @triton.jit
-def _heavy_row(nodes, start, num_heavy):
+def _heavy_row(nodes, start, num_heavy, heads):
+    """The program's node, its sample and head, and where the node's entries begin and end."""
     row = tl.program_id(0)
     node = tl.load(nodes + row % num_heavy)
-    return node, row // num_heavy, tl.load(start + node), tl.load(start + node + 1)
+    pair = row // num_heavy
+    return node, (pair // heads, pair % heads), tl.load(start + node), tl.load(start + node + 1)
 
 
 @triton.jit
@@ -122,26 +122,11 @@ def _scores(q_row, k_rows, bias, node, neighbour, here, num_nodes, scale):
 
 
 @triton.jit
-def _start_of(x, strides, pair, heads):
-    return x + ((pair // heads).to(tl.int64) * strides[0] + (pair % heads).to(tl.int64) * strides[1])
+def _row(x, strides, pair, node, D: tl.constexpr, DP: tl.constexpr):
+    return tl.sum(load_rows(x, strides, pair, node + tl.zeros([1], tl.int32), None, D, DP), axis=0)
 
 
 @triton.jit
-def _row(x, strides, pair, node, heads, D: tl.constexpr, DP: tl.constexpr):
-    d = tl.arange(0, DP)
-    at = _start_of(x, strides, pair, heads) + node.to(tl.int64) * strides[2]
-    return tl.load(at + d.to(tl.int64) * strides[3], mask=d < D, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def _rows(x, strides, pair, nodes, here, heads, D: tl.constexpr, DP: tl.constexpr):
-    d = tl.arange(0, DP)[None, :]
-    at = (_start_of(x, strides, pair, heads) + nodes.to(tl.int64) * strides[2])[:, None] + d.to(tl.int64) * strides[3]
-    return tl.load(at, mask=here[:, None] & (d < D), other=0.0).to(tl.float32)
-
-
-@triton.jit
-def _store_row(x, strides, value, pair, node, heads, D: tl.constexpr, DP: tl.constexpr):
-    d = tl.arange(0, DP)
-    at = _start_of(x, strides, pair, heads) + node.to(tl.int64) * strides[2]
-    tl.store(at + d.to(tl.int64) * strides[3], value.to(x.dtype.element_ty), mask=d < D)
+def _store_row(x, strides, row, pair, node, D: tl.constexpr, DP: tl.constexpr):
+    one = tl.zeros([1], tl.int32)
+    store_rows(x, strides, row[None, :], pair, node + one, one == 0, D, DP)
