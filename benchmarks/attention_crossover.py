@@ -29,7 +29,7 @@ CPU_ROWS: list[Row] = [
 CUDA_ROWS: list[Row] = [
     (max(1, 2**22 // (num_nodes * 256)), 4, num_nodes, 64, density)
     for num_nodes in (16, 32, 64, 128, 256, 1024, 4096)
-    for density in (None, 0.01, 0.03, 0.1, 0.25, 0.5, 1.0)
+    for density in (None, 0.01, 0.03, 0.06, 0.1, 0.18, 0.25, 0.5, 1.0)
 ]
 ROWS = {"cpu": CPU_ROWS, "cuda": CUDA_ROWS}
 BACKENDS_ON = {"cpu": ["reference", "neighbours"], "cuda": list(BACKENDS)}
@@ -62,7 +62,7 @@ def training_step(backend: str, inputs: list[Tensor], mask: Tensor, bias: Tensor
     return lambda: torch.autograd.grad(body_attention(*inputs, mask, bias, backend=backend), leaves, grad_out)
 
 
-def measure(row: Row, device: str, dtype: torch.dtype, bias: bool, effort: Effort) -> str:
+def measure(row: Row, backends: list[str], device: str, dtype: torch.dtype, bias: bool, effort: Effort) -> str:
     *shape, density = row
     batch, heads, num_nodes, head_dim = shape
     mask = make_mask(num_nodes, density).to(device)
@@ -70,14 +70,12 @@ def measure(row: Row, device: str, dtype: torch.dtype, bias: bool, effort: Effor
     added = torch.randn(num_nodes, num_nodes, device=device, requires_grad=True) if bias else None
     times: dict[str, float] = {}
     elements = {"reference": num_nodes**2, "neighbours": int(mask.sum()) * head_dim}
-    for backend in BACKENDS_ON[device]:
+    for backend in backends:
         too_big = batch * heads * elements.get(backend, 0) > MAX_ELEMENTS
         if not too_big and num_nodes <= (BACKENDS[backend].max_nodes or num_nodes):
             times[backend] = milliseconds(training_step(backend, inputs, mask, added), device, effort)
     best = min(times, key=lambda name: times[name])
-    cells = [
-        f"{times[name]:.3f}{'*' if name == best else ' '}" if name in times else "-" for name in BACKENDS_ON[device]
-    ]
+    cells = [f"{times[name]:.3f}{'*' if name == best else ' '}" if name in times else "-" for name in backends]
     kind = "tree" if density is None else "random"
     return f"{shape!s:>22} {kind:>6} {float(mask.float().mean()):8.4f} " + " ".join(f"{cell:>12}" for cell in cells)
 
@@ -86,20 +84,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=ROWS, default="cpu")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--backends", choices=BACKENDS, nargs="*", help="all that the device has if not given")
     parser.add_argument("--bias", action="store_true")
     parser.add_argument("--seconds", type=float, default=0.1, help="for each number")
     parser.add_argument("--threads", type=int, default=1, help="on the CPU")
     parser.add_argument("--rows", type=int, nargs="*", help="by their place in the list; all if not given")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    print(
-        f"{'[B, H, N, D]':>22} {'mask':>6} {'density':>8} "
-        + " ".join(f"{name:>12}" for name in BACKENDS_ON[options.device])
-    )
+    backends = options.backends or BACKENDS_ON[options.device]
+    print(f"{'[B, H, N, D]':>22} {'mask':>6} {'density':>8} " + " ".join(f"{name:>12}" for name in backends))
     effort = Effort(budget_s=options.seconds, min_samples=5)
     rows = ROWS[options.device]
     for k in range(len(rows)) if options.rows is None else options.rows:
-        print(measure(rows[k], options.device, DTYPES[options.dtype], options.bias, effort), flush=True)
+        print(measure(rows[k], backends, options.device, DTYPES[options.dtype], options.bias, effort), flush=True)
 
 
 if __name__ == "__main__":
