@@ -1,11 +1,16 @@
 """Which backend runs where."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
 from body_transformer.ops.body_attention import BACKENDS, body_attention, choose_backend
 
 from .attention_cases import make_problem, tree
+
+MEASURED = Path(__file__).parents[2] / "benchmarks/results/crossovers_h200.md"
 
 
 @pytest.mark.parametrize("device_type", ["cpu", "cuda", "mps"])
@@ -58,3 +63,34 @@ def test_the_limits_of_a_backend_hold_for_the_chosen_one_too(monkeypatch):
     q = torch.zeros(1, 1, 129, 1)
     with pytest.raises(ValueError, match="backend 'tile' takes up to 128 nodes; got N = 129"):
         body_attention(q, q, q)
+
+
+def measured_rows() -> list[tuple[torch.dtype, bool, int, int, float, dict[str, float]]]:
+    """What `benchmarks/attention_crossover.py` printed for Triton's backends on an H200."""
+    rows = []
+    tables = re.findall(r"`(python [^`]*--backends [^`]*)`\n\n```text\n(.*?)```", MEASURED.read_text(), re.DOTALL)
+    for command, table in tables:
+        dtype = torch.bfloat16 if "bfloat16" in command else torch.float32
+        header, *lines = table.splitlines()
+        backends = header.split("density")[1].split()
+        for line in lines:
+            shape, _, density, *cells = re.match(r"\s*\[(.*)\]\s+(\w+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)", line).groups()
+            _, _, num_nodes, head_dim = map(int, shape.split(","))
+            times = {name: float(cell.rstrip("*")) for name, cell in zip(backends, cells, strict=True) if cell != "-"}
+            rows.append((dtype, "--bias" in command, num_nodes, head_dim, float(density), times))
+    return rows
+
+
+def test_what_is_chosen_on_cuda_was_the_fastest_or_close_to_it():
+    rows = measured_rows()
+    assert len(rows) > 200
+    for dtype, bias, num_nodes, head_dim, density, times in rows:
+        chosen = times[choose_backend("cuda", dtype, num_nodes, head_dim, density, bias)]
+        only_self_loops = density * num_nodes < 1.01
+        assert chosen < (1.5 if only_self_loops else 1.1) * min(times.values()), (
+            dtype,
+            bias,
+            num_nodes,
+            density,
+            times,
+        )

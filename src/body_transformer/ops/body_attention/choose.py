@@ -1,7 +1,7 @@
 """Which backend is fastest where: one table.
 
-On the CPU from crossovers measured by `benchmarks/attention_crossover.py`; on CUDA by size from `bot bench attention`,
-whose bodies are trees. The script has not run there yet: how dense a mask may be is assumed.
+From crossovers measured by `benchmarks/attention_crossover.py`, on a CPU and on an H200
+(`benchmarks/results/crossovers_h200.md`): forward and backward, trees and random masks of several densities.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ import torch
 from .backends import ALL_FLOATS, BACKENDS, HALVES_AND_SINGLE, Backend, triton_is_there
 
 HALVES = (torch.float16, torch.bfloat16)
+SINGLE = (torch.float32,)
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,17 @@ class Choice:
 
 
 CHOICES = (
-    Choice("tile", "cuda", HALVES_AND_SINGLE, nodes=(1, 128), bias=True),
-    Choice("tile", "cuda", HALVES, nodes=(1, 32)),
-    Choice("triton", "cuda", HALVES_AND_SINGLE, nodes=(1, 128), density=(0, 0.25)),
+    Choice("tile", "cuda", HALVES, nodes=(1, 64)),
+    Choice("triton", "cuda", HALVES, nodes=(65, 128), density=(0, 0.03)),
+    Choice("triton", "cuda", HALVES, nodes=(65, 128), density=(0, 0.045), bias=True),
+    Choice("triton", "cuda", SINGLE, nodes=(1, 32), density=(0, 0.3)),
+    Choice("triton", "cuda", SINGLE, nodes=(33, 64), density=(0, 0.06)),
+    Choice("triton", "cuda", SINGLE, nodes=(65, 128), density=(0, 0.09)),
+    Choice("reference", "cuda", SINGLE, nodes=(17, 32)),
     Choice("tile", "cuda", HALVES_AND_SINGLE, nodes=(1, 128)),
-    Choice("triton", "cuda", HALVES_AND_SINGLE, density=(0, 0.1)),
-    Choice("neighbours", "cuda", nodes=(256, inf), density=(0, 0.05)),
+    Choice("triton", "cuda", HALVES_AND_SINGLE, nodes=(129, 512), density=(0, 0.07)),
+    Choice("triton", "cuda", HALVES_AND_SINGLE, nodes=(513, inf), density=(0, 0.12)),
+    Choice("neighbours", "cuda", nodes=(512, inf), density=(0, 0.008)),
     Choice("reference", "cuda"),
     Choice("neighbours", "cpu", nodes=(192, inf), density=(0, 0.02)),  # one sample alone crosses over at about 300
     Choice("reference", "cpu"),

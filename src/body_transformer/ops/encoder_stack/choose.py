@@ -45,7 +45,11 @@ BACKENDS = {
 
 @dataclass(frozen=True)
 class Choice:
-    """A row of the table: where a backend is taken; `bot bench encoder` timed the paper's sizes, others are assumed."""
+    """A row of the table: where a backend is taken.
+
+    `benchmarks/encoder_crossover.py` timed widths of up to 64 and, with 16 nodes, of 128; `bot bench encoder` the
+    paper's 320. Sizes between are assumed.
+    """
 
     backend: str
     limits: Limits
