@@ -17,6 +17,16 @@ from body_transformer.cli.bench_paper import main
 
 FEW = ["--quick", "--draws", "3", "--masks", "5", "--body-draws", "2"]
 PROGRAM = "import sys; from body_transformer.cli.bench_paper import main; main(sys.argv[1:])"
+WAITING = (
+    """
+import time
+from body_transformer.analysis.record import Record
+save = Record.save
+Record.save = lambda self, folder: (save(self, folder), time.sleep(100 if len(self.points) >= 3 else 0))[0]
+"""
+    + PROGRAM
+)
+"""Stops after three points until it is killed."""
 
 
 @pytest.fixture(scope="module")
@@ -98,16 +108,17 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")
 def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, "--quick", "--draws", "60", "--masks", "5", "--body-draws", "1"]
-    command += ["--out", str(tmp_path)]
+    options = ["--quick", "--draws", "60", "--masks", "5", "--body-draws", "1", "--out", str(tmp_path)]
+    command = [sys.executable, "-c", WAITING, *options]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0)
     saved = tmp_path / "unfinished.json"
-    while not (saved.exists() and json.loads(saved.read_text())["points"]):
+    while not (saved.exists() and len(json.loads(saved.read_text())["points"]) >= 3):
         assert first.poll() is None
         time.sleep(0.02)
     os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C does: parent and child alike
     assert first.wait(timeout=30) != 0
     kept = json.loads(saved.read_text())["points"]
+    command = [sys.executable, "-c", PROGRAM, *options]
     second = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert f"going on with the {len(kept)} points" in second.stderr
     assert json.loads((tmp_path / "results.json").read_text())["points"][: len(kept)] == kept

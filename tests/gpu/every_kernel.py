@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from body_transformer.ops.body_attention import body_attention
+from body_transformer.ops.body_attention import body_attention, sparse
 
 from ..ops.encoder_cases import Case, draw_problem, outcome
 
@@ -31,6 +31,7 @@ def encoder(case: Case, backend: str, precision: str) -> None:
 
 
 def main() -> None:
+    sparse.MIN_PROGRAMS = 1  # several samples a program
     for dtype, nodes in itertools.product((torch.float32, torch.bfloat16), (13, 50)):
         attention("tile", dtype, nodes, hub=True)
         attention("triton", dtype, nodes, hub=False)

@@ -35,7 +35,7 @@ def poisoned(monkeypatch):
 
 
 def _poison(x: torch.Tensor) -> torch.Tensor:
-    return x.fill_(float("nan")) if x.is_floating_point() else x
+    return x.fill_(float("nan") if x.is_floating_point() else -1)  # -1 is two NaNs, read as float32
 
 
 @pytest.mark.usefixtures("poisoned")
@@ -45,6 +45,15 @@ def _poison(x: torch.Tensor) -> torch.Tensor:
 def test_every_kind_of_mask_is_right(device, backend, dtype, mask):
     problem = make_problem((1, 3, 18, 20), MASKS[mask](18), dtype, device=device)
     assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < LIMITS[dtype]
+
+
+@pytest.mark.usefixtures("poisoned")
+@DTYPE
+@pytest.mark.parametrize(("shape", "make_mask"), [((9, 2, 17, 33), tree), ((5, 1, 18, 65), star), ((3, 2, 3, 8), tree)])
+def test_several_samples_in_a_program_are_right(device, monkeypatch, dtype, shape, make_mask):
+    monkeypatch.setattr("body_transformer.ops.body_attention.sparse.MIN_PROGRAMS", 1)
+    problem = make_problem(shape, make_mask(shape[2]), dtype, bias=make_mask is star, device=device)
+    assert max(errors(outcome(body_attention, problem, backend="triton"), exact(problem))) < LIMITS[dtype]
 
 
 @pytest.mark.usefixtures("poisoned")

@@ -17,7 +17,7 @@ def to_float32(x):
     """Float32 of any type; of bfloat16 two values in two instructions, where Triton makes three of them."""
     if PTX and x.dtype == tl.bfloat16:
         return tl.inline_asm_elementwise(
-            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [x], dtype=tl.float32, is_pure=True, pack=2
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=&r,=r,r", [x], dtype=tl.float32, is_pure=True, pack=2
         )
     else:
         return x.to(tl.float32)

@@ -1,9 +1,10 @@
 """Attention over neighbour lists by Triton kernels: time and memory linear in the number of ones of the mask.
 
-The backward pass computes the probabilities again from q, k and v, so that nothing else is kept for it.
+The backward pass computes the probabilities again from q, k and v, so that nothing else is kept for it; `between` goes
+from its first kernel to its second.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -38,7 +39,10 @@ SETTINGS = {
     "rows": (Setting(64, 8, 1, 8), Setting(128, 4, 1, 4), Setting(256, 2, 1, 4), Setting(512, 1, 1, 4)),
     "columns": (Setting(64, 16, 2, 8), Setting(128, 8, 2, 8), Setting(256, 4, 2, 4, 64), Setting(512, 2, 2, 4, 64)),
 }
-"""The fastest that `benchmarks/attention_tuning.py` found; a thread has 16 bytes of one row."""
+"""The fastest that `benchmarks/attention_tuning.py` found for rows of 64, 128 and 256 bytes and up to five neighbours;
+those of 512 follow them. A thread has 16 bytes of one row."""
+MOST_BOUNDED = 5
+"""Slots up to which a bound on registers holds: with more they would spill."""
 
 
 def sparse_forward(q: Tensor, k: Tensor, v: Tensor, lists: NeighbourLists, bias: Tensor | None, out: Tensor) -> None:
@@ -68,12 +72,12 @@ def sparse_backward(
 ) -> Tensor | None:
     """Writes the gradients of q, k and v; returns that of the bias, [N, N] float32, if there is one."""
     num_pairs = q.shape[0] * q.shape[1]
-    kept = q.new_empty((num_pairs, lists.num_ones), dtype=torch.int64)
+    between = q.new_empty((num_pairs, lists.num_ones), dtype=torch.int64)
     if q.numel() > 0:
         _run(
             "rows",
             lists.rows,
-            tensors=(q, k, v, row_major(bias), grad_out, dq, kept),
+            tensors=(q, k, v, row_major(bias), grad_out, dq, between),
             strided=(q, k, v, grad_out, dq),
             entries=(lists.rows.start, lists.rows.other),
             sizes=(lists.num_nodes, lists.num_ones),
@@ -81,7 +85,7 @@ def sparse_backward(
         _run(
             "columns",
             lists.columns,
-            tensors=(q, grad_out, kept, dk, dv),
+            tensors=(q, grad_out, between, dk, dv),
             strided=(q, grad_out, dk, dv),
             entries=(lists.columns.start, lists.columns.other, lists.columns.position),
             sizes=(lists.num_ones,),
@@ -89,7 +93,7 @@ def sparse_backward(
     if bias is None:
         return None
     grad_bias = torch.zeros(lists.num_nodes**2, device=q.device)
-    ds = kept.view(torch.float32).view(*kept.shape, 2)[..., 1]
+    ds = between.view(torch.float32).view(*between.shape, 2)[..., 1]
     return grad_bias.index_copy_(0, lists.flat, ds.sum(0)).view(lists.num_nodes, lists.num_nodes)
 
 
@@ -116,13 +120,13 @@ def _run(
     widths = {"D": head_dim, "DP": padded(head_dim, least=8)}
     num_light, num_heavy = len(side.light), len(side.heavy)
     if num_light > 0:
-        setting = _setting(name, strided[0])
+        setting = _setting(name, strided[0], num_light)
         blocks = heads * num_blocks(num_light, setting.block)
-        each = max(1, min(setting.samples, batch * blocks // MIN_PROGRAMS))
-        light[(blocks * num_blocks(batch, each),)](
-            *tensors, *strides, side.light, *entries, num_light, batch, each, *scalars,
-            SLOTS=side.slots, BLOCK=setting.block, num_warps=setting.warps, num_stages=1,
-            maxnreg=setting.registers, **widths,
+        groups = num_blocks(batch, max(1, min(setting.samples, batch * blocks // MIN_PROGRAMS)))
+        bound = {"maxnreg": setting.registers} if setting.registers and side.slots <= MOST_BOUNDED else {}
+        light[(blocks * groups,)](
+            *tensors, *strides, side.light, *entries, num_light, batch, num_blocks(batch, groups), *scalars,
+            SLOTS=side.slots, BLOCK=setting.block, num_warps=setting.warps, num_stages=1, **bound, **widths,
         )  # fmt: skip
     if num_heavy > 0:
         heavy[(batch * heads * num_heavy,)](
@@ -131,6 +135,9 @@ def _run(
         )  # fmt: skip
 
 
-def _setting(name: str, x: Tensor) -> Setting:
+def _setting(name: str, x: Tensor, num_light: int) -> Setting:
+    """The table's, with no more nodes a program than there are."""
     row_bytes = x.shape[-1] * x.element_size()
-    return next(setting for setting in SETTINGS[name] if row_bytes <= setting.row_bytes)
+    setting = next(setting for setting in SETTINGS[name] if row_bytes <= setting.row_bytes)
+    block = min(setting.block, padded(num_light))
+    return replace(setting, block=block, warps=max(1, setting.warps * block // setting.block))

@@ -4,8 +4,7 @@
 import triton
 import triton.language as tl
 
-from ..kernel_arithmetic import LOG2E
-from .sparse_rows import finite_shift, first_entry, load_rows, pack, store_rows, unpack
+from .sparse_rows import base2_scores, finite_shift, first_entry, load_rows, pack, store_rows, unpack
 
 
 @triton.jit
@@ -23,7 +22,7 @@ def forward_heavy(
     for chunk in range(first, last, CHUNK):
         here, neighbour = _chunk(other, chunk, last, CHUNK)
         k_rows = load_rows(k, k_strides, pair, neighbour, here, D, DP)
-        score = _scores(q_row, k_rows, bias, node, neighbour, here, num_nodes, scale)
+        score = base2_scores(q_row[None, :], k_rows, bias, node, neighbour, here, num_nodes, scale)
         higher = tl.maximum(highest, tl.max(score, axis=0))
         shift = finite_shift(higher)
         shrink = tl.exp2(highest - shift)
@@ -37,7 +36,7 @@ def forward_heavy(
 
 @triton.jit
 def backward_rows_heavy(
-    q, k, v, bias, grad_out, dq, kept, q_strides, k_strides, v_strides, grad_out_strides, dq_strides,
+    q, k, v, bias, grad_out, dq, between, q_strides, k_strides, v_strides, grad_out_strides, dq_strides,
     nodes, start, other, num_heavy, num_nodes, num_ones, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
@@ -51,7 +50,7 @@ def backward_rows_heavy(
     for chunk in range(first, last, CHUNK):
         here, neighbour = _chunk(other, chunk, last, CHUNK)
         k_rows = load_rows(k, k_strides, pair, neighbour, here, D, DP)
-        score = _scores(q_row, k_rows, bias, node, neighbour, here, num_nodes, scale)
+        score = base2_scores(q_row[None, :], k_rows, bias, node, neighbour, here, num_nodes, scale)
         dp = tl.sum(do_row[None, :] * load_rows(v, v_strides, pair, neighbour, here, D, DP), axis=1)
         higher = tl.maximum(highest, tl.max(score, axis=0))
         shift = finite_shift(higher)
@@ -65,19 +64,19 @@ def backward_rows_heavy(
     for chunk in range(first, last, CHUNK):
         here, neighbour = _chunk(other, chunk, last, CHUNK)
         k_rows = load_rows(k, k_strides, pair, neighbour, here, D, DP)
-        score = _scores(q_row, k_rows, bias, node, neighbour, here, num_nodes, scale)
+        score = base2_scores(q_row[None, :], k_rows, bias, node, neighbour, here, num_nodes, scale)
         dp = tl.sum(do_row[None, :] * load_rows(v, v_strides, pair, neighbour, here, D, DP), axis=1)
         weight = tl.exp2(score - highest) / total
         dscore = weight * (dp - mean)
         at = first_entry(pair, heads, num_ones) + chunk + tl.arange(0, CHUNK)
-        tl.store(kept + at, pack(weight, dscore), mask=here)
+        tl.store(between + at, pack(weight, dscore), mask=here)
         dq_row += tl.sum(dscore[:, None] * k_rows, axis=0)
     _store_row(dq, dq_strides, dq_row * scale, pair, node, D, DP)
 
 
 @triton.jit
 def backward_columns_heavy(
-    q, grad_out, kept, dk, dv, q_strides, grad_out_strides, dk_strides, dv_strides,
+    q, grad_out, between, dk, dv, q_strides, grad_out_strides, dk_strides, dv_strides,
     nodes, start, other, position, num_heavy, num_ones, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
@@ -88,7 +87,7 @@ def backward_columns_heavy(
     for chunk in range(first, last, CHUNK):
         here, attender = _chunk(other, chunk, last, CHUNK)
         entry = tl.load(position + chunk + tl.arange(0, CHUNK), mask=here, other=0)
-        weight, dscore = unpack(tl.load(kept + first_entry(pair, heads, num_ones) + entry, mask=here, other=0))
+        weight, dscore = unpack(tl.load(between + first_entry(pair, heads, num_ones) + entry, mask=here, other=0))
         do_rows = load_rows(grad_out, grad_out_strides, pair, attender, here, D, DP)
         q_rows = load_rows(q, q_strides, pair, attender, here, D, DP)
         dv_row += tl.sum(weight[:, None] * do_rows, axis=0)
@@ -111,14 +110,6 @@ def _chunk(other, chunk, last, CHUNK: tl.constexpr):
     entry = chunk + tl.arange(0, CHUNK)
     here = entry < last
     return here, tl.load(other + entry, mask=here, other=0)
-
-
-@triton.jit
-def _scores(q_row, k_rows, bias, node, neighbour, here, num_nodes, scale):
-    score = tl.sum(q_row[None, :] * k_rows, axis=1) * (scale * LOG2E)
-    if bias is not None:
-        score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2E
-    return tl.where(here, score, float("-inf"))
 
 
 @triton.jit

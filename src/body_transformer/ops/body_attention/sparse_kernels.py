@@ -3,14 +3,13 @@
 
 A program takes BLOCK nodes with few neighbours ("light"), for some (sample, head) pairs one after the other: whom its
 nodes attend to, it reads once. It goes over SLOTS neighbours one after the other, so that no one attends to more than
-its list; nodes with many neighbours have kernels of their own in `sparse_heavy_kernels.py`.
+its list; nodes with many neighbours have kernels of their own in `sparse_heavy_kernels.py`. All arithmetic is float32.
 """
 
 import triton
 import triton.language as tl
 
-from ..kernel_arithmetic import LOG2E
-from .sparse_rows import finite_shift, first_entry, load_rows, pack, store_rows, unpack
+from .sparse_rows import base2_scores, finite_shift, first_entry, load_rows, pack, store_rows, unpack
 
 
 @triton.jit(do_not_specialize=["num_samples", "samples_each"])  # the batch changes often
@@ -19,6 +18,7 @@ def forward_light(
     nodes, start, other, num_light, num_samples, samples_each, num_nodes, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Once over the keys for the scores, once over the values."""
     node, exists, first, count = _light_nodes(nodes, start, num_light, BLOCK)
     neighbours = _entries(other, first, count, SLOTS)
     first_sample, head, num_pairs = _pairs(num_light, num_samples, samples_each, heads, BLOCK)
@@ -28,7 +28,7 @@ def forward_light(
         scores = ()
         for slot in tl.static_range(SLOTS):
             k_rows = load_rows(k, k_strides, pair, neighbours[slot], slot < count, D, DP)
-            scores += (_scores(q_rows, k_rows, bias, node, neighbours[slot], slot < count, num_nodes, scale),)
+            scores += (base2_scores(q_rows, k_rows, bias, node, neighbours[slot], slot < count, num_nodes, scale),)
         shift = finite_shift(_highest(scores, SLOTS))
         total = tl.zeros([BLOCK], tl.float32)
         attended = tl.zeros([BLOCK, DP], tl.float32)
@@ -42,7 +42,7 @@ def forward_light(
 
 @triton.jit(do_not_specialize=["num_samples", "samples_each"])  # the batch changes often
 def backward_rows_light(
-    q, k, v, bias, grad_out, dq, kept, q_strides, k_strides, v_strides, grad_out_strides, dq_strides,
+    q, k, v, bias, grad_out, dq, between, q_strides, k_strides, v_strides, grad_out_strides, dq_strides,
     nodes, start, other, num_light, num_samples, samples_each, num_nodes, num_ones, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -59,7 +59,7 @@ def backward_rows_light(
         scores, dps = (), ()
         for slot in tl.static_range(SLOTS):
             k_rows = load_rows(k, k_strides, pair, neighbours[slot], slot < count, D, DP)
-            scores += (_scores(q_rows, k_rows, bias, node, neighbours[slot], slot < count, num_nodes, scale),)
+            scores += (base2_scores(q_rows, k_rows, bias, node, neighbours[slot], slot < count, num_nodes, scale),)
             v_rows = load_rows(v, v_strides, pair, neighbours[slot], slot < count, D, DP)
             dps += (tl.sum(do_rows * v_rows, axis=1),)
         shift = finite_shift(_highest(scores, SLOTS))
@@ -79,14 +79,14 @@ def backward_rows_light(
             keep = tl.where(slots == slot, pack(weight, dscore)[:, None], keep)
             k_rows = load_rows(k, k_strides, pair, neighbours[slot], slot < count, D, DP)
             dq_rows += dscore[:, None] * k_rows
-        entry = kept + first_entry(pair, heads, num_ones) + first[:, None] + slots
+        entry = between + first_entry(pair, heads, num_ones) + first[:, None] + slots
         tl.store(entry, keep, mask=exists[:, None] & (slots < count[:, None]))
         store_rows(dq, dq_strides, dq_rows * scale, pair, node, exists, D, DP)
 
 
 @triton.jit(do_not_specialize=["num_samples", "samples_each"])  # the batch changes often
 def backward_columns_light(
-    q, grad_out, kept, dk, dv, q_strides, grad_out_strides, dk_strides, dv_strides,
+    q, grad_out, between, dk, dv, q_strides, grad_out_strides, dk_strides, dv_strides,
     nodes, start, other, position, num_light, num_samples, samples_each, num_ones, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -101,7 +101,7 @@ def backward_columns_light(
         dv_rows = tl.zeros([BLOCK, DP], tl.float32)
         for slot in tl.static_range(SLOTS):
             here = slot < count
-            entry = kept + first_entry(pair, heads, num_ones) + positions[slot]
+            entry = between + first_entry(pair, heads, num_ones) + positions[slot]
             weight, dscore = unpack(tl.load(entry, mask=here, other=0))
             do_rows = load_rows(grad_out, grad_out_strides, pair, attenders[slot], here, D, DP)
             dv_rows += weight[:, None] * do_rows
@@ -138,15 +138,6 @@ def _entries(entries, first, count, SLOTS: tl.constexpr):
     for slot in tl.static_range(SLOTS):
         found += (tl.load(entries + first + tl.minimum(slot, count - 1)),)
     return found
-
-
-@triton.jit
-def _scores(q_rows, k_rows, bias, node, neighbour, here, num_nodes, scale):
-    """[BLOCK] to base 2, of each node with one of its neighbours; -inf where it has none here."""
-    score = tl.sum(q_rows * k_rows, axis=1) * (scale * LOG2E)
-    if bias is not None:
-        score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2E
-    return tl.where(here, score, float("-inf"))
 
 
 @triton.jit

@@ -1,15 +1,18 @@
 # mypy: ignore-errors
-"""How the sparse kernels read and write the rows of a pair (sample, head), and what the backward pass keeps."""
+"""How the sparse kernels read and write the rows of a pair (sample, head).
+
+Also how one kernel of the backward pass leaves probabilities and gradients of scores to the next.
+"""
 
 import triton
 import triton.language as tl
 
-from ..kernel_arithmetic import to_float32
+from ..kernel_arithmetic import LOG2E, to_float32
 
 
 @triton.jit
 def load_rows(x, strides, pair, nodes, here, D: tl.constexpr, DP: tl.constexpr):
-    """[…, DP] float32: the rows of these nodes; zeros where `here` is False, None = it nowhere is."""
+    """[…, DP] float32: the rows of these nodes; zeros where `here` is False; None = all are there."""
     exists = tl.arange(0, DP)[None, :] < D
     if here is not None:
         exists = exists & here[:, None]
@@ -31,7 +34,7 @@ def _at(x, strides, pair, nodes, DP: tl.constexpr):
 
 @triton.jit
 def first_entry(pair, heads, num_ones):
-    """Where those of a pair begin in what the backward pass keeps."""
+    """Where those of a pair begin in what the backward pass has between its kernels."""
     return (pair[0] * heads + pair[1]).to(tl.int64) * num_ones
 
 
@@ -46,6 +49,15 @@ def pack(weight, dscore):
 def unpack(both):
     weight = both.to(tl.uint32).to(tl.float32, bitcast=True)
     return weight, (both >> 32).to(tl.uint32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def base2_scores(q_rows, k_rows, bias, node, neighbour, here, num_nodes, scale):
+    """Of nodes with neighbours, to base 2; -inf where there is none."""
+    score = tl.sum(q_rows * k_rows, axis=1) * (scale * LOG2E)
+    if bias is not None:
+        score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2E
+    return tl.where(here, score, float("-inf"))
 
 
 @triton.jit

@@ -47,8 +47,8 @@ BACKENDS = {
 class Choice:
     """A row of the table: where a backend is taken.
 
-    `benchmarks/encoder_crossover.py` timed widths of up to 64 and, with 16 nodes, of 128; `bot bench encoder` the
-    paper's 320. Sizes between are assumed.
+    `benchmarks/encoder_crossover.py` timed a width of 64 with 8 to 64 nodes, 32 with 16 and 32 nodes, and 128 with 16;
+    `bot bench encoder` the paper's 320. Other sizes are assumed.
     """
 
     backend: str
