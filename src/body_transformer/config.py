@@ -13,6 +13,7 @@ from . import robots
 from .body.graph import BodyGraph, Edge, Fixed
 from .body.layout import Layout, Term
 from .body.messages import unknown
+from .imitation.config import ImitationConfig
 from .model.config import PolicyConfig
 from .model.variants import VARIANTS
 
@@ -58,6 +59,8 @@ class Experiment:
     """The policy, with the variant that the paper favours here."""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What single variants set differently."""
+    imitation: ImitationConfig | None = None
+    """How it is learned from demonstrations, if it is."""
 
     def layout(self) -> Layout:
         return Layout(self.robot.graph(), self.obs, self.actions, self.obs_dim, self.action_dim)
@@ -91,6 +94,7 @@ def load_experiment(name: str) -> Experiment:
                 "obs": tuple(Term.from_dict(term) for term in data["obs"]),
                 "actions": tuple(Term.from_dict(term) for term in data["actions"]),
                 "policy": PolicyConfig.from_dict(data["policy"]),
+                "imitation": ImitationConfig.from_dict(data["imitation"]) if "imitation" in data else None,
             }
         )
         for variant in experiment.variants:
@@ -106,6 +110,7 @@ _YAML_TYPES = {
     "bool": bool,
     "Robot": dict,
     "PolicyConfig": dict,
+    "ImitationConfig | None": dict,
     "tuple": list,
     "Mapping": dict,
 }

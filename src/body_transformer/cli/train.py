@@ -1,0 +1,199 @@
+"""`bot train EXPERIMENT`: a policy from demonstrations."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ..config import Experiment, experiment_names, load_experiment
+from ..imitation.config import ImitationConfig
+from ..model.config import PolicyConfig
+from .output import console
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+@dataclass
+class Train:
+    """Trains an experiment's policy; every number of the experiment can be set here."""
+
+    experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
+    """The experiment; `bot list` names them."""
+    policy: PolicyConfig
+    """The architecture."""
+    imitation: ImitationConfig
+    """The training."""
+    variant: Annotated[str | None, tyro.conf.arg(metavar="VARIANT")] = None
+    """The architecture by name, with the sizes that the experiment has for it."""
+    seed: int = 0
+    """Of the weights, the order of the data and the evaluation."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """The run's folder; by default runs/EXPERIMENT/VARIANT/seedK."""
+    label: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
+    """What reports call it; by default the variant."""
+    cpu: Flag = False
+    """Stay on the CPU even where there is a GPU."""
+    no_eval: Flag = False
+    """Do not try the policy out."""
+    wandb: Annotated[str | None, tyro.conf.arg(metavar="PROJECT")] = None
+    """Log to this project of Weights & Biases, too."""
+    quiet: Flag = False
+    """No progress bar."""
+
+
+@dataclass
+class Resume:
+    """Goes on with a run that was stopped, from its newest whole checkpoint."""
+
+    resume: Annotated[Path, tyro.conf.arg(metavar="RUN")]
+    """The run's folder."""
+    cpu: Flag = False
+    """Stay on the CPU even where there is a GPU."""
+    no_eval: Flag = False
+    """Do not try the policy out."""
+    wandb: Annotated[str | None, tyro.conf.arg(metavar="PROJECT")] = None
+    """Log to this project of Weights & Biases, too."""
+    quiet: Flag = False
+    """No progress bar."""
+
+
+def main(args: list[str]) -> None:
+    if any(arg.split("=")[0] == "--resume" for arg in args):
+        if args and args[0] in experiment_names():  # the run knows its experiment
+            args = args[1:]
+        resume(tyro.cli(Resume, prog="bot train", args=args))
+        return
+    experiment = _experiment(args)
+    default = Train(
+        experiment.name,
+        experiment.policy_config(_value_of("--variant", args)),
+        _imitation(experiment),
+    )
+    options = tyro.cli(Train, prog="bot train", args=args, default=default)
+    if options.policy.variant != default.policy.variant:
+        raise ValueError(f"name the variant with --variant {options.policy.variant}: it has sizes of its own")
+    begin(options, experiment)
+
+
+def begin(options: Train, experiment: Experiment) -> None:
+    from ..run import Run
+
+    variant = options.policy.variant
+    folder = options.out or Path("runs") / experiment.name / variant / f"seed{options.seed}"
+    if Run(folder).exists and is_first_process():
+        raise ValueError(f"{str(folder)!r} holds a run already: go on with --resume {folder}, or name another --out")
+    description = {
+        "name": experiment.name,
+        "title": experiment.title,
+        "variant": variant,
+        "label": options.label or variant,
+        "seed": options.seed,
+        "command": shlex.join(["bot", *sys.argv[1:]]),
+        "policy": options.policy.to_dict(),
+        "imitation": options.imitation.to_dict(),
+    }
+    _train(options, experiment, folder, description, resumed=False)
+
+
+def resume(options: Resume) -> None:
+    from ..run import Run
+
+    run = Run.open(options.resume)
+    description = run.description()
+    try:
+        experiment = load_experiment(description["name"])
+        policy = PolicyConfig.from_dict(description["policy"])
+        imitation = ImitationConfig.from_dict(description["imitation"])
+        seed = int(description["seed"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{str(run.folder)!r} does not say what was run: {error!r}") from None
+    whole = Train(
+        experiment.name,
+        policy,
+        imitation,
+        seed=seed,
+        cpu=options.cpu,
+        no_eval=options.no_eval,
+        wandb=options.wandb,
+        quiet=options.quiet,
+    )
+    _train(whole, experiment, run.folder, description, resumed=True)
+
+
+def _train(options: Train, experiment: Experiment, folder: Path, description: dict[str, Any], resumed: bool) -> None:
+    from ..imitation.demonstrations import demonstrations
+    from ..imitation.evaluate import evaluate, write_evaluation
+    from ..imitation.progress import Progress
+    from ..imitation.tasks import make_task
+    from ..imitation.train import Job, StoppedEarly, total_steps, train
+    from ..model.policy import Policy
+    from ..run import Run
+
+    config = options.imitation
+    layout = experiment.layout()
+    episodes = demonstrations(config, layout, options.seed)  # all that can be wrong with the data is found here
+    task = None if options.no_eval else make_task(config.task, layout, config.task_options)
+    run = Run(folder)
+    if not resumed and is_first_process():
+        description["num_parameters"] = Policy(layout, options.policy).num_parameters
+        description["num_steps"] = total_steps(config, episodes.num_steps)
+        run = Run.create(folder, description)
+    job = Job(run, episodes, task, options.policy, config, options.seed, resumed, options.wandb, options.cpu)
+    try:
+        policy = train(
+            job, Progress(f"{experiment.name} {options.policy.variant}", quiet=options.quiet or not is_first_process())
+        )
+    except StoppedEarly as stop:
+        raise SystemExit(_say(f"{stop} {folder}")) from None
+    if not is_first_process():
+        return
+    if task is not None:
+        write_evaluation(
+            run, evaluate(policy, task, config.eval_episodes, options.seed), config.eval_episodes, options.seed
+        )
+    console().print(f"wrote {folder}")
+
+
+def is_first_process() -> bool:
+    """Of those that `torchrun` started; the others leave the run's folder alone."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _say(text: str) -> int:
+    print(f"bot train: {text}", file=sys.stderr)
+    return 130
+
+
+def _experiment(args: list[str]) -> Experiment:
+    if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
+        raise ValueError(f"name the experiment first: bot train EXPERIMENT …; have: {', '.join(_trainable())}")
+    if args[0] in ("-h", "--help"):
+        return load_experiment("demo")
+    return load_experiment(args[0])
+
+
+def _imitation(experiment: Experiment) -> ImitationConfig:
+    if experiment.imitation is None:
+        raise ValueError(
+            f"experiment {experiment.name!r} is not learned from demonstrations; those are: {', '.join(_trainable())}"
+        )
+    return experiment.imitation
+
+
+def _trainable() -> list[str]:
+    return [name for name in experiment_names() if load_experiment(name).imitation is not None]
+
+
+def _value_of(flag: str, args: list[str]) -> str | None:
+    for place, arg in enumerate(args):
+        if arg == flag and place + 1 < len(args):
+            return args[place + 1]
+        if arg.startswith(f"{flag}="):
+            return arg.split("=", 1)[1]
+    return None

@@ -1,0 +1,60 @@
+"""A policy is tried out, and what came out is written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..model.policy import Policy
+from ..run import EVALUATION, Run, write_aside
+from .summary import Estimate, summarize
+from .task import Act, Task
+
+Summary = dict[str, dict[str, Estimate]]
+"""Split -> metric -> its mean."""
+
+
+def acting(policy: Policy) -> Act:
+    """The policy's mean action, on NumPy arrays."""
+    device = policy.normalizer.shift.device
+
+    def act(obs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        with torch.inference_mode():
+            actions: npt.NDArray[np.float32] = policy(torch.from_numpy(obs).to(device)).float().cpu().numpy()
+        return actions
+
+    return act
+
+
+def evaluate(
+    policy: Policy,
+    task: Task,
+    num_episodes: int,
+    seed: int,
+    splits: Sequence[str] | None = None,
+    on_done: Callable[[str, int], object] = lambda split, done: None,
+) -> Summary:
+    """So many rollouts for each split; all of the task's if none is named."""
+    act = acting(policy)
+    return {
+        split: summarize(
+            task.rollouts(act, num_episodes, seed, split, lambda done, split=split: on_done(split, done)),  # type: ignore[misc]
+            task.metrics,
+        )
+        for split in (splits or task.splits)
+    }
+
+
+def write_evaluation(run: Run, found: Summary, num_episodes: int, seed: int) -> None:
+    """evaluation.json, in the run's folder."""
+    write_aside(run.folder / EVALUATION, json.dumps(to_json(found, num_episodes, seed), indent=1) + "\n")
+
+
+def to_json(found: Summary, num_episodes: int, seed: int) -> dict[str, object]:
+    splits = {split: {name: asdict(value) for name, value in metrics.items()} for split, metrics in found.items()}
+    return {"splits": splits, "num_episodes": num_episodes, "seed": seed}

@@ -1,0 +1,114 @@
+"""Several training runs, some at once, each a process of its own; finished ones are skipped, stopped ones go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from ..run import EVALUATION, Run
+
+POLL_S = 0.5
+LOG = "log.txt"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run that should be there."""
+
+    folder: Path
+    args: tuple[str, ...]
+    """Of `bot train`, but for --out."""
+    label: str
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.folder / EVALUATION).is_file()
+
+    @property
+    def command(self) -> list[str]:
+        """What starts it, or goes on with it."""
+        bot = [sys.executable, "-m", "body_transformer.cli.main", "train"]
+        if Run(self.folder).exists:
+            return [*bot, "--resume", str(self.folder), "--quiet"]
+        return [*bot, *self.args, "--out", str(self.folder), "--quiet"]
+
+
+def run_all(planned: Sequence[Planned], num_jobs: int, console: Console | None = None) -> None:
+    """Runs what is missing, `num_jobs` at a time; the first that fails stops the others, with its last words."""
+    waiting = [job for job in planned if not job.is_finished]
+    threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
+    running: dict[str, tuple[Planned, subprocess.Popen[bytes]]] = {}
+    with _bars(console) as bars:
+        tasks = {job.label: bars.add_task(job.label, total=1.0, note="waiting") for job in waiting}
+        try:
+            while waiting or running:
+                while waiting and len(running) < num_jobs:
+                    job = waiting.pop(0)
+                    running[job.label] = job, _start(job, threads)
+                time.sleep(POLL_S)
+                for label, (job, process) in list(running.items()):
+                    _show(bars, tasks[label], job)
+                    if process.poll() is not None:
+                        del running[label]
+                        _check(job, process.returncode)
+                        bars.update(tasks[label], completed=1.0, note="done")
+        finally:
+            _stop([process for _, process in running.values()])
+
+
+def _start(job: Planned, threads: str) -> subprocess.Popen[bytes]:
+    job.folder.parent.mkdir(parents=True, exist_ok=True)
+    log = job.folder.with_name(f"{job.folder.name}.{LOG}")
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            job.command, stdout=out, stderr=out, env={**os.environ, "OMP_NUM_THREADS": threads}, start_new_session=True
+        )
+
+
+def _check(job: Planned, status: int) -> None:
+    if status == 0 and job.is_finished:
+        return
+    log = job.folder.with_name(f"{job.folder.name}.{LOG}")
+    words = log.read_text(errors="replace").strip().splitlines()[-5:]
+    raise ValueError(f"the run {job.label!r} ended with status {status}: {' | '.join(words)} (all of it: {log})")
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.send_signal(signal.SIGTERM)  # each writes a checkpoint
+    for process in processes:
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _show(bars: Progress, task: TaskID, job: Planned) -> None:
+    run = Run(job.folder)
+    if not run.exists:
+        return
+    lines = [line for line in run.metrics() if "train/loss" in line]
+    total = run.description().get("num_steps")
+    if lines and total:
+        note = f"loss {lines[-1]['train/loss']:.4g}" if lines[-1]["step"] < total else "evaluating"
+        bars.update(task, completed=0.97 * lines[-1]["step"] / total, note=note)
+
+
+def _bars(console: Console | None) -> Progress:
+    return Progress(
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.fields[note]:<16}"),
+        TimeElapsedColumn(),
+        console=console or Console(stderr=True),
+    )

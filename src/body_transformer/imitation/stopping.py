@@ -1,0 +1,48 @@
+"""Stop signals: the loop hears of them between two updates."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import torch
+from accelerate import Accelerator
+
+ASK_EVERY = 10  # updates, where several processes have to agree
+
+
+class StopRequest:
+    """While it is entered, Ctrl-C and SIGTERM are remembered instead of ending the process; a second Ctrl-C ends it."""
+
+    def __init__(self) -> None:
+        self.signal_name = ""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.signal_name and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal_name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+
+    def is_asked(self, accelerator: Accelerator, step: int) -> bool:
+        """The same answer in every process: one that stopped alone would leave the others waiting."""
+        if accelerator.num_processes == 1:
+            return bool(self.signal_name)
+        if step % ASK_EVERY:
+            return False
+        asked = torch.tensor(float(bool(self.signal_name)), device=accelerator.device)
+        if float(accelerator.reduce(asked, "sum")) == 0:
+            return False
+        self.signal_name = self.signal_name or "another process"
+        return True

@@ -1,0 +1,259 @@
+"""The loop: demonstrations -> policy."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+from torch.optim import AdamW
+
+from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
+from ..metrics_log import MetricsLog
+from ..model.config import PolicyConfig
+from ..model.policy import Policy
+from ..run import Run
+from .batches import Batches
+from .config import ImitationConfig
+from .episodes import Episodes
+from .evaluate import evaluate
+from .losses import Cloning
+from .progress import Progress
+from .statistics import layout_statistics
+from .stopping import StopRequest
+from .task import Task
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a training run is made of."""
+
+    run: Run
+    episodes: Episodes
+    task: Task | None
+    """Where the policy is tried out; none = never."""
+    policy: PolicyConfig
+    config: ImitationConfig
+    seed: int
+    resume: bool = False
+    wandb_project: str | None = None
+    cpu: bool = False
+    """Stay on the CPU even where there is a GPU."""
+
+
+class StoppedEarly(Exception):  # noqa: N818, nothing went wrong
+    """The user asked for it; a checkpoint was written."""
+
+
+def train(job: Job, progress: Progress) -> Policy:
+    """Clones the demonstrations' actions; returns the policy, which the run's newest checkpoint holds too."""
+    loop = _Loop(job, progress)
+    with StopRequest() as stop:
+        loop.run(stop)
+    return loop.policy
+
+
+class _Loop:
+    def __init__(self, job: Job, progress: Progress) -> None:
+        self.job, self.config, self.progress = job, job.config, progress
+        self.accelerator = Accelerator(mixed_precision=_mixed_precision(job), cpu=job.cpu)
+        if self.config.precision == "tf32":
+            torch.set_float32_matmul_precision("high")
+        found = newest_checkpoint(job.run.folder) if job.resume else None
+        self.batches = Batches(
+            job.episodes,
+            self.config.batch_size,
+            job.seed,
+            rank=self.accelerator.process_index,
+            num_ranks=self.accelerator.num_processes,
+        )
+        self.num_steps = total_steps(self.config, job.episodes.num_steps)
+        self.policy = found.policy if found else _new_policy(job)
+        self.optimizer = AdamW(
+            self.policy.parameters(),
+            self.config.learning_rate,
+            weight_decay=self.config.weight_decay,
+            fused=self.accelerator.device.type == "cuda",
+        )
+        module = Cloning(self.policy, self.config.loss, torch.from_numpy(job.episodes.obs_ids))
+        self.module, self.optimizer = self.accelerator.prepare(module, self.optimizer)
+        self.step = 0
+        self.loss_sum = torch.zeros((), device=self.accelerator.device, dtype=torch.float64)
+        self.loss_count = 0
+        if found:
+            self._restore(found)
+        lines = list(job.run.metrics()) if found else []
+        self.elapsed_s = max((line.get("time_s", 0.0) for line in lines if line["step"] <= self.step), default=0.0)
+
+    @property
+    def is_main(self) -> bool:
+        return bool(self.accelerator.is_main_process)
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    def run(self, stop: StopRequest) -> None:
+        job = self.job
+        if self.is_main:
+            job.run.forget_after(self.step)
+        log = MetricsLog(job.run.folder, self.step, job.wandb_project, job.run.description()) if self.is_main else None
+        self.begun = time.perf_counter()
+        saved = time.monotonic()
+        self.progress.start(self.step, self.num_steps)
+        try:
+            for used_obs, actions in self._updates():
+                self._update(used_obs, actions)
+                if self.step % self.config.log_every == 0 or self.step == self.num_steps:
+                    self._log(log)
+                if self._is_time_to_evaluate():
+                    self._evaluate(log)
+                if stop.is_asked(self.accelerator, self.step):
+                    self._save()
+                    raise StoppedEarly(f"stopped by {stop.signal_name} at step {self.step}; go on with --resume")
+                if time.monotonic() - saved > self.config.checkpoint_every_s:
+                    self._save()
+                    saved = time.monotonic()
+            self._save()
+        finally:
+            self.progress.stop()
+            if log is not None:
+                log.close()
+
+    def _updates(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches that are left, on the device."""
+        device = self.accelerator.device
+        while self.step < self.num_steps:
+            epoch, first = divmod(self.step, len(self.batches))
+            for used_obs, actions in self.batches.epoch(epoch, first):
+                yield _to(device, used_obs), _to(device, actions)
+                if self.step == self.num_steps:
+                    return
+
+    def _update(self, used_obs: Tensor, actions: Tensor) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config, self.step, self.num_steps)
+        loss = self.module(used_obs, actions)
+        self.accelerator.backward(loss)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.loss_sum += loss.detach()
+        self.loss_count += 1
+        self.step += 1
+        self.progress.advance(self.step)
+
+    def _is_time_to_evaluate(self) -> bool:
+        if self.job.task is None or self.config.eval_every is None:
+            return False
+        return self.step % (self.config.eval_every * len(self.batches)) == 0
+
+    # -- what is written -----------------------------------------------------------------------------------------------
+
+    def _log(self, log: MetricsLog | None) -> None:
+        loss = float(self.accelerator.reduce(self.loss_sum, "mean")) / max(self.loss_count, 1)
+        self.loss_sum.zero_()
+        self.loss_count = 0
+        if not math.isfinite(loss):
+            raise ValueError(
+                f"the loss is {loss} at step {self.step}: a smaller learning rate may help (it is "
+                f"{self.config.learning_rate:g}); earlier checkpoints are kept in {self.job.run.folder}"
+            )
+        now = time.perf_counter()
+        self.elapsed_s, self.begun = self.elapsed_s + now - self.begun, now
+        self.progress.show(loss)
+        if log is not None:
+            log.write(
+                self.step,
+                {
+                    "epoch": self.step / len(self.batches),
+                    "time_s": round(self.elapsed_s, 3),
+                    "train/loss": loss,
+                    "train/learning_rate": learning_rate(self.config, self.step, self.num_steps),
+                },
+            )
+
+    def _evaluate(self, log: MetricsLog | None) -> None:
+        if log is None or self.job.task is None:
+            return
+        found = evaluate(self.policy, self.job.task, self.config.eval_episodes, self.job.seed)
+        values = {
+            f"eval/{split}/{metric}": vars(estimate)
+            for split, metrics in found.items()
+            for metric, estimate in metrics.items()
+        }
+        log.write(self.step, {"epoch": self.step / len(self.batches), "time_s": round(self.elapsed_s, 3), **values})
+
+    def _save(self) -> None:
+        if not self.is_main:
+            return
+        broken = [name for name, value in self.policy.named_parameters() if not torch.isfinite(value).all()]
+        if broken:
+            raise ValueError(
+                f"weights are not finite at step {self.step} ({broken[0]} and {len(broken) - 1} more): this checkpoint "
+                f"is not written; earlier ones are kept in {self.job.run.folder}"
+            )
+        values = {"step": self.step, "loss_count": self.loss_count}
+        tensors = {"loss_sum": self.loss_sum, **_optimizer_tensors(self.policy, self.optimizer.state)}
+        save_checkpoint(
+            self.job.run.folder, self.step, self.policy, TrainingState(tensors, values), self.config.keep_checkpoints
+        )
+
+    def _restore(self, found: Checkpoint) -> None:
+        self.step, self.loss_count = found.state.values["step"], found.state.values["loss_count"]
+        self.loss_sum.copy_(found.state.tensors["loss_sum"])
+        _fill_optimizer(self.policy, self.optimizer, found.state.tensors)
+
+
+def total_steps(config: ImitationConfig, num_samples: int) -> int:
+    """Updates in all; an epoch's last batch is left out where it is not full."""
+    return config.num_steps or (config.num_epochs or 0) * (num_samples // config.batch_size)
+
+
+def learning_rate(config: ImitationConfig, step: int, num_steps: int) -> float:
+    """Rises over the warm-up, then stays, or falls to zero as half a cosine."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return config.learning_rate
+    done = (step - config.warmup_steps) / max(1, num_steps - config.warmup_steps)
+    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+
+
+def _new_policy(job: Job) -> Policy:
+    torch.manual_seed(job.seed)
+    policy = Policy(job.episodes.layout, job.policy)
+    policy.normalizer.set_statistics(*layout_statistics(job.episodes))
+    return policy
+
+
+def _mixed_precision(job: Job) -> str:
+    on_gpu = torch.cuda.is_available() and not job.cpu
+    precision = job.config.precision
+    return "bf16" if precision == "bf16" or (precision == "auto" and on_gpu) else "no"
+
+
+def _to(device: torch.device, array: npt.NDArray[np.float32]) -> Tensor:
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+def _optimizer_tensors(policy: Policy, state: Mapping[Tensor, Mapping[str, Any]]) -> dict[str, Tensor]:
+    return {
+        f"optimizer.{name}.{key}": value
+        for name, parameter in policy.named_parameters()
+        for key, value in state.get(parameter, {}).items()
+    }
+
+
+def _fill_optimizer(policy: Policy, optimizer: AdamW, tensors: Mapping[str, Tensor]) -> None:
+    for name, parameter in policy.named_parameters():
+        prefix = f"optimizer.{name}."
+        found = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        if not found:
+            raise ValueError(f"the checkpoint's training state lacks {prefix}*")
+        optimizer.state[parameter] = {key: value.to(parameter.device, copy=True) for key, value in found.items()}

@@ -1,0 +1,39 @@
+"""Means and their intervals."""
+
+import numpy as np
+import pytest
+
+from body_transformer.imitation.summary import estimate, summarize
+from body_transformer.imitation.task import Result
+
+
+def test_the_interval_holds_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(200):
+        found = estimate(rng.exponential(2.0, 60).tolist())
+        hits += found.low <= 2.0 <= found.high
+    assert 0.88 <= hits / 200 <= 0.98
+
+
+def test_the_same_values_give_the_same_interval():
+    assert estimate([0.0, 1.0, 1.0]) == estimate([0.0, 1.0, 1.0])
+
+
+def test_values_that_are_all_the_same_have_no_spread():
+    found = estimate([0.5] * 9)
+    assert (found.mean, found.low, found.high, found.num_episodes) == (0.5, 0.5, 0.5, 9)
+
+
+def test_nothing_has_no_mean():
+    with pytest.raises(ValueError, match="at least one value"):
+        estimate([])
+
+
+def test_every_metric_is_summed_up():
+    results = [
+        Result("", 10, 1.0, success=True, success_any=True),
+        Result("", 20, 3.0, success=False, success_any=True),
+    ]
+    found = summarize(results, ("success", "success_any", "length"))
+    assert [found[name].mean for name in found] == [0.5, 1.0, 15.0]

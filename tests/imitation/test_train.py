@@ -1,0 +1,167 @@
+"""Training: it learns, the same seed gives the same bits, and whatever stops it costs nothing."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from body_transformer.checkpoint import newest_checkpoint
+from body_transformer.cli.main import main
+from body_transformer.config import load_experiment
+from body_transformer.imitation.config import ImitationConfig
+from body_transformer.imitation.train import learning_rate, total_steps
+
+LAYOUT = load_experiment("demo").layout()
+BOT = [sys.executable, "-m", "body_transformer.cli.main"]
+SMALL = ["--policy.num-layers", "1", "--policy.embed-dim", "8", "--policy.ff-dim", "8"]
+FINAL_FILES = ("policy.safetensors", "policy.json", "training_state.safetensors", "training_state.json")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """Twelve episodes whose actions are a linear function of the observation."""
+    rng = np.random.default_rng(0)
+    obs = rng.standard_normal((600, LAYOUT.obs_dim)).astype(np.float32)
+    weights = rng.standard_normal((LAYOUT.obs_dim, LAYOUT.action_dim)).astype(np.float32) / LAYOUT.obs_dim**0.5
+    file = tmp_path_factory.mktemp("data") / "linear.npz"
+    np.savez(file, obs=obs, actions=obs @ weights, episode_ends=np.arange(50, 601, 50))
+    return file
+
+
+def command(data: Path, out: Path, *more: str) -> list[str]:
+    known = ["--imitation.reader", "npz", "--imitation.data", str(data), "--imitation.options"]
+    return ["train", "demo", *SMALL, *known, "--out", str(out), "--cpu", "--no-eval", "--quiet", *more]
+
+
+def steps(number: int) -> list[str]:
+    return ["--imitation.num-steps", str(number), "--imitation.batch-size", "32", "--imitation.log-every", "10"]
+
+
+def final_bytes(run: Path) -> list[bytes]:
+    return [(run / "checkpoints" / "last" / name).read_bytes() for name in FINAL_FILES]
+
+
+def losses(run: Path) -> list[tuple[int, float]]:
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [(line["step"], line["train/loss"]) for line in lines]
+
+
+def test_it_learns_and_writes_down_how(data, tmp_path):
+    run = tmp_path / "run"
+    assert main(command(data, run, *steps(120), "--imitation.learning-rate", "0.01")) == 0
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(10, 121, 10))
+    assert lines[-1]["train/loss"] < 0.7 * lines[0]["train/loss"]
+    assert all(line["time_s"] > 0 and line["epoch"] == line["step"] / 18 for line in lines)
+    assert newest_checkpoint(run).step == 120
+    assert any(file.name.startswith("events.out.tfevents") for file in run.iterdir())
+
+
+def test_the_same_command_twice_gives_the_same_bits(data, tmp_path):
+    for name in "ab":
+        assert main(command(data, tmp_path / name, *steps(40))) == 0
+    assert final_bytes(tmp_path / "a") == final_bytes(tmp_path / "b")
+    assert main(command(data, tmp_path / "c", *steps(40), "--seed", "1")) == 0
+    assert final_bytes(tmp_path / "a")[0] != final_bytes(tmp_path / "c")[0]
+
+
+def test_killed_twenty_times_it_ends_as_if_never_stopped(data, tmp_path):
+    often = ["--imitation.checkpoint-every-s", "0.01"]
+    assert main(command(data, tmp_path / "whole", *steps(4000))) == 0
+    run, moments = tmp_path / "killed", random.Random(0)
+    arguments, kills = command(data, run, *steps(4000), *often), 0
+    while kills < 20:
+        process = subprocess.Popen([*BOT, *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"})
+        while process.poll() is None and not (run / "metrics.jsonl").exists():
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0, 0.4))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+        arguments = ["train", "--resume", str(run), "--cpu", "--no-eval", "--quiet"]
+    assert main(arguments) == 0
+    assert final_bytes(run) == final_bytes(tmp_path / "whole")
+    assert losses(run) == losses(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_it_writes_a_checkpoint_and_says_how_to_go_on(data, tmp_path, number):
+    run = tmp_path / "run"
+    arguments = command(data, run, *steps(1_000_000))
+    process = subprocess.Popen([*BOT, *arguments], stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (run / "metrics.jsonl").exists():
+        time.sleep(0.05)
+    time.sleep(0.2)
+    process.send_signal(number)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 130, words
+    assert "go on with --resume" in words
+    assert newest_checkpoint(run).step > 0
+
+
+def test_a_loss_that_is_not_a_number_ends_it_and_keeps_what_was_good(data, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(command(data, run, *steps(20))) == 0
+    description = (run / "experiment.yaml").read_text()
+    (run / "experiment.yaml").write_text(
+        description.replace("num_steps: 20", "num_steps: 90").replace("learning_rate: 0.001", "learning_rate: 1.0e+38")
+    )
+    assert main(["train", "--resume", str(run), "--cpu", "--no-eval", "--quiet"]) == 1
+    assert "the loss is" in capsys.readouterr().err
+    assert newest_checkpoint(run).step == 20
+
+
+def test_two_processes_have_the_loss_of_one(data, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert main(command(data, one, *steps(30))) == 0
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    subprocess.run(
+        [*torchrun, "body_transformer.cli.main", *command(data, two, *steps(30))],
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
+    assert [loss for _, loss in losses(one)] == pytest.approx([loss for _, loss in losses(two)], rel=1e-5)
+
+
+def test_a_run_that_is_there_is_not_overwritten(data, tmp_path, capsys):
+    arguments = command(data, tmp_path / "run", *steps(10))
+    assert main(arguments) == 0
+    assert main(arguments) == 1
+    assert "holds a run already: go on with --resume" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_training(data, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(command(data, tmp_path / "file" / "run", *steps(10))) == 1
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_missing_data_are_named_before_training(tmp_path, capsys):
+    assert main(command(tmp_path / "nowhere.npz", tmp_path / "run", *steps(10))) == 1
+    assert "nowhere.npz" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_learning_rate_rises_then_falls():
+    config = ImitationConfig("t", "r", num_steps=100, learning_rate=1.0, warmup_steps=10, schedule="cosine")
+    rates = [learning_rate(config, step, 100) for step in range(101)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9] == rates[10] == 1.0
+    assert rates[55] == pytest.approx(0.5)
+    assert rates[100] == pytest.approx(0.0)
+    assert sorted(rates[10:], reverse=True) == rates[10:]
+    constant = ImitationConfig("t", "r", num_steps=100, learning_rate=0.3)
+    assert {learning_rate(constant, step, 100) for step in range(100)} == {0.3}
+
+
+def test_an_epoch_leaves_out_what_does_not_fill_a_batch():
+    assert total_steps(ImitationConfig("t", "r", num_epochs=3, batch_size=32), 600) == 3 * 18
+    assert total_steps(ImitationConfig("t", "r", num_steps=7), 600) == 7

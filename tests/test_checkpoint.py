@@ -1,0 +1,153 @@
+"""Checkpoints: whole or not there."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from body_transformer import BodyGraph, Layout, Policy, PolicyConfig
+from body_transformer.checkpoint import TrainingState, newest_checkpoint, policy_folder, save_checkpoint
+
+CONFIG = PolicyConfig(variant="bot-hard", embed_dim=8, num_layers=1, num_heads=2, ff_dim=8)
+KILLED = """
+import itertools, sys, torch
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_checkpoint import make_policy, state_of
+from body_transformer.checkpoint import save_checkpoint
+policy = make_policy()
+print("ready", flush=True)
+for step in itertools.count(1):
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.fill_(step)
+    save_checkpoint(Path({run!r}), step, policy, state_of(step))
+"""
+
+
+def make_policy() -> Policy:
+    graph = BodyGraph.from_xml(
+        """<mujoco><worldbody><body name="a"><freejoint/><geom size="1"/><body name="b"><joint name="j"/>
+        <geom size="1"/></body></body></worldbody></mujoco>"""
+    )
+    torch.manual_seed(0)
+    return Policy(Layout.proprioceptive(graph), CONFIG)
+
+
+def state_of(step: int) -> TrainingState:
+    return TrainingState({"optimizer.moment": torch.full((3000,), float(step))}, {"step": step})
+
+
+def test_what_is_saved_is_read_back_bit_for_bit(tmp_path):
+    policy = make_policy()
+    path = save_checkpoint(tmp_path, 7, policy, state_of(7))
+    found = newest_checkpoint(tmp_path)
+    assert path == tmp_path / "checkpoints" / "7" == found.path
+    assert sorted(file.name for file in path.iterdir()) == [
+        "policy.json",
+        "policy.safetensors",
+        "training_state.json",
+        "training_state.safetensors",
+    ]
+    assert found.step == 7 == found.state.values["step"]
+    assert torch.equal(found.state.tensors["optimizer.moment"], state_of(7).tensors["optimizer.moment"])
+    for name, tensor in policy.state_dict().items():
+        assert torch.equal(found.policy.state_dict()[name], tensor)
+
+
+def test_the_newest_stay_and_last_points_at_the_newest(tmp_path):
+    policy = make_policy()
+    for step in (5, 10, 100, 20):
+        save_checkpoint(tmp_path, step, policy, state_of(step), keep=2)
+    folder = tmp_path / "checkpoints"
+    assert sorted(entry.name for entry in folder.iterdir()) == ["100", "20", "last"]
+    save_checkpoint(tmp_path, 101, policy, state_of(101), keep=2)
+    assert sorted(entry.name for entry in folder.iterdir()) == ["100", "101", "last"]
+    assert (folder / "last").resolve() == (folder / "101").resolve()
+    assert policy_folder(tmp_path).name == "101"
+    assert policy_folder(folder / "last") == folder / "last"
+
+
+def test_a_step_that_comes_again_replaces_the_old_one(tmp_path):
+    policy = make_policy()
+    save_checkpoint(tmp_path, 3, policy, state_of(1))
+    save_checkpoint(tmp_path, 3, policy, state_of(3))
+    assert newest_checkpoint(tmp_path).state.values == {"step": 3}
+
+
+def test_a_run_without_checkpoints_has_none(tmp_path):
+    assert newest_checkpoint(tmp_path) is None
+    with pytest.raises(FileNotFoundError, match="no policy in"):
+        policy_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "file", ["policy.safetensors", "policy.json", "training_state.safetensors", "training_state.json"]
+)
+@pytest.mark.parametrize("harm", ["truncated", "gone", "garbage"])
+def test_a_corrupt_newest_checkpoint_is_named_and_the_one_before_is_used(tmp_path, file, harm):
+    policy = make_policy()
+    save_checkpoint(tmp_path, 1, policy, state_of(1))
+    broken = save_checkpoint(tmp_path, 2, policy, state_of(2)) / file
+    if harm == "gone":
+        broken.unlink()
+    else:
+        content = broken.read_bytes()
+        broken.write_bytes(content[: len(content) // 2] if harm == "truncated" else b"\x00" * len(content))
+    with pytest.warns(UserWarning, match=r"checkpoints/2 cannot be used"):
+        assert newest_checkpoint(tmp_path).step == 1
+
+
+def test_if_none_can_be_used_that_is_an_error(tmp_path):
+    (save_checkpoint(tmp_path, 1, make_policy(), state_of(1)) / "policy.json").unlink()
+    with (
+        pytest.warns(UserWarning, match="cannot be used"),
+        pytest.raises(ValueError, match=r"no checkpoint .* can be used; tried .*checkpoints/1"),
+    ):
+        newest_checkpoint(tmp_path)
+
+
+def test_a_full_disk_leaves_the_old_checkpoint_and_says_so(tmp_path, monkeypatch):
+    policy = make_policy()
+    save_checkpoint(tmp_path, 1, policy, state_of(1))
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("body_transformer.checkpoint.save_file", full)
+    with pytest.raises(OSError, match=r"cannot write the checkpoint .*2: No space left .*newest whole one is .*1"):
+        save_checkpoint(tmp_path, 2, policy, state_of(2))
+    assert newest_checkpoint(tmp_path).step == 1
+    assert sorted(entry.name for entry in (tmp_path / "checkpoints").iterdir()) == ["1", "last"]
+
+
+def test_nothing_is_pickled(tmp_path):
+    path = save_checkpoint(tmp_path, 1, make_policy(), state_of(1))
+    assert json.loads((path / "training_state.json").read_text())["values"] == {"step": 1}
+    for file in path.iterdir():
+        assert b"__reduce__" not in file.read_bytes()
+        assert not file.read_bytes().startswith((b"\x80", b"PK"))
+
+
+def test_killed_at_any_moment_a_whole_checkpoint_is_left(tmp_path):
+    for attempt in range(4):
+        run = tmp_path / str(attempt)
+        code = KILLED.format(tests=str(Path(__file__).parent), run=str(run))
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(0.15 + 0.037 * attempt)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        found = newest_checkpoint(run)
+        if found is None:
+            continue
+        assert found.state.values["step"] == found.step
+        assert all((parameter == found.step).all() for parameter in found.policy.parameters())
+        assert (found.state.tensors["optimizer.moment"] == found.step).all()

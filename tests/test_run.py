@@ -1,0 +1,54 @@
+"""Run folders."""
+
+import json
+
+import pytest
+
+from body_transformer import __version__
+from body_transformer.run import Run
+
+
+def test_a_run_remembers_what_was_asked(tmp_path):
+    run = Run.create(tmp_path / "a" / "b", {"name": "demo", "seed": 3, "title": "naïve ✓"})
+    found = Run.open(tmp_path / "a" / "b").description()
+    assert found["name"] == "demo"
+    assert found["seed"] == 3
+    assert found["title"] == "naïve ✓"
+    assert found["package_version"] == __version__
+    assert len(found["git_commit"] or "0" * 40) == 40
+    assert run.exists
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
+    Run.create(tmp_path, {"name": "demo"})
+    with pytest.raises(ValueError, match="holds a run already: go on with --resume"):
+        Run.create(tmp_path, {"name": "demo"})
+
+
+def test_a_folder_without_a_run_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"is not a run: experiment.yaml is not there"):
+        Run.open(tmp_path)
+
+
+def test_half_a_line_at_the_end_is_left_out(tmp_path):
+    run = Run.create(tmp_path, {})
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"ste')
+    assert [line["step"] for line in run.metrics()] == [1, 2]
+
+
+def test_going_back_drops_later_lines(tmp_path):
+    run = Run.create(tmp_path, {})
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"step": step}) + "\n" for step in range(9)) + "{")
+    run.forget_after(4)
+    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 5
+    assert [line["step"] for line in run.metrics()] == [0, 1, 2, 3, 4]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["experiment.yaml", "metrics.jsonl"]
+
+
+def test_a_broken_description_is_named(tmp_path):
+    (tmp_path / "experiment.yaml").write_text("a: [")
+    with pytest.raises(ValueError, match=r"experiment.yaml' is not YAML"):
+        Run.open(tmp_path).description()
+    (tmp_path / "experiment.yaml").write_text("- a")
+    with pytest.raises(ValueError, match="must be a mapping"):
+        Run.open(tmp_path).description()
