@@ -70,6 +70,7 @@ class Batches:
         self._num_steps = int(self._lengths.sum())
         self._fits = self._num_steps <= self.window_steps
         self._kept: Steps | None = None
+        self._rooms: list[Steps] | None = None
         self._check()
 
     def _check(self) -> None:
@@ -147,8 +148,9 @@ class Batches:
             self._kept = self._kept or self._fill(Steps(*self._room(self._num_steps)), members[0], threading.Event())
             yield self._kept
             return
-        longest = max(int(self._lengths[ids].sum()) for ids in members)
-        used, spare = Steps(*self._room(longest)), Steps(*self._room(longest))
+        # the same memory every epoch: the first touch of new memory takes longer than reading into it
+        rooms, self._rooms = self._rooms or [Steps(*self._room(self.window_steps)) for _ in range(2)], None
+        used, spare = rooms
         stopped = threading.Event()
         pool = ThreadPoolExecutor(1, thread_name_prefix="demonstrations")
         try:
@@ -162,6 +164,7 @@ class Batches:
         finally:
             stopped.set()
             pool.shutdown(cancel_futures=True)
+            self._rooms = rooms
 
     def _members(self, epoch: int) -> list[Ids]:
         """The episodes of each window of an epoch; in a window they come as they lie on disk."""

@@ -24,10 +24,10 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | None 
     Observations are one flat array, or a dictionary whose keys are the layout's terms (`obs_keys` maps terms to keys
     of other names). An episode may have `clip` and `split` in its metadata.
     """
+    keys = term_keys(layout, obs_keys)
     folder = find_folder(data)
     num_episodes = _num_episodes(folder / "metadata.json")
     path = folder / "main_data.hdf5"
-    keys = term_keys(layout, obs_keys)
     infos = []
     with naming(path), open_file(path) as file:
         for index in range(num_episodes):

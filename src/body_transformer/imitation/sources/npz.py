@@ -52,9 +52,9 @@ class Stored:
 
     @cached_property
     def whole(self) -> npt.NDArray[Any]:
-        with naming(self.path), np.load(self.path, allow_pickle=False) as arrays:
-            found: npt.NDArray[Any] = arrays[self.name]
-            return found
+        with naming(self.path), zipfile.ZipFile(self.path) as archive, archive.open(f"{self.name}.npy") as file:
+            array: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+            return array
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class File:
 
 def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | None = None) -> Episodes:
     """The episodes of one file or of all files of a folder; `obs_keys` maps terms to arrays of other names."""
+    keys = term_keys(layout, obs_keys)
     path = Path(data).expanduser()
     paths = sorted(path.glob("*.npz")) if path.is_dir() else [path]
     if not paths:
         raise FileNotFoundError(f"{path}: there is no .npz file in this folder")
-    keys = term_keys(layout, obs_keys)
     return NpzEpisodes(layout, [_check(one, layout, keys) for one in paths], keys)
 
 

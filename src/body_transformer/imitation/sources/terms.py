@@ -63,7 +63,7 @@ def column_runs(ids: npt.NDArray[np.int64]) -> list[tuple[slice, slice]]:
     Copying a few runs is several times quicker than picking columns one by one.
     """
     starts = np.flatnonzero(np.diff(ids, prepend=-2) != 1).tolist()
-    stops = [*starts[1:], len(ids)]
+    stops = [*starts, len(ids)][1:]
     return [
         (slice(int(ids[start]), int(ids[start]) + stop - start), slice(start, stop))
         for start, stop in zip(starts, stops, strict=True)
