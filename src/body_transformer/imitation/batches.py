@@ -1,0 +1,207 @@
+"""Minibatches in a seeded order, from any amount of data, with little of it in memory.
+
+The order of an epoch is a function of seed and epoch alone: episodes are permuted and dealt into windows that fit in
+memory, the steps of each window are permuted, and batches are cut from the windows one after the other. So a run can
+go on from any batch, reading only the windows that are still needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .episodes import Episodes, Floats, Steps
+
+Ids = npt.NDArray[np.int64]
+WINDOW_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True)
+class Window:
+    """Steps in memory that follow each other in the epoch."""
+
+    steps: Steps
+    """In any order, and perhaps with more rows behind them."""
+    order: Ids
+    """[last - first] the rows, in the epoch's order."""
+    first: int
+    last: int
+    """Where in the epoch its steps begin and end."""
+
+    def copy(self, first: int, last: int, obs: Floats, actions: Floats) -> None:
+        """Steps `first` to `last` of the epoch, into arrays of that length."""
+        rows = self.order[first - self.first : last - self.first]
+        # the rows are in range; looking for ones that are not would cost another copy
+        np.take(self.steps.obs, rows, axis=0, out=obs, mode="clip")
+        np.take(self.steps.actions, rows, axis=0, out=actions, mode="clip")
+
+
+class Batches:
+    """Batches of `batch_size` steps. At most two windows of `window_bytes` are in memory: while one is used, a thread
+    reads the next. If all data fits in one window, it is read once and kept.
+
+    Of `num_ranks` processes each gets its part of every batch, in the order of the ranks.
+    """
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        batch_size: int,
+        seed: int,
+        window_bytes: int = WINDOW_BYTES,
+        rank: int = 0,
+        num_ranks: int = 1,
+        keep_rest: bool = False,
+    ) -> None:
+        """`keep_rest`: an epoch ends with the steps that are too few for a batch, as a smaller one."""
+        self.episodes = episodes
+        self.batch_size = batch_size
+        self.seed = seed
+        self.rank, self.num_ranks = rank, num_ranks
+        self.keep_rest = keep_rest
+        self.window_steps = window_bytes // (4 * (len(episodes.obs_ids) + episodes.layout.action_dim))
+        self._lengths: Ids = np.array([info.num_steps for info in episodes.infos], dtype=np.int64)
+        self._num_steps = int(self._lengths.sum())
+        self._fits = self._num_steps <= self.window_steps
+        self._kept: Steps | None = None
+        self._rooms: list[Steps] | None = None
+        self._check()
+
+    def _check(self) -> None:
+        if self.batch_size < 1 or self.num_ranks < 1 or self.batch_size % self.num_ranks:
+            raise ValueError(
+                f"batch_size must be divisible by num_ranks, both from 1 up; got {self.batch_size} and {self.num_ranks}"
+            )
+        if not 0 <= self.rank < self.num_ranks:
+            raise ValueError(f"rank must be from 0 to {self.num_ranks - 1}; got {self.rank}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be from 0 up; got {self.seed}")
+        if self.keep_rest and self.num_ranks > 1:
+            raise ValueError("keep_rest is for one process: a smaller batch cannot be divided evenly")
+        if self._num_steps < (1 if self.keep_rest else self.batch_size):
+            raise ValueError(
+                f"the demonstrations have {self._num_steps} steps, fewer than a batch of {self.batch_size}: "
+                "take a smaller batch_size or more of them"
+            )
+        longest = int(self._lengths.max())
+        if longest > self.window_steps:
+            index = int(self._lengths.argmax())
+            raise ValueError(
+                f"episode {index} has {longest} steps and a window holds {self.window_steps}: raise window_bytes"
+            )
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+        whole, rest = divmod(self._num_steps, self.batch_size)
+        return whole + (1 if rest and self.keep_rest else 0)
+
+    def epoch(self, epoch: int, first: int = 0) -> Generator[tuple[Floats, Floats], None, None]:
+        """The batches of an epoch from `first` on: obs [b, used entries] and actions [b, A], new arrays each time."""
+        if epoch < 0 or not 0 <= first <= len(self):
+            raise ValueError(f"epoch must be from 0 up and first from 0 to {len(self)}; got {epoch} and {first}")
+        return self._batches(epoch, first)
+
+    def _batches(self, epoch: int, first: int) -> Generator[tuple[Floats, Floats], None, None]:
+        parts = [self._part(batch) for batch in range(first, len(self))]
+        if not parts:
+            return
+        with closing(self._windows(epoch, parts[0][0], parts[-1][1])) as windows:
+            window = next(windows)
+            for begin, end in parts:
+                obs, actions = self._room(end - begin)
+                done = begin
+                while done < end:
+                    while done >= window.last:
+                        window = next(windows)
+                    stop = min(end, window.last)
+                    part = slice(done - begin, stop - begin)
+                    window.copy(done, stop, obs[part], actions[part])
+                    done = stop
+                yield obs, actions
+
+    def _part(self, batch: int) -> tuple[int, int]:
+        """Where in the epoch this process's part of a batch begins and ends."""
+        begin = batch * self.batch_size
+        end = min(begin + self.batch_size, self._num_steps)
+        share = (end - begin) // self.num_ranks
+        return begin + self.rank * share, begin + (self.rank + 1) * share
+
+    def _windows(self, epoch: int, begin: int, end: int) -> Generator[Window, None, None]:
+        """The windows that hold these steps of the epoch; each is good until the next is asked for."""
+        members = self._members(epoch)
+        bounds = [0, *np.cumsum([self._lengths[ids].sum() for ids in members]).tolist()]
+        start, stop = (np.searchsorted(bounds, (begin, end - 1), side="right") - 1).tolist()
+        with closing(self._read_ahead(members[start : stop + 1])) as read:
+            for index, steps in enumerate(read, start):
+                low, high = bounds[index], bounds[index + 1]
+                yield Window(steps, self._random(epoch, 1 + index).permutation(high - low), low, high)
+
+    def _read_ahead(self, members: list[Ids]) -> Generator[Steps, None, None]:
+        """The steps of these episodes, window by window; a thread fills one window while the other is used."""
+        if self._fits:
+            self._kept = self._kept or self._fill(Steps(*self._room(self._num_steps)), members[0], threading.Event())
+            yield self._kept
+            return
+        # the same memory every epoch: the first touch of new memory takes longer than reading into it
+        rooms, self._rooms = self._rooms or [Steps(*self._room(self.window_steps)) for _ in range(2)], None
+        used, spare = rooms
+        stopped = threading.Event()
+        pool = ThreadPoolExecutor(1, thread_name_prefix="demonstrations")
+        try:
+            coming = pool.submit(self._fill, used, members[0], stopped)
+            for ids in [*members[1:], None]:
+                used = coming.result()
+                if ids is not None:
+                    coming = pool.submit(self._fill, spare, ids, stopped)
+                yield used
+                spare = used
+        finally:
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
+            self._rooms = rooms
+
+    def _members(self, epoch: int) -> list[Ids]:
+        """The episodes of each window of an epoch; in a window they come as they lie on disk."""
+        ids = np.flatnonzero(self._lengths)
+        if self._fits:
+            return [ids]
+        ids = self._random(epoch, 0).permutation(ids)
+        ends = np.cumsum(self._lengths[ids])
+        members, start = [], 0
+        while start < len(ids):
+            before = int(ends[start - 1]) if start else 0
+            stop = int(np.searchsorted(ends, before + self.window_steps, side="right"))
+            members.append(np.sort(ids[start:stop]))
+            start = stop
+        return members
+
+    def _random(self, epoch: int, stream: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(epoch, stream)))
+
+    def _room(self, num_steps: int) -> tuple[Floats, Floats]:
+        """Arrays for so many observations and actions."""
+        sizes = (len(self.episodes.obs_ids), self.episodes.layout.action_dim)
+        obs, actions = (np.empty((num_steps, size), np.float32) for size in sizes)
+        return obs, actions
+
+    def _fill(self, window: Steps, ids: Ids, stopped: threading.Event) -> Steps:
+        """Reads these episodes, one behind the other."""
+        row = 0
+        for index in ids.tolist():
+            if stopped.is_set():
+                break
+            steps = self.episodes.read(index)
+            end = row + int(self._lengths[index])
+            if len(steps.obs) != end - row or len(steps.actions) != end - row:
+                given = f"{len(steps.obs)} observations and {len(steps.actions)} actions"
+                raise ValueError(f"episode {index} was said to have {end - row} steps; it has {given}")
+            window.obs[row:end] = steps.obs
+            window.actions[row:end] = steps.actions
+            row = end
+        return window

@@ -1,0 +1,27 @@
+"""Demonstrations as others store them: one module a format, one table to choose from."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any
+
+from ...body.layout import Layout
+from ...body.messages import unknown
+from ..episodes import Episodes
+from . import minari, mocapact, npz, robomimic
+
+READERS = {"minari": minari, "mocapact": mocapact, "npz": npz, "robomimic": robomimic}
+"""Name -> the module whose `open_episodes` reads that format."""
+
+
+def open_episodes(reader: str, data: str, layout: Layout, **options: Any) -> Episodes:
+    """The demonstrations at `data`, every file checked; `options` are those of the reader."""
+    if reader not in READERS:
+        raise ValueError(unknown("reader of demonstrations", reader, READERS))
+    opener = READERS[reader].open_episodes
+    allowed = list(signature(opener).parameters)[2:]
+    for name in options:
+        if name not in allowed:
+            raise ValueError(f"reader {reader!r}: " + unknown("option", name, allowed))
+    episodes: Episodes = opener(data, layout, **options)
+    return episodes

@@ -1,0 +1,70 @@
+"""Observations that come as one array a term: which are read, and how they lie side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...body.layout import Layout
+from ...body.messages import listing, unknown
+from ..episodes import Floats
+
+SPLITS = ("train", "validation")
+
+
+def term_keys(layout: Layout, obs_keys: Mapping[str, str] | None) -> dict[str, str]:
+    """Term -> the key of its array, of the terms that are used, in the layout's order."""
+    renamed = dict(obs_keys or {})
+    names = [term.name for term in layout.obs]
+    for name in renamed:
+        if name not in names:
+            raise ValueError("obs_keys: " + unknown("term", name, names))
+    return {term.name: renamed.get(term.name, term.name) for term in layout.obs if term.kind != "unused"}
+
+
+def check_terms(layout: Layout, keys: Mapping[str, str], shape: Callable[[str], tuple[int, ...]], rows: int) -> None:
+    """Every used term has an array of `rows` rows and of its own width; `shape` gives a key's."""
+    sizes = {term.name: term.size for term in layout.obs}
+    for name, key in keys.items():
+        found = shape(key)
+        if len(found) < 1 or found[0] != rows or int(np.prod(found[1:])) != sizes[name]:
+            raise ValueError(f"observation {key!r} must be [{rows}, {sizes[name]}]; it is {list(found)}")
+
+
+def side_by_side(layout: Layout, keys: Mapping[str, str], rows: int, array: Callable[[str], Any]) -> Floats:
+    """[rows, used entries], from one array a key."""
+    sizes = {term.name: term.size for term in layout.obs}
+    obs = np.empty((rows, sum(sizes[name] for name in keys)), np.float32)
+    start = 0
+    for name, key in keys.items():
+        obs[:, start : start + sizes[name]] = np.asarray(array(key)).reshape(rows, sizes[name])
+        start += sizes[name]
+    return obs
+
+
+def check_flat(what: str, shape: tuple[int, ...], rows: int | None, width: int) -> None:
+    """An array [rows, width]; no number of rows means any."""
+    if len(shape) != 2 or shape[1] != width or (rows is not None and shape[0] != rows):
+        raise ValueError(f"{what} must be [{'steps' if rows is None else rows}, {width}]; it is {list(shape)}")
+
+
+def check_split(name: str) -> str:
+    if name not in SPLITS:
+        raise ValueError(f"an episode's split must be one of {listing(SPLITS)}; got {name!r}")
+    return name
+
+
+def column_runs(ids: npt.NDArray[np.int64]) -> list[tuple[slice, slice]]:
+    """Ascending columns as runs of neighbours: (where a run lies in the whole, where among the chosen).
+
+    Copying a few runs is several times quicker than picking columns one by one.
+    """
+    starts = np.flatnonzero(np.diff(ids, prepend=-2) != 1).tolist()
+    stops = [*starts, len(ids)][1:]
+    return [
+        (slice(int(ids[start]), int(ids[start]) + stop - start), slice(start, stop))
+        for start, stop in zip(starts, stops, strict=True)
+    ]

@@ -1,0 +1,51 @@
+"""The observations' mean and variance, an episode at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..body.layout import UNUSED, Layout
+from ..body.messages import listing
+from ..model.normalizer import RunningStatistics
+from .episodes import Episodes, Floats
+
+
+def obs_statistics(episodes: Episodes, on_done: Callable[[int], object] = lambda done: None) -> RunningStatistics:
+    """Over all steps, of the used entries; `on_done` hears how many episodes are read.
+
+    Every step passes here once before training, so that values that are not finite are found here.
+    """
+    statistics = RunningStatistics(len(episodes.obs_ids))
+    obs_names = episodes.layout.obs_names()
+    names = [obs_names[entry] for entry in episodes.obs_ids]
+    for index in range(len(episodes)):
+        steps = episodes.read(index)
+        _check_finite(episodes, index, "observations", steps.obs, names)
+        _check_finite(episodes, index, "actions", steps.actions, episodes.layout.action_names())
+        statistics.update(torch.from_numpy(steps.obs))
+        on_done(index + 1)
+    return statistics
+
+
+def mean_and_var(layout: Layout, statistics: RunningStatistics) -> tuple[Tensor, Tensor]:
+    """[O] each, for `Normalizer.set_statistics`; entries that nobody reads have mean 0 and variance 1."""
+    used = torch.from_numpy(layout.obs_node_ids != UNUSED)
+    if int(used.sum()) != len(statistics.mean):
+        raise ValueError(f"the layout uses {int(used.sum())} entries; the statistics are of {len(statistics.mean)}")
+    mean = torch.zeros(layout.obs_dim, dtype=torch.float64)
+    var = torch.ones(layout.obs_dim, dtype=torch.float64)
+    mean[used], var[used] = statistics.mean, statistics.var
+    return mean, var
+
+
+def _check_finite(episodes: Episodes, index: int, what: str, values: Floats, names: list[str]) -> None:
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    clip = episodes.infos[index].clip
+    where = listing(names[entry] for entry in np.flatnonzero(~finite.all(0)).tolist())
+    raise ValueError(f"episode {index}{f' (clip {clip!r})' if clip else ''} has {what} that are not finite: {where}")

@@ -1,0 +1,306 @@
+"""Batches: every step once, in an order that seed and epoch alone decide, from little memory."""
+
+import threading
+import time
+from itertools import chain
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from body_transformer import BodyGraph, Layout, Term
+from body_transformer.imitation.batches import Batches
+from body_transformer.imitation.episodes import EpisodeInfo, Episodes, Steps
+
+LAYOUT = Layout(
+    BodyGraph.from_edges(["torso", "arm"], [("torso", "arm")]),
+    [Term.root("gravity", 2), Term.unused("clock", 1), Term.node("arm_pos", "arm", 1)],
+    [Term.node("ctrl", "arm", 1)],
+)
+STEP_BYTES = 4 * (3 + 1)
+some = settings(max_examples=60, deadline=None)
+
+
+class Numbered(Episodes):
+    """Steps that carry their number in the whole; keeps account of who reads what."""
+
+    def __init__(self, lengths):
+        super().__init__(LAYOUT, [EpisodeInfo(length) for length in lengths])
+        self.starts = np.cumsum([0, *lengths]).tolist()
+        self.reads = []
+        self.fail_at = None
+
+    def read(self, index):
+        self.reads.append(index)
+        if index == self.fail_at:
+            raise ValueError("clips/CMU_009_12.hdf5: cut off")
+        numbers = np.arange(self.starts[index], self.starts[index + 1], dtype=np.float32)
+        return Steps(np.stack([numbers, -numbers, numbers + 0.5], 1), numbers[:, None] * 2)
+
+
+lengths = st.lists(st.integers(0, 9), min_size=1, max_size=25)
+cases = st.fixed_dictionaries(
+    {
+        "lengths": lengths,
+        "batch_size": st.integers(1, 12),
+        "window_steps": st.integers(9, 60),
+        "seed": st.integers(0, 2**40),
+        "epoch": st.integers(0, 1000),
+    }
+)
+
+
+def make(case, **options):
+    assume(sum(case["lengths"]) >= case["batch_size"])
+    episodes = Numbered(case["lengths"])
+    window_bytes = case["window_steps"] * STEP_BYTES
+    return Batches(episodes, case["batch_size"], case["seed"], window_bytes, **options), case["epoch"]
+
+
+def numbers(epoch):
+    """The numbers of the steps, batch by batch; observations and actions belong together."""
+    found = []
+    for obs, actions in epoch:
+        assert obs.dtype == actions.dtype == np.float32
+        np.testing.assert_array_equal(actions[:, 0], obs[:, 0] * 2)
+        np.testing.assert_array_equal(obs, np.stack([obs[:, 0], -obs[:, 0], obs[:, 0] + 0.5], 1))
+        found.append(obs[:, 0].astype(int).tolist())
+    return found
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("demonstrations")]
+
+
+@some
+@given(cases)
+def test_an_epoch_has_every_step_once_but_for_the_rest(case):
+    batches, epoch = make(case)
+    total = sum(case["lengths"])
+    found = numbers(batches.epoch(epoch))
+    assert len(found) == len(batches) == total // case["batch_size"]
+    assert all(len(batch) == case["batch_size"] for batch in found)
+    flat = list(chain(*found))
+    assert len(set(flat)) == len(flat)
+    assert set(flat) <= set(range(total))
+
+
+@some
+@given(cases)
+def test_with_the_rest_kept_an_epoch_is_a_permutation_and_begins_as_without(case):
+    batches, epoch = make(case)
+    all_batches, _ = make(case, keep_rest=True)
+    found = numbers(all_batches.epoch(epoch))
+    assert len(found) == len(all_batches)
+    assert sorted(chain(*found)) == list(range(sum(case["lengths"])))
+    assert found[: len(batches)] == numbers(batches.epoch(epoch))
+
+
+@some
+@given(cases)
+def test_seed_and_epoch_alone_decide_the_order(case):
+    once, epoch = make(case)
+    again, _ = make(case)
+    list(again.epoch(epoch + 1))  # what was read before does not matter
+    assert numbers(once.epoch(epoch)) == numbers(again.epoch(epoch))
+
+
+@some
+@given(cases, st.data())
+def test_going_on_from_any_batch_gives_what_would_have_come(case, data):
+    batches, epoch = make(case, keep_rest=data.draw(st.booleans()))
+    first = data.draw(st.integers(0, len(batches)))
+    fresh = Batches(
+        Numbered(case["lengths"]),
+        case["batch_size"],
+        case["seed"],
+        case["window_steps"] * STEP_BYTES,
+        keep_rest=batches.keep_rest,
+    )
+    assert numbers(fresh.epoch(epoch, first)) == numbers(batches.epoch(epoch))[first:]
+
+
+@some
+@given(cases, st.sampled_from([1, 2, 3, 4]))
+def test_the_parts_of_the_ranks_make_the_batch_of_one_process(case, num_ranks):
+    case = case | {"batch_size": case["batch_size"] * num_ranks}
+    whole, epoch = make(case)
+    ranks = [numbers(make(case, rank=rank, num_ranks=num_ranks)[0].epoch(epoch)) for rank in range(num_ranks)]
+    assert [list(chain(*parts)) for parts in zip(*ranks, strict=True)] == numbers(whole.epoch(epoch))
+
+
+@some
+@given(cases)
+def test_no_window_is_larger_than_allowed_and_none_is_read_twice(case):
+    batches, epoch = make(case)
+    assert batches.window_steps == case["window_steps"]
+    members = batches._members(epoch)
+    lengths = np.array(case["lengths"])
+    assert all(lengths[ids].sum() <= case["window_steps"] for ids in members)
+    assert sorted(np.concatenate(members).tolist()) == np.flatnonzero(lengths).tolist()
+    numbers(batches.epoch(epoch))
+    assert len(set(batches.episodes.reads)) == len(batches.episodes.reads)
+
+
+@pytest.mark.parametrize("window_steps", [10, 1000])
+def test_epochs_and_seeds_differ(window_steps):
+    def order(seed, epoch):
+        return numbers(Batches(Numbered([5] * 20), 4, seed, window_steps * STEP_BYTES).epoch(epoch))
+
+    assert len({str(order(seed, epoch)) for seed in (0, 1, 2**32) for epoch in range(4)}) == 12
+
+
+def test_steps_are_mixed_over_episodes_and_every_place_is_as_likely():
+    batches = Batches(Numbered([5] * 20), 10, 0, 25 * STEP_BYTES)
+    firsts = [numbers(batches.epoch(epoch))[0][0] for epoch in range(400)]
+    counts = np.bincount(firsts, minlength=100)
+    assert ((counts - 4) ** 2 / 4).sum() < 160  # chi-squared with 99 degrees of freedom: 148 has p = 0.001
+
+
+def test_data_that_fit_in_one_window_are_read_once():
+    batches = Batches(Numbered([5] * 20), 10, 0)
+    for epoch in range(3):
+        assert sorted(chain(*numbers(batches.epoch(epoch)))) == list(range(100))
+    assert sorted(batches.episodes.reads) == list(range(20))
+    assert not threads()
+
+
+def test_batches_are_new_arrays():
+    batches = Batches(Numbered([5] * 20), 10, 0, 25 * STEP_BYTES)
+    kept = list(batches.epoch(0))
+    wanted = numbers(kept)
+    for obs, actions in batches.epoch(0):
+        obs[:], actions[:] = 1, 1
+    assert numbers(kept) == wanted == numbers(batches.epoch(0))
+
+
+def test_epochs_that_run_beside_each_other_do_not_disturb_each_other():
+    batches = Batches(Numbered([5] * 20), 10, 0, 25 * STEP_BYTES)
+    wanted = numbers(batches.epoch(0)), numbers(batches.epoch(1))
+    pairs = list(zip(batches.epoch(0), batches.epoch(1), strict=True))
+    assert tuple(numbers(epoch) for epoch in zip(*pairs, strict=True)) == wanted
+
+
+def test_going_on_late_reads_the_last_window_only():
+    batches = Batches(Numbered([5] * 20), 5, 0, 10 * STEP_BYTES)
+    assert len(numbers(batches.epoch(0, first=18))) == 2
+    assert len(batches.episodes.reads) == 2
+
+
+def test_two_windows_at_most_are_in_memory():
+    batches = Batches(Numbered([5] * 20), 5, 0, 10 * STEP_BYTES)
+    for done, _ in enumerate(batches.epoch(0), start=1):
+        time.sleep(0.002)
+        assert len(batches.episodes.reads) <= 2 * (-(-done // 2) + 1)  # the window in use and the next
+
+
+def test_within_a_window_episodes_are_read_as_they_lie_on_disk():
+    batches = Batches(Numbered([5] * 20), 5, 0, 50 * STEP_BYTES)
+    numbers(batches.epoch(0))
+    reads = batches.episodes.reads
+    assert reads[:10] == sorted(reads[:10])
+    assert reads[10:] == sorted(reads[10:])
+    assert reads != sorted(reads)
+
+
+# -- the thread --------------------------------------------------------------------------------------------------------
+
+
+def slow(seconds):
+    episodes = Numbered([5] * 40)
+    quick = episodes.read
+
+    def read(index):
+        time.sleep(seconds)
+        return quick(index)
+
+    episodes.read = read
+    return Batches(episodes, 5, 0, 50 * STEP_BYTES)
+
+
+def test_reading_goes_on_while_a_window_is_used():
+    batches = slow(0.001)
+    epoch = batches.epoch(0)
+    next(epoch)
+    deadline = time.monotonic() + 20
+    while len(batches.episodes.reads) < 20 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert len(batches.episodes.reads) == 20
+    epoch.close()
+
+
+@pytest.mark.parametrize("end", ["close", "interrupt", "forget"])
+def test_an_epoch_that_is_given_up_stops_its_thread_soon(end):
+    batches = slow(0.02)
+    epoch = batches.epoch(0)
+    next(epoch)
+    assert threads()
+    before = len(batches.episodes.reads)
+    if end == "close":
+        epoch.close()
+    elif end == "interrupt":
+        with pytest.raises(KeyboardInterrupt):
+            epoch.throw(KeyboardInterrupt)
+    else:
+        del epoch
+    assert not threads()
+    assert len(batches.episodes.reads) <= before + 3  # not the window's ten
+
+
+def test_no_thread_is_left_after_an_epoch():
+    list(slow(0).epoch(0))
+    assert not threads()
+
+
+@pytest.mark.parametrize("window_steps", [10, 1000])
+def test_an_error_while_reading_reaches_the_caller(window_steps):
+    episodes = Numbered([5] * 20)
+    episodes.fail_at = 7
+    with pytest.raises(ValueError, match=r"clips/CMU_009_12\.hdf5: cut off"):
+        list(Batches(episodes, 5, 0, window_steps * STEP_BYTES).epoch(0))
+    assert not threads()
+
+
+def test_an_episode_of_another_length_than_announced_is_an_error():
+    episodes = Numbered([5] * 20)
+    episodes.starts[-1] += 1
+    with pytest.raises(ValueError, match="episode 19 was said to have 5 steps; it has 6 observations and 6 actions"):
+        list(Batches(episodes, 5, 0).epoch(0))
+
+
+# -- what is asked for -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 101}, "have 100 steps, fewer than a batch of 101: take a smaller batch_size or more of them"),
+        ({"batch_size": 0}, "batch_size must be divisible by num_ranks, both from 1 up; got 0 and 1"),
+        ({"num_ranks": 3}, "batch_size must be divisible by num_ranks, both from 1 up; got 10 and 3"),
+        ({"num_ranks": 2, "rank": 2}, "rank must be from 0 to 1; got 2"),
+        ({"num_ranks": 2, "keep_rest": True}, "keep_rest is for one process"),
+        ({"seed": -1}, "seed must be from 0 up; got -1"),
+        ({"window_bytes": 4 * STEP_BYTES}, "episode 0 has 5 steps and a window holds 4: raise window_bytes"),
+    ],
+)
+def test_what_cannot_be_is_an_error_at_once(options, message):
+    with pytest.raises(ValueError, match=message):
+        Batches(Numbered([5] * 20), **{"batch_size": 10, "seed": 0} | options)
+
+
+@pytest.mark.parametrize(("epoch", "first"), [(-1, 0), (0, -1), (0, 11)])
+def test_an_epoch_or_batch_that_is_not_there_is_an_error_at_once(epoch, first):
+    with pytest.raises(ValueError, match="first from 0 to 10"):
+        Batches(Numbered([5] * 20), 10, 0).epoch(epoch, first)
+
+
+def test_no_demonstrations_at_all_are_an_error():
+    with pytest.raises(ValueError, match="have 0 steps"):
+        Batches(Numbered([]), 10, 0, keep_rest=True)
+
+
+def test_fewer_steps_than_a_batch_are_one_batch_if_the_rest_is_kept():
+    batches = Batches(Numbered([5] * 2), 256, 0, keep_rest=True)
+    assert len(batches) == 1
+    assert sorted(numbers(batches.epoch(0))[0]) == list(range(10))
