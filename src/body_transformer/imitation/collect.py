@@ -43,9 +43,11 @@ class Recording:
     rewards: npt.NDArray[np.float64]
     """[T]"""
     success: npt.NDArray[np.bool_]
-    """[T] whether the task was done, after each step."""
+    """[T] whether the task was done, after each step; if it is never done, whether it is still going well."""
     terminated: bool = False
     """Whether the task ended the episode; otherwise its time was up."""
+    clip: str = ""
+    """What was to be done: a motion, a variation of the task; empty if there is one only."""
 
     @property
     def num_steps(self) -> int:
@@ -53,13 +55,18 @@ class Recording:
 
 
 class Recorder(Protocol):
-    """A simulator that plays episodes and keeps everything; the spaces and the spec are gymnasium's."""
+    """A simulator that plays episodes and keeps everything."""
 
-    env_id: str
-    """What gymnasium calls the environment."""
-    action_dim: int
-    requirements: tuple[str, ...]
-    """The packages whose versions say how to play an episode again."""
+    @property
+    def env_id(self) -> str:
+        """The environment's name."""
+
+    @property
+    def action_dim(self) -> int: ...
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """The packages whose versions decide how an episode goes."""
 
     def record(
         self, act: Act, episodes: range, seed: int, std: npt.NDArray[np.float64] | None = None
@@ -67,7 +74,10 @@ class Recorder(Protocol):
         """Those episodes of the seed, in order; `std` [A] is of the Gaussian noise on the actions."""
 
     def describe(self) -> dict[str, Any]:
-        """`observation_space`, `action_space` and `env_spec`, as Minari's storage takes them."""
+        """`observation_space`, `action_space` and `env_spec` (which may be None), all of them gymnasium's."""
+
+    def close(self) -> None:
+        """Ends what runs for it."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +147,11 @@ def collect(
     settings = {"seed": seed, "noise": noise, "sampled": own_std is not None, "labels": labels}
     tally = Tally()
     with _Writer(task, Path(out), name, overwrite) as writer:
-        for recording in _play(task, act, num_episodes, seed, std, only_successes, tally):
-            writer.add(recording, recording.executed if labels == "executed" else recording.clean)
+        for recording in _play(task, act, num_episodes, seed, std, tally):
+            keep = bool(recording.success[-1]) or not only_successes
+            tally.add(recording, keep)
+            if keep:
+                writer.add(recording, recording.executed if labels == "executed" else recording.clean)
             on_episode(tally)
         found = Collected(
             str(out),
@@ -174,28 +187,17 @@ def _std(action_dim: int, noise: float, own: npt.NDArray[np.float64] | None) -> 
 
 
 def _play(
-    task: Recorder,
-    act: Act,
-    num_episodes: int,
-    seed: int,
-    std: npt.NDArray[np.float64] | None,
-    only_successes: bool,
-    tally: Tally,
+    task: Recorder, act: Act, num_episodes: int, seed: int, std: npt.NDArray[np.float64] | None, tally: Tally
 ) -> Iterator[Recording]:
-    """The episodes to keep; with `only_successes` others are played in place of those that failed."""
+    """So many episodes, then others in place of those that were not kept."""
     limit = 10 * num_episodes + 50  # a policy that fails this often is not worth waiting for
-    while tally.num_kept < num_episodes:
+    while missing := num_episodes - tally.num_kept:
         if tally.num_played >= limit:
             raise ValueError(
                 f"the policy succeeded in {tally.num_successes} of {tally.num_played} episodes: too rarely to collect "
                 f"{num_episodes} successful ones"
             )
-        missing = num_episodes - tally.num_kept
-        for recording in task.record(act, range(tally.num_played, tally.num_played + missing), seed, std):
-            keep = bool(recording.success[-1]) or not only_successes
-            tally.add(recording, keep)
-            if keep:
-                yield recording
+        yield from task.record(act, range(tally.num_played, tally.num_played + missing), seed, std)
 
 
 class _Writer:
@@ -232,6 +234,7 @@ class _Writer:
         )
         self.storage.update_episodes([episode])
         of_the_episode = {
+            "clip": recording.clip,
             "success": bool(recording.success[-1]),
             "success_any": bool(recording.success.any()),
             "total_reward": float(recording.rewards.sum()),
