@@ -9,6 +9,7 @@ from ..body.messages import unknown
 
 VERBS = {
     "bench": "how fast it is, beside its peers and the hardware's floor",
+    "collect": "demonstrations from a policy, as a Minari data set",
     "inspect": "the body graph, the allocation and the parameter count of a robot file or an experiment",
     "list": "the experiments, variants and robots there are",
 }

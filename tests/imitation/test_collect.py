@@ -1,0 +1,245 @@
+"""Collecting: what is in the data set, what is kept, and what happens to what was there before."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import minari
+import numpy as np
+import pytest
+
+import body_transformer
+from body_transformer.imitation.adroit import AdroitTask, episode_seed
+from body_transformer.imitation.collect import Collected, Recording, Tally, collect
+from body_transformer.imitation.dapg import DapgPolicy
+from body_transformer.imitation.task import Act
+
+EXPERTS = Path(__file__).parents[2] / "../shared/data/adroit_experts"
+
+
+class Counting:
+    """A recorder without physics: the observation counts, and every third episode of the seed succeeds."""
+
+    env_id = "Counting-v0"
+    action_dim = 2
+    requirements = ("numpy",)
+    num_steps = 4
+
+    def record(self, act: Act, episodes: range, seed: int, std: Any = None) -> Iterator[Recording]:
+        for episode in episodes:
+            obs = np.arange(self.num_steps + 1.0)[:, None] + 100 * episode
+            clean = act(obs[:-1].astype(np.float32))
+            noise = 0 if std is None else std * np.ones((self.num_steps, 2))
+            success = np.zeros(self.num_steps, bool)
+            success[0] = True
+            success[-1] = episode % 3 == 0
+            executed = (clean + noise).astype(np.float32)
+            yield Recording(1000 * seed + episode, obs, executed, clean, np.ones(self.num_steps), success)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "observation_space": gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64),
+            "action_space": gymnasium.spaces.Box(-9, 9, (2,), np.float32),
+            "env_spec": None,
+        }
+
+    def close(self) -> None:
+        pass
+
+
+def half(obs: Any) -> Any:
+    return np.full((len(obs), 2), 0.5, np.float32)
+
+
+def read(folder: Path) -> tuple[Any, list[Any], list[dict[str, Any]]]:
+    """The data set, its episodes, and their metadata."""
+    dataset = minari.MinariDataset(folder)
+    return (
+        dataset,
+        list(dataset.iterate_episodes()),
+        list(dataset.storage.get_episode_metadata(dataset.episode_indices)),
+    )
+
+
+# -- a real simulator --------------------------------------------------------------------------------------------------
+
+
+def check_replay(folder: Path) -> None:
+    """The recorded actions, from the recorded seeds, lead to the recorded observations."""
+    dataset, episodes, notes = read(folder)
+    env = dataset.recover_environment()
+    for episode, note in zip(episodes, notes, strict=True):
+        obs, _ = env.reset(seed=note["seed"])
+        assert np.array_equal(obs, episode.observations[0])
+        for step, action in enumerate(episode.actions):
+            obs, reward, terminated, truncated, info = env.step(action)
+            assert np.array_equal(obs, episode.observations[step + 1])
+            assert (reward, terminated, truncated) == (
+                episode.rewards[step],
+                episode.terminations[step],
+                episode.truncations[step],
+            )
+            assert info["success"] == episode.infos["success"][step + 1]
+        assert truncated
+        assert note["success"] == info["success"]
+
+
+def test_a_data_set_can_be_played_again(tmp_path: Path) -> None:
+    def act(obs: Any) -> Any:
+        return np.sin(3 * obs[:, :28])
+
+    with AdroitTask("door", num_processes=2) as task:
+        found = collect(task, act, 2, tmp_path / "set", seed=5, noise=0.3, name="adroit-door", policy_name="a sine")
+    dataset, episodes, notes = read(tmp_path / "set")
+    assert (found.num_episodes, found.num_steps, found.num_played) == (2, 400, 2)
+    assert (dataset.total_episodes, dataset.total_steps) == (2, 400)
+    assert dataset.env_spec.id == "AdroitHandDoor-v1"
+    assert dataset.observation_space == gymnasium.spaces.Box(-np.inf, np.inf, (39,), np.float64)
+    assert dataset.action_space == gymnasium.spaces.Box(-1, 1, (28,), np.float32)
+    assert [note["seed"] for note in notes] == [episode_seed(5, k, "train") for k in range(2)]
+    for episode in episodes:
+        assert episode.observations.shape == (201, 39)
+        assert episode.actions.shape == (200, 28)
+        assert episode.actions.dtype == np.float32
+        assert episode.truncations.tolist() == [False] * 199 + [True]
+        assert not episode.terminations.any()
+    made = dataset.storage.metadata["body_transformer"]
+    assert made["version"] == body_transformer.__version__
+    assert (made["seed"], made["noise"], made["labels"], made["policy"]) == (5, 0.3, "executed", "a sine")
+    check_replay(tmp_path / "set")
+
+
+@pytest.mark.skipif(not EXPERTS.is_dir(), reason="the DAPG experts are not at hand")
+def test_an_experts_episodes_are_successful_and_can_be_played_again(tmp_path: Path) -> None:
+    expert = DapgPolicy.load(EXPERTS / "hammer.npz")
+    with AdroitTask("hammer", num_processes=1) as task:
+        found = collect(task, expert.mean, 3, tmp_path / "set")
+    assert (found.success_rate, found.success_any_rate) == (1.0, 1.0)
+    assert all(note["success"] for note in read(tmp_path / "set")[2])
+    check_replay(tmp_path / "set")
+
+
+# -- what is recorded --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("labels", "recorded"), [("executed", 1.0), ("clean", 0.5)])
+def test_labels_are_the_executed_or_the_clean_actions(tmp_path: Path, labels: Any, recorded: float) -> None:
+    own = np.array([0.3, 0.3])
+    collect(Counting(), half, 2, tmp_path / "set", noise=0.4, own_std=own, labels=labels)  # together 0.5
+    for episode in read(tmp_path / "set")[1]:
+        np.testing.assert_allclose(episode.actions, recorded, rtol=1e-6)
+
+
+def test_all_episodes_are_kept_unless_only_successes_are_asked_for(tmp_path: Path) -> None:
+    found = collect(Counting(), half, 4, tmp_path / "set")
+    _, episodes, notes = read(tmp_path / "set")
+    assert [episode.observations[0, 0] for episode in episodes] == [0, 100, 200, 300]
+    assert [bool(note["success"]) for note in notes] == [True, False, False, True]
+    assert all(note["success_any"] for note in notes)
+    assert found == Collected(str(tmp_path / "set"), 4, 16, 4, 0.5, 1.0, 4.0)
+
+
+def test_with_only_successes_it_plays_on_until_there_are_enough(tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+
+    def hear(tally: Tally) -> None:
+        heard.append((tally.num_kept, tally.num_played))
+
+    found = collect(Counting(), half, 3, tmp_path / "set", only_successes=True, on_episode=hear)
+    _, episodes, notes = read(tmp_path / "set")
+    assert [episode.observations[0, 0] for episode in episodes] == [0, 300, 600]
+    assert all(note["success"] for note in notes)
+    assert (found.num_episodes, found.num_played) == (3, 7)
+    assert found.success_rate == pytest.approx(3 / 7)
+    assert heard == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6), (3, 7)]
+
+
+def test_a_policy_that_never_succeeds_is_given_up(tmp_path: Path) -> None:
+    class Hopeless(Counting):
+        def record(self, act: Act, episodes: range, seed: int, std: Any = None) -> Iterator[Recording]:
+            for one in super().record(act, episodes, seed, std):
+                one.success[:] = False
+                yield one
+
+    with pytest.raises(ValueError, match="succeeded in 0 of 70 episodes: too rarely to collect 2 successful ones"):
+        collect(Hopeless(), half, 2, tmp_path / "set", only_successes=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- where it is written -----------------------------------------------------------------------------------------------
+
+
+def test_what_exists_is_refused_unless_it_is_a_data_set_to_overwrite(tmp_path: Path) -> None:
+    out = tmp_path / "set"
+    collect(Counting(), half, 1, out)
+    with pytest.raises(ValueError, match=r"set' exists already; --overwrite replaces a data set"):
+        collect(Counting(), half, 2, out)
+    collect(Counting(), half, 2, out, overwrite=True)
+    assert len(read(out)[1]) == 2
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "to_her").write_text("dear")
+    with pytest.raises(ValueError, match="not a Minari data set"):
+        collect(Counting(), half, 1, tmp_path / "letters", overwrite=True)
+    with pytest.raises(ValueError, match="it is a file"):
+        collect(Counting(), half, 1, tmp_path / "letters" / "to_her", overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["letters", "set"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_whoever_stops_leaves_nothing_and_keeps_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
+    collect(Counting(), half, 1, tmp_path / "old")
+
+    def stop(tally: Tally) -> None:
+        if tally.num_played == 2:
+            raise error
+
+    for name in ("old", "new"):
+        with pytest.raises(error):
+            collect(Counting(), half, 3, tmp_path / name, overwrite=True, on_episode=stop)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert len(read(tmp_path / "old")[1]) == 1
+
+
+def test_a_rename_that_fails_brings_the_old_data_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collect(Counting(), half, 1, tmp_path / "set")
+    replace, calls = os.replace, []
+
+    def failing(old: Path, new: Path) -> None:
+        calls.append(new)
+        if len(calls) == 2:
+            raise OSError("disk on fire")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with pytest.raises(OSError, match="disk on fire"):
+        collect(Counting(), half, 2, tmp_path / "set", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+    assert len(read(tmp_path / "set")[1]) == 1
+
+
+def test_folders_on_the_way_are_made_and_the_metadata_is_json(tmp_path: Path) -> None:
+    collect(Counting(), half, 1, tmp_path / "a" / "b")
+    content = json.loads((tmp_path / "a" / "b" / "metadata.json").read_text())
+    assert content["total_episodes"] == 1
+    assert content["requirements"] == [f"numpy=={np.__version__}"]
+    assert "env_spec" not in content
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_episodes": 0}, "number of episodes must be 1 or more; got 0"),
+        ({"seed": -1}, "from 0 up; got -1"),
+        ({"noise": -0.1}, "0 or more; got -0.1"),
+        ({"noise": float("nan")}, "0 or more; got nan"),
+        ({"labels": "clear"}, "unknown kind of labels 'clear'; did you mean 'clean'"),
+        ({"own_std": np.ones(3)}, r"the policy's own noise must be \[2\]; got \[3\]"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        collect(Counting(), half, **{"num_episodes": 1, "out": tmp_path / "set"} | options)
+    assert list(tmp_path.iterdir()) == []
