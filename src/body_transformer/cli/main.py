@@ -11,6 +11,7 @@ VERBS = {
     "bench": "how fast it is, beside its peers and the hardware's floor",
     "inspect": "the body graph, the allocation and the parameter count of a robot file or an experiment",
     "list": "the experiments, variants and robots there are",
+    "report": "runs as one HTML page: the comparison, curves, the body and its mask, films",
 }
 
 
