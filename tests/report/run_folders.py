@@ -76,7 +76,10 @@ def metric_lines(level: float, num_steps: int, log_every: int, steps_per_ms: flo
         if step % 100 == 0:
             grown = level * (1 - math.exp(-step / 120))
             lines.append(
-                {**stamp, **{f"eval/{s}/{m}": estimate(grown - 0.12 * k) for m in METRICS for k, s in enumerate(SPLITS)}}
+                {
+                    **stamp,
+                    **{f"eval/{s}/{m}": estimate(grown - 0.12 * k) for m in METRICS for k, s in enumerate(SPLITS)},
+                }
             )
     return lines
 

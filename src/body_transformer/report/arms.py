@@ -12,7 +12,17 @@ from typing import Any
 
 from .runs import Run
 
-PER_RUN = ("seed", "package_version", "git_commit", "num_parameters", "command", "machine", "device", "date", "versions")
+PER_RUN = (
+    "seed",
+    "package_version",
+    "git_commit",
+    "num_parameters",
+    "command",
+    "machine",
+    "device",
+    "date",
+    "versions",
+)
 """Keys of `experiment.yaml` that are about one run, not about what is compared."""
 
 
@@ -68,10 +78,11 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _key(run: Run) -> tuple[str, ...]:
-    return run.experiment, _folder_label(run), json.dumps(_compared(run), sort_keys=True, default=str)
+    return run.experiment, _folder_label(run), json.dumps(compared(run), sort_keys=True, default=str)
 
 
-def _compared(run: Run) -> dict[str, Any]:
+def compared(run: Run) -> dict[str, Any]:
+    """Its settings, flat, without those that are about this run alone."""
     return flat({key: value for key, value in run.settings.items() if key not in PER_RUN})
 
 
@@ -89,14 +100,14 @@ def _arm(runs: Sequence[Run]) -> Arm:
                 f"{str(two.folder)!r}; name one of them"
             )
     notes = []
-    if differing := _differing([_compared(run) for run in runs]):
-        notes.append(f"its seeds were not run with the same settings: {', '.join(differing)} differ")
+    if different := differing([compared(run) for run in runs]):
+        notes.append(f"its seeds were not run with the same settings: {', '.join(different)} differ")
     if len({run.settings.get("git_commit") for run in runs}) > 1:
         notes.append("its seeds were run at different commits")
     return Arm(runs[0].experiment, _folder_label(runs[0]), tuple(runs), tuple(notes))
 
 
-def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """The keys that do not have the same value everywhere."""
     keys = dict.fromkeys(key for one in settings for key in one)
     return [key for key in keys if any(one.get(key) != settings[0].get(key) for one in settings)]
@@ -108,10 +119,9 @@ def _tell_apart(arms: list[Arm]) -> list[Arm]:
     for arm in arms:
         alike = [other for other in arms if (other.experiment, other.label) == (arm.experiment, arm.label)]
         if len(alike) > 1:
-            mine = _compared(arm.runs[0])
-            keys = _differing([_compared(other.runs[0]) for other in alike])
-            texts = {tuple(str(_compared(other.runs[0]).get(key)) for key in keys) for other in alike}
-            more = ", ".join(f"{key} {mine.get(key)}" for key in keys) if len(texts) == len(alike) else ""
+            mine = compared(arm.runs[0])
+            keys = differing([compared(other.runs[0]) for other in alike])
+            more = ", ".join(f"{key} {mine.get(key)}" for key in keys)
             arm = replace(arm, label=f"{arm.label} ({more or arm.runs[0].folder.parent})")
         told.append(arm)
     return told

@@ -32,6 +32,7 @@ class Line:
 def chart(title: str, x_label: str, lines: Sequence[Line]) -> Markup:
     """A figure with its title; the vertical axis is logarithmic where a positive quantity spans decades."""
     x_low, x_high = _span([line.curve.at for line in lines])
+    x_low = 0.0 if 0 <= x_low < 0.2 * x_high else x_low
     y_low, y_high = _span([part for line in lines for part in (line.curve.low, line.curve.high)])
     is_log = "loss" in title and y_low > 0 and y_high / y_low > 20
     if not is_log:
@@ -86,7 +87,7 @@ def _span(parts: Sequence[Floats]) -> tuple[float, float]:
 
 def _padded(low: float, high: float) -> tuple[float, float]:
     """Normalised values keep the whole of 0 to 1 in sight, others touch neither edge; zero is kept if it is near."""
-    if 0 <= low and 0.1 < high <= 1:
+    if low >= 0 and 0.1 < high <= 1:
         return 0.0, 1.0
     spare = 0.06 * (high - low)
     return (0.0 if 0 <= low < 0.5 * high else low - spare), high + spare

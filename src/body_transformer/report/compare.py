@@ -9,6 +9,8 @@ from .arms import Arm
 from .runs import Run
 
 LOWER_IS_BETTER = ("loss", "error")
+OPEN = "open"
+"""The verdict while runs are unfinished."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def _column(arms: Sequence[Arm], split: str, metric: str) -> Column:
     if len(there) < 2:
         return column
     if not all(arms[index].is_finished for index in there):
-        return Column(split, metric, cells, None, "open: not all runs are finished")
+        return Column(split, metric, cells, None, OPEN)
     best = clear_winner(there, column.higher_is_better)
     return Column(split, metric, cells, best, arms[best].label if best is not None else "no clear winner")
 

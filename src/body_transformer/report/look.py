@@ -64,14 +64,15 @@ main{max-width:68rem;margin:0 auto;padding:3rem 1.25rem 5rem}
 header{border-bottom:1px solid var(--edge);padding-bottom:1.25rem;margin-bottom:2rem}
 h1{font-size:clamp(1.7rem,4.5vw,2.5rem);line-height:1.15;letter-spacing:-.02em;margin:0 0 .5rem;font-weight:700;
   overflow-wrap:anywhere}
-h2{font-size:1.5rem;letter-spacing:-.01em;line-height:1.25;margin:3.5rem 0 .25rem;overflow-wrap:anywhere}
+h2{font-size:1.5rem;letter-spacing:-.01em;line-height:1.25;margin:3.5rem 0 .8rem;overflow-wrap:anywhere}
 h3{font-size:1.08rem;margin:2.25rem 0 .6rem}
 p{max-width:44rem;margin:.75rem 0;overflow-wrap:anywhere}
 .soft,figcaption,small,dt{color:var(--soft)}
 header p,.soft,figcaption{font-size:.88rem;line-height:1.5}
 .words p{font-size:1.06rem}
 code,pre{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono",monospace;font-size:.83rem}
-pre{background:var(--card);border:1px solid var(--edge);border-radius:8px;padding:.9rem 1rem;overflow-x:auto;line-height:1.55}
+pre{background:var(--card);border:1px solid var(--edge);border-radius:8px;padding:.9rem 1rem;line-height:1.55;
+  overflow-x:auto}
 a{color:inherit}
 .warning{background:var(--mark);border-radius:8px;padding:.75rem 1rem;margin:1.25rem 0;font-size:.92rem}
 .warning p{margin:0;max-width:none}.warning ul{margin:.35rem 0 0;padding-left:1.2rem}
@@ -79,7 +80,7 @@ a{color:inherit}
 .wide{overflow-x:auto;background:var(--card);border:1px solid var(--edge);border-radius:10px}
 table{border-collapse:collapse;width:100%;font-size:.92rem;font-variant-numeric:tabular-nums lining-nums}
 th,td{padding:.55rem .8rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--edge)}
-tr:last-child>*{border-bottom:0}
+tbody tr:last-child>*{border-bottom:0}
 thead th{font-weight:600;font-size:.83rem;color:var(--soft);white-space:nowrap;vertical-align:bottom}
 thead th[colspan]{text-align:center;border-bottom:1px solid var(--edge);color:var(--ink);font-size:.9rem}
 thead .first,td.first{border-left:1px solid var(--edge)}
@@ -91,7 +92,7 @@ tbody th{font-weight:600;white-space:nowrap;position:sticky;left:0;background:va
 .best{background:var(--mark)}.best b{font-weight:700}
 .strip{display:block;width:100%;height:10px;margin:.2rem 0 .1rem;overflow:visible}
 .strip .track{stroke:var(--grid);stroke-width:1}
-.strip .span{stroke:currentColor;stroke-width:3;stroke-dasharray:none;stroke-linecap:round;opacity:.4}
+.strip .span{stroke:currentColor;stroke-width:4;stroke-dasharray:none;stroke-linecap:round;opacity:.45}
 .strip circle{fill:currentColor}
 tr.verdict>*{font-size:.82rem;color:var(--soft);font-weight:400}
 .tag{display:inline-block;font-size:.7rem;font-weight:600;line-height:1.5;padding:0 .45em;border-radius:4px;
@@ -100,7 +101,8 @@ tr.verdict>*{font-size:.82rem;color:var(--soft);font-weight:400}
 .key path{stroke:currentColor;stroke-width:3;fill:none}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.5rem;list-style:none;padding:0;margin:.5rem 0 1rem;font-size:.92rem}
 .charts,.films,.pictures{display:grid;gap:1rem;grid-template-columns:repeat(auto-fill,minmax(min(100%,25rem),1fr))}
-.films{grid-template-columns:repeat(auto-fill,minmax(min(100%,15rem),1fr))}
+.films{grid-template-columns:repeat(auto-fit,minmax(min(100%,10.5rem),1fr))}
+.films figure{max-width:30rem}
 .pictures{grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr));align-items:start}
 figure{margin:0;background:var(--card);border:1px solid var(--edge);border-radius:10px;padding:.8rem;min-width:0}
 .chart{position:relative}
@@ -113,8 +115,8 @@ figure{margin:0;background:var(--card);border:1px solid var(--edge);border-radiu
 .dot{fill:currentColor;stroke:none}
 .pointer line{stroke:var(--soft);stroke-width:.8}.pointer circle{fill:currentColor;stroke:var(--card);stroke-width:1.5}
 .values{position:absolute;pointer-events:none;background:var(--card);border:1px solid var(--edge);border-radius:8px;
-  padding:.45rem .65rem;font-size:.78rem;line-height:1.5;box-shadow:0 4px 14px rgb(0 0 0/.14);white-space:nowrap;z-index:3;
-  font-variant-numeric:tabular-nums;max-width:96%}
+  padding:.45rem .65rem;font-size:.78rem;line-height:1.5;box-shadow:0 4px 14px rgb(0 0 0/.14);white-space:nowrap;
+  z-index:3;font-variant-numeric:tabular-nums;max-width:96%}
 .values div{display:flex;gap:.6rem;justify-content:space-between}
 .values i{font-style:normal;color:var(--soft)}
 .films img,.films video,.pictures img{display:block;width:100%;height:auto;border-radius:6px;background:#fff}
@@ -125,7 +127,8 @@ details{margin:1rem 0}summary{cursor:pointer;font-size:.92rem;color:var(--soft)}
 details[open]>summary{margin-bottom:.75rem}
 details .charts{margin-top:.5rem}
 @media (max-width:40rem){body{font-size:16px}main{padding:1.75rem .9rem 3rem}th,td{padding:.5rem .6rem}
-  figure{padding:.6rem}}
+  figure{padding:.6rem}.result{min-width:7rem}
+  tbody th{white-space:normal;overflow-wrap:anywhere;min-width:8rem}.films figcaption{font-size:.8rem}}
 @media print{.wide,figure{break-inside:avoid}}
 """
 

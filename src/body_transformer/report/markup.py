@@ -17,7 +17,10 @@ class Markup(str):
 
 def tag(name: str, /, *children: str | None, **attributes: object) -> Markup:
     """`tag("td", "a < b", class_="number", data_step=3)`; an attribute that is None or False is left out."""
-    words = [name, *(_attribute(key, value) for key, value in attributes.items() if value is not None and value is not False)]
+    words = [
+        name,
+        *(_attribute(key, value) for key, value in attributes.items() if value is not None and value is not False),
+    ]
     if name in VOID:
         return Markup(f"<{' '.join(words)}{'/' if name in SVG else ''}>")
     return Markup(f"<{' '.join(words)}>{join(*children)}</{name}>")

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from . import numbers
-from .arms import Arm
+from .arms import Arm, compared, differing
 from .markup import Markup, join, tag
 from .runs import Place, Run
 from .table import style_key, unfinished
@@ -63,23 +63,30 @@ def rerun(arms: Sequence[Arm], places: Iterable[Place], out: Path) -> Markup:
     commits = dict.fromkeys(run.settings.get("git_commit") for arm in arms for run in arm.runs)
     lines += [f"git checkout {commit}" for commit in commits if commit and len(commits) == 1]
     for arm in arms:
-        for run in arm.runs:
-            recorded = _command(run)
-            is_guessed |= recorded is None
-            lines.append(recorded or _usual_command(run))
-    lines = list(dict.fromkeys(lines))
+        commands = [_command(run) for run in arm.runs]
+        if None in commands:
+            is_guessed = True
+            lines += [f"# {arm.label}: {key} {value}" for key, value in _set_apart(arm, arms).items()]
+        lines += [found or _usual_command(run) for found, run in zip(commands, arm.runs, strict=True)]
     lines.append(shlex.join(["bot", "report", *map(str, places), "--out", str(out)]))
     words = "Their settings in full are below."
     if is_guessed:
         words = (
-            "Some runs recorded no command; for them it is the experiment's own with this variant and seed, "
-            "and what was set beside that is in the settings below."
+            "Some runs recorded no command; for them it is the usual one for this variant and seed, and what was set "
+            "beside that is in the settings below."
         )
     settings = (
         tag("details", tag("summary", f"settings of {arm.experiment} {arm.label}"), tag("pre", _yaml(arm.settings)))
         for arm in arms
     )
     return join(tag("pre", tag("code", "\n".join(lines))), tag("p", words, class_="soft"), *settings)
+
+
+def _set_apart(arm: Arm, arms: Sequence[Arm]) -> dict[str, Any]:
+    """The settings in which it differs from other arms of its variant."""
+    alike = [other for other in arms if (other.experiment, other.variant) == (arm.experiment, arm.variant)]
+    mine = compared(arm.runs[0])
+    return {key: mine.get(key) for key in differing([compared(other.runs[0]) for other in alike])}
 
 
 def _command(run: Run) -> str | None:

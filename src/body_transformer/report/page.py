@@ -59,9 +59,7 @@ def write_report(
     return Written(path, len(content), len(found), tuple(run.folder for run in found if not run.is_finished))
 
 
-def page(
-    arms: Sequence[Arm], title: str, paragraphs: Sequence[str], places: Sequence[Place], path: Path
-) -> str:
+def page(arms: Sequence[Arm], title: str, paragraphs: Sequence[str], places: Sequence[Place], path: Path) -> str:
     """The whole HTML."""
     styles = look.styles(arm.label for arm in arms)
     experiments = dict.fromkeys(arm.experiment for arm in arms)
@@ -78,29 +76,35 @@ def page(
         tag("header", tag("h1", title), tag("p", _summary(arms))),
         warnings(arms),
         tag("section", *(tag("p", text) for text in paragraphs), class_="words") if paragraphs else None,
-        *(_experiment([arm for arm in arms if arm.experiment == name], styles) for name in experiments),
+        *(
+            _experiment([arm for arm in arms if arm.experiment == name], styles, len(experiments) == 1)
+            for name in experiments
+        ),
         tag("section", tag("h2", "How to run it again"), rerun(arms, places, path)),
     )
     body = tag("body", main, tag("script", Markup(look.SCRIPT)))
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _experiment(arms: Sequence[Arm], styles: Mapping[str, int]) -> Markup:
+def _experiment(arms: Sequence[Arm], styles: Mapping[str, int], is_only: bool) -> Markup:
+    """All about one; it has a heading of its own where it is not the only one."""
     own = [styles[arm.label] for arm in arms]
+    title = str(arms[0].settings.get("title") or arms[0].experiment)
+    named = join(tag("h2", title), tag("p", f"experiment {arms[0].experiment}", class_="soft"))
+    level = "h2" if is_only else "h3"
     moving = films(arms, lambda arm: style_key(styles[arm.label]))
     many = "The film of each variant is that of its lowest seed that has one, and shows one rollout."
     return tag(
         "section",
-        tag("h2", str(arms[0].settings.get("title") or arms[0].experiment)),
-        tag("p", f"experiment {arms[0].experiment}", class_="soft"),
-        tag("h3", "Comparison"),
+        None if is_only else named,
+        tag(level, "Comparison"),
         comparison_table(arms, columns(arms), own),
-        join(tag("h3", "Films"), moving, tag("p", many, class_="soft")) if moving else None,
-        tag("h3", "Learning curves"),
+        join(tag(level, "Films"), moving, tag("p", many, class_="soft")) if moving else None,
+        tag(level, "Learning curves"),
         _charts(arms, styles),
-        tag("h3", "Body and mask"),
+        tag(level, "Body and mask"),
         body_pictures(arms),
-        tag("h3", "What was run"),
+        tag(level, "What was run"),
         arms_table(arms, own),
     )
 
@@ -114,7 +118,8 @@ def _charts(arms: Sequence[Arm], styles: Mapping[str, int]) -> Markup:
     if not keys:
         return tag("p", "Nothing is logged yet.", class_="soft")
     keys.sort(key=lambda key: (key in MINOR, not is_evaluation(key)))  # stable: else as they were logged
-    main, folded = [], []
+    main: list[Markup] = []
+    folded: list[Markup] = []
     for key in keys:
         for by_time in (False, True) if key.endswith("loss") else (False,):
             drawn = _chart(arms, styles, key, by_time)
@@ -124,7 +129,9 @@ def _charts(arms: Sequence[Arm], styles: Mapping[str, int]) -> Markup:
         tag("ul", *legend, class_="legend"),
         tag("div", *main, class_="charts"),
         tag("p", _explain(arms), class_="soft"),
-        tag("details", tag("summary", "what else was logged"), tag("div", *folded, class_="charts")) if folded else None,
+        tag("details", tag("summary", "what else was logged"), tag("div", *folded, class_="charts"))
+        if folded
+        else None,
     )
 
 

@@ -94,7 +94,7 @@ def films(arms: Sequence[Arm], key: Callable[[Arm], Markup]) -> Markup | None:
         run = next((run for run in arm.runs if run.film is not None), None)
         if run is None or run.film is None:
             continue
-        caption = tag("figcaption", key(arm), tag("b", arm.label), f", seed {run.seed}", _scores(run))
+        caption = tag("figcaption", key(arm), tag("b", arm.label), f", seed {run.seed}", tag("br"), _scores(run))
         figures.append(tag("figure", film(run.film, f"film of {arm.label}, seed {run.seed}"), caption))
     return tag("div", *figures, class_="films") if figures else None
 
@@ -131,6 +131,6 @@ def _scores(run: Run) -> str:
     """The first metric of its evaluation, on every split."""
     metrics = list(dict.fromkeys(metric for _, metric in run.results))
     if not metrics:
-        return ": not evaluated yet"
-    values = [f"{value.mean:.3g} on {split}" for (split, metric), value in run.results.items() if metric == metrics[0]]
-    return f": over all its episodes, {metrics[0].replace('_', ' ')} {', '.join(values)}"
+        return "not evaluated yet"
+    values = [f"{value.mean:.3g} {split}" for (split, metric), value in run.results.items() if metric == metrics[0]]
+    return f"{metrics[0]} over all its episodes: {', '.join(values)}".replace("_", " ")

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from . import numbers
 from .arms import Arm
-from .compare import Cell, Column
+from .compare import OPEN, Cell, Column
 from .markup import Markup, join, tag
 
 
@@ -27,7 +27,7 @@ def comparison_table(arms: Sequence[Arm], found: Sequence[Column], styles: Seque
         for index, arm in enumerate(arms)
     ]
     if len(arms) > 1:
-        verdicts = (tag("td", column.verdict, class_=_classes(id(column) in firsts)) for column in found)
+        verdicts = (tag("td", column.verdict, class_=_classes(id(column) in firsts, "number")) for column in found)
         rows.append(tag("tr", tag("th", "clear winner", scope="row"), *verdicts, class_="verdict"))
     table = tag("table", head, tag("tbody", *rows))
     return join(tag("div", table, class_="wide"), tag("p", _explain(found), class_="soft"))
@@ -84,11 +84,9 @@ def _cell(column: Column, index: int, style: int, is_first: bool) -> Markup:
 
 
 def _strip(cell: Cell, there: Sequence[Cell], style: int) -> Markup:
-    """Mean and range on the column's common axis: 0 to 1 where all values lie there, else from lowest to highest."""
+    """Mean and range on the column's common axis, which goes from the lowest value in it to the highest."""
     low, high = min(one.low for one in there), max(one.high for one in there)
-    if low >= 0 and high <= 1:
-        low, high = 0.0, 1.0
-    elif low == high:
+    if low == high:
         low, high = low - 1, high + 1
 
     def place(value: float) -> str:
@@ -114,7 +112,9 @@ def _explain(found: Sequence[Column]) -> str:
     parts = []
     if any(cell.num_seeds > 1 for cell in cells):
         numbers_of = sorted({cell.num_seeds for cell in cells if cell.num_seeds > 1})
-        parts.append(f"The mean over {' or '.join(map(str, numbers_of))} seeds; below it the lowest to the highest seed.")
+        parts.append(
+            f"The mean over {' or '.join(map(str, numbers_of))} seeds; below it the lowest to the highest seed."
+        )
     if any(cell.num_seeds == 1 for cell in cells):
         parts.append("Of one seed: the mean over its episodes; below it the 95 % interval over episodes.")
     episodes = sorted({cell.num_episodes for cell in cells if cell.num_episodes is not None})
@@ -122,8 +122,12 @@ def _explain(found: Sequence[Column]) -> str:
         parts.append(f"Episodes of each seed and column: {' or '.join(map(str, episodes))}.")
     if any(column.verdict for column in found):
         parts.append("A winner is marked only where its range touches no other.")
+    if any(column.verdict == OPEN for column in found):
+        parts.append("The comparison is open until all runs are finished.")
     if len({cell.num_seeds == 1 for cell in cells}) > 1:
-        parts.append("A range over episodes knows nothing of the spread over seeds: beside a range over seeds it is too narrow.")
+        parts.append(
+            "A range over episodes knows nothing of the spread over seeds: beside a range over seeds it is too narrow."
+        )
     return " ".join(parts)
 
 
