@@ -16,6 +16,8 @@ from .markup import Markup, join, tag
 # In units of the drawing, which is scaled to the width there is.
 WIDTH, HEIGHT = 440, 270
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 40
+SPARSE, DENSE = 12, 150
+"""Up to so many points have dots; the line of more than so many is thin, or noise would fill the drawing."""
 Scale = Callable[[Floats], Floats]
 
 
@@ -125,8 +127,9 @@ def _band(line: Line, x: Scale, y: Scale) -> Markup:
 def _line(line: Line, x: Scale, y: Scale) -> Markup:
     curve = line.curve
     across, along = x(curve.at), y(curve.mean)
-    stroke = tag("path", class_=f"line s{line.style}", d=_path(across, along))
-    if len(across) > 12:
+    is_dense = len(across) > DENSE
+    stroke = tag("path", class_=f"line s{line.style}{' dense' * is_dense}", d=_path(across, along))
+    if len(across) > SPARSE:
         return stroke
     dots = (
         tag("circle", class_=f"dot s{line.style}", cx=cx, cy=cy, r=3)

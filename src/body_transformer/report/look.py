@@ -84,7 +84,8 @@ tbody tr:last-child>*{border-bottom:0}
 thead th{font-weight:600;font-size:.83rem;color:var(--soft);white-space:nowrap;vertical-align:bottom}
 thead th[colspan]{text-align:center;border-bottom:1px solid var(--edge);color:var(--ink);font-size:.9rem}
 thead .first,td.first{border-left:1px solid var(--edge)}
-tbody th{font-weight:600;white-space:nowrap;position:sticky;left:0;background:var(--card);z-index:1}
+tbody th{font-weight:600;min-width:9rem;max-width:16rem;overflow-wrap:anywhere;position:sticky;
+  left:0;background:var(--card);z-index:1}
 .number{text-align:right;white-space:nowrap}
 .result{min-width:8.2rem}
 .result b{font-weight:500;font-size:1.02rem}
@@ -111,6 +112,7 @@ figure{margin:0;background:var(--card);border:1px solid var(--edge);border-radiu
 .axis{fill:var(--soft);font-size:12px}
 .grid{stroke:var(--grid)}.base{stroke:var(--soft);stroke-width:.8}
 .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
+.dense{stroke-width:1}
 .band{fill:currentColor;stroke:none;opacity:.16}
 .dot{fill:currentColor;stroke:none}
 .pointer line{stroke:var(--soft);stroke-width:.8}.pointer circle{fill:currentColor;stroke:var(--card);stroke-width:1.5}
@@ -128,7 +130,7 @@ details[open]>summary{margin-bottom:.75rem}
 details .charts{margin-top:.5rem}
 @media (max-width:40rem){body{font-size:16px}main{padding:1.75rem .9rem 3rem}th,td{padding:.5rem .6rem}
   figure{padding:.6rem}.result{min-width:7rem}
-  tbody th{white-space:normal;overflow-wrap:anywhere;min-width:8rem}.films figcaption{font-size:.8rem}}
+  tbody th{min-width:8rem}.films figcaption{font-size:.8rem}}
 @media print{.wide,figure{break-inside:avoid}}
 """
 
