@@ -12,6 +12,7 @@ VERBS = {
     "collect": "demonstrations from a policy, as a Minari data set",
     "inspect": "the body graph, the allocation and the parameter count of a robot file or an experiment",
     "list": "the experiments, variants and robots there are",
+    "report": "runs as one HTML page: the comparison, curves, the body and its mask, films",
 }
 
 

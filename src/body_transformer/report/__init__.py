@@ -1,0 +1,1 @@
+"""Runs -> tables, curves, one HTML page; reads files only."""

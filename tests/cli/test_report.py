@@ -1,0 +1,76 @@
+"""`bot report`."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from body_transformer.cli.main import main
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs" / "demo" / "mlp" / "seed0"
+    folder.mkdir(parents=True)
+    described = {"name": "demo", "title": "A title", "variant": "mlp", "seed": 0}
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(described))
+    (folder / "metrics.jsonl").write_text('{"step": 1, "train/loss": 0.5}\n{"step": 2, "train/loss": 0.25}\n')
+    estimate = {"mean": 0.5, "low": 0.4, "high": 0.6, "num_episodes": 8}
+    (folder / "evaluation.json").write_text(json.dumps({"splits": {"train": {"success": estimate}}}))
+    return folder
+
+
+def test_it_writes_the_page_and_says_where_it_is_and_how_large(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "pages" / "report.html"
+    assert main(["report", str(run), "--out", str(out), "--title", "Mine"]) == 0
+    assert "<h1>Mine</h1>" in out.read_text()
+    said = capsys.readouterr()
+    assert said.out == f"wrote {out} ({round(out.stat().st_size / 1000)} kB, 1 run)\n"
+    assert said.err == ""
+
+
+def test_json_is_one_object_and_names_the_unfinished_runs(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "evaluation.json").unlink()
+    out = tmp_path / "report.html"
+    assert main(["report", str(tmp_path / "runs"), "--out", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"path": str(out), "bytes": out.stat().st_size, "runs": 1, "unfinished": [str(run)]}
+    assert "<h1>A title</h1>" in out.read_text()
+
+
+def test_unfinished_runs_are_named_on_standard_error(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "evaluation.json").unlink()
+    assert main(["report", str(run), "--out", str(tmp_path / "report.html")]) == 0
+    assert capsys.readouterr().err == f"unfinished: {run}\n"
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["report", str(tmp_path / "empty"), "--out", str(tmp_path / "report.html")]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"bot report: {str(tmp_path / 'empty')!r} is no run and holds none")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_place_that_is_no_page_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run), "--out", str(run)]) == 1
+    assert "its name must end in .html or .htm" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("args", [[], ["runs"]])
+def test_runs_and_a_file_must_be_named(args: list[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["report", *args])
+    assert error.value.code == 2
+
+
+def test_no_run_at_all_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--out", str(tmp_path / "report.html")]) == 1
+    assert capsys.readouterr().err == "bot report: a report needs at least one run; got none\n"

@@ -1,0 +1,166 @@
+"""Finding and reading run folders, whole and broken."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from body_transformer.report.arms import gather
+from body_transformer.report.runs import find_runs, read_run
+
+from .run_folders import write_evaluation, write_run
+
+
+def test_runs_are_found_by_name_or_below_a_parent_and_each_once(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path, label, film=None, checkpoint=False) for label in ("bot-hard", "mlp")]
+    assert find_runs([tmp_path]) == folders
+    assert find_runs([folders[1], tmp_path]) == folders[::-1]
+
+
+def test_what_is_no_run_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        find_runs([tmp_path / "nowhere"])
+    with pytest.raises(ValueError, match=f"{tmp_path}.* is no run and holds none"):
+        find_runs([tmp_path])
+    with pytest.raises(ValueError, match="at least one run"):
+        find_runs([])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "is not YAML"),
+        ("- 1", "must be a mapping"),
+        ("{name: demo, variant: mlp}", "'seed' is missing"),
+        ("{name: demo, variant: mlp, seed: one}", "seed must be a whole number; got 'one'"),
+    ],
+)
+def test_a_description_that_cannot_be_used_is_an_error_that_names_the_file(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "experiment.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        read_run(tmp_path)
+    assert "experiment.yaml" in str(error.value)
+
+
+def test_a_finished_run_has_its_final_evaluation_and_no_notes(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, film=None, checkpoint=False)
+    write_evaluation(folder, {"train": 0.5, "unseen_clips": 0.25})
+    run = read_run(folder)
+    assert run.is_finished
+    assert {key: value.mean for key, value in run.results.items() if key[1] == "normalized_length"} == {
+        ("train", "normalized_length"): 0.5,
+        ("unseen_clips", "normalized_length"): 0.25,
+    }
+    assert (run.step, run.epoch, run.seed) == (400, 4.0, 0)
+    assert [point.step for point in run.curves["eval/train/normalized_length"]] == [100, 200, 300, 400]
+
+
+def test_without_a_final_evaluation_the_last_evaluation_lines_serve(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, steps_done=350, log_every=50, evaluated=False, film=None, checkpoint=False)
+    run = read_run(folder)
+    assert run.notes == (
+        "training stands at step 350 of 400",
+        "no final evaluation yet: the values shown are those of step 300",
+    )
+    assert run.results["train", "normalized_length"] == run.curves["eval/train/normalized_length"][-1].value
+
+
+def test_a_line_that_is_cut_off_is_left_out_and_said(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, film=None, checkpoint=False)
+    whole = read_run(folder)
+    text = (folder / "metrics.jsonl").read_text()
+    (folder / "metrics.jsonl").write_text(text + '{"step": 420, "train/lo')
+    run = read_run(folder)
+    assert run.notes == ("the last line of metrics.jsonl is cut off and left out",)
+    assert run.curves == whole.curves
+    (folder / "metrics.jsonl").write_text("rubbish\n[1]\n" + text)
+    assert read_run(folder).notes == ("2 lines of metrics.jsonl cannot be read and are left out, the first is line 1",)
+    assert read_run(folder).curves == whole.curves
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"splits": 3}', '{"splits": {}}', '{"splits": {"train": {"a": null}}}']
+)
+def test_a_broken_final_evaluation_is_said_and_the_log_serves(tmp_path: Path, text: str) -> None:
+    folder = write_run(tmp_path, film=None, checkpoint=False)
+    (folder / "evaluation.json").write_text(text)
+    run = read_run(folder)
+    assert len(run.notes) == 1
+    assert run.notes[0].startswith("evaluation.json ")
+    assert run.results["train", "normalized_length"].num_episodes == 128
+
+
+def test_a_run_that_has_just_begun_has_no_values_and_says_so(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, steps_done=0, evaluated=False, film=None, checkpoint=False)
+    (folder / "metrics.jsonl").unlink()
+    run = read_run(folder)
+    assert run.notes == (
+        "training stands at step 0 of 400",
+        "nothing is logged yet: there is no metrics.jsonl",
+        "no final evaluation yet: no values yet",
+    )
+    assert (run.results, run.curves, run.time_s) == ({}, {}, None)
+
+
+def test_a_step_that_was_logged_twice_counts_once_as_logged_last(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, film=None, checkpoint=False)
+    lines = [{"step": step, "train/loss": loss} for step, loss in ((10, 3.0), (20, 2.0), (10, 1.0))]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [(point.step, point.value.mean) for point in read_run(folder).curves["train/loss"]] == [(10, 1.0), (20, 2.0)]
+
+
+def test_values_that_are_no_finite_numbers_are_no_points(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, film=None, checkpoint=False)
+    lines = ['{"step": 1, "a": NaN, "b": Infinity, "c": "x", "d": true, "e": 2}', '{"step": 2, "e": NaN}']
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    curves = read_run(folder).curves
+    assert list(curves) == ["e"]
+    assert len(curves["e"]) == 1
+
+
+def test_epochs_say_that_a_run_is_unfinished_too(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, film=None, checkpoint=False, imitation={"num_epochs": 5, "num_steps": None})
+    assert read_run(folder).notes == ("training stands at epoch 4 of 5",)
+
+
+# -- arms --------------------------------------------------------------------------------------------------------------
+
+
+def test_seeds_side_by_side_are_one_arm_and_folders_tell_two_ways_of_one_variant_apart(tmp_path: Path) -> None:
+    for label in ("mlp", "mlp-equal-time"):
+        for seed in (10, 2):
+            write_run(tmp_path, label, seed, film=None, checkpoint=False)
+    arms = gather([read_run(folder) for folder in find_runs([tmp_path])])
+    assert [(arm.label, arm.variant, [run.seed for run in arm.runs]) for arm in arms] == [
+        ("mlp", "mlp", [2, 10]),
+        ("mlp-equal-time", "mlp", [2, 10]),
+    ]
+
+
+def test_the_same_settings_from_two_places_are_one_arm_and_different_ones_are_two(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in "abc"]
+    folders = [
+        write_run(place, seed=seed, num_steps=steps, film=None, checkpoint=False, machine=place.name)
+        for place, seed, steps in zip(places, (0, 1, 0), (400, 400, 800), strict=True)
+    ]
+    arms = gather([read_run(folder) for folder in folders])
+    assert [(arm.label, len(arm.runs)) for arm in arms] == [
+        ("bot-hard (imitation.num_steps 400)", 2),
+        ("bot-hard (imitation.num_steps 800)", 1),
+    ]
+
+
+def test_one_seed_twice_is_an_error_that_names_both(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / name, film=None, checkpoint=False) for name in "ab"]
+    with pytest.raises(ValueError, match=r"seed 0 of demo bot-hard is there twice: .*/a/.* and .*/b/"):
+        gather([read_run(folder) for folder in folders])
+
+
+def test_seeds_with_different_settings_are_noted(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path, seed=s, num_steps=400 + s, steps_done=500, film=None, checkpoint=False) for s in (0, 1)
+    ]
+    (arm,) = gather([read_run(folder) for folder in folders])
+    assert arm.notes == ("its seeds were not run with the same settings: imitation.num_steps differ",)
