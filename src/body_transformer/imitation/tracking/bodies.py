@@ -13,7 +13,7 @@ from mujoco.rollout import Rollout
 
 from .clips import LOOKAHEAD, Doubles
 from .expert import expert_actions, wanted_acc
-from .model import HANDS, PHYSICS_STEPS, actuator_joint_ids, pinned_model
+from .model import HANDS, MAX_ACTION, PHYSICS_STEPS, actuator_joint_ids, pinned_model
 from .starts import Start
 
 
@@ -67,8 +67,8 @@ class Bodies:
         return expert_actions(self._models, self._data, self.pos, self.vel, acc)
 
     def step(self, actions: npt.ArrayLike) -> None:
-        """Holds the actions [B, J], cut to [-1, 1], for one control step."""
-        controls = np.clip(np.asarray(actions, dtype=np.float64), -1, 1)[:, actuator_joint_ids()]
+        """Holds the actions [B, J], cut to ±MAX_ACTION, for one control step."""
+        controls = np.clip(np.asarray(actions, dtype=np.float64), -MAX_ACTION, MAX_ACTION)[:, actuator_joint_ids()]
         state = np.concatenate([np.zeros((len(self), 1)), self.pos, self.vel], 1)  # time, qpos, qvel
         controls = np.repeat(controls[:, None], PHYSICS_STEPS, 1)
         states, _ = self._rollout.rollout(self._models, self._data, state, controls)

@@ -16,7 +16,7 @@ from .observation import Arrangement
 from .starts import Start, draw_start
 from .task import lost
 
-MAX_NOISE = 0.075
+MAX_NOISE = 0.45
 """Largest standard deviation of the noise on an action. Without noise a clone has a lower loss and loses its clip in a
 tenth of the time: it has never seen itself err."""
 BATCH_SIZE = 128

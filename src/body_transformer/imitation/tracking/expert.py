@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from .clips import Doubles
-from .model import torque_scale
+from .model import MAX_ACTION, torque_scale
 
 FEEDBACK_RAD_S = 12.0
 """How quickly errors are made good (critically damped): a quarter of the control rate at most, so that holding an action
@@ -28,4 +28,4 @@ def expert_actions(models: Sequence[Any], data: Any, pos: Doubles, vel: Doubles,
         data.qpos[:], data.qvel[:], data.qacc[:] = pos[k], vel[k], acc[k]
         mujoco.mj_inverse(model, data)
         torques[k] = data.qfrc_inverse
-    return np.clip(torques / torque_scale(), -1, 1)
+    return np.clip(torques / torque_scale(), -MAX_ACTION, MAX_ACTION)

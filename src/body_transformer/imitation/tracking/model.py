@@ -23,22 +23,24 @@ HANDS = ("right_hand", "left_hand")
 """They carry the payloads."""
 
 TORQUES = {
-    "abdomen_z": 190.0,
-    "abdomen_y": 260.0,
-    "abdomen_x": 220.0,
-    "hip_x": 75.0,
-    "hip_z": 60.0,
-    "hip_y": 100.0,
-    "knee": 36.0,
-    "ankle_y": 6.0,
-    "ankle_x": 6.0,
-    "shoulder1": 40.0,
-    "shoulder2": 40.0,
-    "elbow": 20.0,
+    "abdomen_z": 32.0,
+    "abdomen_y": 44.0,
+    "abdomen_x": 37.0,
+    "hip_x": 12.5,
+    "hip_z": 10.0,
+    "hip_y": 17.0,
+    "knee": 6.0,
+    "ankle_y": 1.0,
+    "ankle_x": 1.0,
+    "shoulder1": 6.7,
+    "shoulder2": 6.7,
+    "elbow": 3.4,
 }
-"""Nm that an action of 1 gives. About six standard deviations of the expert's torque in each joint, so that all joints
-weigh alike in a mean square and no action of the expert is cut, even at 90 degrees (the model's own gears are for a
-humanoid that stands, and too weak at the waist of one that hangs by the torso)."""
+"""Nm that an action of 1 gives: about the standard deviation of the expert's torque in that joint. So all joints weigh
+alike in a mean square, and actions are of the size that a network's outputs are. (The model's own gears are for a
+humanoid that stands, and too weak at the waist of one that hangs by the torso.)"""
+MAX_ACTION = 6.0
+"""Beyond ±6 actions are cut; the expert stays within, at 90 degrees and with full hands too."""
 
 
 def pinned_spec() -> Any:
@@ -50,6 +52,7 @@ def pinned_spec() -> Any:
         joint.armature = ARMATURE
     for motor in spec.actuators:
         motor.gear[0] = TORQUES[_kind(motor.target)]
+        motor.ctrlrange = (-MAX_ACTION, MAX_ACTION)
     spec.option.timestep = 1 / (CONTROL_HZ * PHYSICS_STEPS)
     off = mujoco.mjtDisableBit
     # Nothing but torques, gravity and inertia: the inverse dynamics then is exact. Implicit damping would change the

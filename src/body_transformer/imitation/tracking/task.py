@@ -67,7 +67,7 @@ class TrackingTask(Task):
 
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """The first of the rollouts that `seed` gives: the policy's body on the left, its reference on the right."""
-        from .film import draw
+        from .film import film
 
         start = self.start(split, seed, 0)
         bodies, choose = Bodies([start]), self._choose(act)
@@ -75,7 +75,7 @@ class TrackingTask(Task):
         while bodies.time < NUM_STEPS and not lost(bodies.errors())[0]:
             bodies.step(choose(bodies))
             poses.append(bodies.pos[0])
-        return draw(start, np.stack(poses)[::FRAME_STEPS], start.clip.pos[: len(poses) : FRAME_STEPS])
+        return film(start, np.stack(poses)[::FRAME_STEPS], start.clip.pos[: len(poses) : FRAME_STEPS])
 
     def _choose(self, act: Act) -> Choose:
         shape = self.arrangement.layout.action_dim
