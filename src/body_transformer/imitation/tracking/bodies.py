@@ -81,7 +81,9 @@ class Bodies:
         return self._clip_pos[:, self.time] - self.pos
 
     def keep(self, chosen: npt.NDArray[np.bool_]) -> None:
-        """Goes on with these only."""
+        """Goes on with these only. A body that is lost must leave: driven on, it may turn ever faster."""
+        if chosen.all():
+            return
         ids = np.flatnonzero(chosen).tolist()
         self.starts = [self.starts[k] for k in ids]
         self._models = [self._models[k] for k in ids]

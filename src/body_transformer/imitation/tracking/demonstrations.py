@@ -77,13 +77,19 @@ def _record(
 ) -> list[tuple[Floats, Floats]]:
     """Observations and the expert's clean actions, [T, O] and [T, A] of each episode."""
     bodies = Bodies(starts)
-    obs, actions = [], []
-    lengths = np.full(len(starts), NUM_STEPS)
+    running = np.arange(len(starts))
+    obs = np.empty((len(starts), NUM_STEPS, arrangement.layout.obs_dim), dtype=np.float32)
+    actions = np.empty((len(starts), NUM_STEPS, arrangement.layout.action_dim), dtype=np.float32)
+    lengths = np.zeros(len(starts), dtype=int)
     for time in range(NUM_STEPS):
         expert = bodies.expert()
-        obs.append(arrangement.obs(bodies))
-        actions.append(arrangement.from_joints(expert))
-        bodies.step(expert + noises[:, time])
-        lengths[lost(bodies.errors())] = np.minimum(lengths[lost(bodies.errors())], time + 1)
-    seen, done = np.stack(obs, 1), np.stack(actions, 1)
-    return [(seen[k, :length], done[k, :length]) for k, length in enumerate(lengths.tolist())]
+        obs[running, time] = arrangement.obs(bodies)
+        actions[running, time] = arrangement.from_joints(expert)
+        lengths[running] += 1
+        bodies.step(expert + noises[running, time])
+        on = ~lost(bodies.errors())
+        bodies.keep(on)
+        running = running[on]
+        if not len(running):
+            break
+    return [(obs[k, :length], actions[k, :length]) for k, length in enumerate(lengths.tolist())]

@@ -24,7 +24,9 @@ def draw_picture(shapes: Shapes) -> Frame:
     return np.round(255 * np.clip(picture, 0, 1)).astype(np.uint8)
 
 
-def _draw_capsule(picture: Doubles, depth: Doubles, start: Doubles, end: Doubles, radius: float, color: Doubles) -> None:
+def _draw_capsule(
+    picture: Doubles, depth: Doubles, start: Doubles, end: Doubles, radius: float, color: Doubles
+) -> None:
     """Seen from far away; changes the picture and the depth where the capsule is the nearest."""
     rows, columns = _box(start, end, radius)
     right = ((np.arange(columns.start, columns.stop) + 0.5) - WIDTH / 2) / PIXELS_A_METRE  # [W]

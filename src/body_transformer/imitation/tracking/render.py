@@ -24,9 +24,7 @@ def main(folder: Path) -> None:
     aside.rename(folder / "frames.npy")
 
 
-def pictures(
-    stage: Stage, poses: npt.NDArray[np.float64], reference: npt.NDArray[np.float64]
-) -> npt.NDArray[np.uint8]:
+def pictures(stage: Stage, poses: npt.NDArray[np.float64], reference: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     """[T, HEIGHT, WIDTH, 3]"""
     camera = mujoco.MjvCamera()
     camera.lookat[:] = (0, 0, CENTRE_M)

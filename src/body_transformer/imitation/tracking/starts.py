@@ -10,7 +10,7 @@ from ...body.messages import unknown
 from .clips import Clip, Doubles, clip
 
 MAX_PAYLOAD_KG = 2.0
-"""A hand and its forearm weigh 0.9 kg: what is carried matters more than the arm that carries it."""
+"""A hand. It and its forearm weigh 1.2 kg: what is carried can matter more than what carries it."""
 NUM_VALIDATION_CLIPS = 128
 """So that 128 episodes on unseen clips see as many different ones."""
 

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...body.layout import Layout
-from ...body.messages import unknown
 from ..task import Act, Frame, Result, Task
 from .bodies import Bodies
 from .clips import NUM_STEPS, Doubles
@@ -37,7 +36,11 @@ class TrackingTask(Task):
     def __init__(self, layout: Layout, num_clips: int = 32, clip_seed: int = 0, batch_size: int = 128) -> None:
         """`num_clips` training clips, drawn with `clip_seed`, as `demonstrate` has them; `batch_size` episodes run side
         by side, which changes no result."""
-        for name, value, least in (("num_clips", num_clips, 1), ("clip_seed", clip_seed, 0), ("batch_size", batch_size, 1)):
+        for name, value, least in (
+            ("num_clips", num_clips, 1),
+            ("clip_seed", clip_seed, 0),
+            ("batch_size", batch_size, 1),
+        ):
             if value < least:
                 raise ValueError(f"{name} must be a whole number from {least} up; got {value!r}")
         self.arrangement = Arrangement(layout)
@@ -47,8 +50,6 @@ class TrackingTask(Task):
 
     def start(self, split: str, seed: int, index: int) -> Start:
         """How episode number `index` of those that `seed` gives begins."""
-        if split not in SPLITS:
-            raise ValueError(unknown("split", split, SPLITS))
         return draw_start(split, self.clip_seed, self.num_clips, (seed,), index)
 
     def rollouts(
@@ -99,7 +100,7 @@ class TrackingTask(Task):
         for first in range(0, num_episodes, self.batch_size):
             last = min(first + self.batch_size, num_episodes)
             starts = [self.start(split, seed, index) for index in range(first, last)]
-            results += _try(starts, choose, lambda done, before=first: on_done(before + done))  # type: ignore[misc]
+            results += _try(starts, choose, first, on_done)
         return results
 
 
@@ -115,8 +116,8 @@ def rewards(errors: Doubles) -> Doubles:
     return result
 
 
-def _try(starts: list[Start], choose: Choose, on_done: Callable[[int], object]) -> list[Result]:
-    """Episodes side by side; those that are lost leave."""
+def _try(starts: list[Start], choose: Choose, num_before: int, on_done: Callable[[int], object]) -> list[Result]:
+    """Episodes side by side, after `num_before` others; those that are lost leave."""
     bodies = Bodies(starts)
     running = np.arange(len(starts))
     lengths, returns = np.zeros(len(starts), dtype=int), np.zeros(len(starts))
@@ -127,13 +128,13 @@ def _try(starts: list[Start], choose: Choose, on_done: Callable[[int], object]) 
         if not on.all():
             bodies.keep(on)
             running = running[on]
-            on_done(len(starts) - len(running))
+            on_done(num_before + len(starts) - len(running))
         lengths[running] += 1
         returns[running] += rewards(errors[on])
         if not len(running):
             break
     else:
-        on_done(len(starts))
+        on_done(num_before + len(starts))
     return [
         Result(start.clip.name, int(length), float(total), length / NUM_STEPS, total / NUM_STEPS)
         for start, length, total in zip(starts, lengths.tolist(), returns.tolist(), strict=True)
