@@ -4,7 +4,9 @@
 
 A clip is an array [T, 63] in the npz: root position (m), root quaternion (w, x, y, z), 56 hinge angles (rad). What the
 file needs beside these (places and turns of the bodies, centre of mass, velocities) is computed on dm_control's V2020
-CMU humanoid. Angles outside a joint's range are clipped to it.
+CMU humanoid. Angles outside a joint's range are clipped to it. That walker is 1.2 times as large as the CMU humanoid of
+its own model file; root positions of motions that were made for the smaller one are scaled alike (`scale`), or the
+feet would be 19 cm in the ground.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ DT_S = 0.03
 """Time between frames, and the tracking task's control step."""
 MAX_SPEED = 45.0
 """Joint speed (rad/s) that people do not reach: a jump in the data. Leaves out about one CMU clip in twenty."""
+SCALE = 1.2
+"""How much larger the V2020 walker is than the CMU humanoid of its model file (dm_control's `rescale_humanoid`)."""
 CMU_2020 = 4
 """dm_control's number for the walker (`mocap_pb2.Walker.CMU_2020`)."""
 
@@ -94,7 +98,9 @@ class Source:
                 f"clip {name!r} of {str(self.path)!r} must be floats [T, 63]; got {motion.dtype} {list(motion.shape)}"
             )
         if not np.isfinite(motion).all() or (np.linalg.norm(motion[:, 3:7], axis=1) < 0.5).any():
-            raise ValueError(f"clip {name!r} of {str(self.path)!r} has values that are no pose (not finite, or no turn)")
+            raise ValueError(
+                f"clip {name!r} of {str(self.path)!r} has values that are no pose (not finite, or no turn)"
+            )
         return motion.astype(np.float64)
 
 
@@ -103,12 +109,15 @@ def convert(
     out: str | os.PathLike[str],
     clips: Sequence[str] | None = None,
     max_speed: float = MAX_SPEED,
+    scale: float = SCALE,
     on_done: Callable[[int, int], object] = lambda done, total: None,
 ) -> Report:
     """Writes the clips (all, or those named) for dm_control's `HDF5TrajectoryLoader`; `on_done` hears how many of how
     many are over."""
     from .kinematics import Kinematics
 
+    if not scale > 0:
+        raise ValueError(f"the scale must be positive; got {scale}")
     there = source.names()
     for name in clips or ():
         if name not in there:
@@ -120,6 +129,7 @@ def convert(
     with written_aside(out) as file:
         for index, name in enumerate(names):
             motion = source.read(name)
+            motion[:, :3] *= scale
             motion[:, 7:] = motion[:, 7:][:, order]
             motion, clipped = kinematics.clipped(motion)
             if len(motion) < SHORTEST:
@@ -215,6 +225,8 @@ class Clips:
     """Only these clips."""
     max_speed: float = MAX_SPEED
     """Clips with a joint faster than this (rad/s) have glitches and are left out."""
+    scale: float = SCALE
+    """What root positions are multiplied by; 1 for motions that were fitted to the V2020 walker itself."""
 
 
 def main(args: list[str]) -> None:
@@ -238,6 +250,7 @@ def main(args: list[str]) -> None:
             options.out,
             wanted or None,
             options.max_speed,
+            options.scale,
             lambda done, total: progress.update(bar, completed=done, total=total),
         )
     show(report, options.out)

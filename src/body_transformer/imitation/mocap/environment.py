@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...body.layout import Layout
 from .clips import DT_S, clip_lengths
 from .snippets import MIN_STEPS, REF_STEPS, Snippet, among
 
@@ -18,8 +17,11 @@ try:
     from dm_control.locomotion.arenas import floors
     from dm_control.locomotion.tasks.reference_pose import tracking, types
     from dm_control.locomotion.walkers import cmu_humanoid
+    from dm_control.utils import transformations
 except ImportError as error:
-    raise ValueError(f"motion tracking needs dm_control: pip install 'body-transformer[imitation]' ({error})") from error
+    raise ValueError(
+        f"motion tracking needs dm_control: pip install 'body-transformer[imitation]' ({error})"
+    ) from error
 
 TERMINATION_ERROR = 0.3
 """Half the mean joint error (rad) plus half the mean body error (m) that ends an episode: the default of dm_control's
@@ -56,23 +58,30 @@ class SnippetTracking(tracking.MultiClipMocapTracking):  # type: ignore[misc]
         self._all_clips = [None]
         self._possible_starts = [(0, start_step)]
         self._start_probabilities = np.ones(1)
-        self._reference_ego_bodies_quats.clear()  # kept by the number of the clip
 
     def initialize_episode(self, physics: Any, random_state: np.random.RandomState) -> None:
         # dm_control chooses the clip when it compiles the model anew, for the props' sake; there are none here
         self._get_clip_to_track(random_state)
         super().initialize_episode(physics, random_state)
 
+    # Both are what dm_control computes one quaternion at a time; together that was half the time of a step.
+
+    def get_reference_rel_bodies_quats(self, physics: Any) -> npt.NDArray[np.float64]:
+        ahead = self._clip_reference_features["body_quaternions"][self._time_step + self._ref_steps]
+        quats: npt.NDArray[np.float64] = transformations.quat_diff(self._walker_features["body_quaternions"], ahead)
+        return quats.ravel()
+
+    def get_reference_ego_bodies_quats(self, physics: Any) -> npt.NDArray[np.float64]:
+        steps = self._time_step + self._ref_steps
+        roots = self._clip_reference_features["quaternion"][steps][:, None]
+        bodies = self._clip_reference_features["body_quaternions"][steps]
+        quats: npt.NDArray[np.float64] = transformations.quat_diff(roots, bodies)
+        return quats.ravel()
+
     @property
     def steps_left(self) -> int:
         """Until the snippet's end."""
         return int(self._last_step - self._time_step)
-
-    @property
-    def reference_joints(self) -> npt.NDArray[np.float64]:
-        """[T, 56] the snippet's angles, in dm_control's order of motion files."""
-        joints: npt.NDArray[np.float64] = self._clip_reference_features["joints"]
-        return joints
 
     def reference(self, name: str, ahead: int = 0) -> npt.NDArray[np.float64]:
         """A feature of the reference, so many steps from now."""
@@ -109,7 +118,7 @@ class TrackingEnvironment:
         observables = self.task.walker.observables
         observables.enable_all()
         for name in NOT_OBSERVED:
-            getattr(observables, name).enabled = False
+            observables.get_observable(name).enabled = False
         self.env: Any = composer.Environment(
             self.task,
             random_state=0,  # nothing is drawn from it
@@ -122,7 +131,9 @@ class TrackingEnvironment:
         """Term -> its entries, in the order of the flat observation: by name."""
         spec = self.env.observation_spec()
         sizes = {name: int(np.prod(spec[name].shape)) for name in sorted(spec)}
-        return {name.removeprefix("walker/"): size for name, size in sizes.items() if name.startswith("walker/") and size}
+        return {
+            name.removeprefix("walker/"): size for name, size in sizes.items() if name.startswith("walker/") and size
+        }
 
     @property
     def obs_dim(self) -> int:
@@ -159,7 +170,9 @@ class TrackingEnvironment:
         """`action` [56] is clipped to [-1, 1], the walker's range of control."""
         time_step = self.env.step(np.clip(np.asarray(action, dtype=np.float64), -1.0, 1.0))
         done = time_step.last()
-        return Outcome(self._flat(time_step.observation), float(time_step.reward), done, done and not time_step.discount)
+        return Outcome(
+            self._flat(time_step.observation), float(time_step.reward), done, done and not time_step.discount
+        )
 
     def render(self, width: int = 640, height: int = 480) -> npt.NDArray[np.uint8]:
         """[height, width, 3] seen from the camera that goes along."""
@@ -168,15 +181,3 @@ class TrackingEnvironment:
 
     def _flat(self, observation: Any) -> Floats:
         return np.concatenate([np.ravel(observation[f"walker/{name}"]) for name in self.obs_sizes]).astype(np.float32)
-
-
-def check_layout(layout: Layout, obs_sizes: dict[str, int], action_dim: int) -> None:
-    """The layout's observation and action are the environment's, term by term."""
-    terms = {term.name: term.size for term in layout.obs}
-    if list(terms.items()) != list(obs_sizes.items()) or layout.action_dim != action_dim:
-        odd = [name for name in {**terms, **obs_sizes} if terms.get(name) != obs_sizes.get(name)]
-        raise ValueError(
-            f"the layout is not that of the tracking task ({sum(obs_sizes.values())} observations in alphabetical "
-            f"order, {action_dim} actions): it has {layout.obs_dim} and {layout.action_dim}; "
-            f"terms that differ: {', '.join(odd) or 'only their order'}"
-        )

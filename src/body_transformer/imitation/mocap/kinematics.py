@@ -14,9 +14,7 @@ try:
     from dm_control.locomotion.tasks.reference_pose import utils as reference_pose
     from dm_control.locomotion.walkers import cmu_humanoid
 except ImportError as error:
-    raise ValueError(
-        f"motion clips need dm_control: pip install 'body-transformer[imitation]' ({error})"
-    ) from error
+    raise ValueError(f"motion clips need dm_control: pip install 'body-transformer[imitation]' ({error})") from error
 
 Array = npt.NDArray[np.float64]
 NUM_JOINTS = 56
@@ -38,7 +36,9 @@ class Kinematics:
         model = self.physics.model.ptr
         free = bind(mjcf.get_frame_freejoint(walker.mjcf_model))
         hinge_ids = np.array(bind(walker.mocap_joints).element_id)
-        self._qpos_ids = np.concatenate([np.arange(7) + model.jnt_qposadr[free.element_id], model.jnt_qposadr[hinge_ids]])
+        self._qpos_ids = np.concatenate(
+            [np.arange(7) + model.jnt_qposadr[free.element_id], model.jnt_qposadr[hinge_ids]]
+        )
         self._dof_ids = np.concatenate([np.arange(6) + model.jnt_dofadr[free.element_id], model.jnt_dofadr[hinge_ids]])
         self._frame_id = bind(mjcf.get_attachment_frame(walker.mjcf_model)).element_id
         self._root_id = bind(walker.root_body).element_id
