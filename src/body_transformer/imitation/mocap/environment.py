@@ -52,10 +52,14 @@ class Outcome:
 class SnippetTracking(tracking.MultiClipMocapTracking):  # type: ignore[misc]
     """The task on a snippet that is told, not drawn, and that is the only one held in memory."""
 
+    _snippet: Snippet | None = None
+
     def track(self, snippet: Snippet, start_step: int) -> None:
         """For the next episode."""
-        self._dataset = types.ClipCollection([snippet.clip], [snippet.start], [snippet.end])
-        self._all_clips = [None]
+        if self._snippet != snippet:  # to load one takes a tenth of a second
+            self._dataset = types.ClipCollection([snippet.clip], [snippet.start], [snippet.end])
+            self._all_clips = [None]
+            self._snippet = snippet
         self._possible_starts = [(0, start_step)]
         self._start_probabilities = np.ones(1)
 
@@ -126,6 +130,7 @@ class TrackingEnvironment:
             recompile_mjcf_every_episode=False,  # without props the model stays the same
         )
         self.obs_sizes = self._obs_sizes()
+        self._over = True
 
     def _obs_sizes(self) -> dict[str, int]:
         """Term -> its entries, in the order of the flat observation: by name."""
@@ -159,6 +164,7 @@ class TrackingEnvironment:
                 f"{self.lengths[snippet.clip]} frames, and the start must be within {snippet.start} to {last}"
             )
         self.task.track(snippet, start_step)
+        self._over = False
         return self._flat(self.env.reset().observation)
 
     @property
@@ -168,11 +174,12 @@ class TrackingEnvironment:
 
     def step(self, action: npt.ArrayLike) -> Outcome:
         """`action` [56] is clipped to [-1, 1], the walker's range of control."""
+        if self._over:
+            raise RuntimeError("the episode is over; reset begins another")
         time_step = self.env.step(np.clip(np.asarray(action, dtype=np.float64), -1.0, 1.0))
-        done = time_step.last()
-        return Outcome(
-            self._flat(time_step.observation), float(time_step.reward), done, done and not time_step.discount
-        )
+        self._over = done = time_step.last()
+        failed = done and not time_step.discount
+        return Outcome(self._flat(time_step.observation), float(time_step.reward), done, failed)
 
     def render(self, width: int = 640, height: int = 480) -> npt.NDArray[np.uint8]:
         """[height, width, 3] seen from the camera that goes along."""
