@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from ctypes.util import find_library
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,11 +87,14 @@ class MocapTask(Task):
 
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """The walker, and the reference as a grey figure beside it."""
+        snippet = self.draw(1, seed, split)[0]
+        if not os.environ.get("DISPLAY") and find_library("EGL"):
+            os.environ.setdefault("MUJOCO_GL", "egl")  # dm_control's first choice, GLFW, needs a display
         from .environment import TrackingEnvironment
 
         env = TrackingEnvironment(self.clips_file, ghost=True)
         check_layout(self.layout, env.obs_sizes, env.action_dim)
-        obs = env.reset(self.draw(1, seed, split)[0])
+        obs = env.reset(snippet)
         frames = [_rendered(env)]
         done = False
         while not done:
@@ -127,7 +131,7 @@ def check_layout(layout: Layout, obs_sizes: Mapping[str, int], action_dim: int) 
 def _rendered(env: TrackingEnvironment) -> Frame:
     try:
         return env.render()
-    except (RuntimeError, ImportError, AttributeError, OSError) as error:
+    except Exception as error:  # each way to draw has errors of its own, MuJoCo's among them
         raise ValueError(
             f"no film: MuJoCo cannot draw here ({error}); a display, EGL or OSMesa is needed, chosen by the "
             "environment variable MUJOCO_GL (egl, osmesa or glfw)"
