@@ -1,0 +1,1 @@
+"""MoCapAct: motion clips, dm_control's tracking task, and recordings in MoCapAct's file layout."""

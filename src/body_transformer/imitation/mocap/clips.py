@@ -1,0 +1,274 @@
+"""Motion clips as dm_control's tracking task reads them, made from joint angles.
+
+    python -m body_transformer.imitation.mocap.clips CLIPS_NPZ OUT_HDF5
+
+A clip is an array [T, 63] in the npz: root position (m), root quaternion (w, x, y, z), 56 hinge angles (rad). What the
+file needs beside these (places and turns of the bodies, centre of mass, velocities) is computed on dm_control's V2020
+CMU humanoid. Angles outside a joint's range are clipped to it. That walker is 1.2 times as large as the CMU humanoid of
+its own model file; root positions of motions that were made for the smaller one are scaled alike (`scale`), or the
+feet would be 19 cm in the ground.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from ...body.messages import listing, unknown
+from .snippets import SHORTEST, read_clip_list
+
+try:
+    import h5py
+except ImportError as error:
+    raise ValueError(f"motion clips are HDF5 files: pip install 'body-transformer[imitation]' ({error})") from error
+
+DT_S = 0.03
+"""Time between frames, and the tracking task's control step."""
+MAX_SPEED = 45.0
+"""Joint speed (rad/s) that people do not reach: a jump in the data. Leaves out about one CMU clip in twenty."""
+SCALE = 1.2
+"""How much larger the V2020 walker is than the CMU humanoid of its model file (dm_control's `rescale_humanoid`)."""
+CMU_2020 = 4
+"""dm_control's number for the walker (`mocap_pb2.Walker.CMU_2020`)."""
+
+
+@dataclass
+class Report:
+    """What became of the clips."""
+
+    written: list[str] = field(default_factory=list)
+    """The clips in the file."""
+    glitches: dict[str, float] = field(default_factory=dict)
+    """Clip left out for its speed -> that speed, rad/s."""
+    short: dict[str, int] = field(default_factory=dict)
+    """Clip left out because nothing of it could be tracked -> its frames."""
+    clipped: dict[str, float] = field(default_factory=dict)
+    """Clip -> the fraction of its angles that were outside their range."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """An npz of motions."""
+
+    path: Path
+    joint_names: tuple[str, ...] | None = None
+    """The order of the angles; None is dm_control's."""
+    dt: float = DT_S
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], meta: str | os.PathLike[str] | None = None) -> Source:
+        """`meta` is a JSON file with `joint_names` and `dt`."""
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"there is no file {str(path)!r}")
+        if not zipfile.is_zipfile(path):
+            raise ValueError(f"{str(path)!r} is not an npz file, or it is truncated")
+        if meta is None:
+            return cls(Path(path))
+        if not Path(meta).is_file():
+            raise FileNotFoundError(f"there is no file {str(meta)!r}")
+        try:
+            data = json.loads(Path(meta).read_text(encoding="utf-8"))
+            names, dt = tuple(str(name) for name in data["joint_names"]), float(data["dt"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{str(meta)!r} must be a JSON object with 'joint_names' and 'dt': {error!r}") from None
+        return cls(Path(path), names, dt)
+
+    def names(self) -> list[str]:
+        with zipfile.ZipFile(self.path) as archive:
+            return sorted(name.removesuffix(".npy") for name in archive.namelist())
+
+    def read(self, name: str) -> Any:
+        """[T, 63]"""
+        try:
+            with zipfile.ZipFile(self.path) as archive, archive.open(f"{name}.npy") as file:
+                motion = np.lib.format.read_array(file, allow_pickle=False)
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"clip {name!r} of {str(self.path)!r} cannot be read: {error}") from None
+        if motion.ndim != 2 or motion.shape[1] != 63 or motion.dtype.kind != "f":
+            raise ValueError(
+                f"clip {name!r} of {str(self.path)!r} must be floats [T, 63]; got {motion.dtype} {list(motion.shape)}"
+            )
+        if not np.isfinite(motion).all() or (np.linalg.norm(motion[:, 3:7], axis=1) < 0.5).any():
+            raise ValueError(
+                f"clip {name!r} of {str(self.path)!r} has values that are no pose (not finite, or no turn)"
+            )
+        return motion.astype(np.float64)
+
+
+def convert(
+    source: Source,
+    out: str | os.PathLike[str],
+    clips: Sequence[str] | None = None,
+    max_speed: float = MAX_SPEED,
+    scale: float = SCALE,
+    on_done: Callable[[int, int], object] = lambda done, total: None,
+) -> Report:
+    """Writes the clips (all, or those named) for dm_control's `HDF5TrajectoryLoader`; `on_done` hears how many of how
+    many are over."""
+    from .kinematics import Kinematics
+
+    if not scale > 0:
+        raise ValueError(f"the scale must be positive; got {scale}")
+    there = source.names()
+    for name in clips or ():
+        if name not in there:
+            raise ValueError(unknown("clip", name, there))
+    names = list(dict.fromkeys(clips)) if clips is not None else there
+    kinematics = Kinematics()
+    order = _order(source, kinematics.joint_names)
+    report = Report()
+    with written_aside(out) as file:
+        for index, name in enumerate(names):
+            motion = source.read(name)
+            motion[:, :3] *= scale
+            motion[:, 7:] = motion[:, 7:][:, order]
+            motion, clipped = kinematics.clipped(motion)
+            if len(motion) < SHORTEST:
+                report.short[name] = len(motion)
+            elif (speed := float(np.abs(np.diff(motion[:, 7:], axis=0)).max() / source.dt)) > max_speed:
+                report.glitches[name] = speed
+            else:
+                _write(file.create_group(name), kinematics.features(motion, source.dt), source.dt)
+                report.written.append(name)
+                report.clipped[name] = clipped
+            on_done(index + 1, len(names))
+        if not report.written:
+            raise ValueError(
+                f"no clip is left to write: {len(report.glitches)} have joint speeds above {max_speed} rad/s, "
+                f"{len(report.short)} have fewer than {SHORTEST} frames"
+            )
+    return report
+
+
+def clip_lengths(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Clip -> its number of frames, of a file that dm_control's loader reads."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no clip file {str(path)!r}")
+    try:
+        with h5py.File(path, "r") as file:
+            return {name: int(group.attrs["num_steps"]) for name, group in sorted(file.items())}
+    except (OSError, KeyError, AttributeError) as error:
+        raise ValueError(
+            f"{str(path)!r} is not a file of motion clips as dm_control's HDF5TrajectoryLoader reads them: {error}"
+        ) from None
+
+
+class written_aside:  # noqa: N801  (used like a function)
+    """An HDF5 file that gets its name only when it is whole."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.aside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+
+    def __enter__(self) -> Any:
+        if self.path.is_dir():
+            raise ValueError(f"{str(self.path)!r} is a folder; give the name of a file")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = h5py.File(self.aside, "w")
+        return self.file
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        self.file.close()
+        if kind is None:
+            self.aside.replace(self.path)
+        else:
+            self.aside.unlink(missing_ok=True)
+
+
+def _order(source: Source, wanted: Sequence[str]) -> list[int]:
+    """Where the source has each angle that is wanted."""
+    have = source.joint_names or tuple(wanted)
+    if sorted(have) != sorted(wanted):
+        odd = sorted(set(have) ^ set(wanted))
+        raise ValueError(f"the joints must be the CMU humanoid's {len(wanted)}; missing or unknown: {listing(odd)}")
+    if not source.dt > 0:
+        raise ValueError(f"the time between frames must be positive; got {source.dt}")
+    return [have.index(name) for name in wanted]
+
+
+def _write(group: Any, features: dict[str, Any], dt: float) -> None:
+    group.attrs["num_steps"] = len(features["position"])
+    group.attrs["dt"] = dt
+    group.create_group("props")
+    walker = group.create_group("walkers/walker_0")
+    walker.attrs["name"] = "walker"
+    walker.attrs["model"] = CMU_2020
+    walker.attrs["mass"] = 0.0  # the walker keeps its own
+    walker.create_group("scaling")
+    walker.create_group("markers")
+    for name, values in features.items():
+        walker.create_dataset(name, data=np.ascontiguousarray(values.T, dtype=np.float32))  # time comes last there
+
+
+@dataclass
+class Clips:
+    """Motion clips as dm_control's tracking task reads them, made from joint angles."""
+
+    npz: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="CLIPS_NPZ")]
+    """One array [T, 63] a clip: root position, root quaternion (wxyz), 56 hinge angles."""
+    out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT_HDF5")]
+    """The file to write."""
+    meta: Annotated[Path | None, tyro.conf.arg(metavar="JSON")] = None
+    """A file with `joint_names` (the order of the angles) and `dt`; without it dm_control's order and 0.03 s."""
+    clip_list: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Only the clips that this text file names, one a line."""
+    clips: Annotated[tuple[str, ...], tyro.conf.arg(metavar="CLIP …")] = ()
+    """Only these clips."""
+    max_speed: float = MAX_SPEED
+    """Clips with a joint faster than this (rad/s) have glitches and are left out."""
+    scale: float = SCALE
+    """What root positions are multiplied by; 1 for motions that were fitted to the V2020 walker itself."""
+
+
+def main(args: list[str]) -> None:
+    options = tyro.cli(Clips, prog="python -m body_transformer.imitation.mocap.clips", args=args)
+    source = Source.open(options.npz, options.meta)
+    wanted = list(options.clips)
+    if options.clip_list is not None:
+        there = set(source.names())
+        named = read_clip_list(options.clip_list)
+        wanted += [name for name in named if name in there]
+        if not wanted:
+            raise ValueError(f"none of the {len(named)} clips of {options.clip_list} is in {options.npz}")
+        for line in _lines("not in the npz", [name for name in named if name not in there]):
+            print(line)
+    from rich.progress import Progress
+
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("clips")
+        report = convert(
+            source,
+            options.out,
+            wanted or None,
+            options.max_speed,
+            options.scale,
+            lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    show(report, options.out)
+
+
+def show(report: Report, out: Path) -> None:
+    clipped = float(np.mean(list(report.clipped.values())))
+    print(f"{len(report.written)} clips in {out}; {100 * clipped:.1f} % of all angles were clipped to their range")
+    for line in _lines("left out, a joint is too fast (rad/s)", [f"{k} ({v:.0f})" for k, v in report.glitches.items()]):
+        print(line)
+    for line in _lines("left out, too short (frames)", [f"{k} ({v})" for k, v in report.short.items()]):
+        print(line)
+
+
+def _lines(title: str, names: Sequence[str]) -> Iterator[str]:
+    if names:
+        yield f"{title}: {', '.join(names)}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,155 @@
+"""A controller that tracks motions without having learned anything: inverse dynamics of the whole body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .clips import DT_S
+from .environment import TrackingEnvironment
+
+try:
+    import mujoco
+    from dm_control import mjcf
+    from scipy.optimize import nnls
+except ImportError as error:
+    raise ValueError(
+        f"motion tracking needs dm_control: pip install 'body-transformer[imitation]' ({error})"
+    ) from error
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Gains:
+    """Tuned by hand on twelve clips."""
+
+    stiffness: float = 300.0
+    """Acceleration for each unit of position error (1/s²)."""
+    damping: float = 35.0
+    """Acceleration for each unit of velocity error (1/s)."""
+    lead: float = 1.3
+    """How far beyond the wanted activation the control goes, since the actuators follow it with a lag of 30 ms."""
+    near_m: float = 0.05
+    """Points of the body this close to the ground may push against it."""
+    friction: float = 0.8
+    """Sideways over upward force."""
+    slip_damping: float = 10.0
+    """How fast points on the ground should come to rest (1/s)."""
+    balance: float = 30.0
+    """Weight of the equations of motion of the root, which nothing but the ground can push."""
+    ease: float = 1e-3
+    """Weight of small ground forces."""
+
+
+class BalanceController:
+    """Position targets whose torques make the whole body, root included, follow the reference.
+
+    The accelerations wanted are the reference's plus feedback. The ground can only push, within its friction, and
+    nothing else moves the root: accelerations and ground forces are the least-squares solution of these, joint
+    torques follow from them, and the actuators' position targets from the torques.
+    """
+
+    def __init__(self, env: TrackingEnvironment, gains: Gains | None = None) -> None:
+        self.env = env
+        self.gains = gains or Gains()
+        walker, bind = env.task.walker, env.env.physics.bind
+        model = env.env.physics.model.ptr
+        free = bind(mjcf.get_frame_freejoint(walker.mjcf_model)).element_id
+        hinges = np.array(bind(walker.mocap_joints).element_id)
+        self._qpos_ids = np.concatenate([np.arange(7) + model.jnt_qposadr[free], model.jnt_qposadr[hinges]])
+        self._dof_ids = np.concatenate([np.arange(6) + model.jnt_dofadr[free], model.jnt_dofadr[hinges]])
+        self._root_ids = self._dof_ids[:6]
+        self._actuator_ids = np.array(bind(walker.actuators).element_id)
+        driven = model.actuator_trnid[self._actuator_ids, 0]
+        self._driven_qpos_ids, self._driven_dof_ids = model.jnt_qposadr[driven], model.jnt_dofadr[driven]
+        kinds = (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE)
+        self._geom_ids = [
+            geom
+            for geom in range(model.ngeom)
+            if model.geom_bodyid[geom] and model.geom_contype[geom] and model.geom_type[geom] in kinds
+        ]
+
+    def __call__(self) -> Array:
+        """The control [56] for the environment's present state."""
+        physics = self.env.env.physics
+        model, data = physics.model.ptr, physics.data.ptr
+        torques = self._torques(model, data)[self._driven_dof_ids]
+        ids = self._actuator_ids
+        torques = np.clip(torques, *model.actuator_forcerange[ids].T)
+        # force = gain * activation + offset + slope * angle, with the angle half a step from now
+        angles = data.qpos[self._driven_qpos_ids] + 0.5 * DT_S * data.qvel[self._driven_dof_ids]
+        gain, bias = model.actuator_gainprm[ids, 0], model.actuator_biasprm[ids]
+        wanted = (torques - bias[:, 0] - bias[:, 1] * angles) / gain
+        activation = data.act[model.actuator_actadr[ids]]
+        control: Array = np.clip(activation + self.gains.lead * (wanted - activation), -1.0, 1.0)
+        return control
+
+    def _torques(self, model: Any, data: Any) -> Array:
+        """[nv] the forces that the joints must make."""
+        gains, root = self.gains, self._root_ids
+        mass = np.zeros((model.nv, model.nv))
+        for row, unit in zip(mass, np.eye(model.nv), strict=True):
+            mujoco.mj_mulM(model, data, row, unit)
+        bias = data.qfrc_bias - data.qfrc_passive
+        points = self._ground_points(model, data)  # [K, 3, nv]
+        cone = np.array(
+            [[s * gains.friction * (k == 0), s * gains.friction * (k == 1), 1.0] for k in (0, 1) for s in (1, -1)]
+        )
+        push = np.einsum("ci,kin->nkc", cone, points).reshape(model.nv, -1)  # a force along each edge of each cone
+        slip = points.reshape(-1, model.nv)
+        num_forces = push.shape[1]
+        wanted = self._acceleration(model, data)
+        # rows: follow the reference; the root's equations of motion; no slipping; small forces
+        left = np.concatenate([np.eye(model.nv), gains.balance * mass[root], slip, np.zeros((num_forces, model.nv))])
+        right = np.concatenate(
+            [
+                np.zeros((model.nv, num_forces)),
+                -gains.balance * push[root],
+                np.zeros((len(slip), num_forces)),
+                gains.ease * np.eye(num_forces),
+            ]
+        )
+        target = np.concatenate(
+            [wanted, -gains.balance * bias[root], -gains.slip_damping * slip @ data.qvel, np.zeros(num_forces)]
+        )
+        basis, triangle = np.linalg.qr(left)  # accelerations are free: what they cannot explain decides the forces
+        forces = np.zeros(num_forces)
+        if num_forces:
+            rest = right - basis @ (basis.T @ right)
+            forces, _ = nnls(rest, target - basis @ (basis.T @ target), maxiter=50 * num_forces)
+        acceleration = np.linalg.solve(triangle, basis.T @ (target - right @ forces))
+        torques: Array = mass @ acceleration + bias - push @ forces
+        return torques
+
+    def _acceleration(self, model: Any, data: Any) -> Array:
+        """[nv] the reference's, plus feedback on how far the body is from it."""
+        qpos, now, soon = np.zeros(model.nq), np.zeros(model.nv), np.zeros(model.nv)
+        reference = self.env.task.reference
+        qpos[self._qpos_ids] = np.concatenate([reference(name) for name in ("position", "quaternion", "joints")])
+        velocities = ("velocity", "angular_velocity", "joints_velocity")
+        now[self._dof_ids] = np.concatenate([reference(name) for name in velocities])
+        soon[self._dof_ids] = np.concatenate([reference(name, 1) for name in velocities])
+        error = np.zeros(model.nv)
+        mujoco.mj_differentiatePos(model, error, 1.0, data.qpos, qpos)
+        feedback = self.gains.stiffness * error + self.gains.damping * (now - data.qvel)
+        wanted: Array = (soon - now) / DT_S + feedback
+        return wanted
+
+    def _ground_points(self, model: Any, data: Any) -> Array:
+        """[K, 3, nv] how the points that may push against the ground move with the joints."""
+        found = []
+        for geom in self._geom_ids:
+            radius, half_length = model.geom_size[geom, :2]
+            is_capsule = model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_CAPSULE
+            axis = data.geom_xmat[geom].reshape(3, 3)[:, 2]
+            for side in (half_length, -half_length) if is_capsule else (0.0,):
+                point = data.geom_xpos[geom] + side * axis - [0.0, 0.0, radius]
+                if point[2] < self.gains.near_m:
+                    jacobian = np.zeros((3, model.nv))
+                    mujoco.mj_jac(model, data, jacobian, None, point, model.geom_bodyid[geom])
+                    found.append(jacobian)
+        return np.array(found).reshape(-1, 3, model.nv)

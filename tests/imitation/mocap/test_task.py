@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+
+from body_transformer.config import load_experiment
+from body_transformer.imitation.mocap.task import MocapTask
+
+
+@pytest.fixture(scope="module")
+def layout():
+    return load_experiment("mocapact").layout()
+
+
+@pytest.fixture(scope="module")
+def task(layout, clips_file):
+    task = MocapTask(layout, clips_file, ["CMU_900_01", "CMU_900_02"], ["CMU_900_02"], num_workers=2)
+    yield task
+    task.close()
+
+
+@pytest.fixture(scope="module")
+def act(layout, env):
+    """Aims at the pose that comes next: what the joints are, plus how far the reference is ahead."""
+    walker, places = env.task.walker, layout.obs_slices
+    low, high = np.array(env.env.physics.bind(walker.observable_joints).range).T
+    joints, ahead = places["joints_pos"], places["reference_rel_joints"]
+
+    def act(obs):
+        target = obs[:, joints] + obs[:, ahead][:, :56]
+        return (2 * target - (low + high)) / (high - low)
+
+    return act
+
+
+def test_rollouts_are_normalised_by_the_clip_that_was_tracked(task, act):
+    done = []
+    results = task.rollouts(act, 3, 0, "train", done.append)
+    assert done == [1, 2, 3]
+    assert [result.clip for result in results] == [snippet.clip for snippet in task.draw(3, 0, "train")]
+    for result in results:
+        longest = {"CMU_900_01": 40 - 6, "CMU_900_02": 60 - 6}[result.clip]
+        assert 5 < result.length <= longest
+        assert result.normalized_length == result.length / longest
+        assert result.normalized_return == result.total_reward / longest
+        assert 0 < result.normalized_return < 1
+
+
+def test_the_same_seed_gives_the_same_rollouts_however_many_run_at_a_time(task, act, layout, clips_file):
+    alone = MocapTask(layout, clips_file, ["CMU_900_01", "CMU_900_02"], num_workers=1)
+    try:
+        assert alone.rollouts(act, 3, 5, "train") == task.rollouts(act, 3, 5, "train")
+    finally:
+        alone.close()
+    assert alone.splits == ("train",)
+
+
+def test_rollouts_are_those_of_the_environment_itself(task, act, env):
+    result = task.rollouts(act, 1, 0, "validation")[0]
+    obs, rewards, done = env.reset(env.snippet("CMU_900_02")), [], False
+    while not done:
+        outcome = env.step(act(obs[None]).astype(np.float32)[0])
+        obs, done = outcome.obs, outcome.done
+        rewards.append(outcome.reward)
+    assert (result.length, result.total_reward) == (len(rewards), pytest.approx(sum(rewards)))
+
+
+def test_other_seeds_draw_other_clips(task):
+    draws = {tuple(snippet.clip for snippet in task.draw(8, seed, "train")) for seed in range(6)}
+    assert len(draws) > 3
+    assert {snippet.clip for snippet in task.draw(30, 0, "validation")} == {"CMU_900_02"}
+
+
+def test_a_policy_that_gives_no_actions_is_told_so(task, act):
+    with pytest.raises(ValueError, match="not finite"):
+        task.rollouts(lambda obs: np.full((len(obs), 56), np.nan), 1, 0, "train")
+    with pytest.raises(ValueError, match=r"must give actions \[1, A\]"):
+        task.rollouts(lambda obs: np.zeros(56), 1, 0, "train")
+    assert len(task.rollouts(act, 1, 0, "train")) == 1  # and the task still works
+
+
+def test_an_error_in_an_environments_process_is_told(task):
+    with pytest.raises(RuntimeError, match="failed in its process"):
+        task.rollouts(lambda obs: np.zeros((len(obs), 3)), 1, 0, "train")
+
+
+def test_wrong_questions_are_refused(task, layout, clips_file, tmp_path):
+    with pytest.raises(ValueError, match=r"unknown split 'test'; have: 'train', 'validation'"):
+        task.draw(1, 0, "test")
+    with pytest.raises(ValueError, match="at least one episode"):
+        task.draw(0, 0, "train")
+    with pytest.raises(ValueError, match="got neither"):
+        MocapTask(layout, clips_file)
+    with pytest.raises(ValueError, match=r"1 of 2 clips are not in"):
+        MocapTask(layout, clips_file, ["CMU_900_01", "CMU_900_09"])
+    with pytest.raises(FileNotFoundError, match="no clip file"):
+        MocapTask(layout, tmp_path / "none.hdf5", ["CMU_900_01"])
+    with pytest.raises(FileNotFoundError, match="no clip list"):
+        MocapTask(layout, clips_file, tmp_path / "train.txt")
+
+
+def test_clips_may_be_missing_if_that_is_said(layout, clips_file, tmp_path):
+    (tmp_path / "train.txt").write_text("CMU_900_01\nCMU_900_09\n")
+    task = MocapTask(layout, clips_file, tmp_path / "train.txt", allow_missing=True)
+    assert [snippet.clip for snippet in task.clips["train"]] == ["CMU_900_01"]
+
+
+def test_a_film_shows_the_rollout_or_says_that_nothing_can_be_drawn(task, act):
+    try:
+        frames = task.film(act, 0, "validation")
+    except ValueError as error:
+        assert "MUJOCO_GL" in str(error)  # noqa: PT017  (drawing is not possible everywhere)
+        return
+    assert len(frames) == task.rollouts(act, 1, 0, "validation")[0].length + 1
+    assert frames[0].shape == (480, 640, 3)
+    assert frames[0].std() > 1
