@@ -14,7 +14,7 @@ from body_transformer.config import experiment_names, load_experiment
 
 NAMES = [
     "a1-walk", "adroit-door", "adroit-hammer", "adroit-relocate",
-    "humanoid-board", "humanoid-hill", "humanoid-mod", "mocapact",
+    "demo", "humanoid-board", "humanoid-hill", "humanoid-mod", "mocapact",
 ]  # fmt: skip
 ADROIT = ["door", "hammer", "relocate"]
 HUMANOID = ["humanoid-mod", "humanoid-hill", "humanoid-board"]

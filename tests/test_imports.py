@@ -18,6 +18,8 @@ MAY_IMPORT = {
     "analysis": {"analysis", "body", "ops", "robots"},
     "bench": {"bench", "body", "config", "model", "ops", "robots", "__version__"},
     "model": {"model", "body", "ops", "__version__"},
+    "imitation": {"imitation", "body", "checkpoint", "config", "metrics_log", "model", "robots", "run", "__version__"},
+    "report": {"report", "body"},
 }
 """Part of the package -> the parts it may use; whoever is not listed may use all but `cli`."""
 
@@ -151,7 +153,10 @@ DANGEROUS_CALLS = {"eval", "exec", "torch.load", "yaml.load", "yaml.unsafe_load"
 def dangers(tree: ast.AST) -> list[str]:
     """Ways to execute what was meant to be data."""
     found = []
+    safe = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and _refuses_pickle(node)}
     for node in ast.walk(tree):
+        if id(node) in safe:
+            continue
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -161,6 +166,11 @@ def dangers(tree: ast.AST) -> list[str]:
             names = [ast.unparse(node).replace("np.", "numpy.")]
         found += [name for name in names if name in DANGEROUS_CALLS or name.split(".")[0] in DANGEROUS_MODULES]
     return found
+
+
+def _refuses_pickle(call: ast.Call) -> bool:
+    """np.load(…, allow_pickle=False)"""
+    return any(word.arg == "allow_pickle" and ast.unparse(word.value) == "False" for word in call.keywords)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))

@@ -59,3 +59,6 @@ class Task(ABC):
     @abstractmethod
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """One rollout, as pictures."""
+
+    def close(self) -> None:  # noqa: B027, most tasks hold nothing
+        """Gives back what it holds: processes, windows."""

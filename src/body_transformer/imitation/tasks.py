@@ -1,26 +1,53 @@
-"""The tasks by name; each is imported when it is asked for."""
+"""The tasks by name; each brings its simulator only when it is asked for."""
 
-from collections.abc import Mapping
-from importlib import import_module
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import signature
 
 from ..body.layout import Layout
 from ..body.messages import unknown
 from .task import Task
 
-TASKS = {
-    "tracking": ("tracking.task", "TrackingTask"),
-    "adroit": ("adroit", "AdroitTask"),
-    "mocap": ("mocap.task", "MocapTask"),
-}
-"""Name -> module and class, which is made from a layout and the task's options."""
+
+def tracking(layout: Layout, num_clips: str = "32", clip_seed: str = "0") -> Task:
+    """The built-in one."""
+    from .tracking.task import TrackingTask
+
+    return TrackingTask(layout, int(num_clips), int(clip_seed))
+
+
+def adroit(layout: Layout, name: str) -> Task:
+    """Door, hammer or relocate, in gymnasium-robotics."""
+    from .adroit import AdroitTask
+
+    return AdroitTask(name)
+
+
+def mocap(
+    layout: Layout,
+    clips: str = "",
+    train_clips: str | None = None,
+    validation_clips: str | None = None,
+    allow_missing: str = "false",
+) -> Task:
+    """Motion clips in dm_control: `clips` is a file that `imitation.mocap.clips` writes, the lists are MoCapAct's."""
+    from .mocap.task import MocapTask
+
+    if not clips:
+        raise ValueError("task 'mocap' needs motion clips: set task_options clips, train_clips, validation_clips")
+    return MocapTask(layout, clips, train_clips, validation_clips, allow_missing == "true")
+
+
+TASKS: Mapping[str, Callable[..., Task]] = {"tracking": tracking, "adroit": adroit, "mocap": mocap}
+"""Name -> what makes it, from a layout and the task's options."""
 
 
 def make_task(name: str, layout: Layout, options: Mapping[str, str]) -> Task:
     if name not in TASKS:
         raise ValueError(unknown("task", name, TASKS))
-    module, kind = TASKS[name]
-    try:
-        task: Task = getattr(import_module(f".{module}", __package__), kind)(layout, **options)
-    except TypeError as error:
-        raise ValueError(f"task {name!r} with options {dict(options)!r}: {error}") from None
-    return task
+    allowed = list(signature(TASKS[name]).parameters)[1:]
+    for option in options:
+        if option not in allowed:
+            raise ValueError(f"task {name!r}: " + unknown("option", option, allowed))
+    return TASKS[name](layout, **options)

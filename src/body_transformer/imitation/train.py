@@ -26,7 +26,7 @@ from .episodes import Episodes
 from .evaluate import evaluate
 from .losses import Cloning
 from .progress import Progress
-from .statistics import layout_statistics
+from .statistics import mean_and_var, obs_statistics
 from .stopping import StopRequest
 from .task import Task
 
@@ -69,7 +69,7 @@ class _Loop:
         found = newest_checkpoint(job.run.folder) if job.resume else None
         self.batches = Batches(
             job.episodes,
-            self.config.batch_size,
+            batch_size(self.config, job.episodes.num_steps),
             job.seed,
             rank=self.accelerator.process_index,
             num_ranks=self.accelerator.num_processes,
@@ -209,9 +209,14 @@ class _Loop:
         _fill_optimizer(self.policy, self.optimizer, found.state.tensors)
 
 
+def batch_size(config: ImitationConfig, num_samples: int) -> int:
+    """As configured, or all there is: a single demonstration may be shorter than a batch."""
+    return min(config.batch_size, num_samples)
+
+
 def total_steps(config: ImitationConfig, num_samples: int) -> int:
     """Updates in all; an epoch's last batch is left out where it is not full."""
-    return config.num_steps or (config.num_epochs or 0) * (num_samples // config.batch_size)
+    return config.num_steps or (config.num_epochs or 0) * (num_samples // batch_size(config, num_samples))
 
 
 def learning_rate(config: ImitationConfig, step: int, num_steps: int) -> float:
@@ -227,7 +232,7 @@ def learning_rate(config: ImitationConfig, step: int, num_steps: int) -> float:
 def _new_policy(job: Job) -> Policy:
     torch.manual_seed(job.seed)
     policy = Policy(job.episodes.layout, job.policy)
-    policy.normalizer.set_statistics(*layout_statistics(job.episodes))
+    policy.normalizer.set_statistics(*mean_and_var(job.episodes.layout, obs_statistics(job.episodes)))
     return policy
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from ...body.layout import Layout
 from ...body.messages import unknown
 from ..episodes import Episodes
-from . import minari, mocapact, npz, robomimic
+from . import minari, mocapact, npz, robomimic, tracking
 
-READERS = {"minari": minari, "mocapact": mocapact, "npz": npz, "robomimic": robomimic}
-"""Name -> the module whose `open_episodes` reads that format."""
+READERS = {"minari": minari, "mocapact": mocapact, "npz": npz, "robomimic": robomimic, "tracking": tracking}
+"""Name -> the module whose `open_episodes` reads that format, or makes demonstrations."""
 
 
-def open_episodes(reader: str, data: str, layout: Layout, **options: Any) -> Episodes:
+def open_episodes(reader: str, data: str | None, layout: Layout, **options: Any) -> Episodes:
     """The demonstrations at `data`, every file checked; `options` are those of the reader."""
     if reader not in READERS:
         raise ValueError(unknown("reader of demonstrations", reader, READERS))
@@ -23,5 +23,7 @@ def open_episodes(reader: str, data: str, layout: Layout, **options: Any) -> Epi
     for name in options:
         if name not in allowed:
             raise ValueError(f"reader {reader!r}: " + unknown("option", name, allowed))
+    if data is None and reader != "tracking":
+        raise ValueError(f"reader {reader!r} needs to know where the demonstrations are: set data")
     episodes: Episodes = opener(data, layout, **options)
     return episodes
