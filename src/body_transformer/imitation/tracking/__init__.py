@@ -1,0 +1,1 @@
+"""The built-in task: a humanoid, held at the torso, follows smooth joint motions."""
