@@ -97,6 +97,14 @@ def test_every_body_comes_back(layout):
         assert_same(Policy.load(folder), policy)
 
 
+def test_the_same_policy_is_the_same_bytes(layout, tmp_path):
+    policy = trained(layout)
+    for k in range(12):
+        policy.save(tmp_path / str(k))
+    for name in FILES:
+        assert len({(tmp_path / str(k) / name).read_bytes() for k in range(12)}) == 1
+
+
 def test_a_double_precision_policy_stays_one(layout, tmp_path):
     policy = trained(layout, head="gaussian").double()
     policy.save(tmp_path / "policy")

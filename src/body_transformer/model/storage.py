@@ -83,6 +83,7 @@ def _write(policy: Policy, folder: Path) -> None:
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.state_dict().items()}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt", "description_sha256": _digest_of(description)})
+    _sort_metadata(folder / WEIGHTS)
     content = description | {"weights_sha256": _digest_of_file(folder / WEIGHTS)}
     (folder / DESCRIPTION).write_text(json.dumps(content, indent=1) + "\n")
     os.chmod(folder / WEIGHTS, (folder / DESCRIPTION).stat().st_mode)  # safetensors lets nobody else read
@@ -90,6 +91,16 @@ def _write(policy: Policy, folder: Path) -> None:
         descriptor = os.open(file, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
+
+
+def _sort_metadata(file: Path) -> None:
+    """safetensors writes its metadata in an order that chance decides; the same policy should be the same bytes."""
+    with file.open("r+b") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        stream.seek(8)
+        stream.write(json.dumps(header, separators=(",", ":")).encode().ljust(size))
 
 
 def _read_description(file: Path) -> dict[str, Any]:
