@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 from ..task import Frame
 from .clips import Doubles
 from .drawing import draw_picture
-from .stage import Stage
+from .stage import HEIGHT, WIDTH, Stage
 from .starts import Start
 
 RENDER_TIMEOUT_S = 60
@@ -38,25 +39,27 @@ def render(start: Start, poses: Doubles, reference: Doubles) -> list[Frame] | No
 
     In a process of its own: drivers may crash or hang, and MuJoCo decides on one for good when it is imported.
     """
+    text = json.dumps(
+        {
+            "poses": poses.tolist(),
+            "reference": reference.tolist(),
+            "tilt_rad": start.tilt_rad,
+            "heading_rad": start.heading_rad,
+            "payloads_kg": start.payloads_kg,
+        }
+    )
     for platform in _platforms():
         with tempfile.TemporaryDirectory() as folder:
-            np.savez(
-                Path(folder, "poses.npz"),
-                poses=poses,
-                reference=reference,
-                tilt_rad=start.tilt_rad,
-                heading_rad=start.heading_rad,
-                payloads_kg=start.payloads_kg,
-            )
+            Path(folder, "poses.json").write_text(text, encoding="utf-8")
             command = [sys.executable, "-m", f"{__package__}.render", folder]
             environment = os.environ | {"MUJOCO_GL": platform}
             try:
                 run = subprocess.run(command, env=environment, capture_output=True, timeout=RENDER_TIMEOUT_S)
             except (OSError, subprocess.TimeoutExpired):
                 continue
-            frames = Path(folder, "frames.npy")
-            if run.returncode == 0 and frames.is_file():
-                return list(np.load(frames, allow_pickle=False))
+            if run.returncode == 0:
+                pixels = np.frombuffer(Path(folder, "frames.raw").read_bytes(), dtype=np.uint8)
+                return list(pixels.reshape(len(poses), HEIGHT, WIDTH, 3).copy())
     return None
 
 

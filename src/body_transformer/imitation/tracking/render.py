@@ -1,7 +1,8 @@
-"""Pictures by OpenGL, as a program: reads FOLDER/poses.npz, writes FOLDER/frames.npy. `film.render` runs it."""
+"""Pictures by OpenGL, as a program that `film.render` runs: FOLDER/poses.json -> FOLDER/frames.raw, the pixels."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -15,13 +16,11 @@ from .starts import Start
 
 
 def main(folder: Path) -> None:
-    with np.load(folder / "poses.npz", allow_pickle=False) as file:
-        right, left = file["payloads_kg"].tolist()
-        start = Start(clip("train", 0, 0), float(file["tilt_rad"]), float(file["heading_rad"]), (right, left))
-        frames = pictures(Stage(start), file["poses"], file["reference"])
-    aside = folder / "frames.part.npy"
-    np.save(aside, frames, allow_pickle=False)
-    aside.rename(folder / "frames.npy")
+    asked = json.loads((folder / "poses.json").read_text(encoding="utf-8"))
+    right, left = asked["payloads_kg"]
+    start = Start(clip("train", 0, 0), asked["tilt_rad"], asked["heading_rad"], (right, left))
+    frames = pictures(Stage(start), np.array(asked["poses"]), np.array(asked["reference"]))
+    (folder / "frames.raw").write_bytes(frames.tobytes())
 
 
 def pictures(stage: Stage, poses: npt.NDArray[np.float64], reference: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
