@@ -6,7 +6,7 @@ DEFINITION = pyproject.toml constraints.txt
 .PHONY: demo test check core clean
 
 demo: .venv/.core-ready
-	.venv/bin/bot inspect humanoid --out runs/demo
+	.venv/bin/bot demo
 
 test: check core
 	.venv/bin/pytest

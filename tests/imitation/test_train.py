@@ -36,7 +36,7 @@ def data(tmp_path_factory) -> Path:
 
 
 def command(data: Path, out: Path, *more: str) -> list[str]:
-    known = ["--imitation.reader", "npz", "--imitation.data", str(data), "--imitation.options"]
+    known = ["--imitation.reader", "npz", "--imitation.data", str(data)]
     return ["train", "demo", *SMALL, *known, "--out", str(out), "--cpu", "--no-eval", "--quiet", *more]
 
 

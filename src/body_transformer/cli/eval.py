@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,14 +46,19 @@ def main(args: list[str]) -> None:
     options = tyro.cli(Eval, prog="bot eval", args=args)
     if options.episodes < 1:
         raise ValueError(f"--episodes must be 1 or more; got {options.episodes}")
+    if options.video is not None:
+        from ..imitation.films import check_format
+
+        check_format(options.video)
     policy, task = load(options)
     splits = options.split or task.splits
     for split in splits:
         if split not in task.splits:
             raise ValueError(f"unknown split {split!r}; have: {', '.join(task.splits)}")
-    found = roll_out(policy, task, options, splits)
-    if options.video is not None:
-        film(policy, task, options.video, options.seed, splits[0])
+    with closing(task):
+        found = roll_out(policy, task, options, splits)
+        if options.video is not None:
+            film(policy, task, options.video, options.seed, splits[0])
     if options.json:
         from ..imitation.evaluate import to_json
 

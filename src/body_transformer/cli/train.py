@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,12 +71,18 @@ def main(args: list[str]) -> None:
         resume(tyro.cli(Resume, prog="bot train", args=args))
         return
     experiment = _experiment(args)
+    imitation = _imitation(experiment)
     default = Train(
         experiment.name,
         experiment.policy_config(_value_of("--variant", args)),
-        _imitation(experiment),
+        replace(imitation, options={}, task_options={}),  # tyro would make a flag of each
     )
     options = tyro.cli(Train, prog="bot train", args=args, default=default)
+    options.imitation = replace(
+        options.imitation,
+        options=_options(imitation, options.imitation),
+        task_options={**imitation.task_options, **options.imitation.task_options},
+    )
     if options.policy.variant != default.policy.variant:
         raise ValueError(f"name the variant with --variant {options.policy.variant}: it has sizes of its own")
     begin(options, experiment)
@@ -143,6 +150,8 @@ def _train(options: Train, experiment: Experiment, folder: Path, description: di
     if not resumed and is_first_process():
         description["num_parameters"] = Policy(layout, options.policy).num_parameters
         description["num_steps"] = total_steps(config, episodes.num_steps)
+        description["machine"] = machine(options.cpu)
+        description["date"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
         run = Run.create(folder, description)
     job = Job(run, episodes, task, options.policy, config, options.seed, resumed, options.wandb, options.cpu)
     try:
@@ -154,10 +163,20 @@ def _train(options: Train, experiment: Experiment, folder: Path, description: di
     if not is_first_process():
         return
     if task is not None:
-        write_evaluation(
-            run, evaluate(policy, task, config.eval_episodes, options.seed), config.eval_episodes, options.seed
-        )
+        found = evaluate(policy, task, config.eval_episodes, options.seed)
+        write_evaluation(run, found, config.eval_episodes, options.seed)
+        task.close()
     console().print(f"wrote {folder}")
+
+
+def machine(cpu: bool) -> str:
+    """Where it runs."""
+    import torch
+
+    from ..bench.environment import device_name
+
+    on_gpu = torch.cuda.is_available() and not cpu
+    return device_name("cuda" if on_gpu else "cpu") + ("" if on_gpu else f", {os.cpu_count()} cores")
 
 
 def is_first_process() -> bool:
@@ -184,6 +203,11 @@ def _imitation(experiment: Experiment) -> ImitationConfig:
             f"experiment {experiment.name!r} is not learned from demonstrations; those are: {', '.join(_trainable())}"
         )
     return experiment.imitation
+
+
+def _options(own: ImitationConfig, given: ImitationConfig) -> dict[str, str]:
+    """The experiment's, with what was given over them; another reader has options of its own."""
+    return {**(own.options if own.reader == given.reader else {}), **given.options}
 
 
 def _trainable() -> list[str]:

@@ -21,8 +21,7 @@ def write_film(file: Path, frames: Sequence[Frame], frames_hz: float) -> None:
     """The format is the file's ending; written aside, then renamed."""
     if not frames:
         raise ValueError("a film needs at least one picture; got none")
-    if file.suffix not in (*ANIMATED, ".mp4"):
-        raise ValueError(unknown("film format", file.suffix, (*ANIMATED, ".mp4")))
+    check_format(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{uuid.uuid4().hex[:8]}{file.suffix}")
     try:
@@ -36,14 +35,19 @@ def write_film(file: Path, frames: Sequence[Frame], frames_hz: float) -> None:
         aside.unlink(missing_ok=True)
 
 
-def _mp4(file: Path, frames: Sequence[Frame], frames_hz: float) -> None:
-    program = shutil.which("ffmpeg")
-    if program is None:
+def check_format(file: Path) -> None:
+    """Before the rollout that would be filmed."""
+    if file.suffix not in (*ANIMATED, ".mp4"):
+        raise ValueError(unknown("film format", file.suffix, (*ANIMATED, ".mp4")))
+    if file.suffix == ".mp4" and shutil.which("ffmpeg") is None:
         raise ValueError("a film in .mp4 needs the program ffmpeg, which is not there; .webp and .gif need nothing")
+
+
+def _mp4(file: Path, frames: Sequence[Frame], frames_hz: float) -> None:
     height, width, _ = frames[0].shape
     size = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(frames_hz), "-i", "-"]
     made = subprocess.run(
-        [program, "-y", "-loglevel", "error", *size, "-pix_fmt", "yuv420p", str(file)],
+        ["ffmpeg", "-y", "-loglevel", "error", *size, "-pix_fmt", "yuv420p", str(file)],
         input=b"".join(frame.tobytes() for frame in frames),
         capture_output=True,
         check=False,

@@ -271,4 +271,7 @@ def _lines(title: str, names: Sequence[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except (ValueError, OSError) as error:
+        sys.exit(f"clips: {error}")

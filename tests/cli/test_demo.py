@@ -1,0 +1,69 @@
+"""`bot demo`, with few steps."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from body_transformer.cli.main import main
+
+FEW = ["--steps", "6", "--episodes", "2", "--jobs", "2"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("demo")
+    assert main(["demo", *FEW, "--out", str(out)]) == 0
+    return out
+
+
+def test_it_trains_four_policies_and_writes_a_page(folder):
+    for name in ("bot-hard", "transformer", "mlp", "mlp-equal-time"):
+        run = folder / name / "seed0"
+        assert json.loads((run / "evaluation.json").read_text())["num_episodes"] == 2
+        assert (run / "film.webp").stat().st_size > 1000
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "Why this task suits a body mask" in page
+    assert page.count("data:image/webp") == 4
+
+
+def test_the_mlp_gets_more_steps_for_equal_time(folder):
+    plan = json.loads((folder / "plan.json").read_text())
+    assert plan["equal_time_steps"] > plan["steps"] == 6
+
+
+def test_what_is_finished_is_not_done_again(folder, capsys):
+    before = {file: file.stat().st_mtime_ns for file in folder.glob("*/seed0/evaluation.json")}
+    begun = time.perf_counter()
+    assert main(["demo", *FEW, "--out", str(folder), "--json"]) == 0
+    assert time.perf_counter() - begun < 20
+    assert {file: file.stat().st_mtime_ns for file in folder.glob("*/seed0/evaluation.json")} == before
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert list(runs) == ["bot-hard", "transformer", "mlp, equal time", "mlp"]
+    assert set(runs["mlp"]) == {"train", "validation", "unseen-tilt"}
+
+
+def test_stopped_by_ctrl_c_it_goes_on_later(tmp_path):
+    command = [sys.executable, "-m", "body_transformer.cli.main", "demo", "--episodes", "2", "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        [*command, "--steps", "100000"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    log = tmp_path / "bot-hard" / "seed0" / "metrics.jsonl"
+    while not (log.is_file() and log.stat().st_size):
+        assert process.poll() is None
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    _, words = process.communicate(timeout=90)
+    assert process.returncode == 130
+    assert "stopped" in words
+    assert list((tmp_path / "bot-hard" / "seed0" / "checkpoints").glob("[0-9]*"))
+
+
+def test_numbers_that_make_no_sense_are_refused(capsys, tmp_path):
+    assert main(["demo", "--seeds", "0", "--out", str(tmp_path)]) == 1
+    assert "--seeds must be 1 or more; got 0" in capsys.readouterr().err
