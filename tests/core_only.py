@@ -68,7 +68,7 @@ def check_a_policy_runs_and_is_stored(folder: Path) -> None:
 def check_the_demo_runs(folder: Path) -> None:
     few = ("--steps", "4", "--episodes", "2")
     found = json.loads(bot("demo", *few, "--out", str(folder), "--json"))
-    assert list(found["runs"]) == ["bot-hard", "transformer", "mlp, equal time", "mlp"]
+    assert list(found["runs"]) == ["bot-hard", "mlp", "transformer", "mlp, equal time"]
     assert Path(found["report"]).read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 

@@ -60,7 +60,7 @@ def main(args: list[str]) -> None:
 
 
 def run(options: Demo) -> Sequence[Planned]:
-    from ..imitation.demo import make_plan, prepare_data
+    from ..imitation.demo import equal_steps, equal_time, prepare_data
     from ..imitation.jobs import run_all
 
     experiment = load_experiment("demo")
@@ -72,11 +72,13 @@ def run(options: Demo) -> Sequence[Planned]:
     words = Console(stderr=True)
     with words.status("making demonstrations"):
         data = prepare_data(experiment, config, options.out)
-    with words.status("measuring what a step costs"):
-        plan = make_plan(experiment, config, data, options.out, range(options.seeds))
-    words.print(f"{len(plan.runs)} policies; the MLP gets {plan.equal_time_steps} steps for equal time")
-    run_all(plan.runs, options.jobs or min(4, os.cpu_count() or 1), words)
-    return plan.runs
+    seeds = range(options.seeds)
+    jobs = options.jobs or min(4, os.cpu_count() or 1)
+    runs = equal_steps(config, data, options.out, seeds)
+    run_all(runs, jobs, words)
+    more = equal_time(config, data, options.out, seeds)
+    run_all(more, jobs, words)
+    return [*runs, *more]
 
 
 def write_page(options: Demo, runs: Sequence[Planned]) -> Path:

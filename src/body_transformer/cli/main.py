@@ -15,6 +15,7 @@ VERBS = {
     "inspect": "the body graph, the allocation and the parameter count of a robot file or an experiment",
     "list": "the experiments, variants and robots there are",
     "report": "runs as one HTML page: the comparison, curves, the body and its mask, films",
+    "reproduce": "a table or figure of the paper: runs what is missing, then draws it",
     "train": "a policy from demonstrations",
 }
 

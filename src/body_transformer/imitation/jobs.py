@@ -34,6 +34,10 @@ class Planned:
         return (self.folder / EVALUATION).is_file()
 
     @property
+    def state(self) -> str:
+        return "finished" if self.is_finished else "begun" if Run(self.folder).exists else "missing"
+
+    @property
     def command(self) -> list[str]:
         """What starts it, or goes on with it."""
         bot = [sys.executable, "-m", "body_transformer.cli.main", "train"]

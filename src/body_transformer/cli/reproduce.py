@@ -1,0 +1,89 @@
+"""`bot reproduce WHAT`: a table or figure of the paper; runs what is missing, then draws it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.table import Table
+
+from .output import console, print_json
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+@dataclass
+class Reproduce:
+    """A table or figure of the paper. What stands behind `--` goes to every `bot train`, such as where the data are:
+    `bot reproduce table1 -- --imitation.data /data/mocapact`."""
+
+    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WHAT")]
+    """table1, ablations, layers, scaling or adroit."""
+    seeds: int | None = None
+    """Runs an arm; by default as many as the paper has."""
+    jobs: int = 1
+    """Runs at once."""
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/reproduce")
+    """Where runs and results go; studies share their runs."""
+    list: Flag = False
+    """Only say which runs it needs, and which are there."""
+    draw: Flag = False
+    """Run nothing: draw what is there."""
+    json: Flag = False
+    """Print one JSON object instead of tables."""
+
+
+def main(args: list[str]) -> None:
+    own, more = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
+    options = tyro.cli(Reproduce, prog="bot reproduce", args=own)
+    from ..imitation.jobs import run_all
+    from ..reproduce.study import load_study
+
+    study = load_study(options.what)
+    seeds = study.seeds if options.seeds is None else options.seeds
+    if seeds < 1 or options.jobs < 1:
+        raise ValueError(f"--seeds and --jobs must be 1 or more; got {seeds} and {options.jobs}")
+    runs = study.runs(options.out, seeds, more)
+    if options.list:
+        states = {str(run.folder): run.state for run in runs}
+        if options.json:
+            print_json({"runs": states})
+            return
+        table = Table("run", "state", box=None, pad_edge=False)
+        for folder, state in states.items():
+            table.add_row(folder, state)
+        console().print(table)
+        return
+    if not options.draw:
+        run_all(runs, options.jobs)
+    files = write(options, seeds)
+    if options.json:
+        print_json({"files": [str(file) for file in files], "finished": sum(run.is_finished for run in runs)})
+        return
+    console().print(files[0].read_text(encoding="utf-8"))
+    console().print("wrote " + ", ".join(str(file) for file in files))
+
+
+def write(options: Reproduce, seeds: int) -> list[Path]:
+    """The table, and the figure if it is one."""
+    from ..reproduce.draw import as_markdown, draw_figure
+    from ..reproduce.study import load_study
+    from ..run import write_aside
+
+    study = load_study(options.what)
+    options.out.mkdir(parents=True, exist_ok=True)
+    table = options.out / f"{study.name}.md"
+    write_aside(table, as_markdown(study, options.out, seeds))
+    if study.x is None:
+        return [table]
+    figure = options.out / f"{study.name}.png"
+    aside = figure.with_name(f".{figure.name}.{os.getpid()}.png")
+    try:
+        draw_figure(study, aside, options.out, seeds)
+        os.replace(aside, figure)
+    finally:
+        aside.unlink(missing_ok=True)
+    return [table, figure]

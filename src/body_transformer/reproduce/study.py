@@ -1,0 +1,99 @@
+"""Study: a table or figure of the paper, and the runs that it needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+from ..body.messages import unknown
+from ..imitation.jobs import Planned
+
+Statistic = Literal["maximum-and-mean", "mean", "last-ten"]
+PARAMETERS = "parameters"
+"""As an arm's x: the policy's number of parameters."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A row of a table, or a point of a curve."""
+
+    label: str
+    """The row's or the curve's name."""
+    experiment: str
+    variant: str
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """Of `bot train`, where they differ from the experiment's numbers."""
+    x: float | str | None = None
+    """Where the point lies, in a figure."""
+    panel: str = ""
+    """The part of the figure that it belongs to."""
+    paper: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    """Metric -> split -> the paper's maximum, mean and standard deviation."""
+
+    @property
+    def slug(self) -> str:
+        """The run's folder, the same in every study that needs it."""
+        words = [f"{key.split('.')[-1]}={value}" for key, value in self.flags.items()]
+        return re.sub(r"[^\w.=,-]", "_", ",".join([self.variant, *words]))
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is compared, and how it is summed up."""
+
+    name: str
+    title: str
+    statistic: Statistic
+    seeds: int
+    metrics: tuple[str, ...]
+    splits: tuple[str, ...]
+    arms: tuple[Arm, ...]
+    x: str | None = None
+    """What the horizontal axis of the figure is; none for a table."""
+
+    def __post_init__(self) -> None:
+        if self.statistic not in get_args(Statistic):
+            raise ValueError(unknown("statistic", self.statistic, get_args(Statistic)))
+
+    def runs(self, out: Path, num_seeds: int, more: Sequence[str]) -> list[Planned]:
+        """Every run that it needs; `more` are further arguments of each `bot train`."""
+        planned = {}
+        for arm in self.arms:
+            flags = [word for key, value in arm.flags.items() for word in (f"--{key}", str(value))]
+            for seed in range(num_seeds):
+                folder = run_folder(out, arm, seed)
+                args = (arm.experiment, "--variant", arm.variant, "--seed", str(seed), *flags, *more)
+                planned[folder] = Planned(folder, args, f"{arm.experiment} {arm.slug} seed {seed}")
+        return list(planned.values())
+
+
+def run_folder(out: Path, arm: Arm, seed: int) -> Path:
+    return out / arm.experiment / arm.slug / f"seed{seed}"
+
+
+def study_names() -> list[str]:
+    return sorted(entry.name.removesuffix(".yaml") for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_study(name: str) -> Study:
+    if name not in study_names():
+        raise ValueError(unknown("table or figure", name, study_names()))
+    data = yaml.safe_load(_folder().joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
+    known = [item.name for item in fields(Arm)]
+    for arm in data["arms"]:
+        for key in arm:
+            if key not in known:
+                raise ValueError(f"study {name!r}: " + unknown("key", key, known))
+    arms = tuple(Arm(**arm) for arm in data.pop("arms"))
+    metrics, splits = tuple(data.pop("metrics")), tuple(data.pop("splits"))
+    return Study(name=name, arms=arms, metrics=metrics, splits=splits, **data)
+
+
+def _folder() -> Any:
+    return files(__package__).joinpath("studies")

@@ -1,0 +1,71 @@
+"""What the studies' tables and figures say of runs that are there."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from body_transformer.cli.main import main
+from body_transformer.reproduce.draw import as_markdown
+from body_transformer.reproduce.outcome import value_of
+from body_transformer.reproduce.study import load_study, run_folder
+
+
+def write_run(folder: Path, key: str, scores: list[float], parameters: int = 1000, finished: bool = True) -> None:
+    folder.mkdir(parents=True)
+    (folder / "experiment.yaml").write_text(f"name: x\nnum_parameters: {parameters}\n")
+    lines = [{"step": step, key: {"mean": score}} for step, score in enumerate(scores)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"ste')
+    if finished:
+        (folder / "evaluation.json").write_text("{}")
+
+
+def test_the_maximum_and_the_mean_are_averaged_over_seeds(tmp_path):
+    study = load_study("table1")
+    arm = study.arms[2]
+    for seed, scores in enumerate([[0.2, 0.6, 0.4], [0.4, 0.8, 0.6]]):
+        write_run(run_folder(tmp_path, arm, seed), "eval/train/normalized_return", scores)
+    value = value_of(study, arm, "normalized_return", "train", tmp_path, 5)
+    assert (value.maximum, value.mean, value.num_seeds) == (pytest.approx(0.7), pytest.approx(0.5), 2)
+    assert value.std == pytest.approx(0.1633, abs=1e-4)
+    text = as_markdown(study, tmp_path, 5)
+    assert "0.700 / 0.500 ± 0.163 (2 of 5 seeds) | 0.751 / 0.691 ± 0.024" in text
+    assert "| mlp | – | 0.623 / 0.572 ± 0.022" in text
+
+
+def test_adroit_is_the_last_ten_epochs(tmp_path):
+    study = load_study("adroit")
+    arm = study.arms[0]
+    write_run(run_folder(tmp_path, arm, 0), "eval/validation/success", [0.0] * 190 + [0.5] * 10)
+    assert value_of(study, arm, "success", "validation", tmp_path, 1).mean == 0.5
+
+
+def test_what_is_there_is_drawn(tmp_path, capsys):
+    study = load_study("scaling")
+    for number, arm in enumerate(study.arms):
+        for split in study.splits:
+            key = f"eval/{split}/normalized_return"
+            if not run_folder(tmp_path, arm, 0).exists():
+                write_run(run_folder(tmp_path, arm, 0), key, [0.1 * number, 0.5], 10 ** (number + 3))
+    assert main(["reproduce", "scaling", "--draw", "--seeds", "1", "--out", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["files"] == [str(tmp_path / "scaling.md"), str(tmp_path / "scaling.png")]
+    assert found["finished"] == 8
+    assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
+    assert "1,000" in (tmp_path / "scaling.md").read_text()
+
+
+def test_the_runs_are_listed_with_their_state(tmp_path, capsys):
+    study = load_study("table1")
+    write_run(run_folder(tmp_path, study.arms[0], 0), "x", [1.0])
+    write_run(run_folder(tmp_path, study.arms[1], 0), "x", [1.0], finished=False)
+    assert main(["reproduce", "table1", "--list", "--seeds", "1", "--out", str(tmp_path), "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["runs"].values()) == ["finished", "begun", "missing"]
+
+
+def test_a_run_that_fails_says_why(tmp_path, capsys):
+    missing = ["--", "--imitation.data", str(tmp_path / "nowhere")]
+    assert main(["reproduce", "adroit", "--seeds", "1", "--out", str(tmp_path / "out"), *missing]) == 1
+    words = capsys.readouterr().err
+    assert "ended with status 1" in words
+    assert "nowhere" in words
