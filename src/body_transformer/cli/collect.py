@@ -27,10 +27,18 @@ from .output import print_json
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
+
+def tracking_recorder() -> Recorder:
+    from ..imitation.tracking.record import TrackingRecorder
+
+    return TrackingRecorder(load_experiment("demo").layout())
+
+
 RECORDERS: dict[str, Callable[[], Recorder]] = {
     "adroit-door": partial(AdroitTask, "door"),
     "adroit-hammer": partial(AdroitTask, "hammer"),
     "adroit-relocate": partial(AdroitTask, "relocate"),
+    "demo": tracking_recorder,
 }
 """Experiment -> the simulator that records its episodes."""
 
@@ -40,7 +48,7 @@ class Collect:
     """Demonstrations from a policy, as a Minari data set."""
 
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
-    """What is played: adroit-door, adroit-hammer, adroit-relocate."""
+    """What is played: adroit-door, adroit-hammer, adroit-relocate, demo."""
     policy: Annotated[Path, tyro.conf.arg(metavar="POLICY")]
     """Who plays: a policy's folder, a run's folder (its last checkpoint), or a DAPG expert (.npz)."""
     episodes: Annotated[int, tyro.conf.arg(metavar="N")]

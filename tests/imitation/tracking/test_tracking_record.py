@@ -1,0 +1,53 @@
+"""Episodes of the tracking task as a data set."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("minari", reason="needs the extra 'imitation'")
+
+from body_transformer import Policy
+from body_transformer.cli.main import main
+from body_transformer.config import load_experiment
+from body_transformer.imitation.sources import open_episodes
+from body_transformer.imitation.tracking.record import TrackingRecorder
+
+LAYOUT = load_experiment("demo").layout()
+
+
+def test_what_is_collected_is_read_back_and_can_be_played_again(tmp_path):
+    Policy(LAYOUT, load_experiment("demo").policy_config("mlp")).save(tmp_path / "policy")
+    command = [
+        "collect",
+        "demo",
+        "--policy",
+        str(tmp_path / "policy"),
+        "--episodes",
+        "3",
+        "--noise",
+        "0.3",
+        "--seed",
+        "5",
+    ]
+    assert main([*command, "--out", str(tmp_path / "data")]) == 0
+    episodes = open_episodes("minari", str(tmp_path / "data"), LAYOUT)
+    recorder = TrackingRecorder(LAYOUT)
+    for index in range(3):
+        steps = episodes.read(index)
+        actions = iter(steps.actions)
+        (again,) = recorder.record(lambda obs, actions=actions: next(actions)[None], range(index, index + 1), 5)
+        assert again.num_steps == len(steps.obs)
+        assert np.array_equal(again.obs[:-1].astype(np.float32), steps.obs)
+        assert again.clip == episodes.infos[index].clip
+
+
+def test_noise_pushes_the_body_and_leaves_the_clean_action(tmp_path):
+    recorder = TrackingRecorder(LAYOUT)
+    still = np.zeros((1, LAYOUT.action_dim), dtype=np.float32)
+    (calm,) = recorder.record(lambda obs: still, range(1), 0)
+    (pushed,) = recorder.record(lambda obs: still, range(1), 0, np.full(LAYOUT.action_dim, 0.5))
+    assert not calm.executed.any()
+    assert not pushed.clean.any()
+    assert pushed.executed.std() == pytest.approx(0.5, rel=0.2)
+    assert calm.terminated
+    assert not calm.success[-1]
+    assert calm.success[:-1].all()
