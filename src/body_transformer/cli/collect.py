@@ -131,36 +131,23 @@ def load_player(path: Path) -> Player:
     if path.suffix == ".npz":
         expert = DapgPolicy.load(path)
         return Player(expert.obs_dim, expert.action_dim, expert.mean, expert.std)
-    return load_own(find_policy(path))
-
-
-def find_policy(path: Path) -> Path:
-    """The folder itself, or the last checkpoint of a run."""
     if not path.is_dir():
         raise FileNotFoundError(f"no policy at {str(path)!r}: it is neither a folder nor an .npz file")
-    last = path / "checkpoints" / "last"
-    for folder in (path, last):
-        if (folder / "policy.json").is_file():
-            return folder
-    raise FileNotFoundError(f"no policy in {str(path)!r}: neither policy.json nor {last.relative_to(path)}/policy.json")
+    return load_own(path)
 
 
-def load_own(folder: Path) -> Player:
-    """One of ours, on the GPU if there is one."""
+def load_own(path: Path) -> Player:
+    """One of ours, or the newest of a run, on the GPU if there is one."""
     import torch
 
+    from ..checkpoint import policy_folder
+    from ..imitation.evaluate import acting
     from ..model.policy import Policy
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    policy = Policy.load(folder).to(device).eval()
-
-    def mean(obs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        with torch.inference_mode():
-            actions: npt.NDArray[np.float32] = policy(torch.from_numpy(obs).to(device)).float().cpu().numpy()
-        return actions
-
+    policy = Policy.load(policy_folder(path)).to(device).eval()
     std = None if policy.log_std is None else policy.log_std.detach().double().exp().cpu().numpy()
-    return Player(policy.layout.obs_dim, policy.layout.action_dim, mean, std)
+    return Player(policy.layout.obs_dim, policy.layout.action_dim, acting(policy), std)
 
 
 def check_fit(player: Player, experiment: Experiment, path: Path) -> None:
