@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import os
+import signal
 from importlib.util import find_spec
 
 import pytest
@@ -9,6 +10,10 @@ import torch
 from . import triton_interpreter
 
 os.environ.setdefault("MUJOCO_GL", "disabled")  # dm_control looks for a display when it is imported
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # a shell in the background: what tests start would not hear Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 if not torch.cuda.is_available() and find_spec("triton"):
     os.environ["TRITON_INTERPRET"] = "1"
     triton_interpreter.use()

@@ -1,6 +1,7 @@
 """Run folders."""
 
 import json
+import os
 
 import pytest
 
@@ -43,6 +44,18 @@ def test_going_back_drops_later_lines(tmp_path):
     assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 5
     assert [line["step"] for line in run.metrics()] == [0, 1, 2, 3, 4]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["experiment.yaml", "metrics.jsonl"]
+
+
+def test_two_processes_cannot_be_at_work_in_one_run(tmp_path):
+    run = Run.create(tmp_path, {})
+    with (
+        run.at_work(),
+        pytest.raises(ValueError, match=rf"another process \({os.getpid()}\) is at work in"),
+        Run(tmp_path).at_work(),
+    ):
+        pass
+    with run.at_work():
+        pass
 
 
 def test_a_broken_description_is_named(tmp_path):

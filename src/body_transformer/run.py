@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,11 @@ import yaml
 
 from . import __version__
 
+if sys.platform != "win32":
+    import fcntl
+
 DESCRIPTION, METRICS, EVALUATION = "experiment.yaml", "metrics.jsonl", "evaluation.json"
+LOCK = ".at_work"
 
 
 class Run:
@@ -54,6 +60,25 @@ class Run:
         if not isinstance(content, dict):
             raise ValueError(f"{str(file)!r} must be a mapping of keys to values")
         return content
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While it is entered, no other process may enter it: two that write to one run would spoil it."""
+        if sys.platform == "win32":  # has no such locks
+            yield
+            return
+        with (self.folder / LOCK).open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                raise ValueError(
+                    f"another process ({file.read().strip() or 'unknown'}) is at work in {str(self.folder)!r}"
+                ) from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines that are whole: a killed run may leave half a line at the end."""

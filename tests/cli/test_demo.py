@@ -47,20 +47,24 @@ def test_what_is_finished_is_not_done_again(folder, capsys):
     assert set(runs["mlp"]) == {"train", "validation", "unseen-tilt"}
 
 
-def test_stopped_by_ctrl_c_it_goes_on_later(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_it_stops_its_runs_which_write_checkpoints(tmp_path, number):
     command = [sys.executable, "-m", "body_transformer.cli.main", "demo", "--episodes", "2", "--out", str(tmp_path)]
-    process = subprocess.Popen(
-        [*command, "--steps", "100000"], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    log = tmp_path / "bot-hard" / "seed0" / "metrics.jsonl"
-    while not (log.is_file() and log.stat().st_size):
-        assert process.poll() is None
-        time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
-    _, words = process.communicate(timeout=90)
+    process = subprocess.Popen([*command, "--steps", "100000"], stderr=subprocess.PIPE, text=True)
+    run = tmp_path / "bot-hard" / "seed0"
+    try:
+        while not ((run / "metrics.jsonl").is_file() and (run / "metrics.jsonl").stat().st_size):
+            assert process.poll() is None
+            time.sleep(0.1)
+        os.kill(process.pid, number)
+        _, words = process.communicate(timeout=90)
+    finally:
+        process.terminate()
     assert process.returncode == 130
     assert "stopped" in words
-    assert list((tmp_path / "bot-hard" / "seed0" / "checkpoints").glob("[0-9]*"))
+    assert list((run / "checkpoints").glob("[0-9]*"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((run / ".at_work").read_text()), 0)
 
 
 def test_numbers_that_make_no_sense_are_refused(capsys, tmp_path):

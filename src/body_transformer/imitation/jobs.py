@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -51,7 +53,7 @@ def run_all(planned: Sequence[Planned], num_jobs: int, console: Console | None =
     waiting = [job for job in planned if not job.is_finished]
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
     running: dict[str, tuple[Planned, subprocess.Popen[bytes]]] = {}
-    with _bars(console) as bars:
+    with _bars(console) as bars, _sigterm_as_ctrl_c():
         tasks = {job.label: bars.add_task(job.label, total=1.0, note="waiting") for job in waiting}
         try:
             while waiting or running:
@@ -67,6 +69,20 @@ def run_all(planned: Sequence[Planned], num_jobs: int, console: Console | None =
                         bars.update(tasks[label], completed=1.0, note="done")
         finally:
             _stop([process for _, process in running.values()])
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """So that the runs are stopped either way."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _start(job: Planned, threads: str) -> subprocess.Popen[bytes]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from torch import Tensor
 from torch.optim import AdamW
 
@@ -54,8 +55,9 @@ class StoppedEarly(Exception):  # noqa: N818, nothing went wrong
 
 def train(job: Job, progress: Progress) -> Policy:
     """Clones the demonstrations' actions; returns the policy, which the run's newest checkpoint holds too."""
-    loop = _Loop(job, progress)
-    with StopRequest() as stop:
+    is_main = PartialState(cpu=job.cpu).is_main_process
+    with job.run.at_work() if is_main else nullcontext(), StopRequest() as stop:
+        loop = _Loop(job, progress)
         loop.run(stop)
     return loop.policy
 
