@@ -53,6 +53,11 @@ def losses(run: Path) -> list[tuple[int, float]]:
     return [(line["step"], line["train/loss"]) for line in lines]
 
 
+def is_at_work(run: Path, pid: int) -> bool:
+    lock = run / ".at_work"
+    return lock.exists() and lock.read_text().strip() == str(pid)
+
+
 def test_it_learns_and_writes_down_how(data, tmp_path):
     run = tmp_path / "run"
     assert main(command(data, run, *steps(120), "--imitation.learning-rate", "0.01")) == 0
@@ -73,20 +78,20 @@ def test_the_same_command_twice_gives_the_same_bits(data, tmp_path):
 
 
 def test_killed_twenty_times_it_ends_as_if_never_stopped(data, tmp_path):
-    often = ["--imitation.checkpoint-every-s", "0.01"]
-    assert main(command(data, tmp_path / "whole", *steps(4000))) == 0
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would add up in another order
+    subprocess.run([*BOT, *command(data, tmp_path / "whole", *steps(4000))], env=one_thread, check=True)
     run, moments = tmp_path / "killed", random.Random(0)
-    arguments, kills = command(data, run, *steps(4000), *often), 0
-    while kills < 20:
-        process = subprocess.Popen([*BOT, *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"})
-        while process.poll() is None and not (run / "metrics.jsonl").exists():
+    arguments = command(data, run, *steps(4000), "--imitation.checkpoint-every-s", "0.01")
+    for _ in range(20):
+        process = subprocess.Popen([*BOT, *arguments], env=one_thread)
+        while not is_at_work(run, process.pid):
+            assert process.poll() is None
             time.sleep(0.01)
         time.sleep(moments.uniform(0, 0.4))
         process.send_signal(signal.SIGKILL)
-        process.wait()
-        kills += 1
+        assert process.wait() == -signal.SIGKILL
         arguments = ["train", "--resume", str(run), "--cpu", "--no-eval", "--quiet"]
-    assert main(arguments) == 0
+    subprocess.run([*BOT, *arguments], env=one_thread, check=True)
     assert final_bytes(run) == final_bytes(tmp_path / "whole")
     assert losses(run) == losses(tmp_path / "whole")
 

@@ -15,7 +15,7 @@ MEASURED = Path(__file__).parents[2] / "benchmarks/results/crossovers_h200.md"
 
 @pytest.mark.parametrize("device_type", ["cpu", "cuda", "mps"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("num_nodes", [1, 16, 128, 129, 16_384, 20_000])
+@pytest.mark.parametrize("num_nodes", [1, 5, 8, 16, 25, 128, 129, 16_384, 20_000])
 @pytest.mark.parametrize("head_dim", [8, 128, 160])
 @pytest.mark.parametrize("density", [0.0005, 0.3, 1.0])
 def test_the_table_has_a_row_for_everything_and_the_backend_takes_it(device_type, dtype, num_nodes, head_dim, density):

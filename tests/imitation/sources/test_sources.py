@@ -21,15 +21,25 @@ def test_an_unknown_reader_is_an_error_that_names_those_there_are():
 
 @pytest.mark.parametrize("reader", READERS)
 def test_an_unknown_option_is_an_error_that_names_those_there_are(reader):
-    allowed = {"mocapact": "'actions', 'train_clips', 'validation_clips', 'allow_missing'"}.get(reader, "'obs_keys'")
+    allowed = {
+        "mocapact": "'actions', 'train_clips', 'validation_clips', 'allow_missing'",
+        "tracking": "'num_clips', 'repetitions', 'clip_seed'",
+    }.get(reader, "'obs_keys'")
     with pytest.raises(ValueError, match=f"reader '{reader}': unknown option 'colour'; have: {allowed}"):
         open_episodes(reader, "data", LAYOUT, colour="red")
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", [name for name in READERS if name != "tracking"])
 def test_data_that_are_not_there_are_named(reader):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         open_episodes(reader, "nowhere", LAYOUT)
+    with pytest.raises(ValueError, match=f"reader '{reader}' needs to know where the demonstrations are"):
+        open_episodes(reader, None, LAYOUT)
+
+
+def test_the_tracking_task_needs_no_data():
+    with pytest.raises(ValueError, match="makes its own demonstrations: leave data out; got 'somewhere'"):
+        open_episodes("tracking", "somewhere", LAYOUT)
 
 
 @pytest.mark.parametrize("reader", ["minari", "npz", "robomimic"])

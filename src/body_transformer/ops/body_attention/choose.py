@@ -71,7 +71,7 @@ def choose_backend(
     num_rows: int = 1,
 ) -> str:
     """The name of the backend that `body_attention` takes by itself; a missing mask has density 1, num_rows = B·H·N."""
-    if num_nodes <= (BACKENDS["tile"].max_nodes or 0):
+    if density < 1 and num_nodes <= (BACKENDS["tile"].max_nodes or 0):
         density *= (num_nodes / padded(num_nodes, least=16)) ** 2  # a tile costs what a full one does
     for choice in CHOICES:
         fits = _takes(BACKENDS[choice.backend], dtype, num_nodes, head_dim, num_rows)
