@@ -4,7 +4,7 @@ The backward pass computes the probabilities again from q, k and v, so that noth
 from its first kernel to its second.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -120,7 +120,7 @@ def _run(
     widths = {"D": head_dim, "DP": padded(head_dim, least=8)}
     num_light, num_heavy = len(side.light), len(side.heavy)
     if num_light > 0:
-        setting = _setting(name, strided[0], num_light)
+        setting = _setting(name, strided[0])
         blocks = heads * num_blocks(num_light, setting.block)
         groups = num_blocks(batch, max(1, min(setting.samples, batch * blocks // MIN_PROGRAMS)))
         bound = {"maxnreg": setting.registers} if setting.registers and side.slots <= MOST_BOUNDED else {}
@@ -135,9 +135,6 @@ def _run(
         )  # fmt: skip
 
 
-def _setting(name: str, x: Tensor, num_light: int) -> Setting:
-    """The table's, with no more nodes a program than there are."""
+def _setting(name: str, x: Tensor) -> Setting:
     row_bytes = x.shape[-1] * x.element_size()
-    setting = next(setting for setting in SETTINGS[name] if row_bytes <= setting.row_bytes)
-    block = min(setting.block, padded(num_light))
-    return replace(setting, block=block, warps=max(1, setting.warps * block // setting.block))
+    return next(setting for setting in SETTINGS[name] if row_bytes <= setting.row_bytes)
