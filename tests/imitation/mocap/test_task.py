@@ -1,3 +1,6 @@
+import os
+import signal
+
 import numpy as np
 import pytest
 
@@ -80,6 +83,14 @@ def test_a_policy_that_gives_no_actions_is_told_so(task, act):
 def test_an_error_in_an_environments_process_is_told(task):
     with pytest.raises(RuntimeError, match="failed in its process"):
         task.rollouts(lambda obs: np.zeros((len(obs), 3)), 1, 0, "train")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stop_signals_are_for_the_parent_who_may_finish_what_it_evaluates(task, act, number):
+    first = task.rollouts(act, 2, 0, "train")
+    for process in task._workers._processes:
+        os.kill(process.pid, number)
+    assert task.rollouts(act, 2, 0, "train") == first
 
 
 def test_wrong_questions_are_refused(task, layout, clips_file, tmp_path):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -32,7 +34,8 @@ class Workers:
         for _ in range(num_workers):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, clips_file), daemon=True)
-            process.start()
+            with _signals_held():
+                process.start()
             theirs.close()
             self._lines.append(ours)
             self._processes.append(process)
@@ -150,9 +153,23 @@ def _stop(lines: Sequence[Connection], processes: Sequence[BaseProcess]) -> None
     for process in processes:
         process.join(timeout=5)
         if process.is_alive():
-            process.terminate()
+            process.kill()
     for line in lines:
         line.close()
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """A process that is started meanwhile never hears of stop signals: Ctrl-C goes to all processes of a terminal,
+    SIGTERM often to a whole group, and the parent may want to finish an evaluation first. It ends with the parent."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(line: Connection, clips_file: str) -> None:
@@ -172,7 +189,7 @@ def _serve(line: Connection, clips_file: str) -> None:
             if what == "stop":
                 return
             line.send(("answer", answers[what](*values)))
-    except (EOFError, KeyboardInterrupt):
+    except EOFError:
         return  # whoever asked is gone
     except Exception:
         line.send(("error", traceback.format_exc()))
