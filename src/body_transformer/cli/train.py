@@ -65,6 +65,8 @@ class Resume:
 
 
 def main(args: list[str]) -> None:
+    from ..imitation.demonstrations import agreed
+
     if any(arg.split("=")[0] == "--resume" for arg in args):
         if args and args[0] in experiment_names():  # the run knows its experiment
             args = args[1:]
@@ -78,10 +80,12 @@ def main(args: list[str]) -> None:
         replace(imitation, options={}, task_options={}),  # tyro would make a flag of each
     )
     options = tyro.cli(Train, prog="bot train", args=args, default=default)
-    options.imitation = replace(
-        options.imitation,
-        options=_options(imitation, options.imitation),
-        task_options={**imitation.task_options, **options.imitation.task_options},
+    options.imitation = agreed(
+        replace(
+            options.imitation,
+            options=_options(imitation, options.imitation),
+            task_options={**imitation.task_options, **options.imitation.task_options},
+        )
     )
     if options.policy.variant != default.policy.variant:
         raise ValueError(f"name the variant with --variant {options.policy.variant}: it has sizes of its own")

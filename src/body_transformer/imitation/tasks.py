@@ -44,10 +44,15 @@ TASKS: Mapping[str, Callable[..., Task]] = {"tracking": tracking, "adroit": adro
 
 
 def make_task(name: str, layout: Layout, options: Mapping[str, str]) -> Task:
-    if name not in TASKS:
-        raise ValueError(unknown("task", name, TASKS))
-    allowed = list(signature(TASKS[name]).parameters)[1:]
+    allowed = task_options(name)
     for option in options:
         if option not in allowed:
             raise ValueError(f"task {name!r}: " + unknown("option", option, allowed))
     return TASKS[name](layout, **options)
+
+
+def task_options(name: str) -> list[str]:
+    """What a task wants to know beside the layout."""
+    if name not in TASKS:
+        raise ValueError(unknown("task", name, TASKS))
+    return list(signature(TASKS[name]).parameters)[1:]

@@ -4,6 +4,7 @@ import json
 
 from body_transformer.cli.main import main
 from body_transformer.imitation.mocap.generate import Settings, generate
+from body_transformer.run import Run
 
 
 def test_a_policy_is_trained_and_evaluated_on_generated_files(clips_file, motions, tmp_path, capsys):
@@ -14,7 +15,7 @@ def test_a_policy_is_trained_and_evaluated_on_generated_files(clips_file, motion
     (tmp_path / "validation.txt").write_text(f"{validation}\n")
     lists = ["train_clips", str(tmp_path / "train.txt"), "validation_clips", str(tmp_path / "validation.txt")]
     run = tmp_path / "run"
-    data = ["--imitation.data", str(tmp_path / "rollouts"), "--imitation.options", *lists]
+    data = ["--imitation.data", str(tmp_path / "rollouts")]
     task = ["--imitation.task-options", "clips", str(clips_file), *lists]
     small = ["--policy.num-layers", "1", "--policy.embed-dim", "20", "--policy.ff-dim", "16"]
     few = [
@@ -30,6 +31,8 @@ def test_a_policy_is_trained_and_evaluated_on_generated_files(clips_file, motion
         str(run),
     ]
     assert main(["train", "mocapact", *data, *task, *small, *few]) == 0
+    options = Run.open(run).description()["imitation"]["options"]  # what is validated on was not trained on
+    assert (options["train_clips"], options["validation_clips"]) == (lists[1], lists[3])
     capsys.readouterr()
     assert main(["eval", str(run), "--episodes", "1", "--split", "validation", "--json", "--cpu"]) == 0
     found = json.loads(capsys.readouterr().out)["splits"]

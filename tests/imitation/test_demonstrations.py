@@ -1,0 +1,31 @@
+"""Which demonstrations are trained on."""
+
+import pytest
+
+from body_transformer.imitation.config import ImitationConfig
+from body_transformer.imitation.demonstrations import agreed
+
+
+def config(options: dict[str, str], task_options: dict[str, str], reader: str = "mocapact") -> ImitationConfig:
+    return ImitationConfig("mocap", reader, options=options, task_options=task_options, num_epochs=1)
+
+
+@pytest.mark.parametrize("given", [({"train_clips": "a.txt"}, {}), ({}, {"train_clips": "a.txt"})])
+def test_a_split_that_is_given_once_holds_for_reader_and_task(given):
+    found = agreed(config(*given))
+    assert found.options["train_clips"] == found.task_options["train_clips"] == "a.txt"
+
+
+def test_reader_and_task_cannot_split_the_data_differently():
+    with pytest.raises(ValueError, match="must split the data alike: train_clips is 'a' in options and 'b'"):
+        agreed(config({"train_clips": "a"}, {"train_clips": "b"}))
+
+
+def test_what_is_not_about_the_split_stays_where_it_was_given():
+    found = agreed(config({"allow_missing": "true"}, {"clips": "c.hdf5"}))
+    assert found.options == {"allow_missing": "true"}
+    assert found.task_options == {"clips": "c.hdf5"}
+
+
+def test_a_reader_that_knows_no_clips_gets_none():
+    assert agreed(config({}, {"train_clips": "a"}, reader="npz")).options == {}
