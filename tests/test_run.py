@@ -55,7 +55,8 @@ def test_two_processes_cannot_be_at_work_in_one_run(tmp_path):
     ):
         pass
     with run.at_work():
-        pass
+        assert Run(tmp_path).is_at_work
+    assert not run.is_at_work
 
 
 def test_a_broken_description_is_named(tmp_path):

@@ -80,6 +80,18 @@ class Run:
             file.flush()
             yield
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a process is at work in it."""
+        if sys.platform == "win32" or not (self.folder / LOCK).is_file():
+            return False
+        with (self.folder / LOCK).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+        return False
+
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines that are whole: a killed run may leave half a line at the end."""
         file = self.folder / METRICS

@@ -27,9 +27,10 @@ def test_the_maximum_and_the_mean_are_averaged_over_seeds(tmp_path):
         write_run(run_folder(tmp_path, arm, seed), "eval/train/normalized_return", scores)
     value = value_of(study, arm, "normalized_return", "train", tmp_path, 5)
     assert (value.maximum, value.mean, value.num_seeds) == (pytest.approx(0.7), pytest.approx(0.5), 2)
-    assert value.std == pytest.approx(0.1633, abs=1e-4)
+    assert value.evaluations_std == pytest.approx(0.1633, abs=1e-4)
+    assert value.std == pytest.approx(0.1)
     text = as_markdown(study, tmp_path, 5)
-    assert "0.700 / 0.500 ± 0.163 (2 of 5 seeds) | 0.751 / 0.691 ± 0.024" in text
+    assert "0.700 / 0.500 ± 0.163 (± 0.100) (2 of 5 seeds) | 0.751 / 0.691 ± 0.024" in text
     assert "| mlp | – | 0.623 / 0.572 ± 0.022" in text
 
 
@@ -38,6 +39,16 @@ def test_adroit_is_the_last_ten_epochs(tmp_path):
     arm = study.arms[0]
     write_run(run_folder(tmp_path, arm, 0), "eval/validation/success", [0.0] * 190 + [0.5] * 10)
     assert value_of(study, arm, "success", "validation", tmp_path, 1).mean == 0.5
+
+
+def test_a_run_that_is_not_finished_does_not_count(tmp_path):
+    study = load_study("adroit")
+    arm = study.arms[0]
+    write_run(run_folder(tmp_path, arm, 0), "eval/validation/success", [0.1], finished=False)
+    assert value_of(study, arm, "success", "validation", tmp_path, 2) is None
+    write_run(run_folder(tmp_path, arm, 1), "eval/validation/success", [0.5] * 10)
+    value = value_of(study, arm, "success", "validation", tmp_path, 2)
+    assert (value.mean, value.num_seeds) == (0.5, 1)
 
 
 def test_what_is_there_is_drawn(tmp_path, capsys):

@@ -5,7 +5,7 @@ import pytest
 from body_transformer.config import load_experiment
 from body_transformer.model.config import PolicyConfig
 from body_transformer.model.policy import Policy
-from body_transformer.reproduce.study import load_study, study_names
+from body_transformer.reproduce.study import SEED, load_study, study_names
 
 
 def test_the_studies_are_these():
@@ -28,7 +28,7 @@ def test_every_arm_can_be_trained(name):
             field = field.replace("-", "_")
             assert hasattr(experiment.policy if part == "policy" else experiment.imitation, field)
             if part == "policy":
-                config[field] = value
+                config[field] = 0 if value == SEED else value
         PolicyConfig.from_dict(config)
 
 
@@ -61,3 +61,14 @@ def test_the_papers_numbers_are_three_for_each_cell():
                 for split in study.splits:
                     maximum, mean, std = arm.paper[metric][split]
                     assert 1 > maximum > mean > std > 0
+
+
+def test_every_seed_has_a_random_mask_of_its_own(tmp_path):
+    runs = [run for run in load_study("ablations").runs(tmp_path, 3, ()) if "bot-hard-random" in run.args]
+    assert [run.args[-2:] for run in runs] == [("--policy.mask-seed", str(seed)) for seed in range(3)]
+
+
+@pytest.mark.parametrize("flag", ["--imitation.num-demos", "--imitation.num_demos=3", "--no-eval", "--seed"])
+def test_what_sets_the_arms_apart_cannot_be_set_for_all(tmp_path, flag):
+    with pytest.raises(ValueError, match="cannot be set for all runs of 'adroit'"):
+        load_study("adroit").runs(tmp_path, 1, (flag, "3"))

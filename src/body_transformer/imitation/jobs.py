@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -39,6 +40,18 @@ class Planned:
     def state(self) -> str:
         return "finished" if self.is_finished else "begun" if Run(self.folder).exists else "missing"
 
+    def check(self) -> None:
+        """Whoever began the run that is there must have wanted the same: its results would be shown for these."""
+        run = Run(self.folder)
+        if not run.exists:
+            return
+        begun = shlex.split(str(run.description().get("command", "")))[2:]  # bot train …
+        if begun[: len(self.args)] != list(self.args) or begun[len(self.args) : len(self.args) + 1] != ["--out"]:
+            raise ValueError(
+                f"{str(self.folder)!r} holds a run that was begun with other arguments: {shlex.join(begun)}; wanted: "
+                f"{shlex.join(self.args)}. Name another --out, or remove that folder"
+            )
+
     @property
     def command(self) -> list[str]:
         """What starts it, or goes on with it."""
@@ -49,26 +62,35 @@ class Planned:
 
 
 def run_all(planned: Sequence[Planned], num_jobs: int, console: Console | None = None) -> None:
-    """Runs what is missing, `num_jobs` at a time; the first that fails stops the others, with its last words."""
+    """Runs what is missing, `num_jobs` at a time; the first that fails stops the others, with its last words.
+
+    A run in which somebody else is at work, such as one whose starter was killed, is waited for.
+    """
+    for job in planned:
+        job.check()
     waiting = [job for job in planned if not job.is_finished]
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
-    running: dict[str, tuple[Planned, subprocess.Popen[bytes]]] = {}
+    running: dict[str, tuple[Planned, subprocess.Popen[bytes] | None]] = {}
     with _bars(console) as bars, _sigterm_as_ctrl_c():
         tasks = {job.label: bars.add_task(job.label, total=1.0, note="waiting") for job in waiting}
         try:
             while waiting or running:
                 while waiting and len(running) < num_jobs:
                     job = waiting.pop(0)
-                    running[job.label] = job, _start(job, threads)
+                    running[job.label] = job, None if Run(job.folder).is_at_work else _start(job, threads)
                 time.sleep(POLL_S)
                 for label, (job, process) in list(running.items()):
                     _show(bars, tasks[label], job)
-                    if process.poll() is not None:
-                        del running[label]
-                        _check(job, process.returncode)
-                        bars.update(tasks[label], completed=1.0, note="done")
+                    if Run(job.folder).is_at_work if process is None else process.poll() is None:
+                        continue
+                    del running[label]
+                    if process is None and not job.is_finished:
+                        waiting.insert(0, job)  # whoever was at work there has stopped
+                        continue
+                    _check(job, process.returncode if process else 0)
+                    bars.update(tasks[label], completed=1.0, note="done")
         finally:
-            _stop([process for _, process in running.values()])
+            _stop([process for _, process in running.values() if process])
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def as_markdown(study: Study, out: Path, num_seeds: int) -> str:
 def explain(study: Study) -> str:
     return {
         "maximum-and-mean": "The best evaluation during training / the mean of all ± their standard deviation; each "
-        "averaged over seeds.",
+        "averaged over seeds. In brackets, the standard deviation of that mean between seeds.",
         "mean": "The mean of all evaluations during training ± the standard deviation between seeds.",
         "last-ten": "The mean of the last ten evaluations ± the standard deviation between seeds.",
     }[study.statistic]
@@ -43,9 +43,10 @@ def explain(study: Study) -> str:
 def words(value: Value | None, num_seeds: int) -> str:
     if value is None:
         return MISSING
-    best = "" if value.maximum is None else f"{value.maximum:.3f} / "
     seeds = "" if value.num_seeds == num_seeds else f" ({value.num_seeds} of {num_seeds} seeds)"
-    return f"{best}{value.mean:.3f} ± {value.std:.3f}{seeds}"
+    if value.maximum is None:
+        return f"{value.mean:.3f} ± {value.std:.3f}{seeds}"
+    return f"{value.maximum:.3f} / {value.mean:.3f} ± {value.evaluations_std:.3f} (± {value.std:.3f}){seeds}"
 
 
 def paper_words(numbers: object) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from ..run import Run
+from ..run import EVALUATION, Run
 from .study import PARAMETERS, Arm, Study, run_folder
 
 NUM_LAST = 10
@@ -19,24 +19,30 @@ class Value:
 
     mean: float
     std: float
-    """Between seeds, or for maximum-and-mean between evaluations, averaged over seeds."""
-    maximum: float | None
-    """The best evaluation, averaged over seeds."""
+    """Between seeds."""
     num_seeds: int
+    """Those that are finished."""
+    maximum: float | None = None
+    """The best evaluation, averaged over seeds."""
+    evaluations_std: float | None = None
+    """Between evaluations of a seed, averaged over seeds."""
 
 
 def value_of(study: Study, arm: Arm, metric: str, split: str, out: Path, num_seeds: int) -> Value | None:
-    """None as long as no seed of the arm has been evaluated."""
-    series = [scores for seed in range(num_seeds) if (scores := evaluations(run_folder(out, arm, seed), metric, split))]
+    """None as long as no seed of the arm is finished."""
+    folders = [run_folder(out, arm, seed) for seed in range(num_seeds)]
+    finished = [folder for folder in folders if (folder / EVALUATION).is_file()]
+    series = [scores for folder in finished if (scores := evaluations(folder, metric, split))]
     if not series:
         return None
     if study.statistic == "last-ten":
         series = [scores[-NUM_LAST:] for scores in series]
     means = [float(np.mean(scores)) for scores in series]
-    if study.statistic == "maximum-and-mean":
-        spread = float(np.mean([np.std(scores) for scores in series]))
-        return Value(float(np.mean(means)), spread, float(np.mean([max(scores) for scores in series])), len(series))
-    return Value(float(np.mean(means)), float(np.std(means)), None, len(series))
+    value = Value(float(np.mean(means)), float(np.std(means)), len(series))
+    if study.statistic != "maximum-and-mean":
+        return value
+    maximum, spread = (float(np.mean([of(scores) for scores in series])) for of in (max, np.std))
+    return replace(value, maximum=maximum, evaluations_std=spread)
 
 
 def evaluations(folder: Path, metric: str, split: str) -> list[float]:

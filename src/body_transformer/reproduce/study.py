@@ -18,6 +18,9 @@ Statistic = Literal["maximum-and-mean", "mean", "last-ten"]
 PARAMETERS = "parameters"
 """As an arm's x: the policy's number of parameters."""
 
+SEED = "seed"
+"""As a flag's value: the run's seed."""
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -63,14 +66,27 @@ class Study:
 
     def runs(self, out: Path, num_seeds: int, more: Sequence[str]) -> list[Planned]:
         """Every run that it needs; `more` are further arguments of each `bot train`."""
+        self._check_more(more)
         planned = {}
         for arm in self.arms:
-            flags = [word for key, value in arm.flags.items() for word in (f"--{key}", str(value))]
             for seed in range(num_seeds):
                 folder = run_folder(out, arm, seed)
+                flags = [
+                    word
+                    for key, value in arm.flags.items()
+                    for word in (f"--{key}", str(seed if value == SEED else value))
+                ]
                 args = (arm.experiment, "--variant", arm.variant, "--seed", str(seed), *flags, *more)
                 planned[folder] = Planned(folder, args, f"{arm.experiment} {arm.slug} seed {seed}")
         return list(planned.values())
+
+    def _check_more(self, more: Sequence[str]) -> None:
+        """What sets the arms apart is not for all of them, and what is never evaluated cannot be drawn."""
+        own = {"variant", "seed", "out", "label", "resume", "no-eval", *(key for arm in self.arms for key in arm.flags)}
+        for word in more:
+            flag = word.removeprefix("--").split("=")[0].replace("_", "-")
+            if word.startswith("--") and flag in own:
+                raise ValueError(f"--{flag} cannot be set for all runs of {self.name!r}: each has its own")
 
 
 def run_folder(out: Path, arm: Arm, seed: int) -> Path:
