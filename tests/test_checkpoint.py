@@ -64,7 +64,7 @@ def test_what_is_saved_is_read_back_bit_for_bit(tmp_path):
 
 def test_the_newest_stay_and_last_points_at_the_newest(tmp_path):
     policy = make_policy()
-    for step in (5, 10, 100, 20):
+    for step in (5, 10, 20, 100):
         save_checkpoint(tmp_path, step, policy, state_of(step), keep=2)
     folder = tmp_path / "checkpoints"
     assert sorted(entry.name for entry in folder.iterdir()) == ["100", "20", "last"]
@@ -103,6 +103,16 @@ def test_a_corrupt_newest_checkpoint_is_named_and_the_one_before_is_used(tmp_pat
         broken.write_bytes(content[: len(content) // 2] if harm == "truncated" else b"\x00" * len(content))
     with pytest.warns(UserWarning, match=r"checkpoints/2 cannot be used"):
         assert newest_checkpoint(tmp_path).step == 1
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_one_that_cannot_be_used_gives_way_to_the_next_that_is_written(tmp_path, keep):
+    policy = make_policy()
+    save_checkpoint(tmp_path, 1, policy, state_of(1))
+    (save_checkpoint(tmp_path, 9, policy, state_of(9)) / "policy.json").unlink()
+    save_checkpoint(tmp_path, 5, policy, state_of(5), keep)
+    assert newest_checkpoint(tmp_path).step == 5
+    assert policy_folder(tmp_path).name == "5"
 
 
 def test_if_none_can_be_used_that_is_an_error(tmp_path):

@@ -47,16 +47,20 @@ class Checkpoint:
 
 
 def save_checkpoint(run: Path, step: int, policy: Policy, state: TrainingState, keep: int = 2) -> Path:
-    """Writes checkpoints/<step>, points `last` at it and removes all but the newest `keep`."""
+    """Writes checkpoints/<step>, points `last` at it and removes all but the newest `keep`.
+
+    Later ones are removed too: whoever comes to this step with those on disk could not read them and went back.
+    """
     parent = run / FOLDER
     path = parent / str(step)
     parent.mkdir(parents=True, exist_ok=True)
     aside = parent / f".{step}.{uuid.uuid4().hex[:8]}"
+    old = aside.with_name(f"{aside.name}.old")
     try:
         policy.save(aside)
         _write_state(aside, state)
         if path.exists():  # a run that was resumed came by here again
-            shutil.rmtree(path)
+            os.replace(path, old)
         os.replace(aside, path)
         _point_at(parent, path.name)
     except OSError as error:
@@ -65,8 +69,11 @@ def save_checkpoint(run: Path, step: int, policy: Policy, state: TrainingState, 
         raise OSError(error.errno, f"cannot write the checkpoint {path}: {error.strerror or error}; {kept}") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    for old in _steps(parent)[:-keep]:
-        shutil.rmtree(parent / str(old), ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+    there = _steps(parent)
+    place = there.index(step) + 1
+    for other in (*there[: max(0, place - keep)], *there[place:]):
+        shutil.rmtree(parent / str(other), ignore_errors=True)
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,4 +55,12 @@ def _wandb(folder: Path, project: str | None, description: Mapping[str, Any]) ->
     except ImportError:
         raise ValueError("Weights & Biases is asked for and not installed: pip install wandb") from None
     name = "/".join(folder.parts[-3:])
-    return wandb.init(project=project, name=name, dir=str(folder), config=dict(description), resume="allow", id=None)
+    known = f"{folder.resolve()} {description.get('date')}"  # the same when it is resumed, another for another run
+    return wandb.init(
+        project=project,
+        name=name,
+        dir=str(folder),
+        config=dict(description),
+        resume="allow",
+        id=hashlib.sha256(known.encode()).hexdigest()[:16],
+    )

@@ -41,6 +41,14 @@ def test_a_deterministic_policy_has_no_likelihood():
         Cloning(Policy(LAYOUT, PolicyConfig(**SMALL)), "likelihood", torch.arange(LAYOUT.obs_dim))
 
 
+def test_a_standard_deviation_that_nothing_trains_is_refused():
+    policy = Policy(LAYOUT, PolicyConfig(**SMALL, head="gaussian"))
+    with pytest.raises(ValueError, match="loss 'mse' learns no standard deviation"):
+        Cloning(policy, "mse", torch.arange(LAYOUT.obs_dim))
+    fixed = Policy(LAYOUT, PolicyConfig(**SMALL, head="gaussian", std="fixed"))
+    Cloning(fixed, "mse", torch.arange(LAYOUT.obs_dim))
+
+
 def test_entries_that_are_not_read_are_zero():
     policy = Policy(LAYOUT, PolicyConfig(**SMALL))
     obs, actions = batch()

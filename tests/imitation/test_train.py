@@ -155,6 +155,27 @@ def test_missing_data_are_named_before_training(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_resumed_it_goes_on_as_it_was_begun(data, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    assert main(command(data, run, *steps(10))) == 0  # with --cpu and --no-eval
+    description = (run / "experiment.yaml").read_text()
+    (run / "experiment.yaml").write_text(description.replace("num_steps: 10", "num_steps: 20"))
+    jobs = []
+    monkeypatch.setattr("body_transformer.imitation.train.train", lambda job, progress: jobs.append(job))
+    assert main(["train", "--resume", str(run), "--quiet"]) == 0
+    assert jobs[0].cpu
+    assert jobs[0].task is None
+
+
+def test_a_loss_that_does_not_suit_the_policy_is_named_before_there_is_a_run(data, tmp_path, capsys):
+    assert main(command(data, tmp_path / "run", *steps(10), "--imitation.loss", "likelihood")) == 1
+    assert main(command(data, tmp_path / "run", *steps(10), "--policy.head", "gaussian")) == 1
+    words = capsys.readouterr().err
+    assert "needs a policy with a Gaussian head" in words
+    assert "loss 'mse' learns no standard deviation" in words
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_learning_rate_rises_then_falls():
     config = ImitationConfig("t", "r", num_steps=100, learning_rate=1.0, warmup_steps=10, schedule="cosine")
     rates = [learning_rate(config, step, 100) for step in range(101)]

@@ -50,7 +50,8 @@ class Train:
 
 @dataclass
 class Resume:
-    """Goes on with a run that was stopped, from its newest whole checkpoint."""
+    """Goes on with a run that was stopped, from its newest whole checkpoint, as it was begun: on the CPU if it was told
+    to stay there, with the same evaluation and the same project of Weights & Biases."""
 
     resume: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """The run's folder."""
@@ -106,6 +107,9 @@ def begin(options: Train, experiment: Experiment) -> None:
         "label": options.label or variant,
         "seed": options.seed,
         "command": shlex.join(["bot", *sys.argv[1:]]),
+        "cpu": options.cpu,
+        "no_eval": options.no_eval,
+        "wandb": options.wandb,
         "policy": options.policy.to_dict(),
         "imitation": options.imitation.to_dict(),
     }
@@ -129,9 +133,9 @@ def resume(options: Resume) -> None:
         policy,
         imitation,
         seed=seed,
-        cpu=options.cpu,
-        no_eval=options.no_eval,
-        wandb=options.wandb,
+        cpu=options.cpu or bool(description.get("cpu")),
+        no_eval=options.no_eval or bool(description.get("no_eval")),
+        wandb=options.wandb or description.get("wandb"),
         quiet=options.quiet,
     )
     _train(whole, experiment, run.folder, description, resumed=True)
@@ -140,6 +144,7 @@ def resume(options: Resume) -> None:
 def _train(options: Train, experiment: Experiment, folder: Path, description: dict[str, Any], resumed: bool) -> None:
     from ..imitation.demonstrations import demonstrations
     from ..imitation.evaluate import evaluate, write_evaluation
+    from ..imitation.losses import check_loss
     from ..imitation.progress import Progress
     from ..imitation.tasks import make_task
     from ..imitation.train import Job, StoppedEarly, total_steps, train
@@ -147,6 +152,7 @@ def _train(options: Train, experiment: Experiment, folder: Path, description: di
     from ..run import Run
 
     config = options.imitation
+    check_loss(config.loss, options.policy)
     layout = experiment.layout()
     episodes = demonstrations(config, layout, options.seed)  # all that can be wrong with the data is found here
     task = None if options.no_eval else make_task(config.task, layout, config.task_options)

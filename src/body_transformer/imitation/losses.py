@@ -4,6 +4,7 @@ import math
 
 from torch import Tensor, nn
 
+from ..model.config import PolicyConfig
 from ..model.policy import Policy
 
 
@@ -14,8 +15,7 @@ def squared_error(policy: Policy, obs: Tensor, actions: Tensor) -> Tensor:
 
 def negative_likelihood(policy: Policy, obs: Tensor, actions: Tensor) -> Tensor:
     """[B, O], [B, A] -> [], the mean over the batch; the policy's head is a Gaussian."""
-    if policy.log_std is None:
-        raise ValueError("loss 'likelihood' needs a policy with a Gaussian head; got head='deterministic'")
+    assert policy.log_std is not None, "check_loss lets no other policy pass"
     log_std = policy.log_std.float()
     off = (actions - policy(obs).float()) * (-log_std).exp()
     loss: Tensor = (0.5 * off.square() + log_std + 0.5 * math.log(2 * math.pi)).sum(-1).mean()
@@ -25,6 +25,14 @@ def negative_likelihood(policy: Policy, obs: Tensor, actions: Tensor) -> Tensor:
 LOSSES = {"mse": squared_error, "likelihood": negative_likelihood}
 
 
+def check_loss(loss: str, policy: PolicyConfig) -> None:
+    """The loss trains all that the policy has."""
+    if loss == "likelihood" and policy.head != "gaussian":
+        raise ValueError(f"loss 'likelihood' needs a policy with a Gaussian head; got head={policy.head!r}")
+    if loss == "mse" and policy.head == "gaussian" and policy.std == "learned":
+        raise ValueError("loss 'mse' learns no standard deviation: take loss 'likelihood', or a policy of std 'fixed'")
+
+
 class Cloning(nn.Module):
     """The loss of a policy, as a module: what several processes share gradients of."""
 
@@ -32,8 +40,7 @@ class Cloning(nn.Module):
 
     def __init__(self, policy: Policy, loss: str, obs_ids: Tensor) -> None:
         super().__init__()
-        if loss == "likelihood" and policy.log_std is None:
-            raise ValueError("loss 'likelihood' needs a policy with a Gaussian head; got head='deterministic'")
+        check_loss(loss, policy.config)
         self.policy = policy
         self.loss = LOSSES[loss]
         self.register_buffer("obs_ids", obs_ids, persistent=False)

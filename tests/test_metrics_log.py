@@ -1,0 +1,48 @@
+"""Where the numbers of a run go."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from body_transformer.metrics_log import MetricsLog
+
+NUMBERS = {"train/loss": 0.5, "eval/train/success": {"mean": 0.25, "low": 0.0, "high": 0.5}}
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """A stand-in that remembers what it was told."""
+    told = SimpleNamespace(runs=[], logged=[])
+
+    def init(**options):
+        told.runs.append(options)
+        return SimpleNamespace(log=lambda numbers, step: told.logged.append((step, numbers)), finish=lambda: None)
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    return told
+
+
+def test_a_line_a_call(tmp_path):
+    log = MetricsLog(tmp_path)
+    log.write(3, NUMBERS)
+    log.close()
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 3, **NUMBERS}
+
+
+def test_weights_and_biases_gets_means_and_a_resumed_run_is_the_same_one_there(tmp_path, wandb):
+    for number, folder in enumerate((tmp_path / "a", tmp_path / "a", tmp_path / "b")):
+        folder.mkdir(exist_ok=True)
+        log = MetricsLog(folder, number, "project", {"date": "today"})
+        log.write(3, NUMBERS)
+        log.close()
+    assert wandb.logged[0] == (3, {"train/loss": 0.5, "eval/train/success": 0.25})
+    first, resumed, other = (run["id"] for run in wandb.runs)
+    assert first == resumed != other
+
+
+def test_without_weights_and_biases_that_is_said(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ValueError, match="pip install wandb"):
+        MetricsLog(tmp_path, wandb_project="project")
