@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from body_transformer.cli.demo import cell
 from body_transformer.cli.main import main
 
 FEW = ["--steps", "6", "--episodes", "2", "--jobs", "2"]
@@ -45,6 +46,17 @@ def test_what_is_finished_is_not_done_again(folder, capsys):
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert list(runs) == ["bot-hard", "mlp", "transformer", "mlp, equal time"]
     assert set(runs["mlp"]) == {"train", "validation", "unseen-tilt"}
+
+
+def test_of_several_seeds_the_table_shows_the_spread():
+    one = {"mean": 0.5, "low": 0.4, "high": 0.7}
+    assert cell([one]) == "0.500 (0.400 to 0.700)"
+    assert cell([one, {**one, "mean": 0.6}, {**one, "mean": 0.1}]) == "0.400 (0.100 to 0.600)"
+
+
+def test_runs_of_other_steps_are_not_shown_for_these(folder, capsys):
+    assert main(["demo", "--steps", "7", "--episodes", "2", "--out", str(folder)]) == 1
+    assert "begun with other arguments" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -48,19 +48,6 @@ def test_the_mean_action_is_the_networks_clipped() -> None:
     assert (policy.obs_dim, policy.action_dim) == (5, 2)
 
 
-def test_sampled_actions_have_the_policys_own_spread_and_follow_their_seed() -> None:
-    arrays = random_arrays() | {"out_scale": np.zeros(2, np.float32), "out_shift": np.zeros(2, np.float32)}
-    policy = DapgPolicy(arrays | {"log_std": np.log([0.1, 0.2]).astype(np.float32)})
-    obs = np.zeros((4000, 5), np.float32)
-    actions = policy.sampled(3)(obs)
-    np.testing.assert_allclose(actions.std(axis=0), [0.1, 0.2], rtol=0.05)
-    assert np.array_equal(actions, policy.sampled(3)(obs))
-    assert not np.array_equal(actions, policy.sampled(4)(obs))
-    twice = policy.sampled(3)
-    assert not np.array_equal(twice(obs), twice(obs))
-    assert actions.dtype == np.float32
-
-
 def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
     np.savez(tmp_path / "expert.npz", **random_arrays())  # type: ignore[arg-type]
     loaded = DapgPolicy.load(tmp_path / "expert.npz")

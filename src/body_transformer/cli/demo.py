@@ -113,13 +113,21 @@ def evaluation(planned: Planned) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def show(runs: Sequence[Planned]) -> None:
-    """Normalised length and return, with intervals over episodes."""
-    found = {planned.label: evaluation(planned) for planned in runs}
-    splits = list(next(iter(found.values())))
+    """Normalised length and return: with intervals over episodes or, of several seeds, the lowest to the highest."""
+    arms: dict[str, list[dict[str, dict[str, dict[str, float]]]]] = {}
+    for planned in runs:
+        arms.setdefault(planned.folder.parent.name, []).append(evaluation(planned))
+    splits = list(next(iter(arms.values()))[0])
     for metric in ("normalized_length", "normalized_return"):
         table = Table(metric.replace("_", " "), *splits, box=None, pad_edge=False)
-        for label, values in found.items():
-            cells = (values[split][metric] for split in splits)
-            table.add_row(label, *(f"{cell['mean']:.3f} ({cell['low']:.3f} to {cell['high']:.3f})" for cell in cells))
+        for name, seeds in arms.items():
+            table.add_row(name, *(cell([values[split][metric] for values in seeds]) for split in splits))
         console().print(table)
         console().print()
+
+
+def cell(seeds: Sequence[dict[str, float]]) -> str:
+    """A mean and a range."""
+    means = [value["mean"] for value in seeds]
+    low, high = (seeds[0]["low"], seeds[0]["high"]) if len(seeds) == 1 else (min(means), max(means))
+    return f"{sum(means) / len(means):.3f} ({low:.3f} to {high:.3f})"

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ..body.messages import unknown
 from .collect import Recording
+from .cores import num_cores
 from .simulators import MAX_LANES, NUM_STEPS, After, Simulators, make_env
 from .task import Act, Frame, Result, Task
 
@@ -51,7 +52,7 @@ class AdroitTask(Task):
             raise ValueError(f"the number of processes must be 1 or more; got {num_processes}")
         self.name = name
         self.env_id = ENVIRONMENTS[name]
-        self.max_processes = min(num_processes or _num_cores(), MAX_LANES)
+        self.max_processes = min(num_processes or num_cores(), MAX_LANES)
         self._simulators: Simulators | None = None
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
@@ -207,11 +208,6 @@ def episode_seed(seed: int, episode: int, split: str) -> int:
         raise ValueError(f"a seed is a whole number from 0 up; got {seed}")
     state = np.random.SeedSequence([seed, episode, STREAMS[split]]).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))  # HDF5 readers like signed integers
-
-
-def _num_cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _checked(actions: npt.NDArray[np.float32], shape: tuple[int, int]) -> npt.NDArray[np.float32]:

@@ -91,24 +91,6 @@ class DapgPolicy:
         """[B, O] -> [B, A], the mean action."""
         return np.clip(self.mean(obs), -1.0, 1.0)
 
-    def sampled(self, seed: int) -> SampledDapgPolicy:
-        """The same with its own noise."""
-        return SampledDapgPolicy(self, np.random.default_rng(seed))
-
-
-@dataclass(frozen=True)
-class SampledDapgPolicy:
-    """Draws its actions, one batch after the other from one stream of random numbers."""
-
-    policy: DapgPolicy
-    random: np.random.Generator
-
-    def __call__(self, obs: Floats) -> Floats:
-        """[B, O] -> [B, A]"""
-        mean = self.policy.mean(obs)
-        noise = self.policy.std * self.random.standard_normal(mean.shape)
-        return np.clip(mean + noise, -1.0, 1.0).astype(np.float32)
-
 
 def _read(file: Path) -> dict[str, Floats]:
     """Name -> array; an array of Python objects is refused, so nothing in the file is executed."""

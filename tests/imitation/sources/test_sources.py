@@ -8,7 +8,7 @@ import pytest
 
 from body_transformer.imitation.sources import READERS, open_episodes
 from body_transformer.imitation.sources.files import OpenFiles, naming
-from body_transformer.imitation.sources.terms import column_runs
+from body_transformer.imitation.sources.terms import column_runs, term_keys
 
 from .small import LAYOUT
 
@@ -46,6 +46,17 @@ def test_the_tracking_task_needs_no_data():
 def test_a_renamed_term_must_be_in_the_layout(reader):
     with pytest.raises(ValueError, match="obs_keys: unknown term 'arm_vel'"):
         open_episodes(reader, "nowhere", LAYOUT, obs_keys={"arm_vel": "vel"})
+
+
+def test_renamed_terms_may_come_from_a_command_line():
+    assert term_keys(LAYOUT, "gravity=down,touch=contact") == {
+        "gravity": "down",
+        "touch": "contact",
+        "arm_pos": "arm_pos",
+    }
+    for text in ("gravity", "gravity=", "gravity=a=b", "gravity=a,"):
+        with pytest.raises(ValueError, match="obs_keys is written TERM=KEY,TERM=KEY; got"):
+            term_keys(LAYOUT, text)
 
 
 def test_the_readers_load_no_package_of_an_extra_until_they_are_used():

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...body.layout import Layout
 from ...body.messages import unknown
+from ..cores import num_cores
 from ..task import Act, Frame, Result, Task
 from .clips import DT_S, clip_lengths
 from .snippets import Snippet, among, read_clip_list
@@ -56,7 +57,7 @@ class MocapTask(Task):
                 there = among(named, lengths, repr(self.clips_file), allow_missing)
                 self.clips[split] = tuple(Snippet(name, 0, lengths[name]) for name in there)
         self.splits = tuple(self.clips)
-        self.num_workers = min(len(os.sched_getaffinity(0)), MAX_WORKERS) if num_workers is None else num_workers
+        self.num_workers = min(num_cores(), MAX_WORKERS) if num_workers is None else num_workers
         if self.num_workers < 1:
             raise ValueError(f"num_workers must be at least 1; got {num_workers}")
         self._workers: Workers | None = None

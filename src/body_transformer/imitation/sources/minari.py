@@ -18,7 +18,7 @@ from .hdf5 import dataset, is_group, open_file
 from .terms import check_flat, check_split, check_terms, side_by_side, term_keys
 
 
-def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | None = None) -> Episodes:
+def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str | None = None) -> Episodes:
     """The episodes of a data set (`D4RL/door/expert-v2`, or a folder).
 
     Observations are one flat array, or a dictionary whose keys are the layout's terms (`obs_keys` maps terms to keys

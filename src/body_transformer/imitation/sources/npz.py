@@ -67,7 +67,7 @@ class File:
     infos: tuple[EpisodeInfo, ...]
 
 
-def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | None = None) -> Episodes:
+def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str | None = None) -> Episodes:
     """The episodes of one file or of all files of a folder; `obs_keys` maps terms to arrays of other names."""
     keys = term_keys(layout, obs_keys)
     path = Path(data).expanduser()

@@ -19,7 +19,7 @@ FILTERS = {"train": "train", "valid": "validation"}
 """Filter key -> split."""
 
 
-def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | None = None) -> Episodes:
+def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str | None = None) -> Episodes:
     """The demonstrations of a file; `obs_keys` maps terms of the layout to keys of other names.
 
     Where the file has the filter keys `train` or `valid`, demonstrations in neither are left out; without them, all

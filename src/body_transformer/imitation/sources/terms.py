@@ -15,14 +15,22 @@ from ..episodes import Floats
 SPLITS = ("train", "validation")
 
 
-def term_keys(layout: Layout, obs_keys: Mapping[str, str] | None) -> dict[str, str]:
-    """Term -> the key of its array, of the terms that are used, in the layout's order."""
-    renamed = dict(obs_keys or {})
+def term_keys(layout: Layout, obs_keys: Mapping[str, str] | str | None) -> dict[str, str]:
+    """Term -> the key of its array, of the terms that are used, in the layout's order; a command line gives those that
+    are renamed as TERM=KEY,TERM=KEY."""
+    renamed = _pairs(obs_keys) if isinstance(obs_keys, str) else dict(obs_keys or {})
     names = [term.name for term in layout.obs]
     for name in renamed:
         if name not in names:
             raise ValueError("obs_keys: " + unknown("term", name, names))
     return {term.name: renamed.get(term.name, term.name) for term in layout.obs if term.kind != "unused"}
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [pair.split("=") for pair in text.split(",")]
+    if any(len(pair) != 2 or not all(pair) for pair in pairs):
+        raise ValueError(f"obs_keys is written TERM=KEY,TERM=KEY; got {text!r}")
+    return dict(pairs)
 
 
 def check_terms(layout: Layout, keys: Mapping[str, str], shape: Callable[[str], tuple[int, ...]], rows: int) -> None:
