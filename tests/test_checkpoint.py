@@ -138,6 +138,24 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_says_so(tmp_path, monkeypatch
     assert sorted(entry.name for entry in (tmp_path / "checkpoints").iterdir()) == ["1", "last"]
 
 
+@pytest.mark.parametrize("num_bytes", [500, 6000])  # of a file: the policy's tensors are larger, then the state's
+def test_a_file_system_that_takes_no_more_leaves_the_old_checkpoint_and_says_so(tmp_path, num_bytes):
+    resource = pytest.importorskip("resource", reason="limits are for POSIX")
+    policy = make_policy()
+    save_checkpoint(tmp_path, 1, policy, state_of(1))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        with pytest.raises(
+            OSError, match=r"cannot write the checkpoint .*2: .*File too large.*newest whole one is .*1"
+        ):
+            save_checkpoint(tmp_path, 2, policy, state_of(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert newest_checkpoint(tmp_path).step == 1
+    assert sorted(entry.name for entry in (tmp_path / "checkpoints").iterdir()) == ["1", "last"]
+
+
 def test_nothing_is_pickled(tmp_path):
     path = save_checkpoint(tmp_path, 1, make_policy(), state_of(1))
     assert json.loads((path / "training_state.json").read_text())["values"] == {"step": 1}

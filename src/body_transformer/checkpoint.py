@@ -7,6 +7,7 @@ unpickled.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -63,10 +64,11 @@ def save_checkpoint(run: Path, step: int, policy: Policy, state: TrainingState, 
             os.replace(path, old)
         os.replace(aside, path)
         _point_at(parent, path.name)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
         newest = _steps(parent)[-1:]
         kept = f"the newest whole one is {parent / str(newest[0])}" if newest else "there is no earlier one"
-        raise OSError(error.errno, f"cannot write the checkpoint {path}: {error.strerror or error}; {kept}") from error
+        number, why = (error.errno, error.strerror) if isinstance(error, OSError) else (errno.EIO, None)
+        raise OSError(number, f"cannot write the checkpoint {path}: {why or error}; {kept}") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
