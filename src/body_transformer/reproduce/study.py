@@ -56,6 +56,8 @@ class Study:
     arms: tuple[Arm, ...]
     x: str | None = None
     """What the horizontal axis of the figure is; none for a table."""
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """Of every `bot train`: what changes nothing but the work, such as leaving out evaluations nobody asks for."""
 
     def __post_init__(self) -> None:
         if self.statistic not in get_args(Statistic):
@@ -65,7 +67,7 @@ class Study:
         """Every run that it needs; `more` are further arguments of each `bot train`."""
         planned = {}
         for arm in self.arms:
-            flags = [word for key, value in arm.flags.items() for word in (f"--{key}", str(value))]
+            flags = [word for key, value in {**self.flags, **arm.flags}.items() for word in (f"--{key}", str(value))]
             for seed in range(num_seeds):
                 folder = run_folder(out, arm, seed)
                 args = (arm.experiment, "--variant", arm.variant, "--seed", str(seed), *flags, *more)
