@@ -16,7 +16,7 @@ from ..metrics_log import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from ..run import Run
-from .batches import Batches
+from .batches import Batches, num_batches
 from .config import ImitationConfig
 from .episodes import Episodes, Floats
 from .evaluate import evaluate, evaluation_seed
@@ -67,7 +67,7 @@ class _Loop:
         found = newest_checkpoint(job.run.folder) if job.resume else None
         self.batches = Batches(
             job.episodes,
-            batch_size(self.config, job.episodes.num_steps),
+            self.config.batch_size,
             job.seed,
             rank=self.accelerator.process_index,
             num_ranks=self.accelerator.num_processes,
@@ -183,14 +183,9 @@ class _Loop:
         save_checkpoint(self.job.run.folder, self.step, self.policy, state, self.config.keep_checkpoints)
 
 
-def batch_size(config: ImitationConfig, num_samples: int) -> int:
-    """As configured, or all there is: a single demonstration may be shorter than a batch."""
-    return min(config.batch_size, num_samples)
-
-
 def total_steps(config: ImitationConfig, num_samples: int) -> int:
-    """Updates in all; an epoch's last batch is left out where it is not full."""
-    return config.num_steps or (config.num_epochs or 0) * (num_samples // batch_size(config, num_samples))
+    """Updates in all."""
+    return config.num_steps or (config.num_epochs or 0) * num_batches(num_samples, config.batch_size)
 
 
 def learning_rate(config: ImitationConfig, step: int, num_steps: int) -> float:
