@@ -1,12 +1,14 @@
 """On a GPU updates and actions are recorded and replayed: they must stay what they are without that."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 from body_transformer import Policy, PolicyConfig, replay
 from body_transformer.cli.main import main
@@ -20,6 +22,13 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUD
 LAYOUT = load_experiment("demo").layout()
 VARIANTS = ("bot-hard", "transformer", "mlp")
 NUM_UPDATES = 12
+
+
+@pytest.fixture(autouse=True)
+def fresh_accelerate() -> Iterator[None]:
+    """It remembers the first precision of a process."""
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def batch(seed: int, size: int = 32) -> tuple[np.ndarray, np.ndarray]:
