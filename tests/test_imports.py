@@ -18,7 +18,18 @@ MAY_IMPORT = {
     "analysis": {"analysis", "body", "ops", "robots"},
     "bench": {"bench", "body", "config", "model", "ops", "robots", "__version__"},
     "model": {"model", "body", "ops", "__version__"},
-    "imitation": {"imitation", "body", "checkpoint", "config", "metrics_log", "model", "robots", "run", "__version__"},
+    "imitation": {
+        "imitation",
+        "body",
+        "checkpoint",
+        "config",
+        "metrics_log",
+        "model",
+        "replay",
+        "robots",
+        "run",
+        "__version__",
+    },
     "report": {"report", "body"},
 }
 """Part of the package -> the parts it may use; whoever is not listed may use all but `cli`."""

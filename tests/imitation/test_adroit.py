@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from body_transformer.config import load_experiment
-from body_transformer.imitation.adroit import ENVIRONMENTS, AdroitTask, episode_seed
+from body_transformer.imitation.adroit import ENVIRONMENTS, STREAMS, AdroitTask, episode_seed
 from body_transformer.imitation.collect import Recording
 from body_transformer.imitation.simulators import make_env
 from body_transformer.imitation.task import Act
@@ -129,10 +129,21 @@ def test_more_episodes_than_lanes_are_played_in_rounds(door: AdroitTask, monkeyp
 
 
 def test_seeds_differ_between_episodes_splits_and_seeds() -> None:
-    seeds = {episode_seed(seed, k, split) for seed in (0, 1) for k in range(50) for split in AdroitTask.splits}
+    seeds = {episode_seed(seed, k, split) for seed in (0, 1) for k in range(50) for split in STREAMS}
     assert len(seeds) == 200
     assert all(0 <= seed < 2**63 for seed in seeds)
-    assert AdroitTask.splits[0] == "validation"
+
+
+def test_nobody_is_tried_out_on_the_starts_of_demonstrations() -> None:
+    assert AdroitTask.splits == ("validation",)
+
+
+def test_there_are_no_more_processes_than_the_machine_or_its_other_users_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    all_of_them = AdroitTask("door").max_processes
+    for threads, expected in (("1", 1), ("100000", all_of_them), ("0", 1), ("4,2", all_of_them), ("", all_of_them)):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        assert AdroitTask("door").max_processes == expected
 
 
 # -- what a rollout says -----------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_a_trained_policy_can_be_collected_from_and_reported(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--split", "sideways"], "unknown split 'sideways'; have: validation, train"),
+        (["--split", "sideways"], "unknown split 'sideways'; have: validation"),
         (["--episodes", "0"], "--episodes must be 1 or more"),
         (["--video", "film.avi"], "unknown film format '.avi'"),
     ],

@@ -64,7 +64,7 @@ def test_it_learns_and_writes_down_how(data, tmp_path):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(10, 121, 10))
     assert lines[-1]["train/loss"] < 0.7 * lines[0]["train/loss"]
-    assert all(line["time_s"] > 0 and line["epoch"] == line["step"] / 18 for line in lines)
+    assert all(line["time_s"] > 0 and line["epoch"] == line["step"] / 19 for line in lines)
     assert newest_checkpoint(run).step == 120
     assert any(file.name.startswith("events.out.tfevents") for file in run.iterdir())
 
@@ -189,5 +189,5 @@ def test_the_learning_rate_rises_then_falls():
 
 
 def test_an_epoch_leaves_out_what_does_not_fill_a_batch():
-    assert total_steps(ImitationConfig("t", "r", num_epochs=3, batch_size=32), 600) == 3 * 18
+    assert total_steps(ImitationConfig("t", "r", num_epochs=3, batch_size=32), 600) == 3 * 19
     assert total_steps(ImitationConfig("t", "r", num_steps=7), 600) == 7

@@ -27,7 +27,7 @@ ENVIRONMENTS = {
     "relocate": "AdroitHandRelocate-v1",
 }
 STREAMS = {"validation": 0, "train": 1}
-"""Split -> a number that goes into every seed: demonstrations start from `train`, and `validation` never does."""
+"""A split -> a number in every seed: demonstrations have the starts of `train`, on which nobody is tried out."""
 _NOISE = 2
 _FILM_STRIDE = 4
 
@@ -39,13 +39,13 @@ class AdroitTask(Task):
     Simulators run in processes that stay until `close`; how many there are changes nothing but the time.
     """
 
-    splits = ("validation", "train")
+    splits = ("validation",)
     metrics = ("success", "success_any", "total_reward")
     frames_hz = 100.0 / _FILM_STRIDE
     requirements = ("gymnasium-robotics", "mujoco")
 
     def __init__(self, name: str, num_processes: int | None = None) -> None:
-        """`num_processes` at most; as many as there are cores without it."""
+        """`num_processes` at most; as many as there are cores without it, or as OMP_NUM_THREADS says."""
         if name not in ENVIRONMENTS:
             raise ValueError(unknown("Adroit task", name, ENVIRONMENTS))
         if num_processes is not None and num_processes < 1:

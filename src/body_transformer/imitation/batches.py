@@ -7,6 +7,7 @@ go on from any batch, reading only the windows that are still needed.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,11 +43,17 @@ class Window:
         np.take(self.steps.actions, rows, axis=0, out=actions, mode="clip")
 
 
+def num_batches(num_steps: int, batch_size: int) -> int:
+    """Of an epoch; the last may be smaller."""
+    return math.ceil(num_steps / batch_size)
+
+
 class Batches:
     """Batches of `batch_size` steps. At most two windows of `window_bytes` are in memory: while one is used, a thread
     reads the next. If all data fits in one window, it is read once and kept.
 
-    Of `num_ranks` processes each gets its part of every batch, in the order of the ranks.
+    An epoch ends with the steps that are too few for a batch, as a smaller one. Of `num_ranks` processes each gets its
+    part of every batch, in the order of the ranks; where the last one cannot be shared evenly, parts overlap.
     """
 
     def __init__(
@@ -57,14 +64,11 @@ class Batches:
         window_bytes: int = WINDOW_BYTES,
         rank: int = 0,
         num_ranks: int = 1,
-        keep_rest: bool = False,
     ) -> None:
-        """`keep_rest`: an epoch ends with the steps that are too few for a batch, as a smaller one."""
         self.episodes = episodes
         self.batch_size = batch_size
         self.seed = seed
         self.rank, self.num_ranks = rank, num_ranks
-        self.keep_rest = keep_rest
         self.window_steps = window_bytes // (4 * (len(episodes.obs_ids) + episodes.layout.action_dim))
         self._lengths: Ids = np.array([info.num_steps for info in episodes.infos], dtype=np.int64)
         self._num_steps = int(self._lengths.sum())
@@ -82,13 +86,8 @@ class Batches:
             raise ValueError(f"rank must be from 0 to {self.num_ranks - 1}; got {self.rank}")
         if self.seed < 0:
             raise ValueError(f"seed must be from 0 up; got {self.seed}")
-        if self.keep_rest and self.num_ranks > 1:
-            raise ValueError("keep_rest is for one process: a smaller batch cannot be divided evenly")
-        if self._num_steps < (1 if self.keep_rest else self.batch_size):
-            raise ValueError(
-                f"the demonstrations have {self._num_steps} steps, fewer than a batch of {self.batch_size}: "
-                "take a smaller batch_size or more of them"
-            )
+        if not self._num_steps:
+            raise ValueError("the demonstrations have no steps")
         longest = int(self._lengths.max())
         if longest > self.window_steps:
             index = int(self._lengths.argmax())
@@ -98,8 +97,7 @@ class Batches:
 
     def __len__(self) -> int:
         """Batches an epoch."""
-        whole, rest = divmod(self._num_steps, self.batch_size)
-        return whole + (1 if rest and self.keep_rest else 0)
+        return num_batches(self._num_steps, self.batch_size)
 
     def epoch(self, epoch: int, first: int = 0) -> Generator[tuple[Floats, Floats], None, None]:
         """The batches of an epoch from `first` on: obs [b, used entries] and actions [b, A], new arrays each time."""
@@ -129,8 +127,9 @@ class Batches:
         """Where in the epoch this process's part of a batch begins and ends."""
         begin = batch * self.batch_size
         end = min(begin + self.batch_size, self._num_steps)
-        share = (end - begin) // self.num_ranks
-        return begin + self.rank * share, begin + (self.rank + 1) * share
+        share = math.ceil((end - begin) / self.num_ranks)
+        start = min(begin + self.rank * share, end - share)
+        return start, start + share
 
     def _windows(self, epoch: int, begin: int, end: int) -> Generator[Window, None, None]:
         """The windows that hold these steps of the epoch; each is good until the next is asked for."""

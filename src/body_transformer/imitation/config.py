@@ -48,6 +48,8 @@ class ImitationConfig:
     """How many updates there are; this or `num_epochs`."""
     eval_every: int | None = None
     """Epochs from one evaluation to the next; none = at the end only."""
+    eval_last: int | None = None
+    """Evaluate in so many of the last epochs only; none = in all."""
     eval_episodes: int = 100
     """Rollouts an evaluation, for each split."""
     log_every: int = 50
@@ -98,6 +100,7 @@ _POSITIVE = (
     "num_epochs",
     "num_steps",
     "eval_every",
+    "eval_last",
     "eval_episodes",
     "log_every",
     "checkpoint_every_s",

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from ..model.policy import Policy
+from ..replay import Replayed
 from ..run import EVALUATION, Run, write_aside
 from .summary import Estimate, summarize
 from .task import Act, Task
@@ -22,13 +23,19 @@ Summary = dict[str, dict[str, Estimate]]
 def acting(policy: Policy) -> Act:
     """The policy's mean action, on NumPy arrays."""
     device = policy.normalizer.shift.device
+    forward = Replayed(policy) if device.type == "cuda" else policy
 
     def act(obs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        with torch.inference_mode():
-            actions: npt.NDArray[np.float32] = policy(torch.from_numpy(obs).to(device)).float().cpu().numpy()
+        with torch.no_grad():
+            actions: npt.NDArray[np.float32] = forward(torch.from_numpy(obs).to(device)).float().cpu().numpy()
         return actions
 
     return act
+
+
+def evaluation_seed(seed: int, step: int) -> int:
+    """Of the evaluation at a step of training: each has other starts, and a run that was resumed has the same."""
+    return int(np.random.SeedSequence([seed, step]).generate_state(1)[0])
 
 
 def evaluate(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-MAX_LANES = 16
+MAX_LANES = 32
 """Episodes that are played side by side; the policy sees them as one batch."""
 NUM_STEPS = 200
 """Of an episode, as the Adroit tasks are registered and as the paper plays them."""

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from accelerate import Accelerator, PartialState
-from torch import Tensor
-from torch.optim import AdamW
 
-from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
+from ..checkpoint import TrainingState, newest_checkpoint, save_checkpoint
 from ..metrics_log import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from ..run import Run
-from .batches import Batches
+from .batches import Batches, num_batches
 from .config import ImitationConfig
-from .episodes import Episodes
-from .evaluate import evaluate
+from .episodes import Episodes, Floats
+from .evaluate import evaluate, evaluation_seed
 from .losses import Cloning
 from .progress import Progress
 from .statistics import mean_and_var, obs_statistics
 from .stopping import StopRequest
 from .task import Task
+from .update import Update
 
 
 @dataclass(frozen=True)
@@ -71,26 +67,19 @@ class _Loop:
         found = newest_checkpoint(job.run.folder) if job.resume else None
         self.batches = Batches(
             job.episodes,
-            batch_size(self.config, job.episodes.num_steps),
+            self.config.batch_size,
             job.seed,
             rank=self.accelerator.process_index,
             num_ranks=self.accelerator.num_processes,
         )
         self.num_steps = total_steps(self.config, job.episodes.num_steps)
         self.policy = found.policy if found else _new_policy(job)
-        self.optimizer = AdamW(
-            self.policy.parameters(),
-            self.config.learning_rate,
-            weight_decay=self.config.weight_decay,
-            fused=self.accelerator.device.type == "cuda",
-        )
         module = Cloning(self.policy, self.config.loss, torch.from_numpy(job.episodes.obs_ids))
-        self.module, self.optimizer = self.accelerator.prepare(module, self.optimizer)
-        self.step = 0
-        self.loss_sum = torch.zeros((), device=self.accelerator.device, dtype=torch.float64)
-        self.loss_count = 0
+        self.update = Update(module, self.config.weight_decay, self.accelerator)
+        self.step, self.loss_count = 0, 0
         if found:
-            self._restore(found)
+            self.update.restore(self.policy, found.state.tensors)
+            self.step, self.loss_count = found.state.values["step"], found.state.values["loss_count"]
         lines = list(job.run.metrics()) if found else []
         self.elapsed_s = max((line.get("time_s", 0.0) for line in lines if line["step"] <= self.step), default=0.0)
 
@@ -109,8 +98,10 @@ class _Loop:
         saved = time.monotonic()
         self.progress.start(self.step, self.num_steps)
         try:
-            for used_obs, actions in self._updates():
-                self._update(used_obs, actions)
+            for used_obs, actions in self._batches_left():
+                self.update(used_obs, actions, learning_rate(self.config, self.step, self.num_steps))
+                self.step, self.loss_count = self.step + 1, self.loss_count + 1
+                self.progress.advance(self.step)
                 if self.step % self.config.log_every == 0 or self.step == self.num_steps:
                     self._log(log)
                 if self._is_time_to_evaluate():
@@ -127,38 +118,25 @@ class _Loop:
             if log is not None:
                 log.close()
 
-    def _updates(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches that are left, on the device."""
-        device = self.accelerator.device
+    def _batches_left(self) -> Iterator[tuple[Floats, Floats]]:
         while self.step < self.num_steps:
             epoch, first = divmod(self.step, len(self.batches))
-            for used_obs, actions in self.batches.epoch(epoch, first):
-                yield _to(device, used_obs), _to(device, actions)
+            for batch in self.batches.epoch(epoch, first):
+                yield batch
                 if self.step == self.num_steps:
                     return
 
-    def _update(self, used_obs: Tensor, actions: Tensor) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.config, self.step, self.num_steps)
-        loss = self.module(used_obs, actions)
-        self.accelerator.backward(loss)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.loss_sum += loss.detach()
-        self.loss_count += 1
-        self.step += 1
-        self.progress.advance(self.step)
-
     def _is_time_to_evaluate(self) -> bool:
-        if self.job.task is None or self.config.eval_every is None:
+        config, epoch = self.config, len(self.batches)
+        if self.job.task is None or config.eval_every is None or self.step % (config.eval_every * epoch):
             return False
-        return self.step % (self.config.eval_every * len(self.batches)) == 0
+        return config.eval_last is None or self.step > self.num_steps - config.eval_last * epoch
 
     # -- what is written -----------------------------------------------------------------------------------------------
 
     def _log(self, log: MetricsLog | None) -> None:
-        loss = float(self.accelerator.reduce(self.loss_sum, "mean")) / max(self.loss_count, 1)
-        self.loss_sum.zero_()
+        loss = float(self.accelerator.reduce(self.update.loss_sum, "mean")) / max(self.loss_count, 1)
+        self.update.loss_sum.zero_()
         self.loss_count = 0
         if not math.isfinite(loss):
             raise ValueError(
@@ -182,7 +160,8 @@ class _Loop:
     def _evaluate(self, log: MetricsLog | None) -> None:
         if log is None or self.job.task is None:
             return
-        found = evaluate(self.policy, self.job.task, self.config.eval_episodes, self.job.seed)
+        seed = evaluation_seed(self.job.seed, self.step)
+        found = evaluate(self.policy, self.job.task, self.config.eval_episodes, seed)
         values = {
             f"eval/{split}/{metric}": vars(estimate)
             for split, metrics in found.items()
@@ -200,25 +179,13 @@ class _Loop:
                 f"is not written; earlier ones are kept in {self.job.run.folder}"
             )
         values = {"step": self.step, "loss_count": self.loss_count}
-        tensors = {"loss_sum": self.loss_sum, **_optimizer_tensors(self.policy, self.optimizer.state)}
-        save_checkpoint(
-            self.job.run.folder, self.step, self.policy, TrainingState(tensors, values), self.config.keep_checkpoints
-        )
-
-    def _restore(self, found: Checkpoint) -> None:
-        self.step, self.loss_count = found.state.values["step"], found.state.values["loss_count"]
-        self.loss_sum.copy_(found.state.tensors["loss_sum"])
-        _fill_optimizer(self.policy, self.optimizer, found.state.tensors)
-
-
-def batch_size(config: ImitationConfig, num_samples: int) -> int:
-    """As configured, or all there is: a single demonstration may be shorter than a batch."""
-    return min(config.batch_size, num_samples)
+        state = TrainingState(self.update.tensors(self.policy), values)
+        save_checkpoint(self.job.run.folder, self.step, self.policy, state, self.config.keep_checkpoints)
 
 
 def total_steps(config: ImitationConfig, num_samples: int) -> int:
-    """Updates in all; an epoch's last batch is left out where it is not full."""
-    return config.num_steps or (config.num_epochs or 0) * (num_samples // batch_size(config, num_samples))
+    """Updates in all."""
+    return config.num_steps or (config.num_epochs or 0) * num_batches(num_samples, config.batch_size)
 
 
 def learning_rate(config: ImitationConfig, step: int, num_steps: int) -> float:
@@ -242,25 +209,3 @@ def _mixed_precision(job: Job) -> str:
     on_gpu = torch.cuda.is_available() and not job.cpu
     precision = job.config.precision
     return "bf16" if precision == "bf16" or (precision == "auto" and on_gpu) else "no"
-
-
-def _to(device: torch.device, array: npt.NDArray[np.float32]) -> Tensor:
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
-
-
-def _optimizer_tensors(policy: Policy, state: Mapping[Tensor, Mapping[str, Any]]) -> dict[str, Tensor]:
-    return {
-        f"optimizer.{name}.{key}": value
-        for name, parameter in policy.named_parameters()
-        for key, value in state.get(parameter, {}).items()
-    }
-
-
-def _fill_optimizer(policy: Policy, optimizer: AdamW, tensors: Mapping[str, Tensor]) -> None:
-    for name, parameter in policy.named_parameters():
-        prefix = f"optimizer.{name}."
-        found = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-        if not found:
-            raise ValueError(f"the checkpoint's training state lacks {prefix}*")
-        optimizer.state[parameter] = {key: value.to(parameter.device, copy=True) for key, value in found.items()}

@@ -59,6 +59,8 @@ class Study:
     arms: tuple[Arm, ...]
     x: str | None = None
     """What the horizontal axis of the figure is; none for a table."""
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """Of every `bot train`: what changes nothing but the work, such as leaving out evaluations nobody asks for."""
 
     def __post_init__(self) -> None:
         if self.statistic not in get_args(Statistic):
@@ -73,7 +75,7 @@ class Study:
                 folder = run_folder(out, arm, seed)
                 flags = [
                     word
-                    for key, value in arm.flags.items()
+                    for key, value in {**self.flags, **arm.flags}.items()
                     for word in (f"--{key}", str(seed if value == SEED else value))
                 ]
                 args = (arm.experiment, "--variant", arm.variant, "--seed", str(seed), *flags, *more)

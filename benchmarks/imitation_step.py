@@ -1,0 +1,66 @@
+"""How long an update of `bot train mocapact` takes at the paper's sizes, reading the demonstrations included.
+
+    python benchmarks/imitation_step.py                            # 24 files of 62 MB: more than a window holds
+    python benchmarks/imitation_step.py --files 2 --steps 20 --cpu
+
+Writes files of MoCapAct's layout (random numbers) to a temporary folder, runs the command on them for each variant and
+reads `metrics.jsonl`: the wall-clock time from one logged line to the next over the updates between them, compilation
+and the first lines left out.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+from reading_speed import write_file
+
+VARIANTS = ("bot-hard", "transformer", "mlp")
+LOG_EVERY = 50
+
+
+def train(data: Path, run: Path, variant: str, num_steps: int, more: list[str]) -> None:
+    command = [sys.executable, "-m", "body_transformer.cli.main", "train", "mocapact", "--variant", variant]
+    flags = ["--imitation.data", str(data), "--imitation.num-steps", str(num_steps), "--imitation.num-epochs", "None"]
+    often = ["--imitation.log-every", str(min(LOG_EVERY, num_steps // 4))]
+    subprocess.run([*command, *flags, *often, "--out", str(run), "--no-eval", "--quiet", *more], check=True)
+
+
+def milliseconds(run: Path) -> list[float]:
+    """A step's, between every two logged lines but those of the first quarter."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = lines[len(lines) // 4 :]
+    return [
+        1e3 * (after["time_s"] - before["time_s"]) / (after["step"] - before["step"])
+        for before, after in pairwise(lines)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--cpu", action="store_true")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        data = Path(name) / "data"
+        data.mkdir()
+        for k in range(args.files):
+            write_file(data / f"CMU_001_{k:02}.hdf5", f"CMU_001_{k:02}")
+        for variant in VARIANTS:
+            run = Path(name) / variant
+            train(data, run, variant, args.steps, ["--cpu"] if args.cpu else [])
+            times = milliseconds(run)
+            print(
+                f"{variant:12} {statistics.median(times):6.2f} ms an update"
+                f" ({min(times):.2f} to {max(times):.2f} over {len(times)} stretches)",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
