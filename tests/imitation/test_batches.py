@@ -2,6 +2,7 @@
 
 import threading
 import time
+import tracemalloc
 from itertools import chain
 
 import numpy as np
@@ -180,6 +181,42 @@ def test_two_windows_at_most_are_in_memory():
     for done, _ in enumerate(batches.epoch(0), start=1):
         time.sleep(0.002)
         assert len(batches.episodes.reads) <= 2 * (-(-done // 2) + 1)  # the window in use and the next
+
+
+def test_windows_are_a_sixteenth_of_data_that_do_not_fit_in_one():
+    lengths = np.random.default_rng(0).integers(1, 9, 4000)
+    num_steps = int(lengths.sum())
+    batches = Batches(Numbered(lengths.tolist()), 256, 0, (num_steps - 1) * STEP_BYTES)
+    assert batches.window_steps == num_steps // 16
+    sizes = [lengths[ids].sum() for ids in batches._members(0)]
+    assert len(sizes) == 17  # and a small one, since episodes stay whole
+    assert max(sizes) <= num_steps // 16
+
+
+@pytest.mark.parametrize(("room", "wanted"), [(900, 640), (500, 500)])
+def test_windows_have_room_for_64_episodes_where_that_is_allowed(room, wanted):
+    assert Batches(Numbered([10] * 100), 256, 0, room * STEP_BYTES).window_steps == wanted
+
+
+def test_an_epoch_takes_little_new_memory_beside_the_data():
+    """New memory is what makes a first epoch slow."""
+    wide = Layout(LAYOUT.graph, [Term.node("arm_pos", "arm", 500)], LAYOUT.actions)
+    zeros = Steps(np.zeros((5, 500), np.float32), np.zeros((5, 1), np.float32))
+
+    class Wide(Episodes):
+        def read(self, index):
+            return zeros
+
+    num_bytes = 4 * 501 * 5 * 2000
+    batches = Batches(Wide(wide, [EpisodeInfo(5)] * 2000), 10, 0, num_bytes // 2)
+    tracemalloc.start()
+    try:
+        for _ in batches.epoch(0):
+            pass
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert num_bytes / 10 < peak < num_bytes / 6  # two sixteenths, and what counts the steps
 
 
 def test_within_a_window_episodes_are_read_as_they_lie_on_disk():

@@ -21,6 +21,13 @@ from .episodes import Episodes, Floats, Steps
 
 Ids = npt.NDArray[np.int64]
 WINDOW_BYTES = 512 * 2**20
+WINDOW_SHARE = 16
+"""Data that do not fit in one window are dealt into about this many, at least. Memory that is touched for the first
+time can take several times as long as reading into it (a virtual machine gets it page by page from its host), so in
+the first epoch two windows that hold all the data would be read at a third of the usual speed, two sixteenths are not
+much slower. The price is that steps are mixed within a sixteenth of the episodes, other ones every epoch."""
+WINDOW_EPISODES = 64
+"""But a window has room for this many of the longest, so that a batch has steps of many."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,9 @@ def num_batches(num_steps: int, batch_size: int) -> int:
 
 
 class Batches:
-    """Batches of `batch_size` steps. At most two windows of `window_bytes` are in memory: while one is used, a thread
-    reads the next. If all data fits in one window, it is read once and kept.
+    """Batches of `batch_size` steps. At most two windows of at most `window_bytes` are in memory: while one is used, a
+    thread reads the next. If all data fits in `window_bytes`, it is read once and kept; if not, a window is at most a
+    sixteenth of it, or 64 episodes.
 
     An epoch ends with the steps that are too few for a batch, as a smaller one. Of `num_ranks` processes each gets its
     part of every batch, in the order of the ranks; where the last one cannot be shared evenly, parts overlap.
@@ -69,10 +77,13 @@ class Batches:
         self.batch_size = batch_size
         self.seed = seed
         self.rank, self.num_ranks = rank, num_ranks
-        self.window_steps = window_bytes // (4 * (len(episodes.obs_ids) + episodes.layout.action_dim))
         self._lengths: Ids = np.array([info.num_steps for info in episodes.infos], dtype=np.int64)
         self._num_steps = int(self._lengths.sum())
+        self.window_steps = window_bytes // (4 * (len(episodes.obs_ids) + episodes.layout.action_dim))
         self._fits = self._num_steps <= self.window_steps
+        if not self._fits:
+            enough = max(self._num_steps // WINDOW_SHARE, WINDOW_EPISODES * int(self._lengths.max()))
+            self.window_steps = min(self.window_steps, enough)
         self._kept: Steps | None = None
         self._rooms: list[Steps] | None = None
         self._check()
