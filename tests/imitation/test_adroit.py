@@ -260,7 +260,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 def test_a_film_without_opengl_is_refused_with_the_reason(door: AdroitTask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUJOCO_GL", "disabled")
-    with pytest.raises(ValueError, match="MuJoCo cannot draw here; tried MUJOCO_GL=disabled"):
+    with pytest.raises(ValueError, match="MuJoCo cannot draw here; MUJOCO_GL=disabled forbids it"):
         door.film(swaying(28), 0, "validation")
 
 

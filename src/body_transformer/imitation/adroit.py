@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -18,6 +14,7 @@ import numpy.typing as npt
 from ..body.messages import unknown
 from .collect import Recording
 from .cores import num_cores
+from .opengl import drawing
 from .simulators import MAX_LANES, NUM_STEPS, After, Simulators, make_env
 from .task import Act, Frame, Result, Task
 
@@ -84,7 +81,7 @@ class AdroitTask(Task):
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """The first rollout of the seed; every fourth step is a picture."""
         start = episode_seed(seed, 0, split)
-        with _opengl():
+        with drawing():
             env = make_env(self.env_id, render_mode="rgb_array")
             try:
                 obs, _ = env.reset(seed=start)
@@ -221,42 +218,3 @@ def _checked(actions: npt.NDArray[np.float32], shape: tuple[int, int]) -> npt.ND
 def _lane(values: Sequence[npt.NDArray[Any]], lane: int, length: int) -> npt.NDArray[Any]:
     """What one of those that were played side by side did."""
     return np.stack([value[lane] for value in values[:length]])
-
-
-_PICTURE = """
-import mujoco
-model = mujoco.MjModel.from_xml_string("<mujoco/>")
-with mujoco.Renderer(model, 16, 16) as renderer:
-    renderer.update_scene(mujoco.MjData(model))
-    renderer.render()
-"""
-
-
-@contextlib.contextmanager
-def _opengl() -> Iterator[None]:
-    """Sets MUJOCO_GL to something that draws here, for as long as it is needed."""
-    given = os.environ.get("MUJOCO_GL")
-    has_screen = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-    tried = [given] if given else [*(["glfw"] if has_screen else []), "egl", "osmesa"]
-    working = next((backend for backend in tried if _draws(backend)), None)
-    if working is None:
-        raise ValueError(
-            f"no film: MuJoCo cannot draw here; tried MUJOCO_GL={', '.join(tried)}. It needs OpenGL: a graphics driver "
-            "(egl), the package libosmesa6 (osmesa) or a screen (glfw)"
-        )
-    os.environ["MUJOCO_GL"] = working
-    try:
-        yield
-    finally:
-        if given is None:
-            del os.environ["MUJOCO_GL"]
-
-
-def _draws(backend: str) -> bool:
-    """Tried in a process of its own: a broken driver ends the process that uses it."""
-    environment = {**os.environ, "MUJOCO_GL": backend}
-    try:
-        tried = subprocess.run([sys.executable, "-c", _PICTURE], env=environment, capture_output=True, timeout=60)
-    except subprocess.TimeoutExpired:
-        return False
-    return tried.returncode == 0

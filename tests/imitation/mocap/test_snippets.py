@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from body_transformer.imitation.mocap.snippets import MAX_SNIPPET_STEPS, Snippet, among, cut, read_clip_list
+from body_transformer.imitation.mocap.snippets import MAX_SNIPPET_STEPS, Snippet, among, cut
 
 CMU = Path(__file__).parents[3] / "../shared/data/cmu_humanoid"
 
@@ -54,20 +54,6 @@ def test_nearly_all_of_mocapacts_own_snippets_come_out():
         published.setdefault(snippet.clip, set()).add(snippet)
     same = [set(cut(clip, max(one.end for one in ones))) == ones for clip, ones in published.items()]
     assert sum(same) >= 0.99 * len(same)  # a few of up to 257 frames were left whole there
-
-
-def test_a_clip_list_has_one_name_a_line(tmp_path):
-    file = tmp_path / "train.txt"
-    file.write_text("CMU_001_01\n\n# a remark\nCMU_009_12-0-198\nCMU_009_12-165-363 # twice\nCMU_002_01")
-    assert read_clip_list(file) == ("CMU_001_01", "CMU_009_12", "CMU_002_01")
-
-
-def test_an_empty_or_missing_clip_list_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no clip list"):
-        read_clip_list(tmp_path / "none.txt")
-    (tmp_path / "empty.txt").write_text("# nothing\n")
-    with pytest.raises(ValueError, match="is empty"):
-        read_clip_list(tmp_path / "empty.txt")
 
 
 def test_missing_clips_are_named_unless_they_may_be_missing():

@@ -1,5 +1,8 @@
 import os
 import signal
+import subprocess
+import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -104,7 +107,7 @@ def test_wrong_questions_are_refused(task, layout, clips_file, tmp_path):
         MocapTask(layout, clips_file, ["CMU_900_01", "CMU_900_09"])
     with pytest.raises(FileNotFoundError, match="no clip file"):
         MocapTask(layout, tmp_path / "none.hdf5", ["CMU_900_01"])
-    with pytest.raises(FileNotFoundError, match="no clip list"):
+    with pytest.raises(FileNotFoundError, match="no such list of clips"):
         MocapTask(layout, clips_file, tmp_path / "train.txt")
 
 
@@ -114,12 +117,40 @@ def test_clips_may_be_missing_if_that_is_said(layout, clips_file, tmp_path):
     assert [snippet.clip for snippet in task.clips["train"]] == ["CMU_900_01"]
 
 
-def test_a_film_shows_the_rollout_or_says_that_nothing_can_be_drawn(task, act):
-    try:
-        frames = task.film(act, 0, "validation")
-    except ValueError as error:
-        assert "MUJOCO_GL" in str(error)  # noqa: PT017  (drawing is not possible everywhere)
-        return
-    assert len(frames) == task.rollouts(act, 1, 0, "validation")[0].length + 1
-    assert frames[0].shape == (480, 640, 3)
+FILM = """
+import sys
+import numpy as np
+from body_transformer.config import load_experiment
+from body_transformer.imitation.mocap.task import MocapTask
+
+task = MocapTask(load_experiment("mocapact").layout(), sys.argv[1], validation=["CMU_900_02"])
+np.save(sys.argv[2], np.stack(task.film(lambda obs: np.zeros((len(obs), 56)), 0, "validation")))
+"""
+
+
+def test_a_film_shows_the_rollout(task, clips_file, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "MUJOCO_GL"}
+    command = [sys.executable, "-c", FILM, str(clips_file), str(tmp_path / "film.npy")]
+    program = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if "no film: MuJoCo cannot draw here" in program.stderr:
+        pytest.skip(program.stderr.splitlines()[-1])
+    assert program.returncode == 0, program.stderr
+    frames = np.load(tmp_path / "film.npy", allow_pickle=False)
+    still = task.rollouts(lambda obs: np.zeros((len(obs), 56)), 1, 0, "validation")[0]
+    assert frames.shape == (still.length + 1, 480, 640, 3)
     assert frames[0].std() > 1
+    assert (frames[0] != frames[-1]).any()
+
+
+def test_a_film_that_cannot_be_drawn_says_why(task, act, env, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "disabled")
+    with pytest.raises(ValueError, match="no film: MuJoCo cannot draw here; MUJOCO_GL=disabled forbids it"):
+        task.film(act, 0, "validation")
+
+    def broken(self):
+        raise RuntimeError("the driver is broken")
+
+    monkeypatch.setattr("body_transformer.imitation.mocap.task.drawing", nullcontext)  # it seemed to work
+    monkeypatch.setattr(type(env), "render", broken)
+    with pytest.raises(ValueError, match="no film: MuJoCo cannot draw here; dm_control says: the driver is broken"):
+        task.film(act, 0, "validation")

@@ -114,6 +114,12 @@ def test_lists_of_clips_make_the_splits(layout, folder, tmp_path):
     assert (len(episodes.split("train")), len(episodes.split("validation"))) == (7, 8)
 
 
+def test_a_list_may_name_snippets_and_have_remarks(layout, folder, tmp_path):
+    options = lists(tmp_path, ["# MoCapAct's", "CMU_009_12-0-165", "CMU_009_12-165-363  # its end"], ["CMU_016_22"])
+    episodes = open_episodes("mocapact", str(folder), layout, **options)
+    assert {info.clip: info.split for info in episodes.infos} == {"CMU_009_12": "train", "CMU_016_22": "validation"}
+
+
 def test_a_clip_in_neither_list_is_left_out(layout, folder, tmp_path):
     options = lists(tmp_path, ["CMU_016_22"], [])
     episodes = open_episodes("mocapact", str(folder), layout, train_clips=options["train_clips"])

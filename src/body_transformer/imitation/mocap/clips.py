@@ -24,7 +24,8 @@ import numpy as np
 import tyro
 
 from ...body.messages import listing, unknown
-from .snippets import SHORTEST, read_clip_list
+from ..clip_lists import read_clip_list
+from .snippets import SHORTEST
 
 try:
     import h5py

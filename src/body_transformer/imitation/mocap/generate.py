@@ -21,8 +21,9 @@ from zlib import crc32
 import numpy as np
 import tyro
 
+from ..clip_lists import read_clip_list
 from .clips import clip_lengths, written_aside
-from .snippets import MAX_SNIPPET_STEPS, REF_STEPS, among, cut, read_clip_list
+from .snippets import MAX_SNIPPET_STEPS, REF_STEPS, among, cut
 
 
 @dataclass(frozen=True)

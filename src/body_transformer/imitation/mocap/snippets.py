@@ -1,14 +1,12 @@
-"""Which part of which clip: names, lists, and how a long clip is cut."""
+"""Which part of which clip: names, and how a long clip is cut."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...body.messages import listing
+from ..clip_lists import SNIPPET
 
 REF_STEPS = (1, 2, 3, 4, 5)
 """How far ahead the reference is seen, in control steps (MoCapAct's rollouts and the paper's)."""
@@ -47,10 +45,10 @@ class Snippet:
     @classmethod
     def parse(cls, text: str) -> Snippet:
         """Reads what `name` writes."""
-        found = re.fullmatch(r"(.+)-(\d+)-(\d+)", text)
+        found = SNIPPET.fullmatch(text)
         if not found:
             raise ValueError(f"a snippet is written CLIP-START-END, as in CMU_009_12-165-363; got {text!r}")
-        return cls(found[1], int(found[2]), int(found[3]))
+        return cls(found["clip"], int(found["start"]), int(found["end"]))
 
 
 def cut(clip: str, num_frames: int, max_steps: int = MAX_SNIPPET_STEPS) -> list[Snippet]:
@@ -67,18 +65,6 @@ def cut(clip: str, num_frames: int, max_steps: int = MAX_SNIPPET_STEPS) -> list[
         count += 1
     ends = [*(start + length for start in starts[:-1]), num_frames]
     return [Snippet(clip, start, end) for start, end in zip(starts, ends, strict=True)]
-
-
-def read_clip_list(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The names in a text file, one a line, as MoCapAct publishes its splits; a snippet counts as its clip."""
-    file = Path(path)
-    if not file.is_file():
-        raise FileNotFoundError(f"there is no clip list {str(file)!r}")
-    lines = [line.split("#")[0].strip() for line in file.read_text(encoding="utf-8").splitlines()]
-    names = dict.fromkeys(re.sub(r"-\d+-\d+$", "", line) for line in lines if line)
-    if not names:
-        raise ValueError(f"the clip list {str(file)!r} is empty; it needs one clip name a line")
-    return tuple(names)
 
 
 def among(names: Sequence[str], lengths: Mapping[str, int], where: str, allow_missing: bool = False) -> tuple[str, ...]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from ctypes.util import find_library
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...body.layout import Layout
 from ...body.messages import unknown
+from ..clip_lists import read_clip_list
 from ..cores import num_cores
+from ..opengl import drawing, no_film
 from ..task import Act, Frame, Result, Task
 from .clips import DT_S, clip_lengths
-from .snippets import Snippet, among, read_clip_list
+from .snippets import Snippet, among
 from .workers import Workers, checked, track
 
 if TYPE_CHECKING:
@@ -89,19 +90,18 @@ class MocapTask(Task):
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """The walker, and the reference as a grey figure beside it."""
         snippet = self.draw(1, seed, split)[0]
-        if not os.environ.get("DISPLAY") and find_library("EGL"):
-            os.environ.setdefault("MUJOCO_GL", "egl")  # dm_control's first choice, GLFW, needs a display
-        from .environment import TrackingEnvironment
+        with drawing():
+            from .environment import TrackingEnvironment  # dm_control decides how to draw when it is imported
 
-        env = TrackingEnvironment(self.clips_file, ghost=True)
-        check_layout(self.layout, env.obs_sizes, env.action_dim)
-        obs = env.reset(snippet)
-        frames = [_rendered(env)]
-        done = False
-        while not done:
-            outcome = env.step(checked(act(obs[None]), 1)[0])
-            obs, done = outcome.obs, outcome.done
-            frames.append(_rendered(env))
+            env = TrackingEnvironment(self.clips_file, ghost=True)
+            check_layout(self.layout, env.obs_sizes, env.action_dim)
+            obs = env.reset(snippet)
+            frames = [_rendered(env)]
+            done = False
+            while not done:
+                outcome = env.step(checked(act(obs[None]), 1)[0])
+                obs, done = outcome.obs, outcome.done
+                frames.append(_rendered(env))
         return frames
 
     def close(self) -> None:
@@ -133,7 +133,4 @@ def _rendered(env: TrackingEnvironment) -> Frame:
     try:
         return env.render()
     except Exception as error:  # each way to draw has errors of its own, MuJoCo's among them
-        raise ValueError(
-            f"no film: MuJoCo cannot draw here ({error}); a display, EGL or OSMesa is needed, chosen by the "
-            "environment variable MUJOCO_GL (egl, osmesa or glfw)"
-        ) from None
+        raise ValueError(no_film(f"dm_control says: {error}")) from None

@@ -7,7 +7,6 @@ leaves other threads free. A file that was repacked (compressed, in chunks, anot
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ import numpy as np
 
 from ...body.layout import Layout
 from ...body.messages import listing, unknown
+from ..clip_lists import SNIPPET, read_splits
 from ..episodes import EpisodeInfo, Episodes, Floats, Steps
 from .files import OpenFiles, naming
 from .hdf5 import dataset, hdf5_files, is_group, load_h5py, open_file, whole_number
@@ -26,7 +26,6 @@ from .terms import check_flat, column_runs
 
 ACTIONS = {"sampled": "actions", "mean": "mean_actions"}
 """Which action is learned -> its data set: the executed one, with the expert's noise, or the expert's mean."""
-SNIPPET = re.compile(r"(?P<clip>.+)-\d+-\d+")
 OBS = "observations/proprioceptive"
 BLOCK_BYTES = 2**19
 """Rows read at a time: few enough to stay in the processor's cache until their columns are copied."""
@@ -53,12 +52,12 @@ def open_episodes(
 ) -> Episodes:
     """The rollouts in a folder that did not end early.
 
-    `train_clips` and `validation_clips` are text files, a clip's name a line; with either, clips in neither are left
+    `train_clips` and `validation_clips` are text files, a name a line; with either, clips in neither are left
     out, and a clip without a file is an error unless `allow_missing`. Without them, every clip is for training.
     """
     if actions not in ACTIONS:
         raise ValueError(unknown("kind of actions", actions, ACTIONS))
-    splits = read_clip_lists(train_clips, validation_clips)
+    splits = read_splits(train_clips, validation_clips)
     places: list[Place] = []
     infos: list[EpisodeInfo] = []
     seen: set[str] = set()
@@ -70,27 +69,6 @@ def open_episodes(
                 seen.add(info.clip)
     _check_clips(data, splits, seen, allow_missing)
     return MocapactEpisodes(layout, infos, places, ACTIONS[actions])
-
-
-def read_clip_lists(train: str | None, validation: str | None) -> dict[str, str] | None:
-    """Clip -> split; None where no list is given."""
-    if train is None and validation is None:
-        return None
-    splits: dict[str, str] = {}
-    for name, split in ((train, "train"), (validation, "validation")):
-        if name is None:
-            continue
-        path = Path(name).expanduser()
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: there is no such list of clips")
-        clips = dict.fromkeys(path.read_text(encoding="utf-8").split())
-        if not clips:
-            raise ValueError(f"{path}: this list of clips is empty")
-        both = [clip for clip in clips if clip in splits]
-        if both:
-            raise ValueError(f"clips for training and for validation at once, in {train} and {path}: {listing(both)}")
-        splits.update(dict.fromkeys(clips, split))
-    return splits
 
 
 def _check_clips(data: str, splits: Mapping[str, str] | None, seen: set[str], allow_missing: bool) -> None:
