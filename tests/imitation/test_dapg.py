@@ -88,6 +88,15 @@ def test_a_file_that_is_missing_or_not_an_archive_is_named(tmp_path: Path) -> No
         DapgPolicy.load(tmp_path / "cut.npz")
 
 
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "harmed.npz", **random_arrays())  # type: ignore[arg-type]
+    data = bytearray((tmp_path / "harmed.npz").read_bytes())
+    data[100:160] = bytes(60)
+    (tmp_path / "harmed.npz").write_bytes(data)
+    with pytest.raises(ValueError, match=r"harmed.npz' is not a DAPG policy: "):
+        DapgPolicy.load(tmp_path / "harmed.npz")
+
+
 def test_observations_of_another_size_are_refused() -> None:
     with pytest.raises(ValueError, match=r"obs must be \[B, 5\]; got \[2, 4\]"):
         DapgPolicy(random_arrays())(np.zeros((2, 4), np.float32))

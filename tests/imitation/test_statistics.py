@@ -6,6 +6,8 @@ import torch
 
 from body_transformer import BodyGraph, Layout, Term
 from body_transformer.imitation.episodes import EpisodeInfo, InMemory
+from body_transformer.imitation.sources import open_episodes
+from body_transformer.imitation.sources.npz import write_npz
 from body_transformer.imitation.statistics import mean_and_var, obs_statistics
 from body_transformer.model.normalizer import Normalizer
 
@@ -81,3 +83,13 @@ def test_values_that_are_not_finite_are_named(part, message):
         steps.obs[5, 2] = np.inf
     with pytest.raises(ValueError, match=rf"episode 3 \(clip 'wave'\) has {message}"):
         obs_statistics(episodes)
+
+
+def test_values_that_are_not_finite_are_named_with_their_file(tmp_path):
+    episodes, _ = demonstrations()
+    write_npz(tmp_path / "a.npz", episodes)
+    episodes.read(3).actions[4] = np.nan
+    write_npz(tmp_path / "b.npz", episodes)
+    found = open_episodes("npz", str(tmp_path), LAYOUT).select(lambda info: info.num_steps > 5)
+    with pytest.raises(ValueError, match=r"episode 3 \(clip 'wave', .*b\.npz: rows 8 to 37\) has actions"):
+        obs_statistics(found)

@@ -7,7 +7,7 @@ import pytest
 
 from body_transformer.cli.main import main
 from body_transformer.reproduce.draw import as_markdown
-from body_transformer.reproduce.outcome import value_of
+from body_transformer.reproduce.outcome import place_of, value_of
 from body_transformer.reproduce.study import load_study, run_folder
 
 
@@ -49,6 +49,15 @@ def test_a_run_that_is_not_finished_does_not_count(tmp_path):
     write_run(run_folder(tmp_path, arm, 1), "eval/validation/success", [0.5] * 10)
     value = value_of(study, arm, "success", "validation", tmp_path, 2)
     assert (value.mean, value.num_seeds) == (0.5, 1)
+
+
+def test_the_number_of_parameters_is_that_of_any_seed(tmp_path):
+    study = load_study("scaling")
+    arm = study.arms[0]
+    assert place_of(arm, tmp_path, 3) is None
+    write_run(run_folder(tmp_path, arm, 1), "eval/train/normalized_return", [0.5], 123_456)
+    assert place_of(arm, tmp_path, 3) == 123_456
+    assert "| 123,456 |" in as_markdown(study, tmp_path, 3)
 
 
 def test_what_is_there_is_drawn(tmp_path, capsys):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.format import read_array
 
 from ..body.messages import listing
+from .sources.files import DAMAGE, open_npz
 
 Floats = npt.NDArray[np.float32]
 SHAPES = {
@@ -59,8 +58,9 @@ class DapgPolicy:
         if not Path(path).is_file():
             raise FileNotFoundError(f"no DAPG policy at {str(path)!r}")
         try:
-            return cls(_read(Path(path)))
-        except (zipfile.BadZipFile, EOFError, ValueError) as error:
+            with open_npz(path) as archive:
+                return cls({name: np.asarray(archive[name]) for name in archive})
+        except DAMAGE as error:
             raise ValueError(f"{str(path)!r} is not a DAPG policy: {error}") from None
 
     @property
@@ -90,13 +90,3 @@ class DapgPolicy:
     def __call__(self, obs: Floats) -> Floats:
         """[B, O] -> [B, A], the mean action."""
         return np.clip(self.mean(obs), -1.0, 1.0)
-
-
-def _read(file: Path) -> dict[str, Floats]:
-    """Name -> array; an array of Python objects is refused, so nothing in the file is executed."""
-    arrays = {}
-    with zipfile.ZipFile(file) as archive:
-        for entry in archive.namelist():
-            with archive.open(entry) as stream:
-                arrays[entry.removesuffix(".npy")] = read_array(stream, allow_pickle=False)
-    return arrays

@@ -53,6 +53,10 @@ class Episodes(ABC):
     def read(self, index: int) -> Steps:
         """The steps of one episode, from disk."""
 
+    def origin(self, index: int) -> str:
+        """The file that an episode is from, and where in it; empty if it is from none."""
+        return ""
+
     def __len__(self) -> int:
         return len(self.infos)
 
@@ -99,6 +103,9 @@ class Subset(Episodes):
 
     def read(self, index: int) -> Steps:
         return self.whole.read(self.indices[index])
+
+    def origin(self, index: int) -> str:
+        return self.whole.origin(self.indices[index])
 
 
 class InMemory(Episodes):

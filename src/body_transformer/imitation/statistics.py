@@ -46,6 +46,7 @@ def _check_finite(episodes: Episodes, index: int, what: str, values: Floats, nam
     finite = np.isfinite(values)
     if finite.all():
         return
-    clip = episodes.infos[index].clip
+    clip, origin = episodes.infos[index].clip, episodes.origin(index)
+    known = ", ".join(filter(None, (f"clip {clip!r}" if clip else "", origin)))
     where = listing(names[entry] for entry in np.flatnonzero(~finite.all(0)).tolist())
-    raise ValueError(f"episode {index}{f' (clip {clip!r})' if clip else ''} has {what} that are not finite: {where}")
+    raise ValueError(f"episode {index}{f' ({known})' if known else ''} has {what} that are not finite: {where}")

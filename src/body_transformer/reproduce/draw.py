@@ -18,7 +18,7 @@ def as_markdown(study: Study, out: Path, num_seeds: int) -> str:
         head += [f"{metric.replace('_', ' ')}, {split}", *(["paper"] if any(arm.paper for arm in study.arms) else [])]
     rows = [head, ["---"] * len(head)]
     for arm in study.arms:
-        place = place_of(arm, out)
+        place = place_of(arm, out, num_seeds)
         row = [" ".join(filter(None, (arm.panel, arm.label)))]
         if study.x:
             row.append(MISSING if place is None else f"{place:,.0f}")
@@ -69,7 +69,7 @@ def draw_figure(study: Study, file: Path, out: Path, num_seeds: int) -> None:
         for label in dict.fromkeys(arm.label for arm in study.arms):
             points = []
             for arm in study.arms:
-                place = place_of(arm, out)
+                place = place_of(arm, out, num_seeds)
                 value = value_of(study, arm, metric, split, out, num_seeds)
                 if (arm.label, arm.panel) == (label, part) and place is not None and value is not None:
                     points.append((place, value.mean, value.std))

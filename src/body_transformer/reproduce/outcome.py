@@ -51,9 +51,9 @@ def evaluations(folder: Path, metric: str, split: str) -> list[float]:
     return [float(line[key]["mean"]) for line in Run(folder).metrics() if key in line]
 
 
-def place_of(arm: Arm, out: Path) -> float | None:
-    """Where the arm's point lies; the number of parameters is known once it has begun."""
+def place_of(arm: Arm, out: Path, num_seeds: int) -> float | None:
+    """Where the arm's point lies; the number of parameters is known once one of its runs has begun."""
     if arm.x != PARAMETERS:
         return None if arm.x is None else float(arm.x)
-    run = Run(run_folder(out, arm, 0))
-    return float(run.description()["num_parameters"]) if run.exists else None
+    runs = (Run(run_folder(out, arm, seed)) for seed in range(num_seeds))
+    return next((float(run.description()["num_parameters"]) for run in runs if run.exists), None)

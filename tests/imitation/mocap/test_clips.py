@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -120,7 +123,7 @@ def test_files_that_are_not_there_or_not_right_are_named(tmp_path, npz):
     with pytest.raises(FileNotFoundError, match=r"none\.npz"):
         Source.open(tmp_path / "none.npz")
     (tmp_path / "text.npz").write_bytes(npz.read_bytes()[:5000])
-    with pytest.raises(ValueError, match="not an npz file, or it is truncated"):
+    with pytest.raises(ValueError, match=r"not an npz file \(a zip archive\), or it is truncated"):
         Source.open(tmp_path / "text.npz")
     (tmp_path / "meta.json").write_text('{"dt": 0.03}')
     with pytest.raises(ValueError, match="joint_names"):
@@ -140,3 +143,21 @@ def test_the_command_says_what_it_left_out(npz, tmp_path, capsys):
     assert "2 clips in" in told
     assert "CMU_900_03" in told
     assert "CMU_900_04 (10)" in told
+
+
+def test_the_program_does_not_look_for_a_screen(npz, tmp_path):
+    screen = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
+    environment = {name: value for name, value in os.environ.items() if name not in screen}
+    command = [sys.executable, "-m", "body_transformer.imitation.mocap.clips", str(npz), str(tmp_path / "out.hdf5")]
+    program = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert "2 clips in" in program.stdout
+    assert (program.returncode, program.stderr) == (0, "")
+
+
+def test_a_damaged_clip_is_named(motions, tmp_path):
+    np.savez_compressed(tmp_path / "bad.npz", **motions)
+    data = bytearray((tmp_path / "bad.npz").read_bytes())
+    data[200:300] = bytes(100)
+    (tmp_path / "bad.npz").write_bytes(data)
+    with pytest.raises(ValueError, match=r"clip 'CMU_900_01' of .*bad\.npz' cannot be read: "):
+        convert(Source.open(tmp_path / "bad.npz"), tmp_path / "out.hdf5")

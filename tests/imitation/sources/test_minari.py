@@ -64,6 +64,10 @@ def test_a_data_set_is_found_by_its_folder(flat, minari_folder, monkeypatch, ins
     check_same(open_episodes("minari", str(minari_folder / NAME / inside), LAYOUT), flat)
 
 
+def test_an_episode_says_where_it_is_from(flat, minari_folder):
+    assert open_episodes("minari", NAME, LAYOUT).origin(1) == f"{main_file(minari_folder)}: episode_1"
+
+
 def test_without_a_setting_the_folder_is_minaris_own(flat, minari_folder, monkeypatch, tmp_path):
     monkeypatch.delenv("MINARI_DATASETS_PATH")
     monkeypatch.setenv("HOME", str(tmp_path))

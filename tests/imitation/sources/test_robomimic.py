@@ -45,6 +45,7 @@ def test_filter_keys_make_the_splits_and_leave_out_the_others(path):
     found = open_episodes("robomimic", str(path), LAYOUT)
     check_same(found.split("train"), episodes[2:])
     check_same(found.split("validation"), episodes[:1])
+    assert found.split("train").origin(0) == f"{path}: data/demo_2"
     assert len(found) == 2
 
 

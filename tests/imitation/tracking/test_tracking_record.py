@@ -9,7 +9,11 @@ from body_transformer import Policy
 from body_transformer.cli.main import main
 from body_transformer.config import load_experiment
 from body_transformer.imitation.sources import open_episodes
+from body_transformer.imitation.tracking.bodies import Bodies
+from body_transformer.imitation.tracking.demonstrations import demonstrate
+from body_transformer.imitation.tracking.observation import Arrangement
 from body_transformer.imitation.tracking.record import TrackingRecorder
+from body_transformer.imitation.tracking.task import TrackingTask
 
 LAYOUT = load_experiment("demo").layout()
 
@@ -51,3 +55,16 @@ def test_noise_pushes_the_body_and_leaves_the_clean_action(tmp_path):
     assert calm.terminated
     assert not calm.success[-1]
     assert calm.success[:-1].all()
+
+
+def test_nobody_is_tried_out_on_the_starts_of_demonstrations():
+    recorder, still = TrackingRecorder(LAYOUT), np.zeros((1, LAYOUT.action_dim), dtype=np.float32)
+    recorded = [episode.obs[0] for episode in recorder.record(lambda obs: still, range(4), 5)]
+    task = TrackingTask(LAYOUT)
+    tried = [Arrangement(LAYOUT).obs(Bodies([task.start("train", 5, index)]))[0] for index in range(4)]
+    shown = demonstrate(num_clips=32, repetitions=1, seed=5, layout=LAYOUT)
+    others = [*tried, *(shown.read(index).obs[0] for index in range(4))]
+    assert not any(np.allclose(one, other, atol=1e-4) for one in recorded for other in others)
+    assert [episode.clip for episode in recorder.record(lambda obs: still, range(4), 5)] == [
+        task.start("train", 5, index).clip.name for index in range(4)
+    ]

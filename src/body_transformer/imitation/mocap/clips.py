@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ import tyro
 
 from ...body.messages import listing, unknown
 from ..clip_lists import read_clip_list
+from ..sources.files import DAMAGE, open_npz
 from .snippets import SHORTEST
 
 try:
@@ -70,8 +70,10 @@ class Source:
         """`meta` is a JSON file with `joint_names` and `dt`."""
         if not Path(path).is_file():
             raise FileNotFoundError(f"there is no file {str(path)!r}")
-        if not zipfile.is_zipfile(path):
-            raise ValueError(f"{str(path)!r} is not an npz file, or it is truncated")
+        try:
+            open_npz(path).close()
+        except DAMAGE as error:
+            raise ValueError(f"{str(path)!r} cannot be read: {error}") from None
         if meta is None:
             return cls(Path(path))
         if not Path(meta).is_file():
@@ -84,15 +86,15 @@ class Source:
         return cls(Path(path), names, dt)
 
     def names(self) -> list[str]:
-        with zipfile.ZipFile(self.path) as archive:
-            return sorted(name.removesuffix(".npy") for name in archive.namelist())
+        with open_npz(self.path) as archive:
+            return sorted(archive)
 
     def read(self, name: str) -> Any:
         """[T, 63]"""
         try:
-            with zipfile.ZipFile(self.path) as archive, archive.open(f"{name}.npy") as file:
-                motion = np.lib.format.read_array(file, allow_pickle=False)
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+            with open_npz(self.path) as archive:
+                motion = np.asarray(archive[name])
+        except DAMAGE as error:
             raise ValueError(f"clip {name!r} of {str(self.path)!r} cannot be read: {error}") from None
         if motion.ndim != 2 or motion.shape[1] != 63 or motion.dtype.kind != "f":
             raise ValueError(
@@ -231,6 +233,7 @@ class Clips:
 
 
 def main(args: list[str]) -> None:
+    os.environ.setdefault("MUJOCO_GL", "disabled")  # nobody draws here: dm_control need not look for a screen
     options = tyro.cli(Clips, prog="python -m body_transformer.imitation.mocap.clips", args=args)
     source = Source.open(options.npz, options.meta)
     wanted = list(options.clips)

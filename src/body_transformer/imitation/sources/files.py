@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, is_zipfile
 
-DAMAGE = (ValueError, KeyError, OSError, RuntimeError, EOFError, BadZipFile, zlib.error)
-"""What h5py and zipfile raise over a damaged file, and our own checks over a wrong one."""
+import numpy as np
+from numpy.lib.npyio import NpzFile
+
+DAMAGE = (ValueError, KeyError, OSError, RuntimeError, EOFError, BadZipFile, zlib.error, TokenError, SyntaxError)
+"""What h5py, zipfile and NumPy raise over a damaged file, and our own checks over a wrong one."""
 
 
 @contextmanager
@@ -25,6 +30,14 @@ def naming(path: Path) -> Iterator[None]:
     except DAMAGE as error:
         said = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
         raise ValueError(said if said.startswith(str(path)) else f"{path}: {said}") from error
+
+
+def open_npz(path: str | os.PathLike[str]) -> NpzFile:
+    """The archive, whose arrays are read when asked for; one of Python objects is refused, so nothing is executed."""
+    if not is_zipfile(path):  # NumPy would suspect a pickle, and say how to run it
+        raise ValueError("it is not an npz file (a zip archive), or it is truncated")
+    archive: NpzFile = np.load(path, allow_pickle=False)
+    return archive
 
 
 class OpenFiles:

@@ -104,3 +104,6 @@ class MinariEpisodes(Episodes):
             else:
                 obs = seen[:num_steps][:, self.obs_ids].astype(np.float32)
             return Steps(obs, group["actions"][()].astype(np.float32))
+
+    def origin(self, index: int) -> str:
+        return f"{self._path}: episode_{index}"

@@ -174,6 +174,9 @@ class MocapactEpisodes(Episodes):
             _read(file, actions, place.actions_start)
         return Steps(obs, actions)
 
+    def origin(self, index: int) -> str:
+        return f"{self._places[index].path}: {self._places[index].group}"
+
     def _copy_used(self, rows: Floats, out: Floats) -> None:
         for whole, chosen in self._runs:
             out[:, chosen] = rows[:, whole]

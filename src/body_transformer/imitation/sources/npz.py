@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ...body.layout import Layout
 from ...body.messages import listing
 from ..episodes import EpisodeInfo, Episodes, Floats, Steps
-from .files import naming
+from .files import naming, open_npz
 from .terms import check_flat, check_split, check_terms, side_by_side, term_keys
 
 LOCAL_HEADER = 30
@@ -52,8 +52,8 @@ class Stored:
 
     @cached_property
     def whole(self) -> npt.NDArray[Any]:
-        with naming(self.path), zipfile.ZipFile(self.path) as archive, archive.open(f"{self.name}.npy") as file:
-            array: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        with naming(self.path), open_npz(self.path) as archive:
+            array: npt.NDArray[Any] = archive[self.name]
             return array
 
 
@@ -173,6 +173,10 @@ class NpzEpisodes(Episodes):
         else:
             obs = side_by_side(self.layout, self._keys, last - first, lambda key: file.arrays[key].rows(first, last))
         return Steps(obs.astype(np.float32), file.arrays["actions"].rows(first, last).astype(np.float32))
+
+    def origin(self, index: int) -> str:
+        file, inside = self._places[index]
+        return f"{file.arrays['actions'].path}: rows {file.bounds[inside]} to {file.bounds[inside + 1] - 1}"
 
 
 def write_npz(path: str | os.PathLike[str], episodes: Episodes) -> None:

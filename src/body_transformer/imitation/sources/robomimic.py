@@ -88,3 +88,6 @@ class RobomimicEpisodes(Episodes):
             demo = file["data"][self._demos[index]]
             obs = side_by_side(self.layout, self._keys, self.infos[index].num_steps, lambda key: demo["obs"][key][()])
             return Steps(obs, demo["actions"][()].astype(np.float32))
+
+    def origin(self, index: int) -> str:
+        return f"{self._path}: data/{self._demos[index]}"

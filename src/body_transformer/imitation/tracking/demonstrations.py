@@ -13,7 +13,7 @@ from ..episodes import EpisodeInfo, Floats, InMemory
 from .bodies import Bodies
 from .clips import NUM_STEPS
 from .observation import Arrangement
-from .starts import Start, draw_start
+from .starts import STREAMS, Start, draw_start
 from .task import lost
 
 MAX_NOISE = 0.45
@@ -21,8 +21,6 @@ MAX_NOISE = 0.45
 tenth of the time: it has never seen itself err."""
 BATCH_SIZE = 128
 """Episodes side by side."""
-_STREAM = 1
-"""Beside the seed: demonstrations never begin as the task's rollouts do."""
 
 
 def demonstrate(
@@ -57,7 +55,7 @@ def demonstrate(
     for split, number in (("train", num_clips * repetitions), ("validation", num_validation_clips)):
         for first in range(0, number, BATCH_SIZE):
             ids = range(first, min(first + BATCH_SIZE, number))
-            starts = [draw_start(split, clip_seed, num_clips, (seed, _STREAM), index) for index in ids]
+            starts = [draw_start(split, clip_seed, num_clips, (seed, STREAMS["demonstrate"]), index) for index in ids]
             noises = np.stack([_noise(split, seed, index, max_noise, layout.action_dim) for index in ids])
             for start, (seen, done) in zip(starts, _record(starts, noises, arrangement), strict=True):
                 infos.append(EpisodeInfo(len(seen), start.clip.name, split))

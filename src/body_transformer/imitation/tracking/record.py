@@ -15,11 +15,12 @@ from ..task import Act
 from .bodies import Bodies
 from .clips import NUM_STEPS
 from .model import MAX_ACTION
+from .starts import STREAMS, draw_start
 from .task import TrackingTask, lost, rewards
 
 
 class TrackingRecorder:
-    """Plays the training clips, one episode after the other."""
+    """Plays the training clips, one episode after the other, from starts on which nobody is tried out."""
 
     env_id = "body_transformer/Tracking"
     requirements = ("mujoco", "body-transformer")
@@ -37,7 +38,7 @@ class TrackingRecorder:
             yield self._episode(act, seed, index, std)
 
     def _episode(self, act: Act, seed: int, index: int, std: npt.NDArray[np.float64] | None) -> Recording:
-        start = self.task.start("train", seed, index)
+        start = draw_start("train", self.task.clip_seed, self.task.num_clips, (seed, STREAMS["collect"]), index)
         bodies = Bodies([start])
         noise = np.random.default_rng([*b"collect", seed, index]).standard_normal((NUM_STEPS, self.action_dim))
         obs, executed, clean, reward, well = [self.arrangement.obs(bodies)[0]], [], [], [], [True]

@@ -14,6 +14,10 @@ MAX_PAYLOAD_KG = 2.0
 NUM_VALIDATION_CLIPS = 128
 """So that 128 episodes on unseen clips see as many different ones."""
 
+STREAMS = {"demonstrate": 1, "collect": 2}
+"""Who records demonstrations -> a number beside the seed: they never begin as the task's rollouts do, nor as each
+other's."""
+
 
 @dataclass(frozen=True)
 class Start:
