@@ -56,7 +56,7 @@ def main() -> None:
             train(data, run, variant, args.steps, ["--cpu"] if args.cpu else [])
             times = milliseconds(run)
             print(
-                f"{variant:12} {statistics.median(times):6.2f} ms an update"
+                f"{variant:12} {statistics.mean(times):6.2f} ms an update, {statistics.median(times):.2f} in the median"
                 f" ({min(times):.2f} to {max(times):.2f} over {len(times)} stretches)",
                 flush=True,
             )

@@ -1,6 +1,11 @@
 """Collecting, training, evaluating and reporting, by the real commands in the real simulator."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +14,7 @@ pytest.importorskip("gymnasium_robotics", reason="needs the extra 'imitation'")
 pytest.importorskip("minari", reason="needs the extra 'imitation'")
 
 from body_transformer import Policy
+from body_transformer.checkpoint import newest_checkpoint
 from body_transformer.cli.main import main
 from body_transformer.config import load_experiment
 
@@ -60,6 +66,26 @@ def test_a_trained_policy_can_be_collected_from_and_reported(run, tmp_path):
     )
     assert main(["report", str(run.parents[1]), "--out", str(tmp_path / "page.html")]) == 0
     assert "adroit-door" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
+def test_a_stop_signal_to_the_whole_group_spares_the_simulators(demonstrations, tmp_path):
+    run = tmp_path / "run"
+    often = ["--imitation.num-epochs", "100000", "--imitation.eval-every", "1", "--imitation.eval-episodes", "2"]
+    data = ["--imitation.data", str(demonstrations), "--out", str(run), "--cpu", "--quiet"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "body_transformer.cli.main", "train", "adroit-door", *SMALL, *often, *data],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+    )
+    while process.poll() is None and not ((run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_text()):
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, words = process.communicate(timeout=120)
+    assert (process.returncode, "go on with --resume" in words) == (130, True), words
+    assert newest_checkpoint(run).step > 0
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ def demonstrations(lengths=(7, 1, 0, 30)):
 def test_statistics_are_those_of_all_steps_together():
     episodes, obs = demonstrations()
     done = []
-    statistics = obs_statistics(episodes, done.append)
+    statistics = obs_statistics(episodes, on_done=lambda *counts: done.append(counts))
     whole = np.concatenate(obs)[:, USED].astype(np.float64)
     assert statistics.count == len(whole) == 38
-    assert done == [1, 2, 3, 4]
+    assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
     np.testing.assert_allclose(statistics.mean, whole.mean(0), rtol=1e-12)
     np.testing.assert_allclose(statistics.var, whole.var(0), rtol=1e-10, atol=1e-15)
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from ..model.policy import Policy
 from ..replay import Replayed
@@ -26,11 +27,19 @@ def acting(policy: Policy) -> Act:
     forward = Replayed(policy) if device.type == "cuda" else policy
 
     def act(obs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        batch = torch.from_numpy(obs)
+        if device.type == "cuda":  # few sizes, each recorded once, whatever the number of rollouts that still go on
+            batch = nn.functional.pad(batch, (0, 0, 0, _power_of_two(len(obs)) - len(obs)))
         with torch.no_grad():
-            actions: npt.NDArray[np.float32] = forward(torch.from_numpy(obs).to(device)).float().cpu().numpy()
+            actions: npt.NDArray[np.float32] = forward(batch.to(device))[: len(obs)].float().cpu().numpy()
         return actions
 
     return act
+
+
+def _power_of_two(size: int) -> int:
+    """The least that is not smaller."""
+    return 1 << (size - 1).bit_length()
 
 
 def evaluation_seed(seed: int, step: int) -> int:

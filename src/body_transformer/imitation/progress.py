@@ -26,22 +26,29 @@ class Progress:
             disable=quiet,
         )
         self._title = title
+        self._task = self._bars.add_task(title, total=None, speed="", loss="")
+        self._num_steps, self._shown = 0, 0.0
+
+    def reading(self, done: int, total: int) -> None:
+        """How much of the data was read before training."""
+        self._bars.start()
+        self._bars.update(self._task, description=f"{self._title}: reads", completed=done, total=total)
 
     def start(self, step: int, num_steps: int) -> None:
-        self._num_steps, self._shown = num_steps, 0.0
+        self._num_steps = num_steps
         self._bars.start()
-        self._task = self._bars.add_task(self._title, completed=step, total=num_steps, speed="", loss="")
+        self._bars.reset(self._task, description=self._title, completed=step, total=num_steps)
 
     def advance(self, step: int) -> None:
         now = time.monotonic()
         if now - self._shown < 1 / REFRESH_HZ and step < self._num_steps:
             return  # an update may take less time than telling of it
         self._shown = now
-        speed = self._bars.tasks[self._task].speed
+        speed = self._bars.tasks[0].speed
         self._bars.update(self._task, completed=step, speed=f"{speed:.0f} steps/s" if speed else "")
 
     def show(self, loss: float) -> None:
         self._bars.update(self._task, loss=f"loss {loss:.4g}")
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self._bars.stop()

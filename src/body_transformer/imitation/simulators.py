@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-import multiprocessing
-import signal
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from .stopping import signals_held
 
 MAX_LANES = 32
 """Episodes that are played side by side; the policy sees them as one batch."""
@@ -51,10 +53,9 @@ class Simulators:
             self._envs = vector.SyncVectorEnv(groups, autoreset_mode=mode)
             return
         # Not "fork": a child would share this process's CUDA state and the locks of its threads.
-        methods = multiprocessing.get_all_start_methods()
-        context = "forkserver" if "forkserver" in methods else "spawn"
-        with _deaths_explained():
-            self._envs = vector.AsyncVectorEnv(groups, context=context, autoreset_mode=mode)
+        with _deaths_explained(), signals_held():
+            self._envs = vector.AsyncVectorEnv(groups, context="spawn", autoreset_mode=mode)
+        self._kill = weakref.finalize(self, _kill, tuple(self._envs.processes))  # at exit, too: they hear no signal
 
     def reset(self, seeds: Sequence[int]) -> npt.NDArray[np.float64]:
         """One lane a seed; [B, O]"""
@@ -74,13 +75,14 @@ class Simulators:
         return After(self._by_lane(obs), **{key: self._by_lane(info[key]) for key in After._fields[1:]})
 
     def close(self) -> None:
-        with warnings.catch_warnings():
+        if self.num_processes == 1:
+            self._envs.close()
+            return
+        self._kill()
+        with warnings.catch_warnings(), contextlib.suppress(EOFError, OSError):  # of those that are dead
             warnings.simplefilter("ignore")  # "while waiting for a pending call": so be it
-            try:
-                self._envs.close(**({} if self.num_processes == 1 else {"terminate": True}))
-            except (EOFError, OSError):  # of those that are dead already
-                for process in self._envs.processes:
-                    process.terminate()
+            self._envs.close(terminate=True)
+        self._envs.closed = True
 
     def _by_lane(self, grouped: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """[processes, slots, …] -> [B, …]; lane k is slot k // processes of process k % processes."""
@@ -94,8 +96,6 @@ class Lanes:
     render_mode = None
 
     def __init__(self, env_id: str, slots: int, first: int, stride: int) -> None:
-        if multiprocessing.parent_process() is not None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, who ends this process
         box = import_module("gymnasium").spaces.Box
         self.metadata: dict[str, Any] = {}
         self._mine = slice(first, None, stride)
@@ -133,6 +133,13 @@ class Lanes:
     def close(self) -> None:
         for env in self._envs:
             env.close()
+
+
+def _kill(processes: Sequence[BaseProcess]) -> None:
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
 
 
 def make_env(env_id: str, **options: Any) -> Any:

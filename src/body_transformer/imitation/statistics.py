@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 
 from ..body.layout import UNUSED, Layout
@@ -14,21 +15,38 @@ from ..model.normalizer import RunningStatistics
 from .episodes import Episodes, Floats
 
 
-def obs_statistics(episodes: Episodes, on_done: Callable[[int], object] = lambda done: None) -> RunningStatistics:
-    """Over all steps, of the used entries; `on_done` hears how many episodes are read.
+def obs_statistics(
+    episodes: Episodes,
+    accelerator: Accelerator | None = None,
+    on_done: Callable[[int, int], object] = lambda done, total: None,
+) -> RunningStatistics:
+    """Over all steps, of the used entries; several processes share the work.
 
-    Every step passes here once before training, so that values that are not finite are found here.
+    Every step passes here once before training, so that values that are not finite are found here. `on_done` hears how
+    many episodes are read, and of how many.
     """
     statistics = RunningStatistics(len(episodes.obs_ids))
     obs_names = episodes.layout.obs_names()
     names = [obs_names[entry] for entry in episodes.obs_ids]
-    for index in range(len(episodes)):
+    rank, num_ranks = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
+    mine = range(rank, len(episodes), num_ranks)
+    for done, index in enumerate(mine, 1):
         steps = episodes.read(index)
         _check_finite(episodes, index, "observations", steps.obs, names)
         _check_finite(episodes, index, "actions", steps.actions, episodes.layout.action_names())
         statistics.update(torch.from_numpy(steps.obs))
-        on_done(index + 1)
-    return statistics
+        on_done(done, len(mine))
+    return _together(statistics, accelerator) if accelerator and num_ranks > 1 else statistics
+
+
+def _together(mine: RunningStatistics, accelerator: Accelerator) -> RunningStatistics:
+    """Of all processes."""
+    numbers = torch.stack([torch.full_like(mine.mean, mine.count), mine.mean, mine.var])  # [3, O]
+    gathered = accelerator.gather(numbers[None].to(accelerator.device)).cpu()  # [ranks, 3, O]
+    whole = RunningStatistics(len(mine.mean))
+    for count, mean, var in gathered:
+        whole.add(int(count[0]), mean, var)
+    return whole
 
 
 def mean_and_var(layout: Layout, statistics: RunningStatistics) -> tuple[Tensor, Tensor]:

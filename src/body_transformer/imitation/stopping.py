@@ -1,8 +1,10 @@
-"""Stop signals: the loop hears of them between two updates."""
+"""Stop signals: the loop hears of them between two updates, processes that work for it never do."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -46,3 +48,18 @@ class StopRequest:
             return False
         self.signal_name = self.signal_name or "another process"
         return True
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """A process that is started meanwhile never hears of stop signals: Ctrl-C goes to all processes of a terminal,
+    SIGTERM often to a whole group, and the parent may want to finish an evaluation first. It ends with the parent, or
+    is killed."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 from accelerate import Accelerator, PartialState
@@ -26,6 +27,9 @@ from .statistics import mean_and_var, obs_statistics
 from .stopping import StopRequest
 from .task import Task
 from .update import Update
+
+PATIENCE = timedelta(hours=12)
+"""How long processes wait for each other: one of them evaluates."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,11 @@ class StoppedEarly(Exception):  # noqa: N818, nothing went wrong
 
 def train(job: Job, progress: Progress) -> Policy:
     """Clones the demonstrations' actions; returns the policy, which the run's newest checkpoint holds too."""
-    is_main = PartialState(cpu=job.cpu).is_main_process
-    with job.run.at_work() if is_main else nullcontext(), StopRequest() as stop:
+    is_main = PartialState(cpu=job.cpu, timeout=PATIENCE).is_main_process
+    with job.run.at_work() if is_main else nullcontext(), closing(progress):
         loop = _Loop(job, progress)
-        loop.run(stop)
+        with StopRequest() as stop:  # before that there is nothing to keep
+            loop.run(stop)
     return loop.policy
 
 
@@ -73,7 +78,7 @@ class _Loop:
             num_ranks=self.accelerator.num_processes,
         )
         self.num_steps = total_steps(self.config, job.episodes.num_steps)
-        self.policy = found.policy if found else _new_policy(job)
+        self.policy = found.policy if found else self._new_policy()
         module = Cloning(self.policy, self.config.loss, torch.from_numpy(job.episodes.obs_ids))
         self.update = Update(module, self.config.weight_decay, self.accelerator)
         self.step, self.loss_count = 0, 0
@@ -82,6 +87,14 @@ class _Loop:
             self.step, self.loss_count = found.state.values["step"], found.state.values["loss_count"]
         lines = list(job.run.metrics()) if found else []
         self.elapsed_s = max((line.get("time_s", 0.0) for line in lines if line["step"] <= self.step), default=0.0)
+
+    def _new_policy(self) -> Policy:
+        job = self.job
+        torch.manual_seed(job.seed)
+        policy = Policy(job.episodes.layout, job.policy)
+        found = obs_statistics(job.episodes, self.accelerator, self.progress.reading)
+        policy.normalizer.set_statistics(*mean_and_var(job.episodes.layout, found))
+        return policy
 
     @property
     def is_main(self) -> bool:
@@ -114,7 +127,6 @@ class _Loop:
                     saved = time.monotonic()
             self._save()
         finally:
-            self.progress.stop()
             if log is not None:
                 log.close()
 
@@ -143,31 +155,36 @@ class _Loop:
                 f"the loss is {loss} at step {self.step}: a smaller learning rate may help (it is "
                 f"{self.config.learning_rate:g}); earlier checkpoints are kept in {self.job.run.folder}"
             )
-        now = time.perf_counter()
-        self.elapsed_s, self.begun = self.elapsed_s + now - self.begun, now
         self.progress.show(loss)
         if log is not None:
             log.write(
                 self.step,
                 {
                     "epoch": self.step / len(self.batches),
-                    "time_s": round(self.elapsed_s, 3),
+                    "time_s": self._time_s(),
                     "train/loss": loss,
                     "train/learning_rate": learning_rate(self.config, self.step, self.num_steps),
                 },
             )
 
+    def _time_s(self) -> float:
+        """Spent on training so far, evaluations left out."""
+        now = time.perf_counter()
+        self.elapsed_s, self.begun = self.elapsed_s + now - self.begun, now
+        return round(self.elapsed_s, 3)
+
     def _evaluate(self, log: MetricsLog | None) -> None:
         if log is None or self.job.task is None:
             return
-        seed = evaluation_seed(self.job.seed, self.step)
+        time_s, seed = self._time_s(), evaluation_seed(self.job.seed, self.step)
         found = evaluate(self.policy, self.job.task, self.config.eval_episodes, seed)
         values = {
             f"eval/{split}/{metric}": vars(estimate)
             for split, metrics in found.items()
             for metric, estimate in metrics.items()
         }
-        log.write(self.step, {"epoch": self.step / len(self.batches), "time_s": round(self.elapsed_s, 3), **values})
+        log.write(self.step, {"epoch": self.step / len(self.batches), "time_s": time_s, **values})
+        self.begun = time.perf_counter()
 
     def _save(self) -> None:
         if not self.is_main:
@@ -196,13 +213,6 @@ def learning_rate(config: ImitationConfig, step: int, num_steps: int) -> float:
         return config.learning_rate
     done = (step - config.warmup_steps) / max(1, num_steps - config.warmup_steps)
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
-
-
-def _new_policy(job: Job) -> Policy:
-    torch.manual_seed(job.seed)
-    policy = Policy(job.episodes.layout, job.policy)
-    policy.normalizer.set_statistics(*mean_and_var(job.episodes.layout, obs_statistics(job.episodes)))
-    return policy
 
 
 def _mixed_precision(job: Job) -> str:

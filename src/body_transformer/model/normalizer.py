@@ -53,14 +53,18 @@ class RunningStatistics:
         """Adds a batch [B, O]."""
         if obs.ndim != 2 or obs.shape[1] != len(self.mean):
             raise ValueError(f"obs must be [B, {len(self.mean)}]; got {list(obs.shape)}")
-        if len(obs) == 0:
+        if len(obs):
+            obs = obs.detach().to(self.mean)
+            self.add(len(obs), obs.mean(0), obs.var(0, correction=0))
+
+    def add(self, count: int, mean: Tensor, var: Tensor) -> None:
+        """Adds `count` observations whose mean and variance, [O] each, are known."""
+        if count == 0:
             return
-        obs = obs.detach().to(self.mean)
-        mean, count = obs.mean(0), self.count + len(obs)
-        step = mean - self.mean
-        self._sum_sq += (obs - mean).square().sum(0) + step.square() * (self.count * len(obs) / count)
-        self.mean += step * (len(obs) / count)
-        self.count = count
+        step, total = mean - self.mean, self.count + count
+        self._sum_sq += var * count + step.square() * (self.count * count / total)
+        self.mean += step * (count / total)
+        self.count = total
 
 
 def _where(wrong: Tensor) -> list[int]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..stopping import signals_held
 from ..task import Act, Result
 from .snippets import Snippet
 
@@ -34,7 +33,7 @@ class Workers:
         for _ in range(num_workers):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, clips_file), daemon=True)
-            with _signals_held():
+            with signals_held():
                 process.start()
             theirs.close()
             self._lines.append(ours)
@@ -156,20 +155,6 @@ def _stop(lines: Sequence[Connection], processes: Sequence[BaseProcess]) -> None
             process.kill()
     for line in lines:
         line.close()
-
-
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """A process that is started meanwhile never hears of stop signals: Ctrl-C goes to all processes of a terminal,
-    SIGTERM often to a whole group, and the parent may want to finish an evaluation first. It ends with the parent."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(line: Connection, clips_file: str) -> None:

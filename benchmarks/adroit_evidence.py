@@ -1,0 +1,94 @@
+"""Success on the Adroit hand, from the runs of `bot reproduce adroit` and others like them, with intervals.
+
+    python benchmarks/adroit_evidence.py RUNS… --out FOLDER
+
+Groups the runs under the given folders by what differs in their `experiment.yaml` (task, demonstrations, epochs, data,
+variant) and writes `table.md` and `results.json`. A run's number is the paper's: the share of successes at the last
+step, the mean of the evaluations of the last ten epochs. Intervals are 95 % bootstrap intervals of the mean over seeds:
+seeds are drawn, then evaluations within each.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from body_transformer.reproduce.outcome import NUM_LAST, evaluations
+from body_transformer.run import DESCRIPTION, METRICS, Run
+
+VARIANTS = ("mlp", "transformer", "bot-hard")
+NUM_DRAWS = 10_000
+Case = tuple[str, int, int, str]
+"""Task, demonstrations, epochs, data."""
+
+
+def case_of(description: dict[str, Any]) -> Case:
+    imitation = description["imitation"]
+    actions = "sampled" if imitation["data"].startswith("D4RL/") else "mean"
+    return description["name"].removeprefix("adroit-"), imitation["num_demos"], imitation["num_epochs"], actions
+
+
+def read(folders: list[Path]) -> dict[Case, dict[str, list[dict[str, Any]]]]:
+    """Case -> variant -> runs."""
+    found: dict[Case, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for file in sorted(path for folder in folders for path in folder.rglob(DESCRIPTION)):
+        run = Run(file.parent)
+        description = run.description()
+        losses = [line["train/loss"] for line in run.metrics() if "train/loss" in line]
+        scores = evaluations(run.folder, "success", "validation")[-NUM_LAST:]
+        if len(scores) < NUM_LAST:
+            raise ValueError(f"{file.parent / METRICS} has {len(scores)} evaluations; {NUM_LAST} are needed")
+        found[case_of(description)][description["variant"]].append(
+            {"seed": description["seed"], "success": scores, "final_loss": losses[-1]}
+        )
+    return found
+
+
+def interval(runs: list[dict[str, Any]]) -> tuple[float, float]:
+    rng = np.random.default_rng(0)
+    scores = np.array([run["success"] for run in runs])  # [seeds, evaluations]
+    seeds = rng.integers(len(scores), size=(NUM_DRAWS, len(scores)))
+    drawn = rng.integers(NUM_LAST, size=(NUM_DRAWS, len(scores), NUM_LAST))
+    low, high = np.percentile(scores[seeds[..., None], drawn].mean((1, 2)), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def cell(runs: list[dict[str, Any]]) -> str:
+    low, high = interval(runs)
+    means = [float(np.mean(run["success"])) for run in runs]
+    return f"{np.mean(means):.3f} ({low:.3f} to {high:.3f})"
+
+
+def table(found: dict[Case, dict[str, list[dict[str, Any]]]]) -> str:
+    head = ["task", "demonstrations", "epochs", "actions", "seeds", *VARIANTS, "final loss (same order)"]
+    rows = [head, ["---"] * len(head)]
+    for case in sorted(found, key=lambda case: (case[3] == "mean", case[2], case[0], case[1])):
+        variants = found[case]
+        losses = " / ".join(f"{np.mean([run['final_loss'] for run in variants[name]]):.4f}" for name in VARIANTS)
+        seeds = "/".join(sorted({str(len(variants[name])) for name in VARIANTS}))
+        task, demos, epochs, actions = case
+        rows.append([task, str(demos), str(epochs), actions, seeds, *(cell(variants[n]) for n in VARIANTS), losses])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    found = read(args.runs)
+    args.out.mkdir(parents=True, exist_ok=True)
+    content = [
+        dict(zip(("task", "num_demos", "num_epochs", "actions"), case, strict=True)) | {"variants": variants}
+        for case, variants in sorted(found.items())
+    ]
+    (args.out / "results.json").write_text(json.dumps(content, indent=1) + "\n")
+    (args.out / "table.md").write_text(table(found))
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
