@@ -15,11 +15,12 @@ MAY_IMPORT = {
     "ops": {"ops"},
     "body": {"body"},
     "robots": {"robots", "body.messages"},
-    "analysis": {"analysis", "body", "ops", "robots"},
+    "analysis": {"analysis", "aside", "body", "ops", "robots"},
     "bench": {"bench", "body", "config", "model", "ops", "robots", "__version__"},
     "model": {"model", "body", "ops", "__version__"},
     "imitation": {
         "imitation",
+        "aside",
         "body",
         "checkpoint",
         "config",

@@ -26,6 +26,28 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
         Run.create(tmp_path, {"name": "demo"})
 
 
+@pytest.mark.parametrize("name", ["main_data.hdf5", "metadata.json", "seed0", "notes.txt", "checkpoints"])
+def test_a_folder_that_holds_something_else_is_not_made_a_run(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(ValueError, match=f"is no run, and it is not empty: .*--out.* it holds '{name}'"):
+        Run.create(tmp_path, {"name": "demo"})
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+def test_what_a_run_leaves_that_died_before_it_was_described_is_no_hindrance(tmp_path):
+    with Run(tmp_path).at_work():
+        pass
+    for name in (".experiment.yaml.0f3a", ".0f3a.experiment.yaml", "log.txt", "seed0.log.txt", "train.log"):
+        (tmp_path / name).write_text("half")
+    assert Run.create(tmp_path, {"name": "demo"}).description()["name"] == "demo"
+
+
+def test_a_file_is_no_place_for_a_run(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"file' is a file, a run is a folder"):
+        Run.create(tmp_path / "file", {})
+
+
 def test_a_folder_without_a_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"is not a run: experiment.yaml is not there"):
         Run.open(tmp_path)

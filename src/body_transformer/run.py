@@ -6,21 +6,25 @@ import json
 import os
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from . import __version__
+from .aside import write_aside as write_aside
+from .body.messages import listing
 
 if sys.platform != "win32":
     import fcntl
 
 DESCRIPTION, METRICS, EVALUATION = "experiment.yaml", "metrics.jsonl", "evaluation.json"
 LOCK = ".at_work"
+LEFT_BEHIND = (".*", "*.log", "*log.txt", "slurm-*", "nohup.out")
+"""What a run that died before it was described may leave in its folder: the lock, half a file, what was logged."""
 
 
 class Run:
@@ -31,10 +35,9 @@ class Run:
 
     @classmethod
     def create(cls, folder: str | os.PathLike[str], description: Mapping[str, Any]) -> Run:
-        """A new folder; one that holds a run already is refused."""
+        """In a new folder, or an empty one."""
         run = cls(folder)
-        if run.exists:
-            raise ValueError(f"{str(run.folder)!r} holds a run already: go on with --resume, or name another --out")
+        run.check_free()
         run.folder.mkdir(parents=True, exist_ok=True)
         content = {**description, "package_version": __version__, "git_commit": git_commit()}
         write_aside(run.folder / DESCRIPTION, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
@@ -50,6 +53,20 @@ class Run:
     @property
     def exists(self) -> bool:
         return (self.folder / DESCRIPTION).is_file()
+
+    def check_free(self) -> None:
+        """A run may begin here: no other is here, and nothing that somebody else wants to keep."""
+        name = str(self.folder)
+        if self.exists:
+            raise ValueError(f"{name!r} holds a run already: go on with --resume {name}, or name another --out")
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"{name!r} is a file, a run is a folder: name another --out")
+        there = sorted(entry.name for entry in self.folder.iterdir()) if self.folder.is_dir() else []
+        foreign = [entry for entry in there if not any(fnmatch(entry, pattern) for pattern in LEFT_BEHIND)]
+        if foreign:
+            raise ValueError(
+                f"{name!r} is no run, and it is not empty: name another --out, or empty it; it holds {listing(foreign)}"
+            )
 
     def description(self) -> dict[str, Any]:
         file = self.folder / DESCRIPTION
@@ -109,16 +126,6 @@ class Run:
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         if (self.folder / METRICS).is_file():
             write_aside(self.folder / METRICS, "".join(kept))
-
-
-def write_aside(file: Path, text: str) -> None:
-    """A reader sees the old file or the new one."""
-    aside = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        os.replace(aside, file)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def git_commit() -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from body_transformer.analysis.flops import Costs
-from body_transformer.analysis.record import UNFINISHED, Record, crossing, flop_counts, write_aside
+from body_transformer.analysis.record import UNFINISHED, Record, crossing, flop_counts
 from body_transformer.analysis.sweeps import QUICK
 
 HERE = {"device": "a CPU", "body_transformer": "0", "numpy": "2", "torch": "2", "compiler": "cc 1", "date": "today"}
@@ -68,19 +68,6 @@ def test_earlier_results_stay_until_the_new_ones_are_whole(tmp_path: Path) -> No
     (tmp_path / "results.json").write_text("{}")
     unfinished(tmp_path)
     assert (tmp_path / "results.json").read_text() == "{}"
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    def fail(path: Path) -> None:
-        path.write_text("half")
-        raise OSError(28, "No space left on device")
-
-    target = tmp_path / "results.json"
-    target.write_text("old")
-    with pytest.raises(OSError, match=r"cannot write .*results.json': No space left on device"):
-        write_aside(target, fail)
-    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
-    assert target.read_text() == "old"
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..aside import write_aside
 from .contenders import CONTENDERS
-from .record import Point, Record, break_even, write_aside
+from .record import Point, Record, break_even
 from .sweeps import SPARSITY
 
 # Okabe and Ito's colours stay apart in the common colour blindnesses.

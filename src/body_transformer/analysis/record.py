@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..aside import write_aside
 from .contenders import CONTENDERS
 from .counting import count
 from .flops import ALGORITHMS, REASONS, Costs, formula, left_out
@@ -99,23 +98,7 @@ def _read_unfinished(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> Path:
-    text = json.dumps(content, indent=1) + "\n"
-    return write_aside(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
-
-
-def write_aside(path: Path, write: Callable[[Path], object]) -> Path:
-    """Under another name, then renamed: whoever reads it finds the old file or the new one, never half of it."""
-    unfinished = path.with_name(f".{os.getpid()}.{path.name}")  # its suffix stays, as matplotlib reads it
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(unfinished)
-        os.replace(unfinished, path)
-        return path
-    except OSError as error:
-        raise OSError(f"cannot write {str(path)!r}: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
+    return write_aside(path, json.dumps(content, indent=1) + "\n")
 
 
 def headline(lengths: Sequence[Point]) -> list[Point]:

@@ -18,8 +18,9 @@ from rich.table import Table
 from ..analysis import worker
 from ..analysis.compiled import compiler_version
 from ..analysis.contenders import CONTENDERS
-from ..analysis.record import UNFINISHED, Record, write_aside
+from ..analysis.record import UNFINISHED, Record
 from ..analysis.sweeps import QUICK, Settings
+from ..aside import write_aside
 from ..bench.environment import describe
 from ..bench.folder import output_folder
 from .output import console, print_json
@@ -109,7 +110,7 @@ def write(record: Record, folder: Path) -> Iterator[Path]:
     rows = "".join(f"| {' | '.join(row)} |\n" for row in [TITLES, ["---"] * len(TITLES), *rows_of(record)])
     where = "".join(f"- {name}: {value}\n" for name, value in record.environment.items())
     text = f"# bot bench paper\n\n{where}\n{rows}\n" + "".join(f"- {note}\n" for note in notes(record))
-    yield write_aside(folder / "table.md", lambda path: path.write_text(text, encoding="utf-8"))
+    yield write_aside(folder / "table.md", text)
     yield from draw_all(record, folder)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -69,21 +68,13 @@ def main(args: list[str]) -> None:
 
 def write(options: Reproduce, seeds: int) -> list[Path]:
     """The table, and the figure if it is one."""
+    from ..aside import write_aside
     from ..reproduce.draw import as_markdown, draw_figure
     from ..reproduce.study import load_study
-    from ..run import write_aside
 
     study = load_study(options.what)
-    options.out.mkdir(parents=True, exist_ok=True)
-    table = options.out / f"{study.name}.md"
-    write_aside(table, as_markdown(study, options.out, seeds))
+    table = write_aside(options.out / f"{study.name}.md", as_markdown(study, options.out, seeds))
     if study.x is None:
         return [table]
     figure = options.out / f"{study.name}.png"
-    aside = figure.with_name(f".{figure.name}.{os.getpid()}.png")
-    try:
-        draw_figure(study, aside, options.out, seeds)
-        os.replace(aside, figure)
-    finally:
-        aside.unlink(missing_ok=True)
-    return [table, figure]
+    return [table, write_aside(figure, lambda file: draw_figure(study, file, options.out, seeds))]

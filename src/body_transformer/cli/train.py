@@ -98,8 +98,8 @@ def begin(options: Train, experiment: Experiment) -> None:
 
     variant = options.policy.variant
     folder = options.out or Path("runs") / experiment.name / variant / f"seed{options.seed}"
-    if Run(folder).exists and is_first_process():
-        raise ValueError(f"{str(folder)!r} holds a run already: go on with --resume {folder}, or name another --out")
+    if is_first_process():
+        Run(folder).check_free()
     description = {
         "name": experiment.name,
         "title": experiment.title,

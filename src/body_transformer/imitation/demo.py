@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..aside import write_aside
 from ..config import Experiment
-from ..run import Run, write_aside
+from ..run import Run
 from .config import ImitationConfig
 from .demonstrations import demonstrations
 from .jobs import Planned

@@ -1,0 +1,30 @@
+"""Files that get their name only when they are whole."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_aside(path: Path, content: str | Callable[[Path], object]) -> Path:
+    """Writes under another name, then renames: whoever reads finds the old file or the new one, never half of it.
+
+    `content` is a text, or whatever writes to the path that it is given.
+    """
+    unfinished = path.with_name(f".{uuid.uuid4().hex[:8]}.{path.name}")  # its suffix stays, as matplotlib reads it
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, str):
+            unfinished.write_text(content, encoding="utf-8")
+        else:
+            content(unfinished)
+        os.replace(unfinished, path)
+        return path
+    except OSError as error:
+        raise OSError(f"cannot write {str(path)!r}: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
