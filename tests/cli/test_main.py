@@ -3,11 +3,14 @@
 import subprocess
 import sys
 import time
+import warnings
 
 import pytest
 
 from body_transformer import __version__
 from body_transformer.cli.main import VERBS, main
+
+VERBS_FILE = sys.modules[main.__module__].__file__
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
@@ -61,6 +64,23 @@ def test_interrupting_says_stopped_and_gives_the_usual_status(
     monkeypatch.setattr("body_transformer.cli.list.main", interrupted)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "bot list: stopped\n"
+
+
+@pytest.mark.filterwarnings("always")
+def test_our_own_warnings_are_sentences_and_those_of_others_stay_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warning(args: list[str]) -> None:
+        warnings.warn_explicit("one of two is broken", UserWarning, VERBS_FILE, 7)
+        warnings.warn_explicit("old", DeprecationWarning, "torch/nn.py", 7)
+
+    monkeypatch.setattr("body_transformer.cli.list.main", warning)
+    before = warnings.showwarning
+    with pytest.warns(DeprecationWarning, match="old") as others:
+        assert main(["list"]) == 0
+    assert capsys.readouterr().err == "bot list: one of two is broken\n"
+    assert len(others) == 1
+    assert warnings.showwarning is before
 
 
 @pytest.mark.parametrize("command", ["--help", "list", "inspect mocapact", "inspect mocapact --json"])

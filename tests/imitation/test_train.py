@@ -143,6 +143,25 @@ def test_a_run_that_is_there_is_not_overwritten(data, tmp_path, capsys):
     assert "holds a run already: go on with --resume" in capsys.readouterr().err
 
 
+def test_a_folder_of_something_else_is_not_made_a_run(data, tmp_path, capsys):
+    assert main(command(tmp_path / "no-data.npz", data.parent)) == 1  # said before the data are read
+    assert "is no run, and it is not empty: name another --out" in capsys.readouterr().err
+    assert [file.name for file in data.parent.iterdir()] == [data.name]
+
+
+def test_a_corrupt_checkpoint_is_a_sentence_and_the_one_before_goes_on(data, tmp_path):
+    run = tmp_path / "run"
+    often = ["--imitation.checkpoint-every-s", "1e-6", "--imitation.keep-checkpoints", "2"]
+    assert main(command(data, run, *steps(20), *often)) == 0
+    broken = run / "checkpoints" / "20"
+    (broken / "training_state.safetensors").write_bytes(b"")
+    again = subprocess.run([*BOT, "train", "--resume", str(run), "--quiet"], capture_output=True, text=True)
+    assert again.returncode == 0
+    assert f"bot train: checkpoint {broken} cannot be used: " in again.stderr
+    assert "Warning" not in again.stderr
+    assert newest_checkpoint(run).step == 20
+
+
 def test_a_folder_that_cannot_be_written_is_named_before_training(data, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(command(data, tmp_path / "file" / "run", *steps(10))) == 1

@@ -2,11 +2,17 @@
 
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
+from typing import TextIO
 
 from .. import __version__
 from ..body.messages import unknown
 
+PACKAGE = Path(__file__).parents[1]
 VERBS = {
     "bench": "how fast it is, beside its peers and the hardware's floor",
     "collect": "demonstrations from a policy, as a Minari data set",
@@ -45,7 +51,8 @@ def _run(args: list[str]) -> int:
         print(f"bot: {unknown('command', verb, VERBS)}", file=sys.stderr)
         return 2
     try:
-        import_module(f".{verb}", __package__).main(rest)
+        with _plain_warnings(verb):
+            import_module(f".{verb}", __package__).main(rest)
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
@@ -55,6 +62,30 @@ def _run(args: list[str]) -> int:
         print(f"bot {verb}: stopped", file=sys.stderr)
         return 130
     return 0
+
+
+@contextmanager
+def _plain_warnings(verb: str) -> Iterator[None]:
+    """Our own warnings are sentences on standard error, as errors are; those of other packages stay as Python has
+    them."""
+    with warnings.catch_warnings():
+        as_usual = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if file is None and Path(filename).is_relative_to(PACKAGE):
+                print(f"bot {verb}: {message}", file=sys.stderr)
+            else:
+                as_usual(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        yield
 
 
 def usage() -> str:
