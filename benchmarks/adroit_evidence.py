@@ -3,7 +3,8 @@
     python benchmarks/adroit_evidence.py RUNS… --out FOLDER
 
 Groups the runs under the given folders by what differs in their `experiment.yaml` (task, demonstrations, epochs, data,
-variant) and writes `table.md` and `results.json`. A run's number is the paper's: the share of successes at the last
+variant) and writes `table.md` (seeds that all variants have: a seed also draws the demonstrations) and `results.json`
+(all). A run's number is the paper's: the share of successes at the last
 step, the mean of the evaluations of the last ten epochs. Intervals are 95 % bootstrap intervals of the mean over seeds:
 seeds are drawn, then evaluations within each.
 """
@@ -47,6 +48,12 @@ def read(folders: list[Path]) -> dict[Case, dict[str, list[dict[str, Any]]]]:
     return found
 
 
+def paired(variants: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """The runs of those seeds that every variant has."""
+    shared = set.intersection(*({run["seed"] for run in variants[name]} for name in VARIANTS))
+    return {name: [run for run in variants[name] if run["seed"] in shared] for name in VARIANTS}
+
+
 def interval(runs: list[dict[str, Any]]) -> tuple[float, float]:
     rng = np.random.default_rng(0)
     scores = np.array([run["success"] for run in runs])  # [seeds, evaluations]
@@ -66,9 +73,9 @@ def table(found: dict[Case, dict[str, list[dict[str, Any]]]]) -> str:
     head = ["task", "demonstrations", "epochs", "actions", "seeds", *VARIANTS, "final loss (same order)"]
     rows = [head, ["---"] * len(head)]
     for case in sorted(found, key=lambda case: (case[3] == "mean", case[2], case[0], case[1])):
-        variants = found[case]
+        variants = paired(found[case])
         losses = " / ".join(f"{np.mean([run['final_loss'] for run in variants[name]]):.4f}" for name in VARIANTS)
-        seeds = "/".join(sorted({str(len(variants[name])) for name in VARIANTS}))
+        seeds = str(len(variants["mlp"]))
         task, demos, epochs, actions = case
         rows.append([task, str(demos), str(epochs), actions, seeds, *(cell(variants[n]) for n in VARIANTS), losses])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from . import __version__
-from .aside import write_aside as write_aside
+from .aside import write_aside
 from .body.messages import listing
 
 if sys.platform != "win32":

@@ -11,9 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from ..aside import write_aside
 from ..model.policy import Policy
 from ..replay import Replayed
-from ..run import EVALUATION, Run, write_aside
+from ..run import EVALUATION, Run
 from .summary import Estimate, summarize
 from .task import Act, Task
 
