@@ -10,11 +10,12 @@ from ..body.messages import unknown
 from .task import Task
 
 
-def tracking(layout: Layout, num_clips: str = "32", clip_seed: str = "0") -> Task:
+def tracking(layout: Layout, num_clips: str = "32", clip_seed: str | None = None) -> Task:
     """The built-in one."""
+    from .tracking.starts import CLIP_SEED
     from .tracking.task import TrackingTask
 
-    return TrackingTask(layout, int(num_clips), int(clip_seed))
+    return TrackingTask(layout, int(num_clips), CLIP_SEED if clip_seed is None else int(clip_seed))
 
 
 def adroit(layout: Layout, name: str) -> Task:

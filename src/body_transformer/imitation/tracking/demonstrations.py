@@ -13,7 +13,7 @@ from ..episodes import EpisodeInfo, Floats, InMemory
 from .bodies import Bodies
 from .clips import NUM_STEPS
 from .observation import Arrangement
-from .starts import STREAMS, Start, draw_start
+from .starts import CLIP_SEED, STREAMS, Start, draw_start
 from .task import lost
 
 MAX_NOISE = 0.45
@@ -28,7 +28,7 @@ def demonstrate(
     repetitions: int = 12,
     seed: int = 0,
     *,
-    clip_seed: int = 0,
+    clip_seed: int = CLIP_SEED,
     num_validation_clips: int = 0,
     max_noise: float = MAX_NOISE,
     layout: Layout | None = None,

@@ -13,7 +13,7 @@ from .bodies import Bodies
 from .clips import NUM_STEPS, Doubles
 from .model import CONTROL_HZ
 from .observation import Arrangement
-from .starts import SPLITS, Start, draw_start
+from .starts import CLIP_SEED, SPLITS, Start, draw_start
 
 MAX_ERROR_RAD = 0.25
 """Mean over joints; beyond it the clip is lost and the episode over."""
@@ -33,7 +33,7 @@ class TrackingTask(Task):
     metrics = ("normalized_return", "normalized_length")
     frames_hz = CONTROL_HZ / FRAME_STEPS
 
-    def __init__(self, layout: Layout, num_clips: int = 32, clip_seed: int = 0, batch_size: int = 128) -> None:
+    def __init__(self, layout: Layout, num_clips: int = 32, clip_seed: int = CLIP_SEED, batch_size: int = 128) -> None:
         """`num_clips` training clips, drawn with `clip_seed`, as `demonstrate` has them; `batch_size` episodes run side
         by side, which changes no result."""
         for name, value, least in (
