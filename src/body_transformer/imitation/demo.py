@@ -24,8 +24,8 @@ WHY = (
     "else. A transformer has to find that structure in the data, an MLP has none to find. On a task whose answer does "
     "not follow the body there is no such gift. The MLP is also cheaper: for equal time it takes more steps, and that "
     "row is shown, too. Learning rate, batch, steps and positional encoding were settled on bot-hard, the MLP's width "
-    "is the better of two, the transformer had no search of its own. All of that was judged on other motions than those "
-    "of this page."
+    "is the better of two, the transformer had no search of its own. All of that was judged on other motions than "
+    "those of this page."
 )
 
 
