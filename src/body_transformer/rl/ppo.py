@@ -38,8 +38,8 @@ class RecordedPPO(PPO):
     - `bound_coef` punishes mean actions beyond ±`bound`, where the environment cuts them off.
     - `normalize_values`: the critic learns returns of mean 0 and variance 1, and says values on their own scale.
     - `joint_norm`: actor's and critic's gradients are clipped together, not each by itself.
-    - `normalize_after`: observations' statistics move once, after the updates, not at every step of a rollout: the policy
-      that learns sees what the one that acted saw, and the divergence between them is its own doing.
+    - `normalize_after`: observations' statistics move once, after the updates, not at every step of a rollout: who
+      learns sees what the one who acted saw, and the divergence between them is its own doing.
     - `blocks`: a minibatch is all steps of some environments, always the same, instead of steps drawn at random.
 
     What rsl_rl adds to PPO (recurrent models, curiosity, symmetry) goes its own way, by rsl_rl's `update`.
