@@ -10,12 +10,13 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
-from body_transformer import Policy, PolicyConfig, replay
+from body_transformer import Policy, PolicyConfig
 from body_transformer.cli.main import main
 from body_transformer.config import load_experiment
 from body_transformer.imitation.evaluate import acting
 from body_transformer.imitation.losses import Cloning
 from body_transformer.imitation.update import Update
+from body_transformer.training import replay
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 

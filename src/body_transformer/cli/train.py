@@ -145,11 +145,11 @@ def _train(options: Train, experiment: Experiment, folder: Path, description: di
     from ..imitation.demonstrations import demonstrations
     from ..imitation.evaluate import evaluate, write_evaluation
     from ..imitation.losses import check_loss
-    from ..imitation.progress import Progress
     from ..imitation.tasks import make_task
     from ..imitation.train import Job, StoppedEarly, total_steps, train
     from ..model.policy import Policy
     from ..run import Run
+    from ..training.progress import Progress
 
     config = options.imitation
     check_loss(config.loss, options.policy)

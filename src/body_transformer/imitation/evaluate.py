@@ -13,9 +13,9 @@ from torch import nn
 
 from ..aside import write_aside
 from ..model.policy import Policy
-from ..replay import Replayed
 from ..run import EVALUATION, Run
-from .summary import Estimate, summarize
+from ..training.replay import Replayed
+from ..training.summary import Estimate, summarize
 from .task import Act, Task
 
 Summary = dict[str, dict[str, Estimate]]

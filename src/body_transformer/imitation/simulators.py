@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .stopping import signals_held
+from ..training.stopping import signals_held
 
 MAX_LANES = 32
 """Episodes that are played side by side; the policy sees them as one batch."""

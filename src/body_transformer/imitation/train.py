@@ -17,14 +17,14 @@ from ..metrics_log import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from ..run import Run
+from ..training.progress import Progress
+from ..training.stopping import StopRequest
 from .batches import Batches, num_batches
 from .config import ImitationConfig
 from .episodes import Episodes, Floats
 from .evaluate import evaluate, evaluation_seed
 from .losses import Cloning
-from .progress import Progress
 from .statistics import mean_and_var, obs_statistics
-from .stopping import StopRequest
 from .task import Task
 from .update import Update
 
@@ -119,7 +119,7 @@ class _Loop:
                     self._log(log)
                 if self._is_time_to_evaluate():
                     self._evaluate(log)
-                if stop.is_asked(self.accelerator, self.step):
+                if stop.is_asked(self.step, self.accelerator.device):
                     self._save()
                     raise StoppedEarly(f"stopped by {stop.signal_name} at step {self.step}; go on with --resume")
                 if time.monotonic() - saved > self.config.checkpoint_every_s:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from ..model.policy import Policy
-from ..replay import Replayed
+from ..training.replay import Replayed
 from .episodes import Floats
 
 

@@ -12,7 +12,7 @@ from rsl_rl.algorithms import PPO
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from ..replay import Replayed
+from ..training.replay import Replayed
 
 STATS = ("value", "surrogate", "entropy", "bound", "kl")
 
@@ -242,9 +242,14 @@ class RecordedPPO(PPO):
         goes_on: bool = super().load(loaded_dict, load_cfg, strict)
         if self.value_scale is not None and (load_cfg is None or load_cfg.get("critic")):
             self.value_scale.load_state_dict(loaded_dict["value_scale_state_dict"])
-        for group in self.optimizer.param_groups:  # loading made a tensor of its own of it
-            group["lr"] = self._rate
+        self.use_rate(self.learning_rate)
         return goes_on
+
+    def use_rate(self, learning_rate: float) -> None:
+        """After the optimizer was loaded, which makes numbers of its own of it."""
+        self.learning_rate = learning_rate
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate
 
 
 class ValueScale(nn.Module):

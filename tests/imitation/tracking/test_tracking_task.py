@@ -7,7 +7,6 @@ import pytest
 
 from body_transformer import Layout, Policy, Term
 from body_transformer.config import load_experiment
-from body_transformer.imitation.summary import summarize
 from body_transformer.imitation.task import Task
 from body_transformer.imitation.tracking.bodies import Bodies
 from body_transformer.imitation.tracking.clips import NUM_STEPS
@@ -16,6 +15,7 @@ from body_transformer.imitation.tracking.model import joint_names, pinned_model
 from body_transformer.imitation.tracking.observation import Arrangement
 from body_transformer.imitation.tracking.starts import draw_start
 from body_transformer.imitation.tracking.task import MAX_ERROR_RAD, TrackingTask, lost, rewards
+from body_transformer.training.summary import summarize
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..stopping import signals_held
+from ...training.stopping import signals_held
 from ..task import Act, Result
 from .snippets import Snippet
 

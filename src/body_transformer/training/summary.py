@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .task import Result
-
 NUM_RESAMPLES = 2000
 
 
@@ -32,6 +30,6 @@ def estimate(values: Sequence[float], seed: int = 0) -> Estimate:
     return Estimate(float(array.mean()), float(low), float(high), len(array))
 
 
-def summarize(results: Sequence[Result], metrics: Sequence[str]) -> dict[str, Estimate]:
+def summarize(results: Sequence[object], metrics: Sequence[str]) -> dict[str, Estimate]:
     """Metric -> its mean over the rollouts."""
     return {name: estimate([float(getattr(result, name)) for result in results]) for name in metrics}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from body_transformer.imitation.summary import estimate, summarize
 from body_transformer.imitation.task import Result
+from body_transformer.training.summary import estimate, summarize
 
 
 def test_the_interval_holds_the_truth_about_as_often_as_it_says():

@@ -9,7 +9,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 import torch
-from accelerate import Accelerator
+from torch import distributed
 
 ASK_EVERY = 10  # updates, where several processes have to agree
 
@@ -37,14 +37,15 @@ class StopRequest:
             raise KeyboardInterrupt
         self.signal_name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
-    def is_asked(self, accelerator: Accelerator, step: int) -> bool:
+    def is_asked(self, step: int, device: torch.device | str = "cpu") -> bool:
         """The same answer in every process: one that stopped alone would leave the others waiting."""
-        if accelerator.num_processes == 1:
+        if not (distributed.is_available() and distributed.is_initialized()):
             return bool(self.signal_name)
         if step % ASK_EVERY:
             return False
-        asked = torch.tensor(float(bool(self.signal_name)), device=accelerator.device)
-        if float(accelerator.reduce(asked, "sum")) == 0:
+        asked = torch.tensor(float(bool(self.signal_name)), device=device)
+        distributed.all_reduce(asked)
+        if float(asked) == 0:
             return False
         self.signal_name = self.signal_name or "another process"
         return True

@@ -1,0 +1,125 @@
+"""RlConfig: how a policy is learned by reinforcement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+from ..body.messages import unknown
+
+Schedule = Literal["adaptive", "fixed"]
+Precision = Literal["auto", "fp32", "tf32", "bf16"]
+
+
+@dataclass(frozen=True)
+class RlConfig:
+    """PPO. The numbers are by default those of the paper's humanoid experiments, which ran on rl_games."""
+
+    task: str
+    """The environment: a name from the table of tasks, or mjlab:NAME for one of mjlab's."""
+    num_envs: int = 2048
+    """Robots that are simulated side by side, over all processes."""
+    num_steps: int = 32
+    """Steps of each robot from one update to the next."""
+    num_iterations: int = 10_000
+    """Updates of the policy; each is many steps of the optimizer."""
+    num_epochs: int = 5
+    """How often an update goes through what was collected."""
+    num_minibatches: int = 8
+    """Parts that it is gone through in."""
+    blocks: bool = True
+    """A minibatch is all steps of some robots; otherwise steps are drawn."""
+    gamma: float = 0.99
+    """Discount of a step."""
+    lam: float = 0.95
+    """Of generalised advantage estimation."""
+    clip: float = 0.2
+    """Of the probability ratio, and of the value's change."""
+    learning_rate: float = 5e-4
+    """Of Adam, at the start."""
+    schedule: Schedule = "adaptive"
+    """The learning rate after that: by the divergence, or constant."""
+    desired_kl: float = 0.008
+    """Divergence from the policy that acted; beyond twice that the learning rate falls, under half of it it rises."""
+    min_learning_rate: float = 1e-6
+    max_learning_rate: float = 1e-2
+    value_coef: float = 2.0
+    """Weight of the value's squared error; rl_games has 4 and halves the error."""
+    entropy_coef: float = 0.0
+    bound_coef: float = 1e-4
+    """Weight of mean actions beyond ±1.1, where the motors have long been at their limit."""
+    max_grad_norm: float = 1.0
+    """Of actor and critic together."""
+    reward_scale: float = 0.01
+    """Applied to rewards for training; what is reported is not scaled."""
+    normalize_obs: bool = True
+    """By running statistics, which move once an iteration."""
+    normalize_values: bool = True
+    """The critic learns returns of mean 0 and variance 1."""
+    eval_every: int | None = 50
+    """Iterations from one evaluation to the next, with the mean action; none = at the end only."""
+    eval_episodes: int = 100
+    """Rollouts an evaluation."""
+    checkpoint_every_s: float = 120.0
+    """Seconds from one checkpoint to the next; there is one at the end, too."""
+    keep_checkpoints: int = 2
+    """So many of the newest stay on disk."""
+    precision: Precision = "auto"
+    """Of the encoder's products; auto is bf16 on a GPU and fp32 on a CPU."""
+
+    def __post_init__(self) -> None:
+        for name, kind in (("schedule", Schedule), ("precision", Precision)):
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(unknown(name, getattr(self, name), get_args(kind)))
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be above 0; got {value!r}")
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1; got {getattr(self, name)!r}")
+        for name in ("value_coef", "entropy_coef", "bound_coef"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise ValueError(f"{name} must be 0 or above; got {getattr(self, name)!r}")
+        if self.num_envs * self.num_steps % self.num_minibatches or (
+            self.blocks and self.num_envs % self.num_minibatches
+        ):
+            raise ValueError(
+                f"num_minibatches must divide {'num_envs' if self.blocks else 'num_envs x num_steps'}; got "
+                f"{self.num_minibatches}, {self.num_envs} envs and {self.num_steps} steps"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RlConfig:
+        known = [item.name for item in fields(cls)]
+        for key in data:
+            if key not in known:
+                raise ValueError(unknown("key", key, known))
+        if "task" not in data:
+            raise ValueError("the key 'task' is missing")
+        return cls(**data)
+
+
+_POSITIVE = (
+    "num_envs",
+    "num_steps",
+    "num_iterations",
+    "num_epochs",
+    "num_minibatches",
+    "clip",
+    "learning_rate",
+    "desired_kl",
+    "min_learning_rate",
+    "max_learning_rate",
+    "max_grad_norm",
+    "reward_scale",
+    "eval_every",
+    "eval_episodes",
+    "checkpoint_every_s",
+    "keep_checkpoints",
+)

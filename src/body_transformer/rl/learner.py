@@ -1,0 +1,131 @@
+"""Learner: actor, critic and PPO for an environment, and what a checkpoint keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from mjlab.envs import ManagerBasedRlEnv
+from rsl_rl.storage import RolloutStorage
+from tensordict import TensorDict
+from torch import Tensor
+
+from ..model.config import PolicyConfig
+from ..model.policy import Policy
+from .arrangement import Arranged, arrange
+from .config import RlConfig
+from .model import BodyModel
+from .ppo import RecordedPPO
+
+SETS = ("actor", "critic")
+
+
+class Learner:
+    """Acts, and learns from what came of it."""
+
+    def __init__(
+        self,
+        env: ManagerBasedRlEnv,
+        obs: TensorDict,
+        policy: PolicyConfig,
+        config: RlConfig,
+        by_hand: Mapping[str, str] | None = None,
+        multi_gpu: dict[str, int] | None = None,
+    ) -> None:
+        self.config = config
+        # a critic without observations of its own sees the actor's
+        self.groups = {name: [name if name in obs.keys() else "actor"] for name in SETS}  # noqa: SIM118, a TensorDict
+        self.arranged: dict[str, Arranged] = {name: arrange(env, self.groups[name], by_hand) for name in SETS}
+        num_actions = env.action_manager.total_action_dim
+        device = str(env.device)
+        self.actor, self.critic = (
+            BodyModel(
+                obs,
+                self.groups,
+                name,
+                num_actions if name == "actor" else 1,
+                layout=self.arranged[name].layout,
+                policy=policy,
+                obs_normalization=config.normalize_obs,
+                distribution_cfg=_gaussian(policy) if name == "actor" else None,
+                precision=_precision(config, device),
+            ).to(device)
+            for name in SETS
+        )
+        storage = RolloutStorage("rl", env.num_envs, config.num_steps, obs, [num_actions], device)
+        self.ppo = RecordedPPO(
+            self.actor,
+            self.critic,
+            storage,
+            num_learning_epochs=config.num_epochs,
+            num_mini_batches=config.num_minibatches,
+            clip_param=config.clip,
+            gamma=config.gamma,
+            lam=config.lam,
+            value_loss_coef=config.value_coef,
+            entropy_coef=config.entropy_coef,
+            learning_rate=config.learning_rate,
+            learning_rate_bounds=(config.min_learning_rate, config.max_learning_rate),
+            max_grad_norm=config.max_grad_norm,
+            schedule=config.schedule,
+            desired_kl=config.desired_kl,
+            bound_coef=config.bound_coef,
+            normalize_values=config.normalize_values,
+            normalize_after=True,
+            joint_norm=True,
+            blocks=config.blocks,
+            device=device,
+            multi_gpu_cfg=multi_gpu,
+        )
+
+    def policy(self) -> Policy:
+        return self.actor.policy()
+
+    # -- what a checkpoint keeps ---------------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Both models with their statistics, the optimizer, the value's scale."""
+        parts = {"actor": self.actor, "critic": self.critic}
+        if self.ppo.value_scale is not None:
+            parts["value_scale"] = self.ppo.value_scale
+        found = {
+            f"{part}.{name}": value for part, module in parts.items() for name, value in module.state_dict().items()
+        }
+        for index, state in self.ppo.optimizer.state_dict()["state"].items():
+            found |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+        return found | {"learning_rate": self.ppo._rate}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        for part, module in (("actor", self.actor), ("critic", self.critic), ("value_scale", self.ppo.value_scale)):
+            if module is not None:
+                module.load_state_dict(_under(f"{part}.", tensors))
+        optimizer = self.ppo.optimizer.state_dict()
+        optimizer["state"] = {
+            index: _under(f"optimizer.{index}.", tensors)
+            for index in range(len(optimizer["param_groups"][0]["params"]))
+        }
+        self.ppo.optimizer.load_state_dict(optimizer)
+        self.ppo.use_rate(float(tensors["learning_rate"]))
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    if not found:
+        raise ValueError(f"the checkpoint's training state lacks {prefix}*")
+    return found
+
+
+def _gaussian(policy: PolicyConfig) -> dict[str, Any]:
+    return {
+        "class_name": "rsl_rl.modules.distribution:GaussianDistribution",
+        "init_std": policy.init_std,
+        "std_type": "log",
+        "learn_std": policy.std == "learned",
+    }
+
+
+def _precision(config: RlConfig, device: str) -> Any:
+    if config.precision != "auto":
+        return config.precision
+    return "bf16" if torch.device(device).type == "cuda" else "fp32"

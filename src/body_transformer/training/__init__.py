@@ -1,0 +1,1 @@
+"""What all ways of training share."""
