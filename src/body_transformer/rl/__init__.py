@@ -1,0 +1,1 @@
+"""Simulator -> policy: reinforcement learning with mjlab and rsl_rl. Only modules in here import them."""
