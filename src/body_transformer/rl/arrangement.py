@@ -46,7 +46,7 @@ class Arranged:
         out.print(table)
         out.print(f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions")
         if self.guessed:
-            out.print(f"nothing is known of {listing(self.guessed)}: given to the root; a mapping by hand can say better")
+            out.print(f"nothing is known of {listing(self.guessed)}: given to the root; a mapping by hand knows better")
         assert isinstance(out.file, io.StringIO)
         return out.file.getvalue()
 
@@ -89,7 +89,7 @@ def arrange(
         if found is None:
             guessed.append(ACTION + name)
         actions += as_terms(name, found or [ROOT] * action.action_dim, steps=1)
-    obs_dim = sum(prod(env.observation_manager.group_obs_dim[group]) for group in groups)  # type: ignore[arg-type]
+    obs_dim = sum(prod(shape) for group in groups for shape in env.observation_manager.group_obs_term_dim[group])
     return Arranged(Layout(robot.graph, obs, actions, obs_dim, env.action_manager.total_action_dim), guessed)
 
 
@@ -142,13 +142,14 @@ def _read_group(env: ManagerBasedRlEnv, group: str) -> Iterator[tuple[ObsTerm, i
 def _check_names(env: ManagerBasedRlEnv, groups: Sequence[str], by_hand: Mapping[str, str]) -> None:
     manager = env.observation_manager
     if not groups or isinstance(groups, str):
-        raise ValueError(f"groups must be a list of observation groups; got {groups!r}; have: {listing(manager.active_terms)}")
+        have = listing(manager.active_terms)
+        raise ValueError(f"groups must be a list of observation groups; got {groups!r}; have: {have}")
     for group in groups:
         if group not in manager.active_terms:
             raise ValueError(unknown("observation group", group, manager.active_terms))
         shape = manager.group_obs_dim[group]
         if not manager.group_obs_concatenate[group] or len(shape) != 1:
-            raise ValueError(f"observation group {group!r} is not one vector, its shape is {shape}: a policy reads vectors")
+            raise ValueError(f"a policy reads vectors; observation group {group!r} is not one, its shape is {shape}")
     terms = [name for group in manager.active_terms for name in manager.active_terms[group]]
     full = [f"{group}/{name}" for group in manager.active_terms for name in manager.active_terms[group]]
     actions = [ACTION + name for name in env.action_manager.active_terms]

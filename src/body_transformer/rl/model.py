@@ -120,13 +120,15 @@ class BodyModel(nn.Module):
         """
         flat = self._flat(obs if masks is None else unpad_trajectories(obs, masks))
         out: Tensor = self.network(flat.flatten(0, -2))  # [B, A] or [B, 2, A]
-        out = out.unflatten(0, flat.shape[:-1])
+        out = out.view(*flat.shape[:-1], *out.shape[1:])
         if self.distribution is None:
             return out
-        if not stochastic_output:
-            return self.distribution.deterministic_output(out)
-        self.distribution.update(out)
-        return self.distribution.sample()
+        if stochastic_output:
+            self.distribution.update(out)
+            actions: Tensor = self.distribution.sample()
+        else:
+            actions = self.distribution.deterministic_output(out)
+        return actions
 
     def get_latent(self, obs: TensorDict, masks: Tensor | None = None, hidden_state: Any = None) -> Tensor:
         """[B, O] the normalised observation."""
@@ -151,32 +153,38 @@ class BodyModel(nn.Module):
 
     # -- the distribution --------------------------------------------------------------------------------------------
 
-    def _of(self) -> Distribution:
+    def _known(self) -> Any:
         if self.distribution is None:
             raise ValueError("this model is deterministic; distribution_cfg gives it a distribution")
         return self.distribution
 
     @property
     def output_mean(self) -> Tensor:
-        return self._of().mean
+        mean: Tensor = self._known().mean
+        return mean
 
     @property
     def output_std(self) -> Tensor:
-        return self._of().std
+        std: Tensor = self._known().std
+        return std
 
     @property
     def output_entropy(self) -> Tensor:
-        return self._of().entropy
+        entropy: Tensor = self._known().entropy
+        return entropy
 
     @property
     def output_distribution_params(self) -> tuple[Tensor, ...]:
-        return self._of().params
+        params: tuple[Tensor, ...] = self._known().params
+        return params
 
     def get_output_log_prob(self, outputs: Tensor) -> Tensor:
-        return self._of().log_prob(outputs)
+        log_prob: Tensor = self._known().log_prob(outputs)
+        return log_prob
 
     def get_kl_divergence(self, old_params: tuple[Tensor, ...], new_params: tuple[Tensor, ...]) -> Tensor:
-        return self._of().kl_divergence(old_params, new_params)
+        divergence: Tensor = self._known().kl_divergence(old_params, new_params)
+        return divergence
 
     # -- what leaves training ----------------------------------------------------------------------------------------
 
@@ -190,7 +198,7 @@ class BodyModel(nn.Module):
         return self.as_jit()
 
     def policy(self) -> Policy:
-        """A copy of the actor as a plain policy: same deterministic actions, and a Gaussian head if that is its kind."""
+        """A copy of the actor as a plain policy: the same deterministic actions, and a Gaussian head if it has one."""
         net, gaussian = self.network.net, self.distribution
         if not isinstance(net, Policy):
             raise ValueError("this model is a critic; the actor is a policy")
@@ -221,7 +229,7 @@ def _make_distribution(cfg: Mapping[str, Any] | None, output_dim: int) -> Distri
 def _as_mlp(network: Network) -> list[Any]:
     """What a distribution reaches into to start its second parameter: `mlp[-2].weight[output_dim:]`."""
     heads = [network.net.detokenizer] if network.second is None else [network.net.detokenizer, network.second]
-    layers = [getattr(head, "linear", head) for head in heads]
+    layers: list[Any] = [getattr(head, "linear", head) for head in heads]
     if len(layers) == 1:
         return [layers[0], None]
     return [SimpleNamespace(weight=_Rows(layers[1].weight), bias=_Rows(layers[1].bias)), None]
@@ -262,7 +270,7 @@ def with_layouts(
 def arrange_models(
     cfg: Mapping[str, Any], env: ManagerBasedRlEnv, by_hand: Mapping[str, str] | None = None
 ) -> dict[str, Arranged]:
-    """Model ("actor", "critic", …) -> its arrangement, for every BodyModel in rsl_rl's configuration without a layout."""
+    """Model ("actor", "critic", …) -> its arrangement, for every BodyModel in the configuration without a layout."""
     found = {}
     for model, options in cfg.items():
         if not isinstance(options, Mapping) or not _is_body_model(options.get("class_name")) or options.get("layout"):

@@ -33,10 +33,7 @@ class Network(nn.Module):
         """[B, O] -> [B, A], [B, 2, A] with two heads, or a critic's [B, 1]"""
         obs = self.net.normalizer(obs)
         tokens = self.net.tokenizer(obs)  # [B, N, E]
-        if torch.jit.is_scripting():  # type: ignore
-            tokens = self.net.encoder(tokens)
-        else:
-            tokens = self._encode(tokens)  # [B, N, E]
+        tokens = self.net.encoder(tokens) if torch.jit.is_scripting() else self._encode(tokens)  # type: ignore
         out: Tensor = self.finish(self.net.detokenizer(tokens))
         if self.second is not None:
             out = torch.stack([out, self.second(tokens)], 1)

@@ -18,11 +18,11 @@ from .robot import ROOT, Owner, Robot
 if TYPE_CHECKING:
     from mjlab.managers.action_manager import ActionTerm
 
-GLOBAL_WORDS = frozenset("base root gravity command commands clock phase heading goal imu twist".split())
+GLOBAL_WORDS = {"base", "root", "gravity", "command", "commands", "clock", "phase", "heading", "goal", "imu", "twist"}
 """A term whose name has one of these, and that nothing ties to a part of the body, is about the whole robot."""
-JOINT_WORDS = frozenset("joint joints dof dofs".split())
-BODY_WORDS = frozenset("body bodies link links".split())
-ACTION_WORDS = frozenset("action actions".split())
+JOINT_WORDS = {"joint", "joints", "dof", "dofs"}
+BODY_WORDS = {"body", "bodies", "link", "links"}
+ACTION_WORDS = {"action", "actions"}
 BY_HAND = ("root", "unused", "joints", "actuators", "bodies", "actions")
 """What a mapping by hand may say beside the name of a body."""
 
@@ -178,8 +178,11 @@ def _other_entities(robot: Robot, term: ObsTerm) -> set[str]:
     """The other entities that its parameters name."""
     from mjlab.managers.scene_entity_config import SceneEntityCfg
 
-    named = {value.name if isinstance(value, SceneEntityCfg) else value for value in term.params.values()
-             if isinstance(value, str | SceneEntityCfg)}
+    named = {
+        value.name if isinstance(value, SceneEntityCfg) else value
+        for value in term.params.values()
+        if isinstance(value, str | SceneEntityCfg)
+    }
     return named & (robot.env.scene.entities.keys() - {robot.name})
 
 
@@ -234,7 +237,8 @@ def owners_by_hand(robot: Robot, name: str, size: int, place: str) -> list[Owner
     }
     if place not in groups:
         raise ValueError(
-            f"term {name!r} cannot go to {place!r}; allowed: {listing(BY_HAND)}, or a body: {listing(robot.graph.bodies)}"
+            f"term {name!r} cannot go to {place!r}; allowed: {listing(BY_HAND)}, or a body: "
+            f"{listing(robot.graph.bodies)}"
         )
     owners = groups[place]()
     shared = _shared_out(owners, size)

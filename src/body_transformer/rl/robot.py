@@ -52,7 +52,7 @@ class Robot:
     def _top(self) -> str | None:
         """The robot's own lowest body, where mjlab put one of its own under it."""
         wrapper = self.entity.spec.body(f"{self.name}/{_WRAPPER}")
-        below = wrapper.bodies if wrapper is not None and wrapper.mocap else ()
+        below = list(wrapper.bodies) if wrapper is not None and wrapper.mocap else []
         return below[0].name if len(below) == 1 else None
 
     # -- whose is it? ------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def _driven_entity(env: ManagerBasedRlEnv) -> str:
     manager = env.action_manager
     names = list(dict.fromkeys(manager.get_term(term).cfg.entity_name for term in manager.active_terms))
     if len(names) != 1:
-        raise ValueError(f"the actions must drive one entity, whose body the policy follows; they drive {listing(names)}")
+        raise ValueError(f"the actions must drive one entity, the policy follows its body; they drive {listing(names)}")
     return str(names[0])
 
 
