@@ -168,6 +168,25 @@ def test_several_geoms_of_one_foot_are_that_foots(go1):
     ]
 
 
+def test_names_alone_can_tell_where_a_term_belongs(go1):
+    from body_transformer.rl.owners import ObsTerm, obs_owners
+    from body_transformer.rl.robot import ROOT, Owner, Robot
+
+    robot = Robot(go1)
+
+    def owners(name: str, size: int, **params: str) -> list[Owner] | None:
+        return obs_owners(robot, ObsTerm(name, mystery, params, size))
+
+    joints, bodies = go1.scene["robot"].joint_names, go1.scene["robot"].body_names
+    assert owners("dof_torque", 12) == [Owner("joints", joint) for joint in joints]
+    assert owners("contact_force", 39) == [Owner("bodies", body) for body in bodies for _ in range(3)]
+    assert owners("trunk_height", 1) == [Owner("bodies", "trunk")]
+    assert owners("FR_calf_temperature", 2) == [Owner("bodies", "FR_calf")] * 2
+    assert owners("base_velocity", 3) == owners("whatever", 3, command_name="twist") == [ROOT] * 3
+    assert owners("joint_sines_and_cosines", 24) is None  # joint by joint, or all sines first?
+    assert owners("contact_sum", 4) is None
+
+
 # -- history and several groups ----------------------------------------------------------------------------------------
 
 

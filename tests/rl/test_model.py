@@ -134,13 +134,42 @@ def test_mjlabs_runner_trains_exports_and_restores_it(tmp_path):
     np.testing.assert_array_equal(other.get_inference_policy()(obs).detach().numpy(), expected)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_names_in_mjlabs_own_configuration_are_enough(capsys):
+    from dataclasses import asdict
+
+    from mjlab.rl import MjlabOnPolicyRunner, RslRlOnPolicyRunnerCfg, RslRlPpoAlgorithmCfg, RslRlVecEnvWrapper
+
+    from body_transformer.rl.by_name import BodyModelCfg
+
+    cfg = RslRlOnPolicyRunnerCfg(
+        actor=BodyModelCfg(policy=SMALL, distribution_cfg=DISTRIBUTIONS["log std"], by_hand={"cart_pos": "pole_1"}),
+        critic=BodyModelCfg(policy=SMALL | {"variant": "mlp"}),
+        algorithm=RslRlPpoAlgorithmCfg(
+            class_name="body_transformer.rl.by_name:BodyPPO", num_mini_batches=2, num_learning_epochs=1
+        ),
+        num_steps_per_env=4,
+    )
+    env = RslRlVecEnvWrapper(make_env(CARTPOLE, num_envs=4))
+    runner = MjlabOnPolicyRunner(env, asdict(cfg), device="cpu")
+    printed = capsys.readouterr().out
+    before = weights(runner.alg.actor)
+    runner.learn(1)
+    assert all(not torch.equal(parameter, before[name]) for name, parameter in runner.alg.actor.named_parameters())
+    assert runner.alg.critic.network.net.config.variant == "mlp"
+    assert runner.alg.actor.layout.obs_ids("pole_1") == [0, 1, 2, 4]
+    assert "actor:" in printed
+    assert "4: cart_pos 1, pole_angle 2, pole_vel 1" in printed
+
+
 def test_a_configuration_says_which_groups_a_model_reads(go1):
     with pytest.raises(ValueError, match="obs_groups says nothing of 'critic'; it has: 'actor'"):
         with_layouts(runner_cfg("mlp", {"actor": ["actor"]}), go1)
     cfg = runner_cfg("mlp", GROUPS)
     cfg["critic"] = {"class_name": "MLPModel", "hidden_dims": [8]}
     filled = with_layouts(cfg, go1, {"command": "FR_hip"})
-    assert "layout" not in filled["critic"] and "layout" not in cfg["actor"]
+    assert "layout" not in filled["critic"]
+    assert "layout" not in cfg["actor"]
     assert len(Layout.from_dict(filled["actor"]["layout"]).obs_ids("FR_hip")) == 3 + 3
 
 
@@ -174,7 +203,8 @@ def test_the_spread_of_a_beta_starts_at_zero_whatever_the_head(layouts, variant,
     model = make_model(layouts, distribution="beta", policy=policy)
     out = model.network(random_obs()["actor"])
     assert out.shape == (6, 2, 12)
-    assert (out[:, 1] == 0).all() and (out[:, 0] != 0).all()
+    assert (out[:, 1] == 0).all()
+    assert (out[:, 0] != 0).all()
 
 
 @pytest.mark.parametrize("name", ["scalar std", "log std", "fixed std", "std of the state", "none"])

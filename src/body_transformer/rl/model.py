@@ -41,6 +41,8 @@ class BodyModel(nn.Module):
         cfg["actor"] = {"class_name": "body_transformer.rl.model:BodyModel", "policy": {"variant": "bot-mix"}, …}
         runner = OnPolicyRunner(env, with_layouts(cfg, env.unwrapped), device=…)
 
+    Where only names can be given, as in mjlab's own `train`, `by_name.BodyPPO` does that.
+
     The model of the observation set "critic" is a `Critic`, any other is a `Policy`, which `policy()` returns. The
     normalizer is theirs, and so is the deterministic action; the distribution is rsl_rl's.
     """
@@ -140,7 +142,8 @@ class BodyModel(nn.Module):
             self.statistics.update(self._flat(obs), self.network.net.normalizer)
 
     def _flat(self, obs: TensorDict) -> Tensor:
-        return torch.cat([obs[group] for group in self.obs_groups], dim=-1)
+        groups: list[Tensor] = [obs[group] for group in self.obs_groups]
+        return groups[0] if len(groups) == 1 else torch.cat(groups, dim=-1)
 
     def reset(self, dones: Tensor | None = None, hidden_state: Any = None) -> None:
         """Nothing is remembered from step to step."""
@@ -273,7 +276,7 @@ def arrange_models(
     """Model ("actor", "critic", …) -> its arrangement, for every BodyModel in the configuration without a layout."""
     found = {}
     for model, options in cfg.items():
-        if not isinstance(options, Mapping) or not _is_body_model(options.get("class_name")) or options.get("layout"):
+        if not is_body_model(options) or options.get("layout"):
             continue
         groups = cfg.get("obs_groups", {}).get(model)
         if groups is None:
@@ -282,5 +285,7 @@ def arrange_models(
     return found
 
 
-def _is_body_model(name: Any) -> bool:
+def is_body_model(options: Any) -> bool:
+    """Whether this part of rsl_rl's configuration is a BodyModel's."""
+    name = options.get("class_name") if isinstance(options, Mapping) else None
     return name is BodyModel or (isinstance(name, str) and name.replace(":", ".") == NAME.replace(":", "."))

@@ -44,7 +44,7 @@ class Network(nn.Module):
         """In the precision that was asked for; on a GPU the fused encoder then runs by itself."""
         with _arithmetic(self.precision, tokens.is_cuda):
             out: Tensor = self.net.encoder(tokens)
-        return out.float()
+        return out.to(tokens.dtype)
 
 
 class MeanOverNodes(nn.Module):

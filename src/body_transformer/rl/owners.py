@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 GLOBAL_WORDS = {"base", "root", "gravity", "command", "commands", "clock", "phase", "heading", "goal", "imu", "twist"}
 """A term whose name has one of these, and that nothing ties to a part of the body, is about the whole robot."""
 JOINT_WORDS = {"joint", "joints", "dof", "dofs"}
-BODY_WORDS = {"body", "bodies", "link", "links"}
+BODY_WORDS = {"body", "bodies", "link", "links", "contact", "contacts"}
 ACTION_WORDS = {"action", "actions"}
 BY_HAND = ("root", "unused", "joints", "actuators", "bodies", "actions")
 """What a mapping by hand may say beside the name of a body."""
@@ -140,13 +140,15 @@ def _sensor(robot: Robot, term: ObsTerm) -> list[Owner] | None:
 
 
 def _by_name(robot: Robot, term: ObsTerm) -> list[Owner] | None:
-    """`joint_…` with an entry a joint, `body_…` with some for each body."""
-    joints, bodies = robot.joints(), robot.bodies()
-    if term.words & JOINT_WORDS and term.size == len(joints) and not _other_entities(robot, term):
-        return joints
-    if term.words & BODY_WORDS and not _other_entities(robot, term):
-        return _shared_out(bodies, term.size)
-    return None
+    """`joint_…` with an entry a joint, `body_…` or `contact_…` with some a body; `torso_…`, if there is a torso."""
+    if _other_entities(robot, term):
+        return None
+    if term.words & JOINT_WORDS and term.size == len(robot.joints()):
+        return robot.joints()
+    if term.words & BODY_WORDS and term.size % len(robot.bodies()) == 0:
+        return _shared_out(robot.bodies(), term.size)
+    named = [body for body in robot.graph.bodies if term.name == body or term.name.startswith(f"{body}_")]
+    return [Owner("bodies", max(named, key=len))] * term.size if named else None
 
 
 def _about_everything(robot: Robot, term: ObsTerm) -> list[Owner] | None:
@@ -204,14 +206,14 @@ def action_owners(robot: Robot, term: ActionTerm) -> list[Owner] | None:
 
     if isinstance(term, DifferentialIKAction):
         return [robot.of(term.cfg.frame_type, term.cfg.frame_name)] * term.action_dim
-    if not isinstance(term, BaseAction):
-        return None
-    names = term.target_names
-    if term.cfg.transmission_type == TransmissionType.TENDON:
+    names = list(getattr(term, "target_names", ()))
+    kind = term.cfg.transmission_type if isinstance(term, BaseAction) else TransmissionType.JOINT
+    if kind == TransmissionType.TENDON:
         return robot.tendons(names)
-    if term.cfg.transmission_type == TransmissionType.SITE:
+    if kind == TransmissionType.SITE:
         return [robot.of("site", name) for name in names]
-    return [Owner("joints", name) for name in names]
+    are_joints = len(names) == term.action_dim and robot.graph.joints.keys() >= set(names)
+    return [Owner("joints", name) for name in names] if are_joints else None
 
 
 def all_action_owners(robot: Robot, names: Sequence[str]) -> list[Owner]:

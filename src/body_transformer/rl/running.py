@@ -28,11 +28,11 @@ class RunningNormalization(nn.Module):
     @torch.no_grad()
     def update(self, obs: Tensor, normalizer: Normalizer) -> None:
         """Adds a batch [B, O] (Chan et al. 1983), and sets the normalizer to what is known now."""
-        obs = obs.double()
         batch = len(obs)
         total = self.count + batch
-        step = obs.mean(0) - self.mean
-        self.sum_sq += obs.var(0, correction=0) * batch + step.square() * (self.count * batch / total)
+        var, mean = torch.var_mean(obs.double(), 0, correction=0)
+        step = mean - self.mean
+        self.sum_sq += var * batch + step.square() * (self.count * batch / total)
         self.mean += step * (batch / total)
         self.count.copy_(total)
         normalizer.shift.copy_(self.mean)
