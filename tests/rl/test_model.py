@@ -158,6 +158,7 @@ def test_names_in_mjlabs_own_configuration_are_enough(capsys):
     assert all(not torch.equal(parameter, before[name]) for name, parameter in runner.alg.actor.named_parameters())
     assert runner.alg.critic.network.net.config.variant == "mlp"
     assert runner.alg.actor.layout.obs_ids("pole_1") == [0, 1, 2, 4]
+    assert runner.alg.critic.layout.obs_ids("pole_1") == [1, 2, 4]
     assert "actor:" in printed
     assert "4: cart_pos 1, pole_angle 2, pole_vel 1" in printed
 

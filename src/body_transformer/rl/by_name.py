@@ -20,11 +20,11 @@ from rsl_rl.algorithms import PPO
 from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
-from .model import NAME, arrange_models, is_body_model
+from .model import NAME, arrange_models
 from .network import Precision
 
 MEANINGLESS = ("hidden_dims", "activation", "cnn_cfg", "rnn_type", "rnn_hidden_dim", "rnn_num_layers", "by_hand")
-"""What mjlab's configuration of a model always has, and a BodyModel does not take."""
+"""What a configuration has for others: for mjlab's own models, and for the arrangement."""
 
 
 @dataclass
@@ -46,12 +46,9 @@ class BodyPPO(PPO):  # type: ignore[misc]
 
     @staticmethod
     def construct_algorithm(obs: TensorDict, env: VecEnv, cfg: dict[str, Any], device: str) -> PPO:
-        models = [name for name, options in cfg.items() if is_body_model(options)]
-        by_hand = {term: place for name in models for term, place in cfg[name].get("by_hand", {}).items()}
-        for model, found in arrange_models(cfg, env.unwrapped, by_hand).items():
-            cfg[model]["layout"] = found.layout.to_dict()
+        for model, found in arrange_models(cfg, env.unwrapped).items():
+            kept = {key: value for key, value in cfg[model].items() if key not in MEANINGLESS}
+            cfg[model] = kept | {"layout": found.layout.to_dict()}
             if os.environ.get("RANK", "0") == "0":
                 print(f"{model}:\n{found.describe()}")
-        for model in models:
-            cfg[model] = {key: value for key, value in cfg[model].items() if key not in MEANINGLESS}
         return PPO.construct_algorithm(obs, env, cfg, device)

@@ -262,11 +262,14 @@ def _log_std(gaussian: GaussianDistribution) -> tuple[Tensor, bool]:
 def with_layouts(
     cfg: Mapping[str, Any], env: ManagerBasedRlEnv, by_hand: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """A copy of rsl_rl's configuration in which every BodyModel that had none has its layout, as plain data."""
-    arranged = arrange_models(cfg, env, by_hand)
+    """A copy of rsl_rl's configuration in which every BodyModel that had none has its layout, as plain data.
+
+    `by_hand` is as in `arrange`, for all models; a model's own "by_hand" goes before it.
+    """
     out = copy.deepcopy(dict(cfg))
-    for model, found in arranged.items():
+    for model, found in arrange_models(cfg, env, by_hand).items():
         out[model]["layout"] = found.layout.to_dict()
+        out[model].pop("by_hand", None)
     return out
 
 
@@ -276,16 +279,16 @@ def arrange_models(
     """Model ("actor", "critic", …) -> its arrangement, for every BodyModel in the configuration without a layout."""
     found = {}
     for model, options in cfg.items():
-        if not is_body_model(options) or options.get("layout"):
+        if not _is_body_model(options) or options.get("layout"):
             continue
         groups = cfg.get("obs_groups", {}).get(model)
         if groups is None:
             raise ValueError(f"obs_groups says nothing of {model!r}; it has: {listing(cfg.get('obs_groups', {}))}")
-        found[model] = arrange(env, list(groups), by_hand)
+        found[model] = arrange(env, list(groups), {**(by_hand or {}), **options.get("by_hand", {})})
     return found
 
 
-def is_body_model(options: Any) -> bool:
+def _is_body_model(options: Any) -> bool:
     """Whether this part of rsl_rl's configuration is a BodyModel's."""
     name = options.get("class_name") if isinstance(options, Mapping) else None
     return name is BodyModel or (isinstance(name, str) and name.replace(":", ".") == NAME.replace(":", "."))
