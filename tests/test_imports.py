@@ -32,6 +32,19 @@ MAY_IMPORT = {
         "__version__",
     },
     "report": {"report", "body"},
+    "rl": {
+        "rl",
+        "aside",
+        "body",
+        "checkpoint",
+        "config",
+        "metrics_log",
+        "model",
+        "replay",
+        "robots",
+        "run",
+        "__version__",
+    },
 }
 """Part of the package -> the parts it may use; whoever is not listed may use all but `cli`."""
 

@@ -1,0 +1,165 @@
+"""An mjlab environment becomes a Layout: who owns which entry of its observations and actions."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import prod
+from typing import TYPE_CHECKING
+
+from ..body.graph import Fixed
+from ..body.layout import Layout, Term
+from ..body.messages import listing, unknown
+from .owners import ObsTerm, action_owners, obs_owners, owners_by_hand, with_defaults
+from .robot import ROOT, Owner, Robot
+
+if TYPE_CHECKING:
+    from mjlab.envs import ManagerBasedRlEnv
+
+ACTION = "action/"
+"""In a mapping by hand, in front of the name of an action term."""
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """A layout, and what was not known when it was made."""
+
+    layout: Layout
+    guessed: list[str]
+    """Terms that went to the root because nothing is known of them."""
+
+    def describe(self) -> str:
+        """The table that `bot inspect` prints, one row a node, and the terms that were guessed."""
+        from rich.console import Console
+        from rich.table import Table
+
+        layout, graph = self.layout, self.layout.graph
+        table = Table("node", "parent", "joints", "observation entries", "actions")
+        for node_id, node in enumerate(graph.nodes):
+            joints = ", ".join(joint for joint, place in graph.joints.items() if place == node)
+            owned = [_summary(terms, layout, node_id) for terms in (layout.obs, layout.actions)]
+            table.add_row(node, graph.parents.get(node, "(root)"), joints, *owned)
+        out = Console(file=io.StringIO(), width=140)
+        out.print(table)
+        out.print(f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions")
+        if self.guessed:
+            out.print(f"nothing is known of {listing(self.guessed)}: given to the root; a mapping by hand knows better")
+        assert isinstance(out.file, io.StringIO)
+        return out.file.getvalue()
+
+
+def arrange(
+    env: ManagerBasedRlEnv, groups: Sequence[str], by_hand: Mapping[str, str] | None = None, fixed: Fixed = "keep"
+) -> Arranged:
+    """The layout for a model that reads these observation groups, one after the other, of this environment.
+
+    The graph is that of the entity that the actions drive. Joint terms go to the joints' nodes; body, contact, foot and
+    site terms to the bodies they belong to; what is global, or not understood, to the root.
+
+    Args:
+        env: the environment; it is only read.
+        groups: names of observation groups, as rsl_rl's `obs_groups` lists them for a model.
+        by_hand: term -> where it goes, instead of what would be found: a body's name, "root", "unused", "joints",
+            "actuators", "bodies" (each in mjlab's order, the entries of one in a row) or "actions". A term is named
+            by its name, as `group/name` where groups differ, and as `action/name` if it is an action's.
+        fixed: as in `BodyGraph.from_file`.
+    """
+    robot = Robot(env, fixed)
+    decided = dict(by_hand or {})
+    _check_names(env, groups, decided)
+    names = Counter(name for group in groups for name in env.observation_manager.active_terms[group])
+    obs: list[Term] = []
+    actions: list[Term] = []
+    guessed: list[str] = []
+    for group in groups:
+        for term, steps in _read_group(env, group):
+            label = term.name if names[term.name] == 1 else f"{group}/{term.name}"
+            place = decided.get(f"{group}/{term.name}", decided.get(term.name))
+            owners = obs_owners(robot, term) if place is None else owners_by_hand(robot, term.name, term.size, place)
+            if owners is None:
+                guessed.append(label)
+            obs += as_terms(label, owners or [ROOT] * term.size, steps)
+    for name in env.action_manager.active_terms:
+        action = env.action_manager.get_term(name)
+        place = decided.get(ACTION + name)
+        found = action_owners(robot, action) if place is None else owners_by_hand(robot, name, action.action_dim, place)
+        if found is None:
+            guessed.append(ACTION + name)
+        actions += as_terms(name, found or [ROOT] * action.action_dim, steps=1)
+    obs_dim = sum(prod(shape) for group in groups for shape in env.observation_manager.group_obs_term_dim[group])
+    return Arranged(Layout(robot.graph, obs, actions, obs_dim, env.action_manager.total_action_dim), guessed)
+
+
+def as_terms(name: str, owners: Sequence[Owner], steps: int) -> list[Term]:
+    """One Term where it can say it; otherwise, if an owner comes back later or counts differ, several in a row."""
+    runs = [(owner, len(list(entries))) for owner, entries in groupby(owners)]
+    pieces: list[list[tuple[Owner, int]]] = []
+    for owner, count in runs:
+        fits = pieces and owner.name and owner.kind == pieces[-1][0][0].kind and count == pieces[-1][0][1]
+        if fits and owner not in [other for other, _ in pieces[-1]]:
+            pieces[-1].append((owner, count))
+        else:
+            pieces.append([(owner, count)])
+    again = _repetitions(owners)
+    if len(pieces) == 1:
+        return [_term(name, pieces[0], steps)]
+    if again > 1 and again * len(pieces[0]) * pieces[0][0][1] == len(owners):
+        return [_term(name, pieces[0], again * steps)]  # positions of all joints, then their velocities
+    return [
+        _term(f"{name}{f'@{step}' if steps > 1 else ''}.{k}", piece, 1)
+        for step in range(steps)
+        for k, piece in enumerate(pieces)
+    ]
+
+
+def _repetitions(owners: Sequence[Owner]) -> int:
+    """How often the owners are the same sequence over again."""
+    size = len(owners)
+    period = next(k for k in range(1, size + 1) if size % k == 0 and list(owners[:k]) * (size // k) == list(owners))
+    return size // period
+
+
+def _term(name: str, piece: Sequence[tuple[Owner, int]], steps: int) -> Term:
+    of = tuple(owner.name for owner, _ in piece if owner.name)
+    kind, dim = piece[0][0].kind, piece[0][1]
+    if kind == "unused":
+        return Term.unused(name, dim * steps)
+    return Term(name, kind, of, dim, steps)
+
+
+def _read_group(env: ManagerBasedRlEnv, group: str) -> Iterator[tuple[ObsTerm, int]]:
+    """Each term of a group and its steps of history; a flattened history comes step by step, the oldest first."""
+    manager = env.observation_manager
+    for name, shape in zip(manager.active_terms[group], manager.group_obs_term_dim[group], strict=True):
+        cfg = manager.get_term_cfg(group, name)
+        steps = max(cfg.history_length, 1)
+        yield ObsTerm(name, cfg.func, with_defaults(cfg.func, cfg.params), prod(shape) // steps), steps
+
+
+def _check_names(env: ManagerBasedRlEnv, groups: Sequence[str], by_hand: Mapping[str, str]) -> None:
+    manager = env.observation_manager
+    if not groups or isinstance(groups, str):
+        have = listing(manager.active_terms)
+        raise ValueError(f"groups must be a list of observation groups; got {groups!r}; have: {have}")
+    for group in groups:
+        if group not in manager.active_terms:
+            raise ValueError(unknown("observation group", group, manager.active_terms))
+        shape = manager.group_obs_dim[group]
+        if not manager.group_obs_concatenate[group] or len(shape) != 1:
+            raise ValueError(f"a policy reads vectors; observation group {group!r} is not one, its shape is {shape}")
+    terms = [name for group in manager.active_terms for name in manager.active_terms[group]]
+    full = [f"{group}/{name}" for group in manager.active_terms for name in manager.active_terms[group]]
+    actions = [ACTION + name for name in env.action_manager.active_terms]
+    for name in by_hand:
+        if name not in terms + full + actions:
+            raise ValueError("by hand: " + unknown("term", name, [*dict.fromkeys(terms), *actions]))
+
+
+def _summary(terms: Sequence[Term], layout: Layout, node_id: int) -> str:
+    """`7: joint_pos 2, joint_vel 2, contact 3`"""
+    counts = {term.name: int((term.node_ids(layout.graph) == node_id).sum()) for term in terms}
+    total = sum(counts.values())
+    return f"{total}: " + ", ".join(f"{name} {count}" for name, count in counts.items() if count) if total else "-"

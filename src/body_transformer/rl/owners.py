@@ -1,0 +1,249 @@
+"""Who owns the entries of an observation or action term, read off what mjlab knows of it.
+
+The rules are asked one after the other, and the first that knows an answer decides. An answer names the owner of every
+entry; a term that no rule knows goes to the root, and is named.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..body.messages import listing
+from .robot import ROOT, Owner, Robot
+
+if TYPE_CHECKING:
+    from mjlab.managers.action_manager import ActionTerm
+
+GLOBAL_WORDS = {"base", "root", "gravity", "command", "commands", "clock", "phase", "heading", "goal", "imu", "twist"}
+"""A term whose name has one of these, and that nothing ties to a part of the body, is about the whole robot."""
+JOINT_WORDS = {"joint", "joints", "dof", "dofs"}
+BODY_WORDS = {"body", "bodies", "link", "links", "contact", "contacts"}
+ACTION_WORDS = {"action", "actions"}
+BY_HAND = ("root", "unused", "joints", "actuators", "bodies", "actions")
+"""What a mapping by hand may say beside the name of a body."""
+
+
+@dataclass(frozen=True)
+class ObsTerm:
+    """An observation term, as far as its owners depend on it."""
+
+    name: str
+    func: Any
+    params: Mapping[str, Any]
+    """What the function is called with, its defaults included."""
+    size: int
+    """Entries in one step of its history."""
+
+    @property
+    def words(self) -> set[str]:
+        """Of the names of the term and its function."""
+        func = getattr(self.func, "__name__", type(self.func).__name__)
+        return set(re.findall("[a-z]+", f"{self.name}_{func}".lower()))
+
+
+def with_defaults(func: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters, and those that the function takes by default."""
+    try:
+        signature = inspect.signature(func)
+    except (TypeError, ValueError):  # not every callable has one
+        return dict(params)
+    defaults = {
+        name: parameter.default
+        for name, parameter in signature.parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+    return defaults | dict(params)
+
+
+# -- observations ----------------------------------------------------------------------------------------------------
+
+
+def obs_owners(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+    """[size] the owner of each entry; None if nothing is known of the term."""
+    for rule in RULES:
+        owners = rule(robot, term)
+        if owners is not None:
+            return owners
+    return None
+
+
+def _last_action(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+    if not term.words & ACTION_WORDS:
+        return None
+    manager = robot.env.action_manager
+    name = term.params.get("action_name")
+    owners = all_action_owners(robot, [name] if name in manager.active_terms else manager.active_terms)
+    return owners if len(owners) == term.size else None
+
+
+def _motion(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+    """A reference motion: positions and velocities for all joints, or what concerns the bodies it tracks."""
+    from mjlab.tasks.tracking.mdp import MotionCommand
+
+    name = term.params.get("command_name")
+    if name not in robot.env.command_manager.active_terms:
+        return None
+    command = robot.env.command_manager.get_term(name)
+    if not isinstance(command, MotionCommand) or command.cfg.entity_name != robot.name:
+        return None
+    joints = robot.joints()
+    if term.words & {"command", "commands"} and term.size == 2 * len(joints):
+        return joints * 2
+    if term.words & BODY_WORDS:
+        return _shared_out([robot.of("body", body) for body in command.cfg.body_names], term.size)
+    return None
+
+
+def _selection(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+    """The joints, bodies, … of the robot that its configuration selects, if it selects one kind of thing."""
+    from mjlab.managers.scene_entity_config import SceneEntityCfg
+
+    chosen = []
+    for cfg in term.params.values():
+        if isinstance(cfg, SceneEntityCfg) and cfg.name == robot.name:
+            for kind in ("joint", "actuator", "body", "site", "geom"):
+                ids = getattr(cfg, f"{kind}_ids")
+                if getattr(cfg, f"{kind}_names") is not None or not isinstance(ids, slice):
+                    chosen.append(_FINDERS[kind](robot, ids))
+    if len(chosen) != 1:
+        return None
+    owners = chosen[0]
+    if owners and owners[0].kind in ("joints", "actuators") and len(owners) not in (1, term.size):
+        return None  # cosines and sines, say: joint by joint, or all cosines first?
+    return _shared_out(owners, term.size)
+
+
+def _sensor(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+    """Where the one sensor that it reads sits."""
+    from mjlab.sensor import BuiltinSensor, ContactSensor, RayCastSensor
+
+    sensors = robot.env.scene.sensors
+    names = [value for value in term.params.values() if isinstance(value, str) and value in sensors]
+    if len(names) != 1:
+        return None
+    sensor = sensors[names[0]]
+    if isinstance(sensor, ContactSensor):
+        match = sensor.cfg.primary
+        places = [robot.of(match.mode, name, match.entity or "") for name in sensor.primary_names]
+    elif isinstance(sensor, RayCastSensor):
+        frames = sensor.cfg.frame if isinstance(sensor.cfg.frame, tuple | list) else [sensor.cfg.frame]
+        places = [robot.of(frame.type, frame.name, frame.entity or "") for frame in frames]
+    elif isinstance(sensor, BuiltinSensor):
+        places = [robot.of_sensor(names[0])]
+    else:
+        return None
+    return _shared_out(places, term.size)
+
+
+def _by_name(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+    """`joint_…` with an entry a joint, `body_…` or `contact_…` with some a body; `torso_…`, if there is a torso."""
+    if _other_entities(robot, term):
+        return None
+    if term.words & JOINT_WORDS and term.size == len(robot.joints()):
+        return robot.joints()
+    if term.words & BODY_WORDS and term.size % len(robot.bodies()) == 0:
+        return _shared_out(robot.bodies(), term.size)
+    named = [body for body in robot.graph.bodies if term.name == body or term.name.startswith(f"{body}_")]
+    return [Owner("bodies", max(named, key=len))] * term.size if named else None
+
+
+def _about_everything(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+    """Commands, other things in the scene, and what the name says is global."""
+    is_global = "command_name" in term.params or _other_entities(robot, term) or term.words & GLOBAL_WORDS
+    return [ROOT] * term.size if is_global else None
+
+
+RULES: Sequence[Callable[[Robot, ObsTerm], list[Owner] | None]] = (
+    _last_action,
+    _motion,
+    _selection,
+    _sensor,
+    _by_name,
+    _about_everything,
+)
+
+
+_FINDERS: Mapping[str, Callable[[Robot, Any], list[Owner]]] = {
+    "joint": Robot.joints,
+    "actuator": Robot.actuators,
+    "body": Robot.bodies,
+    "site": Robot.sites,
+    "geom": Robot.geoms,
+}
+
+
+def _other_entities(robot: Robot, term: ObsTerm) -> set[str]:
+    """The other entities that its parameters name."""
+    from mjlab.managers.scene_entity_config import SceneEntityCfg
+
+    named = {
+        value.name if isinstance(value, SceneEntityCfg) else value
+        for value in term.params.values()
+        if isinstance(value, str | SceneEntityCfg)
+    }
+    return named & (robot.env.scene.entities.keys() - {robot.name})
+
+
+def _shared_out(owners: Sequence[Owner], size: int) -> list[Owner] | None:
+    """`size` entries, as many in a row for each owner; None if that does not come out even."""
+    if not owners or size % len(owners):
+        return None
+    return [owner for owner in owners for _ in range(size // len(owners))]
+
+
+# -- actions ---------------------------------------------------------------------------------------------------------
+
+
+def action_owners(robot: Robot, term: ActionTerm) -> list[Owner] | None:
+    """[A] the owner of each of the term's actions; None if nothing is known of the term."""
+    from mjlab.actuator.actuator import TransmissionType
+    from mjlab.envs.mdp.actions.actions import BaseAction
+    from mjlab.envs.mdp.actions.differential_ik import DifferentialIKAction
+
+    if isinstance(term, DifferentialIKAction):
+        return [robot.of(term.cfg.frame_type, term.cfg.frame_name)] * term.action_dim
+    names = list(getattr(term, "target_names", ()))
+    kind = term.cfg.transmission_type if isinstance(term, BaseAction) else TransmissionType.JOINT
+    if kind == TransmissionType.TENDON:
+        return robot.tendons(names)
+    if kind == TransmissionType.SITE:
+        return [robot.of("site", name) for name in names]
+    are_joints = len(names) == term.action_dim and robot.graph.joints.keys() >= set(names)
+    return [Owner("joints", name) for name in names] if are_joints else None
+
+
+def all_action_owners(robot: Robot, names: Sequence[str]) -> list[Owner]:
+    """Of these action terms, one after the other."""
+    terms = [robot.env.action_manager.get_term(name) for name in names]
+    return [owner for term in terms for owner in action_owners(robot, term) or [ROOT] * term.action_dim]
+
+
+# -- by hand ---------------------------------------------------------------------------------------------------------
+
+
+def owners_by_hand(robot: Robot, name: str, size: int, place: str) -> list[Owner]:
+    """[size] what a person decided for the term `name`: the name of a body, or one of `BY_HAND`."""
+    if place in ("root", "unused"):
+        return [Owner(place)] * size  # type: ignore[arg-type]
+    if place in robot.graph.bodies:
+        return [Owner("bodies", place)] * size
+    groups = {
+        "joints": robot.joints,
+        "actuators": robot.actuators,
+        "bodies": robot.bodies,
+        "actions": lambda: all_action_owners(robot, robot.env.action_manager.active_terms),
+    }
+    if place not in groups:
+        raise ValueError(
+            f"term {name!r} cannot go to {place!r}; allowed: {listing(BY_HAND)}, or a body: "
+            f"{listing(robot.graph.bodies)}"
+        )
+    owners = groups[place]()
+    shared = _shared_out(owners, size)
+    if shared is None:
+        raise ValueError(f"term {name!r} has {size} entries, which {len(owners)} {place} cannot share evenly")
+    return shared

@@ -1,0 +1,145 @@
+"""The robot in an mjlab environment: its graph, and which part of it something belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import mujoco
+
+from ..body.graph import BodyGraph, Fixed
+from ..body.layout import Kind
+from ..body.messages import listing
+
+if TYPE_CHECKING:
+    from mjlab.entity import Entity
+    from mjlab.envs import ManagerBasedRlEnv
+
+_OBJ = mujoco.mjtObj
+_WRAPPER = "mocap_base"
+"""The body that mjlab puts under a robot that is fixed to the ground, to place it in each environment."""
+
+
+class Owner(NamedTuple):
+    """Who an entry belongs to, as a `Term` says it."""
+
+    kind: Kind
+    name: str = ""
+    """None for the kinds `root` and `unused`."""
+
+
+ROOT = Owner("root")
+
+
+class Robot:
+    """The entity that the actions drive."""
+
+    def __init__(self, env: ManagerBasedRlEnv, fixed: Fixed = "keep") -> None:
+        self.env = env
+        self.name = _driven_entity(env)
+        self.entity: Entity = env.scene[self.name]
+        self.graph = self._read_graph(fixed)
+
+    def _read_graph(self, fixed: Fixed) -> BodyGraph:
+        """The graph with the robot's own names: in the scene, `robot/` is in front of each."""
+        spec = self.entity.spec
+        graph = BodyGraph.from_spec(spec, root=self._top(), fixed=fixed)
+        data = _without_prefix(graph.to_dict(), f"{self.name}/")
+        if _WRAPPER in self.entity.body_names and _WRAPPER not in data["nodes"]:
+            data["bodies"][_WRAPPER] = data["root"]
+        return BodyGraph.from_dict(data)
+
+    def _top(self) -> str | None:
+        """The robot's own lowest body, where mjlab put one of its own under it."""
+        wrapper = self.entity.spec.body(f"{self.name}/{_WRAPPER}")
+        below = list(wrapper.bodies) if wrapper is not None and wrapper.mocap else []
+        return below[0].name if len(below) == 1 else None
+
+    # -- whose is it? ------------------------------------------------------------------------------------------------
+
+    def joints(self, ids: Any = slice(None)) -> list[Owner]:
+        return [Owner("joints", name) for name in _chosen(self.entity.joint_names, ids)]
+
+    def actuators(self, ids: Any = slice(None)) -> list[Owner]:
+        return [Owner("actuators", name) for name in _chosen(self.entity.actuator_names, ids)]
+
+    def bodies(self, ids: Any = slice(None)) -> list[Owner]:
+        return [self._body(f"{self.name}/{name}") or ROOT for name in _chosen(self.entity.body_names, ids)]
+
+    def sites(self, ids: Any = slice(None)) -> list[Owner]:
+        return [self.of("site", name) for name in _chosen(self.entity.site_names, ids)]
+
+    def geoms(self, ids: Any = slice(None)) -> list[Owner]:
+        return [self.of("geom", name) for name in _chosen(self.entity.geom_names, ids)]
+
+    def of(self, kind: str, name: str, entity: str | None = None) -> Owner:
+        """The body that a body, site, geom or camera sits on; the root for what is no part of the robot."""
+        entity = self.name if entity is None else entity
+        full = f"{entity}/{name}" if entity else name
+        model = self.env.sim.mj_model
+        if kind in ("body", "xbody", "subtree"):
+            return self._body(full) or ROOT
+        place = getattr(model, kind)(full)
+        return self._body(model.body(place.bodyid[0]).name) or ROOT
+
+    def of_sensor(self, name: str) -> Owner:
+        """Where one of MuJoCo's own sensors sits: at its object or, if that is no part of the robot, its reference."""
+        sensor = self.env.sim.mj_model.sensor(name)
+        at = self._of_object(sensor.objtype[0], sensor.objid[0])
+        return at or self._of_object(sensor.reftype[0], sensor.refid[0]) or ROOT
+
+    def tendons(self, names: Sequence[str]) -> list[Owner]:
+        """The actuators that pull these tendons."""
+        pulled = {
+            actuator.target.removeprefix(f"{self.name}/"): actuator.name.removeprefix(f"{self.name}/")
+            for actuator in self.entity.spec.actuators
+            if actuator.trntype == mujoco.mjtTrn.mjTRN_TENDON
+        }
+        return [Owner("actuators", pulled[name]) if name in pulled else ROOT for name in names]
+
+    def _of_object(self, kind: int, index: int) -> Owner | None:
+        model = self.env.sim.mj_model
+        if index < 0:
+            return None
+        if kind in (_OBJ.mjOBJ_BODY, _OBJ.mjOBJ_XBODY):
+            return self._body(model.body(index).name)
+        if kind == _OBJ.mjOBJ_JOINT:
+            return self._own("joints", model.joint(index).name, self.graph.joints)
+        if kind == _OBJ.mjOBJ_ACTUATOR:
+            return self._own("actuators", model.actuator(index).name, self.graph.actuators)
+        body_ids = {
+            _OBJ.mjOBJ_SITE: model.site_bodyid,
+            _OBJ.mjOBJ_GEOM: model.geom_bodyid,
+            _OBJ.mjOBJ_CAMERA: model.cam_bodyid,
+        }.get(kind)
+        return None if body_ids is None else self._body(model.body(body_ids[index]).name)
+
+    def _body(self, full_name: str) -> Owner | None:
+        return self._own("bodies", full_name, self.graph.bodies)
+
+    def _own(self, kind: Kind, full_name: str, known: Any) -> Owner | None:
+        prefix = f"{self.name}/"
+        name = full_name.removeprefix(prefix)
+        return Owner(kind, name) if full_name.startswith(prefix) and name in known else None
+
+
+def _driven_entity(env: ManagerBasedRlEnv) -> str:
+    manager = env.action_manager
+    names = list(dict.fromkeys(manager.get_term(term).cfg.entity_name for term in manager.active_terms))
+    if len(names) != 1:
+        raise ValueError(f"the actions must drive one entity, the policy follows its body; they drive {listing(names)}")
+    return str(names[0])
+
+
+def _chosen(names: Sequence[str], ids: Any) -> list[str]:
+    return list(names[ids]) if isinstance(ids, slice) else [names[int(k)] for k in ids]
+
+
+def _without_prefix(data: Any, prefix: str) -> Any:
+    if isinstance(data, str):
+        return data.removeprefix(prefix)
+    if isinstance(data, dict):
+        return {key.removeprefix(prefix): _without_prefix(value, prefix) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_without_prefix(value, prefix) for value in data]
+    return data

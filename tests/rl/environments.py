@@ -1,0 +1,50 @@
+"""mjlab's own environments, small and without noise."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("mjlab", reason="mjlab is not installed: pip install 'body-transformer[rl]'")
+
+CARTPOLE = "Mjlab-Cartpole-Balance"
+GO1 = "Mjlab-Velocity-Flat-Unitree-Go1"
+ROUGH_GO1 = "Mjlab-Velocity-Rough-Unitree-Go1"
+G1 = "Mjlab-Velocity-Flat-Unitree-G1"
+YAM = "Mjlab-Lift-Cube-Yam"
+TRACKING = "Mjlab-Tracking-Flat-Unitree-G1"
+
+
+def make_env(task: str, change: Callable[[Any], None] = lambda cfg: None, num_envs: int = 2, reset: bool = True) -> Any:
+    import mjlab.tasks  # noqa: F401, fills the registry
+    from mjlab.envs import ManagerBasedRlEnv
+    from mjlab.tasks.registry import load_env_cfg
+
+    cfg = load_env_cfg(task, play=True)
+    cfg.scene.num_envs = num_envs
+    cfg.seed = 0
+    change(cfg)
+    torch.manual_seed(0)
+    env = ManagerBasedRlEnv(cfg, device="cpu")
+    if reset:
+        env.reset()
+    return env
+
+
+def settle(env: Any) -> None:
+    """Everything that follows from positions and velocities, and the sensors."""
+    env.sim.forward()
+    env.scene.update(dt=0.0)  # sensors forget what they had computed
+    env.sim.sense()
+
+
+def observe(env: Any, group: str) -> Tensor:
+    """[B, O] as of now."""
+    return env.observation_manager.compute_group(group).clone()
+
+
+def changed(before: Tensor, after: Tensor) -> set[int]:
+    """The entries that are different in any environment."""
+    return set((before != after).any(0).nonzero().flatten().tolist())

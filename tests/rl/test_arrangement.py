@@ -1,0 +1,326 @@
+import numpy as np
+import pytest
+import torch
+
+from body_transformer import BodyGraph, Layout, Term
+
+from .environments import CARTPOLE, G1, GO1, ROUGH_GO1, TRACKING, YAM, changed, make_env, observe, settle
+
+arrangement = pytest.importorskip("body_transformer.rl.arrangement")
+arrange = arrangement.arrange
+
+
+@pytest.fixture(scope="module")
+def cartpole():
+    return make_env(CARTPOLE)
+
+
+@pytest.fixture(scope="module")
+def go1():
+    return make_env(GO1)
+
+
+@pytest.fixture(scope="module")
+def yam():
+    return make_env(YAM)
+
+
+def entries(layout: Layout, term: str, node: str) -> set[int]:
+    """Those of a node that lie in a term."""
+    place = layout.obs_slices[term]
+    return {k for k in layout.obs_ids(node) if place.start <= k < place.stop}
+
+
+def below(graph: BodyGraph, node: str) -> set[str]:
+    """The node and everything that hangs from it."""
+    found = {node}
+    for parent, child in graph.edges:  # parents before children in mjlab's robots
+        if parent in found:
+            found.add(child)
+    return found
+
+
+# -- what moves is what the layout says --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("joint", ["FR_hip_joint", "FL_thigh_joint", "RL_calf_joint"])
+@pytest.mark.parametrize(("quantity", "term"), [("qpos", "joint_pos"), ("qvel", "joint_vel")])
+def test_a_joints_state_changes_exactly_its_nodes_entry(go1, joint, quantity, term):
+    layout = arrange(go1, ["actor"]).layout
+    robot = go1.scene["robot"]
+    index = robot.joint_names.index(joint)
+    addresses = robot.indexing.joint_q_adr if quantity == "qpos" else robot.indexing.joint_v_adr
+    settle(go1)
+    before = observe(go1, "actor")
+    state = getattr(go1.sim.data, quantity)
+    state[:, int(addresses[index])] += 0.1
+    settle(go1)
+    found = changed(before, observe(go1, "actor"))
+    state[:, int(addresses[index])] -= 0.1
+    assert found == entries(layout, term, layout.graph.joints[joint])
+    assert len(found) == 1
+
+
+def test_what_a_joint_moves_besides_is_on_the_bodies_below_it(go1):
+    layout = arrange(go1, ["critic"]).layout
+    index = go1.scene["robot"].joint_names.index("FR_thigh_joint")
+    go1.sim.data.qpos[:, 2] += 0.4  # in the air: on the ground one foot's load is another's relief
+    settle(go1)
+    before = observe(go1, "critic")
+    address = int(go1.scene["robot"].indexing.joint_q_adr[index])
+    go1.sim.data.qpos[:, address] += 0.3
+    settle(go1)
+    found = changed(before, observe(go1, "critic"))
+    go1.sim.data.qpos[:, address] -= 0.3
+    go1.sim.data.qpos[:, 2] -= 0.4
+    nodes = {layout.graph.nodes[k] for k in layout.obs_node_ids[sorted(found)]}
+    assert nodes <= below(layout.graph, "FR_thigh")
+    assert entries(layout, "joint_pos", "FR_thigh") <= found
+    assert entries(layout, "foot_height", "FR_calf") <= found
+
+
+@pytest.mark.parametrize("foot", ["FR", "FL", "RR", "RL"])
+def test_a_foots_contact_changes_exactly_the_entries_of_its_leg(go1, foot):
+    layout = arrange(go1, ["critic"]).layout
+    settle(go1)
+    before = observe(go1, "critic")
+    data = go1.sim.data.sensordata
+    for field in ("found", "force"):
+        sensor = go1.sim.mj_model.sensor(f"feet_ground_contact_{foot}_foot_collision_{field}")
+        data[:, sensor.adr[0] : sensor.adr[0] + sensor.dim[0]] += 3.5
+    go1.scene.update(dt=0.0)
+    found = changed(before, observe(go1, "critic"))
+    settle(go1)
+    expected = entries(layout, "foot_contact_forces", f"{foot}_calf") | entries(layout, "foot_contact", f"{foot}_calf")
+    assert found <= expected
+    assert entries(layout, "foot_contact_forces", f"{foot}_calf") <= found
+
+
+def test_the_last_action_goes_to_the_joints_it_drove(yam):
+    arranged = arrange(yam, ["actor"])
+    layout, manager = arranged.layout, yam.action_manager
+    for index, joint in enumerate(manager.get_term("joint_pos").target_names):
+        before = observe(yam, "actor")
+        manager._action[:, index] += 1.0
+        assert changed(before, observe(yam, "actor")) == entries(layout, "actions", layout.graph.joints[joint])
+        assert layout.action_ids(layout.graph.joints[joint]) == [index]
+
+
+def test_a_site_term_goes_to_the_body_it_sits_on_and_another_entitys_to_the_root(yam):
+    layout = arrange(yam, ["actor"]).layout
+    assert {term.name: term.of for term in layout.obs}["ee_to_cube"] == ("link_6",)
+    cube = yam.scene["cube"]
+    before = observe(yam, "actor")
+    yam.sim.data.qpos[:, int(cube.indexing.free_joint_q_adr[0])] += 0.05
+    settle(yam)
+    found = changed(before, observe(yam, "actor"))
+    nodes = {layout.graph.nodes[k] for k in layout.obs_node_ids[sorted(found)]}
+    assert nodes == {"link_6", layout.graph.root}
+
+
+# -- whole robots ------------------------------------------------------------------------------------------------------
+
+
+def test_the_body_that_mjlab_puts_under_a_fixed_robot_is_no_node(cartpole, yam):
+    graph = arrange(cartpole, ["actor"]).layout.graph
+    assert graph.nodes == ("cart", "pole_1")
+    assert graph.root == graph.bodies["mocap_base"] == "cart"
+    assert arrange(yam, ["actor"]).layout.graph.root == "arm"
+
+
+def test_cosine_and_sine_of_one_joint_are_its_two_entries(cartpole):
+    arranged = arrange(cartpole, ["actor"])
+    assert arranged.layout.obs == (
+        Term.joints("cart_pos", ["slider"]),
+        Term.joints("pole_angle", ["hinge_1"], 2),
+        Term.joints("cart_vel", ["slider"]),
+        Term.joints("pole_vel", ["hinge_1"]),
+    )
+    assert arranged.layout.actions == (Term.joints("effort", ["slider"]),)
+    assert arranged.guessed == []
+
+
+@pytest.mark.parametrize(
+    ("task", "obs_dims", "num_nodes"), [(ROUGH_GO1, {"actor": 235, "critic": 259}, 13), (G1, {"critic": 111}, 30)]
+)
+def test_mjlabs_own_robots_are_understood(task, obs_dims, num_nodes):
+    env = make_env(task, reset=False)  # no kernel for its rough ground need be compiled
+    for group, obs_dim in obs_dims.items():
+        arranged = arrange(env, [group])
+        assert (arranged.layout.obs_dim, arranged.layout.graph.num_nodes) == (obs_dim, num_nodes)
+        assert arranged.guessed == []
+        terms = {term.name: term for term in arranged.layout.obs}
+        assert terms["joint_pos"].of == terms["actions"].of == env.scene["robot"].joint_names
+        assert arranged.layout.obs_slices["command"].start in arranged.layout.obs_ids(arranged.layout.graph.root)
+
+
+def test_several_geoms_of_one_foot_are_that_foots(go1):
+    """The G1's feet have seven each; so has this one, next to a sensor whose geoms alternate between bodies."""
+    as_terms, owner = arrangement.as_terms, arrangement.Owner
+    left, right = owner("bodies", "left"), owner("bodies", "right")
+    assert as_terms("touch", [left] * 3 + [right] * 3, 2) == [Term.bodies("touch", ["left", "right"], 3, 2)]
+    assert as_terms("touch", [left, right] * 2, 1) == [Term.bodies("touch", ["left", "right"], 1, steps=2)]
+    assert as_terms("touch", [left, left, right], 2) == [
+        Term.bodies("touch@0.0", ["left"], 2),
+        Term.bodies("touch@0.1", ["right"], 1),
+        Term.bodies("touch@1.0", ["left"], 2),
+        Term.bodies("touch@1.1", ["right"], 1),
+    ]
+
+
+def test_names_alone_can_tell_where_a_term_belongs(go1):
+    from body_transformer.rl.owners import ObsTerm, obs_owners
+    from body_transformer.rl.robot import ROOT, Owner, Robot
+
+    robot = Robot(go1)
+
+    def owners(name: str, size: int, **params: str) -> list[Owner] | None:
+        return obs_owners(robot, ObsTerm(name, mystery, params, size))
+
+    joints, bodies = go1.scene["robot"].joint_names, go1.scene["robot"].body_names
+    assert owners("dof_torque", 12) == [Owner("joints", joint) for joint in joints]
+    assert owners("contact_force", 39) == [Owner("bodies", body) for body in bodies for _ in range(3)]
+    assert owners("trunk_height", 1) == [Owner("bodies", "trunk")]
+    assert owners("FR_calf_temperature", 2) == [Owner("bodies", "FR_calf")] * 2
+    assert owners("base_velocity", 3) == owners("whatever", 3, command_name="twist") == [ROOT] * 3
+    assert owners("joint_sines_and_cosines", 24) is None  # joint by joint, or all sines first?
+    assert owners("contact_sum", 4) is None
+
+
+# -- history and several groups ----------------------------------------------------------------------------------------
+
+
+def test_history_repeats_the_joints_step_by_step():
+    def remember(cfg) -> None:
+        cfg.observations["actor"].terms["joint_pos"].history_length = 3
+
+    env = make_env(GO1, remember)
+    layout = arrange(env, ["actor"]).layout
+    term = {term.name: term for term in layout.obs}["joint_pos"]
+    assert (term.steps, term.dim, len(term.of)) == (3, 1, 12)
+    place = layout.obs_slices["joint_pos"]
+    robot = env.scene["robot"]
+    seen = []
+    for k in range(3):  # three states that differ in one joint each
+        env.sim.data.qpos[:, int(robot.indexing.joint_q_adr[k])] += 0.25
+        settle(env)
+        obs = env.observation_manager.compute(update_history=True)["actor"]
+        seen.append((robot.data.joint_pos_biased - robot.data.default_joint_pos).clone())
+    torch.testing.assert_close(obs[:, place], torch.cat(seen, 1))
+    names = np.array(layout.graph.nodes)[layout.obs_node_ids[place]]
+    assert list(names) == [layout.graph.joints[joint] for joint in robot.joint_names] * 3
+
+
+def test_groups_follow_each_other_and_terms_that_both_have_are_told_apart(go1):
+    layout = arrange(go1, ["actor", "critic"]).layout
+    assert layout.obs_dim == 48 + 72
+    assert layout.obs_slices["actor/joint_pos"] == slice(9, 21)
+    assert layout.obs_slices["critic/joint_pos"] == slice(48 + 9, 48 + 21)
+    assert layout.obs_slices["foot_height"] == slice(48 + 48, 48 + 52)
+
+
+# -- what is not understood, and what is decided by hand ---------------------------------------------------------------
+
+
+def mystery(env) -> torch.Tensor:
+    return torch.zeros(env.num_envs, 12)
+
+
+@pytest.fixture(scope="module")
+def strange():
+    from mjlab.managers.observation_manager import ObservationTermCfg
+
+    def change(cfg) -> None:
+        cfg.observations["actor"].terms["mystery"] = ObservationTermCfg(func=mystery)
+
+    return make_env(GO1, change)
+
+
+def test_a_term_that_is_not_understood_goes_to_the_root_and_is_named(strange):
+    arranged = arrange(strange, ["actor"])
+    assert arranged.guessed == ["mystery"]
+    assert len(entries(arranged.layout, "mystery", "trunk")) == 12
+    assert "nothing is known of 'mystery'" in arranged.describe()
+
+
+@pytest.mark.parametrize("place", ["joints", "actions", "FR_hip", "unused", "root", "actuators"])
+def test_a_mapping_by_hand_wins(strange, place):
+    arranged = arrange(
+        strange, ["actor"], {"mystery": place, "actor/base_lin_vel": "RL_calf", "action/joint_pos": "trunk"}
+    )
+    layout = arranged.layout
+    assert arranged.guessed == []
+    term = {term.name: term for term in layout.obs}["mystery"]
+    robot = strange.scene["robot"]
+    expected = {
+        "joints": Term.joints("mystery", robot.joint_names),
+        "actions": Term.joints("mystery", strange.action_manager.get_term("joint_pos").target_names),
+        "actuators": Term.actuators("mystery", robot.actuator_names),
+        "FR_hip": Term.bodies("mystery", ["FR_hip"], 12),
+        "root": Term.root("mystery", 12),
+        "unused": Term.unused("mystery", 12),
+    }
+    assert term == expected[place]
+    assert len(entries(layout, "base_lin_vel", "RL_calf")) == 3
+    assert layout.action_ids("trunk") == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "message"),
+    [
+        ({"mistery": "root"}, "unknown term 'mistery'; did you mean 'mystery'"),
+        ({"mystery": "FR_knee"}, "term 'mystery' cannot go to 'FR_knee'; allowed: 'root', 'unused', 'joints'"),
+        ({"mystery": "bodies"}, "term 'mystery' has 12 entries, which 13 bodies cannot share evenly"),
+    ],
+)
+def test_a_mistake_in_the_mapping_is_said(strange, by_hand, message):
+    with pytest.raises(ValueError, match=message):
+        arrange(strange, ["actor"], by_hand)
+
+
+def test_an_unknown_group_is_said(go1):
+    with pytest.raises(ValueError, match="unknown observation group 'actr'; did you mean 'actor'"):
+        arrange(go1, ["actr"])
+    with pytest.raises(ValueError, match="groups must be a list of observation groups; got 'actor'"):
+        arrange(go1, "actor")
+
+
+def test_a_history_that_is_not_flat_is_refused():
+    def remember(cfg) -> None:
+        cfg.observations["actor"].history_length = 3
+        cfg.observations["actor"].flatten_history_dim = False
+
+    with pytest.raises(ValueError, match=r"a policy reads vectors; observation group 'actor' is not one, .*\(3, 5\)"):
+        arrange(make_env(CARTPOLE, remember), ["actor"])
+
+
+def test_the_description_is_a_row_a_node(go1):
+    text = arrange(go1, ["actor"]).describe()
+    assert all(node in text for node in ("trunk", "FR_calf", "RL_hip"))
+    assert "3: joint_pos 1, joint_vel 1, actions 1" in text
+    assert "48 observation entries, 48 used; 12 actions" in text
+
+
+def test_a_reference_motion_goes_to_the_joints_and_bodies_it_is_of(tmp_path):
+    env = make_env(
+        TRACKING, lambda cfg: setattr(cfg.commands["motion"], "motion_file", write_motion(tmp_path)), reset=False
+    )
+    terms = {term.name: term for term in arrange(env, ["critic"]).layout.obs}
+    assert arrange(env, ["critic"]).guessed == []
+    assert terms["command"] == Term.joints("command", env.scene["robot"].joint_names, steps=2)
+    bodies = env.command_manager.get_term("motion").cfg.body_names
+    assert terms["body_pos"] == Term.bodies("body_pos", bodies, 3)
+    assert terms["body_ori"] == Term.bodies("body_ori", bodies, 6)
+    assert terms["motion_anchor_pos_b"].kind == "root"
+
+
+def write_motion(folder) -> str:
+    """A G1 that stands still: 29 joints, 30 bodies."""
+    frames, path = 60, folder / "motion.npz"
+    quat = np.zeros((frames, 30, 4), np.float32)
+    quat[..., 0] = 1.0
+    zeros = {"joint_pos": (29,), "joint_vel": (29,), "body_lin_vel_w": (30, 3), "body_ang_vel_w": (30, 3)}
+    arrays = {name: np.zeros((frames, *shape), np.float32) for name, shape in zeros.items()}
+    height = np.tile(np.array([0.0, 0.0, 0.8], np.float32), (frames, 30, 1))
+    np.savez(path, fps=50, body_pos_w=height, body_quat_w=quat, **arrays)
+    return str(path)
