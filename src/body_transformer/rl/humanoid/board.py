@@ -8,6 +8,8 @@ a step is worth about 2.6. Neither board nor cylinder are observed. Observation,
 Where this is not the authors' environment, beside what humanoid-mod says:
 - heading is measured against the direction of the start (x): theirs was that to the origin, on which the robot stands,
   where it has no meaning;
+- start poses with a foot so deep in the board that it comes out below (1 %) are drawn again: such a robot lifts the
+  board from under it;
 - the cylinder has round ends outside the board (see model.cylinder_spec): with flat ones the board sinks in.
 """
 

@@ -78,7 +78,9 @@ def add_ground(spec: mujoco.MjSpec, seed: int) -> None:
         pos=[*middle, low],
         rgba=[0.35, 0.45, 0.35, 1],
     )
-    spec.worldbody.add_light(name="sun", type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, pos=[0, 0, 5], dir=[0.3, 0.3, -1])
+    spec.worldbody.add_light(
+        name="sun", type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, pos=[0, 0, 5], dir=[0.3, 0.3, -1]
+    )
 
 
 def place(rng: np.random.Generator, count: int, seed: int) -> NDArray[np.float64]:

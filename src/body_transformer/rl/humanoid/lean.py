@@ -74,11 +74,9 @@ def _refuse_changes(cfg: ManagerBasedRlEnvCfg) -> None:
         "recorders": [],
     }
     for field, names in expected.items():
-        if list(getattr(cfg, field)) != names:
-            raise ValueError(f"the lean step knows {field} {names}, not {list(getattr(cfg, field))}; use lean=False")
+        _same(field, list(getattr(cfg, field)), names)
     group = cfg.observations[GROUP]
-    if list(group.terms) != list(OBSERVATIONS):
-        raise ValueError(f"the lean step knows observations {list(OBSERVATIONS)}, not {list(group.terms)}; use lean=False")
+    _same("observation terms", list(group.terms), list(OBSERVATIONS))
     changed = [
         name
         for name, term in group.terms.items()
@@ -89,3 +87,8 @@ def _refuse_changes(cfg: ManagerBasedRlEnvCfg) -> None:
             "the lean step knows no noise, clipping, scaling, delay or history of observations, no rewards by time and "
             f"no manual resets; use lean=False (observations changed: {changed or 'none'})"
         )
+
+
+def _same(what: str, have: list[str], expected: list[str]) -> None:
+    if have != expected:
+        raise ValueError(f"the lean step knows {what} {expected}, not {have}; use lean=False")

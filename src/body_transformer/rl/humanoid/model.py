@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import mujoco
 from mjlab.entity import EntityCfg
@@ -11,15 +12,20 @@ from mjlab.sim import MujocoCfg, SimulationCfg
 
 from ... import robots
 
-BODIES = ("torso", "head", "lower_waist", "pelvis")
-BODIES += tuple(f"{side}_{part}" for side in ("right", "left") for part in ("thigh", "shin", "foot"))
-BODIES += tuple(f"{side}_{part}" for side in ("right", "left") for part in ("upper_arm", "lower_arm", "hand"))
+_SIDES = ("right", "left")
+BODIES: tuple[str, ...] = (
+    *("torso", "head", "lower_waist", "pelvis"),
+    *(f"{side}_{part}" for side in _SIDES for part in ("thigh", "shin", "foot")),
+    *(f"{side}_{part}" for side in _SIDES for part in ("upper_arm", "lower_arm", "hand")),
+)
 """In tree order: the order of the contact forces in the observation."""
 
 _LEG = ("hip_x", "hip_z", "hip_y", "knee", "ankle_y", "ankle_x")
 _ARM = ("shoulder1", "shoulder2", "elbow")
-JOINTS = ("abdomen_z", "abdomen_y", "abdomen_x")
-JOINTS += tuple(f"{side}_{joint}" for limb in (_LEG, _ARM) for side in ("right", "left") for joint in limb)
+JOINTS: tuple[str, ...] = (
+    *("abdomen_z", "abdomen_y", "abdomen_x"),
+    *(f"{side}_{joint}" for limb in (_LEG, _ARM) for side in _SIDES for joint in limb),
+)
 """The order of joint positions, joint velocities and actions."""
 
 FEET = ("right_foot", "left_foot")
@@ -90,7 +96,7 @@ def cylinder_spec() -> mujoco.MjSpec:
     return spec
 
 
-def resting(spec_fn: object, z: float) -> EntityCfg:
+def resting(spec_fn: Callable[[], mujoco.MjSpec], z: float) -> EntityCfg:
     """A free body above the origin, its centre at height `z`."""
     return EntityCfg(spec_fn=spec_fn, init_state=EntityCfg.InitialStateCfg(pos=(0.0, 0.0, z)))
 
@@ -106,5 +112,6 @@ def simulation(max_contacts: int, max_constraints: int) -> SimulationCfg:
         iterations=10,
         ls_iterations=20,
         tolerance=1e-6,
+        disableflags=("multiccd",),  # several contacts of flat faces: there are none, and MuJoCo Warp warns of capsules
     )
     return SimulationCfg(nconmax=max_contacts, njmax=max_constraints, contact_sensor_maxmatch=64, mujoco=solver)

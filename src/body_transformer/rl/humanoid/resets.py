@@ -11,12 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .model import JOINTS, robot_spec
+from .model import JOINTS
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
-
-    from .state import Memory
 
 Place = Callable[[np.random.Generator, int], NDArray[np.float64]]
 """Draws so many torso positions, [n, 3]."""
@@ -26,26 +24,48 @@ JOINT_VEL_RAD_S = 0.1
 NUM_STARTS = 8192
 
 
-def free_poses(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
-    """[count, 21]: joint angles U(-0.2, 0.2), within the joints' ranges, in which the robot does not touch itself.
+def draw_starts(
+    model: mujoco.MjModel, place: Place, rng: np.random.Generator, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Start states qpos [count, nq] and qvel [count, nv] of a whole scene.
 
-    Of the plain draws an eighth has crossed legs: pushed apart with hundreds of newtons, such a robot would be dead
-    before its first action.
+    Joint angles U(-0.2, 0.2), within the joints' ranges, joint velocities U(-0.1, 0.1); the torso upright where `place`
+    says, at rest; other bodies as the scene's keyframe says. States that are `entangled` are drawn again.
     """
-    model = robot_spec().compile()
     data = mujoco.MjData(model)
-    low, high = np.array([model.joint(name).range for name in JOINTS]).T
-    first = int(model.joint(JOINTS[0]).qposadr[0])
-    kept: list[NDArray[np.float64]] = []
-    while len(kept) < count:
-        pose = np.clip(rng.uniform(-JOINT_POS_RAD, JOINT_POS_RAD, len(JOINTS)), low, high)
-        data.qpos[first : first + len(JOINTS)] = pose
-        mujoco.mj_kinematics(model, data)
-        mujoco.mj_comPos(model, data)
-        mujoco.mj_collision(model, data)
-        if data.ncon == 0:
-            kept.append(pose)
-    return np.stack(kept)
+    joints = [model.joint(f"robot/{name}") for name in JOINTS]
+    low, high = np.array([joint.range for joint in joints]).T
+    q_ids, v_ids = ([int(getattr(joint, name)[0]) for joint in joints] for name in ("qposadr", "dofadr"))
+    torso = int(model.joint("robot/root").qposadr[0])
+    qpos = np.tile(model.key_qpos[0], (count, 1))  # all entities; mjlab's sim.reset() does not know of it
+    qvel = np.zeros((count, model.nv))
+    qpos[:, torso : torso + 3] = place(rng, count)
+    qvel[:, v_ids] = rng.uniform(-JOINT_VEL_RAD_S, JOINT_VEL_RAD_S, (count, len(joints)))
+    for start in qpos:
+        data.qpos = start
+        while True:
+            data.qpos[q_ids] = np.clip(rng.uniform(-JOINT_POS_RAD, JOINT_POS_RAD, len(joints)), low, high)
+            if not entangled(model, data):
+                break
+        start[:] = data.qpos
+    return qpos, qvel
+
+
+def entangled(model: mujoco.MjModel, data: mujoco.MjData) -> bool:
+    """Whether the robot touches itself, or is so deep in something that it would be pushed out sideways or below.
+
+    Of plain draws 23 % have crossed legs: pushed apart with hundreds of newtons, such a robot would be dead before its
+    first action. Where it stands on a board, 1 % have a foot that comes out under the board.
+    """
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    mujoco.mj_collision(model, data)
+    for contact in data.contact[: data.ncon]:
+        mine = [model.body(model.geom_bodyid[geom]).name.startswith("robot/") for geom in contact.geom]
+        upwards = contact.frame[2] if mine[1] else -contact.frame[2]  # the normal points from the first to the second
+        if all(mine) or (any(mine) and upwards < 0.5):
+            return True
+    return False
 
 
 class Starts:
@@ -55,14 +75,8 @@ class Starts:
     begin the same episodes from the same states.
     """
 
-    def __init__(self, env: ManagerBasedRlEnv, memory: Memory, place: Place, seed: int):
-        rng = np.random.default_rng(seed)
-        keyframe = env.sim.mj_model.key_qpos[0]  # all entities of the scene; sim.reset() does not know of it
-        qpos = np.tile(keyframe, (NUM_STARTS, 1))
-        qvel = np.zeros((NUM_STARTS, env.sim.mj_model.nv))
-        qpos[:, memory.torso_q] = place(rng, NUM_STARTS)
-        qpos[:, memory.joint_q] = free_poses(rng, NUM_STARTS)
-        qvel[:, memory.joint_v] = rng.uniform(-JOINT_VEL_RAD_S, JOINT_VEL_RAD_S, (NUM_STARTS, len(JOINTS)))
+    def __init__(self, env: ManagerBasedRlEnv, place: Place, seed: int):
+        qpos, qvel = draw_starts(env.sim.mj_model, place, np.random.default_rng(seed), NUM_STARTS)
         self.qpos = torch.tensor(qpos, dtype=torch.float32, device=env.device)  # [starts, nq]
         self.qvel = torch.tensor(qvel, dtype=torch.float32, device=env.device)  # [starts, nv]
         self.episodes = torch.full((env.num_envs,), -1, device=env.device)
@@ -77,7 +91,7 @@ class Starts:
         self.episodes.fill_(-1)
 
     def next(self, fresh: Tensor) -> tuple[Tensor, Tensor]:
-        """Counts an episode more where `fresh` [B, bool]; qpos [B, nq] and qvel [B, nv] at the start of the present one."""
+        """Counts an episode more where `fresh` [B, bool]; qpos [B, nq] and qvel [B, nv] at the start of that."""
         self.episodes.add_(fresh)
         number = (self.first + self.episodes) % NUM_STARTS
         return self.qpos[number], self.qvel[number]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -63,30 +63,28 @@ class Memory:
     """The simulator's arrays of an environment as tensors without mjlab's wrapping, and the state on top of them."""
 
     def __init__(self, env: ManagerBasedRlEnv):
-        model, data = env.sim.mj_model, env.sim.data
-        self.qpos, self.qvel = data.qpos._tensor, data.qvel._tensor  # [B, nq], [B, nv]
-        self.warmstart = data.qacc_warmstart._tensor  # [B, nv]
-        self.ctrl = data.ctrl._tensor  # [B, 21]
+        model = env.sim.mj_model
+        self.qpos, self.qvel = _array(env, "qpos"), _array(env, "qvel")  # [B, nq], [B, nv]
+        self.warmstart = _array(env, "qacc_warmstart")  # [B, nv]
+        self.ctrl = _array(env, "ctrl")  # [B, 21]
         _check_order([model.actuator(k).name for k in range(model.nu)], [f"robot/{name}" for name in JOINTS])
         root = model.joint("robot/root")
         q, v = int(root.qposadr[0]), int(root.dofadr[0])
         joints = [model.joint(f"robot/{name}") for name in JOINTS]
-        self.joint_q = _run([int(joint.qposadr[0]) for joint in joints])
-        self.joint_v = _run([int(joint.dofadr[0]) for joint in joints])
-        self.torso_q = slice(q, q + 3)
+        joint_q = _run([int(joint.qposadr[0]) for joint in joints])
+        joint_v = _run([int(joint.dofadr[0]) for joint in joints])
         forces = _run([int(model.sensor(f"{CONTACT}_{body}_force").adr[0]) for body in BODIES], width=3)
-        self._force_by_body = data.sensordata._tensor[:, forces].unflatten(-1, (len(BODIES), 3))
-        new = {"device": env.device, "dtype": torch.float32}
+        self._force_by_body = _array(env, "sensordata")[:, forces].view(-1, len(BODIES), 3)
         self.state = State(
-            torso_pos=self.qpos[:, self.torso_q],
+            torso_pos=self.qpos[:, q : q + 3],
             torso_quat=self.qpos[:, q + 3 : q + 7],
             torso_vel=self.qvel[:, v : v + 3],
             torso_spin=self.qvel[:, v + 3 : v + 6],
-            joint_pos=self.qpos[:, self.joint_q],
-            joint_vel=self.qvel[:, self.joint_v],
-            contact_force=torch.zeros(env.num_envs, len(BODIES), 3, **new),
-            action=torch.zeros(env.num_envs, len(JOINTS), **new),
-            previous_xy=torch.zeros(env.num_envs, 2, **new),
+            joint_pos=self.qpos[:, joint_q],
+            joint_vel=self.qvel[:, joint_v],
+            contact_force=torch.zeros(env.num_envs, len(BODIES), 3, device=env.device),
+            action=torch.zeros(env.num_envs, len(JOINTS), device=env.device),
+            previous_xy=torch.zeros(env.num_envs, 2, device=env.device),
         )
 
     def act(self, action: Tensor) -> None:
@@ -106,6 +104,13 @@ class Memory:
         self.qvel.copy_(torch.where(chosen, qvel, self.qvel))
         self.warmstart.masked_fill_(chosen, 0.0)
         self.state.contact_force.masked_fill_(chosen[..., None], 0.0)
+
+
+def _array(env: ManagerBasedRlEnv, name: str) -> Tensor:
+    """One of the simulator's arrays, [B, …]: the same memory as a plain tensor."""
+    data: Any = env.sim.data
+    array: Tensor = getattr(data, name)._tensor
+    return array
 
 
 def _run(addresses: list[int], width: int = 1) -> slice:

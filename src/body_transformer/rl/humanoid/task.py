@@ -55,7 +55,7 @@ class Humanoids:
         self.memory = Memory(env)
         self.state = self.memory.state
         self.joints = Joints.of(env.sim.mj_model, "robot/", env.device)
-        self.starts = Starts(env, self.memory, task.place, seed=env.cfg.seed or 0)
+        self.starts = Starts(env, task.place, seed=env.cfg.seed or 0)
         self._env = env
 
     def restart(self, fresh: Tensor) -> None:

@@ -39,8 +39,8 @@ def torso_roll_pitch_yaw(state: State) -> Tensor:
 def torso_angular_velocity(state: State) -> Tensor:
     """In the world's frame; the simulator holds it in the torso's."""
     w, axis = state.torso_quat[:, :1], state.torso_quat[:, 1:]
-    twice = 2 * torch.linalg.cross(axis, state.torso_spin)
-    return state.torso_spin + w * twice + torch.linalg.cross(axis, twice)
+    twice = 2 * torch.cross(axis, state.torso_spin, dim=-1)
+    return state.torso_spin + w * twice + torch.cross(axis, twice, dim=-1)
 
 
 def joint_pos(state: State, joints: Joints) -> Tensor:
