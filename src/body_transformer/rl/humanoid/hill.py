@@ -1,0 +1,127 @@
+"""humanoid-hill: humanoid-mod over waves.
+
+The ground is one height field: 10 x 20 tiles of 8 x 8 m (x from 0 to 80 m, y from -80 to 80 m) in a flat border of
+20 m, heights every 0.1 m in steps of 5 mm. A tile has n waves, n of {1 … 10}, and the amplitude A of U(0.01, 0.15) m:
+height A/2 cos(2 pi n y / 8) + A/2 sin(2 pi n x / 8). The waves follow from the seed. An episode begins within 0.5 m (x
+and y) of the middle of a tile, 1.34 m above the highest point of the 2 x 2 m there.
+
+Where this is not the authors' environment, beside what humanoid-mod says:
+- progress is measured from where the torso was at the last action: theirs jumped by up to 90 with each episode, as it
+  took the first spawn of all for the start;
+- an episode ends by time-out at the end of the ground: theirs ran off the mesh and fell without end;
+- each episode draws a tile: theirs kept one for an environment, and few environments would see few tiles;
+- y is counted from the middle of the ground, so that the target lies ahead.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import mujoco
+import numpy as np
+from mjlab.envs import ManagerBasedRlEnvCfg
+from mjlab.scene import SceneCfg
+from numpy.typing import NDArray
+
+from . import terms
+from .mod import START_Z, TARGET
+from .model import contact_sensor, robot, simulation
+from .task import Task, env_cfg
+
+NUM_TILES = (10, 20)
+"""Along x, along y."""
+TILE = 8.0
+BORDER = 20.0
+GRID = 0.1
+HEIGHT_STEP = 0.005
+LOW = (-BORDER, -NUM_TILES[1] * TILE / 2 - BORDER)
+HIGH = (NUM_TILES[0] * TILE + BORDER, NUM_TILES[1] * TILE / 2 + BORDER)
+"""The corners of the ground, m."""
+EDGE = 1.0
+"""An episode ends so far from the end of the ground: no limb may hang over it."""
+
+
+def heights(seed: int) -> NDArray[np.float64]:
+    """[1201, 2001], m: the ground at LOW + GRID x (i, j)."""
+    rng = np.random.default_rng([seed, 0x5EA])  # not the numbers that the starts are drawn with
+    per_tile, border = round(TILE / GRID), round(BORDER / GRID)
+    ground = np.zeros(tuple(round((high - low) / GRID) + 1 for low, high in zip(LOW, HIGH, strict=True)))
+    along = np.arange(per_tile) * GRID
+    for i in range(NUM_TILES[0]):
+        for j in range(NUM_TILES[1]):
+            phase = 2 * math.pi * rng.integers(1, 11) * along / TILE
+            waves = rng.uniform(0.01, 0.15) / 2 * (np.sin(phase)[:, None] + np.cos(phase)[None, :])
+            x, y = border + i * per_tile, border + j * per_tile
+            ground[x : x + per_tile, y : y + per_tile] = waves
+    return np.round(ground / HEIGHT_STEP) * HEIGHT_STEP
+
+
+def add_ground(spec: mujoco.MjSpec, seed: int) -> None:
+    """The height field into the scene, and the sun."""
+    ground = heights(seed)
+    low, high = float(ground.min()), float(ground.max())
+    half = [(b - a) / 2 for a, b in zip(LOW, HIGH, strict=True)]
+    # MuJoCo's rows go along y, its columns along x; it scales the heights to [0, 1] itself
+    spec.add_hfield(
+        name="ground",
+        size=[*half, high - low, 1.0],
+        nrow=ground.shape[1],
+        ncol=ground.shape[0],
+        userdata=ground.T.ravel().tolist(),
+    )
+    middle = [(a + b) / 2 for a, b in zip(LOW, HIGH, strict=True)]
+    spec.worldbody.add_geom(
+        name="ground",
+        type=mujoco.mjtGeom.mjGEOM_HFIELD,
+        hfieldname="ground",
+        pos=[*middle, low],
+        rgba=[0.35, 0.45, 0.35, 1],
+    )
+    spec.worldbody.add_light(
+        name="sun", type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, pos=[0, 0, 5], dir=[0.3, 0.3, -1]
+    )
+
+
+def place(rng: np.random.Generator, count: int, seed: int) -> NDArray[np.float64]:
+    """Torso positions on random tiles of the ground of that seed."""
+    ground = heights(seed)
+    tiles = rng.integers(0, NUM_TILES, (count, 2))
+    middle = np.array([0.0, LOW[1] + BORDER]) + (tiles + 0.5) * TILE
+    xy = middle + rng.uniform(-0.5, 0.5, (count, 2))
+    return np.column_stack([xy, tile_tops(ground)[tiles[:, 0], tiles[:, 1]] + START_Z])
+
+
+def tile_tops(ground: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[10, 20], m: the highest point of the 2 x 2 m in the middle of each tile."""
+    tops = np.zeros(NUM_TILES)
+    reach = round(1.0 / GRID)
+    for i, j in np.ndindex(NUM_TILES):
+        x, y = (round((BORDER + (k + 0.5) * TILE) / GRID) for k in (i, j))
+        tops[i, j] = ground[x - reach : x + reach + 1, y - reach : y + reach + 1].max()
+    return tops
+
+
+def task(seed: int) -> Task:
+    """humanoid-hill on the ground of that seed."""
+    low, high = ((LOW[0] + EDGE, LOW[1] + EDGE), (HIGH[0] - EDGE, HIGH[1] - EDGE))
+    return Task(
+        place=partial(place, seed=seed),
+        target=TARGET,
+        direction=partial(terms.to_target, target=TARGET),
+        died=terms.fallen,
+        left=partial(terms.outside, low=low, high=high),
+    )
+
+
+def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
+    """mjlab's configuration of humanoid-hill."""
+    scene = SceneCfg(
+        num_envs=num_envs,
+        env_spacing=0.0,
+        entities={"robot": robot(START_Z)},
+        sensors=(contact_sensor(),),
+        spec_fn=partial(add_ground, seed=seed),
+        extent=4.0,  # of the pictures; MuJoCo would take the whole ground
+    )
+    return env_cfg(task(seed), scene, simulation(max_contacts=100, max_constraints=300), seed)

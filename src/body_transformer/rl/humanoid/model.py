@@ -1,0 +1,117 @@
+"""Bodies of the humanoid tasks as MjSpecs, their contact sensors, and the physics they are simulated with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import mujoco
+from mjlab.entity import EntityCfg
+from mjlab.sensor import ContactMatch, ContactSensorCfg
+from mjlab.sim import MujocoCfg, SimulationCfg
+
+from ... import robots
+
+_SIDES = ("right", "left")
+BODIES: tuple[str, ...] = (
+    *("torso", "head", "lower_waist", "pelvis"),
+    *(f"{side}_{part}" for side in _SIDES for part in ("thigh", "shin", "foot")),
+    *(f"{side}_{part}" for side in _SIDES for part in ("upper_arm", "lower_arm", "hand")),
+)
+"""In tree order: the order of the contact forces in the observation."""
+
+_LEG = ("hip_x", "hip_z", "hip_y", "knee", "ankle_y", "ankle_x")
+_ARM = ("shoulder1", "shoulder2", "elbow")
+JOINTS: tuple[str, ...] = (
+    *("abdomen_z", "abdomen_y", "abdomen_x"),
+    *(f"{side}_{joint}" for limb in (_LEG, _ARM) for side in _SIDES for joint in limb),
+)
+"""The order of joint positions, joint velocities and actions."""
+
+FEET = ("right_foot", "left_foot")
+MAX_GEAR = 135.0
+"""Nm, of the strongest motors (hip_y): what torque costs is measured by it."""
+
+PHYSICS_DT = 1 / 120
+DECIMATION = 2
+"""Physics steps a control step: control at 60 Hz."""
+CONTROL_DT = PHYSICS_DT * DECIMATION
+
+CONTACT = "contact"
+"""Name of the contact sensor."""
+
+BOARD_SIZE = (0.4, 0.6, 0.05)
+CYLINDER_RADIUS, CYLINDER_LENGTH = 0.1, 0.4
+DENSITY = 1000.0
+
+
+def robot_spec() -> mujoco.MjSpec:
+    """Our humanoid, without the time step of its file: that is the task's."""
+    spec = mujoco.MjSpec.from_file(str(robots.path("humanoid")))
+    spec.option.timestep = mujoco.MjSpec().option.timestep
+    return spec
+
+
+def robot(start_z: float) -> EntityCfg:
+    """The humanoid upright at the origin. Its motors are the file's: mjlab adds none."""
+    return EntityCfg(spec_fn=robot_spec, init_state=EntityCfg.InitialStateCfg(pos=(0.0, 0.0, start_z)))
+
+
+def contact_sensor() -> ContactSensorCfg:
+    """Net contact force of each body, in the world's frame. MuJoCo gives the force *by* the body on what it touches."""
+    bodies = ContactMatch(mode="body", pattern=BODIES, entity="robot")
+    return ContactSensorCfg(name=CONTACT, primary=bodies, fields=("force",), reduce="netforce")
+
+
+def board_spec() -> mujoco.MjSpec:
+    """The board: 12 kg, free."""
+    spec = mujoco.MjSpec()
+    body = spec.worldbody.add_body(name="board")
+    body.add_freejoint(name="board")
+    half = [size / 2 for size in BOARD_SIZE]
+    body.add_geom(name="board", type=mujoco.mjtGeom.mjGEOM_BOX, size=half, density=DENSITY, rgba=[0.5, 0.35, 0.2, 1])
+    return spec
+
+
+def cylinder_spec() -> mujoco.MjSpec:
+    """The cylinder under the board: 12.57 kg, axis along x, free.
+
+    It is a capsule with the mass and inertia of the cylinder: MuJoCo Warp finds one contact between a cylinder and a
+    box and the board would sink in; with a capsule it finds two. The round ends lie outside the board.
+    """
+    mass = DENSITY * math.pi * CYLINDER_RADIUS**2 * CYLINDER_LENGTH
+    along = mass * CYLINDER_RADIUS**2 / 2
+    across = mass * (3 * CYLINDER_RADIUS**2 + CYLINDER_LENGTH**2) / 12
+    spec = mujoco.MjSpec()
+    body = spec.worldbody.add_body(name="cylinder", mass=mass, inertia=[along, across, across], explicitinertial=True)
+    body.add_freejoint(name="cylinder")
+    half = CYLINDER_LENGTH / 2
+    body.add_geom(
+        name="cylinder",
+        type=mujoco.mjtGeom.mjGEOM_CAPSULE,
+        fromto=[-half, 0, 0, half, 0, 0],
+        size=[CYLINDER_RADIUS, 0, 0],
+        rgba=[0.3, 0.35, 0.5, 1],
+    )
+    return spec
+
+
+def resting(spec_fn: Callable[[], mujoco.MjSpec], z: float) -> EntityCfg:
+    """A free body above the origin, its centre at height `z`."""
+    return EntityCfg(spec_fn=spec_fn, init_state=EntityCfg.InitialStateCfg(pos=(0.0, 0.0, z)))
+
+
+def simulation(max_contacts: int, max_constraints: int) -> SimulationCfg:
+    """120 Hz; room for so many contacts and constraint rows a world (MuJoCo Warp drops what is beyond)."""
+    solver = MujocoCfg(
+        timestep=PHYSICS_DT,
+        integrator="implicitfast",
+        solver="newton",
+        cone="pyramidal",
+        jacobian="dense",  # the board's 39 degrees of freedom would else switch to the slower sparse one
+        iterations=10,
+        ls_iterations=20,
+        tolerance=1e-6,
+        disableflags=("multiccd",),  # several contacts of flat faces: there are none, and MuJoCo Warp warns of capsules
+    )
+    return SimulationCfg(nconmax=max_contacts, njmax=max_constraints, contact_sensor_maxmatch=64, mujoco=solver)

@@ -1,0 +1,211 @@
+"""What the three humanoid tasks share: one Task says where they differ, the rest becomes mjlab's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from mjlab.envs import ManagerBasedRlEnvCfg
+from mjlab.managers.action_manager import ActionTerm, ActionTermCfg
+from mjlab.managers.event_manager import EventTermCfg
+from mjlab.managers.observation_manager import ObservationGroupCfg, ObservationTermCfg
+from mjlab.managers.reward_manager import RewardTermCfg
+from mjlab.managers.termination_manager import TerminationTermCfg
+from mjlab.scene import SceneCfg
+from mjlab.sim import SimulationCfg
+from torch import Tensor
+
+from . import terms
+from .model import CONTROL_DT, DECIMATION, JOINTS
+from .resets import Place, Starts
+from .state import Joints, Memory, State
+
+if TYPE_CHECKING:
+    from mjlab.envs import ManagerBasedRlEnv
+
+MAX_STEPS = 1000
+GROUP = "actor"
+"""The one group of observations; the critic sees the same."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Where a humanoid task differs from the others."""
+
+    place: Place
+    """Where episodes begin."""
+    target: tuple[float, float]
+    """x and y of the place to go to, m."""
+    direction: Callable[[State], tuple[Tensor, Tensor]]
+    """Unit vector (x, y) in which the robot should look."""
+    died: Callable[[State], Tensor]
+    """[B, bool]: the episode has failed."""
+    left: Callable[[State], Tensor] | None = None
+    """[B, bool]: the world ends here, by no fault of the robot; a time-out."""
+
+
+class Humanoids:
+    """The robots of an environment: their task, state and starts, and the terms of the task for them."""
+
+    def __init__(self, task: Task, env: ManagerBasedRlEnv):
+        self.task = task
+        self.memory = Memory(env)
+        self.state = self.memory.state
+        self.joints = Joints.of(env.sim.mj_model, "robot/", env.device)
+        self.starts = Starts(env, task.place, seed=env.cfg.seed or 0)
+        self._env = env
+
+    def restart(self, fresh: Tensor) -> None:
+        """Where `fresh` [B, bool] an episode begins."""
+        self.memory.restart(fresh, *self.starts.next(fresh))
+
+    def observation(self) -> Tensor:
+        """[B, 100]"""
+        return terms.observation(self.state, self.joints)
+
+    def died(self) -> Tensor:
+        return self.task.died(self.state)
+
+    def timed_out(self, died: Tensor) -> Tensor:
+        """After 1000 steps, or where the world ends; who has died in this step has not timed out."""
+        over = self._env.episode_length_buf >= MAX_STEPS
+        if self.task.left is not None:
+            over = over | self.task.left(self.state)
+        return over & ~died
+
+    def reward_terms(self) -> dict[str, Callable[[], Tensor]]:
+        """The terms of who lives, by their names in terms.REWARD_WEIGHTS."""
+        state, joints = self.state, self.joints
+        return {
+            "progress": lambda: terms.progress(state, self.task.target),
+            "alive": lambda: torch.ones_like(state.torso_pos[:, 0]),
+            "upright": lambda: terms.upright(state),
+            "heading": lambda: terms.heading(state, self.task.direction(state)),
+            "effort": lambda: terms.effort(state),
+            "energy": lambda: terms.energy(state, joints),
+            "limits": lambda: terms.limits(state, joints),
+        }
+
+    def reward(self, died: Tensor, weights: dict[str, float]) -> Tensor:
+        """[B]: the weighted sum of all terms."""
+        living = sum(weights[name] * term() for name, term in self.reward_terms().items())
+        return torch.where(died, weights["death"], living)
+
+
+# -- as terms of mjlab's managers --------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class TorqueCfg(ActionTermCfg):
+    """Actions in [-1, 1] (beyond: clamped) times the motors' gears are torques."""
+
+    task: Task
+
+    def build(self, env: ManagerBasedRlEnv) -> Torque:
+        return Torque(self, env)
+
+
+class Torque(ActionTerm):
+    """Writes the simulator's motors itself: mjlab's actuators would have to be described a second time."""
+
+    def __init__(self, cfg: TorqueCfg, env: ManagerBasedRlEnv):
+        super().__init__(cfg, env)
+        self.humanoids = Humanoids(cfg.task, env)
+
+    @property
+    def action_dim(self) -> int:
+        return len(JOINTS)
+
+    @property
+    def target_names(self) -> list[str]:
+        """The joint of each action."""
+        return list(JOINTS)
+
+    @property
+    def raw_action(self) -> Tensor:
+        return self.humanoids.state.action
+
+    def process_actions(self, actions: Tensor) -> None:
+        self.humanoids.memory.act(actions)
+
+    def apply_actions(self) -> None:
+        """Nothing: what was written stays for both physics steps."""
+
+
+def humanoids(env: ManagerBasedRlEnv) -> Humanoids:
+    """Those of an environment of ours; of its action term, which is built before the other terms."""
+    term = env.action_manager.get_term("torque")
+    assert isinstance(term, Torque)
+    return term.humanoids
+
+
+def _observe(env: ManagerBasedRlEnv, term: str) -> Tensor:
+    function: Callable[..., Tensor] = getattr(terms, term)
+    robots = humanoids(env)
+    return function(robots.state, robots.joints) if term == "joint_pos" else function(robots.state)
+
+
+def _reward(env: ManagerBasedRlEnv, term: str) -> Tensor:
+    value = humanoids(env).reward_terms()[term]()
+    return value.masked_fill(env.termination_manager.terminated, 0.0)
+
+
+def _death(env: ManagerBasedRlEnv) -> Tensor:
+    return env.termination_manager.terminated.float()
+
+
+def _died(env: ManagerBasedRlEnv) -> Tensor:
+    """The first term after the physics: what the bodies felt is taken before mjlab's forward() overwrites it."""
+    robots = humanoids(env)
+    robots.memory.feel()
+    return robots.died()
+
+
+def _timed_out(env: ManagerBasedRlEnv) -> Tensor:
+    robots = humanoids(env)
+    return robots.timed_out(robots.died())
+
+
+def _restart(env: ManagerBasedRlEnv, env_ids: Tensor) -> None:
+    fresh = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
+    fresh[env_ids] = True
+    humanoids(env).restart(fresh)
+
+
+OBSERVATIONS = (
+    "torso_height",
+    "torso_velocity",
+    "torso_roll_pitch_yaw",
+    "torso_angular_velocity",
+    "joint_pos",
+    "joint_vel",
+    "contact_force",
+)
+
+
+def env_cfg(task: Task, scene: SceneCfg, sim: SimulationCfg, seed: int) -> ManagerBasedRlEnvCfg:
+    """mjlab's configuration of a humanoid task."""
+    rewards: dict[str, Any] = {name: partial(_reward, term=name) for name in terms.REWARD_WEIGHTS} | {"death": _death}
+    return ManagerBasedRlEnvCfg(
+        seed=seed,
+        decimation=DECIMATION,
+        episode_length_s=MAX_STEPS * CONTROL_DT - 1e-6,  # mjlab rounds up; without it 1000.0000001 would be 1001
+        scene=scene,
+        sim=sim,
+        observations={
+            GROUP: ObservationGroupCfg(
+                {name: ObservationTermCfg(func=_observe, params={"term": name}) for name in OBSERVATIONS}
+            )
+        },
+        actions={"torque": TorqueCfg(entity_name="robot", task=task)},
+        events={"start": EventTermCfg(func=_restart, mode="reset")},
+        rewards={name: RewardTermCfg(func=rewards[name], weight=w) for name, w in terms.REWARD_WEIGHTS.items()},
+        scale_rewards_by_dt=False,
+        terminations={
+            "died": TerminationTermCfg(func=_died),
+            "time_out": TerminationTermCfg(func=_timed_out, time_out=True),
+        },
+    )

@@ -1,0 +1,90 @@
+"""The tasks one can train on: our humanoid tasks by name, mjlab's own as `mjlab:NAME`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ..body.messages import unknown
+
+if TYPE_CHECKING:
+    from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
+
+TASKS = {
+    "humanoid-mod": "mod",
+    "humanoid-hill": "hill",
+    "humanoid-board": "board",
+}
+"""Our tasks -> the module of rl/humanoid/ with their `cfg(num_envs, seed)`."""
+MJLAB = "mjlab:"
+NO_MJLAB = "reinforcement learning needs mjlab; install it with: pip install 'body-transformer[rl]'"
+
+
+def names() -> list[str]:
+    """All tasks: ours, then mjlab's with their prefix."""
+    return [*TASKS, *(MJLAB + name for name in _mjlab_names())]
+
+
+def make_env_cfg(name: str, num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
+    """mjlab's configuration of a task, ours or `mjlab:NAME`."""
+    if num_envs < 1:
+        raise ValueError(f"an environment has at least 1 robot, not num_envs={num_envs}")
+    if seed < 0:
+        raise ValueError(f"a seed is 0 or more, not {seed}")
+    _need_mjlab()
+    if name.startswith(MJLAB):
+        return _mjlab_cfg(name, num_envs, seed)
+    if name not in TASKS:
+        raise ValueError(unknown("task", name, names()))
+    cfg: ManagerBasedRlEnvCfg = import_module(f".humanoid.{TASKS[name]}", __package__).cfg(num_envs, seed)
+    return cfg
+
+
+def make_env(name: str, num_envs: int, seed: int, device: str, lean: bool = True) -> ManagerBasedRlEnv:
+    """An environment of a task. `lean`: with our quick step; mjlab's own tasks always have mjlab's."""
+    cfg = make_env_cfg(name, num_envs, seed)
+    from mjlab.envs import ManagerBasedRlEnv
+
+    from .humanoid.lean import LeanEnv
+
+    with _quiet():
+        return (LeanEnv if lean and name in TASKS else ManagerBasedRlEnv)(cfg, device=device)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """mjlab's tables are not printed, nor Warp's list of modules, now and later: standard output is the command's."""
+    import warp
+
+    warp.config.log_level = max(warp.config.log_level, warp.LOG_WARNING)
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        yield
+
+
+def _mjlab_names() -> list[str]:
+    _need_mjlab()
+    import mjlab.tasks  # noqa: F401  (fills the registry)
+    from mjlab.tasks.registry import list_tasks
+
+    return [name for name in list_tasks() if name not in TASKS]
+
+
+def _mjlab_cfg(name: str, num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
+    if name not in names():
+        raise ValueError(unknown("task", name, names()))
+    from mjlab.tasks.registry import load_env_cfg
+
+    cfg = load_env_cfg(name.removeprefix(MJLAB))
+    cfg.scene.num_envs = num_envs
+    cfg.seed = seed
+    return cfg
+
+
+def _need_mjlab() -> None:
+    try:
+        import mjlab  # noqa: F401
+    except ModuleNotFoundError as missing:
+        raise ValueError(NO_MJLAB) from missing
