@@ -9,7 +9,7 @@ import torch
 from mjlab.envs import ManagerBasedRlEnv
 from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
@@ -86,7 +86,7 @@ class Learner:
 
     def tensors(self) -> dict[str, Tensor]:
         """Both models with their statistics, the optimizer, the value's scale."""
-        parts = {"actor": self.actor, "critic": self.critic}
+        parts: dict[str, nn.Module] = {"actor": self.actor, "critic": self.critic}
         if self.ppo.value_scale is not None:
             parts["value_scale"] = self.ppo.value_scale
         found = {

@@ -1,0 +1,48 @@
+"""A policy is tried out in an environment: one episode a robot, with the mean action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from mjlab.envs import ManagerBasedRlEnv
+from tensordict import TensorDict
+from torch import Tensor
+
+from ..training.summary import Estimate, summarize
+
+METRICS = ("total_reward", "length")
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one rollout went."""
+
+    length: int
+    """Steps until the end."""
+    total_reward: float
+    """The return, not scaled."""
+
+
+def rollouts(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: int) -> list[Result]:
+    """The first episode of every robot; the same seed gives the same starts."""
+    with torch.inference_mode():
+        obs, _ = env.reset(seed=seed)
+        env.episode_length_buf.zero_()
+        goes_on = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        returns, lengths = torch.zeros(env.num_envs, device=env.device), torch.zeros(env.num_envs, device=env.device)
+        for step in range(int(env.max_episode_length)):
+            obs, rewards, died, late, _ = env.step(act(TensorDict(dict(obs), batch_size=[env.num_envs])))
+            returns += rewards * goes_on
+            lengths += goes_on
+            goes_on &= ~(died | late)
+            if step % 50 == 49 and not bool(goes_on.any()):  # asking makes the host wait
+                break
+    found = zip(lengths.tolist(), returns.tolist(), strict=True)
+    return [Result(int(length), total_reward) for length, total_reward in found]
+
+
+def evaluate(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: int) -> dict[str, Estimate]:
+    """Metric -> its mean over the robots."""
+    return summarize(rollouts(act, env, seed), METRICS)

@@ -1,0 +1,204 @@
+"""The loop: simulator -> policy."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from mjlab.envs import ManagerBasedRlEnv
+from mjlab.rl import RslRlVecEnvWrapper
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
+from ..metrics_log import MetricsLog
+from ..model.config import PolicyConfig
+from ..model.policy import Policy
+from ..run import Run
+from ..training.progress import Progress
+from ..training.stopping import StopRequest
+from .config import RlConfig
+from .evaluate import evaluate
+from .learner import Learner
+from .registry import make_env
+
+BROKEN = "broken_states.safetensors"
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a training run is made of."""
+
+    run: Run
+    policy: PolicyConfig
+    config: RlConfig
+    seed: int
+    device: str
+    resume: bool = False
+    wandb_project: str | None = None
+
+
+class StoppedEarly(Exception):  # noqa: N818, nothing went wrong
+    """The user asked for it; a checkpoint was written."""
+
+
+def train(job: Job, progress: Progress) -> Policy:
+    """Learns by PPO; returns the policy, which the run's newest checkpoint holds too."""
+    with job.run.at_work(), closing(progress):
+        loop = _Loop(job, progress)
+        with StopRequest() as stop:
+            loop.run(stop)
+    return loop.learner.policy()
+
+
+class _Loop:
+    def __init__(self, job: Job, progress: Progress) -> None:
+        self.job, self.config, self.progress = job, job.config, progress
+        torch.manual_seed(job.seed)
+        env = make_env(self.config.task, self.config.num_envs, job.seed, job.device)
+        self.env = RslRlVecEnvWrapper(env)
+        self.obs = self.env.get_observations()
+        self.learner = Learner(env, self.obs, job.policy, self.config)
+        self.trial: ManagerBasedRlEnv | None = None
+        self.iteration, self.elapsed_s = 0, 0.0
+        self.finished = Finished(env.num_envs, job.device)
+        found = newest_checkpoint(job.run.folder) if job.resume else None
+        if found:
+            self._restore(found)
+
+    def run(self, stop: StopRequest) -> None:
+        self.job.run.forget_after(self.iteration)
+        log = MetricsLog(self.job.run.folder, self.iteration, self.job.wandb_project, self.job.run.description())
+        self.progress.start(self.iteration, self.config.num_iterations)
+        saved = time.monotonic()
+        try:
+            while self.iteration < self.config.num_iterations:
+                self._iterate(log)
+                if self.config.eval_every is not None and self.iteration % self.config.eval_every == 0:
+                    self._evaluate(log)
+                if stop.is_asked(self.iteration, self.job.device):
+                    self._save()
+                    raise StoppedEarly(
+                        f"stopped by {stop.signal_name} at iteration {self.iteration}; go on with --resume"
+                    )
+                if time.monotonic() - saved > self.config.checkpoint_every_s:
+                    self._save()
+                    saved = time.monotonic()
+            self._save()
+        finally:
+            log.close()
+
+    def _iterate(self, log: MetricsLog) -> None:
+        begun = time.perf_counter()
+        ppo = self.learner.ppo
+        with torch.inference_mode():
+            for _ in range(self.config.num_steps):
+                self.obs, rewards, dones, extras = self.env.step(ppo.act(self.obs))
+                ppo.process_env_step(self.obs, rewards * self.config.reward_scale, dones, extras)
+                self.finished.add(rewards, dones)
+            self._check_physics()
+            ppo.compute_returns(self.obs)
+        collected = time.perf_counter()
+        losses = ppo.update()
+        self.iteration += 1
+        done = time.perf_counter()
+        self.elapsed_s += done - begun
+        if not all(math.isfinite(value) for value in losses.values()):
+            raise ValueError(f"the loss is not finite at iteration {self.iteration}: {losses}; {self._last_good()}")
+        num_steps = self.config.num_envs * self.config.num_steps
+        values = {
+            "env_steps": self.iteration * num_steps,
+            "time_s": round(self.elapsed_s, 3),
+            "steps_per_s": num_steps / (done - begun),
+            "collect_s": collected - begun,
+            "learn_s": done - collected,
+            "train/learning_rate": ppo.learning_rate,
+            "train/std": float(self.learner.actor.output_std.mean()),
+            **{f"train/{name}": value for name, value in losses.items()},
+            **self.finished.means(),
+        }
+        log.write(self.iteration, values)
+        self.progress.advance(self.iteration)
+        self.progress.show(losses["value"])
+
+    # -- what is tried out and written ---------------------------------------------------------------------------------
+
+    def _evaluate(self, log: MetricsLog) -> None:
+        """In an environment of its own, with the mean action: training's rollouts explore."""
+        if self.trial is None:
+            self.trial = make_env(self.config.task, self.config.eval_episodes, self.job.seed, self.job.device)
+        seed = int(np.random.SeedSequence([self.job.seed, self.iteration]).generate_state(1)[0])
+        found = evaluate(self.learner.actor, self.trial, seed)
+        values = {f"eval/{name}": asdict(value) for name, value in found.items()}
+        steps = self.iteration * self.config.num_envs * self.config.num_steps
+        log.write(self.iteration, {"env_steps": steps, "time_s": round(self.elapsed_s, 3), **values})
+
+    def _check_physics(self) -> None:
+        """States that are not numbers end the run, and are kept to be looked at."""
+        stored = self.learner.ppo.storage
+        columns = [*stored.observations.values(), stored.rewards]
+        whole = torch.stack([torch.isfinite(column).flatten(2).all(-1).all(0) for column in columns]).all(0)  # [envs]
+        if bool(whole.all()):
+            return
+        ids = (~whole).nonzero().flatten()
+        file = self.job.run.folder / BROKEN
+        states = {f"obs.{name}": column[:, ids].contiguous() for name, column in stored.observations.items()}
+        save_file({**states, "actions": stored.actions[:, ids].contiguous(), "env_ids": ids}, str(file))
+        raise ValueError(
+            f"physics gave values that are not finite in {len(ids)} of {len(whole)} environments at iteration "
+            f"{self.iteration + 1}; what they saw and did is in {str(file)!r}; {self._last_good()}"
+        )
+
+    def _last_good(self) -> str:
+        found = sorted(Path(self.job.run.folder, "checkpoints").glob("[0-9]*"))
+        return f"the last good checkpoint is {str(found[-1])!r}" if found else "there is no checkpoint yet"
+
+    def _save(self) -> None:
+        random = {"random.cpu": torch.get_rng_state()}
+        if torch.device(self.job.device).type == "cuda":
+            random["random.cuda"] = torch.cuda.get_rng_state(self.job.device)
+        tensors = {**self.learner.tensors(), **random}
+        values = {"iteration": self.iteration, "elapsed_s": self.elapsed_s}
+        values["common_step_counter"] = int(self.env.unwrapped.common_step_counter)
+        state = TrainingState(tensors, values)
+        policy = self.learner.policy()
+        save_checkpoint(self.job.run.folder, self.iteration, policy, state, self.config.keep_checkpoints)
+
+    def _restore(self, found: Checkpoint) -> None:
+        values, tensors = found.state.values, found.state.tensors
+        self.iteration, self.elapsed_s = values["iteration"], values["elapsed_s"]
+        self.env.unwrapped.common_step_counter = values["common_step_counter"]
+        self.learner.restore(tensors)
+        torch.set_rng_state(tensors["random.cpu"])
+        if "random.cuda" in tensors and torch.device(self.job.device).type == "cuda":
+            torch.cuda.set_rng_state(tensors["random.cuda"], self.job.device)
+
+
+class Finished:
+    """Episodes that ended during rollouts: their returns and lengths, summed up on the device."""
+
+    def __init__(self, num_envs: int, device: str) -> None:
+        self.returns, self.lengths = (torch.zeros(num_envs, device=device) for _ in range(2))
+        self.sums = torch.zeros(3, device=device)
+        """Of returns, lengths, and how many."""
+
+    def add(self, rewards: Tensor, dones: Tensor) -> None:
+        ended = dones.float()
+        self.returns += rewards
+        self.lengths += 1
+        self.sums += torch.stack([(self.returns * ended).sum(), (self.lengths * ended).sum(), ended.sum()])
+        self.returns *= 1 - ended
+        self.lengths *= 1 - ended
+
+    def means(self) -> dict[str, float]:
+        """Since it was asked the last time; nothing if no episode has ended."""
+        total, length, number = self.sums.tolist()
+        self.sums.zero_()
+        if not number:
+            return {}
+        return {"train/return": total / number, "train/length": length / number, "train/episodes": number}
