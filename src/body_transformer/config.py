@@ -16,6 +16,7 @@ from .body.messages import unknown
 from .imitation.config import ImitationConfig
 from .model.config import PolicyConfig
 from .model.variants import VARIANTS
+from .rl.config import RlConfig
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Experiment:
     """What single variants set differently."""
     imitation: ImitationConfig | None = None
     """How it is learned from demonstrations, if it is."""
+    rl: RlConfig | None = None
+    """How it is learned by reinforcement, if it is."""
 
     def layout(self) -> Layout:
         return Layout(self.robot.graph(), self.obs, self.actions, self.obs_dim, self.action_dim)
@@ -95,6 +98,7 @@ def load_experiment(name: str) -> Experiment:
                 "actions": tuple(Term.from_dict(term) for term in data["actions"]),
                 "policy": PolicyConfig.from_dict(data["policy"]),
                 "imitation": ImitationConfig.from_dict(data["imitation"]) if "imitation" in data else None,
+                "rl": RlConfig.from_dict(data["rl"]) if "rl" in data else None,
             }
         )
         for variant in experiment.variants:
@@ -111,6 +115,7 @@ _YAML_TYPES = {
     "Robot": dict,
     "PolicyConfig": dict,
     "ImitationConfig | None": dict,
+    "RlConfig | None": dict,
     "tuple": list,
     "Mapping": dict,
 }

@@ -1,4 +1,4 @@
-"""`bot train EXPERIMENT`: a policy from demonstrations."""
+"""`bot train EXPERIMENT`: a policy from demonstrations; what is learned by reinforcement goes on in train_rl.py."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import tyro
 from ..config import Experiment, experiment_names, load_experiment
 from ..imitation.config import ImitationConfig
 from ..model.config import PolicyConfig
+from . import train_rl
 from .output import console
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
@@ -73,11 +74,17 @@ def main(args: list[str]) -> None:
             args = args[1:]
         resume(tyro.cli(Resume, prog="bot train", args=args))
         return
+    if args and args[0].startswith(train_rl.MJLAB):
+        train_rl.main_mjlab(args)
+        return
     experiment = _experiment(args)
+    if experiment.rl is not None:
+        train_rl.main(args, experiment)
+        return
     imitation = _imitation(experiment)
     default = Train(
         experiment.name,
-        experiment.policy_config(_value_of("--variant", args)),
+        experiment.policy_config(value_of("--variant", args)),
         replace(imitation, options={}, task_options={}),  # tyro would make a flag of each
     )
     options = tyro.cli(Train, prog="bot train", args=args, default=default)
@@ -121,6 +128,9 @@ def resume(options: Resume) -> None:
 
     run = Run.open(options.resume)
     description = run.description()
+    if "rl" in description:
+        train_rl.learn(run, options.quiet, resumed=True)
+        return
     try:
         experiment = load_experiment(description["name"])
         policy = PolicyConfig.from_dict(description["policy"])
@@ -210,7 +220,7 @@ def _experiment(args: list[str]) -> Experiment:
 def _imitation(experiment: Experiment) -> ImitationConfig:
     if experiment.imitation is None:
         raise ValueError(
-            f"experiment {experiment.name!r} is not learned from demonstrations; those are: {', '.join(_trainable())}"
+            f"experiment {experiment.name!r} cannot be trained yet; those that can: {', '.join(_trainable())}"
         )
     return experiment.imitation
 
@@ -221,10 +231,10 @@ def _options(own: ImitationConfig, given: ImitationConfig) -> dict[str, str]:
 
 
 def _trainable() -> list[str]:
-    return [name for name in experiment_names() if load_experiment(name).imitation is not None]
+    return [name for name in experiment_names() if (found := load_experiment(name)).imitation or found.rl]
 
 
-def _value_of(flag: str, args: list[str]) -> str | None:
+def value_of(flag: str, args: list[str]) -> str | None:
     for place, arg in enumerate(args):
         if arg == flag and place + 1 < len(args):
             return args[place + 1]

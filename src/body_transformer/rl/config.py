@@ -83,13 +83,10 @@ class RlConfig:
         for name in ("value_coef", "entropy_coef", "bound_coef"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ValueError(f"{name} must be 0 or above; got {getattr(self, name)!r}")
-        if self.num_envs * self.num_steps % self.num_minibatches or (
-            self.blocks and self.num_envs % self.num_minibatches
-        ):
-            raise ValueError(
-                f"num_minibatches must divide {'num_envs' if self.blocks else 'num_envs x num_steps'}; got "
-                f"{self.num_minibatches}, {self.num_envs} envs and {self.num_steps} steps"
-            )
+        whole = self.num_envs if self.blocks else self.num_envs * self.num_steps
+        if whole % self.num_minibatches:
+            what = "num_envs" if self.blocks else "num_envs x num_steps"
+            raise ValueError(f"num_minibatches must divide {what}; got {self.num_minibatches} and {whole}")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..body.messages import unknown
+from .config import RlConfig
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
@@ -81,6 +82,38 @@ def _mjlab_cfg(name: str, num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
     cfg.scene.num_envs = num_envs
     cfg.seed = seed
     return cfg
+
+
+def mjlab_config(name: str) -> RlConfig:
+    """How mjlab trains one of its tasks, as far as our PPO has that setting."""
+    if name not in names():
+        raise ValueError(unknown("task", name, names()))
+    from mjlab.tasks.registry import load_rl_cfg
+
+    theirs: Any = load_rl_cfg(name.removeprefix(MJLAB))
+    ppo = theirs.algorithm
+    return RlConfig(
+        task=name,
+        num_steps=theirs.num_steps_per_env,
+        num_iterations=theirs.max_iterations,
+        num_epochs=ppo.num_learning_epochs,
+        num_minibatches=ppo.num_mini_batches,
+        blocks=False,
+        gamma=ppo.gamma,
+        lam=ppo.lam,
+        clip=ppo.clip_param,
+        learning_rate=ppo.learning_rate,
+        schedule=ppo.schedule,
+        desired_kl=ppo.desired_kl,
+        min_learning_rate=1e-5,
+        value_coef=ppo.value_loss_coef,
+        entropy_coef=ppo.entropy_coef,
+        bound_coef=0.0,
+        max_grad_norm=ppo.max_grad_norm,
+        reward_scale=1.0,
+        normalize_obs=theirs.actor.obs_normalization,
+        normalize_values=False,
+    )
 
 
 def _need_mjlab() -> None:

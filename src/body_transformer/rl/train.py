@@ -118,7 +118,7 @@ class _Loop:
             "collect_s": collected - begun,
             "learn_s": done - collected,
             "train/learning_rate": ppo.learning_rate,
-            "train/std": float(self.learner.actor.output_std.mean()),
+            "train/std": float(self.learner.actor.output_std.detach().mean()),
             **{f"train/{name}": value for name, value in losses.items()},
             **self.finished.means(),
         }

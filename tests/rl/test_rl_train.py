@@ -1,0 +1,94 @@
+"""Training by PPO: it runs, stops, goes on, and says what is wrong."""
+
+import json
+
+import pytest
+import torch
+
+pytest.importorskip("mjlab", reason="needs the extra 'rl'")
+
+from body_transformer import Policy, PolicyConfig
+from body_transformer.checkpoint import newest_checkpoint
+from body_transformer.rl.config import RlConfig
+from body_transformer.rl.train import Job, train
+from body_transformer.run import Run
+from body_transformer.training.progress import Progress
+
+SMALL = PolicyConfig(
+    variant="bot-mix", embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal", obs_clip=5.0
+)
+QUICK = {"num_envs": 4, "num_steps": 4, "num_minibatches": 2, "num_epochs": 2, "eval_episodes": 2}
+
+
+def job(folder, num_iterations, resume=False, **options) -> Job:
+    config = RlConfig("humanoid-mod", num_iterations=num_iterations, **QUICK | {"eval_every": None} | options)
+    run = Run.open(folder) if resume else Run.create(folder, {"name": "humanoid-mod", "rl": config.to_dict()})
+    return Job(run, SMALL, config, seed=0, device="cpu", resume=resume)
+
+
+def lines(folder) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_it_learns_something_and_writes_down_how(tmp_path):
+    policy = train(job(tmp_path / "run", 3, eval_every=3, num_steps=24), Progress(quiet=True))
+    found = lines(tmp_path / "run")
+    assert [line["step"] for line in found] == [1, 2, 3, 3]
+    assert [line["env_steps"] for line in found] == [96, 192, 288, 288]
+    assert found[-1]["eval/length"]["num_episodes"] == 2
+    assert {"train/value", "train/surrogate", "train/kl", "train/learning_rate", "collect_s", "learn_s"} <= found[
+        0
+    ].keys()
+    saved = newest_checkpoint(tmp_path / "run")
+    assert saved.step == 3
+    obs = torch.randn(5, 100)
+    torch.testing.assert_close(saved.policy(obs), policy(obs))
+    assert isinstance(saved.policy, Policy)
+    assert saved.policy.config.head == "gaussian"
+    assert float(saved.policy.normalizer.shift.abs().sum()) > 0
+
+
+def test_resumed_it_goes_on_with_weights_optimizer_rate_and_statistics(tmp_path):
+    folder = tmp_path / "run"
+    train(job(folder, 2), Progress(quiet=True))
+    before = newest_checkpoint(folder)
+    train(job(folder, 3, resume=True), Progress(quiet=True))
+    after = newest_checkpoint(folder)
+    assert [line["step"] for line in lines(folder)] == [1, 2, 3]
+    assert (before.step, after.step) == (2, 3)
+    steps = [float(state.state.tensors["optimizer.0.step"]) for state in (before, after)]
+    assert steps == [8.0, 12.0]
+    counts = [state.state.values["common_step_counter"] for state in (before, after)]
+    assert counts[1] > counts[0]
+
+
+def test_a_state_that_is_not_a_number_ends_it_and_is_kept(tmp_path, monkeypatch):
+    from body_transformer.rl.humanoid.lean import LeanEnv
+
+    step = LeanEnv.step
+
+    def spoiled(self, action):
+        out = step(self, action)
+        if self.common_step_counter == 6:
+            out[1][2] = float("nan")
+        return out
+
+    monkeypatch.setattr(LeanEnv, "step", spoiled)
+    with pytest.raises(ValueError, match=r"1 of 4 environments at iteration 2; .*broken_states.safetensors"):
+        train(job(tmp_path / "run", 3, checkpoint_every_s=1e-9), Progress(quiet=True))
+    assert (tmp_path / "run" / "broken_states.safetensors").is_file()
+    assert newest_checkpoint(tmp_path / "run").step == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_minibatches": 3}, "num_minibatches must divide num_envs; got 3 and 2048"),
+        ({"gamma": 1.5}, "gamma must be from 0 to 1; got 1.5"),
+        ({"learning_rate": 0}, "learning_rate must be above 0; got 0"),
+        ({"schedule": "cosine"}, "unknown schedule 'cosine'; have: 'adaptive', 'fixed'"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        RlConfig("humanoid-mod", **options)
