@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from ..run import Run
 from .output import console, print_json
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ def main(args: list[str]) -> None:
         from ..imitation.films import check_format
 
         check_format(options.video)
+    if "rl" in Run.open(options.run).description():
+        main_rl(options)
+        return
     policy, task = load(options)
     splits = options.split or task.splits
     for split in splits:
@@ -67,6 +71,31 @@ def main(args: list[str]) -> None:
         show(found)
 
 
+def main_rl(options: Eval) -> None:
+    """Of a run of reinforcement learning: one episode a robot, all at once."""
+    import torch
+
+    from ..checkpoint import policy_folder
+    from ..imitation.evaluate import to_json
+    from ..model.policy import Policy
+    from ..rl.config import RlConfig
+    from ..rl.evaluate import acting, evaluate
+    from ..rl.registry import make_env
+
+    if options.video is not None or options.split:
+        raise ValueError("--video and --split are for runs of imitation; this one learned by reinforcement")
+    config = RlConfig.from_dict(Run.open(options.run).description()["rl"])
+    device = "cuda:0" if torch.cuda.is_available() and not options.cpu else "cpu"
+    policy = Policy.load(policy_folder(options.run)).to(device).eval()
+    env = make_env(config.task, options.episodes, options.seed, device)
+    with closing(env):
+        found = {"rollouts": evaluate(acting(policy), env, options.seed)}
+    if options.json:
+        print_json(to_json(found, options.episodes, options.seed))
+    else:
+        show(found)
+
+
 def load(options: Eval) -> tuple[Policy, Task]:
     import torch
 
@@ -74,7 +103,6 @@ def load(options: Eval) -> tuple[Policy, Task]:
     from ..imitation.config import ImitationConfig
     from ..imitation.tasks import make_task
     from ..model.policy import Policy
-    from ..run import Run
 
     description = Run.open(options.run).description()
     if "imitation" not in description:

@@ -104,6 +104,7 @@ def learn(run: Any, quiet: bool, resumed: bool) -> None:
         device,
         resumed,
         found["wandb"],
+        (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr)),
     )
     try:
         train(job, Progress(f"{found['name']} {found['variant']}", quiet=quiet))

@@ -10,7 +10,9 @@ from mjlab.envs import ManagerBasedRlEnv
 from tensordict import TensorDict
 from torch import Tensor
 
+from ..model.policy import Policy
 from ..training.summary import Estimate, summarize
+from .registry import quiet
 
 METRICS = ("total_reward", "length")
 
@@ -28,7 +30,8 @@ class Result:
 def rollouts(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: int) -> list[Result]:
     """The first episode of every robot; the same seed gives the same starts."""
     with torch.inference_mode():
-        obs, _ = env.reset(seed=seed)
+        with quiet():  # mjlab announces its seed
+            obs, _ = env.reset(seed=seed)
         env.episode_length_buf.zero_()
         goes_on = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         returns, lengths = torch.zeros(env.num_envs, device=env.device), torch.zeros(env.num_envs, device=env.device)
@@ -41,6 +44,16 @@ def rollouts(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: 
                 break
     found = zip(lengths.tolist(), returns.tolist(), strict=True)
     return [Result(int(length), total_reward) for length, total_reward in found]
+
+
+def acting(policy: Policy, group: str = "actor") -> Callable[[TensorDict], Tensor]:
+    """The policy's mean action, for an environment's observations."""
+
+    def act(obs: TensorDict) -> Tensor:
+        actions: Tensor = policy(obs[group])
+        return actions
+
+    return act
 
 
 def evaluate(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: int) -> dict[str, Estimate]:

@@ -51,12 +51,12 @@ def make_env(name: str, num_envs: int, seed: int, device: str, lean: bool = True
 
     from .humanoid.lean import LeanEnv
 
-    with _quiet():
+    with quiet():
         return (LeanEnv if lean and name in TASKS else ManagerBasedRlEnv)(cfg, device=device)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """mjlab's tables are not printed, nor Warp's list of modules, now and later: standard output is the command's."""
     import warp
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,6 +42,8 @@ class Job:
     device: str
     resume: bool = False
     wandb_project: str | None = None
+    say: Callable[[str], object] = lambda text: None
+    """Hears which entry of the observation went to which body part."""
 
 
 class StoppedEarly(Exception):  # noqa: N818, nothing went wrong
@@ -64,6 +67,7 @@ class _Loop:
         self.env = RslRlVecEnvWrapper(env)
         self.obs = self.env.get_observations()
         self.learner = Learner(env, self.obs, job.policy, self.config)
+        job.say(self.learner.arranged["actor"].describe())
         self.trial: ManagerBasedRlEnv | None = None
         self.iteration, self.elapsed_s = 0, 0.0
         self.finished = Finished(env.num_envs, job.device)

@@ -1,0 +1,61 @@
+"""`bot train` and `bot eval` of what is learned by reinforcement, by the real commands."""
+
+import json
+
+import pytest
+
+pytest.importorskip("mjlab", reason="needs the extra 'rl'")
+
+from body_transformer import Policy
+from body_transformer.checkpoint import policy_folder
+from body_transformer.cli.main import main
+
+SMALL = ["--policy.embed-dim", "8", "--policy.num-layers", "2", "--policy.ff-dim", "8", "--cpu"]
+QUICK = ["--rl.num-envs", "4", "--rl.num-steps", "4", "--rl.num-minibatches", "2", "--rl.num-iterations", "1"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "board"
+    assert (
+        main(["train", "humanoid-board", "--variant", "bot-hard", *SMALL, *QUICK, "--out", str(folder), "--quiet"]) == 0
+    )
+    return folder
+
+
+def test_a_run_is_evaluated(run, capsys):
+    assert main(["eval", str(run), "--episodes", "2", "--cpu", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["splits"]["rollouts"]
+    assert found["length"]["num_episodes"] == 2
+    assert 1 <= found["length"]["mean"] <= 1000
+
+
+def test_a_run_goes_on(run):
+    text = (run / "experiment.yaml").read_text()
+    (run / "experiment.yaml").write_text(text.replace("num_iterations: 1", "num_iterations: 2"))
+    assert main(["train", "--resume", str(run), "--quiet"]) == 0
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 2]
+
+
+def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, capsys):
+    name = "mjlab:Mjlab-Cartpole-Balance"
+    assert main(["train", name, "--variant", "bot-mix", *SMALL, *QUICK, "--out", str(tmp_path / "run")]) == 0
+    assert "observation entries" in capsys.readouterr().err
+    policy = Policy.load(policy_folder(tmp_path / "run"))
+    assert policy.config.variant == "bot-mix"
+    assert "cart" in policy.layout.graph.nodes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mjlab:Mjlab-Nothing"], "unknown task 'mjlab:Mjlab-Nothing'; have: 'humanoid-mod'"),
+        (["humanoid-mod", "--variant", "bot-fast"], "unknown variant 'bot-fast'"),
+        (["humanoid-mod", "--rl.gamma", "2"], "gamma must be from 0 to 1"),
+    ],
+)
+def test_what_cannot_be_trained_is_said(tmp_path, capsys, arguments, message):
+    assert main(["train", *arguments, "--out", str(tmp_path / "run")]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
