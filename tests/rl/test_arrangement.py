@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -118,6 +120,38 @@ def test_a_site_term_goes_to_the_body_it_sits_on_and_another_entitys_to_the_root
     assert nodes == {"link_6", layout.graph.root}
 
 
+def test_actions_in_task_space_go_to_the_body_they_move():
+    from mjlab.envs.mdp.actions import DifferentialIKActionCfg, JointPositionActionCfg
+
+    def reach(cfg) -> None:
+        cfg.actions = {
+            "grip": JointPositionActionCfg(entity_name="robot", actuator_names=("left_finger",)),
+            "reach": DifferentialIKActionCfg(
+                entity_name="robot", actuator_names=("joint.*",), frame_type="site", frame_name="grasp_site"
+            ),
+        }
+
+    arranged = arrange(make_env(YAM, reach, reset=False), ["actor"])
+    layout = arranged.layout
+    assert layout.actions == (Term.joints("grip", ["left_finger"]), Term.bodies("reach", ["link_6"], 6))
+    last = layout.obs_slices["actions.0"].start
+    nodes = [layout.graph.nodes[k] for k in layout.obs_node_ids[last : last + 7]]
+    assert nodes == ["link_left_finger", *["link_6"] * 6]
+    assert arranged.guessed == []
+
+
+def test_actions_that_drive_two_entities_are_refused():
+    from mjlab.envs.mdp.actions import JointPositionActionCfg
+
+    def second(cfg) -> None:
+        cfg.scene.entities["other"] = copy.deepcopy(cfg.scene.entities["cartpole"])
+        cfg.actions["more"] = JointPositionActionCfg(entity_name="other", actuator_names=(".*",))
+
+    env = make_env(CARTPOLE, second, reset=False)
+    with pytest.raises(ValueError, match=r"the actions must drive one entity, .*; they drive 'cartpole', 'other'"):
+        arrange(env, ["actor"])
+
+
 # -- whole robots ------------------------------------------------------------------------------------------------------
 
 
@@ -154,8 +188,8 @@ def test_mjlabs_own_robots_are_understood(task, obs_dims, num_nodes):
         assert arranged.layout.obs_slices["command"].start in arranged.layout.obs_ids(arranged.layout.graph.root)
 
 
-def test_several_geoms_of_one_foot_are_that_foots(go1):
-    """The G1's feet have seven each; so has this one, next to a sensor whose geoms alternate between bodies."""
+def test_several_geoms_of_one_foot_are_that_foots():
+    """And a sensor whose geoms go back and forth between bodies is as many terms as it takes."""
     as_terms, owner = arrangement.as_terms, arrangement.Owner
     left, right = owner("bodies", "left"), owner("bodies", "right")
     assert as_terms("touch", [left] * 3 + [right] * 3, 2) == [Term.bodies("touch", ["left", "right"], 3, 2)]
