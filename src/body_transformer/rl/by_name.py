@@ -41,7 +41,7 @@ class BodyModelCfg(RslRlModelCfg):
     """Term -> where it goes, as in `arrangement.arrange`."""
 
 
-class BodyPPO(PPO):  # type: ignore[misc]
+class BodyPPO(PPO):
     """rsl_rl's PPO. The environment is at hand when it is built, so models that lack a layout get theirs here."""
 
     @staticmethod
