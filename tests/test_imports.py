@@ -32,6 +32,7 @@ MAY_IMPORT = {
         "__version__",
     },
     "report": {"report", "body"},
+    "training": {"training"},
     "rl": {
         "rl",
         "aside",
@@ -40,7 +41,7 @@ MAY_IMPORT = {
         "config",
         "metrics_log",
         "model",
-        "replay",
+        "training",
         "robots",
         "run",
         "__version__",
