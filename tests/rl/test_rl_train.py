@@ -1,6 +1,10 @@
 """Training by PPO: it runs, stops, goes on, and says what is wrong."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -92,3 +96,15 @@ def test_a_state_that_is_not_a_number_ends_it_and_is_kept(tmp_path, monkeypatch)
 def test_numbers_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         RlConfig("humanoid-mod", **options)
+
+
+def test_two_processes_learn_one_policy(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    script = Path(__file__).with_name("two_processes.py")
+    subprocess.run(
+        [*torchrun, str(script), str(tmp_path)], check=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    first, second = ((tmp_path / f"actions{rank}.txt").read_text() for rank in (0, 1))
+    assert first == second
+    assert [line["env_steps"] for line in lines(tmp_path / "run")] == [32, 64]
+    assert newest_checkpoint(tmp_path / "run").step == 2

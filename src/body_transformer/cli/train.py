@@ -129,7 +129,7 @@ def resume(options: Resume) -> None:
     run = Run.open(options.resume)
     description = run.description()
     if "rl" in description:
-        train_rl.learn(run, options.quiet, resumed=True)
+        train_rl.learn(run, description, options.quiet, resumed=True)
         return
     try:
         experiment = load_experiment(description["name"])

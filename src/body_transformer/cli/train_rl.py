@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ import tyro
 from ..config import Experiment
 from ..model.config import PolicyConfig
 from ..rl.config import RlConfig
+from ..run import Run
 from .output import console
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
@@ -62,14 +64,16 @@ def main_mjlab(args: list[str]) -> None:
 
 
 def begin(args: list[str], name: str, title: str, policy: PolicyConfig, rl: RlConfig) -> None:
-    from ..run import Run
+    from ..rl.ranks import Ranks
 
     options = tyro.cli(TrainRl, prog="bot train", args=args, default=TrainRl(name, policy, rl))
     variant = options.policy.variant
     if variant != policy.variant:
         raise ValueError(f"name the variant with --variant {variant}: it has sizes of its own")
     folder = options.out or Path("runs") / name.replace(":", "-") / variant / f"seed{options.seed}"
-    Run(folder).check_free()
+    is_first = Ranks.from_environment().is_first
+    if is_first:
+        Run(folder).check_free()
     description = {
         "name": name,
         "title": title,
@@ -84,17 +88,19 @@ def begin(args: list[str], name: str, title: str, policy: PolicyConfig, rl: RlCo
         "num_steps": options.rl.num_iterations,
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
-    learn(Run.create(folder, description), options.quiet, resumed=False)
+    learn(Run.create(folder, description) if is_first else Run(folder), description, options.quiet, resumed=False)
 
 
-def learn(run: Any, quiet: bool, resumed: bool) -> None:
-    """What the run's folder says; from its newest checkpoint, if it goes on."""
+def learn(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool) -> None:
+    """What the run's description says; from its newest checkpoint, if it goes on."""
     import torch
 
+    from ..rl.ranks import Ranks
     from ..rl.train import Job, StoppedEarly, train
     from ..training.progress import Progress
 
-    found = run.description()
+    is_first = Ranks.from_environment().is_first
+    quiet = quiet or not is_first
     device = "cuda:0" if torch.cuda.is_available() and not found["cpu"] else "cpu"
     job = Job(
         run,
@@ -111,7 +117,8 @@ def learn(run: Any, quiet: bool, resumed: bool) -> None:
     except StoppedEarly as stop:
         print(f"bot train: {stop} {run.folder}", file=sys.stderr)
         raise SystemExit(130) from None
-    console().print(f"wrote {run.folder}")
+    if is_first:
+        console().print(f"wrote {run.folder}")
 
 
 def _variant(args: list[str]) -> str | None:

@@ -13,6 +13,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from ..training.replay import Replayed
+from .ranks import moments
 
 STATS = ("value", "surrogate", "entropy", "bound", "kl")
 
@@ -266,10 +267,10 @@ class ValueScale(nn.Module):
         self.register_buffer("var", torch.ones((), dtype=torch.float64))
 
     def update(self, returns: Tensor) -> None:
-        new = returns.double()
-        total = self.count + returns.numel()
-        step, share = new.mean() - self.mean, returns.numel() / total
-        self.var.copy_(self.var * (1 - share) + new.var(correction=0) * share + step.square() * share * (1 - share))
+        mean, var, number = moments(returns.double().flatten())
+        total = self.count + number
+        step, share = mean - self.mean, number / total
+        self.var.copy_(self.var * (1 - share) + var * share + step.square() * share * (1 - share))
         self.mean += step * share
         self.count.copy_(total)
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ..model.normalizer import Normalizer
+from .ranks import moments
 
 EPSILON = 1e-5
 """Added to the variance, as the paper's PPO does: an entry that hardly moves is not blown up."""
@@ -27,10 +28,9 @@ class RunningNormalization(nn.Module):
 
     @torch.no_grad()
     def update(self, obs: Tensor, normalizer: Normalizer) -> None:
-        """Adds a batch [B, O] (Chan et al. 1983), and sets the normalizer to what is known now."""
-        batch = len(obs)
+        """Adds a batch [B, O] of each process (Chan et al. 1983), and sets the normalizer to what is known now."""
+        mean, var, batch = moments(obs.double())
         total = self.count + batch
-        var, mean = torch.var_mean(obs.double(), 0, correction=0)
         step = mean - self.mean
         self.sum_sq += var * batch + step.square() * (self.count * batch / total)
         self.mean += step * (batch / total)

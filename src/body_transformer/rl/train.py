@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import closing
-from dataclasses import asdict, dataclass
+from contextlib import closing, nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ from ..training.stopping import StopRequest
 from .config import RlConfig
 from .evaluate import evaluate
 from .learner import Learner
+from .ranks import Ranks
 from .registry import make_env
 
 BROKEN = "broken_states.safetensors"
@@ -52,21 +53,25 @@ class StoppedEarly(Exception):  # noqa: N818, nothing went wrong
 
 def train(job: Job, progress: Progress) -> Policy:
     """Learns by PPO; returns the policy, which the run's newest checkpoint holds too."""
-    with job.run.at_work(), closing(progress):
-        loop = _Loop(job, progress)
+    ranks = Ranks.from_environment()
+    with ranks.joined(job.device), job.run.at_work() if ranks.is_first else nullcontext(), closing(progress):
+        loop = _Loop(replace(job, device=ranks.device(job.device)), ranks, progress)
         with StopRequest() as stop:
             loop.run(stop)
     return loop.learner.policy()
 
 
 class _Loop:
-    def __init__(self, job: Job, progress: Progress) -> None:
-        self.job, self.config, self.progress = job, job.config, progress
-        torch.manual_seed(job.seed)
-        env = make_env(self.config.task, self.config.num_envs, job.seed, job.device)
+    def __init__(self, job: Job, ranks: Ranks, progress: Progress) -> None:
+        self.job, self.config, self.ranks, self.progress = job, job.config, ranks, progress
+        own_seed = int(np.random.SeedSequence([job.seed, ranks.rank]).generate_state(1)[0])
+        env = make_env(self.config.task, ranks.share(self.config.num_envs, "num_envs"), own_seed, job.device)
         self.env = RslRlVecEnvWrapper(env)
         self.obs = self.env.get_observations()
-        self.learner = Learner(env, self.obs, job.policy, self.config)
+        torch.manual_seed(job.seed)  # the same weights in every process
+        multi_gpu = None if ranks.size == 1 else {"global_rank": ranks.rank, "world_size": ranks.size}
+        self.learner = Learner(env, self.obs, job.policy, self.config, multi_gpu=multi_gpu)
+        torch.manual_seed(own_seed)  # and other actions
         job.say(self.learner.arranged["actor"].describe())
         self.trial: ManagerBasedRlEnv | None = None
         self.iteration, self.elapsed_s = 0, 0.0
@@ -76,8 +81,10 @@ class _Loop:
             self._restore(found)
 
     def run(self, stop: StopRequest) -> None:
-        self.job.run.forget_after(self.iteration)
-        log = MetricsLog(self.job.run.folder, self.iteration, self.job.wandb_project, self.job.run.description())
+        run, log = self.job.run, None
+        if self.ranks.is_first:
+            run.forget_after(self.iteration)
+            log = MetricsLog(run.folder, self.iteration, self.job.wandb_project, run.description())
         self.progress.start(self.iteration, self.config.num_iterations)
         saved = time.monotonic()
         try:
@@ -95,9 +102,10 @@ class _Loop:
                     saved = time.monotonic()
             self._save()
         finally:
-            log.close()
+            if log is not None:
+                log.close()
 
-    def _iterate(self, log: MetricsLog) -> None:
+    def _iterate(self, log: MetricsLog | None) -> None:
         begun = time.perf_counter()
         ppo = self.learner.ppo
         with torch.inference_mode():
@@ -126,14 +134,17 @@ class _Loop:
             **{f"train/{name}": value for name, value in losses.items()},
             **self.finished.means(),
         }
-        log.write(self.iteration, values)
+        if log is not None:
+            log.write(self.iteration, values)
         self.progress.advance(self.iteration)
         self.progress.show(losses["value"])
 
     # -- what is tried out and written ---------------------------------------------------------------------------------
 
-    def _evaluate(self, log: MetricsLog) -> None:
+    def _evaluate(self, log: MetricsLog | None) -> None:
         """In an environment of its own, with the mean action: training's rollouts explore."""
+        if log is None:
+            return
         if self.trial is None:
             self.trial = make_env(self.config.task, self.config.eval_episodes, self.job.seed, self.job.device)
         seed = int(np.random.SeedSequence([self.job.seed, self.iteration]).generate_state(1)[0])
@@ -163,6 +174,8 @@ class _Loop:
         return f"the last good checkpoint is {str(found[-1])!r}" if found else "there is no checkpoint yet"
 
     def _save(self) -> None:
+        if not self.ranks.is_first:
+            return
         random = {"random.cpu": torch.get_rng_state()}
         if torch.device(self.job.device).type == "cuda":
             random["random.cuda"] = torch.cuda.get_rng_state(self.job.device)

@@ -1,0 +1,72 @@
+"""Ranks: the processes that `torchrun` started, which learn together, each with robots of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import Tensor, distributed
+
+PATIENCE = timedelta(hours=12)
+"""How long they wait for each other: one of them evaluates."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which of them this process is."""
+
+    rank: int = 0
+    local: int = 0
+    """Among those of this machine."""
+    size: int = 1
+
+    @classmethod
+    def from_environment(cls) -> Ranks:
+        return cls(*(int(os.environ.get(name, default)) for name, default in _VARIABLES.items()))
+
+    @property
+    def is_first(self) -> bool:
+        """Who writes and evaluates."""
+        return self.rank == 0
+
+    def device(self, device: str) -> str:
+        return f"cuda:{self.local}" if torch.device(device).type == "cuda" else device
+
+    def share(self, number: int, what: str) -> int:
+        """This process's part of something."""
+        if number % self.size:
+            raise ValueError(f"{what} must be divisible by the number of processes; got {number} and {self.size}")
+        return number // self.size
+
+    @contextmanager
+    def joined(self, device: str) -> Iterator[None]:
+        """While it is entered, they can speak to each other."""
+        if self.size == 1:
+            yield
+            return
+        on_gpu = torch.device(device).type == "cuda"
+        if on_gpu:
+            torch.cuda.set_device(self.local)
+        distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
+        try:
+            yield
+        finally:
+            distributed.destroy_process_group()
+
+
+_VARIABLES = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+
+
+def moments(values: Tensor) -> tuple[Tensor, Tensor, int]:
+    """[B, …] -> mean and variance over the first axis, and B, of all processes together (each has as many)."""
+    mean, mean_sq = values.mean(0), values.square().mean(0)
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return mean, values.var(0, correction=0), len(values)
+    both = torch.stack([mean, mean_sq])
+    distributed.all_reduce(both)
+    both /= distributed.get_world_size()
+    return both[0], (both[1] - both[0].square()).clamp(min=0), len(values) * distributed.get_world_size()

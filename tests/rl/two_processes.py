@@ -1,0 +1,27 @@
+"""Started by `torchrun`: trains, then every process says what its policy does; they must agree.
+
+torchrun --nproc-per-node 2 tests/rl/two_processes.py FOLDER
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from body_transformer import PolicyConfig
+from body_transformer.rl.config import RlConfig
+from body_transformer.rl.train import Job, train
+from body_transformer.run import Run
+from body_transformer.training.progress import Progress
+
+if __name__ == "__main__":
+    folder, rank = Path(sys.argv[1]), os.environ["RANK"]
+    config = RlConfig(
+        "humanoid-mod", num_envs=8, num_steps=4, num_minibatches=2, num_epochs=2, num_iterations=2, eval_every=None
+    )
+    run = Run.create(folder / "run", {"rl": config.to_dict()}) if rank == "0" else Run(folder / "run")
+    policy = PolicyConfig(embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal")
+    learned = train(Job(run, policy, config, seed=0, device="cpu"), Progress(quiet=True))
+    obs = torch.linspace(-1, 1, 500).reshape(5, 100)
+    (folder / f"actions{rank}.txt").write_text(repr(learned(obs).tolist()))
