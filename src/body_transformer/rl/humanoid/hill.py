@@ -12,8 +12,8 @@ Where this is not the authors' environment, beside what humanoid-mod says:
 - each episode draws a tile: theirs kept one for an environment, and few environments would see few tiles;
 - y is counted from the middle of the ground, so that the target lies ahead.
 
-The ground is soft in its own way: of the contacts of a geom with a height field MuJoCo Warp keeps four, MuJoCo up to 50,
-and of MuJoCo Warp's (3.11) about 1 in 400 has a wrong depth, seen against MuJoCo in the same states.
+Of the contacts of a geom with a height field MuJoCo Warp keeps four, MuJoCo up to 50, and about 1 in 400 of MuJoCo
+Warp's (3.11) has a wrong depth, seen against MuJoCo in the same states. Feet feel other forces here than in plain MuJoCo.
 """
 
 from __future__ import annotations

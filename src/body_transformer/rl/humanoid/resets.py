@@ -54,7 +54,8 @@ def draw_starts(
 def robot_geoms(model: mujoco.MjModel) -> NDArray[np.bool_]:
     """[geoms]: which belong to the robot."""
     bodies = [model.body(k).name.startswith("robot/") for k in range(model.nbody)]
-    return np.array(bodies)[model.geom_bodyid]
+    own: NDArray[np.bool_] = np.array(bodies)[model.geom_bodyid]
+    return own
 
 
 def entangled(model: mujoco.MjModel, data: mujoco.MjData, own: NDArray[np.bool_]) -> bool:

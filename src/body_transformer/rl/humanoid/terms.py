@@ -149,7 +149,7 @@ def fallen(state: State) -> Tensor:
     """A body that is no foot feels a contact force of more than 1 N; a contact with the robot itself is one too."""
     hit = state.contact_force.square().sum(-1) > ALLOWED_FORCE_N**2
     for foot in _FEET:  # an index tensor of all others would come from the host at every step
-        hit[:, foot] = False
+        hit[:, foot].fill_(False)
     return hit.any(-1)
 
 
