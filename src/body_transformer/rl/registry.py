@@ -120,4 +120,6 @@ def _need_mjlab() -> None:
     try:
         import mjlab  # noqa: F401
     except ModuleNotFoundError as missing:
+        if missing.name != "mjlab":  # something that mjlab itself needs
+            raise
         raise ValueError(NO_MJLAB) from missing

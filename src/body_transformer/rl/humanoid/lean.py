@@ -38,7 +38,7 @@ class LeanEnv(ManagerBasedRlEnv):
     def step(self, action: Tensor) -> VecEnvStepReturn:
         """action [B, 21] -> observations, rewards [B], died [B], timed out [B], extras."""
         robots = self._humanoids
-        robots.memory.act(action)
+        robots.memory.act(action.to(self.device))
         for _ in range(self.cfg.decimation):
             self.sim.step()
         robots.memory.feel()

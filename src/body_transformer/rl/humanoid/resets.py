@@ -32,7 +32,7 @@ def draw_starts(
     Joint angles U(-0.2, 0.2), within the joints' ranges, joint velocities U(-0.1, 0.1); the torso upright where `place`
     says, at rest; other bodies as the scene's keyframe says. States that are `entangled` are drawn again.
     """
-    data = mujoco.MjData(model)
+    data, own = mujoco.MjData(model), robot_geoms(model)
     joints = [model.joint(f"robot/{name}") for name in JOINTS]
     low, high = np.array([joint.range for joint in joints]).T
     q_ids, v_ids = ([int(getattr(joint, name)[0]) for joint in joints] for name in ("qposadr", "dofadr"))
@@ -45,13 +45,20 @@ def draw_starts(
         data.qpos = start
         while True:
             data.qpos[q_ids] = np.clip(rng.uniform(-JOINT_POS_RAD, JOINT_POS_RAD, len(joints)), low, high)
-            if not entangled(model, data):
+            if not entangled(model, data, own):
                 break
         start[:] = data.qpos
     return qpos, qvel
 
 
-def entangled(model: mujoco.MjModel, data: mujoco.MjData) -> bool:
+def robot_geoms(model: mujoco.MjModel) -> NDArray[np.bool_]:
+    """[geoms]: which belong to the robot."""
+    bodies = [model.body(k).name.startswith("robot/") for k in range(model.nbody)]
+    own: NDArray[np.bool_] = np.array(bodies)[model.geom_bodyid]
+    return own
+
+
+def entangled(model: mujoco.MjModel, data: mujoco.MjData, own: NDArray[np.bool_]) -> bool:
     """Whether the robot touches itself, or is so deep in something that it would be pushed out sideways or below.
 
     Of plain draws 23 % have crossed legs: pushed apart with hundreds of newtons, such a robot would be dead before its
@@ -60,12 +67,10 @@ def entangled(model: mujoco.MjModel, data: mujoco.MjData) -> bool:
     mujoco.mj_kinematics(model, data)
     mujoco.mj_comPos(model, data)
     mujoco.mj_collision(model, data)
-    for contact in data.contact[: data.ncon]:
-        mine = [model.body(model.geom_bodyid[geom]).name.startswith("robot/") for geom in contact.geom]
-        upwards = contact.frame[2] if mine[1] else -contact.frame[2]  # the normal points from the first to the second
-        if all(mine) or (any(mine) and upwards < 0.5):
-            return True
-    return False
+    first, second = own[data.contact.geom].T
+    normal_z = data.contact.frame[:, 2]  # of the normal from the first geom to the second
+    pushed_up = np.where(second, normal_z, -normal_z)
+    return bool(((first & second) | ((first | second) & (pushed_up < 0.5))).any())
 
 
 class Starts:

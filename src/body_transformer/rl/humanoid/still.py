@@ -20,7 +20,7 @@ def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
 
 
 def frame(cfg: ManagerBasedRlEnvCfg, width: int = 640, height: int = 480) -> NDArray[np.uint8]:
-    """[height, width, 3]: the first start of the configuration's seed. Needs OpenGL (variable MUJOCO_GL)."""
+    """[height, width, 3]: a start of the configuration's seed. Needs OpenGL (environment variable MUJOCO_GL)."""
     model = scene_model(cfg)
     torque = cfg.actions["torque"]
     assert isinstance(torque, TorqueCfg)

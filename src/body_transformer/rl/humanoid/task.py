@@ -91,8 +91,10 @@ class Humanoids:
 
     def reward(self, died: Tensor, weights: dict[str, float]) -> Tensor:
         """[B]: the weighted sum of all terms."""
-        living = sum(weights[name] * term() for name, term in self.reward_terms().items())
-        return torch.where(died, weights["death"], living)
+        total = torch.zeros_like(self.state.torso_pos[:, 0])
+        for name, term in self.reward_terms().items():
+            total = total.add(term(), alpha=weights[name])
+        return total.masked_fill(died, weights["death"])
 
 
 # -- as terms of mjlab's managers --------------------------------------------------------------------------------------

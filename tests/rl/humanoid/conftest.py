@@ -1,0 +1,40 @@
+"""Environments of the humanoid tasks, on the CPU, made once for all tests."""
+
+from functools import cache
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="session")
+def new_env():
+    """Makes an environment of 8 robots that is not shared."""
+    pytest.importorskip("mjlab")
+    torch.set_num_threads(1)
+    from body_transformer.rl.registry import make_env
+
+    def make(name, num_envs=8, seed=0, lean=True):
+        return make_env(name, num_envs, seed, "cpu", lean)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def _shared(new_env):
+    return cache(new_env)
+
+
+@pytest.fixture
+def env(_shared):
+    """The 8 robots of a task, at the start of their first episode."""
+
+    def fresh(name, lean=True):
+        made = _shared(name, lean=lean)
+        made.reset()
+        from body_transformer.rl.humanoid.task import humanoids
+
+        humanoids(made).starts.seed(0)
+        made.reset()
+        return made
+
+    return fresh

@@ -1,0 +1,238 @@
+"""Terms on states made by hand, with numbers worked out by hand."""
+
+import math
+
+import pytest
+import torch
+
+pytest.importorskip("mjlab")
+
+import mujoco
+import numpy as np
+
+from body_transformer import robots
+from body_transformer.rl.humanoid import terms
+from body_transformer.rl.humanoid.model import BODIES, JOINTS
+from body_transformer.rl.humanoid.state import Joints, State
+
+
+def state(**changes) -> State:
+    """One robot upright at the origin, at rest, with nothing to feel; but for the changes."""
+    values = {
+        "torso_pos": [0, 0, 1.34],
+        "torso_quat": [1, 0, 0, 0],
+        "torso_vel": [0, 0, 0],
+        "torso_spin": [0, 0, 0],
+        "joint_pos": [0] * 21,
+        "joint_vel": [0] * 21,
+        "contact_force": [[0, 0, 0]] * 16,
+        "action": [0] * 21,
+        "previous_xy": [0, 0],
+    }
+    return State(**{name: torch.tensor([value], dtype=torch.float32) for name, value in (values | changes).items()})
+
+
+def joint_values(**values) -> list[float]:
+    return [values.get(name, 0.0) for name in JOINTS]
+
+
+def forces(**values) -> list[tuple[float, float, float]]:
+    return [values.get(name, (0.0, 0.0, 0.0)) for name in BODIES]
+
+
+def turned(axis: str, angle: float) -> list[float]:
+    """Quaternion of a rotation about an axis of the world."""
+    return [math.cos(angle / 2), *(math.sin(angle / 2) * (axis == name) for name in "xyz")]
+
+
+@pytest.fixture(scope="module")
+def joints() -> Joints:
+    return Joints.of(mujoco.MjModel.from_xml_path(str(robots.path("humanoid"))))
+
+
+# -- observation -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("quat", "expected"),
+    [
+        (turned("x", 0.3), (0.3, 0, 0)),
+        (turned("y", -0.5), (0, -0.5, 0)),
+        (turned("z", math.pi / 2), (0, 0, math.pi / 2)),
+        (turned("z", 2 * math.pi - 0.2), (0, 0, -0.2)),
+        (turned("x", math.radians(170)), (math.radians(170), 0, 0)),
+    ],
+    ids=["roll", "pitch", "yaw", "yaw beyond half a turn", "nearly upside down"],
+)
+def test_roll_pitch_and_yaw_are_the_angles_about_the_worlds_axes(quat, expected):
+    assert terms.torso_roll_pitch_yaw(state(torso_quat=quat))[0].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_looking_straight_down_is_no_nan():
+    down = [math.sqrt(0.5), 0, math.sqrt(0.5) * 1.0001, 0]  # a little more than a unit quaternion
+    angles = terms.torso_roll_pitch_yaw(state(torso_quat=down))[0]
+    assert angles[1].item() == pytest.approx(math.pi / 2, abs=2e-3)
+    assert angles.isfinite().all()
+
+
+def test_roll_pitch_and_yaw_compose_in_this_order():
+    together = np.array([1.0, 0, 0, 0])
+    for quat in (turned("z", 0.3), turned("y", 0.2), turned("x", 0.1)):  # about x first
+        product = np.zeros(4)
+        mujoco.mju_mulQuat(product, together, np.array(quat))
+        together = product
+    got = terms.torso_roll_pitch_yaw(state(torso_quat=together.tolist()))[0].tolist()
+    assert got == pytest.approx([0.1, 0.2, 0.3], abs=1e-6)
+
+
+def test_the_angular_velocity_is_given_in_the_worlds_frame():
+    rolling_while_looking_left = state(torso_quat=turned("z", math.pi / 2), torso_spin=[2, 0, 0.5])
+    assert terms.torso_angular_velocity(rolling_while_looking_left)[0].tolist() == pytest.approx([0, 2, 0.5], abs=1e-6)
+
+
+def test_joint_positions_are_measured_by_their_range(joints):
+    # abdomen_y -75..30 degrees: middle -22.5, half 52.5; right_knee -160..2: middle -79, half 81
+    pose = joint_values(abdomen_y=math.radians(30), right_knee=math.radians(-160), left_elbow=0.0)
+    scaled = dict(zip(JOINTS, terms.joint_pos(state(joint_pos=pose), joints)[0].tolist(), strict=True))
+    assert scaled["abdomen_y"] == pytest.approx(1.0, abs=1e-6)
+    assert scaled["right_knee"] == pytest.approx(-1.0, abs=1e-6)
+    assert scaled["abdomen_z"] == pytest.approx(0.0, abs=1e-6)
+    assert scaled["left_elbow"] == pytest.approx(20 / 70, abs=1e-6)  # -90..50
+
+
+def test_the_observation_has_its_hundred_entries_in_the_papers_order(joints):
+    seen = terms.observation(
+        state(
+            torso_pos=[7, 8, 1.5],
+            torso_vel=[1, 2, 3],
+            torso_quat=turned("z", 0.4),
+            torso_spin=[0, 0, 6],
+            joint_vel=joint_values(abdomen_z=10, left_elbow=-20),
+            contact_force=forces(torso=(1, 2, 3), right_foot=(-4, 5, 600), left_hand=(7, 8, 9)),
+        ),
+        joints,
+    )[0].tolist()
+    assert len(seen) == 100
+    assert seen[:10] == pytest.approx([1.5, 1, 2, 3, 0, 0, 0.4, 0, 0, 6], abs=1e-6)
+    assert seen[10 + JOINTS.index("abdomen_y")] == pytest.approx(22.5 / 52.5, abs=1e-6)
+    assert seen[31] == pytest.approx(1.0)
+    assert seen[51] == pytest.approx(-2.0)
+    assert seen[52:55] == [1, 2, 3]
+    assert seen[52 + 3 * 6 : 52 + 3 * 7] == [-4, 5, 600]
+    assert seen[97:] == [7, 8, 9]
+
+
+def test_names_of_bodies_and_joints_are_those_of_the_experiment():
+    from body_transformer.config import load_experiment
+
+    layout = {term.name: term for term in load_experiment("humanoid-mod").obs}
+    assert tuple(layout["joint_pos"].of) == JOINTS
+    assert tuple(layout["contact_force"].of) == BODIES
+    from body_transformer.rl.humanoid.task import OBSERVATIONS
+
+    assert tuple(layout) == OBSERVATIONS
+
+
+# -- reward ------------------------------------------------------------------------------------------------------------
+
+AHEAD = (1000.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "target", "speed"),
+    [
+        ((0, 0), (0.05, 0), AHEAD, 3.0),
+        ((0, 0), (-0.05, 0), AHEAD, -3.0),
+        ((0, 0), (0, 1), AHEAD, -0.0005 * 60),  # sqrt(1000^2 + 1) = 1000.0005
+        ((80.0, 0), (80.001, 0), AHEAD, 0.06),
+        ((0.3, 0.4), (0, 0), (0.0, 0.0), 30.0),
+        ((0, 0), (0, 0), (0.0, 0.0), 0.0),
+        ((0, 0), (0.03, 0.04), (0.0, 0.0), -3.0),
+    ],
+    ids=["ahead", "back", "aside", "a millimetre far out", "to the origin", "at the origin", "off the origin"],
+)
+def test_progress_is_the_speed_towards_the_target(before, now, target, speed):
+    got = terms.progress(state(previous_xy=before, torso_pos=[*now, 1.0]), target)
+    assert got.item() == pytest.approx(speed, abs=1e-3)
+
+
+@pytest.mark.parametrize(("angle", "expected"), [(0, 1), (21.5, 1), (21.7, 0), (180, 0)])
+def test_upright_is_within_about_22_degrees(angle, expected):
+    assert terms.upright(state(torso_quat=turned("x", math.radians(angle)))).item() == expected
+    assert terms.upright(state(torso_quat=turned("y", -math.radians(angle)))).item() == expected
+
+
+@pytest.mark.parametrize(
+    ("yaw", "expected"), [(0, 1.0), (36, 1.0), (60, 0.5 / 0.8), (-60, 0.5 / 0.8), (90, 0.0), (180, -1.25)]
+)
+def test_heading_counts_the_cosine_up_to_0_8(yaw, expected):
+    facing = state(torso_quat=turned("z", math.radians(yaw)))
+    assert terms.heading(facing, terms.to_target(facing, AHEAD)).item() == pytest.approx(expected, abs=1e-5)
+    assert terms.heading(facing, terms.straight_ahead(facing)).item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_heading_is_towards_the_target_from_where_the_robot_is():
+    beside = state(torso_pos=[1000, -5, 1.3], torso_quat=turned("z", math.pi / 2))
+    assert terms.heading(beside, terms.to_target(beside, AHEAD)).item() == 1.0
+    assert terms.heading(beside, terms.straight_ahead(beside)).item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_effort_is_the_sum_of_squares():
+    assert terms.effort(state(action=[0.5] * 21)).item() == pytest.approx(21 * 0.25)
+
+
+def test_energy_counts_strong_motors_more(joints):
+    # hip_y gear 135: 1 x 1 x 1; knee gear 90: 0.5 x 0.4 x 90/135
+    moving = state(
+        action=joint_values(left_hip_y=1.0, right_knee=-0.5, left_elbow=1.0),
+        joint_vel=joint_values(left_hip_y=-10.0, right_knee=4.0, head=9.0),
+    )
+    assert terms.energy(moving, joints).item() == pytest.approx(1 + 0.5 * 0.4 * 90 / 135, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "expected"),
+    [
+        (45.0, 1.0),  # the end of hip_y's range -120..45: middle -37.5, half 82.5
+        (-37.5 + 0.99 * 82.5, 0.5),
+        (-37.5 - 0.99 * 82.5, 0.5),
+        (-37.5 + 0.97 * 82.5, 0.0),
+        (-37.5 + 1.01 * 82.5, 1.5),
+    ],
+)
+def test_joints_near_their_limits_cost(joints, degrees, expected):
+    pose = [0.0] * 21
+    pose[JOINTS.index("right_hip_y")] = math.radians(degrees)
+    pose[JOINTS.index("right_knee")] = pose[JOINTS.index("left_knee")] = -0.5  # 0 is at 0.975 of the knee's range
+    assert terms.limits(state(joint_pos=pose), joints).item() == pytest.approx(expected, abs=1e-3)
+
+
+# -- termination -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("felt", "expected"),
+    [
+        ({}, False),
+        ({"right_foot": (300.0, 0.0, 900.0), "left_foot": (0.0, 0.0, 900.0)}, False),
+        ({"left_hand": (0.0, 0.0, 1.1)}, True),
+        ({"right_thigh": (0.0, -0.9, 0.0)}, False),
+        ({"right_thigh": (0.8, -0.8, 0.0)}, True),
+        ({"torso": (0.0, 0.0, 0.6), "head": (0.0, 0.0, 0.6)}, False),
+    ],
+)
+def test_who_feels_more_than_a_newton_elsewhere_than_at_the_feet_has_fallen(felt, expected):
+    assert terms.fallen(state(contact_force=forces(**felt))).item() is expected
+
+
+def test_below_a_height_is_the_torsos():
+    assert terms.below(state(torso_pos=[0, 0, 1.29]), 1.3).item()
+    assert not terms.below(state(torso_pos=[0, 0, 1.31]), 1.3).item()
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [((0, 0), False), ((-2.1, 0), True), ((3.1, 0), True), ((0, -4.1), True), ((2.9, 4.9), False)],
+)
+def test_outside_is_beyond_one_of_four_sides(place, expected):
+    assert terms.outside(state(torso_pos=[*place, 1.0]), (-2.0, -4.0), (3.0, 5.0)).item() is expected

@@ -1,0 +1,113 @@
+"""Tasks by name, and how mjlab finds ours."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import body_transformer
+from body_transformer.rl import registry
+
+OURS = ["humanoid-mod", "humanoid-hill", "humanoid-board"]
+
+
+def python(program: str, *folders: Path) -> str:
+    """What a program prints in a fresh interpreter that sees our package and these folders."""
+    path = os.pathsep.join(map(str, [Path(body_transformer.__file__).parents[1], *folders]))
+    environment = os.environ | {"PYTHONPATH": path, "MUJOCO_GL": "disabled"}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Failed to load task package" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def test_the_registry_is_there_without_mjlab():
+    heavy = python("import sys; from body_transformer.rl import registry; print(*sys.modules)").split()
+    assert {"mjlab", "warp", "torch", "mujoco"}.isdisjoint(heavy)
+
+
+def test_a_missing_mjlab_is_one_sentence_with_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mjlab", None)
+    for call in (lambda: registry.make_env_cfg("humanoid-mod", 1, 0), registry.names):
+        with pytest.raises(ValueError, match=r"needs mjlab; install it with: pip install 'body-transformer\[rl\]'"):
+            call()
+
+
+class TestWithMjlab:
+    @pytest.fixture(autouse=True)
+    def _mjlab(self):
+        pytest.importorskip("mjlab")
+
+    def test_our_tasks_come_first(self):
+        names = registry.names()
+        assert names[:3] == OURS
+        assert "mjlab:Mjlab-Velocity-Flat-Unitree-Go1" in names
+        assert len(names) == len(set(names))
+
+    @pytest.mark.parametrize("name", OURS)
+    def test_a_configuration_has_so_many_robots_and_the_seed(self, name):
+        cfg = registry.make_env_cfg(name, num_envs=5, seed=7)
+        assert cfg.scene.num_envs == 5
+        assert cfg.seed == 7
+
+    def test_mjlabs_tasks_are_named_with_a_prefix(self):
+        cfg = registry.make_env_cfg("mjlab:Mjlab-Cartpole-Balance", num_envs=3, seed=2)
+        assert "cartpole" in cfg.scene.entities
+        assert (cfg.scene.num_envs, cfg.seed) == (3, 2)
+
+    def test_a_task_of_mjlabs_runs(self):
+        import torch
+
+        env = registry.make_env("mjlab:Mjlab-Cartpole-Balance", 2, 0, "cpu")
+        env.reset()
+        obs, *_ = env.step(torch.zeros(2, 1))
+        assert obs["actor"].shape[0] == 2
+
+    @pytest.mark.parametrize(
+        ("name", "hint"),
+        [
+            ("humanoid-mud", "did you mean 'humanoid-mod'"),
+            ("mjlab:Mjlab-Cartpole-Balanc", "did you mean 'mjlab:Mjlab-Cartpole-Balance'"),
+            ("Mjlab-Cartpole-Balance", "did you mean 'mjlab:Mjlab-Cartpole-Balance'"),
+            ("mjlab:humanoid-mod", "did you mean 'humanoid-mod'"),
+        ],
+    )
+    def test_an_unknown_task_lists_what_exists(self, name, hint):
+        with pytest.raises(ValueError, match=f"unknown task '{name}'; {hint}.*have: 'humanoid-mod', 'humanoid-hill'"):
+            registry.make_env_cfg(name, 1, 0)
+
+    def test_no_robots_and_a_negative_seed_are_refused(self):
+        with pytest.raises(ValueError, match="at least 1 robot, not num_envs=0"):
+            registry.make_env_cfg("humanoid-mod", 0, 0)
+        with pytest.raises(ValueError, match="a seed is 0 or more, not -1"):
+            registry.make_env_cfg("humanoid-mod", 1, -1)
+
+    def test_making_an_environment_prints_nothing(self, capfd):
+        registry.make_env("mjlab:Mjlab-Cartpole-Balance", 1, 0, "cpu").reset()
+        assert capfd.readouterr().out == ""
+
+    @pytest.mark.parametrize("first", ["mjlab", "body_transformer.rl.humanoid.hill"])
+    def test_mjlab_finds_our_tasks_whoever_is_imported_first(self, first, tmp_path):
+        pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+        (module,) = pyproject["project"]["entry-points"]["mjlab.tasks"].values()
+        package = tmp_path / "plugin-1.0.dist-info"  # what pip makes of the entry points
+        package.mkdir()
+        (package / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+        (package / "entry_points.txt").write_text(f"[mjlab.tasks]\nours = {module}\n")
+        show = "from mjlab.tasks.registry import list_tasks; print(*list_tasks())"
+        assert set(OURS) <= set(python(f"import {first}; {show}", tmp_path).split())
+
+    def test_mjlabs_runner_gets_the_scaled_reward(self):
+        import_module("body_transformer.rl.mjlab_plugin")
+        from mjlab.tasks.registry import load_env_cfg, load_rl_cfg
+
+        cfg = load_env_cfg("humanoid-mod")
+        assert cfg.rewards["alive"].weight == pytest.approx(0.02)
+        assert cfg.rewards["death"].weight == pytest.approx(-0.01)
+        assert load_rl_cfg("humanoid-mod").num_steps_per_env == 32
+        assert registry.names()[:3] == OURS
