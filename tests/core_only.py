@@ -13,6 +13,13 @@ from pathlib import Path
 EXTRAS = ("gymnasium", "gymnasium_robotics", "minari", "dm_control", "h5py", "mjlab", "onnx", "pytest")
 
 
+WITHOUT = {
+    "body_transformer.ops.": ("triton",),
+    "body_transformer.rl.": ("mjlab", "mjlab.envs", "rsl_rl", "tensordict", "warp"),
+}
+"""Parts that need what the core does without."""
+
+
 def bot(*args: str) -> str:
     from body_transformer.cli.main import main
 
@@ -35,8 +42,8 @@ def check_every_module_imports() -> None:
     for module in pkgutil.walk_packages(body_transformer.__path__, "body_transformer."):
         try:
             import_module(module.name)
-        except ModuleNotFoundError as error:  # the kernels need Triton, which the core does without
-            if error.name != "triton" or not module.name.startswith("body_transformer.ops."):
+        except ModuleNotFoundError as error:
+            if not any(module.name.startswith(part) and error.name in names for part, names in WITHOUT.items()):
                 raise
         except ValueError as error:  # dm_control's task says which extra it needs
             if "body-transformer[imitation]" not in str(error):
@@ -46,6 +53,15 @@ def check_every_module_imports() -> None:
 def check_every_experiment_can_be_inspected() -> None:
     for name in json.loads(bot("list", "--json"))["experiments"]:
         assert json.loads(bot("inspect", name, "--json"))["parameters"] > 0
+
+
+def check_what_needs_an_extra_says_which() -> None:
+    from body_transformer.cli.main import main
+
+    words = io.StringIO()
+    with contextlib.redirect_stderr(words):
+        assert main(["train", "humanoid-mod"]) == 1
+    assert "pip install 'body-transformer[rl]'" in words.getvalue()
 
 
 def check_pictures_are_drawn(folder: Path) -> None:
@@ -78,6 +94,7 @@ def main() -> None:
             check_only_the_core_is_installed,
             check_every_module_imports,
             check_every_experiment_can_be_inspected,
+            check_what_needs_an_extra_says_which,
             lambda: check_pictures_are_drawn(Path(name, "pictures")),
             lambda: check_a_policy_runs_and_is_stored(Path(name, "policy")),
             lambda: check_the_demo_runs(Path(name, "demo")),

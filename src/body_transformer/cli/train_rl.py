@@ -65,12 +65,14 @@ def main_mjlab(args: list[str]) -> None:
 
 def begin(args: list[str], name: str, title: str, policy: PolicyConfig, rl: RlConfig) -> None:
     from ..rl.ranks import Ranks
+    from ..rl.registry import need_mjlab
 
     options = tyro.cli(TrainRl, prog="bot train", args=args, default=TrainRl(name, policy, rl))
     variant = options.policy.variant
     if variant != policy.variant:
         raise ValueError(f"name the variant with --variant {variant}: it has sizes of its own")
     folder = options.out or Path("runs") / name.replace(":", "-") / variant / f"seed{options.seed}"
+    need_mjlab()
     is_first = Ranks.from_environment().is_first
     if is_first:
         Run(folder).check_free()

@@ -35,7 +35,7 @@ def make_env_cfg(name: str, num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
         raise ValueError(f"an environment has at least 1 robot, not num_envs={num_envs}")
     if seed < 0:
         raise ValueError(f"a seed is 0 or more, not {seed}")
-    _need_mjlab()
+    need_mjlab()
     if name.startswith(MJLAB):
         return _mjlab_cfg(name, num_envs, seed)
     if name not in TASKS:
@@ -66,7 +66,7 @@ def quiet() -> Iterator[None]:
 
 
 def _mjlab_names() -> list[str]:
-    _need_mjlab()
+    need_mjlab()
     import mjlab.tasks  # noqa: F401  (fills the registry)
     from mjlab.tasks.registry import list_tasks
 
@@ -116,7 +116,8 @@ def mjlab_config(name: str) -> RlConfig:
     )
 
 
-def _need_mjlab() -> None:
+def need_mjlab() -> None:
+    """Says how to get it where it is not installed."""
     try:
         import mjlab  # noqa: F401
     except ModuleNotFoundError as missing:
