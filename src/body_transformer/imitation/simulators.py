@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
@@ -53,7 +54,7 @@ class Simulators:
             self._envs = vector.SyncVectorEnv(groups, autoreset_mode=mode)
             return
         # Not "fork": a child would share this process's CUDA state and the locks of its threads.
-        with _deaths_explained(), signals_held():
+        with _deaths_explained(), signals_held(), _killed_if_it_fails():
             self._envs = vector.AsyncVectorEnv(groups, context="spawn", autoreset_mode=mode)
         self._kill = weakref.finalize(self, _kill, tuple(self._envs.processes))  # at exit, too: they hear no signal
 
@@ -133,6 +134,17 @@ class Lanes:
     def close(self) -> None:
         for env in self._envs:
             env.close()
+
+
+@contextlib.contextmanager
+def _killed_if_it_fails() -> Iterator[None]:
+    """Processes that are started meanwhile do not outlive an error, nor a Ctrl-C."""
+    before = set(active_children())
+    try:
+        yield
+    except BaseException:
+        _kill([process for process in active_children() if process not in before])
+        raise
 
 
 def _kill(processes: Sequence[BaseProcess]) -> None:
