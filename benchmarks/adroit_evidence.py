@@ -5,7 +5,8 @@
 Groups the runs under the given folders by what differs in their `experiment.yaml` (task, demonstrations, epochs, data,
 variant) and writes `table.md` (seeds that all variants have: a seed also draws the demonstrations) and `results.json`
 (all). A run's number is the paper's: the share of successes at the last
-step, the mean of the evaluations of the last ten epochs. Intervals are 95 % bootstrap intervals of the mean over seeds:
+step, the mean of the evaluations of the last ten epochs; beside it, in the variants' order, the share of successes at
+any step and the last loss. Intervals are 95 % bootstrap intervals of the mean over seeds:
 seeds are drawn, then evaluations within each.
 """
 
@@ -39,11 +40,13 @@ def read(folders: list[Path]) -> dict[Case, dict[str, list[dict[str, Any]]]]:
         run = Run(file.parent)
         description = run.description()
         losses = [line["train/loss"] for line in run.metrics() if "train/loss" in line]
-        scores = evaluations(run.folder, "success", "validation")[-NUM_LAST:]
+        scores, scores_any = (
+            evaluations(run.folder, metric, "validation")[-NUM_LAST:] for metric in ("success", "success_any")
+        )
         if len(scores) < NUM_LAST:
             raise ValueError(f"{file.parent / METRICS} has {len(scores)} evaluations; {NUM_LAST} are needed")
         found[case_of(description)][description["variant"]].append(
-            {"seed": description["seed"], "success": scores, "final_loss": losses[-1]}
+            {"seed": description["seed"], "success": scores, "success_any": scores_any, "final_loss": losses[-1]}
         )
     return found
 
@@ -70,14 +73,17 @@ def cell(runs: list[dict[str, Any]]) -> str:
 
 
 def table(found: dict[Case, dict[str, list[dict[str, Any]]]]) -> str:
-    head = ["task", "demonstrations", "epochs", "actions", "seeds", *VARIANTS, "final loss (same order)"]
+    head = ["task", "demonstrations", "epochs", "actions", "seeds", *VARIANTS, "at any step", "final loss"]
     rows = [head, ["---"] * len(head)]
     for case in sorted(found, key=lambda case: (case[3] == "mean", case[2], case[0], case[1])):
         variants = paired(found[case])
         losses = " / ".join(f"{np.mean([run['final_loss'] for run in variants[name]]):.4f}" for name in VARIANTS)
+        anytime = " / ".join(f"{np.mean([run['success_any'] for run in variants[name]]):.3f}" for name in VARIANTS)
         seeds = str(len(variants["mlp"]))
         task, demos, epochs, actions = case
-        rows.append([task, str(demos), str(epochs), actions, seeds, *(cell(variants[n]) for n in VARIANTS), losses])
+        rows.append(
+            [task, str(demos), str(epochs), actions, seeds, *(cell(variants[n]) for n in VARIANTS), anytime, losses]
+        )
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 

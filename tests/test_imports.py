@@ -11,6 +11,8 @@ SOURCE = Path(body_transformer.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 HEAVY = {"torch", "mujoco", "matplotlib", "numpy", "scipy", "safetensors", "yaml", "tyro", "rich"}
 
+LEARNING = {"aside", "body", "checkpoint", "config", "metrics_log", "model", "robots", "run", "training", "__version__"}
+"""What the ways of training may use."""
 MAY_IMPORT = {
     "ops": {"ops"},
     "body": {"body"},
@@ -18,34 +20,10 @@ MAY_IMPORT = {
     "analysis": {"analysis", "aside", "body", "ops", "robots"},
     "bench": {"bench", "body", "config", "model", "ops", "robots", "__version__"},
     "model": {"model", "body", "ops", "__version__"},
-    "imitation": {
-        "imitation",
-        "aside",
-        "body",
-        "checkpoint",
-        "config",
-        "metrics_log",
-        "model",
-        "robots",
-        "run",
-        "training",
-        "__version__",
-    },
-    "report": {"report", "body"},
+    "imitation": {"imitation", *LEARNING},
+    "rl": {"rl", *LEARNING},
     "training": {"training"},
-    "rl": {
-        "rl",
-        "aside",
-        "body",
-        "checkpoint",
-        "config",
-        "metrics_log",
-        "model",
-        "training",
-        "robots",
-        "run",
-        "__version__",
-    },
+    "report": {"report", "body"},
 }
 """Part of the package -> the parts it may use; whoever is not listed may use all but `cli`."""
 

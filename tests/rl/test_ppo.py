@@ -147,13 +147,14 @@ def test_values_are_learned_on_one_scale_whatever_the_rewards_are():
 
 
 def test_the_value_scale_is_that_of_all_returns_together():
-    scale, parts = ValueScale(), [torch.randn(7) * 3 + 1, torch.randn(50) - 4, torch.randn(1)]
+    scale, parts = ValueScale(), [torch.randn(7, 1) * 3 + 1, torch.randn(5, 10, 1) - 4, torch.randn(1, 1)]
     for part in parts:
         scale.update(part)
-    whole = torch.cat(parts).double()
-    assert float(scale.mean) == pytest.approx(float(whole.mean()))
-    assert float(scale.var) == pytest.approx(float(whole.var(correction=0)))
-    torch.testing.assert_close(scale.inverse(scale(whole)), whole)
+    whole = torch.cat([part.reshape(-1, 1) for part in parts])
+    scaled = scale(whole)
+    assert float(scaled.mean()) == pytest.approx(0, abs=1e-5)
+    assert float(scaled.var(correction=0)) == pytest.approx(1, rel=1e-4)
+    torch.testing.assert_close(scale.inverse(scaled), whole)
 
 
 def test_saved_and_loaded_it_goes_on_alike():

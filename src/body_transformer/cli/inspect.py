@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from rich.table import Table
 
 from .. import robots
 from ..body.graph import BodyGraph, Fixed
-from ..body.layout import Layout, Term
+from ..body.layout import Layout
 from ..body.messages import listing, unknown
+from ..body.table import allocation_table
 from ..config import Experiment, experiment_names, load_experiment
 from ..model.config import PolicyConfig
 from ..model.variants import VARIANTS
 from .output import console, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    pass
 
 
 @dataclass
@@ -154,25 +153,6 @@ def show(subject: Subject) -> None:
             f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions{whose}"
         )
         out.print(f"{subject.config.variant}: {sum(counts.values()):,} parameters{parts}")
-
-
-def allocation_table(graph: BodyGraph, layout: Layout | None) -> Table:
-    """One row a node: what it is made of and what it owns."""
-    joints: dict[str, list[str]] = {node: [] for node in graph.nodes}
-    for joint, node in graph.joints.items():
-        joints[node].append(joint)
-    table = Table("node", "parent", "joints", "observation entries", "actions")
-    for k, node in enumerate(graph.nodes):
-        owned = [summary(terms, graph, k) for terms in (layout.obs, layout.actions)] if layout else ["", ""]
-        table.add_row(node, graph.parents.get(node, "(root)"), ", ".join(joints[node]), *owned)
-    return table
-
-
-def summary(terms: Sequence[Term], graph: BodyGraph, node_id: int) -> str:
-    """`7: joint_pos 2, joint_vel 2, contact_force 3`"""
-    counts = Counter({term.name: int((term.node_ids(graph) == node_id).sum()) for term in terms})
-    total = counts.total()
-    return f"{total}: " + ", ".join(f"{name} {count}" for name, count in counts.items() if count) if total else "-"
 
 
 def draw(subject: Subject, folder: Path, suffix: str) -> list[Path]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import sys
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,38 +12,20 @@ import tyro
 from ..config import Experiment, experiment_names, load_experiment
 from ..imitation.config import ImitationConfig
 from ..model.config import PolicyConfig
+from ..rl.registry import MJLAB
 from . import train_rl
 from .output import console
+from .run_options import Flag, RunOptions, is_first_process, value_of
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
-
-@dataclass
-class Train:
+@dataclass(kw_only=True)
+class Train(RunOptions):
     """Trains an experiment's policy; every number of the experiment can be set here."""
 
-    experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
-    """The experiment; `bot list` names them."""
-    policy: PolicyConfig
-    """The architecture."""
     imitation: ImitationConfig
     """The training."""
-    variant: Annotated[str | None, tyro.conf.arg(metavar="VARIANT")] = None
-    """The architecture by name, with the sizes that the experiment has for it."""
-    seed: int = 0
-    """Of the weights, the order of the data and the evaluation."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """The run's folder; by default runs/EXPERIMENT/VARIANT/seedK."""
-    label: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
-    """What reports call it; by default the variant."""
-    cpu: Flag = False
-    """Stay on the CPU even where there is a GPU."""
     no_eval: Flag = False
     """Do not try the policy out."""
-    wandb: Annotated[str | None, tyro.conf.arg(metavar="PROJECT")] = None
-    """Log to this project of Weights & Biases, too."""
-    quiet: Flag = False
-    """No progress bar."""
 
 
 @dataclass
@@ -74,7 +53,7 @@ def main(args: list[str]) -> None:
             args = args[1:]
         resume(tyro.cli(Resume, prog="bot train", args=args))
         return
-    if args and args[0].startswith(train_rl.MJLAB):
+    if args and args[0].startswith(MJLAB):
         train_rl.main_mjlab(args)
         return
     experiment = _experiment(args)
@@ -83,9 +62,9 @@ def main(args: list[str]) -> None:
         return
     imitation = _imitation(experiment)
     default = Train(
-        experiment.name,
-        experiment.policy_config(value_of("--variant", args)),
-        replace(imitation, options={}, task_options={}),  # tyro would make a flag of each
+        experiment=experiment.name,
+        policy=experiment.policy_config(value_of("--variant", args)),
+        imitation=replace(imitation, options={}, task_options={}),  # tyro would make a flag of each
     )
     options = tyro.cli(Train, prog="bot train", args=args, default=default)
     options.imitation = agreed(
@@ -95,32 +74,17 @@ def main(args: list[str]) -> None:
             task_options={**imitation.task_options, **options.imitation.task_options},
         )
     )
-    if options.policy.variant != default.policy.variant:
-        raise ValueError(f"name the variant with --variant {options.policy.variant}: it has sizes of its own")
+    options.check_variant(default.policy.variant)
     begin(options, experiment)
 
 
 def begin(options: Train, experiment: Experiment) -> None:
     from ..run import Run
 
-    variant = options.policy.variant
-    folder = options.out or Path("runs") / experiment.name / variant / f"seed{options.seed}"
     if is_first_process():
-        Run(folder).check_free()
-    description = {
-        "name": experiment.name,
-        "title": experiment.title,
-        "variant": variant,
-        "label": options.label or variant,
-        "seed": options.seed,
-        "command": shlex.join(["bot", *sys.argv[1:]]),
-        "cpu": options.cpu,
-        "no_eval": options.no_eval,
-        "wandb": options.wandb,
-        "policy": options.policy.to_dict(),
-        "imitation": options.imitation.to_dict(),
-    }
-    _train(options, experiment, folder, description, resumed=False)
+        Run(options.folder).check_free()
+    how = {"no_eval": options.no_eval, "imitation": options.imitation.to_dict()}
+    _train(options, experiment, options.folder, {**options.describe(experiment.title), **how}, resumed=False)
 
 
 def resume(options: Resume) -> None:
@@ -129,7 +93,7 @@ def resume(options: Resume) -> None:
     run = Run.open(options.resume)
     description = run.description()
     if "rl" in description:
-        train_rl.learn(run, description, options.quiet, resumed=True)
+        train_rl.go_on(run, description, options.cpu, options.wandb, options.quiet)
         return
     try:
         experiment = load_experiment(description["name"])
@@ -139,9 +103,9 @@ def resume(options: Resume) -> None:
     except (KeyError, TypeError) as error:
         raise ValueError(f"{str(run.folder)!r} does not say what was run: {error!r}") from None
     whole = Train(
-        experiment.name,
-        policy,
-        imitation,
+        experiment=experiment.name,
+        policy=policy,
+        imitation=imitation,
         seed=seed,
         cpu=options.cpu or bool(description.get("cpu")),
         no_eval=options.no_eval or bool(description.get("no_eval")),
@@ -156,10 +120,11 @@ def _train(options: Train, experiment: Experiment, folder: Path, description: di
     from ..imitation.evaluate import evaluate, write_evaluation
     from ..imitation.losses import check_loss
     from ..imitation.tasks import make_task
-    from ..imitation.train import Job, StoppedEarly, total_steps, train
+    from ..imitation.train import Job, total_steps, train
     from ..model.policy import Policy
     from ..run import Run
     from ..training.progress import Progress
+    from ..training.saving import StoppedEarly
 
     config = options.imitation
     check_loss(config.loss, options.policy)
@@ -170,8 +135,6 @@ def _train(options: Train, experiment: Experiment, folder: Path, description: di
     if not resumed and is_first_process():
         description["num_parameters"] = Policy(layout, options.policy).num_parameters
         description["num_steps"] = total_steps(config, episodes.num_steps)
-        description["machine"] = machine(options.cpu)
-        description["date"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
         run = Run.create(folder, description)
     job = Job(run, episodes, task, options.policy, config, options.seed, resumed, options.wandb, options.cpu)
     try:
@@ -187,21 +150,6 @@ def _train(options: Train, experiment: Experiment, folder: Path, description: di
         write_evaluation(run, found, config.eval_episodes, options.seed)
         task.close()
     console().print(f"wrote {folder}")
-
-
-def machine(cpu: bool) -> str:
-    """Where it runs."""
-    import torch
-
-    from ..bench.environment import device_name
-
-    on_gpu = torch.cuda.is_available() and not cpu
-    return device_name("cuda" if on_gpu else "cpu") + ("" if on_gpu else f", {os.cpu_count()} cores")
-
-
-def is_first_process() -> bool:
-    """Of those that `torchrun` started; the others leave the run's folder alone."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def _say(text: str) -> int:
@@ -232,12 +180,3 @@ def _options(own: ImitationConfig, given: ImitationConfig) -> dict[str, str]:
 
 def _trainable() -> list[str]:
     return [name for name in experiment_names() if (found := load_experiment(name)).imitation or found.rl]
-
-
-def value_of(flag: str, args: list[str]) -> str | None:
-    for place, arg in enumerate(args):
-        if arg == flag and place + 1 < len(args):
-            return args[place + 1]
-        if arg.startswith(f"{flag}="):
-            return arg.split("=", 1)[1]
-    return None

@@ -43,11 +43,6 @@ def _power_of_two(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-def evaluation_seed(seed: int, step: int) -> int:
-    """Of the evaluation at a step of training: each has other starts, and a run that was resumed has the same."""
-    return int(np.random.SeedSequence([seed, step]).generate_state(1)[0])
-
-
 def evaluate(
     policy: Policy,
     task: Task,

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
 
 import torch
 from accelerate import Accelerator, PartialState
@@ -18,18 +17,18 @@ from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from ..run import Run
 from ..training.progress import Progress
+from ..training.ranks import PATIENCE
+from ..training.saving import Saver
+from ..training.seeds import derived_seed
 from ..training.stopping import StopRequest
 from .batches import Batches, num_batches
 from .config import ImitationConfig
 from .episodes import Episodes, Floats
-from .evaluate import evaluate, evaluation_seed
+from .evaluate import evaluate
 from .losses import Cloning
 from .statistics import mean_and_var, obs_statistics
 from .task import Task
 from .update import Update
-
-PATIENCE = timedelta(hours=12)
-"""How long processes wait for each other: one of them evaluates."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,6 @@ class Job:
     wandb_project: str | None = None
     cpu: bool = False
     """Stay on the CPU even where there is a GPU."""
-
-
-class StoppedEarly(Exception):  # noqa: N818, nothing went wrong
-    """The user asked for it; a checkpoint was written."""
 
 
 def train(job: Job, progress: Progress) -> Policy:
@@ -108,7 +103,7 @@ class _Loop:
             job.run.forget_after(self.step)
         log = MetricsLog(job.run.folder, self.step, job.wandb_project, job.run.description()) if self.is_main else None
         self.begun = time.perf_counter()
-        saved = time.monotonic()
+        saver = Saver(self._save, self.config.checkpoint_every_s)
         self.progress.start(self.step, self.num_steps)
         try:
             for used_obs, actions in self._batches_left():
@@ -119,12 +114,7 @@ class _Loop:
                     self._log(log)
                 if self._is_time_to_evaluate():
                     self._evaluate(log)
-                if stop.is_asked(self.step, self.accelerator.device):
-                    self._save()
-                    raise StoppedEarly(f"stopped by {stop.signal_name} at step {self.step}; go on with --resume")
-                if time.monotonic() - saved > self.config.checkpoint_every_s:
-                    self._save()
-                    saved = time.monotonic()
+                saver.after(self.step, stop, self.accelerator.device)
             self._save()
         finally:
             if log is not None:
@@ -176,7 +166,7 @@ class _Loop:
     def _evaluate(self, log: MetricsLog | None) -> None:
         if log is None or self.job.task is None:
             return
-        time_s, seed = self._time_s(), evaluation_seed(self.job.seed, self.step)
+        time_s, seed = self._time_s(), derived_seed(self.job.seed, self.step)
         found = evaluate(self.policy, self.job.task, self.config.eval_episodes, seed)
         values = {
             f"eval/{split}/{metric}": vars(estimate)

@@ -10,9 +10,12 @@ from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from ..body.graph import Fixed
 from ..body.layout import Layout, Term
 from ..body.messages import listing, unknown
+from ..body.table import allocation_table
 from .owners import ObsTerm, action_owners, obs_owners, owners_by_hand, with_defaults
 from .robot import ROOT, Owner, Robot
 
@@ -33,17 +36,9 @@ class Arranged:
 
     def describe(self) -> str:
         """The table that `bot inspect` prints, one row a node, and the terms that were guessed."""
-        from rich.console import Console
-        from rich.table import Table
-
-        layout, graph = self.layout, self.layout.graph
-        table = Table("node", "parent", "joints", "observation entries", "actions")
-        for node_id, node in enumerate(graph.nodes):
-            joints = ", ".join(joint for joint, place in graph.joints.items() if place == node)
-            owned = [_summary(terms, layout, node_id) for terms in (layout.obs, layout.actions)]
-            table.add_row(node, graph.parents.get(node, "(root)"), joints, *owned)
+        layout = self.layout
         out = Console(file=io.StringIO(), width=140)
-        out.print(table)
+        out.print(allocation_table(layout.graph, layout))
         out.print(f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions")
         if self.guessed:
             out.print(f"nothing is known of {listing(self.guessed)}: given to the root; a mapping by hand knows better")
@@ -156,10 +151,3 @@ def _check_names(env: ManagerBasedRlEnv, groups: Sequence[str], by_hand: Mapping
     for name in by_hand:
         if name not in terms + full + actions:
             raise ValueError("by hand: " + unknown("term", name, [*dict.fromkeys(terms), *actions]))
-
-
-def _summary(terms: Sequence[Term], layout: Layout, node_id: int) -> str:
-    """`7: joint_pos 2, joint_vel 2, contact 3`"""
-    counts = {term.name: int((term.node_ids(layout.graph) == node_id).sum()) for term in terms}
-    total = sum(counts.values())
-    return f"{total}: " + ", ".join(f"{name} {count}" for name, count in counts.items() if count) if total else "-"

@@ -12,8 +12,9 @@ from rsl_rl.algorithms import PPO
 from tensordict import TensorDict
 from torch import Tensor, nn
 
+from ..model.normalizer import Normalizer
 from ..training.replay import Replayed
-from .ranks import moments
+from .running import RunningNormalization
 
 STATS = ("value", "surrogate", "entropy", "bound", "kl")
 
@@ -254,34 +255,22 @@ class RecordedPPO(PPO):
 
 
 class ValueScale(nn.Module):
-    """Returns to mean 0 and variance 1, by all that were seen; stays on the device."""
-
-    count: Tensor
-    mean: Tensor
-    var: Tensor
+    """Returns [B, 1] to mean 0 and variance 1, by all that were seen; stays on the device."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("mean", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("var", torch.ones((), dtype=torch.float64))
+        self.statistics, self.normalizer = RunningNormalization(1), Normalizer(1)
 
     def update(self, returns: Tensor) -> None:
-        mean, var, number = moments(returns.double().flatten())
-        total = self.count + number
-        step, share = mean - self.mean, number / total
-        self.var.copy_(self.var * (1 - share) + var * share + step.square() * share * (1 - share))
-        self.mean += step * share
-        self.count.copy_(total)
+        """[…, 1]"""
+        self.statistics.update(returns.reshape(-1, 1), self.normalizer)
 
     def forward(self, values: Tensor) -> Tensor:
-        return (values - self.mean.to(values.dtype)) / self._std(values)
+        scaled: Tensor = self.normalizer(values)
+        return scaled
 
     def inverse(self, values: Tensor) -> Tensor:
-        return values * self._std(values) + self.mean.to(values.dtype)
-
-    def _std(self, values: Tensor) -> Tensor:
-        return (self.var + 1e-5).sqrt().to(values.dtype)
+        return values * self.normalizer.scale + self.normalizer.shift
 
 
 def _standardized(values: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ..model.normalizer import Normalizer
-from .ranks import moments
+from ..training.ranks import moments
 
 EPSILON = 1e-5
 """Added to the variance, as the paper's PPO does: an entry that hardly moves is not blown up."""

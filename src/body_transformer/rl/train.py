@@ -9,7 +9,6 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from mjlab.envs import ManagerBasedRlEnv
 from mjlab.rl import RslRlVecEnvWrapper
@@ -22,11 +21,13 @@ from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from ..run import Run
 from ..training.progress import Progress
+from ..training.ranks import Ranks
+from ..training.saving import Saver
+from ..training.seeds import derived_seed
 from ..training.stopping import StopRequest
 from .config import RlConfig
 from .evaluate import evaluate
 from .learner import Learner
-from .ranks import Ranks
 from .registry import make_env
 
 BROKEN = "broken_states.safetensors"
@@ -47,10 +48,6 @@ class Job:
     """Hears which entry of the observation went to which body part."""
 
 
-class StoppedEarly(Exception):  # noqa: N818, nothing went wrong
-    """The user asked for it; a checkpoint was written."""
-
-
 def train(job: Job, progress: Progress) -> Policy:
     """Learns by PPO; returns the policy, which the run's newest checkpoint holds too."""
     ranks = Ranks.from_environment()
@@ -64,7 +61,7 @@ def train(job: Job, progress: Progress) -> Policy:
 class _Loop:
     def __init__(self, job: Job, ranks: Ranks, progress: Progress) -> None:
         self.job, self.config, self.ranks, self.progress = job, job.config, ranks, progress
-        own_seed = int(np.random.SeedSequence([job.seed, ranks.rank]).generate_state(1)[0])
+        own_seed = derived_seed(job.seed, ranks.rank)
         env = make_env(self.config.task, ranks.share(self.config.num_envs, "num_envs"), own_seed, job.device)
         self.env = RslRlVecEnvWrapper(env)
         self.obs = self.env.get_observations()
@@ -86,20 +83,13 @@ class _Loop:
             run.forget_after(self.iteration)
             log = MetricsLog(run.folder, self.iteration, self.job.wandb_project, run.description())
         self.progress.start(self.iteration, self.config.num_iterations)
-        saved = time.monotonic()
+        saver = Saver(self._save, self.config.checkpoint_every_s)
         try:
             while self.iteration < self.config.num_iterations:
                 self._iterate(log)
                 if self.config.eval_every is not None and self.iteration % self.config.eval_every == 0:
                     self._evaluate(log)
-                if stop.is_asked(self.iteration, self.job.device):
-                    self._save()
-                    raise StoppedEarly(
-                        f"stopped by {stop.signal_name} at iteration {self.iteration}; go on with --resume"
-                    )
-                if time.monotonic() - saved > self.config.checkpoint_every_s:
-                    self._save()
-                    saved = time.monotonic()
+                saver.after(self.iteration, stop, self.job.device)
             self._save()
         finally:
             if log is not None:
@@ -147,7 +137,7 @@ class _Loop:
             return
         if self.trial is None:
             self.trial = make_env(self.config.task, self.config.eval_episodes, self.job.seed, self.job.device)
-        seed = int(np.random.SeedSequence([self.job.seed, self.iteration]).generate_state(1)[0])
+        seed = derived_seed(self.job.seed, self.iteration)
         found = evaluate(self.learner.actor, self.trial, seed)
         values = {f"eval/{name}": asdict(value) for name, value in found.items()}
         steps = self.iteration * self.config.num_envs * self.config.num_steps
