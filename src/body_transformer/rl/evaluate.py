@@ -15,6 +15,8 @@ from ..training.summary import Estimate, summarize
 from .registry import quiet
 
 METRICS = ("total_reward", "length")
+SPEED = "forward_speed"
+"""A metric of environments that say it."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Result:
     """Steps until the end."""
     total_reward: float
     """The return, not scaled."""
+    forward_speed: float | None = None
+    """m/s along the world's x axis, on average; none where the environment does not say it."""
 
 
 def rollouts(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: int) -> list[Result]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import mujoco
 import numpy as np
@@ -12,9 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .model import JOINTS
-
-if TYPE_CHECKING:
-    from mjlab.envs import ManagerBasedRlEnv
+from .state import World
 
 Place = Callable[[np.random.Generator, int], NDArray[np.float64]]
 """Draws so many torso positions, [n, 3]."""
@@ -74,17 +71,17 @@ def entangled(model: mujoco.MjModel, data: mujoco.MjData, own: NDArray[np.bool_]
 
 
 class Starts:
-    """Start states of an environment, drawn once; environment e begins its episode k in number first[e] + k.
+    """Start states of a world, drawn once; environment e begins its episode k in number first[e] + k.
 
     So a reset draws no random number: it can be part of a captured graph, and both steps, mjlab's and the lean one,
     begin the same episodes from the same states.
     """
 
-    def __init__(self, env: ManagerBasedRlEnv, place: Place, seed: int):
-        qpos, qvel = draw_starts(env.sim.mj_model, place, np.random.default_rng(seed), NUM_STARTS)
-        self.qpos = torch.tensor(qpos, dtype=torch.float32, device=env.device)  # [starts, nq]
-        self.qvel = torch.tensor(qvel, dtype=torch.float32, device=env.device)  # [starts, nv]
-        self.episodes = torch.full((env.num_envs,), -1, device=env.device)
+    def __init__(self, world: World, place: Place, seed: int):
+        qpos, qvel = draw_starts(world.model, place, np.random.default_rng(seed), NUM_STARTS)
+        self.qpos = torch.tensor(qpos, dtype=torch.float32, device=world.device)  # [starts, nq]
+        self.qvel = torch.tensor(qvel, dtype=torch.float32, device=world.device)  # [starts, nv]
+        self.episodes = torch.full((world.num_envs,), -1, device=world.device)
         """[B]: number of each environment's present episode."""
         self.first = torch.zeros_like(self.episodes)
         self.seed(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,40 @@ from .model import BODIES, CONTACT, JOINTS, MAX_GEAR
 if TYPE_CHECKING:
     import mujoco
     from mjlab.envs import ManagerBasedRlEnv
+
+
+@dataclass(frozen=True)
+class World:
+    """A simulator of B environments, as far as the tasks know it: MuJoCo Warp's in mjlab, or plain MuJoCo."""
+
+    model: mujoco.MjModel
+    qpos: Tensor
+    """[B, nq]; this and what follows is the simulator's own memory."""
+    qvel: Tensor
+    """[B, nv]"""
+    warmstart: Tensor
+    """[B, nv], accelerations that the solver begins with."""
+    ctrl: Tensor
+    """[B, 21]"""
+    sensordata: Tensor
+    """[B, nsensordata]"""
+    steps: Callable[[], Tensor]
+    """[B]: steps of each present episode."""
+
+    @classmethod
+    def of(cls, env: ManagerBasedRlEnv) -> World:
+        """mjlab's arrays as tensors without its wrapping."""
+        data: Any = env.sim.data
+        names = ("qpos", "qvel", "qacc_warmstart", "ctrl", "sensordata")
+        return cls(env.sim.mj_model, *(getattr(data, name)._tensor for name in names), lambda: env.episode_length_buf)
+
+    @property
+    def num_envs(self) -> int:
+        return len(self.qpos)
+
+    @property
+    def device(self) -> torch.device:
+        return self.qpos.device
 
 
 @dataclass(frozen=True)
@@ -51,7 +86,7 @@ class Joints:
     """[21], gear of the motor / the largest gear."""
 
     @classmethod
-    def of(cls, model: mujoco.MjModel, prefix: str = "", device: str = "cpu") -> Joints:
+    def of(cls, model: mujoco.MjModel, prefix: str = "", device: str | torch.device = "cpu") -> Joints:
         """From a compiled model in which the robot's names begin with `prefix`."""
         ranges = torch.tensor([model.joint(prefix + name).range.tolist() for name in JOINTS], dtype=torch.float32)
         gears = torch.tensor([model.actuator(prefix + name).gear[0] for name in JOINTS], dtype=torch.float32)
@@ -60,13 +95,11 @@ class Joints:
 
 
 class Memory:
-    """The simulator's arrays of an environment as tensors without mjlab's wrapping, and the state on top of them."""
+    """The simulator's memory and the state on top of it, which are read and written at every step."""
 
-    def __init__(self, env: ManagerBasedRlEnv):
-        model = env.sim.mj_model
-        self.qpos, self.qvel = _array(env, "qpos"), _array(env, "qvel")  # [B, nq], [B, nv]
-        self.warmstart = _array(env, "qacc_warmstart")  # [B, nv]
-        self.ctrl = _array(env, "ctrl")  # [B, 21]
+    def __init__(self, world: World):
+        model = world.model
+        self.qpos, self.qvel, self.warmstart, self.ctrl = world.qpos, world.qvel, world.warmstart, world.ctrl
         _check_order([model.actuator(k).name for k in range(model.nu)], [f"robot/{name}" for name in JOINTS])
         root = model.joint("robot/root")
         q, v = int(root.qposadr[0]), int(root.dofadr[0])
@@ -74,7 +107,7 @@ class Memory:
         joint_q = _run([int(joint.qposadr[0]) for joint in joints])
         joint_v = _run([int(joint.dofadr[0]) for joint in joints])
         forces = _run([int(model.sensor(f"{CONTACT}_{body}_force").adr[0]) for body in BODIES], width=3)
-        self._force_by_body = _array(env, "sensordata")[:, forces].view(-1, len(BODIES), 3)
+        self._force_by_body = world.sensordata[:, forces].view(-1, len(BODIES), 3)
         self.state = State(
             torso_pos=self.qpos[:, q : q + 3],
             torso_quat=self.qpos[:, q + 3 : q + 7],
@@ -82,9 +115,9 @@ class Memory:
             torso_spin=self.qvel[:, v + 3 : v + 6],
             joint_pos=self.qpos[:, joint_q],
             joint_vel=self.qvel[:, joint_v],
-            contact_force=torch.zeros(env.num_envs, len(BODIES), 3, device=env.device),
-            action=torch.zeros(env.num_envs, len(JOINTS), device=env.device),
-            previous_xy=torch.zeros(env.num_envs, 2, device=env.device),
+            contact_force=world.qpos.new_zeros(world.num_envs, len(BODIES), 3),
+            action=world.qpos.new_zeros(world.num_envs, len(JOINTS)),
+            previous_xy=world.qpos.new_zeros(world.num_envs, 2),
         )
 
     def act(self, action: Tensor) -> None:
@@ -104,13 +137,6 @@ class Memory:
         self.qvel.copy_(torch.where(chosen, qvel, self.qvel))
         self.warmstart.masked_fill_(chosen, 0.0)
         self.state.contact_force.masked_fill_(chosen[..., None], 0.0)
-
-
-def _array(env: ManagerBasedRlEnv, name: str) -> Tensor:
-    """One of the simulator's arrays, [B, …]: the same memory as a plain tensor."""
-    data: Any = env.sim.data
-    array: Tensor = getattr(data, name)._tensor
-    return array
 
 
 def _run(addresses: list[int], width: int = 1) -> slice:

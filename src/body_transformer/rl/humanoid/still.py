@@ -9,7 +9,7 @@ from mjlab.scene import Scene
 from numpy.typing import NDArray
 
 from .resets import draw_starts
-from .task import TorqueCfg
+from .task import task_of
 
 
 def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
@@ -22,9 +22,7 @@ def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
 def frame(cfg: ManagerBasedRlEnvCfg, width: int = 640, height: int = 480) -> NDArray[np.uint8]:
     """[height, width, 3]: a start of the configuration's seed. Needs OpenGL (environment variable MUJOCO_GL)."""
     model = scene_model(cfg)
-    torque = cfg.actions["torque"]
-    assert isinstance(torque, TorqueCfg)
-    qpos, _ = draw_starts(model, torque.task.place, np.random.default_rng(cfg.seed), count=1)
+    qpos, _ = draw_starts(model, task_of(cfg).place, np.random.default_rng(cfg.seed), count=1)
     data = mujoco.MjData(model)
     data.qpos[:] = qpos[0]
     mujoco.mj_forward(model, data)

@@ -21,7 +21,7 @@ from torch import Tensor
 from . import terms
 from .model import CONTROL_DT, DECIMATION, JOINTS
 from .resets import Place, Starts
-from .state import Joints, Memory, State
+from .state import Joints, Memory, State, World
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
@@ -48,15 +48,15 @@ class Task:
 
 
 class Humanoids:
-    """The robots of an environment: their task, state and starts, and the terms of the task for them."""
+    """The robots of a world: their task, state and starts, and the terms of the task for them."""
 
-    def __init__(self, task: Task, env: ManagerBasedRlEnv):
+    def __init__(self, task: Task, world: World, seed: int):
         self.task = task
-        self.memory = Memory(env)
+        self.memory = Memory(world)
         self.state = self.memory.state
-        self.joints = Joints.of(env.sim.mj_model, "robot/", env.device)
-        self.starts = Starts(env, task.place, seed=env.cfg.seed or 0)
-        self._env = env
+        self.joints = Joints.of(world.model, "robot/", world.device)
+        self.starts = Starts(world, task.place, seed)
+        self._steps = world.steps
 
     def restart(self, fresh: Tensor) -> None:
         """Where `fresh` [B, bool] an episode begins."""
@@ -71,7 +71,7 @@ class Humanoids:
 
     def timed_out(self, died: Tensor) -> Tensor:
         """After 1000 steps, or where the world ends; who has died in this step has not timed out."""
-        over = self._env.episode_length_buf >= MAX_STEPS
+        over = self._steps() >= MAX_STEPS
         if self.task.left is not None:
             over = over | self.task.left(self.state)
         return over & ~died
@@ -115,7 +115,7 @@ class Torque(ActionTerm):
 
     def __init__(self, cfg: TorqueCfg, env: ManagerBasedRlEnv):
         super().__init__(cfg, env)
-        self.humanoids = Humanoids(cfg.task, env)
+        self.humanoids = Humanoids(cfg.task, World.of(env), seed=env.cfg.seed or 0)
 
     @property
     def action_dim(self) -> int:
@@ -142,6 +142,13 @@ def humanoids(env: ManagerBasedRlEnv) -> Humanoids:
     term = env.action_manager.get_term("torque")
     assert isinstance(term, Torque)
     return term.humanoids
+
+
+def task_of(cfg: ManagerBasedRlEnvCfg) -> Task:
+    """Of a configuration that `env_cfg` made."""
+    torque = cfg.actions["torque"]
+    assert isinstance(torque, TorqueCfg)
+    return torque.task
 
 
 def _observe(env: ManagerBasedRlEnv, term: str) -> Tensor:

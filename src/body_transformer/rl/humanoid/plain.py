@@ -1,0 +1,119 @@
+"""The humanoid tasks in plain MuJoCo, on the CPU: the same rules in another simulator, where a policy must work too.
+
+mjlab compiles the scene and no more; no environment of its own and no Warp is at work here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import mujoco
+import numpy as np
+import torch
+from mjlab.envs import ManagerBasedRlEnvCfg
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...training.summary import Estimate, summarize
+from ..evaluate import METRICS, SPEED, Result
+from .model import CONTROL_DT, DECIMATION
+from .state import World
+from .still import scene_model
+from .task import MAX_STEPS, Humanoids, task_of
+
+Act = Callable[[Tensor], Tensor]
+"""Observations [B, 100] -> actions [B, 21]; a Policy is one."""
+
+
+class PlainEnv:
+    """B robots, each in an episode of its own; who is at its end stays there.
+
+    The cores share the robots: MuJoCo holds no lock of Python's while it steps. Each of them has one MjData, into which
+    a robot's state is put for a step and from which it is taken again.
+    """
+
+    def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int | None = None):
+        model = scene_model(cfg)
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else a broken state would begin anew, unseen
+        num_envs, num_threads = cfg.scene.num_envs, num_threads or torch.get_num_threads()
+        self.steps = torch.zeros(num_envs, dtype=torch.long)
+        """[B]"""
+        self.going = torch.zeros(num_envs, dtype=torch.bool)
+        """[B]: whose episode is not over."""
+        sizes = (model.nq, model.nv, model.nv, model.nu, model.nsensordata)
+        memory = [torch.zeros(num_envs, size, dtype=torch.float64) for size in sizes]
+        self.world = World(model, *memory, steps=lambda: self.steps)
+        self.robots = Humanoids(task_of(cfg), self.world, seed=cfg.seed or 0)
+        self._weights = {name: term.weight for name, term in cfg.rewards.items()}
+        self._memory: list[NDArray[np.float64]] = [tensor.numpy() for tensor in memory]
+        self._datas = [mujoco.MjData(model) for _ in range(num_threads)]
+        self._threads = ThreadPoolExecutor(num_threads)
+
+    def reset(self, seed: int) -> Tensor:
+        """All robots begin; the starts are those of mjlab's environment with this seed. Observations [B, 100]."""
+        self.robots.starts.seed(seed)
+        self.robots.restart(torch.ones_like(self.going))
+        self.steps.zero_()
+        self.going.fill_(True)
+        return self.robots.observation().float()
+
+    def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """action [B, 21] -> observations [B, 100], rewards [B], died [B], timed out [B].
+
+        Rewards and ends mean nothing where the episode was over before.
+        """
+        self.robots.memory.act(action.to(self.world.ctrl))
+        self._physics()
+        self.robots.memory.feel()
+        self.steps += self.going
+        died = self.robots.died()
+        late = self.robots.timed_out(died)
+        reward = self.robots.reward(died, self._weights)
+        self.going &= ~(died | late)
+        return self.robots.observation().float(), reward, died, late
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    def _physics(self) -> None:
+        parts = np.array_split(np.flatnonzero(self.going.numpy()), len(self._datas))
+        for _ in self._threads.map(self._advance, self._datas, parts):
+            pass
+        broken = np.flatnonzero(~np.isfinite(self._memory[0]).all(1))
+        if len(broken):
+            raise ValueError(f"physics gave values that are not finite in the episodes {broken.tolist()}")
+
+    def _advance(self, data: mujoco.MjData, robots: NDArray[np.int64]) -> None:
+        """One thread's share of a control step."""
+        qpos, qvel, warmstart, ctrl, sensordata = self._memory
+        for k in robots:
+            data.qpos, data.qvel, data.qacc_warmstart, data.ctrl = qpos[k], qvel[k], warmstart[k], ctrl[k]
+            mujoco.mj_step(self.world.model, data, nstep=DECIMATION)
+            qpos[k], qvel[k], warmstart[k], sensordata[k] = data.qpos, data.qvel, data.qacc_warmstart, data.sensordata
+
+
+def rollouts(act: Act, env: PlainEnv, seed: int, watch: Callable[[], object] = lambda: None) -> list[Result]:
+    """One episode of every robot; `watch` is called at the start and after each step."""
+    with torch.inference_mode():
+        obs = env.reset(seed)
+        start_x = env.robots.state.torso_pos[:, 0].clone()
+        returns = torch.zeros_like(start_x)
+        actions = torch.zeros_like(env.robots.state.action)
+        watch()
+        for _ in range(MAX_STEPS):
+            going = env.going.clone()
+            actions[going] = act(obs[going]).to(actions)
+            obs, rewards, *_ = env.step(actions)
+            returns += rewards * going
+            watch()
+            if not env.going.any():
+                break
+        speeds = (env.robots.state.torso_pos[:, 0] - start_x) / (env.steps * CONTROL_DT)
+    found = zip(env.steps.tolist(), returns.tolist(), speeds.tolist(), strict=True)
+    return [Result(length, total_reward, speed) for length, total_reward, speed in found]
+
+
+def evaluate(act: Act, env: PlainEnv, seed: int, watch: Callable[[], object] = lambda: None) -> dict[str, Estimate]:
+    """Metric -> its mean over the robots."""
+    return summarize(rollouts(act, env, seed, watch), [*METRICS, SPEED])
