@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import mujoco
 import numpy as np
@@ -41,12 +42,18 @@ class PlainEnv:
         """[B]"""
         self.going = torch.zeros(num_envs, dtype=torch.bool)
         """[B]: whose episode is not over."""
-        sizes = (model.nq, model.nv, model.nv, model.nu, model.nsensordata)
-        memory = [torch.zeros(num_envs, size, dtype=torch.float64) for size in sizes]
-        self.world = World(model, *memory, steps=lambda: self.steps)
+        zeros = partial(torch.zeros, num_envs, dtype=torch.float64)
+        self.world = World(
+            model,
+            qpos=zeros(model.nq),
+            qvel=zeros(model.nv),
+            warmstart=zeros(model.nv),
+            ctrl=zeros(model.nu),
+            sensordata=zeros(model.nsensordata),
+            steps=lambda: self.steps,
+        )
         self.robots = Humanoids(task_of(cfg), self.world, seed=cfg.seed or 0)
         self._weights = {name: term.weight for name, term in cfg.rewards.items()}
-        self._memory: list[NDArray[np.float64]] = [tensor.numpy() for tensor in memory]
         self._datas = [mujoco.MjData(model) for _ in range(num_threads)]
         self._threads = ThreadPoolExecutor(num_threads)
 
@@ -80,16 +87,18 @@ class PlainEnv:
         parts = np.array_split(np.flatnonzero(self.going.numpy()), len(self._datas))
         for _ in self._threads.map(self._advance, self._datas, parts):
             pass
-        broken = np.flatnonzero(~np.isfinite(self._memory[0]).all(1))
-        if len(broken):
-            raise ValueError(f"physics gave values that are not finite in the episodes {broken.tolist()}")
+        broken = (~self.world.qpos.isfinite().all(1)).nonzero().flatten().tolist()
+        if broken:
+            raise ValueError(f"physics gave values that are not finite in the episodes {broken}")
 
     def _advance(self, data: mujoco.MjData, robots: NDArray[np.int64]) -> None:
         """One thread's share of a control step."""
-        qpos, qvel, warmstart, ctrl, sensordata = self._memory
+        world = self.world
+        qpos, qvel, warmstart = world.qpos.numpy(), world.qvel.numpy(), world.warmstart.numpy()
+        ctrl, sensordata = world.ctrl.numpy(), world.sensordata.numpy()
         for k in robots:
             data.qpos, data.qvel, data.qacc_warmstart, data.ctrl = qpos[k], qvel[k], warmstart[k], ctrl[k]
-            mujoco.mj_step(self.world.model, data, nstep=DECIMATION)
+            mujoco.mj_step(world.model, data, nstep=DECIMATION)
             qpos[k], qvel[k], warmstart[k], sensordata[k] = data.qpos, data.qvel, data.qacc_warmstart, data.sensordata
 
 

@@ -38,8 +38,15 @@ class World:
     def of(cls, env: ManagerBasedRlEnv) -> World:
         """mjlab's arrays as tensors without its wrapping."""
         data: Any = env.sim.data
-        names = ("qpos", "qvel", "qacc_warmstart", "ctrl", "sensordata")
-        return cls(env.sim.mj_model, *(getattr(data, name)._tensor for name in names), lambda: env.episode_length_buf)
+        return cls(
+            env.sim.mj_model,
+            qpos=data.qpos._tensor,
+            qvel=data.qvel._tensor,
+            warmstart=data.qacc_warmstart._tensor,
+            ctrl=data.ctrl._tensor,
+            sensordata=data.sensordata._tensor,
+            steps=lambda: env.episode_length_buf,
+        )
 
     @property
     def num_envs(self) -> int:

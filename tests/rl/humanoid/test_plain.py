@@ -1,0 +1,183 @@
+"""The humanoid tasks in plain MuJoCo against mjlab's environment on the CPU: same starts, same actions."""
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("mjlab")
+
+from body_transformer.rl import evaluate
+from body_transformer.rl.humanoid.plain import PlainEnv, rollouts
+from body_transformer.rl.humanoid.task import humanoids
+from body_transformer.rl.registry import make_env_cfg
+
+TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
+STILL = torch.zeros(8, 21)
+
+
+@pytest.fixture
+def plain():
+    """Makes the 8 robots of a task in plain MuJoCo, at the start of their first episode."""
+
+    made = []
+
+    def make(name, num_envs=8, num_threads=2, seed=0):
+        made.append(PlainEnv(make_env_cfg(name, num_envs, 0), num_threads))
+        made[-1].reset(seed)
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def both(plain, env, name, seed=3):
+    """The same task in plain MuJoCo and in mjlab, with the same starts."""
+    theirs = env(name)
+    theirs.reset(seed=seed)
+    theirs.episode_length_buf.zero_()
+    return plain(name, seed=seed), theirs
+
+
+def differences(ours, theirs, steps):
+    """[steps, 8] each: of the state, of the contact forces, of the reward, and the largest contact force; NaN after the
+    end of an episode."""
+    generator = torch.Generator().manual_seed(1)
+    found, alive = [], torch.ones(8, dtype=torch.bool)
+    for _ in range(steps):
+        action = 0.3 * torch.randn(8, 21, generator=generator)
+        got, reward, *ends = ours.step(action)
+        expected, their_reward, *their_ends, _ = theirs.step(action)
+        assert torch.equal(ends[0][alive], their_ends[0][alive])
+        assert torch.equal(ends[1][alive], their_ends[1][alive])
+        alive &= ~(ends[0] | ends[1])
+        apart = (got - expected["actor"]).abs()
+        row = [apart[:, :52].amax(1), apart[:, 52:].amax(1), (reward - their_reward).abs(), got[:, 52:].abs().amax(1)]
+        found.append(torch.stack(row).double().masked_fill(~alive, torch.nan))
+    return torch.stack(found, 1).numpy()
+
+
+# -- a step ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_an_episode_begins_in_the_state_that_mjlabs_environment_begins_in(plain, env, name):
+    ours, theirs = both(plain, env, name)
+    memory = humanoids(theirs).memory
+    assert torch.equal(ours.world.qpos.float(), memory.qpos)
+    assert torch.equal(ours.world.qvel.float(), memory.qvel)
+    assert torch.allclose(ours.robots.observation().float(), theirs.get_observations()["actor"], atol=1e-6)
+
+
+def test_robots_in_the_air_fall_as_in_mjlab(plain, env):
+    state, force, reward, felt = differences(*both(plain, env, "humanoid-mod"), steps=3)
+    assert (felt == 0).all()
+    assert state.max() < 1e-4
+    assert force.max() == 0
+    assert reward.max() < 1e-4
+
+
+def test_on_flat_ground_feet_feel_the_same(plain, env):
+    """Seen over 15 steps: state 1e-4, reward 3e-5, forces 0.2 N of up to 2500."""
+    state, force, reward, felt = differences(*both(plain, env, "humanoid-mod"), steps=15)
+    assert (felt > 200).sum() > 30
+    assert state.max() < 5e-4
+    assert force.max() < 1.0
+    assert reward.max() < 2e-4
+
+
+def test_on_the_board_feet_feel_the_same_until_one_lifts_off_here_and_not_there(plain, env):
+    """Seen over 9 steps: state 3e-4, reward 1e-4, forces 0.3 N of up to 760. In the tenth, the feet of one robot are in
+    touch with the board by less than 1e-5 m in the one and not in the other: from there on it goes its own way."""
+    state, force, reward, felt = differences(*both(plain, env, "humanoid-board"), steps=9)
+    assert (felt > 50).sum() > 30
+    assert state.max() < 1e-3
+    assert force.max() < 1.0
+    assert reward.max() < 5e-4
+
+
+def test_on_the_hill_landings_begin_alike(plain, env):
+    """In the air as on flat ground, but for the reward: 60 m from the origin, float32 knows a place to 4e-6 m. Of the
+    contacts with a height field MuJoCo Warp keeps four a geom, MuJoCo all: so much for feet."""
+    state, force, reward, felt = differences(*both(plain, env, "humanoid-hill"), steps=12)
+    flying = np.cumsum(felt, axis=0) == 0
+    assert flying.sum() > 30
+    assert state[flying].max() < 1e-4
+    assert reward[flying].max() < 1e-3
+    standing = felt > 50
+    assert standing.sum() > 20
+    assert np.median(state[standing]) < 0.2
+    assert np.median(force[standing]) < 50
+    assert np.median(reward[standing]) < 0.02
+
+
+# -- ends --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_deaths_and_time_outs_are_counted_as_in_mjlab(plain, env, name):
+    ours, theirs = both(plain, env, name)
+    ours.steps[:], theirs.episode_length_buf[:] = (torch.tensor([7] * 4 + [999] * 4) for _ in range(2))
+    for robots in (ours.robots, humanoids(theirs)):
+        robots.memory.qpos[4] = robots.memory.qpos[0]
+        robots.state.torso_pos[[0, 4], 2] = 0.1  # in the ground
+        robots.state.torso_pos[[1, 5], 0] = 99.5  # over the end of the hills
+    _, reward, died, late = ours.step(STILL)
+    _, their_reward, their_died, their_late, _ = theirs.step(STILL)
+    assert torch.equal(died, their_died)
+    assert torch.equal(late, their_late)
+    assert died[[0, 4]].all()
+    assert late[5:].all()
+    assert bool(late[1]) == (name == "humanoid-hill")
+    assert (reward[died] == -1).all()
+    assert torch.equal(reward[died].float(), their_reward[died])
+    assert torch.equal(ours.going, ~(died | late))
+
+
+def test_who_is_at_the_end_stays_there(plain):
+    ours = plain("humanoid-mod")
+    ours.robots.state.torso_pos[0, 2] = 0.1
+    ours.step(STILL)
+    before = ours.world.qpos.clone()
+    ours.step(STILL)
+    assert torch.equal(ours.world.qpos[0], before[0])
+    assert (ours.world.qpos[1:] != before[1:]).any(1).all()
+    assert ours.steps.tolist() == [1] + [2] * 7
+
+
+def test_a_state_that_is_no_number_is_an_error(plain):
+    ours = plain("humanoid-mod")
+    ours.world.qvel[2] = torch.nan
+    with pytest.raises(ValueError, match=r"not finite in the episodes \[2\]"):
+        ours.step(STILL)
+
+
+# -- whole episodes ----------------------------------------------------------------------------------------------------
+
+
+def sway(obs):
+    """Some function of the observation."""
+    return torch.tanh(-obs[:, 31:52] - 0.3 * obs[:, 10:31])
+
+
+@pytest.mark.parametrize("name", ["humanoid-mod", "humanoid-board"])
+def test_rollouts_are_those_of_mjlabs_environment(plain, env, name):
+    ours = rollouts(sway, plain(name), seed=5)
+    theirs = evaluate.rollouts(lambda obs: sway(obs["actor"]), env(name), seed=5)
+    assert len({result.length for result in ours}) > 3
+    for got, expected in zip(ours, theirs, strict=True):
+        assert abs(got.length - expected.length) <= 3
+        assert got.total_reward == pytest.approx(expected.total_reward, abs=10)
+
+
+def test_forward_speed_is_distance_over_time(plain):
+    ours, xs = plain("humanoid-hill"), []
+    results = rollouts(sway, ours, seed=5, watch=lambda: xs.append(ours.world.qpos[:, 0].clone()))
+    assert len(xs) == max(result.length for result in results) + 1
+    for k, result in enumerate(results):
+        assert result.forward_speed == pytest.approx(float(xs[-1][k] - xs[0][k]) / (result.length / 60))
+        assert result.forward_speed == pytest.approx(float(xs[result.length][k] - xs[0][k]) / (result.length / 60))
+
+
+def test_the_number_of_threads_changes_nothing(plain):
+    assert rollouts(sway, plain("humanoid-mod", num_threads=1), 5) == rollouts(sway, plain("humanoid-mod", 8, 3), 5)
