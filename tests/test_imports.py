@@ -11,7 +11,19 @@ SOURCE = Path(body_transformer.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 HEAVY = {"torch", "mujoco", "matplotlib", "numpy", "scipy", "safetensors", "yaml", "tyro", "rich"}
 
-LEARNING = {"aside", "body", "checkpoint", "config", "metrics_log", "model", "robots", "run", "training", "__version__"}
+LEARNING = {
+    "aside",
+    "body",
+    "checkpoint",
+    "config",
+    "films",
+    "metrics_log",
+    "model",
+    "robots",
+    "run",
+    "training",
+    "__version__",
+}
 """What the ways of training may use."""
 MAY_IMPORT = {
     "ops": {"ops"},
@@ -20,6 +32,7 @@ MAY_IMPORT = {
     "analysis": {"analysis", "aside", "body", "ops", "robots"},
     "bench": {"bench", "body", "config", "model", "ops", "robots", "__version__"},
     "model": {"model", "body", "ops", "__version__"},
+    "films": {"films", "body.messages"},
     "imitation": {"imitation", *LEARNING},
     "rl": {"rl", *LEARNING},
     "training": {"training"},

@@ -95,8 +95,8 @@ def write_page(options: Demo, runs: Sequence[Planned]) -> Path:
 
 def film(folder: Path) -> None:
     from ..checkpoint import policy_folder
+    from ..films.write import write_film
     from ..imitation.evaluate import acting
-    from ..imitation.films import write_film
     from ..imitation.tracking.task import TrackingTask
     from ..model.policy import Policy
 

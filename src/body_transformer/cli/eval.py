@@ -48,7 +48,7 @@ def main(args: list[str]) -> None:
     if options.episodes < 1:
         raise ValueError(f"--episodes must be 1 or more; got {options.episodes}")
     if options.video is not None:
-        from ..imitation.films import check_format
+        from ..films.write import check_format
 
         check_format(options.video)
     if "rl" in Run.open(options.run).description():
@@ -129,8 +129,8 @@ def roll_out(policy: Policy, task: Task, options: Eval, splits: tuple[str, ...])
 
 
 def film(policy: Policy, task: Task, file: Path, seed: int, split: str) -> None:
+    from ..films.write import write_film
     from ..imitation.evaluate import acting
-    from ..imitation.films import write_film
 
     write_film(file, task.film(acting(policy), seed, split), task.frames_hz)
 

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..body.messages import unknown
+from ..films import Frame
+from ..films.opengl import drawing
 from .collect import Recording
 from .cores import num_cores
-from .opengl import drawing
 from .simulators import MAX_LANES, NUM_STEPS, After, Simulators, make_env
-from .task import Act, Frame, Result, Task
+from .task import Act, Result, Task
 
 ENVIRONMENTS = {
     "door": "AdroitHandDoor-v1",

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..films import Frame
+
 Act = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
 """Observations [B, O] -> actions [B, A]."""
-Frame = npt.NDArray[np.uint8]
-"""[height, width, 3]"""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ import numpy as np
 
 from ...body.layout import Layout
 from ...body.messages import unknown
+from ...films import Frame
+from ...films.opengl import drawing, no_film
 from ..clip_lists import read_clip_list
 from ..cores import num_cores
-from ..opengl import drawing, no_film
-from ..task import Act, Frame, Result, Task
+from ..task import Act, Result, Task
 from .clips import DT_S, clip_lengths
 from .snippets import Snippet, among
 from .workers import Workers, checked, track

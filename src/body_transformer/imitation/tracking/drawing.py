@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..task import Frame
+from ...films import Frame
 from .clips import Doubles
 from .stage import FLOOR, HEIGHT, SKY, VIEW_M, WIDTH, Shapes
 

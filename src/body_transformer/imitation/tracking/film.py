@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..opengl import platforms, runs_well
-from ..task import Frame
+from ...films import Frame
+from ...films.opengl import platforms, runs_well
 from .clips import Doubles
 from .drawing import draw_picture
 from .stage import HEIGHT, WIDTH, Stage

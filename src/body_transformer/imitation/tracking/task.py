@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...body.layout import Layout
-from ..task import Act, Frame, Result, Task
+from ...films import Frame
+from ..task import Act, Result, Task
 from .bodies import Bodies
 from .clips import NUM_STEPS, Doubles
 from .model import CONTROL_HZ

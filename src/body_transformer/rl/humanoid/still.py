@@ -1,15 +1,30 @@
-"""A still frame of a humanoid task at the start of an episode, drawn by MuJoCo on the CPU."""
+"""Pictures of the humanoid tasks, drawn by MuJoCo on the CPU.
+
+    python -m body_transformer.rl.humanoid.still docs/images
+
+writes a still frame of each task, at the start of an episode, into that folder.
+"""
 
 from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
 
 import mujoco
 import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
 from mjlab.scene import Scene
-from numpy.typing import NDArray
+from PIL import Image
 
+from ...aside import write_aside
+from ...films import Frame
+from ...films.render import View, pictures
+from ..registry import TASKS, make_env_cfg
 from .resets import draw_starts
 from .task import task_of
+
+VIEW = View(body="robot/torso", below_m=0.4)
 
 
 def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
@@ -19,17 +34,18 @@ def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
     return model
 
 
-def frame(cfg: ManagerBasedRlEnvCfg, width: int = 640, height: int = 480) -> NDArray[np.uint8]:
-    """[height, width, 3]: a start of the configuration's seed. Needs OpenGL (environment variable MUJOCO_GL)."""
+def frame(cfg: ManagerBasedRlEnvCfg, view: View = VIEW) -> Frame:
+    """[height, width, 3]: a start of the configuration's seed."""
     model = scene_model(cfg)
     qpos, _ = draw_starts(model, task_of(cfg).place, np.random.default_rng(cfg.seed), count=1)
-    data = mujoco.MjData(model)
-    data.qpos[:] = qpos[0]
-    mujoco.mj_forward(model, data)
-    camera = mujoco.MjvCamera()
-    camera.lookat = data.body("robot/torso").xpos - [0, 0, 0.4]
-    camera.distance, camera.azimuth, camera.elevation = 4.0, 140.0, -15.0
-    with mujoco.Renderer(model, height, width) as renderer:
-        renderer.update_scene(data, camera)
-        picture: NDArray[np.uint8] = renderer.render()
-    return picture
+    return pictures(model, qpos, view)[0]
+
+
+def main(folder: Path) -> None:
+    for name in TASKS:
+        picture = Image.fromarray(frame(make_env_cfg(name, num_envs=1, seed=0)))
+        print(write_aside(folder / f"{name}.png", partial(picture.save, optimize=True)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image
 
 from ..body.messages import unknown
-from .task import Frame
+from . import Frame
 
 ANIMATED = (".gif", ".webp", ".png")
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from body_transformer.imitation import opengl
-from body_transformer.imitation.opengl import drawing, platforms
+from body_transformer.films import opengl
+from body_transformer.films.opengl import drawing, platforms
 
 
 @pytest.fixture(autouse=True)
