@@ -1,17 +1,18 @@
-"""`bot eval RUN`: a trained policy is tried out."""
+"""`bot eval RUN`: a trained policy is tried out; `eval_rl.py` has what learned by reinforcement."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from ..pretrained import PREFIX
 from ..run import Run
 from .output import console, print_json
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..model.policy import Policy
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Simulator = Literal["warp", "mujoco"]
 
 
 @dataclass
@@ -28,13 +30,15 @@ class Eval:
     """Rolls a run's newest policy out, and says how it did: means with 95 % bootstrap intervals over episodes."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """The run's folder."""
+    """The run's folder; pretrained:NAME is a policy that comes with the package."""
     episodes: int = 100
     """Rollouts for each split."""
     seed: int = 0
     """Of the starts."""
     split: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SPLIT …")] = ()
     """Only these sets of starts; all that the task has if none is named."""
+    simulator: Simulator | None = None
+    """Of what learned by reinforcement: mjlab's MuJoCo Warp, the default, or plain MuJoCo on the CPU."""
     video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """One more rollout as a film: .gif, .webp, .png (animated), or .mp4 where ffmpeg is there."""
     json: Flag = False
@@ -51,9 +55,13 @@ def main(args: list[str]) -> None:
         from ..films.write import check_format
 
         check_format(options.video)
-    if "rl" in Run.open(options.run).description():
+    if str(options.run).startswith(PREFIX) or "rl" in Run.open(options.run).description():
+        from .eval_rl import main_rl
+
         main_rl(options)
         return
+    if options.simulator is not None:
+        raise ValueError("--simulator is for what learned by reinforcement; this run learned by imitation")
     policy, task = load(options)
     splits = options.split or task.splits
     for split in splits:
@@ -66,31 +74,6 @@ def main(args: list[str]) -> None:
     if options.json:
         from ..imitation.evaluate import to_json
 
-        print_json(to_json(found, options.episodes, options.seed))
-    else:
-        show(found)
-
-
-def main_rl(options: Eval) -> None:
-    """Of a run of reinforcement learning: one episode a robot, all at once."""
-    import torch
-
-    from ..checkpoint import policy_folder
-    from ..imitation.evaluate import to_json
-    from ..model.policy import Policy
-    from ..rl.config import RlConfig
-    from ..rl.evaluate import acting, evaluate
-    from ..rl.registry import make_env
-
-    if options.video is not None or options.split:
-        raise ValueError("--video and --split are for runs of imitation; this one learned by reinforcement")
-    config = RlConfig.from_dict(Run.open(options.run).description()["rl"])
-    device = "cuda:0" if torch.cuda.is_available() and not options.cpu else "cpu"
-    policy = Policy.load(policy_folder(options.run)).to(device).eval()
-    env = make_env(config.task, options.episodes, options.seed, device)
-    with closing(env):
-        found = {"rollouts": evaluate(acting(policy), env, options.seed)}
-    if options.json:
         print_json(to_json(found, options.episodes, options.seed))
     else:
         show(found)

@@ -14,6 +14,7 @@ from mjlab.envs import ManagerBasedRlEnv
 from mjlab.rl import RslRlVecEnvWrapper
 from safetensors.torch import save_file
 
+from ..body.compare import check_same
 from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
 from ..metrics_log import MetricsLog
 from ..model.config import PolicyConfig
@@ -174,6 +175,7 @@ class _Loop:
         save_checkpoint(self.job.run.folder, self.iteration, policy, state, self.config.keep_checkpoints)
 
     def _restore(self, found: Checkpoint) -> None:
+        check_same(found.policy.layout, self.learner.arranged["actor"].layout, ("checkpoint", "task"))
         values, tensors = found.state.values, found.state.tensors
         self.iteration, self.elapsed_s = values["iteration"], values["elapsed_s"]
         self.env.unwrapped.common_step_counter = values["common_step_counter"]

@@ -1,0 +1,114 @@
+"""A run's newest policy becomes one that comes with the package, as `bot eval pretrained:NAME`.
+
+    bot eval RUN --episodes 100 --json > warp.json
+    bot eval RUN --episodes 100 --simulator mujoco --json > mujoco.json
+    python benchmarks/ship_policy.py RUN NAME --evaluation warp.json mujoco.json
+
+NAME is the run's task. Writes `src/body_transformer/pretrained/NAME/`: policy.safetensors, policy.json, and card.md,
+which says how it was trained and how good it is.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from body_transformer import Policy, pretrained
+from body_transformer.checkpoint import policy_folder
+from body_transformer.rl.config import RlConfig
+from body_transformer.run import Run
+
+MAX_BYTES = 3_000_000
+FILES = ("policy.safetensors", "policy.json")
+Evaluation = dict[str, Any]
+"""What `bot eval --json` prints."""
+
+
+def ship(folder: Path, name: str, evaluations: Sequence[Evaluation]) -> Path:
+    """Copies the policy and writes its card; where a policy of this name is, it is replaced."""
+    description = Run.open(folder).description()
+    if "rl" not in description:
+        raise ValueError(f"{str(folder)!r} is not a run of reinforcement learning")
+    task = RlConfig.from_dict(description["rl"]).task
+    if task != name:
+        raise ValueError(f"a policy is named after its task, which is {task!r}; got {name!r}")
+    for evaluation in evaluations:
+        if evaluation.get("task") != task or "simulator" not in evaluation:
+            raise ValueError(f"an evaluation must be of {task!r}, by bot eval --json; got {evaluation}")
+    source = policy_folder(folder)
+    size = sum((source / file).stat().st_size for file in FILES)
+    if size > MAX_BYTES:
+        raise ValueError(f"the policy has {size:,} bytes; at most {MAX_BYTES:,} come with the package")
+    policy = Policy.load(source)  # it is whole
+    target = pretrained.FOLDER / name
+    aside = pretrained.FOLDER / f".{name}.{uuid.uuid4().hex[:8]}"
+    aside.mkdir(parents=True)
+    try:
+        for file in FILES:
+            shutil.copyfile(source / file, aside / file)
+        text = card(name, description, policy, env_steps(folder, source), size, evaluations)
+        (aside / "card.md").write_text(text, encoding="utf-8")
+        shutil.rmtree(target, ignore_errors=True)
+        aside.rename(target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return target
+
+
+def env_steps(folder: Path, checkpoint: Path) -> int:
+    """That the policy had seen when it was saved."""
+    config = RlConfig.from_dict(Run.open(folder).description()["rl"])
+    if not checkpoint.name.isdigit():
+        raise ValueError(f"{str(checkpoint)!r} is not a checkpoint of a run: how long it was trained is not known")
+    return int(checkpoint.name) * config.num_envs * config.num_steps
+
+
+def card(
+    name: str, found: dict[str, Any], policy: Policy, steps: int, size: int, evaluations: Sequence[Evaluation]
+) -> str:
+    """What there is to know of a policy, as Markdown."""
+    lines = [
+        f"# {name}",
+        "",
+        f"{found['title']}; `bot eval pretrained:{name}`.",
+        "",
+        f"- command: `{found['command']}`",
+        f"- variant: {found['variant']}, {policy.num_parameters:,} parameters, {size / 1e6:.2f} MB",
+        f"- seed: {found['seed']}",
+        f"- environment steps: {steps:,}",
+        f"- machine: {found['machine']}",
+        f"- date: {found['date']}",
+        f"- package: {found['package_version']}, commit {found['git_commit']}",
+        "",
+    ]
+    if not evaluations:
+        return "\n".join([*lines, "It has not been evaluated.", ""])
+    lines += ["| simulator | metric | mean | 95 % interval | episodes | machine |", "|---|---|---|---|---|---|"]
+    for evaluation in evaluations:
+        where = {"warp": "MuJoCo Warp (mjlab)", "mujoco": "plain MuJoCo"}[evaluation["simulator"]]
+        for metric, value in evaluation["splits"]["rollouts"].items():
+            interval = f"{value['low']:.2f} to {value['high']:.2f}"
+            row = (where, metric.replace("_", " "), f"{value['mean']:.2f}", interval, value["num_episodes"])
+            lines.append(f"| {' | '.join(map(str, row))} | {evaluation['machine']} |")
+    return "\n".join([*lines, ""])
+
+
+def main(args: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("--evaluation", type=Path, nargs="*", default=[], metavar="FILE.json")
+    options = parser.parse_args(args)
+    try:
+        evaluations = [json.loads(file.read_text(encoding="utf-8")) for file in options.evaluation]
+        print(ship(options.run, options.name, evaluations))
+    except (ValueError, OSError) as error:
+        sys.exit(f"ship_policy: {error}")
+
+
+if __name__ == "__main__":
+    main()

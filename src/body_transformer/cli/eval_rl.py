@@ -1,0 +1,118 @@
+"""`bot eval` of what learned by reinforcement: one episode a robot, all at once, in either simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import Progress as Bars
+
+from .. import pretrained
+from ..body.compare import check_same
+from ..rl.registry import TASKS, make_env, make_env_cfg, need_mjlab
+from ..run import Run
+from .eval import Eval, show
+from .output import print_json
+from .run_options import machine
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..model.policy import Policy
+    from ..training.summary import Estimate
+
+
+def main_rl(options: Eval) -> None:
+    from ..films.opengl import drawing
+    from ..imitation.evaluate import to_json
+
+    if options.split:
+        raise ValueError("--split is for runs of imitation; this policy learned by reinforcement")
+    task = task_of(options)
+    simulator = options.simulator or "warp"
+    for flag, asked in (("--simulator mujoco", simulator == "mujoco"), ("--video", options.video is not None)):
+        if asked and task not in TASKS:
+            raise ValueError(f"{flag} knows the tasks {', '.join(TASKS)}; this policy's is {task}")
+    # before mjlab, which settles on one way to draw; and before rollouts whose film nobody could draw
+    with drawing() if options.video is not None else nullcontext():
+        need_mjlab()
+        policy, device = load(options)
+        try_out = {"warp": in_warp, "mujoco": in_mujoco}[simulator]
+        found = {"rollouts": try_out(policy, task, device, options)}
+        if options.video is not None:
+            film(policy, task, device, options)
+    if options.json:
+        about = {"policy": str(options.run), "task": task, "simulator": simulator, "machine": machine(device == "cpu")}
+        print_json({**about, **to_json(found, options.episodes, options.seed)})
+    else:
+        show(found)
+
+
+def task_of(options: Eval) -> str:
+    """What the policy was trained for."""
+    from ..rl.config import RlConfig
+
+    name = str(options.run)
+    if name.startswith(pretrained.PREFIX):
+        return pretrained.path(name.removeprefix(pretrained.PREFIX)).name
+    return RlConfig.from_dict(Run.open(options.run).description()["rl"]).task
+
+
+def load(options: Eval) -> tuple[Policy, str]:
+    """The policy, and the device that it is on."""
+    import torch
+
+    from ..checkpoint import policy_folder
+    from ..model.policy import Policy
+
+    name = str(options.run)
+    is_ours = name.startswith(pretrained.PREFIX)
+    folder = pretrained.path(name.removeprefix(pretrained.PREFIX)) if is_ours else policy_folder(options.run)
+    device = "cuda:0" if torch.cuda.is_available() and not options.cpu else "cpu"
+    return Policy.load(folder).to(device).eval(), device
+
+
+def in_warp(policy: Policy, task: str, device: str, options: Eval) -> dict[str, Estimate]:
+    from ..rl.arrangement import arrange
+    from ..rl.evaluate import acting, evaluate, recorded
+
+    with closing(make_env(task, options.episodes, options.seed, device)) as env:
+        check_same(policy.layout, arrange(env, ["actor"]).layout)
+        return evaluate(recorded(acting(policy), ["actor"], device), env, options.seed)
+
+
+def in_mujoco(policy: Policy, task: str, device: str, options: Eval) -> dict[str, Estimate]:
+    from ..config import load_experiment
+    from ..rl.humanoid.plain import PlainEnv, evaluate
+    from ..rl.humanoid.task import MAX_STEPS
+
+    check_same(policy.layout, load_experiment(task).layout())
+    with (
+        closing(PlainEnv(make_env_cfg(task, options.episodes, options.seed))) as env,
+        Bars(console=Console(stderr=True), disable=options.json) as bars,
+    ):
+        steps = bars.add_task("steps", total=MAX_STEPS + 1)
+        return evaluate(on_device(policy, device), env, options.seed, watch=lambda: bars.advance(steps))
+
+
+def film(policy: Policy, task: str, device: str, options: Eval) -> None:
+    """One more episode, in plain MuJoCo."""
+    from ..films.write import write_film
+    from ..rl.humanoid.film import FRAMES_HZ
+    from ..rl.humanoid.film import film as pictures
+
+    assert options.video is not None
+    cfg = make_env_cfg(task, num_envs=1, seed=options.seed)
+    write_film(options.video, pictures(on_device(policy, device), cfg, options.seed), FRAMES_HZ)
+
+
+def on_device(policy: Policy, device: str) -> Callable[[Tensor], Tensor]:
+    """Observations come from the CPU."""
+
+    def act(obs: Tensor) -> Tensor:
+        actions: Tensor = policy(obs.to(device))
+        return actions
+
+    return act

@@ -1,0 +1,28 @@
+"""Films of the humanoid tasks, from plain MuJoCo."""
+
+from __future__ import annotations
+
+import numpy as np
+from mjlab.envs import ManagerBasedRlEnvCfg
+from numpy.typing import NDArray
+
+from ...films import Frame
+from ...films.render import View, pictures
+from .model import CONTROL_DT
+from .plain import Act, PlainEnv, rollouts
+from .still import VIEW
+
+STRIDE = 2
+"""Every so many steps there is a picture."""
+FRAMES_HZ = 1 / (STRIDE * CONTROL_DT)
+
+
+def film(act: Act, cfg: ManagerBasedRlEnvCfg, seed: int, view: View = VIEW) -> list[Frame]:
+    """The episode of the configuration's first robot, from its start to its end."""
+    env = PlainEnv(cfg)
+    poses: list[NDArray[np.float64]] = []
+    try:
+        rollouts(act, env, seed, watch=lambda: poses.append(env.world.qpos[0].numpy().copy()))
+    finally:
+        env.close()
+    return pictures(env.world.model, np.stack(poses[::STRIDE]), view)

@@ -1,0 +1,245 @@
+"""`bot eval` in plain MuJoCo, of policies that come with the package, and as films; and how a policy gets there."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from body_transformer import Policy, PolicyConfig, pretrained
+from body_transformer.cli.main import main
+from body_transformer.config import load_experiment
+from body_transformer.films.opengl import drawing
+
+REPOSITORY = Path(__file__).parents[2]
+SMALL = PolicyConfig(variant="mlp", mlp_dim=8, num_layers=2, head="gaussian")
+
+
+def small_policy(experiment: str, config: PolicyConfig = SMALL) -> Policy:
+    torch.manual_seed(0)
+    return Policy(load_experiment(experiment).layout(), config)
+
+
+def run_folder(folder: Path, policy: Policy, task: str = "humanoid-mod", checkpoint: str = "checkpoints/3") -> Path:
+    """A run as `bot train` leaves it, as far as it is read here."""
+    from body_transformer.run import Run
+
+    about = {
+        "name": task,
+        "title": "A test",
+        "variant": "mlp",
+        "seed": 4,
+        "command": f"bot train {task} --seed 4",
+        "machine": "a machine",
+        "date": "2025-01-02 03:04 UTC",
+    }
+    Run.create(folder, {**about, "rl": {"task": task, "num_envs": 64, "num_steps": 10}})
+    policy.save(folder / checkpoint)
+    return folder
+
+
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    """Where the policies of the package are looked for."""
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "pretrained")
+    (tmp_path / "pretrained").mkdir()
+    return tmp_path / "pretrained"
+
+
+@pytest.fixture(scope="module")
+def ship_policy():
+    spec = importlib.util.spec_from_file_location("ship_policy", REPOSITORY / "benchmarks" / "ship_policy.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def evaluate(capsys, *arguments: str) -> dict:
+    assert main(["eval", *arguments, "--cpu", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+# -- the shelf ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_of_an_unknown_name_is_refused_and_the_known_ones_are_named(shelf, capsys):
+    small_policy("humanoid-mod").save(shelf / "humanoid-mod")
+    (shelf / "unfinished").mkdir()
+    assert pretrained.names() == ["humanoid-mod"]
+    assert pretrained.path("humanoid-mod") == shelf / "humanoid-mod"
+    assert main(["eval", "pretrained:humanoid-mad"]) == 1
+    assert "did you mean 'humanoid-mod'? have: 'humanoid-mod'" in capsys.readouterr().err
+
+
+def test_every_policy_that_comes_with_the_package_is_small_and_fits_its_task():
+    from body_transformer.body.compare import check_same
+
+    for name in pretrained.names():
+        check_same(Policy.load(pretrained.path(name)).layout, load_experiment(name).layout())
+        assert sum(file.stat().st_size for file in pretrained.path(name).iterdir()) < 3_100_000
+        assert "commit" in (pretrained.path(name) / "card.md").read_text()
+
+
+def test_the_wheel_holds_the_policies(tmp_path):
+    """A wheel of a copy with a policy on the shelf."""
+    pytest.importorskip("hatchling")
+    listed = subprocess.run(["git", "ls-files", "-z", "src", "pyproject.toml", "README.md", "LICENSE"],
+                            cwd=REPOSITORY, capture_output=True, text=True, check=False)  # fmt: skip
+    if listed.returncode:
+        pytest.skip("not a git working tree")
+    for name in filter(None, listed.stdout.split("\0")):
+        if (REPOSITORY / name).is_file():
+            (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "copy" / name).write_bytes((REPOSITORY / name).read_bytes())
+    shelf = tmp_path / "copy" / "src" / "body_transformer" / "pretrained"
+    small_policy("humanoid-mod").save(shelf / "some-task")
+    (shelf / "some-task" / "card.md").write_text("# some-task\n")
+    program = f"from hatchling.build import build_wheel; print(build_wheel({str(tmp_path)!r}))"
+    built = subprocess.run([sys.executable, "-c", program], cwd=tmp_path / "copy", capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    held = zipfile.ZipFile(tmp_path / built.stdout.split()[-1]).namelist()
+    for file in ("policy.safetensors", "policy.json", "card.md"):
+        assert f"body_transformer/pretrained/some-task/{file}" in held
+
+
+# -- evaluations -------------------------------------------------------------------------------------------------------
+
+
+class TestWithMjlab:
+    @pytest.fixture(autouse=True)
+    def _mjlab(self):
+        pytest.importorskip("mjlab", reason="needs the extra 'rl'")
+
+    def test_a_pretrained_policy_does_in_plain_mujoco_what_it_does_in_mjlab(self, shelf, capsys):
+        small_policy("humanoid-mod").save(shelf / "humanoid-mod")
+        asked = ["pretrained:humanoid-mod", "--episodes", "4", "--seed", "1"]
+        plain = evaluate(capsys, *asked, "--simulator", "mujoco")
+        assert plain["simulator"] == "mujoco"
+        assert plain["task"] == "humanoid-mod"
+        warp = evaluate(capsys, *asked)
+        assert warp["simulator"] == "warp"
+        ours, theirs = (found["splits"]["rollouts"] for found in (plain, warp))
+        assert list(ours) == list(theirs) == ["total_reward", "length", "forward_speed"]
+        assert ours["length"]["num_episodes"] == 4
+        assert ours["length"]["mean"] == pytest.approx(theirs["length"]["mean"], abs=2)
+        assert ours["total_reward"]["mean"] == pytest.approx(theirs["total_reward"]["mean"], rel=0.15)
+        assert ours["forward_speed"]["mean"] == pytest.approx(theirs["forward_speed"]["mean"], abs=0.2)
+
+    def test_a_run_is_evaluated_in_plain_mujoco_and_shown(self, tmp_path, capsys):
+        folder = run_folder(tmp_path / "run", small_policy("humanoid-board"), "humanoid-board")
+        assert main(["eval", str(folder), "--episodes", "2", "--simulator", "mujoco", "--cpu"]) == 0
+        assert "forward speed" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("simulator", ["warp", "mujoco"])
+    def test_a_policy_of_another_robot_is_refused_with_the_difference(self, tmp_path, capsys, simulator):
+        folder = run_folder(tmp_path / "run", small_policy("a1-walk"))
+        assert main(["eval", str(folder), "--episodes", "2", "--simulator", simulator, "--cpu"]) == 1
+        said = capsys.readouterr().err
+        assert "the policy does not fit the task" in said
+        assert "nodes that only the policy has: 'trunk'" in said
+        assert "observation entries: 48 for the policy, 100 for the task" in said
+
+    def test_what_has_no_plain_mujoco_is_said(self, tmp_path, capsys):
+        folder = run_folder(tmp_path / "run", small_policy("humanoid-mod"), "mjlab:Mjlab-Cartpole-Balance")
+        assert main(["eval", str(folder), "--simulator", "mujoco"]) == 1
+        assert "--simulator mujoco knows the tasks humanoid-mod, humanoid-hill" in capsys.readouterr().err
+
+    def test_a_film_is_written(self, tmp_path, monkeypatch):
+        monkeypatch.delenv("MUJOCO_GL", raising=False)
+        try:
+            with drawing():
+                pass
+        except ValueError as error:
+            pytest.skip(str(error))
+        folder, file = run_folder(tmp_path / "run", small_policy("humanoid-hill"), "humanoid-hill"), tmp_path / "f.webp"
+        asked = ["--episodes", "1", "--simulator", "mujoco", "--cpu", "--video", str(file)]
+        assert main(["eval", str(folder), *asked]) == 0
+        with Image.open(file) as film:
+            assert film.size == (480, 360)
+            assert film.n_frames > 5
+
+    def test_no_film_is_said_before_anything_is_tried(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.setenv("MUJOCO_GL", "off")
+        folder = run_folder(tmp_path / "run", small_policy("humanoid-mod"))
+        assert main(["eval", str(folder), "--video", str(tmp_path / "film.webp")]) == 1
+        assert "no film: MuJoCo cannot draw here" in capsys.readouterr().err
+
+    def test_a_checkpoint_of_another_task_is_not_resumed(self, tmp_path, capsys):
+        folder = tmp_path / "run"
+        small = ["--policy.mlp-dim", "8", "--policy.num-layers", "2", "--cpu", "--quiet", "--rl.num-iterations", "1"]
+        quick = ["--rl.num-envs", "2", "--rl.num-steps", "2", "--rl.num-minibatches", "1"]
+        assert main(["train", "humanoid-mod", "--variant", "mlp", *small, *quick, "--out", str(folder)]) == 0
+        text = (folder / "experiment.yaml").read_text()
+        text = text.replace("task: humanoid-mod", "task: mjlab:Mjlab-Cartpole-Balance")
+        (folder / "experiment.yaml").write_text(text.replace("num_iterations: 1", "num_iterations: 2"))
+        assert main(["train", "--resume", str(folder), "--quiet"]) == 1
+        said = capsys.readouterr().err
+        assert "the checkpoint does not fit the task: nodes that only the checkpoint has: 'torso'" in said
+        assert "action entries: 21 for the checkpoint, 1 for the task" in said
+
+
+def test_without_mjlab_one_sentence_says_how_to_get_it(shelf, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "mjlab", None)
+    small_policy("humanoid-mod").save(shelf / "humanoid-mod")
+    assert main(["eval", "pretrained:humanoid-mod", "--simulator", "mujoco"]) == 1
+    assert "pip install 'body-transformer[rl]'" in capsys.readouterr().err
+
+
+def test_a_run_of_imitation_has_no_choice_of_simulators(tmp_path, capsys):
+    from body_transformer.run import Run
+
+    Run.create(tmp_path / "run", {"name": "demo", "imitation": {}})
+    assert main(["eval", str(tmp_path / "run"), "--simulator", "mujoco"]) == 1
+    assert "--simulator is for what learned by reinforcement" in capsys.readouterr().err
+
+
+# -- how a policy gets on the shelf ------------------------------------------------------------------------------------
+
+NUMBERS = {"mean": 1234.5, "low": 1200.25, "high": 1300.0, "num_episodes": 100}
+
+
+def evaluation(simulator: str, task: str = "humanoid-mod") -> dict:
+    return {"task": task, "simulator": simulator, "machine": "H200", "splits": {"rollouts": {"total_reward": NUMBERS}}}
+
+
+def test_a_runs_policy_is_shipped_with_its_card(tmp_path, shelf, ship_policy):
+    policy = small_policy("humanoid-mod")
+    folder = run_folder(tmp_path / "run", policy)
+    files = []
+    for simulator in ("warp", "mujoco"):
+        files.append(str(tmp_path / f"{simulator}.json"))
+        Path(files[-1]).write_text(json.dumps(evaluation(simulator)))
+    for _ in range(2):  # the second replaces the first
+        ship_policy.main([str(folder), "humanoid-mod", "--evaluation", *files])
+    assert sorted(file.name for file in shelf.iterdir()) == ["humanoid-mod"]
+    obs = torch.randn(3, 100)
+    assert torch.equal(Policy.load(pretrained.path("humanoid-mod"))(obs), policy(obs))
+    card = (shelf / "humanoid-mod" / "card.md").read_text()
+    for line in (
+        "- command: `bot train humanoid-mod --seed 4`",
+        "- variant: mlp,",
+        "- seed: 4",
+        "- environment steps: 1,920",
+        "- machine: a machine",
+        "- date: 2025-01-02 03:04 UTC",
+        "| MuJoCo Warp (mjlab) | total reward | 1234.50 | 1200.25 to 1300.00 | 100 | H200 |",
+        "| plain MuJoCo | total reward | 1234.50 | 1200.25 to 1300.00 | 100 | H200 |",
+    ):
+        assert line in card
+
+
+def test_what_is_too_large_or_of_another_task_is_not_shipped(tmp_path, shelf, ship_policy, monkeypatch):
+    folder = run_folder(tmp_path / "run", small_policy("humanoid-mod"))
+    with pytest.raises(SystemExit, match="named after its task, which is 'humanoid-mod'; got 'humanoid-hill'"):
+        ship_policy.main([str(folder), "humanoid-hill"])
+    with pytest.raises(ValueError, match="an evaluation must be of 'humanoid-mod'"):
+        ship_policy.ship(folder, "humanoid-mod", [evaluation("warp", "humanoid-hill")])
+    monkeypatch.setattr(ship_policy, "MAX_BYTES", 1000)
+    with pytest.raises(SystemExit, match=r"the policy has [\d,]+ bytes; at most 1,000 come with the package"):
+        ship_policy.main([str(folder), "humanoid-mod"])
+    assert list(shelf.iterdir()) == []
