@@ -38,8 +38,11 @@ def opengl():
 
 @pytest.fixture(scope="module")
 def frames(opengl):
-    model = mujoco.MjModel.from_xml_string(MODEL)
-    return pictures(model, np.array([[0.0], [0.1], [100.0]]), View("ball", width=96, height=64, distance_m=3.0))
+    model, heard = mujoco.MjModel.from_xml_string(MODEL), []
+    view = View("ball", width=96, height=64, distance_m=3.0)
+    found = pictures(model, np.array([[0.0], [0.1], [100.0]]), view, heard.append)
+    assert heard == [1, 2, 3]
+    return found
 
 
 def test_there_is_one_picture_of_each_pose(frames):

@@ -156,7 +156,7 @@ class TestWithMjlab:
                 pass
         except ValueError as error:
             pytest.skip(str(error))
-        folder, file = run_folder(tmp_path / "run", small_policy("humanoid-hill"), "humanoid-hill"), tmp_path / "f.webp"
+        folder, file = run_folder(tmp_path / "run", small_policy("humanoid-mod")), tmp_path / "film.webp"
         asked = ["--episodes", "1", "--simulator", "mujoco", "--cpu", "--video", str(file)]
         assert main(["eval", str(folder), *asked]) == 0
         with Image.open(file) as film:

@@ -105,7 +105,15 @@ def film(policy: Policy, task: str, device: str, options: Eval) -> None:
 
     assert options.video is not None
     cfg = make_env_cfg(task, num_envs=1, seed=options.seed)
-    write_film(options.video, pictures(on_device(policy, device), cfg, options.seed), FRAMES_HZ)
+    with Bars(console=Console(stderr=True), disable=options.json) as bars:
+        drawn = bars.add_task("pictures", total=None)
+        frames = pictures(
+            on_device(policy, device),
+            cfg,
+            options.seed,
+            on_done=lambda done, total: bars.update(drawn, completed=done, total=total),
+        )
+    write_film(options.video, frames, FRAMES_HZ)
 
 
 def on_device(policy: Policy, device: str) -> Callable[[Tensor], Tensor]:

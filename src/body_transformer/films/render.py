@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -37,39 +38,59 @@ class View:
     height: int = 360
 
 
-def pictures(model: mujoco.MjModel, poses: npt.NDArray[np.float64], view: View) -> list[Frame]:
-    """One of each pose [T, nq]; an error where MuJoCo cannot draw."""
-    with drawing(), tempfile.TemporaryDirectory() as folder:
-        mujoco.mj_saveModel(model, str(Path(folder, "model.mjb")))
-        np.save(Path(folder, "poses.npy"), poses)
-        Path(folder, "view.json").write_text(json.dumps(asdict(view)), encoding="utf-8")
-        command = [sys.executable, "-m", __name__, folder]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ValueError(no_film((done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]))
-        return list(np.load(Path(folder, "frames.npy"), allow_pickle=False))
+def pictures(
+    model: mujoco.MjModel,
+    poses: npt.NDArray[np.float64],
+    view: View,
+    on_done: Callable[[int], object] = lambda done: None,
+) -> list[Frame]:
+    """One of each pose [T, nq]; an error where MuJoCo cannot draw. `on_done` hears how many there are."""
+    with drawing(), tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        mujoco.mj_saveModel(model, str(folder / "model.mjb"))
+        np.save(folder / "poses.npy", poses)
+        (folder / "view.json").write_text(json.dumps(asdict(view)), encoding="utf-8")
+        _run([sys.executable, "-m", __name__, name], folder / "log.txt", on_done)
+        return list(np.load(folder / "frames.npy", allow_pickle=False))
 
 
-def draw(model: mujoco.MjModel, poses: npt.NDArray[np.float64], view: View) -> npt.NDArray[np.uint8]:
-    """[T, height, width, 3], in this process."""
+def _run(command: list[str], log: Path, on_done: Callable[[int], object]) -> None:
+    """A program that prints a line whenever it has drawn a picture."""
+    with (
+        log.open("w+", encoding="utf-8", errors="replace") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as program,
+    ):
+        assert program.stdout is not None
+        for done, _ in enumerate(program.stdout, start=1):
+            on_done(done)
+        if program.wait():
+            errors.seek(0)
+            why = errors.read().strip().splitlines() or [f"status {program.returncode}"]
+            raise ValueError(no_film(why[-1]))
+
+
+def draw(model: mujoco.MjModel, poses: npt.NDArray[np.float64], view: View) -> Iterator[Frame]:
+    """In this process."""
     data, camera = mujoco.MjData(model), mujoco.MjvCamera()
     camera.distance, camera.azimuth, camera.elevation = view.distance_m, view.azimuth_deg, view.elevation_deg
-    frames = np.empty((len(poses), view.height, view.width, 3), dtype=np.uint8)
     with mujoco.Renderer(model, view.height, view.width) as renderer:
-        for pose, frame in zip(poses, frames, strict=True):
+        for pose in poses:
             data.qpos = pose
             mujoco.mj_forward(model, data)
             camera.lookat = data.body(view.body).xpos - [0, 0, view.below_m]
             renderer.update_scene(data, camera)
-            renderer.render(out=frame)
-    return frames
+            yield renderer.render()
 
 
 def main(folder: Path) -> None:
     model = mujoco.MjModel.from_binary_path(str(folder / "model.mjb"))
     poses = np.load(folder / "poses.npy", allow_pickle=False)
     view = View(**json.loads((folder / "view.json").read_text(encoding="utf-8")))
-    np.save(folder / "frames.npy", draw(model, poses, view))
+    frames = np.empty((len(poses), view.height, view.width, 3), dtype=np.uint8)
+    for done, frame in enumerate(draw(model, poses, view)):
+        frames[done] = frame
+        print(done, flush=True)
+    np.save(folder / "frames.npy", frames)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
 from numpy.typing import NDArray
@@ -17,12 +19,19 @@ STRIDE = 2
 FRAMES_HZ = 1 / (STRIDE * CONTROL_DT)
 
 
-def film(act: Act, cfg: ManagerBasedRlEnvCfg, seed: int, view: View = VIEW) -> list[Frame]:
-    """The episode of the configuration's first robot, from its start to its end."""
+def film(
+    act: Act,
+    cfg: ManagerBasedRlEnvCfg,
+    seed: int,
+    view: View = VIEW,
+    on_done: Callable[[int, int], object] = lambda done, total: None,
+) -> list[Frame]:
+    """The episode of the configuration's first robot; `on_done` hears how many pictures of how many there are."""
     env = PlainEnv(cfg)
     poses: list[NDArray[np.float64]] = []
     try:
         rollouts(act, env, seed, watch=lambda: poses.append(env.world.qpos[0].numpy().copy()))
     finally:
         env.close()
-    return pictures(env.world.model, np.stack(poses[::STRIDE]), view)
+    shown = np.stack(poses[::STRIDE])
+    return pictures(env.world.model, shown, view, lambda done: on_done(done, len(shown)))
