@@ -57,6 +57,14 @@ def test_the_camera_goes_along_with_the_body(frames):
     assert (frames[0] != frames[1]).any()  # the floor goes by
 
 
+def test_shadows_can_be_left_out(opengl):
+    model = mujoco.MjModel.from_xml_string(MODEL)
+    with_them, without = (
+        pictures(model, np.zeros((1, 1)), View("ball", shadows=wanted))[0] for wanted in (True, False)
+    )
+    assert without.mean() > with_them.mean()
+
+
 def test_where_mujoco_cannot_draw_it_is_said(monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "off")
     with pytest.raises(ValueError, match="no film: MuJoCo cannot draw here"):

@@ -34,6 +34,8 @@ class View:
     azimuth_deg: float = 140.0
     """Where the camera looks, from above: 0 along x, 90 along y."""
     elevation_deg: float = -15.0
+    shadows: bool = True
+    """Without a graphics card they are most of the work."""
     width: int = 480
     height: int = 360
 
@@ -79,6 +81,7 @@ def draw(model: mujoco.MjModel, poses: npt.NDArray[np.float64], view: View) -> I
             mujoco.mj_forward(model, data)
             camera.lookat = data.body(view.body).xpos - [0, 0, view.below_m]
             renderer.update_scene(data, camera)
+            renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = view.shadows
             yield renderer.render()
 
 

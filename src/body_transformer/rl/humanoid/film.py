@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
@@ -14,6 +15,7 @@ from .model import CONTROL_DT
 from .plain import Act, PlainEnv, rollouts
 from .still import VIEW
 
+FILM_VIEW = replace(VIEW, shadows=False)  # the sun shines around the origin only: a runner would lose its shadow
 STRIDE = 2
 """Every so many steps there is a picture."""
 FRAMES_HZ = 1 / (STRIDE * CONTROL_DT)
@@ -23,7 +25,7 @@ def film(
     act: Act,
     cfg: ManagerBasedRlEnvCfg,
     seed: int,
-    view: View = VIEW,
+    view: View = FILM_VIEW,
     on_done: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[Frame]:
     """The episode of the configuration's first robot; `on_done` hears how many pictures of how many there are."""
