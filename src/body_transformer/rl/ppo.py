@@ -72,8 +72,9 @@ class RecordedPPO(PPO):
         if self._is_plain and isinstance(self.optimizer, torch.optim.Adam):
             self.optimizer = torch.optim.Adam(self._parameters(), self._rate, fused=on_gpu, capturable=on_gpu)
         self._sums = torch.zeros(len(STATS), device=self.device)
-        self._learn = Replayed(self._learn_from) if on_gpu and not self.is_multi_gpu else self._learn_from
-        self._decide = Replayed(self._decide_on) if on_gpu else self._decide_on
+        is_recordable = on_gpu and all(getattr(model, "is_recordable", False) for model in (self.actor, self.critic))
+        self._decide = Replayed(self._decide_on) if is_recordable else self._decide_on
+        self._learn = Replayed(self._learn_from) if is_recordable and not self.is_multi_gpu else self._learn_from
 
     @property
     def learning_rate(self) -> float:
