@@ -9,7 +9,16 @@ from body_transformer.reproduce.study import SEED, load_study, study_names
 
 
 def test_the_studies_are_these():
-    assert study_names() == ["ablations", "adroit", "layers", "scaling", "table1"]
+    assert study_names() == [
+        "ablations",
+        "adroit",
+        "layers",
+        "rl",
+        "rl-random-mask",
+        "rl-shared-tokenizer",
+        "scaling",
+        "table1",
+    ]
 
 
 def test_an_unknown_study_is_named():
@@ -21,12 +30,13 @@ def test_an_unknown_study_is_named():
 def test_every_arm_can_be_trained(name):
     for arm in load_study(name).arms:
         experiment = load_experiment(arm.experiment)
-        assert experiment.imitation is not None
+        learning = experiment.imitation or experiment.rl
+        assert learning is not None
         config = experiment.policy_config(arm.variant).to_dict()
         for key, value in arm.flags.items():
             part, field = key.split(".")
             field = field.replace("-", "_")
-            assert hasattr(experiment.policy if part == "policy" else experiment.imitation, field)
+            assert hasattr(experiment.policy if part == "policy" else learning, field)
             if part == "policy":
                 config[field] = 0 if value == SEED else value
         PolicyConfig.from_dict(config)

@@ -16,9 +16,9 @@ from ..run import Run
 from .output import console, print_json
 
 if TYPE_CHECKING:
-    from ..imitation.evaluate import Summary
     from ..imitation.task import Task
     from ..model.policy import Policy
+    from ..training.evaluation import Summary
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -64,7 +64,7 @@ def main(args: list[str]) -> None:
         if options.video is not None:
             film(policy, task, options.video, options.seed, splits[0])
     if options.json:
-        from ..imitation.evaluate import to_json
+        from ..training.evaluation import to_json
 
         print_json(to_json(found, options.episodes, options.seed))
     else:
@@ -76,11 +76,11 @@ def main_rl(options: Eval) -> None:
     import torch
 
     from ..checkpoint import policy_folder
-    from ..imitation.evaluate import to_json
     from ..model.policy import Policy
     from ..rl.config import RlConfig
     from ..rl.evaluate import acting, evaluate
     from ..rl.registry import make_env
+    from ..training.evaluation import to_json
 
     if options.video is not None or options.split:
         raise ValueError("--video and --split are for runs of imitation; this one learned by reinforcement")

@@ -20,11 +20,16 @@ class Reproduce:
     `bot reproduce table1 -- --imitation.data /data/mocapact`."""
 
     what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WHAT")]
-    """table1, ablations, layers, scaling or adroit."""
+    """table1, ablations, layers, scaling, adroit; rl, rl-random-mask or rl-shared-tokenizer."""
     seeds: int | None = None
     """Runs an arm; by default as many as the paper has."""
+    only: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME")] = ()
+    """Run this part alone, an experiment, a label or both: humanoid-mod, bot-mix, humanoid-mod/bot-mix; may be given
+    several times. What is drawn is all that is there."""
     jobs: int = 1
     """Runs at once."""
+    keep_going: Flag = False
+    """A run that fails does not stop the others."""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/reproduce")
     """Where runs and results go; studies share their runs."""
     list: Flag = False
@@ -38,14 +43,14 @@ class Reproduce:
 def main(args: list[str]) -> None:
     own, more = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
     options = tyro.cli(Reproduce, prog="bot reproduce", args=own)
-    from ..imitation.jobs import run_all
     from ..reproduce.study import load_study
+    from ..training.jobs import run_all
 
     study = load_study(options.what)
     seeds = study.seeds if options.seeds is None else options.seeds
     if seeds < 1 or options.jobs < 1:
         raise ValueError(f"--seeds and --jobs must be 1 or more; got {seeds} and {options.jobs}")
-    runs = study.runs(options.out, seeds, more)
+    runs = study.runs(options.out, seeds, more, options.only)
     if options.list:
         states = {str(run.folder): run.state for run in runs}
         if options.json:
@@ -57,7 +62,7 @@ def main(args: list[str]) -> None:
         console().print(table)
         return
     if not options.draw:
-        run_all(runs, options.jobs)
+        run_all(runs, options.jobs, keep_going=options.keep_going)
     files = write(options, seeds)
     if options.json:
         print_json({"files": [str(file) for file in files], "finished": sum(run.is_finished for run in runs)})

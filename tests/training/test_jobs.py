@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from body_transformer.imitation import jobs
-from body_transformer.imitation.jobs import Planned, run_all
 from body_transformer.run import Run
+from body_transformer.training import jobs
+from body_transformer.training.jobs import Planned, run_all
 
 ARGS = ("demo", "--seed", "0")
 
@@ -63,7 +63,7 @@ def test_a_run_that_somebody_else_gave_up_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "POLL_S", 0.05)
     run = begin(tmp_path / "run")
     looks = iter([True, True, False, False])
-    monkeypatch.setattr(Run, "is_at_work", property(lambda self: next(looks)))
+    monkeypatch.setattr(jobs, "_is_busy", lambda job: next(looks))
 
     class Done:
         returncode = 0
