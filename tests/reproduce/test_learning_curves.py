@@ -136,7 +136,7 @@ def test_the_figure_has_a_panel_a_task_by_steps_and_by_time(tmp_path, capsys, mo
     assert found["files"] == [str(tmp_path / f"rl-random-mask.{kind}") for kind in ("md", "png")]
     assert Path(found["files"][1]).read_bytes().startswith(b"\x89PNG")
     mod_steps, board_steps, mod_time, board_time = drawn[0].axes
-    assert [axes.get_title() for axes in drawn[0].axes] == ["humanoid-mod", "humanoid-board"] * 2
+    assert [axes.get_title() for axes in drawn[0].axes] == ["humanoid-mod", "humanoid-board", "", ""]
     body, random = mod_steps.get_lines()
     assert body.get_label() == "bot-hard: 1 of 2, 1 unfinished"
     assert (body.get_linestyle(), random.get_linestyle()) == ("-", ":")

@@ -104,7 +104,7 @@ def draw_figure(study: Study, file: Path, out: Path, num_seeds: int) -> None:
     arms = read(study, out, num_seeds)
     tasks = list(dict.fromkeys(arm.experiment for arm, _ in arms))
     colours = styles(arm.label for arm in study.arms if arm.against is None)
-    figure = Figure(figsize=(4.4 * len(tasks), 6.8), layout="constrained")
+    figure = Figure(figsize=(4.4 * len(tasks), 7.2), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(2, len(tasks), squeeze=False)
     for column, task in enumerate(tasks):
@@ -114,14 +114,24 @@ def draw_figure(study: Study, file: Path, out: Path, num_seeds: int) -> None:
                 colour = COLOURS[colours[arm.against or arm.label] % len(COLOURS)][0]
                 said = ": ".join(filter(None, (arm.label, state(seeds, num_seeds))))
                 _plot(axes, curve(seeds, study.metrics[0]), place, said, colour, is_dotted=arm.against is not None)
-            axes.set(title=task, xlabel=words, ylabel=WORDS.get(study.metrics[0], study.metrics[0]))
-            if axes.has_data():
-                axes.legend(fontsize="small")
-            else:
-                axes.text(0.5, 0.5, "no evaluation yet", ha="center", transform=axes.transAxes)
+            _label(axes, words, WORDS.get(study.metrics[0], study.metrics[0]))
+        panels[0, column].set_title(task)
+        if panels[1, column].has_data():
+            panels[1, column].legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), fontsize="small", frameon=False)
     band = f"mean and standard error over {num_seeds} seeds" if num_seeds > 1 else "one seed"
-    figure.suptitle(" ".join(filter(None, (f"Evaluations during training, {band}.", _missing(arms, num_seeds)))))
+    heading = filter(None, (f"Evaluations during training, {band}.", _missing(arms, num_seeds)))
+    figure.suptitle("\n".join(heading), fontsize="medium")
     figure.savefig(file, format="png", dpi=150)
+
+
+def _label(axes: Any, x: str, y: str) -> None:
+    axes.set(xlabel=x, ylabel=y)
+    if axes.has_data():
+        axes.set_xlim(left=0)
+        axes.grid(alpha=0.3)
+    else:
+        axes.set(xticks=[], yticks=[])
+        axes.text(0.5, 0.5, "no evaluation yet", ha="center", transform=axes.transAxes)
 
 
 AXES: dict[str, Callable[[Stop], float]] = {
