@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "body": {"body"},
     "robots": {"robots", "body.messages"},
     "analysis": {"analysis", "aside", "body", "ops", "robots"},
-    "bench": {"bench", "body", "config", "model", "ops", "robots", "__version__"},
+    "bench": {"bench", "body", "config", "model", "ops", "rl", "robots", "training", "__version__"},
     "model": {"model", "body", "ops", "__version__"},
     "imitation": {"imitation", *LEARNING},
     "rl": {"rl", *LEARNING},

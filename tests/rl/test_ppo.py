@@ -116,7 +116,7 @@ def test_blocks_are_all_steps_of_some_environments():
     algorithm = made(RecordedPPO, blocks=True)
     play(algorithm)
     algorithm.storage.actions[:] = torch.arange(NUM_ENVS)[None, :, None]
-    batches = list(algorithm._minibatches())
+    batches = list(algorithm.minibatches())
     assert len(batches) == 12
     seen = [batch[2][:, 0].unique().tolist() for batch in batches]
     assert seen == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]] * 3

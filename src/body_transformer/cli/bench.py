@@ -97,6 +97,18 @@ class Latency(_Options):
     """The architecture: a variant, the one that each experiment favours, or mlp, transformer and bot-hard in turn."""
 
 
+@dataclass
+class Ppo(_Options):
+    """Reinforcement learning: environment steps a second, an iteration of PPO, and where its time goes."""
+
+    task: Annotated[str, tyro.conf.arg(metavar="EXPERIMENT")] = "humanoid-mod"
+    """Which environment: humanoid-mod, humanoid-hill or humanoid-board."""
+    variants: Annotated[tuple[str, ...], tyro.conf.arg(metavar="VARIANT …")] = ()
+    """Which architectures; mlp, transformer, bot-hard and bot-mix without this."""
+    rounds: int = 15
+    """Iterations of each that are timed."""
+
+
 def main(args: list[str]) -> None:
     """Leaves with status 2, as `bot` itself does, if no benchmark is named or none of that name exists."""
     if not args or args[0] in ("-h", "--help"):
@@ -165,6 +177,24 @@ def bench_latency(args: list[str]) -> None:
     finish("latency", options, device, folder, args, run(job, Progress()))
 
 
+def bench_ppo(args: list[str]) -> None:
+    options = tyro.cli(Ppo, prog="bot bench ppo", args=args)
+    device, folder = find_device(options.device), output_folder(options.out)
+    from ..rl.registry import TASKS, need_mjlab
+
+    need_mjlab()
+    if options.task not in TASKS:
+        raise ValueError(unknown("experiment", options.task, TASKS))
+    if options.rounds < 1:
+        raise ValueError(f"--rounds must be 1 or more; got {options.rounds}")
+    from ..bench.ppo import ALL, PpoJob, run
+
+    variants = chosen("variant", options.variants, VARIANTS) if options.variants else list(ALL)
+    num_envs = (4, 8) if options.quick else (2048, 4096, 8192) if device == "cuda" else (64,)
+    job = PpoJob(device, options.task, variants, num_envs, 1 if options.quick else options.rounds, options.quick)
+    finish("ppo", options, device, folder, args, run(job, Progress()))
+
+
 def bench_paper(args: list[str]) -> None:
     from . import bench_paper as paper
 
@@ -175,6 +205,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[list[str]], None]]] = {
     "attention": ("masked attention alone, over random bodies", bench_attention),
     "encoder": ("the whole encoder, and whole steps of training with it", bench_encoder),
     "latency": ("one observation through each experiment's policy", bench_latency),
+    "ppo": ("environment steps a second, and an iteration of PPO", bench_ppo),
     "paper": ("the paper's computational analysis, rerun", bench_paper),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,10 +11,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from ..model.policy import Policy
+from ..training.replay import Replayed
 from ..training.summary import Estimate, summarize
 from .registry import quiet
 
 METRICS = ("total_reward", "length")
+SPEED = "forward_speed"
+"""A metric of environments that say it."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Result:
     """Steps until the end."""
     total_reward: float
     """The return, not scaled."""
+    forward_speed: float | None = None
+    """m/s along the world's x axis, on average; none where the environment does not say it."""
 
 
 def rollouts(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: int) -> list[Result]:
@@ -34,16 +39,30 @@ def rollouts(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: 
             obs, _ = env.reset(seed=seed)
         env.episode_length_buf.zero_()
         goes_on = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
-        returns, lengths = torch.zeros(env.num_envs, device=env.device), torch.zeros(env.num_envs, device=env.device)
+        returns, lengths, distances = (torch.zeros(env.num_envs, device=env.device) for _ in range(3))
         for step in range(int(env.max_episode_length)):
             obs, rewards, died, late, _ = env.step(act(TensorDict(dict(obs), batch_size=[env.num_envs])))
             returns += rewards * goes_on
             lengths += goes_on
+            distances += getattr(env, SPEED, 0.0) * goes_on
             goes_on &= ~(died | late)
             if step % 50 == 49 and not bool(goes_on.any()):  # asking makes the host wait
                 break
-    found = zip(lengths.tolist(), returns.tolist(), strict=True)
-    return [Result(int(length), total_reward) for length, total_reward in found]
+    speeds = (distances / lengths).tolist() if hasattr(env, SPEED) else [None] * env.num_envs
+    found = zip(lengths.tolist(), returns.tolist(), speeds, strict=True)
+    return [Result(int(length), total_reward, speed) for length, total_reward, speed in found]
+
+
+def recorded(act: Callable[[TensorDict], Tensor], groups: Sequence[str], device: str) -> Callable[[TensorDict], Tensor]:
+    """The same function of these groups of observations; on a GPU it is recorded and replayed."""
+    if torch.device(device).type != "cuda":
+        return act
+
+    def on_tensors(*tensors: Tensor) -> Tensor:
+        return act(TensorDict(dict(zip(groups, tensors, strict=True)), batch_size=[len(tensors[0])]))
+
+    replayed = Replayed(on_tensors)
+    return lambda obs: replayed(*(obs[group] for group in groups))
 
 
 def acting(policy: Policy, group: str = "actor") -> Callable[[TensorDict], Tensor]:
@@ -58,4 +77,4 @@ def acting(policy: Policy, group: str = "actor") -> Callable[[TensorDict], Tenso
 
 def evaluate(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: int) -> dict[str, Estimate]:
     """Metric -> its mean over the robots."""
-    return summarize(rollouts(act, env, seed), METRICS)
+    return summarize(rollouts(act, env, seed), [*METRICS, SPEED] if hasattr(env, SPEED) else METRICS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,6 +82,11 @@ class Learner:
 
     def policy(self) -> Policy:
         return self.actor.policy()
+
+    def std(self) -> float:
+        """Of the actions of the last rollout, averaged."""
+        params = self.ppo.storage.distribution_params
+        return float(params[1].mean()) if params is not None else math.nan
 
     # -- what a checkpoint keeps ---------------------------------------------------------------------------------------
 

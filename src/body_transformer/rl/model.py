@@ -127,10 +127,22 @@ class BodyModel(nn.Module):
             return out
         if stochastic_output:
             self.distribution.update(out)
-            actions: Tensor = self.distribution.sample()
-        else:
-            actions = self.distribution.deterministic_output(out)
+            return self._sample(self.distribution)
+        actions: Tensor = self.distribution.deterministic_output(out)
         return actions
+
+    def _sample(self, distribution: Distribution) -> Tensor:
+        if self.is_recordable:  # torch.normal(), which rsl_rl's sample() ends in, has the host look at the deviations
+            mean: Tensor = distribution.mean.detach()
+            actions: Tensor = mean + distribution.std.detach() * torch.randn_like(mean)
+        else:
+            actions = distribution.sample()
+        return actions
+
+    @property
+    def is_recordable(self) -> bool:
+        """Whether nothing that it does waits for the device, so that it can be recorded there."""
+        return self.distribution is None or isinstance(self.distribution, GaussianDistribution)
 
     def get_latent(self, obs: TensorDict, masks: Tensor | None = None, hidden_state: Any = None) -> Tensor:
         """[B, O] the normalised observation."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -72,7 +72,9 @@ class RecordedPPO(PPO):
         if self._is_plain and isinstance(self.optimizer, torch.optim.Adam):
             self.optimizer = torch.optim.Adam(self._parameters(), self._rate, fused=on_gpu, capturable=on_gpu)
         self._sums = torch.zeros(len(STATS), device=self.device)
-        self._learn = Replayed(self._learn_from) if on_gpu and not self.is_multi_gpu else self._learn_from
+        is_recordable = on_gpu and all(getattr(model, "is_recordable", False) for model in (self.actor, self.critic))
+        self._decide = Replayed(self._decide_on) if is_recordable else self._decide_on
+        self._learn = Replayed(self._learn_from) if is_recordable and not self.is_multi_gpu else self._learn_from
 
     @property
     def learning_rate(self) -> float:
@@ -89,10 +91,28 @@ class RecordedPPO(PPO):
     # -- rollouts ------------------------------------------------------------------------------------------------------
 
     def act(self, obs: TensorDict) -> Tensor:
-        actions: Tensor = super().act(obs)
-        if self.value_scale is not None:
-            self.transition.values = self.value_scale.inverse(self.transition.values)
+        """Actions [B, A]; they and what belongs to them are overwritten by the next call, on a GPU."""
+        step = self.transition
+        if not self._is_plain:
+            super().act(obs)
+            if self.value_scale is not None:
+                step.values = self.value_scale.inverse(step.values)
+        else:
+            decided = self._decide(*(obs[key] for key in self._obs_keys))
+            step.actions, step.values, step.actions_log_prob, *params = decided
+            step.distribution_params, step.observations = tuple(params), obs
+        actions: Tensor = step.actions
         return actions
+
+    def _decide_on(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Actions, values, the actions' log probabilities, the parameters of their distribution."""
+        obs = self._together(tensors)
+        actions = self.actor(obs, stochastic_output=True).detach()
+        values = self.critic(obs).detach()
+        if self.value_scale is not None:
+            values = self.value_scale.inverse(values)
+        params = (param.detach() for param in self.actor.output_distribution_params)
+        return actions, values, self.actor.get_output_log_prob(actions).detach(), *params
 
     def process_env_step(self, obs: TensorDict, rewards: Tensor, dones: Tensor, extras: dict[str, Any]) -> None:
         if not (self._is_plain and self.normalize_after):
@@ -137,7 +157,7 @@ class RecordedPPO(PPO):
         num_updates = self.num_learning_epochs * self.num_mini_batches
         if self.value_scale is not None:
             self.value_scale.update(self.storage.returns)
-        for tensors in self._minibatches():
+        for tensors in self.minibatches():
             self._learn(*tensors)
         if self.normalize_after:
             for model in (self.actor, self.critic):
@@ -146,7 +166,7 @@ class RecordedPPO(PPO):
         means = (self._sums / num_updates).tolist()  # the only time that the host waits
         return dict(zip(STATS, means, strict=True))
 
-    def _minibatches(self) -> Iterator[list[Tensor]]:
+    def minibatches(self) -> Iterator[list[Tensor]]:
         """The rollout's tensors, in minibatches; every epoch has the same ones, as in rsl_rl."""
         stored = self.storage
         assert stored.distribution_params is not None
@@ -166,11 +186,22 @@ class RecordedPPO(PPO):
     def _obs_keys(self) -> list[str]:
         return sorted(self.storage.observations.keys())
 
+    def _together(self, tensors: Sequence[Tensor]) -> TensorDict:
+        """The groups of observations under their names."""
+        return TensorDict(dict(zip(self._obs_keys, tensors, strict=True)), batch_size=[len(tensors[0])])
+
     def _learn_from(self, *tensors: Tensor) -> Tensor:
         """One step of the optimizer."""
+        stats = self.gradients(*tensors)
+        self.apply_gradients()
+        self._sums += stats
+        return stats
+
+    def gradients(self, *tensors: Tensor) -> Tensor:
+        """Those of a minibatch, and what was minimised."""
         obs, actions, values, advantages, returns, log_prob, *old = _split(tensors, len(self._obs_keys))
         batch = Minibatch(
-            TensorDict(dict(zip(self._obs_keys, obs, strict=True)), batch_size=[len(actions)]),
+            self._together(obs),
             actions,
             values,
             _standardized(advantages) if self.normalize_advantage_per_mini_batch else advantages,
@@ -183,12 +214,14 @@ class RecordedPPO(PPO):
         loss.backward()  # type: ignore[no-untyped-call]
         if self.is_multi_gpu:
             self.reduce_parameters()
+        return stats
+
+    def apply_gradients(self) -> None:
+        """Clips them and moves the weights."""
         groups = [self._parameters()] if self.joint_norm else [self.actor.parameters(), self.critic.parameters()]
         for group in groups:
             nn.utils.clip_grad_norm_(group, self.max_grad_norm)
         self.optimizer.step()
-        self._sums += stats
-        return stats
 
     def _loss(self, batch: Minibatch) -> tuple[Tensor, Tensor]:
         self.actor(batch.obs, stochastic_output=True)

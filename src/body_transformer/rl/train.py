@@ -13,7 +13,6 @@ import torch
 from mjlab.envs import ManagerBasedRlEnv
 from mjlab.rl import RslRlVecEnvWrapper
 from safetensors.torch import save_file
-from torch import Tensor
 
 from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
 from ..metrics_log import MetricsLog
@@ -26,8 +25,9 @@ from ..training.ranks import Ranks
 from ..training.saving import Saver
 from ..training.seeds import derived_seed
 from ..training.stopping import StopRequest
+from .collect import Collector
 from .config import RlConfig
-from .evaluate import evaluate
+from .evaluate import evaluate, recorded
 from .learner import Learner
 from .registry import make_env
 
@@ -68,15 +68,16 @@ class _Loop:
         own_seed = derived_seed(job.seed, ranks.rank)
         env = make_env(self.config.task, ranks.share(self.config.num_envs, "num_envs"), own_seed, job.device)
         self.env = RslRlVecEnvWrapper(env)
-        self.obs = self.env.get_observations()
+        obs = self.env.get_observations()
         torch.manual_seed(job.seed)  # the same weights in every process
         multi_gpu = None if ranks.size == 1 else {"global_rank": ranks.rank, "world_size": ranks.size}
-        self.learner = Learner(env, self.obs, job.policy, self.config, multi_gpu=multi_gpu)
+        self.learner = Learner(env, obs, job.policy, self.config, multi_gpu=multi_gpu)
         torch.manual_seed(own_seed)  # and other actions
+        self.collector = Collector(self.env, obs, self.learner)
         job.say(self.learner.arranged["actor"].describe())
         self.trial: ManagerBasedRlEnv | None = None
+        self.try_out = recorded(self.learner.actor, self.learner.groups["actor"], job.device)
         self.iteration, self.elapsed_s = 0, 0.0
-        self.finished = Finished(env.num_envs, job.device)
         found = newest_checkpoint(job.run.folder) if job.resume else None
         if found:
             self._restore(found)
@@ -115,15 +116,11 @@ class _Loop:
 
     def _iterate(self, log: MetricsLog | None) -> None:
         begun = time.perf_counter()
-        ppo = self.learner.ppo
-        with torch.inference_mode():
-            for _ in range(self.config.num_steps):
-                self.obs, rewards, dones, extras = self.env.step(ppo.act(self.obs))
-                ppo.process_env_step(self.obs, rewards * self.config.reward_scale, dones, extras)
-                self.finished.add(rewards, dones)
-            self._check_physics()
-            ppo.compute_returns(self.obs)
+        self.collector.collect()
+        self._check_physics()  # which waits for the device
         collected = time.perf_counter()
+        self.collector.value()
+        ppo = self.learner.ppo
         losses = ppo.update()
         self.iteration += 1
         done = time.perf_counter()
@@ -138,9 +135,9 @@ class _Loop:
             "collect_s": collected - begun,
             "learn_s": done - collected,
             "train/learning_rate": ppo.learning_rate,
-            "train/std": float(self.learner.actor.output_std.detach().mean()),
+            "train/std": self.learner.std(),
             **{f"train/{name}": value for name, value in losses.items()},
-            **self.finished.means(),
+            **self.collector.finished.means(),
         }
         if log is not None:
             log.write(self.iteration, values)
@@ -163,7 +160,7 @@ class _Loop:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):  # training draws as if nothing had been
             if self.trial is None:
                 self.trial = make_env(self.config.task, self.config.eval_episodes, self.job.seed, self.job.device)
-            found = {SPLIT: evaluate(self.learner.actor, self.trial, seed)}
+            found = {SPLIT: evaluate(self.try_out, self.trial, seed)}
         steps = self.iteration * self.config.num_envs * self.config.num_steps
         stamp = {"env_steps": steps, "time_s": round(self.elapsed_s, 3)}
         log.write(self.iteration, {**stamp, **to_metrics(found)})
@@ -216,28 +213,3 @@ class _Loop:
         torch.set_rng_state(tensors["random.cpu"])
         if "random.cuda" in tensors and torch.device(self.job.device).type == "cuda":
             torch.cuda.set_rng_state(tensors["random.cuda"], self.job.device)
-
-
-class Finished:
-    """Episodes that ended during rollouts: their returns and lengths, summed up on the device."""
-
-    def __init__(self, num_envs: int, device: str) -> None:
-        self.returns, self.lengths = (torch.zeros(num_envs, device=device) for _ in range(2))
-        self.sums = torch.zeros(3, device=device)
-        """Of returns, lengths, and how many."""
-
-    def add(self, rewards: Tensor, dones: Tensor) -> None:
-        ended = dones.float()
-        self.returns += rewards
-        self.lengths += 1
-        self.sums += torch.stack([(self.returns * ended).sum(), (self.lengths * ended).sum(), ended.sum()])
-        self.returns *= 1 - ended
-        self.lengths *= 1 - ended
-
-    def means(self) -> dict[str, float]:
-        """Since it was asked the last time; nothing if no episode has ended."""
-        total, length, number = self.sums.tolist()
-        self.sums.zero_()
-        if not number:
-            return {}
-        return {"train/return": total / number, "train/length": length / number, "train/episodes": number}

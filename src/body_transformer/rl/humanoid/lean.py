@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
 from mjlab.envs.types import VecEnvObs, VecEnvStepReturn
 from torch import Tensor
 
+from ...training.replay import Replayed
 from . import terms
 from .task import GROUP, OBSERVATIONS, Humanoids, humanoids
 
@@ -16,15 +18,33 @@ class LeanEnv(ManagerBasedRlEnv):
     """The same environment as ManagerBasedRlEnv makes of the configuration, in a quicker step.
 
     It leaves out the additional forward() of a step, resets by masks instead of by indices, and waits nowhere for the
-    device, so that a step can be captured in a CUDA graph. What is missing then: `extras["log"]` (episode sums of
-    reward terms, counts of terminations). Observations, rewards and ends of episodes are the same.
+    device, so that all of a step but the physics is recorded on a GPU and replayed. What is missing then:
+    `extras["log"]` (episode sums of reward terms, counts of terminations). Observations, rewards and ends of episodes
+    are the same.
     """
+
+    _episode_length: Tensor
+    forward_speed: Tensor
+    """[B], m/s along the world's x axis, at the end of the step and before a new episode begins."""
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, render_mode: str | None = None, **kwargs: Any):
         _refuse_changes(cfg)
         super().__init__(cfg, device, render_mode, **kwargs)
         self._humanoids: Humanoids = humanoids(self)
         self._weights = {name: term.weight for name, term in cfg.rewards.items()}
+        self.judge = Replayed(self._judge_plainly) if torch.device(device).type == "cuda" else self._judge_plainly
+
+    @property
+    def episode_length_buf(self) -> Tensor:
+        """[B]: steps so far. What is set is copied: a recorded step knows the tensor, not its name."""
+        return self._episode_length
+
+    @episode_length_buf.setter
+    def episode_length_buf(self, value: Tensor) -> None:
+        if hasattr(self, "_episode_length"):
+            self._episode_length.copy_(value)
+        else:
+            self._episode_length = value
 
     def reset(
         self, *, seed: int | None = None, env_ids: Tensor | None = None, options: dict[str, Any] | None = None
@@ -37,27 +57,31 @@ class LeanEnv(ManagerBasedRlEnv):
 
     def step(self, action: Tensor) -> VecEnvStepReturn:
         """action [B, 21] -> observations, rewards [B], died [B], timed out [B], extras."""
-        robots = self._humanoids
-        robots.memory.act(action.to(self.device))
+        self._humanoids.memory.act(action.to(self.device))
         for _ in range(self.cfg.decimation):
             self.sim.step()
-        robots.memory.feel()
-        self._count()
-        self.reset_terminated = robots.died()
-        self.reset_time_outs = robots.timed_out(self.reset_terminated)
-        self.reset_buf = self.reset_terminated | self.reset_time_outs
-        self.reward_buf = robots.reward(self.reset_terminated, self._weights)
-        robots.restart(self.reset_buf)
-        self.episode_length_buf.masked_fill_(self.reset_buf, 0)
-        self.obs_buf = {GROUP: robots.observation()}
-        self.observation_manager._obs_buffer = self.obs_buf  # who asks mjlab's manager gets these
-        self.extras = {}
-        return self.obs_buf, self.reward_buf, self.reset_terminated, self.reset_time_outs, self.extras
-
-    def _count(self) -> None:
-        self.episode_length_buf += 1
         self.common_step_counter += 1
         self._sim_step_counter += self.cfg.decimation
+        # copies: the next step writes into the same tensors, and a caller may still hold this one's
+        obs, reward, died, late, self.forward_speed = (found.clone() for found in self.judge())
+        self.obs_buf, self.reward_buf, self.extras = {GROUP: obs}, reward, {}
+        self.reset_terminated, self.reset_time_outs, self.reset_buf = died, late, died | late
+        self.observation_manager._obs_buffer = self.obs_buf  # who asks mjlab's manager gets these
+        return self.obs_buf, reward, died, late, self.extras
+
+    def _judge_plainly(self) -> tuple[Tensor, ...]:
+        """What the physics led to; who is at the end of an episode begins the next."""
+        robots = self._humanoids
+        robots.memory.feel()
+        self.episode_length_buf.add_(1)
+        died = robots.died()
+        late = robots.timed_out(died)
+        ended = died | late
+        reward = robots.reward(died, self._weights)
+        forward_speed = robots.state.torso_vel[:, 0].clone()
+        robots.restart(ended)
+        self.episode_length_buf.masked_fill_(ended, 0)
+        return robots.observation(), reward, died, late, forward_speed
 
 
 def _refuse_changes(cfg: ManagerBasedRlEnvCfg) -> None:

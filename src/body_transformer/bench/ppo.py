@@ -1,0 +1,255 @@
+"""`bot bench ppo`: how fast robots are simulated, and what an iteration of PPO takes with each architecture."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..config import load_experiment
+from ..training.replay import Replayed
+from .chart import Chart, Panel
+from .measure import Say
+from .results import Column, ResultTable
+
+if TYPE_CHECKING:
+    from ..rl.collect import Collector
+    from ..rl.config import RlConfig
+
+BASELINE = "mlp"
+ALL = ("mlp", "transformer", "bot-hard", "bot-mix")
+WARM_UP = 5
+"""Iterations before the first that counts: kernels are compiled and steps recorded."""
+
+
+@dataclass(frozen=True)
+class PpoJob:
+    """What to time."""
+
+    device: str
+    task: str
+    """One of the experiments that are learned by reinforcement."""
+    variants: Sequence[str]
+    num_envs: Sequence[int]
+    """Environments alone are timed with so many robots each."""
+    rounds: int
+    """Iterations of each variant; they take turns."""
+    quick: bool = False
+
+    @property
+    def config(self) -> RlConfig:
+        found = load_experiment(self.task).rl
+        assert found is not None
+        return replace(found, num_envs=8, num_steps=4, num_minibatches=2, num_epochs=2) if self.quick else found
+
+    @property
+    def torch_device(self) -> str:
+        return "cuda:0" if self.device == "cuda" else self.device
+
+
+def run(job: PpoJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
+    tables = [time_environments(job, say), *time_iterations(job, say)]
+    config = job.config
+    notes = [
+        f"an iteration: {config.num_envs} robots x {config.num_steps} steps, {config.num_minibatches} minibatches x "
+        f"{config.num_epochs} epochs, actor and critic; the variants take turns, medians of {job.rounds} each",
+        "parts are timed one by one, each alone; what remains of an iteration is launching, copying and waiting",
+    ]
+    return tables, notes, Chart(f"PPO on {job.task}", [_panel(tables[1])])
+
+
+# -- environments ------------------------------------------------------------------------------------------------------
+
+
+def time_environments(job: PpoJob, say: Say) -> ResultTable:
+    rows = []
+    for num_envs in job.num_envs:
+        say(f"{job.task}, {num_envs} robots")
+        rows.append(time_environment(job, num_envs))
+    columns = [
+        Column("num_envs", "robots", "count"),
+        Column("steps_per_s", "steps/s", "count"),
+        Column("step_ms", "a step, ms", "number"),
+        Column("physics_ms", "physics, ms", "number"),
+        Column("terms_ms", "observation, reward, resets, ms", "number"),
+    ]
+    return ResultTable("environment", f"{job.task} alone, random actions", columns, rows)
+
+
+def time_environment(job: PpoJob, num_envs: int) -> dict[str, Any]:
+    from ..rl.registry import make_env
+
+    repeats = 5 if job.quick else 300
+    env = make_env(job.task, num_envs, 0, job.torch_device)
+    with closing(env), torch.inference_mode():
+        env.reset()
+        shape = (16, num_envs, env.action_manager.total_action_dim)
+        actions = iter_forever(torch.rand(shape, device=job.torch_device) * 2 - 1)
+        step_ms = timed(lambda: env.step(next(actions)), repeats, job.device)
+        physics_ms, terms_ms = time_step(env, repeats, job.device)
+    return {
+        "num_envs": num_envs,
+        "steps_per_s": num_envs / step_ms * 1e3,
+        "step_ms": step_ms,
+        "physics_ms": physics_ms,
+        "terms_ms": terms_ms,
+    }
+
+
+def time_step(env: Any, repeats: int, device: str) -> tuple[float, float]:
+    """Milliseconds of the physics of a step, and of all that follows from it."""
+
+    def both() -> None:  # without the resets everybody would soon lie on the ground
+        for _ in range(env.cfg.decimation):
+            env.sim.step()
+        env.judge()
+
+    terms_ms = timed(env.judge, repeats, device)
+    return timed(both, repeats, device) - terms_ms, terms_ms
+
+
+# -- iterations --------------------------------------------------------------------------------------------------------
+
+PARTS = {
+    "physics_ms": "physics",
+    "terms_ms": "observation, reward, resets",
+    "act_ms": "networks, acting",
+    "gradients_ms": "networks, gradients",
+    "optimizer_ms": "clipping, Adam",
+    "rest_ms": "rest",
+}
+
+
+def time_iterations(job: PpoJob, say: Say) -> list[ResultTable]:
+    collectors = {}
+    for variant in job.variants:
+        say(f"building {variant}")
+        collectors[variant] = make_collector(job, variant)
+    times: dict[str, list[tuple[float, float]]] = {variant: [] for variant in collectors}
+    for number in range(WARM_UP + job.rounds):
+        say(f"iteration {number + 1} of {WARM_UP + job.rounds}")
+        for variant, collector in collectors.items():
+            found = iterate(collector, job.device)
+            if number >= WARM_UP:
+                times[variant].append(found)
+    rows = []
+    for variant, collector in collectors.items():
+        say(f"parts of {variant}")
+        collect_ms, learn_ms = (statistics.median(values) for values in zip(*times[variant], strict=True))
+        total_ms = statistics.median(a + b for a, b in times[variant])
+        rows.append({"variant": variant, "total_ms": total_ms, "collect_ms": collect_ms, "learn_ms": learn_ms})
+        rows[-1] |= parts_of(collector, job, total_ms)
+        collector.env.close()
+    base = next((row["total_ms"] for row in rows if row["variant"] == BASELINE), None)
+    for row in rows:
+        row["ratio"] = row["total_ms"] / base if base else None
+    return [
+        ResultTable(
+            "iteration",
+            "an iteration of PPO",
+            [
+                Column("variant", "variant"),
+                Column("total_ms", "ms", "number"),
+                Column("ratio", f"time / {BASELINE}", "ratio"),
+                Column("collect_ms", "collecting, ms", "number"),
+                Column("learn_ms", "learning, ms", "number"),
+                Column("steps_per_s", "steps/s", "count"),
+            ],
+            rows,
+        ),
+        ResultTable(
+            "parts",
+            "where the time of an iteration goes, ms",
+            [Column("variant", "variant"), *(Column(key, title, "number") for key, title in PARTS.items())],
+            rows,
+        ),
+    ]
+
+
+def make_collector(job: PpoJob, variant: str) -> Collector:
+    from mjlab.rl import RslRlVecEnvWrapper
+
+    from ..rl.collect import Collector
+    from ..rl.learner import Learner
+    from ..rl.registry import make_env
+
+    config = job.config
+    env = make_env(job.task, config.num_envs, 0, job.torch_device)
+    wrapped = RslRlVecEnvWrapper(env)
+    obs = wrapped.get_observations()
+    torch.manual_seed(0)
+    policy = load_experiment(job.task).policy_config(variant)
+    return Collector(wrapped, obs, Learner(env, obs, policy, config))
+
+
+def iterate(collector: Collector, device: str) -> tuple[float, float]:
+    """Milliseconds of collecting and of learning."""
+    start = _now(device)
+    collector.collect()
+    middle = _now(device)
+    collector.value()
+    collector.learner.ppo.update()
+    end = _now(device)
+    return 1e3 * (middle - start), 1e3 * (end - middle)
+
+
+def parts_of(collector: Collector, job: PpoJob, total_ms: float) -> dict[str, float]:
+    """Milliseconds of each part of an iteration."""
+    learner, env, on_gpu = collector.learner, collector.env.unwrapped, job.device == "cuda"
+    config, ppo = learner.config, learner.ppo
+    repeats = 2 if job.quick else 20
+    collector.collect()
+    collector.value()
+    batch = [tensor.clone() for tensor in next(iter(ppo.minibatches()))]
+    gradients = Replayed(ppo.gradients) if on_gpu else ppo.gradients
+    adam = Replayed(ppo.apply_gradients) if on_gpu else ppo.apply_gradients
+    updates = config.num_minibatches * config.num_epochs
+    gradients_ms = timed(lambda: gradients(*batch), repeats, job.device) * updates
+    adam_ms = timed(adam, repeats, job.device) * updates
+    with torch.inference_mode():
+        act_ms = timed(lambda: ppo.act(collector.obs), repeats, job.device)
+        physics_ms, terms_ms = time_step(env, repeats, job.device)
+    parts = {
+        "physics_ms": physics_ms * config.num_steps,
+        "terms_ms": terms_ms * config.num_steps,
+        "act_ms": act_ms * config.num_steps,
+        "gradients_ms": gradients_ms,
+        "optimizer_ms": adam_ms,
+    }
+    steps_per_s = config.num_envs * config.num_steps / total_ms * 1e3
+    return {**parts, "rest_ms": total_ms - sum(parts.values()), "steps_per_s": steps_per_s}
+
+
+# -- clocks ------------------------------------------------------------------------------------------------------------
+
+
+def timed(work: Callable[[], object], repeats: int, device: str) -> float:
+    """Milliseconds of one call among many, once warm."""
+    for _ in range(WARM_UP):
+        work()
+    start = _now(device)
+    for _ in range(repeats):
+        work()
+    return 1e3 * (_now(device) - start) / repeats
+
+
+def _now(device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def iter_forever(values: torch.Tensor) -> Any:
+    while True:
+        yield from values
+
+
+def _panel(table: ResultTable) -> Panel:
+    names = {"collect_ms": "collecting", "learn_ms": "learning", "total_ms": "iteration"}
+    series = {title: [row[key] for row in table.rows] for key, title in names.items()}
+    return Panel(table.title, [row["variant"] for row in table.rows], series)
