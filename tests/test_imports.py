@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "films": {"films", "body.messages"},
     "imitation": {"imitation", *LEARNING},
     "rl": {"rl", *LEARNING},
-    "training": {"training"},
+    "training": {"training", "aside", "run"},
     "report": {"report", "body"},
 }
 """Part of the package -> the parts it may use; whoever is not listed may use all but `cli`."""

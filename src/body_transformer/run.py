@@ -54,6 +54,11 @@ class Run:
     def exists(self) -> bool:
         return (self.folder / DESCRIPTION).is_file()
 
+    @property
+    def is_evaluated(self) -> bool:
+        """The last evaluation is what comes last."""
+        return (self.folder / EVALUATION).is_file()
+
     def check_free(self) -> None:
         """A run may begin here: no other is here, and nothing that somebody else wants to keep."""
         name = str(self.folder)
@@ -67,6 +72,11 @@ class Run:
             raise ValueError(
                 f"{name!r} is no run, and it is not empty: name another --out, or empty it; it holds {listing(foreign)}"
             )
+
+    def add(self, facts: Mapping[str, Any]) -> None:
+        """To the description: what is known only once the run has begun."""
+        content = {**self.description(), **facts}
+        write_aside(self.folder / DESCRIPTION, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
     def description(self) -> dict[str, Any]:
         file = self.folder / DESCRIPTION
@@ -120,6 +130,22 @@ class Run:
                     yield json.loads(line)
                 except json.JSONDecodeError:
                     return
+
+    def last_metrics(self, num_bytes: int = 30_000) -> list[dict[str, Any]]:
+        """The whole lines at the end, the newest first, without reading all of what may be long."""
+        file = self.folder / METRICS
+        if not file.is_file():
+            return []
+        with file.open("rb") as stream:
+            stream.seek(max(0, file.stat().st_size - num_bytes))
+            lines = stream.read().decode(errors="replace").splitlines()
+        found = []
+        for line in reversed(lines):
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue  # half a line, at either end
+        return [line for line in found if isinstance(line, dict)]
 
     def forget_after(self, step: int) -> None:
         """Drops lines later than this step: the run goes on from there."""

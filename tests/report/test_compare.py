@@ -108,7 +108,7 @@ def test_seeds_logged_at_different_steps_are_interpolated_and_count_until_their_
 
 
 def test_one_seed_has_no_band_where_nothing_has_an_interval_and_time_can_be_the_axis() -> None:
-    found = curve(arm_of([(10, 1.0), (20, 3.0)]), "x", by_time=True)
+    found = curve(arm_of([(10, 1.0), (20, 3.0)]), "x", by="time_s")
     assert found is not None
     assert found.at.tolist() == [1.0, 2.0]
     assert not found.has_band

@@ -2,6 +2,7 @@
 
 import pytest
 
+from body_transformer.cli import train, train_rl
 from body_transformer.config import load_experiment
 from body_transformer.model.config import PolicyConfig
 from body_transformer.model.policy import Policy
@@ -9,7 +10,16 @@ from body_transformer.reproduce.study import SEED, load_study, study_names
 
 
 def test_the_studies_are_these():
-    assert study_names() == ["ablations", "adroit", "layers", "scaling", "table1"]
+    assert study_names() == [
+        "ablations",
+        "adroit",
+        "layers",
+        "rl",
+        "rl-random-mask",
+        "rl-shared-tokenizer",
+        "scaling",
+        "table1",
+    ]
 
 
 def test_an_unknown_study_is_named():
@@ -21,12 +31,13 @@ def test_an_unknown_study_is_named():
 def test_every_arm_can_be_trained(name):
     for arm in load_study(name).arms:
         experiment = load_experiment(arm.experiment)
-        assert experiment.imitation is not None
+        learning = experiment.imitation or experiment.rl
+        assert learning is not None
         config = experiment.policy_config(arm.variant).to_dict()
         for key, value in arm.flags.items():
             part, field = key.split(".")
             field = field.replace("-", "_")
-            assert hasattr(experiment.policy if part == "policy" else experiment.imitation, field)
+            assert hasattr(experiment.policy if part == "policy" else learning, field)
             if part == "policy":
                 config[field] = 0 if value == SEED else value
         PolicyConfig.from_dict(config)
@@ -72,3 +83,60 @@ def test_every_seed_has_a_random_mask_of_its_own(tmp_path):
 def test_what_sets_the_arms_apart_cannot_be_set_for_all(tmp_path, flag):
     with pytest.raises(ValueError, match="cannot be set for all runs of 'adroit'"):
         load_study("adroit").runs(tmp_path, 1, (flag, "3"))
+
+
+@pytest.mark.parametrize("name", ["rl", "rl-random-mask", "rl-shared-tokenizer"])
+def test_the_command_line_takes_every_flag_of_the_studies_of_reinforcement(name, tmp_path, monkeypatch):
+    pytest.importorskip("mjlab", reason="needs the extra 'rl'")
+    asked = []
+    monkeypatch.setattr(train_rl, "learn", lambda run, found, quiet, resumed: asked.append(found["policy"]))
+    study = load_study(name)
+    for run in study.runs(tmp_path, 2, ["--rl.num-iterations", "230"]):
+        train.main([*run.args, "--out", str(run.folder), "--quiet"])
+    assert len(asked) == 2 * len(study.arms)
+    if name == "rl-shared-tokenizer":
+        assert [policy["shared_tokenizer"] for policy in asked] == [False, False, True, True] * 6
+    if name == "rl-random-mask":
+        assert [policy["mask_seed"] for policy in asked if "random" in policy["variant"]] == [0, 1] * 4
+
+
+def test_the_ablations_of_reinforcement_share_the_runs_of_its_figure(tmp_path):
+    main_figure, masks, tokenizers = (
+        {run.folder for run in load_study(name).runs(tmp_path, 1, ())}
+        for name in ("rl", "rl-random-mask", "rl-shared-tokenizer")
+    )
+    assert len(main_figure & masks) == 4
+    assert len(main_figure & tokenizers) == 6
+    assert tmp_path / "humanoid-board" / "bot-mix,shared-tokenizer" / "seed0" in tokenizers
+
+
+def test_every_arm_is_set_against_one_of_its_study_and_task():
+    for name in study_names():
+        arms = load_study(name).arms
+        there = {(arm.experiment, arm.label) for arm in arms}
+        assert all((arm.experiment, arm.against) in there for arm in arms if arm.against)
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        (["humanoid-mod"], 4),
+        (["humanoid-mod/bot-mix"], 1),
+        (["bot-mix"], 3),
+        (["humanoid-mod", "humanoid-board/mlp", "humanoid-mod/mlp"], 5),
+        ([], 12),
+    ],
+)
+def test_a_part_of_a_study_can_be_chosen(tmp_path, only, expected):
+    assert len(load_study("rl").runs(tmp_path, 1, (), only)) == expected
+
+
+def test_a_part_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match="unknown experiment or arm 'humanoid-mod/bot-max'; did you mean"):
+        load_study("rl").runs(tmp_path, 1, (), ["humanoid-mod/bot-max"])
+
+
+@pytest.mark.parametrize("flag", ["--policy.shared-tokenizer", "--policy.no-shared-tokenizer"])
+def test_a_switch_that_sets_the_arms_apart_cannot_be_set_for_all_either_way(tmp_path, flag):
+    with pytest.raises(ValueError, match="cannot be set for all runs of 'rl-shared-tokenizer'"):
+        load_study("rl-shared-tokenizer").runs(tmp_path, 1, (flag,))

@@ -12,6 +12,7 @@ from body_transformer.cli.main import main
 
 SMALL = ["--policy.embed-dim", "8", "--policy.num-layers", "2", "--policy.ff-dim", "8", "--cpu"]
 QUICK = ["--rl.num-envs", "4", "--rl.num-steps", "4", "--rl.num-minibatches", "2", "--rl.num-iterations", "1"]
+QUICK += ["--rl.eval-episodes", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,14 @@ def test_a_run_goes_on(run):
     (run / "experiment.yaml").write_text(text.replace("num_iterations: 1", "num_iterations: 2"))
     assert main(["train", "--resume", str(run), "--quiet"]) == 0
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [1, 2]
+    assert steps == [1, 1, 2, 2]
+
+
+def test_a_run_that_is_finished_says_so(run, capsys):
+    before = (run / "metrics.jsonl").read_text()
+    assert main(["train", "--resume", str(run), "--quiet"]) == 0
+    assert "is finished" in " ".join(capsys.readouterr().out.split())
+    assert (run / "metrics.jsonl").read_text() == before
 
 
 def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, capsys):

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,14 @@ import torch
 
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
-from body_transformer import Policy, PolicyConfig
+from body_transformer import Critic, Policy, PolicyConfig
 from body_transformer.checkpoint import newest_checkpoint
 from body_transformer.rl.config import RlConfig
-from body_transformer.rl.train import Job, train
+from body_transformer.rl.train import Job, _Loop, train
 from body_transformer.run import Run
 from body_transformer.training.progress import Progress
+from body_transformer.training.ranks import Ranks
+from body_transformer.training.stopping import StopRequest
 
 SMALL = PolicyConfig(
     variant="bot-mix", embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal", obs_clip=5.0
@@ -35,11 +39,12 @@ def lines(folder) -> list[dict]:
 
 
 def test_it_learns_something_and_writes_down_how(tmp_path):
-    policy = train(job(tmp_path / "run", 3, eval_every=3, num_steps=24), Progress(quiet=True))
+    policy = train(job(tmp_path / "run", 3, eval_every=2, num_steps=24), Progress(quiet=True))
     found = lines(tmp_path / "run")
-    assert [line["step"] for line in found] == [1, 2, 3, 3]
-    assert [line["env_steps"] for line in found] == [96, 192, 288, 288]
-    assert found[-1]["eval/length"]["num_episodes"] == 2
+    assert [line["step"] for line in found] == [1, 2, 2, 3, 3]
+    assert [line["env_steps"] for line in found] == [96, 192, 192, 288, 288]
+    assert found[2]["time_s"] == found[1]["time_s"]
+    assert found[2]["eval/rollouts/length"]["num_episodes"] == 2
     assert {"train/value", "train/surrogate", "train/kl", "train/learning_rate", "collect_s", "learn_s"} <= found[
         0
     ].keys()
@@ -58,12 +63,68 @@ def test_resumed_it_goes_on_with_weights_optimizer_rate_and_statistics(tmp_path)
     before = newest_checkpoint(folder)
     train(job(folder, 3, resume=True), Progress(quiet=True))
     after = newest_checkpoint(folder)
-    assert [line["step"] for line in lines(folder)] == [1, 2, 3]
+    assert [line["step"] for line in lines(folder)] == [1, 2, 2, 3, 3]
     assert (before.step, after.step) == (2, 3)
     steps = [float(state.state.tensors["optimizer.0.step"]) for state in (before, after)]
     assert steps == [8.0, 12.0]
     counts = [state.state.values["common_step_counter"] for state in (before, after)]
     assert counts[1] > counts[0]
+
+
+def test_the_last_evaluation_marks_the_run_as_finished_and_starts_alike_however_long_training_was(tmp_path):
+    for length in (1, 2):
+        train(job(tmp_path / f"run{length}", length, eval_every=1), Progress(quiet=True))
+    short, long = (json.loads((tmp_path / f"run{length}" / "evaluation.json").read_text()) for length in (1, 2))
+    assert short["num_episodes"] == 2
+    assert short["seed"] == long["seed"]
+    last = lines(tmp_path / "run2")[-1]
+    assert last["step"] == 2
+    assert long["splits"]["rollouts"]["length"] == last["eval/rollouts/length"]
+    described = Run.open(tmp_path / "run2").description()
+    policy = newest_checkpoint(tmp_path / "run2").policy
+    assert described["num_parameters"] == policy.num_parameters + Critic(policy.layout, SMALL).num_parameters
+
+
+def test_evaluations_leave_training_as_it_is(tmp_path):
+    for every in (None, 1):
+        train(job(tmp_path / f"every{every}", 3, eval_every=every), Progress(quiet=True))
+    none, often = (
+        [line["train/value"] for line in lines(tmp_path / f"every{every}") if "train/value" in line]
+        for every in (None, 1)
+    )
+    assert none == often
+
+
+def test_a_run_that_died_before_its_last_evaluation_makes_up_for_it(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+
+    def die(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    whole = _Loop._finish
+    monkeypatch.setattr(_Loop, "_finish", die)
+    with pytest.raises(KeyboardInterrupt):
+        train(job(folder, 2), Progress(quiet=True))
+    assert newest_checkpoint(folder).step == 2
+    assert not (folder / "evaluation.json").exists()
+    monkeypatch.setattr(_Loop, "_finish", whole)
+    train(job(folder, 2, resume=True), Progress(quiet=True))
+    assert [line["step"] for line in lines(folder)] == [1, 2, 2]
+    assert (folder / "evaluation.json").is_file()
+
+
+def test_a_run_that_goes_on_beyond_its_end_is_not_finished_meanwhile(tmp_path):
+    folder = tmp_path / "run"
+    train(job(folder, 1), Progress(quiet=True))
+    spoiled = job(folder, 2, resume=True)
+    with pytest.raises(RuntimeError):
+        train(replace(spoiled, policy=replace(SMALL, ff_dim=16)), Progress(quiet=True))  # before it goes on
+    assert (folder / "evaluation.json").is_file()
+    with closing(_Loop(spoiled, Ranks(), Progress(quiet=True))) as loop:
+        loop._iterate = lambda log: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt), StopRequest() as stop:
+            loop.run(stop)
+    assert not (folder / "evaluation.json").exists()
 
 
 def test_a_state_that_is_not_a_number_ends_it_and_is_kept(tmp_path, monkeypatch):
@@ -106,5 +167,5 @@ def test_two_processes_learn_one_policy(tmp_path):
     )
     first, second = ((tmp_path / f"actions{rank}.txt").read_text() for rank in (0, 1))
     assert first == second
-    assert [line["env_steps"] for line in lines(tmp_path / "run")] == [32, 64]
+    assert [line["env_steps"] for line in lines(tmp_path / "run")] == [32, 64, 64]
     assert newest_checkpoint(tmp_path / "run").step == 2

@@ -19,7 +19,7 @@ from .output import console, print_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..imitation.jobs import Planned
+    from ..training.jobs import Planned
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -61,7 +61,7 @@ def main(args: list[str]) -> None:
 
 def run(options: Demo) -> Sequence[Planned]:
     from ..imitation.demo import equal_steps, equal_time, prepare_data
-    from ..imitation.jobs import run_all
+    from ..training.jobs import run_all
 
     experiment = load_experiment("demo")
     config = experiment.imitation

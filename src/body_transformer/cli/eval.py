@@ -17,9 +17,9 @@ from ..run import Run
 from .output import console, print_json
 
 if TYPE_CHECKING:
-    from ..imitation.evaluate import Summary
     from ..imitation.task import Task
     from ..model.policy import Policy
+    from ..training.evaluation import Summary
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Simulator = Literal["warp", "mujoco"]
@@ -72,7 +72,7 @@ def main(args: list[str]) -> None:
         if options.video is not None:
             film(policy, task, options.video, options.seed, splits[0])
     if options.json:
-        from ..imitation.evaluate import to_json
+        from ..training.evaluation import to_json
 
         print_json(to_json(found, options.episodes, options.seed))
     else:

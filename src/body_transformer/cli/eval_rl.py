@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def main_rl(options: Eval) -> None:
     from ..films.opengl import drawing
-    from ..imitation.evaluate import to_json
+    from ..training.evaluation import to_json
 
     if options.split:
         raise ValueError("--split is for runs of imitation; this policy learned by reinforcement")

@@ -117,12 +117,13 @@ def resume(options: Resume) -> None:
 
 def _train(options: Train, experiment: Experiment, folder: Path, description: dict[str, Any], resumed: bool) -> None:
     from ..imitation.demonstrations import demonstrations
-    from ..imitation.evaluate import evaluate, write_evaluation
+    from ..imitation.evaluate import evaluate
     from ..imitation.losses import check_loss
     from ..imitation.tasks import make_task
     from ..imitation.train import Job, total_steps, train
     from ..model.policy import Policy
     from ..run import Run
+    from ..training.evaluation import write_evaluation
     from ..training.progress import Progress
     from ..training.saving import StoppedEarly
 

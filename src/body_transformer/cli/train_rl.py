@@ -57,6 +57,10 @@ def begin(args: list[str], default: TrainRl, title: str) -> None:
 
 def go_on(run: Run, found: Mapping[str, Any], cpu: bool, wandb: str | None, quiet: bool) -> None:
     """With a run that was stopped, as it was begun; what is asked for now comes on top of that."""
+    config = RlConfig.from_dict(found["rl"])
+    if run.is_evaluated and max((line["step"] for line in run.metrics()), default=0) >= config.num_iterations:
+        console().print(f"{run.folder} is finished: {config.num_iterations} iterations and the last evaluation")
+        return
     learn(run, {**found, "cpu": cpu or found["cpu"], "wandb": wandb or found["wandb"]}, quiet, resumed=True)
 
 

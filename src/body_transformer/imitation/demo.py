@@ -9,9 +9,9 @@ from pathlib import Path
 from ..aside import write_aside
 from ..config import Experiment
 from ..run import Run
+from ..training.jobs import Planned
 from .config import ImitationConfig
 from .demonstrations import demonstrations
-from .jobs import Planned
 from .sources.npz import write_npz
 
 VARIANTS = ("bot-hard", "mlp", "transformer")

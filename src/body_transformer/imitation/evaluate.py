@@ -1,25 +1,19 @@
-"""A policy is tried out, and what came out is written down."""
+"""A policy is tried out."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 
-from ..aside import write_aside
 from ..model.policy import Policy
-from ..run import EVALUATION, Run
+from ..training.evaluation import Summary
 from ..training.replay import Replayed
-from ..training.summary import Estimate, summarize
+from ..training.summary import summarize
 from .task import Act, Task
-
-Summary = dict[str, dict[str, Estimate]]
-"""Split -> metric -> its mean."""
 
 
 def acting(policy: Policy) -> Act:
@@ -60,13 +54,3 @@ def evaluate(
         )
         for split in (splits or task.splits)
     }
-
-
-def write_evaluation(run: Run, found: Summary, num_episodes: int, seed: int) -> None:
-    """evaluation.json, in the run's folder."""
-    write_aside(run.folder / EVALUATION, json.dumps(to_json(found, num_episodes, seed), indent=1) + "\n")
-
-
-def to_json(found: Summary, num_episodes: int, seed: int) -> dict[str, object]:
-    splits = {split: {name: asdict(value) for name, value in metrics.items()} for split, metrics in found.items()}
-    return {"splits": splits, "num_episodes": num_episodes, "seed": seed}

@@ -16,6 +16,7 @@ from ..metrics_log import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from ..run import Run
+from ..training.evaluation import to_metrics
 from ..training.progress import Progress
 from ..training.ranks import PATIENCE
 from ..training.saving import Saver
@@ -168,12 +169,7 @@ class _Loop:
             return
         time_s, seed = self._time_s(), derived_seed(self.job.seed, self.step)
         found = evaluate(self.policy, self.job.task, self.config.eval_episodes, seed)
-        values = {
-            f"eval/{split}/{metric}": vars(estimate)
-            for split, metrics in found.items()
-            for metric, estimate in metrics.items()
-        }
-        log.write(self.step, {"epoch": self.step / len(self.batches), "time_s": time_s, **values})
+        log.write(self.step, {"epoch": self.step / len(self.batches), "time_s": time_s, **to_metrics(found)})
         self.begun = time.perf_counter()
 
     def _save(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ from .arms import Arm
 from .runs import Point
 
 Floats = npt.NDArray[np.float64]
+Axis = Literal["step", "env_steps", "time_s"]
+"""What a curve is drawn by: one of the places that a point has."""
 
 MAX_POINTS = 500
 """Of a drawn curve: more than a screen can show apart."""
@@ -31,13 +34,13 @@ class Curve:
         return bool((self.high > self.low).any())
 
 
-def curve(arm: Arm, key: str, by_time: bool = False) -> Curve | None:
+def curve(arm: Arm, key: str, by: Axis = "step") -> Curve | None:
     """The mean over the seeds, between the lowest and the highest; of one seed, its values and their intervals.
 
     Where seeds were logged at different places, each is interpolated between its own; beyond its end a seed no longer
     counts. None if nothing was logged under this name.
     """
-    seeds = [places(run.curves[key], by_time) for run in arm.runs if key in run.curves]
+    seeds = [places(run.curves[key], by) for run in arm.runs if key in run.curves]
     seeds = [seed for seed in seeds if len(seed.at)]
     if not seeds:
         return None
@@ -51,10 +54,10 @@ def curve(arm: Arm, key: str, by_time: bool = False) -> Curve | None:
     return thinned(Curve(at, mean, np.nanmin(values, axis=0), np.nanmax(values, axis=0)))
 
 
-def places(points: Sequence[Point], by_time: bool = False) -> Curve:
-    """One seed's points as arrays, by step or by seconds."""
-    points = [point for point in points if not by_time or point.time_s is not None]
-    at = np.array([point.time_s if by_time else point.step for point in points], dtype=np.float64)
+def places(points: Sequence[Point], by: Axis = "step") -> Curve:
+    """One seed's points as arrays; those whose place is not known are left out."""
+    points = [point for point in points if getattr(point, by) is not None]
+    at = np.array([getattr(point, by) for point in points], dtype=np.float64)
     mean, low, high = (
         np.array([getattr(point.value, part) for point in points], dtype=np.float64) for part in ("mean", "low", "high")
     )

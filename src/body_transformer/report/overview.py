@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,17 @@ FACTS = {
 
 
 def arms_table(arms: Sequence[Arm], styles: Sequence[int]) -> Markup:
-    head = [tag("th", "variant"), tag("th", "seeds")]
-    head += [tag("th", name, class_="number") for name in ("parameters", "steps", "training time")]
+    columns = {name: of for name, of in COLUMNS.items() if name != ENV_STEPS or _has_env_steps(arms)}
+    head = [tag("th", "variant"), tag("th", "seeds"), *(tag("th", name, class_="number") for name in columns)]
     rows = [
         tag(
             "tr",
             tag("th", style_key(style), arm.label, unfinished(arm), scope="row"),
             tag("td", ", ".join(str(run.seed) for run in arm.runs)),
-            tag("td", _range([_parameters(run) for run in arm.runs], numbers.grouped), class_="number"),
-            tag("td", _range([run.step for run in arm.runs], numbers.grouped), class_="number"),
-            tag("td", _range([run.time_s for run in arm.runs], numbers.duration), class_="number"),
+            *(
+                tag("td", _range([value(run) for run in arm.runs], show), class_="number")
+                for value, show in columns.values()
+            ),
         )
         for arm, style in zip(arms, styles, strict=True)
     ]
@@ -107,6 +108,20 @@ def _yaml(settings: Mapping[str, Any]) -> str:
 def _parameters(run: Run) -> int | None:
     number = run.settings.get("num_parameters")
     return number if type(number) is int else None
+
+
+def _has_env_steps(arms: Sequence[Arm]) -> bool:
+    return any(run.env_steps is not None for arm in arms for run in arm.runs)
+
+
+ENV_STEPS = "environment steps"
+COLUMNS: dict[str, tuple[Callable[[Run], Any], Callable[[Any], str]]] = {
+    "parameters": (_parameters, numbers.grouped),
+    "steps": (lambda run: run.step, numbers.grouped),
+    ENV_STEPS: (lambda run: run.env_steps, numbers.grouped),
+    "training time": (lambda run: run.time_s, numbers.duration),
+}
+"""Of what was run: what it is, and how it is shown."""
 
 
 def _range(values: Sequence[Any], show: Any) -> str:

@@ -13,7 +13,7 @@ from . import look
 from .arms import Arm, gather
 from .chart import Line, chart
 from .compare import columns
-from .curves import curve
+from .curves import Axis, curve
 from .markup import Markup, join, tag
 from .overview import arms_table, rerun, warnings
 from .pictures import body_pictures, films
@@ -22,6 +22,9 @@ from .table import comparison_table, style_key
 
 SUFFIXES = (".html", ".htm")
 MINOR = ("train/learning_rate", "train/steps_per_s")
+MAJOR_OF_RL = ("train/return", "train/length")
+"""Of what reinforcement learning logs beside evaluations; the rest is minor."""
+AXES: dict[Axis, str] = {"step": "step", "env_steps": "environment steps", "time_s": "seconds"}
 MAX_MAIN_CHARTS = 12
 # Whatever the runs are called, nothing is fetched from anywhere.
 POLICY = "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -113,17 +116,19 @@ def _experiment(arms: Sequence[Arm], styles: Mapping[str, int], is_only: bool) -
 
 
 def _charts(arms: Sequence[Arm], styles: Mapping[str, int]) -> Markup:
-    """Evaluations first, then losses by step and by time; what few people look at is folded away."""
+    """Evaluations first, then losses; what few people look at is folded away."""
     keys = list(dict.fromkeys(key for arm in arms for run in arm.runs for key in run.curves))
     if not keys:
         return tag("p", "Nothing is logged yet.", class_="soft")
-    keys.sort(key=lambda key: (key in MINOR, not is_evaluation(key)))  # stable: else as they were logged
+    is_rl = any(run.env_steps is not None for arm in arms for run in arm.runs)
+    minor = [key for key in keys if key in MINOR or (is_rl and not is_evaluation(key) and key not in MAJOR_OF_RL)]
+    keys.sort(key=lambda key: (key in minor, not is_evaluation(key)))  # stable: else as they were logged
     main: list[Markup] = []
     folded: list[Markup] = []
     for key in keys:
-        for by_time in (False, True) if key.endswith("loss") else (False,):
-            drawn = _chart(arms, styles, key, by_time)
-            (folded if key in MINOR or len(main) >= MAX_MAIN_CHARTS else main).extend(drawn)
+        for by in _axes(key, is_rl):
+            drawn = _chart(arms, styles, key, by)
+            (folded if key in minor or len(main) >= MAX_MAIN_CHARTS else main).extend(drawn)
     legend = (tag("li", style_key(styles[arm.label]), arm.label) for arm in arms)
     return join(
         tag("ul", *legend, class_="legend"),
@@ -135,10 +140,17 @@ def _charts(arms: Sequence[Arm], styles: Mapping[str, int]) -> Markup:
     )
 
 
-def _chart(arms: Sequence[Arm], styles: Mapping[str, int], key: str, by_time: bool) -> list[Markup]:
-    drawn = [(arm, curve(arm, key, by_time)) for arm in arms]
+def _axes(key: str, is_rl: bool) -> tuple[Axis, ...]:
+    """By time, too: losses of imitation, evaluations of reinforcement learning."""
+    if is_rl:
+        return ("env_steps", "time_s") if is_evaluation(key) else ("env_steps",)
+    return ("step", "time_s") if key.endswith("loss") else ("step",)
+
+
+def _chart(arms: Sequence[Arm], styles: Mapping[str, int], key: str, by: Axis) -> list[Markup]:
+    drawn = [(arm, curve(arm, key, by)) for arm in arms]
     lines = [Line(arm.label, styles[arm.label], line) for arm, line in drawn if line is not None]
-    return [chart(_chart_title(key), "seconds" if by_time else "step", lines)] if lines else []
+    return [chart(_chart_title(key), AXES[by], lines)] if lines else []
 
 
 def _chart_title(key: str) -> str:

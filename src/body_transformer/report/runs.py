@@ -15,6 +15,8 @@ import yaml
 DESCRIPTION, METRICS, EVALUATION = "experiment.yaml", "metrics.jsonl", "evaluation.json"
 FILMS = ("film.webp", "film.gif", "film.mp4")
 REQUIRED = ("name", "variant", "seed")
+PLACES = ("step", "epoch", "time_s", "env_steps")
+"""Keys of a line that say when it was written."""
 
 Place = str | os.PathLike[str]
 
@@ -36,6 +38,8 @@ class Point:
     step: int
     time_s: float | None
     value: Estimate
+    env_steps: int | None = None
+    """Of all robots together, in reinforcement learning; there a step is an update of the policy."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Run:
     """How long training took until then."""
     notes: tuple[str, ...] = field(default=())
     """What is missing or broken; none if the run is finished."""
+    env_steps: int | None = None
+    """Of all robots together until then, in reinforcement learning."""
 
     @property
     def is_finished(self) -> bool:
@@ -128,7 +134,8 @@ def read_run(folder: Path) -> Run:
     times = [line["time_s"] for line in lines if _is_number(line.get("time_s"))]
     if short := _falls_short(settings, step, epoch):
         notes.insert(0, short)
-    return Run(folder, settings, curves, results, step, epoch, max(times, default=None), tuple(notes))
+    env_steps = max((line["env_steps"] for line in lines if type(line.get("env_steps")) is int), default=None)
+    return Run(folder, settings, curves, results, step, epoch, max(times, default=None), tuple(notes), env_steps)
 
 
 def is_evaluation(key: str) -> bool:
@@ -182,10 +189,11 @@ def _curves(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[Point]]:
     found: dict[str, dict[int, Point]] = {}
     for line in lines:
         time_s = float(line["time_s"]) if _is_number(line.get("time_s")) else None
+        env_steps = line["env_steps"] if type(line.get("env_steps")) is int else None
         for key, value in line.items():
-            estimate = _estimate(value) if key not in ("step", "epoch", "time_s") else None
+            estimate = _estimate(value) if key not in PLACES else None
             if estimate is not None:
-                found.setdefault(key, {})[line["step"]] = Point(line["step"], time_s, estimate)
+                found.setdefault(key, {})[line["step"]] = Point(line["step"], time_s, estimate, env_steps)
     return {key: [points[step] for step in sorted(points)] for key, points in found.items()}
 
 

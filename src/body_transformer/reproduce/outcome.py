@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..run import EVALUATION, Run
+from ..run import Run
 from .study import PARAMETERS, Arm, Study, run_folder
 
 NUM_LAST = 10
@@ -31,7 +31,7 @@ class Value:
 def value_of(study: Study, arm: Arm, metric: str, split: str, out: Path, num_seeds: int) -> Value | None:
     """None as long as no seed of the arm is finished."""
     folders = [run_folder(out, arm, seed) for seed in range(num_seeds)]
-    finished = [folder for folder in folders if (folder / EVALUATION).is_file()]
+    finished = [folder for folder in folders if Run(folder).is_evaluated]
     series = [scores for folder in finished if (scores := evaluations(folder, metric, split))]
     if not series:
         return None

@@ -12,9 +12,10 @@ from typing import Any, Literal, get_args
 import yaml
 
 from ..body.messages import unknown
-from ..imitation.jobs import Planned
+from ..training.jobs import Planned
 
-Statistic = Literal["maximum-and-mean", "mean", "last-ten"]
+Statistic = Literal["maximum-and-mean", "mean", "last-ten", "curves"]
+"""How evaluations are summed up; `curves` shows all of them, and the last in the table."""
 PARAMETERS = "parameters"
 """As an arm's x: the policy's number of parameters."""
 
@@ -35,14 +36,16 @@ class Arm:
     x: float | str | None = None
     """Where the point lies, in a figure."""
     panel: str = ""
-    """The part of the figure that it belongs to."""
+    """The part of the figure that it belongs to; of learning curves, each experiment is one."""
+    against: str | None = None
+    """Label of the arm that it is set against: the same colour, dotted."""
     paper: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     """Metric -> split -> the paper's maximum, mean and standard deviation."""
 
     @property
     def slug(self) -> str:
         """The run's folder, the same in every study that needs it."""
-        words = [f"{key.split('.')[-1]}={value}" for key, value in self.flags.items()]
+        words = [key.split(".")[-1] + ("" if value is True else f"={value}") for key, value in self.flags.items()]
         return re.sub(r"[^\w.=,-]", "_", ",".join([self.variant, *words]))
 
 
@@ -66,29 +69,43 @@ class Study:
         if self.statistic not in get_args(Statistic):
             raise ValueError(unknown("statistic", self.statistic, get_args(Statistic)))
 
-    def runs(self, out: Path, num_seeds: int, more: Sequence[str]) -> list[Planned]:
-        """Every run that it needs; `more` are further arguments of each `bot train`."""
+    def runs(self, out: Path, num_seeds: int, more: Sequence[str], only: Sequence[str] = ()) -> list[Planned]:
+        """Every run that it needs, or those of some arms; `more` are further arguments of each `bot train`."""
         self._check_more(more)
         planned = {}
-        for arm in self.arms:
+        for arm in self.chosen(only):
             for seed in range(num_seeds):
                 folder = run_folder(out, arm, seed)
-                flags = [
-                    word
-                    for key, value in {**self.flags, **arm.flags}.items()
-                    for word in (f"--{key}", str(seed if value == SEED else value))
-                ]
-                args = (arm.experiment, "--variant", arm.variant, "--seed", str(seed), *flags, *more)
+                flags = {**self.flags, **arm.flags}.items()
+                words = [word for key, value in flags for word in as_words(key, seed if value == SEED else value)]
+                args = (arm.experiment, "--variant", arm.variant, "--seed", str(seed), *words, *more)
                 planned[folder] = Planned(folder, args, f"{arm.experiment} {arm.slug} seed {seed}")
         return list(planned.values())
+
+    def chosen(self, only: Sequence[str]) -> list[Arm]:
+        """The arms of EXPERIMENT, or EXPERIMENT/LABEL; all if none is named."""
+        names = {id(arm): (arm.experiment, f"{arm.experiment}/{arm.label}", arm.label) for arm in self.arms}
+        for name in only:
+            known = list(dict.fromkeys(known for arm in self.arms for known in names[id(arm)]))
+            if name not in known:
+                raise ValueError(unknown("experiment or arm", name, known))
+        return [arm for arm in self.arms if not only or not set(only).isdisjoint(names[id(arm)])]
 
     def _check_more(self, more: Sequence[str]) -> None:
         """What sets the arms apart is not for all of them, and what is never evaluated cannot be drawn."""
         own = {"variant", "seed", "out", "label", "resume", "no-eval", *(key for arm in self.arms for key in arm.flags)}
         for word in more:
-            flag = word.removeprefix("--").split("=")[0].replace("_", "-")
+            flag = word.removeprefix("--").split("=")[0].replace("_", "-").replace(".no-", ".")
             if word.startswith("--") and flag in own:
                 raise ValueError(f"--{flag} cannot be set for all runs of {self.name!r}: each has its own")
+
+
+def as_words(key: str, value: Any) -> tuple[str, ...]:
+    """A flag of the command line; one that is on or off has no value."""
+    if isinstance(value, bool):
+        *parts, name = key.split(".")
+        return ("--" + ".".join([*parts, name if value else f"no-{name}"]),)
+    return f"--{key}", str(value)
 
 
 def run_folder(out: Path, arm: Arm, seed: int) -> Path:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -19,7 +19,8 @@ from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_chec
 from ..metrics_log import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
-from ..run import Run
+from ..run import EVALUATION, Run
+from ..training.evaluation import Summary, to_metrics, write_evaluation
 from ..training.progress import Progress
 from ..training.ranks import Ranks
 from ..training.saving import Saver
@@ -32,6 +33,9 @@ from .learner import Learner
 from .registry import make_env
 
 BROKEN = "broken_states.safetensors"
+SPLIT = "rollouts"
+FINAL = 2**32 - 1
+"""Stands for the iteration in the seed of the last evaluation, so that it is the same however long training was."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def train(job: Job, progress: Progress) -> Policy:
     ranks = Ranks.from_environment()
     with ranks.joined(job.device), job.run.at_work() if ranks.is_first else nullcontext(), closing(progress):
         loop = _Loop(replace(job, device=ranks.device(job.device)), ranks, progress)
-        with StopRequest() as stop:
+        with closing(loop), StopRequest() as stop:
             loop.run(stop)
     return loop.learner.policy()
 
@@ -82,20 +86,34 @@ class _Loop:
     def run(self, stop: StopRequest) -> None:
         run, log = self.job.run, None
         if self.ranks.is_first:
+            (run.folder / EVALUATION).unlink(missing_ok=True)  # of a run that goes on beyond its first end
             run.forget_after(self.iteration)
+            run.add({"num_parameters": self._num_parameters})
             log = MetricsLog(run.folder, self.iteration, self.job.wandb_project, run.description())
         self.progress.start(self.iteration, self.config.num_iterations)
         saver = Saver(self._save, self.config.checkpoint_every_s)
         try:
             while self.iteration < self.config.num_iterations:
                 self._iterate(log)
-                if self.config.eval_every is not None and self.iteration % self.config.eval_every == 0:
-                    self._evaluate(log)
+                if self._is_time_to_evaluate():
+                    self._evaluate(log, self.iteration)
                 saver.after(self.iteration, stop, self.job.device)
             self._save()
+            self._finish(log)
         finally:
             if log is not None:
                 log.close()
+
+    @property
+    def _num_parameters(self) -> int:
+        """Of all that is learned, the critic too, as the paper counts."""
+        models = (self.learner.actor, self.learner.critic)
+        return sum(parameter.numel() for model in models for parameter in model.parameters())
+
+    def close(self) -> None:
+        for env in (self.env.unwrapped, self.trial):
+            if env is not None:
+                env.close()
 
     def _iterate(self, log: MetricsLog | None) -> None:
         begun = time.perf_counter()
@@ -129,17 +147,31 @@ class _Loop:
 
     # -- what is tried out and written ---------------------------------------------------------------------------------
 
-    def _evaluate(self, log: MetricsLog | None) -> None:
-        """In an environment of its own, with the mean action: training's rollouts explore."""
+    def _is_time_to_evaluate(self) -> bool:
+        """The end has an evaluation of its own."""
+        every, at = self.config.eval_every, self.iteration
+        return every is not None and at % every == 0 and at < self.config.num_iterations
+
+    def _evaluate(self, log: MetricsLog | None, number: int) -> tuple[Summary, int]:
+        """In an environment of its own, with the mean action: training's rollouts explore. Returns the seed, too."""
+        seed = derived_seed(self.job.seed, number)
         if log is None:
-            return
-        if self.trial is None:
-            self.trial = make_env(self.config.task, self.config.eval_episodes, self.job.seed, self.job.device)
-        seed = derived_seed(self.job.seed, self.iteration)
-        found = evaluate(self.try_out, self.trial, seed)
-        values = {f"eval/{name}": asdict(value) for name, value in found.items()}
+            return {}, seed
+        device = torch.device(self.job.device)
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):  # training draws as if nothing had been
+            if self.trial is None:
+                self.trial = make_env(self.config.task, self.config.eval_episodes, self.job.seed, self.job.device)
+            found = {SPLIT: evaluate(self.try_out, self.trial, seed)}
         steps = self.iteration * self.config.num_envs * self.config.num_steps
-        log.write(self.iteration, {"env_steps": steps, "time_s": round(self.elapsed_s, 3), **values})
+        stamp = {"env_steps": steps, "time_s": round(self.elapsed_s, 3)}
+        log.write(self.iteration, {**stamp, **to_metrics(found)})
+        return found, seed
+
+    def _finish(self, log: MetricsLog | None) -> None:
+        """The last evaluation. Its file marks the run as finished, and so comes last."""
+        found, seed = self._evaluate(log, FINAL)
+        if log is not None:
+            write_evaluation(self.job.run, found, self.config.eval_episodes, seed)
 
     def _check_physics(self) -> None:
         """States that are not numbers end the run, and are kept to be looked at."""

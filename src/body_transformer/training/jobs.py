@@ -13,14 +13,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from ..run import EVALUATION, Run
+from ..run import Run
+
+if sys.platform != "win32":
+    import fcntl
 
 POLL_S = 0.5
-LOG = "log.txt"
+LOG, STARTED = "log.txt", "started"
+"""Beside a run's folder: what its process says, and the lock that it holds."""
+NOTED = ("loss", "return")
+"""Of what was logged last, the first of these is shown."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Planned:
 
     @property
     def is_finished(self) -> bool:
-        return (self.folder / EVALUATION).is_file()
+        return Run(self.folder).is_evaluated
 
     @property
     def state(self) -> str:
@@ -61,36 +68,45 @@ class Planned:
         return [*bot, *self.args, "--out", str(self.folder), "--quiet"]
 
 
-def run_all(planned: Sequence[Planned], num_jobs: int, console: Console | None = None) -> None:
+def run_all(
+    planned: Sequence[Planned], num_jobs: int, console: Console | None = None, keep_going: bool = False
+) -> None:
     """Runs what is missing, `num_jobs` at a time; the first that fails stops the others, with its last words.
 
-    A run in which somebody else is at work, such as one whose starter was killed, is waited for.
+    With `keep_going` the others go on, and all that failed are named at the end. A run in which somebody else is at
+    work, such as one whose starter was killed, is waited for.
     """
     for job in planned:
         job.check()
     waiting = [job for job in planned if not job.is_finished]
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
     running: dict[str, tuple[Planned, subprocess.Popen[bytes] | None]] = {}
+    failures: list[str] = []
     with _bars(console) as bars, _sigterm_as_ctrl_c():
         tasks = {job.label: bars.add_task(job.label, total=1.0, note="waiting") for job in waiting}
         try:
             while waiting or running:
                 while waiting and len(running) < num_jobs:
                     job = waiting.pop(0)
-                    running[job.label] = job, None if Run(job.folder).is_at_work else _start(job, threads)
+                    running[job.label] = job, None if _is_busy(job) else _start(job, threads)
                 time.sleep(POLL_S)
                 for label, (job, process) in list(running.items()):
                     _show(bars, tasks[label], job)
-                    if Run(job.folder).is_at_work if process is None else process.poll() is None:
+                    if _is_busy(job) if process is None else process.poll() is None:
                         continue
                     del running[label]
                     if process is None and not job.is_finished:
                         waiting.insert(0, job)  # whoever was at work there has stopped
                         continue
-                    _check(job, process.returncode if process else 0)
-                    bars.update(tasks[label], completed=1.0, note="done")
+                    failure = _failure(job, process.returncode if process else 0)
+                    if failure and not keep_going:
+                        raise ValueError(failure)
+                    failures += [failure] if failure else []
+                    bars.update(tasks[label], completed=1.0, note="failed" if failure else "done")
         finally:
             _stop([process for _, process in running.values() if process])
+    if failures:
+        raise ValueError("; ".join(failures))
 
 
 @contextmanager
@@ -109,19 +125,50 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 def _start(job: Planned, threads: str) -> subprocess.Popen[bytes]:
     job.folder.parent.mkdir(parents=True, exist_ok=True)
-    log = job.folder.with_name(f"{job.folder.name}.{LOG}")
-    with log.open("ab") as out:
+    with _beside(job, LOG).open("ab") as out, _beside(job, STARTED).open("ab") as lock:
+        _try_lock(lock)  # what the process inherits stays locked until it ends, whatever becomes of its starter
         return subprocess.Popen(
-            job.command, stdout=out, stderr=out, env={**os.environ, "OMP_NUM_THREADS": threads}, start_new_session=True
+            job.command,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "OMP_NUM_THREADS": threads},
+            start_new_session=True,
+            pass_fds=[lock.fileno()],
         )
 
 
-def _check(job: Planned, status: int) -> None:
+def _is_busy(job: Planned) -> bool:
+    """Somebody is at work in it, or has been started and is not that far yet."""
+    if Run(job.folder).is_at_work:
+        return True
+    file = _beside(job, STARTED)
+    if not file.is_file():
+        return False
+    with file.open("ab") as lock:
+        return not _try_lock(lock)
+
+
+def _try_lock(file: IO[bytes]) -> bool:
+    if sys.platform == "win32":  # has no such locks
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _beside(job: Planned, name: str) -> Path:
+    return job.folder.with_name(f"{job.folder.name}.{name}")
+
+
+def _failure(job: Planned, status: int) -> str:
+    """The last words of a run that failed; empty if it did not."""
     if status == 0 and job.is_finished:
-        return
-    log = job.folder.with_name(f"{job.folder.name}.{LOG}")
+        return ""
+    log = _beside(job, LOG)
     words = log.read_text(errors="replace").strip().splitlines()[-5:]
-    raise ValueError(f"the run {job.label!r} ended with status {status}: {' | '.join(words)} (all of it: {log})")
+    return f"the run {job.label!r} ended with status {status}: {' | '.join(words)} (all of it: {log})"
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -138,11 +185,13 @@ def _show(bars: Progress, task: TaskID, job: Planned) -> None:
     run = Run(job.folder)
     if not run.exists:
         return
-    lines = [line for line in run.metrics() if "train/loss" in line]
     total = run.description().get("num_steps")
-    if lines and total:
-        note = f"loss {lines[-1]['train/loss']:.4g}" if lines[-1]["step"] < total else "evaluating"
-        bars.update(task, completed=0.97 * lines[-1]["step"] / total, note=note)
+    for line in run.last_metrics():
+        for name in NOTED:
+            if total and f"train/{name}" in line:
+                note = f"{name} {line[f'train/{name}']:.4g}" if line["step"] < total else "evaluating"
+                bars.update(task, completed=0.97 * line["step"] / total, note=note)
+                return
 
 
 def _bars(console: Console | None) -> Progress:

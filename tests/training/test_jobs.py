@@ -1,5 +1,6 @@
 """Several runs: what is there already, and who is at work in it."""
 
+import sys
 import threading
 import time
 from pathlib import Path
@@ -7,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from body_transformer.imitation import jobs
-from body_transformer.imitation.jobs import Planned, run_all
 from body_transformer.run import Run
+from body_transformer.training import jobs
+from body_transformer.training.jobs import Planned, run_all
 
 ARGS = ("demo", "--seed", "0")
 
@@ -63,7 +64,7 @@ def test_a_run_that_somebody_else_gave_up_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "POLL_S", 0.05)
     run = begin(tmp_path / "run")
     looks = iter([True, True, False, False])
-    monkeypatch.setattr(Run, "is_at_work", property(lambda self: next(looks)))
+    monkeypatch.setattr(jobs, "_is_busy", lambda job: next(looks))
 
     class Done:
         returncode = 0
@@ -78,3 +79,57 @@ def test_a_run_that_somebody_else_gave_up_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "_start", start)
     run_all([planned(run.folder)], 1, Console(quiet=True))
     assert next(looks, None) is None
+
+
+SLEEPER = """
+import sys, time
+from pathlib import Path
+time.sleep(1.0)
+(Path(sys.argv[1]) / "evaluation.json").write_text("{}")
+"""
+
+
+def test_a_run_whose_starter_was_killed_at_once_is_not_started_a_second_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "POLL_S", 0.05)
+    begin(tmp_path / "run")
+    job = planned(tmp_path / "run")
+    monkeypatch.setattr(Planned, "command", [sys.executable, "-c", SLEEPER, str(job.folder)])
+    process = jobs._start(job, "1")  # it is started, and has not come as far as to say that it is at work
+    assert not Run(job.folder).is_at_work
+    monkeypatch.setattr(jobs, "_start", lambda *job: pytest.fail("it was started a second time"))
+    reaper = threading.Thread(target=process.wait)
+    reaper.start()
+    run_all([job], 1, Console(quiet=True))
+    reaper.join()
+    assert job.is_finished
+    assert not jobs._is_busy(job)
+
+
+def failing(folder: Path) -> list[str]:
+    words = "import sys; print('no such number'); sys.exit(3)"
+    good = f"open({str(folder / 'evaluation.json')!r}, 'w').write('{{}}')"
+    return [sys.executable, "-c", words if folder.name == "bad" else good]
+
+
+def test_the_first_that_fails_stops_the_others_unless_they_shall_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "POLL_S", 0.05)
+    monkeypatch.setattr(Planned, "command", property(lambda self: failing(self.folder)))
+    both = [Planned(tmp_path / name, ARGS, name) for name in ("bad", "good")]
+    for job in both:
+        begin(job.folder)
+    with pytest.raises(ValueError, match="the run 'bad' ended with status 3: no such number"):
+        run_all(both, 1, Console(quiet=True))
+    assert not both[1].is_finished
+    with pytest.raises(ValueError, match="the run 'bad' ended with status 3: no such number"):
+        run_all(both, 1, Console(quiet=True), keep_going=True)
+    assert both[1].is_finished
+
+
+def test_what_was_logged_last_is_read_without_all_of_it(tmp_path):
+    run = begin(tmp_path / "run")
+    assert run.last_metrics() == []
+    lines = "".join(f'{{"step": {step}}}\n' for step in range(1000))
+    (run.folder / "metrics.jsonl").write_text(lines + '{"step": 10')
+    found = run.last_metrics(num_bytes=100)
+    assert [line["step"] for line in found[:2]] == [999, 998]
+    assert len(found) < 10

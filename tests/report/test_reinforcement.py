@@ -1,0 +1,90 @@
+"""A page about runs of reinforcement learning."""
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import yaml
+
+from body_transformer.report.page import write_report
+from body_transformer.report.runs import read_run
+
+from .run_folders import estimate, small_policy
+
+
+def write_run(root: Path, variant: str, seed: int, level: float, finished: bool = True) -> Path:
+    """Four iterations of 64 steps, an evaluation after the second and the last."""
+    folder = root / variant / f"seed{seed}"
+    policy = small_policy(variant)
+    described = {
+        "name": "humanoid-mod",
+        "variant": variant,
+        "seed": seed,
+        "policy": policy.config.to_dict(),
+        "rl": {"task": "humanoid-mod", "num_envs": 8, "num_steps": 8, "num_epochs": 5, "num_iterations": 4},
+        "num_steps": 4,
+        "num_parameters": 699_467,
+    }
+    policy.save(folder / "checkpoints" / "4")
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(described))
+    lines = []
+    for step in range(1, 5 if finished else 4):
+        stamp = {"step": step, "env_steps": 64 * step, "time_s": 0.5 * step}
+        lines.append({**stamp, "collect_s": 0.3, "train/value": 1.0, "train/return": level * step})
+        if step in (2, 4):
+            lines.append({**stamp, "eval/rollouts/total_reward": estimate(level * step, 1.0, 100)})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if finished:
+        splits = {"rollouts": {"total_reward": estimate(level * 4, 1.0, 100)}}
+        (folder / "evaluation.json").write_text(json.dumps({"splits": splits, "num_episodes": 100, "seed": 1}))
+    return folder
+
+
+def charts(page: str) -> dict[tuple[str, str], list[dict]]:
+    """(title, what it is drawn by) -> its lines"""
+    found = {}
+    for figure in re.findall(r'<figure class="chart">.*?</figure>', page, re.S):
+        title = re.search(r"<figcaption>(.*?)</figcaption>", figure)[1]
+        lines = json.loads(unescape(re.search(r'data-lines="(.*?)"', figure)[1]))
+        found[title, re.search(r'data-x="(.*?)"', figure)[1]] = lines
+    return found
+
+
+def test_returns_are_drawn_by_environment_steps_and_by_time(tmp_path):
+    for seed in range(2):
+        write_run(tmp_path / "runs", "mlp", seed, 10.0 + 2 * seed)
+    write_report(tmp_path / "page.html", [tmp_path / "runs"])
+    page = (tmp_path / "page.html").read_text()
+    found = charts(page)
+    (line,) = found["total reward on rollouts", "environment steps"]
+    assert line["at"] == [128, 256]
+    assert line["mean"] == [22.0, 44.0]
+    (line,) = found["total reward on rollouts", "seconds"]
+    assert line["at"] == [1.0, 2.0]
+    assert ("train return", "environment steps") in found
+    assert not [title for title, _ in found if "env" in title]
+    folded = page[page.index("<summary>what else was logged") :]
+    assert "train value" in folded
+    assert "collect s" in folded
+    assert "train return" not in folded[: folded.index("</details>")]
+
+
+def test_the_table_has_the_last_evaluation_and_how_many_steps_it_took(tmp_path):
+    write_run(tmp_path / "runs", "mlp", 0, 10.0)
+    written = write_report(tmp_path / "page.html", [tmp_path / "runs"])
+    page = (tmp_path / "page.html").read_text()
+    assert written.unfinished == ()
+    assert 'data-mean="40.0"' in page
+    assert re.search(r"environment steps</th>", page)
+    assert '<td class="number">256</td>' in page
+
+
+def test_a_run_that_is_not_finished_shows_its_last_evaluation_and_says_so(tmp_path):
+    run = read_run(write_run(tmp_path, "bot-hard", 0, 10.0, finished=False))
+    assert run.results["rollouts", "total_reward"].mean == 20.0
+    assert run.env_steps == 192
+    assert run.notes == (
+        "training stands at step 3 of 4",
+        "no final evaluation yet: the values shown are those of step 2",
+    )

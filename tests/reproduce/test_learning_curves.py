@@ -1,0 +1,151 @@
+"""Curves and tables of reinforcement learning, from runs whose numbers are known."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from body_transformer.cli.main import main
+from body_transformer.reproduce.curves import as_markdown, read, state
+from body_transformer.reproduce.learning import curve, over, read_seed
+from body_transformer.reproduce.study import Arm, load_study, run_folder
+from body_transformer.run import Run
+
+
+def write_run(
+    folder: Path,
+    returns: list[float],
+    iteration_s: float = 0.5,
+    last: dict[str, float] | None = None,
+    num_iterations: int = 30,
+) -> Path:
+    """An evaluation every ten iterations of 64 x 1000 steps; finished if there is a last one."""
+    folder.mkdir(parents=True)
+    rl = {"num_iterations": num_iterations, "num_envs": 1000, "num_steps": 64}
+    described = {"name": "humanoid-mod", "variant": "mlp", "seed": 0, "num_parameters": 688_762, "rl": rl}
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(described))
+    lines = []
+    for step in range(1, 10 * len(returns) + 1):
+        stamp = {"step": step, "env_steps": 64_000 * step, "time_s": 20.0 + iteration_s * step}  # 20 s to compile
+        lines.append({**stamp, "train/value": 1.0})
+        if step % 10 == 0:
+            value = returns[step // 10 - 1]
+            lines.append({**stamp, "eval/rollouts/total_reward": {"mean": value}, "eval/rollouts/length": {"mean": 9}})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text + '{"step": 99, "env_st')  # killed while it wrote
+    if last is not None:
+        splits = {"rollouts": {name: {"mean": value} for name, value in last.items()}}
+        (folder / "evaluation.json").write_text(json.dumps({"splits": splits}))
+    return folder
+
+
+def arm_of(label: str, task: str = "humanoid-mod", study: str = "rl") -> Arm:
+    return next(arm for arm in load_study(study).arms if (arm.label, arm.experiment) == (label, task))
+
+
+def test_one_seed_has_no_standard_error_and_three_have_the_right_one():
+    assert over([5.0]).error is None
+    found = over([1.0, 2.0, 6.0])
+    assert (found.mean, found.num_seeds) == (3.0, 3)
+    assert found.error == pytest.approx((7.0 / 3) ** 0.5)  # variance 14 / 2 over 3 seeds
+
+
+def test_a_curve_is_the_mean_over_the_seeds_that_were_evaluated_there(tmp_path):
+    seeds = [
+        read_seed(Run(write_run(tmp_path / "seed0", [10.0, 20.0, 30.0], 0.5)), "rollouts"),
+        read_seed(Run(write_run(tmp_path / "seed1", [20.0, 40.0], 0.7)), "rollouts"),
+    ]
+    stops = curve(seeds, "total_reward")
+    assert [stop.env_steps for stop in stops] == [640_000, 1_280_000, 1_920_000]
+    assert [stop.time_s for stop in stops] == pytest.approx([26.0, 32.0, 35.0])
+    assert [stop.value.mean for stop in stops] == [15.0, 30.0, 30.0]
+    assert [stop.value.error for stop in stops] == [pytest.approx(5.0), pytest.approx(10.0), None]
+    assert [stop.value.num_seeds for stop in stops] == [2, 2, 1]
+
+
+def test_the_time_of_an_iteration_leaves_the_start_out(tmp_path):
+    seed = read_seed(Run(write_run(tmp_path / "run", [1.0], 0.25)), "rollouts")
+    assert seed.iteration_s == pytest.approx(0.25)
+    assert (seed.env_steps, seed.total_steps) == (640_000, 1_920_000)
+
+
+def test_of_an_evaluation_that_was_made_twice_the_later_counts(tmp_path):
+    folder = write_run(tmp_path / "run", [1.0])
+    text = (folder / "metrics.jsonl").read_text().rsplit("\n", 1)[0] + "\n"
+    (folder / "metrics.jsonl").write_text(text + text.splitlines()[-1].replace('{"mean": 1.0}', '{"mean": 7.0}') + "\n")
+    points = read_seed(Run(folder), "rollouts").curves["total_reward"]
+    assert [point.value for point in points] == [7.0]
+
+
+def test_the_table_has_the_last_evaluations_of_finished_seeds(tmp_path):
+    arm = arm_of("bot-mix")
+    for seed, value in enumerate([4000.0, 4600.0]):
+        last = {"total_reward": value, "length": 900.0 + 50 * seed, "forward_speed": 3.0 + 0.5 * seed}
+        write_run(run_folder(tmp_path, arm, seed), [100.0, 200.0, 300.0], last=last)
+    write_run(run_folder(tmp_path, arm, 2), [100.0])
+    rows = as_markdown(load_study("rl"), tmp_path, 5).splitlines()
+    assert rows[4].split(" | ")[4:7] == ["return", "length, steps", "forward speed, m/s"]
+    mine = next(row for row in rows if row.startswith("| humanoid-mod | bot-mix |"))
+    cells = ["2 of 5, 1 unfinished", "1.92 M", "4300 ± 300", "925.0 ± 25.0", "3.25 ± 0.25", "0.50 ± 0.00", "688,762 |"]
+    assert mine.split(" | ")[2:] == cells
+    assert "of 60 runs, 1 unfinished and 57 missing" in rows[2]
+    assert "| humanoid-hill | mlp | 0 of 5 | – | – | – | – | – | – |" in rows
+
+
+def test_a_metric_that_no_run_has_is_no_column(tmp_path):
+    write_run(run_folder(tmp_path, arm_of("mlp"), 0), [5.0], last={"total_reward": 5.0, "length": 9.0})
+    assert "forward speed" not in as_markdown(load_study("rl"), tmp_path, 1)
+
+
+def test_as_long_as_no_seed_is_finished_the_table_says_how_far_they_are(tmp_path):
+    write_run(run_folder(tmp_path, arm_of("mlp"), 0), [10.0, 20.0])
+    write_run(run_folder(tmp_path, arm_of("mlp"), 1), [30.0])
+    text = as_markdown(load_study("rl"), tmp_path, 2)
+    assert "| humanoid-mod | mlp | 0 of 2, 2 unfinished | 0.64 M of 1.92 M | *25.0 ± 5.0* |" in text
+    assert "no seed is finished" in text
+
+
+def test_a_run_that_has_begun_and_logged_nothing_is_unfinished(tmp_path):
+    folder = run_folder(tmp_path, arm_of("mlp"), 0)
+    write_run(folder, [])
+    assert "| humanoid-mod | mlp | 0 of 1, 1 unfinished | 0 M of 1.92 M |" in as_markdown(load_study("rl"), tmp_path, 1)
+
+
+def test_what_is_complete_needs_no_words(tmp_path):
+    arm = arm_of("mlp")
+    write_run(run_folder(tmp_path, arm, 0), [1.0], last={"total_reward": 1.0})
+    (_, seeds), *_ = read(load_study("rl"), tmp_path, 1)
+    assert state(seeds, 1) == ""
+    assert state(seeds, 2) == "1 of 2"
+
+
+def test_the_figure_has_a_panel_a_task_by_steps_and_by_time(tmp_path, capsys, monkeypatch):
+    from matplotlib.figure import Figure
+
+    drawn = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *args, **more: (drawn.append(self), save(self, *args, **more)))
+    for label in ("bot-hard", "bot-hard-random"):
+        arm = arm_of(label, study="rl-random-mask")
+        for seed in range(2):
+            last = {"total_reward": 30.0} if seed == 0 else None
+            write_run(run_folder(tmp_path, arm, seed), [10.0 + 2 * seed, 20.0, 30.0], last=last)
+    assert main(["reproduce", "rl-random-mask", "--draw", "--seeds", "2", "--out", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["files"] == [str(tmp_path / f"rl-random-mask.{kind}") for kind in ("md", "png")]
+    assert Path(found["files"][1]).read_bytes().startswith(b"\x89PNG")
+    mod_steps, board_steps, mod_time, board_time = drawn[0].axes
+    assert [axes.get_title() for axes in drawn[0].axes] == ["humanoid-mod", "humanoid-board", "", ""]
+    body, random = mod_steps.get_lines()
+    assert body.get_label() == "bot-hard: 1 of 2, 1 unfinished"
+    assert (body.get_linestyle(), random.get_linestyle()) == ("-", ":")
+    assert body.get_color() == random.get_color()
+    assert list(body.get_xdata()) == pytest.approx([0.64, 1.28, 1.92])
+    assert list(body.get_ydata()) == [11.0, 20.0, 30.0]
+    assert list(mod_time.get_lines()[0].get_xdata()) == pytest.approx([25 / 60, 30 / 60, 35 / 60])
+    band = mod_steps.collections[0].get_paths()[0].vertices
+    assert band[:, 1].min() == pytest.approx(10.0)  # 11 less the standard error of 10 and 12
+    assert not board_steps.get_lines()
+    assert not board_time.get_lines()
+    assert "of 16 runs, 2 unfinished and 12 missing" in drawn[0]._suptitle.get_text()
