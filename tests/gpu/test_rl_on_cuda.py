@@ -33,6 +33,16 @@ def make_collector(variant: str, recorded: bool, task: str = "humanoid-mod"):
     return Collector(wrapped, obs, learner)
 
 
+@torch.inference_mode()
+def copy(ours, theirs) -> None:
+    """What was collected."""
+    for name in ("actions", "values", "advantages", "returns", "actions_log_prob"):
+        getattr(theirs, name).copy_(getattr(ours, name))
+    theirs.observations.copy_(ours.observations)
+    for mine, other in zip(theirs.distribution_params, ours.distribution_params, strict=True):
+        mine.copy_(other)
+
+
 def parameters(collector) -> torch.Tensor:
     learner = collector.learner
     return torch.cat([p.detach().flatten() for m in (learner.actor, learner.critic) for p in m.parameters()])
@@ -70,11 +80,7 @@ def test_recorded_updates_are_the_plain_ones(variant):
         theirs, ours = plain.learner.ppo, recorded.learner.ppo
         if theirs.storage.distribution_params is None:
             plain.collect()
-        for name in ("actions", "values", "advantages", "returns", "actions_log_prob"):
-            getattr(theirs.storage, name).copy_(getattr(ours.storage, name))
-        theirs.storage.observations.copy_(ours.storage.observations)
-        for mine, other in zip(theirs.storage.distribution_params, ours.storage.distribution_params, strict=True):
-            mine.copy_(other)
+        copy(ours.storage, theirs.storage)
         losses = [collector.learner.ppo.update() for collector in (recorded, plain)]
         assert losses[0] == pytest.approx(losses[1], rel=5e-2, abs=1e-3)
     before = parameters(make_collector(variant, False))

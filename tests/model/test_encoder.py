@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from body_transformer import Layout
+from body_transformer import Layout, PolicyConfig
+from body_transformer.model.build import build_encoder
 from body_transformer.model.encoder import Encoder, EncoderLayer
 
 from .bodies import chain, make_policy, ops_of, small
@@ -196,3 +197,18 @@ def test_normal_init_draws_what_it_says_and_nothing_else(init, variant, shared):
         else:
             assert parameter.std().item() == pytest.approx(0.02, rel=0.3), name
             assert parameter.mean().abs() < 0.01, name
+
+
+def test_with_the_far_init_a_masked_encoder_sees_much_more_of_far_nodes():
+    graph = chain(6)
+    tokens = torch.randn(32, 6, 64)
+
+    def influence(init: str) -> float:
+        torch.manual_seed(0)
+        encoder = build_encoder(graph, PolicyConfig(variant="bot-hard", init=init))
+        moved = tokens.clone()
+        moved[:, 0] += 1.0
+        with torch.no_grad():
+            return float((encoder(moved) - encoder(tokens))[:, 5].abs().mean())
+
+    assert influence("far") > 100 * influence("normal")

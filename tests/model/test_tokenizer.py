@@ -46,6 +46,23 @@ def test_the_tokenizer_equals_one_linear_layer_a_node(layout):
 
 @some
 @given(layouts())
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_as_one_product_the_tokenizer_is_the_same(layout):
+    tokenizer, obs = Tokenizer(layout, 6), random_obs(layout)
+    whole = tokenizer._as_one_product(obs)
+    torch.testing.assert_close(whole, tokenizer(obs), atol=1e-6, rtol=1e-5)
+    upstream = torch.randn(whole.shape)
+    parameters = [tokenizer.weight, tokenizer.bias]
+    for ours, theirs in zip(
+        torch.autograd.grad(whole, parameters, upstream),
+        torch.autograd.grad(tokenizer(obs), parameters, upstream),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+
+
+@some
+@given(layouts())
 def test_the_shared_tokenizer_equals_one_linear_layer_on_padded_entries(layout):
     tokenizer, obs = SharedTokenizer(layout, 6), random_obs(layout)
     expected = padded_node_by_node(tokenizer, layout, obs)

@@ -15,7 +15,7 @@ Activation = Literal["relu", "gelu"]
 Head = Literal["deterministic", "gaussian"]
 Std = Literal["learned", "fixed"]
 Squash = Literal["none", "tanh"]
-Init = Literal["torch", "normal", "normal-encoder"]
+Init = Literal["torch", "normal", "normal-encoder", "far"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class PolicyConfig:
     """Bound on the normalised observation."""
     init: Init = "torch"
     """Weights at the start: PyTorch's own; N(0, 0.02) for every linear layer and embedding with biases 0; or the latter
-    in the encoder alone. The attention's input projection is Xavier-uniform in all three, as in PyTorch."""
+    in the encoder alone; or, far, N(0, 0.02) with the attention's output projection as large as its input projection,
+    so that a node sees more of nodes that are several hops away. That input projection is always Xavier-uniform."""
     mask_seed: int = 0
     """Seed of the random mask, for the variants that have one."""
 

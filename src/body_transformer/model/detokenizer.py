@@ -6,31 +6,46 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .tokenizer import MAX_WHOLE
+
 
 class Detokenizer(nn.Module):
     """Each node's own linear layer, all nodes at once: output j reads the token of node `node_ids[j]`.
 
     `weight` and `bias` have one row for every output: exactly the parameters of one `nn.Linear` a node. For the
-    product, nodes are padded with zeros to the one with most outputs, K.
+    product, nodes are padded with zeros to the one with most outputs, K; on a GPU it is one product with a matrix
+    [A, N E] of all nodes, as in the tokenizer.
     """
 
     slot_ids: Tensor
+    place_ids: Tensor
 
     def __init__(self, node_ids: Sequence[int], embed_dim: int, num_nodes: int) -> None:
         super().__init__()
         self.num_nodes = num_nodes
         slot_ids, self.max_outputs = _slots(node_ids)
+        places = [row * num_nodes + node for row, node in enumerate(node_ids)]
         self.register_buffer("slot_ids", slot_ids, persistent=False)
+        self.register_buffer("place_ids", torch.tensor(places, dtype=torch.int64), persistent=False)
+        self.fits_as_one = len(places) * num_nodes * embed_dim <= MAX_WHOLE
         self.weight = nn.Parameter(torch.empty(len(node_ids), embed_dim))
         self.bias = nn.Parameter(torch.empty(len(node_ids)))
         _init_like_linear(self.weight, self.bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[B, N, E] -> [B, A]"""
+        if tokens.is_cuda and self.fits_as_one:
+            return self._as_one_product(tokens)
         slots = self.weight.new_zeros(self.num_nodes * self.max_outputs, self.weight.shape[1])
         weight = slots.index_copy(0, self.slot_ids, self.weight).view(self.num_nodes, self.max_outputs, -1)  # [N, K, E]
         values = torch.bmm(tokens.transpose(0, 1), weight.transpose(1, 2))  # [N, B, K]
         return values.transpose(0, 1).flatten(1).index_select(1, self.slot_ids) + self.bias
+
+    def _as_one_product(self, tokens: Tensor) -> Tensor:
+        num_outputs, embed_dim = self.weight.shape
+        zeros = self.weight.new_zeros(num_outputs * self.num_nodes, embed_dim)
+        whole = zeros.index_copy(0, self.place_ids, self.weight).view(num_outputs, self.num_nodes * embed_dim)
+        return F.linear(tokens.flatten(1), whole, self.bias)
 
 
 class SharedDetokenizer(nn.Module):

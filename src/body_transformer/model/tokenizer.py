@@ -7,16 +7,22 @@ from torch import Tensor, nn
 
 from ..body.layout import UNUSED, Layout
 
+MAX_WHOLE = 1 << 22
+"""Numbers in a matrix that is mostly zeros, up to which a GPU uses it instead of a product a node."""
+
 
 class Tokenizer(nn.Module):
     """Each node's own linear layer, all nodes at once.
 
     `weight` has a row for every entry that is used, `bias` one for every node: exactly the parameters of one
-    `nn.Linear` a node. For the product, nodes are padded with zeros to the longest one, K entries.
+    `nn.Linear` a node. For the product, nodes are padded with zeros to the longest one, K entries; on a GPU it is one
+    product with a matrix [used, N E] that has zeros elsewhere: N sums over the batch with few outputs leave it idle.
     """
 
     slot_ids: Tensor
     entry_ids: Tensor
+    used_ids: Tensor
+    place_ids: Tensor
 
     def __init__(self, layout: Layout, embed_dim: int) -> None:
         super().__init__()
@@ -25,6 +31,12 @@ class Tokenizer(nn.Module):
         self.max_entries = entry_ids.shape[1]
         self.register_buffer("entry_ids", torch.from_numpy(entry_ids.reshape(-1)), persistent=False)
         self.register_buffer("slot_ids", torch.from_numpy(slot_ids), persistent=False)
+        used = np.flatnonzero(layout.obs_node_ids != UNUSED)
+        places = np.arange(len(used)) * self.num_nodes + layout.obs_node_ids[used]
+        self.register_buffer("used_ids", torch.from_numpy(used), persistent=False)
+        self.register_buffer("place_ids", torch.from_numpy(places), persistent=False)
+        self.uses_all = len(used) == layout.obs_dim
+        self.fits_as_one = len(used) * self.num_nodes * embed_dim <= MAX_WHOLE
         self.weight = nn.Parameter(torch.empty(len(slot_ids), embed_dim))
         self.bias = nn.Parameter(torch.empty(self.num_nodes, embed_dim))
         self._init_like_linear(layout, counts)
@@ -39,11 +51,20 @@ class Tokenizer(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """[B, O] -> [B, N, E]"""
+        if obs.is_cuda and self.fits_as_one:
+            return self._as_one_product(obs)
         entries = F.pad(obs, (0, 1))[:, self.entry_ids]  # the added zero fills the padding, whatever the entries hold
         entries = entries.view(-1, self.num_nodes, self.max_entries)  # [B, N, K]
         slots = self.weight.new_zeros(self.num_nodes * self.max_entries, self.weight.shape[1])
         weight = slots.index_copy(0, self.slot_ids, self.weight).view(self.num_nodes, self.max_entries, -1)  # [N, K, E]
         return torch.bmm(entries.transpose(0, 1), weight).transpose(0, 1) + self.bias
+
+    def _as_one_product(self, obs: Tensor) -> Tensor:
+        entries = obs if self.uses_all else obs[:, self.used_ids]  # [B, used]
+        num_used, embed_dim = self.weight.shape
+        zeros = self.weight.new_zeros(num_used * self.num_nodes, embed_dim)
+        whole = zeros.index_copy(0, self.place_ids, self.weight).view(num_used, self.num_nodes * embed_dim)
+        return torch.addmm(self.bias.view(-1), entries, whole).view(-1, self.num_nodes, embed_dim)
 
 
 class SharedTokenizer(nn.Module):
