@@ -200,7 +200,7 @@ def test_normal_init_draws_what_it_says_and_nothing_else(init, variant, shared):
 
 
 def test_with_the_far_init_a_masked_encoder_sees_much_more_of_far_nodes():
-    graph = chain(6)
+    graph = chain(6).graph
     tokens = torch.randn(32, 6, 64)
 
     def influence(init: str) -> float:
