@@ -32,7 +32,9 @@ class LeanEnv(ManagerBasedRlEnv):
         super().__init__(cfg, device, render_mode, **kwargs)
         self._humanoids: Humanoids = humanoids(self)
         self._weights = {name: term.weight for name, term in cfg.rewards.items()}
-        self.judge = Replayed(self._judge_plainly) if torch.device(device).type == "cuda" else self._judge_plainly
+        on_gpu, planes = torch.device(device).type == "cuda", self._humanoids.planes
+        self.judge = Replayed(self._judge_plainly) if on_gpu else self._judge_plainly
+        self.lay = None if planes is None else Replayed(planes.lay) if on_gpu else planes.lay
 
     @property
     def episode_length_buf(self) -> Tensor:
@@ -59,6 +61,8 @@ class LeanEnv(ManagerBasedRlEnv):
         """action [B, 21] -> observations, rewards [B], died [B], timed out [B], extras."""
         self._humanoids.memory.act(action.to(self.device))
         for _ in range(self.cfg.decimation):
+            if self.lay is not None:
+                self.lay()
             self.sim.step()
         self.common_step_counter += 1
         self._sim_step_counter += self.cfg.decimation

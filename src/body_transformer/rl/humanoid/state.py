@@ -33,6 +33,10 @@ class World:
     """[B, nsensordata]"""
     steps: Callable[[], Tensor]
     """[B]: steps of each present episode."""
+    geom_xpos: Tensor | None = None
+    """[B, ngeom, 3], m, world; this and the next only of MuJoCo Warp, where geoms of the world can be moved."""
+    geom_xmat: Tensor | None = None
+    """[B, ngeom, 3, 3]"""
 
     @classmethod
     def of(cls, env: ManagerBasedRlEnv) -> World:
@@ -46,6 +50,8 @@ class World:
             ctrl=data.ctrl._tensor,
             sensordata=data.sensordata._tensor,
             steps=lambda: env.episode_length_buf,
+            geom_xpos=data.geom_xpos._tensor,
+            geom_xmat=data.geom_xmat._tensor,
         )
 
     @property

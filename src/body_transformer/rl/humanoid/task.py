@@ -19,6 +19,7 @@ from mjlab.sim import SimulationCfg
 from torch import Tensor
 
 from . import terms
+from .ground import Ground
 from .model import CONTROL_DT, DECIMATION, JOINTS
 from .resets import Place, Starts
 from .state import Joints, Memory, State, World
@@ -45,6 +46,8 @@ class Task:
     """[B, bool]: the episode has failed."""
     left: Callable[[State], Tensor] | None = None
     """[B, bool]: the world ends here, by no fault of the robot; a time-out."""
+    ground: Ground | None = None
+    """Of uneven ground; flat ground is part of the scene."""
 
 
 class Humanoids:
@@ -57,10 +60,14 @@ class Humanoids:
         self.joints = Joints.of(world.model, "robot/", world.device)
         self.starts = Starts(world, task.place, seed)
         self._steps = world.steps
+        self.planes = None if task.ground is None or world.geom_xpos is None else task.ground.planes(world)
+        """That the robots walk on, where the ground is uneven and the simulator MuJoCo Warp."""
 
     def restart(self, fresh: Tensor) -> None:
         """Where `fresh` [B, bool] an episode begins."""
         self.memory.restart(fresh, *self.starts.next(fresh))
+        if self.planes is not None:
+            self.planes.restart(fresh)
 
     def observation(self) -> Tensor:
         """[B, 100]"""
@@ -134,7 +141,9 @@ class Torque(ActionTerm):
         self.humanoids.memory.act(actions)
 
     def apply_actions(self) -> None:
-        """Nothing: what was written stays for both physics steps."""
+        """Before each physics step. The torques that were written stay for both."""
+        if self.humanoids.planes is not None:
+            self.humanoids.planes.lay()
 
 
 def humanoids(env: ManagerBasedRlEnv) -> Humanoids:
