@@ -1,9 +1,10 @@
 """Uneven ground: a height field in plain MuJoCo, tangent planes in MuJoCo Warp.
 
-About 1 in 400 of MuJoCo Warp's (3.11) contacts with a height field has a wrong depth, and robots fly apart. So there the
-robot has feelers: spheres along the axes of its capsules, of the same radius. Every feeler has a plane to itself, which
-is laid before each physics step on the face of the ground that the feeler is nearest to. The planes belong to the world
-body: MuJoCo Warp reads where such geoms are from its memory and never computes it, and so we write it there.
+About 1 in 400 of MuJoCo Warp's (3.11) contacts with a height field has a wrong depth, and robots fly apart. There the
+robot has feelers instead: spheres along the axes of its capsules, of the same radius. Every feeler has a plane of its
+own, which is laid before each physics step on the face of the ground that the feeler is nearest to. One plane a capsule
+would not do: a foot across a crest rests on its middle. Planes are geoms of the world body: MuJoCo Warp reads from its
+memory where those are and never computes it, so that is where we write it.
 """
 
 from __future__ import annotations
@@ -125,63 +126,63 @@ def _add_feeler(
 
 
 class Faces:
-    """The ground's triangles on a device."""
+    """The ground's triangles on a device, each as the plane in which it lies."""
 
     def __init__(
         self, heights: NDArray[np.float64], low: tuple[float, float], grid: float, device: torch.device | str = "cpu"
     ):
-        self._low, self._grid = low, grid
-        self._last_cell = [count - 2 for count in heights.shape]
-        corner = heights[:-1, :-1], heights[1:, :-1], heights[1:, 1:], heights[:-1, 1:]
-        beside = [corner[0], (corner[1] - corner[0]) / grid, (corner[2] - corner[1]) / grid]  # where x is beyond y
-        above = [corner[0], (corner[2] - corner[3]) / grid, (corner[3] - corner[0]) / grid]
-        table = np.stack([np.stack(above, -1), np.stack(beside, -1)], 2)
-        self._faces = torch.tensor(table, dtype=torch.float32, device=device)  # [nx - 1, ny - 1, 2, 3]
-        """Height at the corner of the cell, slope along x, slope along y."""
+        first, second, third, last = heights[:-1, :-1], heights[1:, :-1], heights[1:, 1:], heights[:-1, 1:]
+        slopes = (
+            np.array([[third - last, last - first], [second - first, third - second]]) / grid
+        )  # left of x = y, right
+        normals = np.concatenate([-slopes, np.ones_like(slopes[:, :1])], axis=1)
+        normals /= np.linalg.norm(normals, axis=1, keepdims=True)  # [2, 3, nx - 1, ny - 1]
+        x, y = (start + grid * np.arange(count) for start, count in zip(low, first.shape, strict=True))
+        offsets = normals[:, 0] * x[:, None] + normals[:, 1] * y + normals[:, 2] * first
+        table = np.concatenate([normals, offsets[:, None]], axis=1).transpose(2, 3, 0, 1)
+        self._faces = torch.tensor(table, dtype=torch.float32, device=device)  # [nx - 1, ny - 1, 2, 4]
+        """Unit normal n and offset d: points p of the plane have n p = d."""
+        self._low, self._grid = torch.tensor(low, dtype=torch.float32, device=device), grid
+        self._last_cell = torch.tensor(first.shape, device=device) - 1
 
-    def under(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Height and unit normal [..., 3] of the ground at these places; beyond its end the last face goes on."""
-        (u, i), (v, j) = (self._cell(place, axis) for axis, place in enumerate((x, y)))
-        corner, slope_x, slope_y = self._faces[i, j, (u > v).long()].unbind(-1)
-        normal = torch.stack([-slope_x, -slope_y, torch.ones_like(slope_x)], -1)
-        return corner + u * slope_x + v * slope_y, normal / normal.norm(dim=-1, keepdim=True)
+    def under(self, xy: Tensor) -> tuple[Tensor, Tensor]:
+        """Unit normal [..., 3] and offset [..., 1] of the face at these places; beyond its end the ground goes on."""
+        cells = (xy - self._low) / self._grid
+        numbers = cells.long().clamp_min(0).minimum(self._last_cell)  # in range for NaN, too
+        u, v = (cells - numbers).unbind(-1)
+        i, j = numbers.unbind(-1)
+        face = self._faces[i, j, (u > v).long()]
+        return face[..., :3], face[..., 3:]
 
     def nearest(self, centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
         """A point of the face that a sphere, centre [..., 3], touches or is about to touch, and the face's normal.
 
-        It is the face under the point where a sphere that lies on the face under its centre touches that.
+        It is the face under the point where the sphere would touch the face under its centre.
         """
-        x, y, _ = centre.unbind(-1)
-        _, normal = self.under(x, y)
-        x, y = x - radius * normal[..., 0], y - radius * normal[..., 1]
-        height, normal = self.under(x, y)
-        return torch.stack([x, y, height], -1), normal
-
-    def _cell(self, place: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-        """How far into its cell a place is, m, and the number of the cell; that is in range for NaN, too."""
-        along = place - self._low[axis]
-        number = (along / self._grid).floor().long().clamp(0, self._last_cell[axis])
-        return along - number * self._grid, number
+        normal, _ = self.under(centre[..., :2])
+        normal, offset = self.under(centre[..., :2] - radius * normal[..., :2])
+        return centre - ((centre * normal).sum(-1, keepdim=True) - offset) * normal, normal
 
 
 class Planes:
     """The planes of B environments in the simulator's memory."""
 
     def __init__(self, world: World, faces: Faces):
-        assert world.geom_xpos is not None and world.geom_xmat is not None, "planes are laid in MuJoCo Warp only"
+        assert world.geom_xpos is not None
+        assert world.geom_xmat is not None
         model, self._faces = world.model, faces
         count = sum(model.geom(k).name.startswith(FEELER) for k in range(model.ngeom))
         feelers, planes = ([model.geom(f"{name}{k}").id for k in range(count)] for name in (FEELER, PLANE))
         assert planes == list(range(planes[0], planes[0] + count))
         mine = slice(planes[0], planes[0] + count)
         self._geom_xpos, self._feelers = world.geom_xpos, torch.tensor(feelers, device=world.device)
-        self._radius = torch.tensor(model.geom_size[feelers, 0], dtype=torch.float32, device=world.device)
+        self._radius = torch.tensor(model.geom_size[feelers, 0], dtype=torch.float32, device=world.device)[:, None]
         self.point = world.geom_xpos[:, mine]
         """[B, S, 3], m: a point of each feeler's plane."""
         self.normal = world.geom_xmat.view(world.num_envs, -1, 3, 3)[:, mine, :, 2]
         """[B, S, 3]; of a plane's frame a contact knows this axis alone."""
-        self._before = torch.zeros_like(self.point)
-        """Where the feelers were a physics step ago."""
+        self._centre, self._before = (torch.zeros_like(self.point) for _ in range(2))
+        """[B, S, 3], m: where feelers were at the beginning of the last physics step, and of the one before."""
         self._age = torch.zeros(world.num_envs, dtype=torch.long, device=world.device)
         """[B]: physics steps of the present episode."""
 
@@ -190,17 +191,19 @@ class Planes:
         self.point[..., 2].masked_fill_(fresh[:, None], FAR_BELOW)
         self._age.masked_fill_(fresh, 0)
 
-    def lay(self) -> None:
-        """Before a physics step: every plane to where its feeler will be.
+    def note(self) -> None:
+        """After a physics step: where the feelers were in it. That is all the simulator knows until the next."""
+        self._before.copy_(self._centre)
+        torch.index_select(self._geom_xpos, 1, self._feelers, out=self._centre)
+        self._age.add_(1)
 
-        The simulator knows where feelers were before the last physics step; they go on as in the step before that. In
-        the first step of an episode it knows nothing yet, and the robot is in the air.
+    def lay(self) -> None:
+        """Before a physics step: every plane to where its feeler will be, if it goes on as it did.
+
+        In the first step of an episode nothing is known of it yet; the robot is in the air.
         """
-        centre = self._geom_xpos[:, self._feelers]
         known, moving = (self._age[:, None, None] > steps for steps in (0, 1))
-        ahead = centre + (centre - self._before).masked_fill(~moving, 0.0)
+        ahead = self._centre + (self._centre - self._before).masked_fill(~moving, 0.0)
         point, normal = self._faces.nearest(ahead, self._radius)
         self.point.copy_(torch.where(known, point, self.point))
         self.normal.copy_(torch.where(known, normal, self.normal))
-        self._before.copy_(centre)
-        self._age.add_(1)
