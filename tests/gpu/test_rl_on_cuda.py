@@ -28,7 +28,7 @@ def make_collector(variant: str, recorded: bool, task: str = "humanoid-mod"):
     torch.manual_seed(0)
     learner = Learner(env, obs, experiment.policy_config(variant), config)
     if not recorded:
-        env.judge = env._judge_plainly
+        env.act, env.go_on, env.judge = env._humanoids.act, env._humanoids.go_on, env._judge_plainly
         learner.ppo._decide, learner.ppo._learn = learner.ppo._decide_on, learner.ppo._learn_from
     return Collector(wrapped, obs, learner)
 
@@ -48,15 +48,16 @@ def parameters(collector) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for m in (learner.actor, learner.critic) for p in m.parameters()])
 
 
-def test_a_recorded_step_of_the_environment_is_the_plain_one():
+@pytest.mark.parametrize("task", ["humanoid-mod", "humanoid-hill"])
+def test_a_recorded_step_of_the_environment_is_the_plain_one(task):
     from body_transformer.rl.registry import make_env
 
     found = []
     actions = torch.rand(12, NUM_ENVS, 21, device="cuda", generator=torch.Generator("cuda").manual_seed(0)) * 2 - 1
     for recorded in (True, False):
-        env = make_env("humanoid-mod", NUM_ENVS, 0, "cuda:0")
+        env = make_env(task, NUM_ENVS, 0, "cuda:0")
         if not recorded:
-            env.judge = env._judge_plainly
+            env.act, env.go_on, env.judge = env._humanoids.act, env._humanoids.go_on, env._judge_plainly
         with torch.inference_mode():
             env.reset(seed=0)
             env.episode_length_buf.fill_(995)  # some time out on the way

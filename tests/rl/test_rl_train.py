@@ -145,6 +145,21 @@ def test_a_state_that_is_not_a_number_ends_it_and_is_kept(tmp_path, monkeypatch)
     assert newest_checkpoint(tmp_path / "run").step == 1
 
 
+def test_an_episode_that_the_simulator_breaks_is_counted_and_training_goes_on(tmp_path, monkeypatch):
+    from body_transformer.rl.humanoid.lean import LeanEnv
+
+    step = LeanEnv.step
+
+    def spoiled(self, action):
+        if self.common_step_counter == 6:
+            self._humanoids.memory.qvel[0] = torch.nan
+        return step(self, action)
+
+    monkeypatch.setattr(LeanEnv, "step", spoiled)
+    train(job(tmp_path / "run", 3), Progress(quiet=True))
+    assert [line["train/broken"] for line in lines(tmp_path / "run") if "train/broken" in line] == [0, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -80,7 +80,8 @@ def test_beyond_its_end_the_ground_goes_on_and_no_number_is_no_harm(faces):
 
 @pytest.mark.parametrize("radius", [0.027, 0.09])
 def test_a_sphere_touches_its_plane_as_it_touches_mujocos_height_field(faces, radius):
-    """Seen: half of the depths within 1e-6 m, 99 % of a foot's radius within 0.1 mm (of the head's: 2 mm)."""
+    """Seen, feet's radius and head's: 95 % of the depths within 2e-6 m and 0.15 mm, 99 % within 0.6 mm and 5.2 mm; what
+    is far off lies at borders of tiles, and at edges of which a sphere touches both sides."""
     model, data = body_on_the_field(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[radius, 0, 0])
     rng, apart, angles = np.random.default_rng(1), [], []
     for xy in anywhere(800):
@@ -100,7 +101,7 @@ def test_a_sphere_touches_its_plane_as_it_touches_mujocos_height_field(faces, ra
 
 
 def test_a_foot_is_as_deep_in_its_planes_as_in_mujocos_height_field(faces):
-    """A capsule against four spheres along its axis. Seen: half within 1e-5 m, 90 % within 0.7 mm, 99 % 4 mm."""
+    """A capsule against four spheres along its axis. Seen: half within 1e-6 m, 90 % within 0.8 mm, 99 % 5 mm."""
     ends = [-FOOT_HALF, 0, 0, FOOT_HALF, 0, 0]
     model, data = body_on_the_field(type=mujoco.mjtGeom.mjGEOM_CAPSULE, fromto=ends, size=[FOOT_RADIUS, 0, 0])
     rng, apart = np.random.default_rng(2), []
@@ -167,7 +168,7 @@ def is_feeler(model: mujoco.MjModel, geom: int) -> bool:
 
 
 def test_a_plane_lies_where_its_feeler_is_when_the_physics_meets_it(env, faces):
-    """It is laid before the feeler moves there. Seen with robots at 3 m/s: FILL."""
+    """It is laid before the feeler moves there. Seen with robots at 3 m/s: 99 % within 0.07 mm, at worst 0.8 mm."""
     made = env("humanoid-hill")
     robots, model = humanoids(made), made.sim.mj_model
     robots.state.torso_vel[:, 0] = 3.0

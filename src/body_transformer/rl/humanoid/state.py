@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 MAX_SPEED, MAX_TURN = 50.0, 200.0
-"""m/s and rad/s; beyond, the simulation has broken. Robots that throw themselves about reach 17 and 71."""
+"""m/s and rad/s; beyond, the simulation has broken. Robots that throw themselves about reach 17 and 81."""
 
 
 @dataclass(frozen=True)
