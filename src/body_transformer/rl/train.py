@@ -139,11 +139,21 @@ class _Loop:
             "train/std": self.learner.std(),
             **{f"train/{name}": value for name, value in losses.items()},
             **self.collector.finished.means(),
+            **self._broken(),
         }
         if log is not None:
             log.write(self.iteration, values)
         self.progress.advance(self.iteration)
         self.progress.show(losses["value"])
+
+    def _broken(self) -> dict[str, float]:
+        """How many episodes the simulator has broken since it was asked the last time, of environments that count."""
+        count: torch.Tensor | None = getattr(self.env.unwrapped, "broken", None)
+        if count is None:
+            return {}
+        broken = float(count)
+        count.zero_()
+        return {"train/broken": broken}
 
     # -- what is tried out and written ---------------------------------------------------------------------------------
 
