@@ -20,6 +20,8 @@ class RlConfig:
 
     task: str
     """The environment: a name from the table of tasks, or mjlab:NAME for one of mjlab's."""
+    motion: str | None = None
+    """What mjlab's tracking tasks follow: a file as mjlab's csv_to_npz writes it."""
     num_envs: int = 2048
     """Robots that are simulated side by side, over all processes."""
     num_steps: int = 32

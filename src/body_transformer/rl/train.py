@@ -69,7 +69,7 @@ class _Loop:
     def __init__(self, job: Job, ranks: Ranks, progress: Progress) -> None:
         self.job, self.config, self.ranks, self.progress = job, job.config, ranks, progress
         own_seed = derived_seed(job.seed, ranks.rank)
-        env = make_env(self.config.task, ranks.share(self.config.num_envs, "num_envs"), own_seed, job.device)
+        env = self._make_env(ranks.share(self.config.num_envs, "num_envs"), own_seed)
         self.env = RslRlVecEnvWrapper(env)
         obs = self.env.get_observations()
         torch.manual_seed(job.seed)  # the same weights in every process
@@ -84,6 +84,9 @@ class _Loop:
         found = newest_checkpoint(job.run.folder) if job.resume else None
         if found:
             self._restore(found)
+
+    def _make_env(self, num_envs: int, seed: int) -> ManagerBasedRlEnv:
+        return make_env(self.config.task, num_envs, seed, self.job.device, motion=self.config.motion)
 
     def run(self, stop: StopRequest) -> None:
         run, log = self.job.run, None
@@ -162,7 +165,7 @@ class _Loop:
         device = torch.device(self.job.device)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):  # training draws as if nothing had been
             if self.trial is None:
-                self.trial = make_env(self.config.task, self.config.eval_episodes, self.job.seed, self.job.device)
+                self.trial = self._make_env(self.config.eval_episodes, self.job.seed)
             found = {SPLIT: evaluate(self.try_out, self.trial, seed)}
         steps = self.iteration * self.config.num_envs * self.config.num_steps
         stamp = {"env_steps": steps, "time_s": round(self.elapsed_s, 3)}
