@@ -63,7 +63,7 @@ def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, c
         (["humanoid-mod", "--variant", "bot-fast"], "unknown variant 'bot-fast'"),
         (
             ["humanoid-mod", "--rl.task", "humanoid-board"],
-            "the task is the experiment's; bot train humanoid-board has that",
+            "the task is the experiment's; bot train humanoid-board",
         ),
         (["humanoid-mod", "--rl.task", "nothing"], "unknown task 'nothing'"),
         (["humanoid-mod", "--rl.motion", "walk.npz"], "humanoid-mod follows no recorded motion"),

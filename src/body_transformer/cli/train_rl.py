@@ -84,8 +84,8 @@ def no_gpu() -> str:
 
     fix = "nvidia-smi says whether its driver works" if torch.version.cuda else "pip install --force-reinstall torch"
     return (
-        "no GPU is found, so this runs on the CPU, hundreds of times as slow (--cpu asks for that); if this machine has "
-        f"an NVIDIA GPU: {fix}"
+        "no GPU is found, so this runs on the CPU, hundreds of times as slow (--cpu asks for that); "
+        f"if this machine has an NVIDIA GPU: {fix}"
     )
 
 

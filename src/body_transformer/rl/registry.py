@@ -37,7 +37,7 @@ def make_env_cfg(name: str, num_envs: int, seed: int, motion: str | None = None)
     if seed < 0:
         raise ValueError(f"a seed is 0 or more, not {seed}")
     need_mjlab()
-    if name not in names():
+    if name not in TASKS and name not in names():
         raise ValueError(unknown("task", name, names()))
     if name.startswith(MJLAB):
         return _mjlab_cfg(name, num_envs, seed, motion)
@@ -95,9 +95,8 @@ def _set_motion(name: str, cfg: ManagerBasedRlEnvCfg, motion: str | None) -> Non
     for command in followers:
         command.motion_file = motion or command.motion_file
         if not command.motion_file:
-            raise ValueError(
-                f"{name} follows a recorded motion: name it with --rl.motion FILE.npz (mjlab's csv_to_npz)"
-            )
+            how = "name it with --rl.motion FILE.npz, as mjlab's csv_to_npz writes it"
+            raise ValueError(f"{name} follows a recorded motion: {how}")
         if not Path(command.motion_file).is_file():
             raise FileNotFoundError(f"the motion {command.motion_file!r} is not there")
 
