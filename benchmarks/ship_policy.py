@@ -20,7 +20,7 @@ from typing import Any
 from body_transformer import Policy, pretrained
 from body_transformer.checkpoint import policy_folder
 from body_transformer.rl.config import RlConfig
-from body_transformer.run import Run
+from body_transformer.run import Run, without_place
 
 MAX_BYTES = 3_000_000
 FILES = ("policy.safetensors", "policy.json")
@@ -76,7 +76,7 @@ def card(
         "",
         f"{found['title']}; `bot eval pretrained:{name}`.",
         "",
-        f"- command: `{found['command']}`",
+        f"- command: `{without_place(found['command'])}`",
         f"- variant: {found['variant']}, {policy.num_parameters:,} parameters, {size / 1e6:.2f} MB",
         f"- seed: {found['seed']}",
         f"- environment steps: {steps:,}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -161,3 +162,12 @@ def git_commit() -> str | None:
         return None
     found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=source, capture_output=True, text=True, check=False)
     return found.stdout.strip() or None
+
+
+def without_place(command: str) -> str:
+    """A command without `--out DIR`: what was run, wherever it was."""
+    words = shlex.split(command)
+    if "--out" in words:
+        at = words.index("--out")
+        del words[at : at + 2]
+    return shlex.join(words)

@@ -1,0 +1,46 @@
+"""Runs become small enough to be kept here: what `bot reproduce --draw` reads, without checkpoints.
+
+    python benchmarks/keep_runs.py RUNS FOLDER
+
+Every run under RUNS goes to the same place under FOLDER with its experiment.yaml, its evaluation.json and, of
+metrics.jsonl, all evaluations and every tenth iteration. Its command is kept without the place that it wrote to.
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import yaml
+
+from body_transformer.run import DESCRIPTION, EVALUATION, METRICS, without_place
+
+EVERY = 10
+
+
+def keep(run: Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    description = yaml.safe_load((run / DESCRIPTION).read_text(encoding="utf-8"))
+    description["command"] = without_place(description["command"])
+    (target / DESCRIPTION).write_text(yaml.safe_dump(description, sort_keys=False), encoding="utf-8")
+    if (run / EVALUATION).is_file():
+        shutil.copyfile(run / EVALUATION, target / EVALUATION)
+    with (run / METRICS).open(encoding="utf-8") as lines, (target / METRICS).open("w", encoding="utf-8") as kept:
+        for line in lines:
+            values = json.loads(line)
+            if values["step"] % EVERY == 0 or any(name.startswith("eval/") for name in values):
+                kept.write(line)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("folder", type=Path)
+    args = parser.parse_args()
+    for file in sorted(args.runs.rglob(DESCRIPTION)):
+        keep(file.parent, args.folder / file.parent.relative_to(args.runs))
+        print(args.folder / file.parent.relative_to(args.runs))
+
+
+if __name__ == "__main__":
+    main()
