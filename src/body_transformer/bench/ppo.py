@@ -91,7 +91,7 @@ def time_environment(job: PpoJob, num_envs: int) -> dict[str, Any]:
         shape = (16, num_envs, env.action_manager.total_action_dim)
         actions = iter_forever(torch.rand(shape, device=job.torch_device) * 2 - 1)
         step_ms = timed(lambda: env.step(next(actions)), repeats, job.device)
-        physics_ms, terms_ms = time_step(env, repeats, job.device)
+        physics_ms, terms_ms = time_step(env, next(actions), repeats, job.device)
     return {
         "num_envs": num_envs,
         "steps_per_s": num_envs / step_ms * 1e3,
@@ -101,16 +101,10 @@ def time_environment(job: PpoJob, num_envs: int) -> dict[str, Any]:
     }
 
 
-def time_step(env: Any, repeats: int, device: str) -> tuple[float, float]:
-    """Milliseconds of the physics of a step, and of all that follows from it."""
-
-    def both() -> None:  # without the resets everybody would soon lie on the ground
-        for _ in range(env.cfg.decimation):
-            env.sim.step()
-        env.judge()
-
+def time_step(env: Any, action: torch.Tensor, repeats: int, device: str) -> tuple[float, float]:
+    """Milliseconds of the physics of a step (on hills with the ground that is laid under it), and of what follows."""
     terms_ms = timed(env.judge, repeats, device)
-    return timed(both, repeats, device) - terms_ms, terms_ms
+    return timed(lambda: env.step(action), repeats, device) - terms_ms, terms_ms
 
 
 # -- iterations --------------------------------------------------------------------------------------------------------
@@ -213,7 +207,7 @@ def parts_of(collector: Collector, job: PpoJob, total_ms: float) -> dict[str, fl
     adam_ms = timed(adam, repeats, job.device) * updates
     with torch.inference_mode():
         act_ms = timed(lambda: ppo.act(collector.obs), repeats, job.device)
-        physics_ms, terms_ms = time_step(env, repeats, job.device)
+        physics_ms, terms_ms = time_step(env, ppo.storage.actions[0].clone(), repeats, job.device)
     parts = {
         "physics_ms": physics_ms * config.num_steps,
         "terms_ms": terms_ms * config.num_steps,
