@@ -9,11 +9,12 @@ metrics.jsonl, all evaluations and every tenth iteration. Its command is kept wi
 import argparse
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import yaml
 
-from body_transformer.run import DESCRIPTION, EVALUATION, METRICS, without_place
+from body_transformer.run import DESCRIPTION, EVALUATION, METRICS, Run, without_place
 
 EVERY = 10
 
@@ -25,21 +26,24 @@ def keep(run: Path, target: Path) -> None:
     (target / DESCRIPTION).write_text(yaml.safe_dump(description, sort_keys=False), encoding="utf-8")
     if (run / EVALUATION).is_file():
         shutil.copyfile(run / EVALUATION, target / EVALUATION)
-    with (run / METRICS).open(encoding="utf-8") as lines, (target / METRICS).open("w", encoding="utf-8") as kept:
-        for line in lines:
-            values = json.loads(line)
+    with (target / METRICS).open("w", encoding="utf-8") as kept:
+        for values in Run(run).metrics():  # the whole lines: a run that was killed ends in half of one
             if values["step"] % EVERY == 0 or any(name.startswith("eval/") for name in values):
-                kept.write(line)
+                kept.write(json.dumps(values) + "\n")
 
 
-def main() -> None:
+def main(args: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
     parser.add_argument("folder", type=Path)
-    args = parser.parse_args()
-    for file in sorted(args.runs.rglob(DESCRIPTION)):
-        keep(file.parent, args.folder / file.parent.relative_to(args.runs))
-        print(args.folder / file.parent.relative_to(args.runs))
+    options = parser.parse_args(args)
+    files = sorted(options.runs.rglob(DESCRIPTION))
+    if not files:
+        sys.exit(f"keep_runs: no run under {str(options.runs)!r}")
+    for file in files:
+        target = options.folder / file.parent.relative_to(options.runs)
+        keep(file.parent, target)
+        print(target)
 
 
 if __name__ == "__main__":

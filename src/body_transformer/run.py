@@ -166,7 +166,7 @@ def git_commit() -> str | None:
 
 def without_place(command: str) -> str:
     """A command without `--out DIR`: what was run, wherever it was."""
-    words = shlex.split(command)
+    words = [word for word in shlex.split(command) if not word.startswith("--out=")]
     if "--out" in words:
         at = words.index("--out")
         del words[at : at + 2]

@@ -1,5 +1,6 @@
 """`bot bench`: quick runs from start to end, JSON, files, errors."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from body_transformer.cli import bench
 from body_transformer.cli.main import main
 
 FILES = ["chart.png", "results.json", "table.md"]
+RL = pytest.mark.skipif(importlib.util.find_spec("mjlab") is None, reason="needs the extra 'rl'")
 ENVIRONMENT = {"device", "date", "command", "body_transformer", "python", "torch", "triton", "numpy", "onnxruntime"}
 
 
@@ -87,6 +89,26 @@ def test_latency_has_percentiles_and_floors_for_each_experiment(tmp_path: Path) 
         assert row["floor"] == max(row["arithmetic_ms"], row["weights_ms"]) > 0
 
 
+@RL
+def test_ppo_times_environments_iterations_and_their_parts(tmp_path: Path) -> None:
+    content = run_json("ppo", "--variants", "mlp", "bot-hard", "--out", str(tmp_path))
+    assert sorted(file.name for file in tmp_path.iterdir()) == FILES
+    assert list(content["tables"]) == ["environment", "iteration", "parts"]
+    environment, iteration, parts = (table["rows"] for table in content["tables"].values())
+    assert [row["num_envs"] for row in environment] == [4, 8]
+    for row in environment:
+        assert row["steps_per_s"] == pytest.approx(row["num_envs"] / row["step_ms"] * 1e3)
+    assert [row["variant"] for row in iteration] == ["mlp", "bot-hard"]
+    for row in iteration:
+        assert row["total_ms"] == pytest.approx(row["collect_ms"] + row["learn_ms"])  # of one round
+        assert row["ratio"] == pytest.approx(row["total_ms"] / iteration[0]["total_ms"])
+        assert row["steps_per_s"] == pytest.approx(8 * 4 / row["total_ms"] * 1e3)
+    for row in parts:
+        spent = [row[f"{part}_ms"] for part in ("physics", "terms", "act", "gradients", "optimizer", "rest")]
+        assert sum(spent) == pytest.approx(row["total_ms"])
+        assert all(time > 0 for time in spent[:-1])
+
+
 def test_without_json_there_are_tables_under_a_header_with_the_command() -> None:
     result = run("attention", "--quick", "--device", "cpu", "--rows", "scaling", "--no-peers")
     assert result.returncode == 0, result.stderr
@@ -109,6 +131,11 @@ def test_without_json_there_are_tables_under_a_header_with_the_command() -> None
         (["encoder", "--device", "cpu", "--rows", "pp"], "unknown row 'pp'; did you mean 'ppo'?"),
         (["latency", "--device", "cpu", "--rows", "a1"], "unknown experiment 'a1';"),
         (["latency", "--device", "cpu", "--variant", "bot"], "unknown variant 'bot';"),
+        pytest.param(
+            ["ppo", "--device", "cpu", "--task", "demo"], "unknown experiment 'demo'; have: 'humanoid-mod'", marks=RL
+        ),
+        pytest.param(["ppo", "--device", "cpu", "--variants", "bot"], "unknown variant 'bot';", marks=RL),
+        pytest.param(["ppo", "--device", "cpu", "--rounds", "0"], "--rounds must be 1 or more; got 0", marks=RL),
     ],
 )
 def test_a_bad_option_is_an_error_that_says_what_is_allowed(
@@ -125,7 +152,7 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     assert bench.find_device(None) == "cpu"
 
 
-@pytest.mark.parametrize("what", ["attention", "encoder", "latency"])
+@pytest.mark.parametrize("what", ["attention", "encoder", "latency", pytest.param("ppo", marks=RL)])
 @pytest.mark.parametrize(
     ("out", "complaint"),
     [("", "--out is empty"), ("file", "cannot write results to '.*file': "), ("file/folder", "cannot write results")],

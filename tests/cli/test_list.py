@@ -26,9 +26,11 @@ def test_all_of_the_papers_experiments_are_listed(capsys: pytest.CaptureFixture[
         listed["variants"]
     )
     assert {"humanoid", "a1"} <= set(listed["robots"])
+    assert "humanoid-mod" in listed["pretrained"]
 
 
 def test_the_table_has_a_row_for_each_experiment(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(any(line.startswith(name) for line in lines) for name in PAPER)
+    assert any(line.startswith("pretrained: ") and "humanoid-mod" in line for line in lines)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BASELINE = "mlp"
 ALL = ("mlp", "transformer", "bot-hard", "bot-mix")
 WARM_UP = 5
-"""Iterations before the first that counts: kernels are compiled and steps recorded."""
+"""Kernels are compiled and steps recorded."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class PpoJob:
         found = load_experiment(self.task).rl
         assert found is not None
         return replace(found, num_envs=8, num_steps=4, num_minibatches=2, num_epochs=2) if self.quick else found
+
+    @property
+    def warm_up(self) -> int:
+        """Iterations or calls before the first that counts."""
+        return 1 if self.quick else WARM_UP
 
     @property
     def torch_device(self) -> str:
@@ -90,8 +95,8 @@ def time_environment(job: PpoJob, num_envs: int) -> dict[str, Any]:
         env.reset()
         shape = (16, num_envs, env.action_manager.total_action_dim)
         actions = iter_forever(torch.rand(shape, device=job.torch_device) * 2 - 1)
-        step_ms = timed(lambda: env.step(next(actions)), repeats, job.device)
-        physics_ms, terms_ms = time_step(env, next(actions), repeats, job.device)
+        step_ms = timed(lambda: env.step(next(actions)), repeats, job)
+        physics_ms, terms_ms = time_step(env, next(actions), repeats, job)
     return {
         "num_envs": num_envs,
         "steps_per_s": num_envs / step_ms * 1e3,
@@ -101,10 +106,10 @@ def time_environment(job: PpoJob, num_envs: int) -> dict[str, Any]:
     }
 
 
-def time_step(env: Any, action: torch.Tensor, repeats: int, device: str) -> tuple[float, float]:
+def time_step(env: Any, action: torch.Tensor, repeats: int, job: PpoJob) -> tuple[float, float]:
     """Milliseconds of the physics of a step (on hills with the ground that is laid under it), and of what follows."""
-    terms_ms = timed(env.judge, repeats, device)
-    return timed(lambda: env.step(action), repeats, device) - terms_ms, terms_ms
+    terms_ms = timed(env.judge, repeats, job)
+    return timed(lambda: env.step(action), repeats, job) - terms_ms, terms_ms
 
 
 # -- iterations --------------------------------------------------------------------------------------------------------
@@ -125,11 +130,11 @@ def time_iterations(job: PpoJob, say: Say) -> list[ResultTable]:
         say(f"building {variant}")
         collectors[variant] = make_collector(job, variant)
     times: dict[str, list[tuple[float, float]]] = {variant: [] for variant in collectors}
-    for number in range(WARM_UP + job.rounds):
-        say(f"iteration {number + 1} of {WARM_UP + job.rounds}")
+    for number in range(job.warm_up + job.rounds):
+        say(f"iteration {number + 1} of {job.warm_up + job.rounds}")
         for variant, collector in collectors.items():
             found = iterate(collector, job.device)
-            if number >= WARM_UP:
+            if number >= job.warm_up:
                 times[variant].append(found)
     rows = []
     for variant, collector in collectors.items():
@@ -203,11 +208,11 @@ def parts_of(collector: Collector, job: PpoJob, total_ms: float) -> dict[str, fl
     gradients = Replayed(ppo.gradients) if on_gpu else ppo.gradients
     adam = Replayed(ppo.apply_gradients) if on_gpu else ppo.apply_gradients
     updates = config.num_minibatches * config.num_epochs
-    gradients_ms = timed(lambda: gradients(*batch), repeats, job.device) * updates
-    adam_ms = timed(adam, repeats, job.device) * updates
+    gradients_ms = timed(lambda: gradients(*batch), repeats, job) * updates
+    adam_ms = timed(adam, repeats, job) * updates
     with torch.inference_mode():
-        act_ms = timed(lambda: ppo.act(collector.obs), repeats, job.device)
-        physics_ms, terms_ms = time_step(env, ppo.storage.actions[0].clone(), repeats, job.device)
+        act_ms = timed(lambda: ppo.act(collector.obs), repeats, job)
+        physics_ms, terms_ms = time_step(env, ppo.storage.actions[0].clone(), repeats, job)
     parts = {
         "physics_ms": physics_ms * config.num_steps,
         "terms_ms": terms_ms * config.num_steps,
@@ -222,14 +227,14 @@ def parts_of(collector: Collector, job: PpoJob, total_ms: float) -> dict[str, fl
 # -- clocks ------------------------------------------------------------------------------------------------------------
 
 
-def timed(work: Callable[[], object], repeats: int, device: str) -> float:
+def timed(work: Callable[[], object], repeats: int, job: PpoJob) -> float:
     """Milliseconds of one call among many, once warm."""
-    for _ in range(WARM_UP):
+    for _ in range(job.warm_up):
         work()
-    start = _now(device)
+    start = _now(job.device)
     for _ in range(repeats):
         work()
-    return 1e3 * (_now(device) - start) / repeats
+    return 1e3 * (_now(job.device) - start) / repeats
 
 
 def _now(device: str) -> float:

@@ -19,10 +19,10 @@ VERBS = {
     "demo": "the main job on the built-in task, start to finish, on a plain CPU",
     "eval": "how good a trained policy is",
     "inspect": "the body graph, the allocation and the parameter count of a robot file or an experiment",
-    "list": "the experiments, variants and robots there are",
+    "list": "the experiments, variants, robots and trained policies there are",
     "report": "runs as one HTML page: the comparison, curves, the body and its mask, films",
     "reproduce": "a table or figure of the paper: runs what is missing, then draws it",
-    "train": "a policy from demonstrations",
+    "train": "a policy, from demonstrations or by reinforcement",
 }
 
 

@@ -193,6 +193,9 @@ class _Loop:
         stored = self.learner.ppo.storage
         columns = [*stored.observations.values(), stored.rewards]
         whole = torch.stack([torch.isfinite(column).flatten(2).all(-1).all(0) for column in columns]).all(0)  # [envs]
+        lost: torch.Tensor | None = getattr(self.env.unwrapped, "lost", None)  # began anew before anything was stored
+        if lost is not None:
+            whole &= ~lost
         if bool(whole.all()):
             return
         ids = (~whole).nonzero().flatten()

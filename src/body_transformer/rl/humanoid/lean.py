@@ -28,6 +28,8 @@ class LeanEnv(ManagerBasedRlEnv):
     """[B], m/s along the world's x axis, at the end of the step and before a new episode begins."""
     broken: Tensor
     """[]: how many episodes have ended because the simulation broke."""
+    lost: Tensor
+    """[B, bool]: whose state was no number since this was last set to False."""
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, render_mode: str | None = None, **kwargs: Any):
         _refuse_changes(cfg)
@@ -35,6 +37,7 @@ class LeanEnv(ManagerBasedRlEnv):
         self._humanoids: Humanoids = humanoids(self)
         self._weights = {name: term.weight for name, term in cfg.rewards.items()}
         self.broken = torch.zeros((), dtype=torch.long, device=device)
+        self.lost = torch.zeros(self.num_envs, dtype=torch.bool, device=device)
         on_gpu = torch.device(device).type == "cuda"
         self.judge = Replayed(self._judge_plainly) if on_gpu else self._judge_plainly
         self.act = Replayed(self._humanoids.act) if on_gpu else self._humanoids.act
@@ -88,6 +91,7 @@ class LeanEnv(ManagerBasedRlEnv):
         reward = robots.reward(died, self._weights)
         broken = robots.memory.broken()
         self.broken.add_(broken.sum())
+        self.lost.logical_or_(robots.memory.lost())
         forward_speed = robots.state.torso_vel[:, 0].masked_fill(broken, 0.0)
         robots.restart(ended)
         self.episode_length_buf.masked_fill_(ended, 0)

@@ -155,6 +155,10 @@ class Memory:
         """[B, bool]: no body moves like that, or the state is no number."""
         return ~((self.qvel.abs() <= self._fastest).all(1) & self.qpos.isfinite().all(1))
 
+    def lost(self) -> Tensor:
+        """[B, bool]: the state is no number."""
+        return ~(self.qpos.isfinite().all(1) & self.qvel.isfinite().all(1))
+
     def restart(self, fresh: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Environments of `fresh` [B, bool] take up qpos [B, nq] and qvel [B, nv]; the others stay as they are."""
         chosen = fresh[:, None]

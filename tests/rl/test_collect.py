@@ -1,0 +1,78 @@
+"""Collector and Finished: what robots did reaches the learner, and episodes are counted once."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("mjlab", reason="needs the extra 'rl'")
+
+from mjlab.rl import RslRlVecEnvWrapper
+
+from body_transformer import PolicyConfig
+from body_transformer.rl.collect import Collector, Finished
+from body_transformer.rl.config import RlConfig
+from body_transformer.rl.learner import Learner
+from body_transformer.rl.registry import make_env
+
+SMALL = PolicyConfig(variant="bot-hard", embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal")
+CONFIG = RlConfig("humanoid-mod", num_envs=4, num_steps=40, num_minibatches=2, normalize_values=False)
+
+
+@pytest.fixture(scope="module")
+def env():
+    with closing(make_env("humanoid-mod", 4, 0, "cpu")) as made:
+        yield RslRlVecEnvWrapper(made)
+
+
+def collector(env: RslRlVecEnvWrapper, **options) -> Collector:
+    obs, _ = env.reset()
+    torch.manual_seed(0)
+    return Collector(env, obs, Learner(env.unwrapped, obs, SMALL, replace(CONFIG, **options)))
+
+
+def test_what_was_seen_done_and_felt_is_stored_step_by_step(env, monkeypatch):
+    found, steps = collector(env), []
+    step = env.step
+
+    def watched(actions):
+        steps.append((actions.clone(), *step(actions)))
+        return steps[-1][1:]
+
+    monkeypatch.setattr(env, "step", watched)
+    first = found.obs["actor"].clone()
+    found.collect()
+    stored = found.learner.ppo.storage
+    assert len(steps) == 40
+    torch.testing.assert_close(stored.observations["actor"][0], first)
+    for k, (actions, obs, rewards, dones, extras) in enumerate(steps):
+        torch.testing.assert_close(stored.actions[k], actions)
+        torch.testing.assert_close(stored.dones[k, :, 0], dones.to(stored.dones))
+        expected = 0.01 * rewards + 0.99 * stored.values[k, :, 0] * extras["time_outs"]
+        torch.testing.assert_close(stored.rewards[k, :, 0], expected)
+        if k + 1 < len(steps):
+            torch.testing.assert_close(stored.observations["actor"][k + 1], obs["actor"])
+    assert stored.dones.any(), "random robots fall within 40 steps"
+    torch.testing.assert_close(found.obs["actor"], steps[-1][1]["actor"])
+
+
+def test_an_episode_that_runs_out_of_time_is_worth_what_would_have_followed(env):
+    found = collector(env, num_steps=1)
+    env.unwrapped.episode_length_buf = torch.full((4,), 999)
+    values = found.learner.critic(found.obs).detach()
+    found.collect()
+    stored = found.learner.ppo.storage
+    assert stored.dones.all()
+    bare = found.finished.sums[0] / 4 * 0.01
+    torch.testing.assert_close(stored.rewards[0].mean() - 0.99 * values.mean(), bare, rtol=1e-4, atol=1e-5)
+
+
+def test_returns_and_lengths_are_of_whole_episodes():
+    finished = Finished(2, "cpu")
+    for rewards, dones in (([1.0, 10.0], [0, 0]), ([2.0, 20.0], [0, 1]), ([3.0, 40.0], [1, 0])):
+        finished.add(torch.tensor(rewards), torch.tensor(dones))
+    assert finished.means() == {"train/return": (6 + 30) / 2, "train/length": (3 + 2) / 2, "train/episodes": 2.0}
+    assert finished.means() == {}, "they are told once"
+    finished.add(torch.tensor([5.0, 50.0]), torch.tensor([0, 1]))
+    assert finished.means() == {"train/return": 90.0, "train/length": 2.0, "train/episodes": 1.0}

@@ -1,0 +1,70 @@
+"""Evaluations in mjlab's environment: forward speed, and what is set from outside."""
+
+from contextlib import closing
+
+import pytest
+import torch
+
+pytest.importorskip("mjlab", reason="needs the extra 'rl'")
+
+from body_transformer.rl.evaluate import evaluate, rollouts
+from body_transformer.rl.humanoid.task import humanoids
+from body_transformer.rl.registry import make_env
+
+
+@pytest.fixture(scope="module")
+def env():
+    with closing(make_env("humanoid-mod", 4, 0, "cpu")) as made:
+        yield made
+
+
+def still(obs):
+    return torch.zeros(4, 21)
+
+
+def test_forward_speed_is_that_of_the_torso_averaged_over_the_episode(env, monkeypatch):
+    step, speeds = env.step, []
+
+    def watched(action):
+        out = step(action)
+        speeds.append((env.forward_speed.clone(), (out[2] | out[3]).clone()))
+        return out
+
+    monkeypatch.setattr(env, "step", watched)
+    found = rollouts(still, env, seed=3)
+    for k, result in enumerate(found):
+        own = [float(speed[k]) for speed, _ in speeds[: result.length]]
+        assert result.forward_speed == pytest.approx(sum(own) / result.length, rel=1e-4, abs=1e-5)
+        assert [bool(ended[k]) for _, ended in speeds[: result.length]] == [False] * (result.length - 1) + [True]
+
+
+def test_forward_speed_is_distance_over_time(env):
+    """Robots that are pushed fly ahead; where they are told how fast they were, before the next episode begins."""
+    env.reset(seed=0)
+    state = humanoids(env).state
+    state.torso_vel[:, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    before = state.torso_pos[:, 0].clone()
+    env.step(still(None))
+    moved = (state.torso_pos[:, 0] - before) * 60
+    torch.testing.assert_close(env.forward_speed, moved, rtol=0.05, atol=0.05)
+
+
+def test_an_evaluation_has_a_mean_of_each_metric(env):
+    found = evaluate(still, env, seed=1)
+    assert list(found) == ["total_reward", "length", "forward_speed"]
+    assert all(value.num_episodes == 4 for value in found.values())
+    assert found == evaluate(still, env, seed=1), "the same seed gives the same starts"
+    assert found != evaluate(still, env, seed=2)
+
+
+def test_lengths_of_episodes_that_are_set_from_outside_end_them_in_time(env):
+    """rsl_rl lets robots begin anywhere in their episodes; the recorded step must see it."""
+    env.reset(seed=0)
+    tensor = env.episode_length_buf
+    given = torch.tensor([0, 500, 998, 999])
+    env.episode_length_buf = given
+    assert env.episode_length_buf is tensor, "a recorded step knows this tensor"
+    late = [env.step(still(None))[3].tolist() for _ in range(2)]
+    assert late == [[False, False, False, True], [False, False, True, False]]
+    assert env.episode_length_buf.tolist() == [2, 502, 0, 1]
+    assert given.tolist() == [0, 500, 998, 999], "what was given is the caller's"

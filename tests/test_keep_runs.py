@@ -1,0 +1,42 @@
+"""benchmarks/keep_runs.py: runs without what is large."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from body_transformer.run import Run
+
+
+@pytest.fixture(scope="module")
+def keep_runs():
+    file = Path(__file__).parents[1] / "benchmarks" / "keep_runs.py"
+    spec = importlib.util.spec_from_file_location("keep_runs", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("place", ["--out /somewhere/run", "--out=/somewhere/run"])
+def test_evaluations_and_every_tenth_iteration_are_kept(tmp_path, keep_runs, capsys, place):
+    runs, kept = tmp_path / "runs", tmp_path / "kept"
+    folder = runs / "humanoid-mod" / "mlp" / "seed0"
+    Run.create(folder, {"name": "humanoid-mod", "command": f"bot train humanoid-mod {place} --seed 0"})
+    lines = [json.dumps({"step": step, "train/kl": 0.01}) for step in range(1, 25)]
+    lines.insert(5, json.dumps({"step": 5, "eval/rollouts/length": {"mean": 3.0}}))
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 25, "tra')
+    (folder / "evaluation.json").write_text("{}")
+    (folder / "checkpoints").mkdir()
+    keep_runs.main([str(runs), str(kept)])
+    target = kept / "humanoid-mod" / "mlp" / "seed0"
+    assert capsys.readouterr().out.split() == [str(target)]
+    assert sorted(file.name for file in target.iterdir()) == ["evaluation.json", "experiment.yaml", "metrics.jsonl"]
+    assert [line["step"] for line in Run(target).metrics()] == [5, 10, 20]
+    assert yaml.safe_load((target / "experiment.yaml").read_text())["command"] == "bot train humanoid-mod --seed 0"
+
+
+def test_where_there_is_no_run_it_says_so(tmp_path, keep_runs):
+    with pytest.raises(SystemExit, match="no run under"):
+        keep_runs.main([str(tmp_path), str(tmp_path / "kept")])
