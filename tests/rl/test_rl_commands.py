@@ -49,11 +49,15 @@ def test_a_run_that_is_finished_says_so(run, capsys):
 
 def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, capsys):
     name = "mjlab:Mjlab-Cartpole-Balance"
-    assert main(["train", name, "--variant", "bot-mix", *SMALL, *QUICK, "--out", str(tmp_path / "run")]) == 0
+    by_hand = ["--rl.by-hand", "cart_pos", "pole_1"]
+    assert main(["train", name, "--variant", "bot-mix", *SMALL, *QUICK, *by_hand, "--out", str(tmp_path / "run")]) == 0
     assert "observation entries" in capsys.readouterr().err
     policy = Policy.load(policy_folder(tmp_path / "run"))
     assert policy.config.variant == "bot-mix"
     assert "cart" in policy.layout.graph.nodes
+    first = policy.layout.obs[0]
+    assert (first.name, policy.layout.graph.nodes[policy.layout.obs_node_ids[0]]) == ("cart_pos", "pole_1")
+    assert main(["eval", str(tmp_path / "run"), "--episodes", "2", "--json"]) == 0  # knows of it, too
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dic
     from ..rl.evaluate import acting, evaluate, recorded
 
     with closing(make_env(config.task, options.episodes, options.seed, device, motion=config.motion)) as env:
-        check_same(policy.layout, arrange(env, ["actor"]).layout)
+        check_same(policy.layout, arrange(env, ["actor"], config.by_hand).layout)
         return evaluate(recorded(acting(policy), ["actor"], device), env, options.seed)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from ..body.messages import unknown
@@ -22,6 +22,9 @@ class RlConfig:
     """The environment: a name from the table of tasks, or mjlab:NAME for one of mjlab's."""
     motion: str | None = None
     """What mjlab's tracking tasks follow: a file as mjlab's csv_to_npz writes it."""
+    by_hand: Mapping[str, str] = field(default_factory=dict)
+    """Term of the environment -> where it goes, instead of what would be found: a body's name, root, unused, joints,
+    bodies …; see `arrangement.arrange`."""
     num_envs: int = 2048
     """Robots that are simulated side by side, over all processes."""
     num_steps: int = 32

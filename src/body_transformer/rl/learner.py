@@ -31,13 +31,12 @@ class Learner:
         obs: TensorDict,
         policy: PolicyConfig,
         config: RlConfig,
-        by_hand: Mapping[str, str] | None = None,
         multi_gpu: dict[str, int] | None = None,
     ) -> None:
         self.config = config
         # a critic without observations of its own sees the actor's
         self.groups = {name: [name if name in obs.keys() else "actor"] for name in SETS}  # noqa: SIM118, a TensorDict
-        self.arranged: dict[str, Arranged] = {name: arrange(env, self.groups[name], by_hand) for name in SETS}
+        self.arranged: dict[str, Arranged] = {name: arrange(env, self.groups[name], config.by_hand) for name in SETS}
         num_actions = env.action_manager.total_action_dim
         device = str(env.device)
         self.actor, self.critic = (
