@@ -46,7 +46,7 @@ def test_forward_speed_is_distance_over_time(env):
     before = state.torso_pos[:, 0].clone()
     env.step(still(None))
     moved = (state.torso_pos[:, 0] - before) * 60
-    torch.testing.assert_close(env.forward_speed, moved, rtol=0.05, atol=0.05)
+    torch.testing.assert_close(env.forward_speed, moved, rtol=1e-4, atol=1e-4)
 
 
 def test_an_evaluation_has_a_mean_of_each_metric(env):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -94,22 +95,22 @@ def time_environment(job: PpoJob, num_envs: int) -> dict[str, Any]:
     with closing(env), torch.inference_mode():
         env.reset()
         shape = (16, num_envs, env.action_manager.total_action_dim)
-        actions = iter_forever(torch.rand(shape, device=job.torch_device) * 2 - 1)
-        step_ms = timed(lambda: env.step(next(actions)), repeats, job)
-        physics_ms, terms_ms = time_step(env, next(actions), repeats, job)
+        actions = torch.rand(shape, device=job.torch_device) * 2 - 1
+        step_ms, terms_ms = time_step(env, actions, repeats, job)
     return {
         "num_envs": num_envs,
         "steps_per_s": num_envs / step_ms * 1e3,
         "step_ms": step_ms,
-        "physics_ms": physics_ms,
+        "physics_ms": step_ms - terms_ms,
         "terms_ms": terms_ms,
     }
 
 
-def time_step(env: Any, action: torch.Tensor, repeats: int, job: PpoJob) -> tuple[float, float]:
-    """Milliseconds of the physics of a step (on hills with the ground that is laid under it), and of what follows."""
-    terms_ms = timed(env.judge, repeats, job)
-    return timed(lambda: env.step(action), repeats, job) - terms_ms, terms_ms
+def time_step(env: Any, actions: torch.Tensor, repeats: int, job: PpoJob) -> tuple[float, float]:
+    """Milliseconds of a step, with actions [k, B, A] in turn, and of what follows its physics; on hills the ground is
+    laid under the robots with the physics."""
+    taken = cycle(actions)
+    return timed(lambda: env.step(next(taken)), repeats, job), timed(env.judge, repeats, job)
 
 
 # -- iterations --------------------------------------------------------------------------------------------------------
@@ -212,9 +213,9 @@ def parts_of(collector: Collector, job: PpoJob, total_ms: float) -> dict[str, fl
     adam_ms = timed(adam, repeats, job) * updates
     with torch.inference_mode():
         act_ms = timed(lambda: ppo.act(collector.obs), repeats, job)
-        physics_ms, terms_ms = time_step(env, ppo.storage.actions[0].clone(), repeats, job)
+        step_ms, terms_ms = time_step(env, ppo.storage.actions, repeats, job)
     parts = {
-        "physics_ms": physics_ms * config.num_steps,
+        "physics_ms": (step_ms - terms_ms) * config.num_steps,
         "terms_ms": terms_ms * config.num_steps,
         "act_ms": act_ms * config.num_steps,
         "gradients_ms": gradients_ms,
@@ -241,11 +242,6 @@ def _now(device: str) -> float:
     if device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
-
-
-def iter_forever(values: torch.Tensor) -> Any:
-    while True:
-        yield from values
 
 
 def _panel(table: ResultTable) -> Panel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -31,7 +32,7 @@ def main_rl(options: Eval) -> None:
 
     if options.split:
         raise ValueError("--split is for runs of imitation; this policy learned by reinforcement")
-    config = config_of(options)
+    folder, config = find(options)
     task = config.task
     simulator = options.simulator or "warp"
     for flag, asked in (("--simulator mujoco", simulator == "mujoco"), ("--video", options.video is not None)):
@@ -40,7 +41,7 @@ def main_rl(options: Eval) -> None:
     # before mjlab, which settles on one way to draw; and before rollouts whose film nobody could draw
     with drawing() if options.video is not None else nullcontext():
         need_mjlab()
-        policy, device = load(options)
+        policy, device = load(folder, options.cpu)
         try_out = {"warp": in_warp, "mujoco": in_mujoco}[simulator]
         found = {"rollouts": try_out(policy, config, device, options)}
         if options.video is not None:
@@ -52,25 +53,24 @@ def main_rl(options: Eval) -> None:
         show(found)
 
 
-def config_of(options: Eval) -> RlConfig:
-    """What the policy was trained for."""
+def find(options: Eval) -> tuple[Path, RlConfig]:
+    """The policy's folder, and what it was trained for."""
+    from ..checkpoint import policy_folder
+
     name = str(options.run)
     if name.startswith(pretrained.PREFIX):
-        return RlConfig(task=pretrained.path(name.removeprefix(pretrained.PREFIX)).name)
-    return RlConfig.from_dict(Run.open(options.run).description()["rl"])
+        folder = pretrained.path(name.removeprefix(pretrained.PREFIX))
+        return folder, RlConfig(task=folder.name)
+    return policy_folder(options.run), RlConfig.from_dict(Run.open(options.run).description()["rl"])
 
 
-def load(options: Eval) -> tuple[Policy, str]:
+def load(folder: Path, cpu: bool) -> tuple[Policy, str]:
     """The policy, and the device that it is on."""
     import torch
 
-    from ..checkpoint import policy_folder
     from ..model.policy import Policy
 
-    name = str(options.run)
-    is_ours = name.startswith(pretrained.PREFIX)
-    folder = pretrained.path(name.removeprefix(pretrained.PREFIX)) if is_ours else policy_folder(options.run)
-    device = "cuda:0" if torch.cuda.is_available() and not options.cpu else "cpu"
+    device = "cuda:0" if torch.cuda.is_available() and not cpu else "cpu"
     return Policy.load(folder).to(device).eval(), device
 
 

@@ -77,23 +77,21 @@ def test_robots_in_the_air_fall_as_in_mjlab(plain, env):
     assert reward.max() < 1e-4
 
 
-def test_on_flat_ground_feet_feel_the_same(plain, env):
-    """Seen over 15 steps: state 1e-4, reward 3e-5, forces 0.2 N of up to 2500."""
-    state, force, reward, felt = differences(*both(plain, env, "humanoid-mod"), steps=15)
-    assert (felt > 200).sum() > 30
-    assert state.max() < 5e-4
-    assert force.max() < 1.0
-    assert reward.max() < 2e-4
-
-
-def test_on_the_board_feet_feel_the_same_until_one_lifts_off_here_and_not_there(plain, env):
-    """Seen over 9 steps: state 3e-4, reward 1e-4, forces 0.3 N of up to 760. In the tenth, the feet of one robot are in
-    touch with the board by less than 1e-5 m in the one and not in the other: from there on it goes its own way."""
-    state, force, reward, felt = differences(*both(plain, env, "humanoid-board"), steps=9)
-    assert (felt > 50).sum() > 30
-    assert state.max() < 1e-3
-    assert force.max() < 1.0
-    assert reward.max() < 5e-4
+@pytest.mark.parametrize(
+    ("name", "steps", "least_force", "bounds"),
+    [
+        # seen: state 1e-4, forces 0.2 N of up to 2500, reward 3e-5
+        pytest.param("humanoid-mod", 15, 200, (5e-4, 1.0, 2e-4), id="on flat ground"),
+        # seen: state 3e-4, forces 0.3 N of up to 760, reward 1e-4. In the tenth step the feet of one robot are in touch
+        # with the board by less than 1e-5 m in the one and not in the other: from there on it goes its own way
+        pytest.param("humanoid-board", 9, 50, (1e-3, 1.0, 5e-4), id="on the board, until one lifts off here only"),
+    ],
+)
+def test_feet_feel_the_same(plain, env, name, steps, least_force, bounds):
+    state, force, reward, felt = differences(*both(plain, env, name), steps=steps)
+    assert (felt > least_force).sum() > 30
+    for found, bound in zip((state, force, reward), bounds, strict=True):
+        assert found.max() < bound
 
 
 def test_on_the_hill_landings_begin_alike(plain, env):

@@ -25,7 +25,7 @@ class LeanEnv(ManagerBasedRlEnv):
 
     _episode_length: Tensor
     forward_speed: Tensor
-    """[B], m/s along the world's x axis, at the end of the step and before a new episode begins."""
+    """[B], m/s along the world's x axis: how far the step has brought the torso."""
     broken: Tensor
     """[]: how many episodes have ended because the simulation broke."""
     lost: Tensor
@@ -92,7 +92,7 @@ class LeanEnv(ManagerBasedRlEnv):
         broken = robots.memory.broken()
         self.broken.add_(broken.sum())
         self.lost.logical_or_(robots.memory.lost())
-        forward_speed = robots.state.torso_vel[:, 0].masked_fill(broken, 0.0)
+        forward_speed = terms.forward_speed(robots.state).masked_fill(broken, 0.0)
         robots.restart(ended)
         self.episode_length_buf.masked_fill_(ended, 0)
         return robots.observation(), reward, died, late, forward_speed

@@ -101,6 +101,11 @@ def progress(state: State, target: tuple[float, float]) -> Tensor:
     return nearer / (before + now).clamp_min(1e-6) / CONTROL_DT
 
 
+def forward_speed(state: State) -> Tensor:
+    """Along the world's x axis, m/s; no part of the reward: what evaluations say beside it."""
+    return (state.torso_pos[:, 0] - state.previous_xy[:, 0]) / CONTROL_DT
+
+
 def upright(state: State) -> Tensor:
     """1 where the torso's z axis is within 21.6 degrees of the world's."""
     _, x, y, _ = state.torso_quat.unbind(-1)
