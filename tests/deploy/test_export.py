@@ -108,9 +108,9 @@ def test_the_policy_that_comes_with_the_package_is_exported_whole(tmp_path):
     assert_agreement(tmp_path / "out", found.policy)
     card = (pretrained.path("humanoid-mod") / "card.md").read_text()
     about = contract.training
-    assert about["command"] and about["command"] in card
-    assert about["commit"] and f"commit {about['commit']}" in card
-    assert about["date"] and f"date: {about['date']}" in card
+    assert f"command: `{about['command']}`\n" in card
+    assert f"commit {about['commit']}\n" in card
+    assert f"date: {about['date']}\n" in card
     assert f"environment steps: {about['steps']:,}" in card
     assert (about["variant"], about["seed"], about["package_version"]) == ("bot-mix", 0, "0.1.0")
 
@@ -247,7 +247,7 @@ def test_what_is_no_run_is_refused(tmp_path, what, policy):
         (tmp_path / "run").write_text("")
     if what == "a run without a policy":
         shutil.rmtree(make_run(tmp_path / "run", policy) / "checkpoints")
-    with pytest.raises(FileNotFoundError, match="is not a run|no policy in"):
+    with pytest.raises(FileNotFoundError, match=r"is not a run|no policy in"):
         find_trained(tmp_path / "run")
 
 
