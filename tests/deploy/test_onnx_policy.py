@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +99,7 @@ def test_an_observation_of_another_shape_is_refused(run, shape):
 
 
 def test_calls_take_no_more_memory_the_more_there_are(run):
-    obs, num_calls = np.zeros(48, np.float32), 6000
+    obs, num_calls = np.zeros(48, np.float32), 2500
 
     def memory_after() -> tuple[int, int]:
         for _ in range(num_calls):
@@ -107,11 +108,12 @@ def test_calls_take_no_more_memory_the_more_there_are(run):
         return tracemalloc.get_traced_memory()[0], _resident_kb()
 
     tracemalloc.start()
-    traced, resident = memory_after()
-    more_traced, more_resident = memory_after()
+    rounds = [memory_after() for _ in range(5)]
     tracemalloc.stop()
-    assert more_traced - traced < num_calls  # one object a call would be sixteen times that
-    assert more_resident - resident < 500
+    # a leak shows in every round; an interpreter or a runtime that fills its tables now and then does not
+    traced, resident = (min(b - a for a, b in pairwise(numbers)) for numbers in zip(*rounds, strict=True))
+    assert traced < num_calls  # one object a call would be sixteen times that
+    assert resident < 50
 
 
 def _resident_kb() -> int:
