@@ -1,0 +1,99 @@
+"""OnnxPolicy: an exported policy on a robot's computer, by ONNX Runtime on one thread."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .contract import MODEL, Contract
+
+INPUT, OUTPUT = "obs", "actions"
+TOLERANCE = 1e-5
+"""How far ONNX and PyTorch may be apart; `deviation` says of what."""
+
+
+class OnnxPolicy:
+    """[O] -> [A], the deterministic action, into memory that was taken beforehand."""
+
+    def __init__(self, folder: str | os.PathLike[str], verify: bool = True) -> None:
+        """Loads what `bot export` wrote, refuses what is not whole, and tries the check vectors."""
+        self.contract = contract = Contract.read(folder)
+        # what was hashed is what runs: the file is read once
+        self._session = open_session(contract.model(folder), os.fspath(folder), batch=1)
+        _check_ports(self._session, contract)
+        self._obs = np.zeros((1, contract.obs_dim), np.float32)
+        self._actions = np.zeros((1, contract.action_dim), np.float32)
+        self._binding = self._session.io_binding()
+        self._binding.bind_input(INPUT, "cpu", 0, np.float32, self._obs.shape, self._obs.ctypes.data)
+        self._binding.bind_output(OUTPUT, "cpu", 0, np.float32, self._actions.shape, self._actions.ctypes.data)
+        if verify:
+            self.verify()
+
+    def __call__(self, obs: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """[O] -> [A]; the array that comes back is overwritten by the next call."""
+        if obs.shape != (self._obs.shape[1],):
+            raise ValueError(f"obs must be [{self._obs.shape[1]}]; got {list(obs.shape)}")
+        self._obs[0] = obs
+        self._session.run_with_iobinding(self._binding)
+        actions: NDArray[np.float32] = self._actions[0]
+        return actions
+
+    def verify(self) -> float:
+        """Tries the contract's check vectors; how far the farthest was off, which is refused beyond TOLERANCE."""
+        checks = self.contract.checks
+        found = np.stack([self(np.array(obs, np.float32)).copy() for obs in checks.obs])
+        return check_agreement(found, np.array(checks.actions, np.float32))
+
+
+def deviation(actions: NDArray[np.float32], expected: NDArray[np.float32]) -> NDArray[np.float64]:
+    """[K, A], [K, A] -> [K]: the largest difference, as a part of the largest expected action if that is beyond 1.
+
+    What is not a number is infinitely far off.
+    """
+    found, wanted = actions.astype(np.float64), expected.astype(np.float64)
+    apart = np.abs(found - wanted).max(1) / np.maximum(1.0, np.abs(wanted).max(1))
+    return np.where(np.isfinite(apart), apart, np.inf)
+
+
+def check_agreement(actions: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+    """[K, A], [K, A]: how far the farthest is off; an error beyond TOLERANCE."""
+    off = deviation(actions, expected)
+    worst = int(off.argmax())
+    if off[worst] > TOLERANCE:
+        raise ValueError(
+            f"{MODEL} does not do what the policy did in PyTorch: check vector {worst} is off by {off[worst]:.1e}, "
+            f"allowed is {TOLERANCE:.0e}"
+        )
+    return float(off[worst])
+
+
+def open_session(model: bytes, folder: str, batch: int | None = None) -> Any:
+    """ONNX Runtime on one thread; for this batch size, or any."""
+    try:
+        onnxruntime: Any = import_module("onnxruntime")
+    except ImportError:
+        raise ValueError("to run an exported policy, install ONNX Runtime: pip install onnxruntime") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # a robot's other cores have other things to do
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 3  # errors
+    if batch is not None:
+        options.add_free_dimension_override_by_name("batch", batch)
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has a dozen kinds, none of them public
+        raise ValueError(f"ONNX Runtime cannot load {MODEL} in {folder!r}: {error}") from None
+
+
+def _check_ports(session: Any, contract: Contract) -> None:
+    for what, ports, name, dim in (
+        ("input", session.get_inputs(), INPUT, contract.obs_dim),
+        ("output", session.get_outputs(), OUTPUT, contract.action_dim),
+    ):
+        found = [(port.name, port.type, port.shape) for port in ports]
+        if len(found) != 1 or found[0][:2] != (name, "tensor(float)") or found[0][2] not in ([1, dim], ["batch", dim]):
+            raise ValueError(f"{MODEL} must have one {what}, {name!r}, float [batch, {dim}]; it has {found}")

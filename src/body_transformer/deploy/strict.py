@@ -1,0 +1,123 @@
+"""JSON and YAML into dataclasses and back: no key unknown, none missing, each of the type that is written."""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from reprlib import Repr
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ..body.messages import listing, unknown
+
+T = TypeVar("T")
+Low = Annotated[float, -math.inf]
+High = Annotated[float, math.inf]
+"""A limit: null in a file, which knows no infinity, is none at all."""
+
+_short = Repr()
+_short.maxstring = _short.maxother = 80
+
+
+def build(kind: type[T], data: Any, where: str = "", complete: bool = False) -> T:
+    """A dataclass from what JSON or YAML gave.
+
+    Args:
+        where: what errors call it, a dotted path.
+        complete: keys that have a default must be there, too.
+    """
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{where or 'this'} must be a mapping of keys to values; got {shown(data)}")
+    items = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    prefix = f"{where}: " if where else ""
+    for key in data:
+        if key not in items:
+            raise ValueError(prefix + unknown("key", key, items))
+    missing = [
+        name
+        for name, item in items.items()
+        if name not in data and (complete or (item.default is MISSING and item.default_factory is MISSING))
+    ]
+    if missing:
+        raise ValueError(f"{prefix}{'the key' if len(missing) == 1 else 'keys'} missing: {listing(missing)}")
+    hints = get_type_hints(kind, include_extras=True)
+    values = {
+        key: _convert(hints[key], value, f"{where}.{key}" if where else key, complete) for key, value in data.items()
+    }
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise ValueError(f"{prefix}{error}") from None
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold: dataclasses become mappings, tuples lists, infinities null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(entry) for entry in value]
+    return None if isinstance(value, float) and math.isinf(value) else value
+
+
+def shown(value: Any) -> str:
+    """A value in an error, cut if it is long."""
+    return _short.repr(value)
+
+
+def _convert(hint: Any, value: Any, where: str, complete: bool) -> Any:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return args[1] if value is None else _convert(args[0], value, where, complete)
+    if origin in (Union, types.UnionType):
+        return _one_of(args, value, where, complete)
+    if origin is Literal:
+        if value not in args:
+            raise ValueError(f"{where}: {unknown('value', value, args)}")
+        return value
+    if origin is tuple:
+        return _tuple(args, value, where, complete)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise ValueError(f"{where} must be a mapping of keys to values; got {shown(value)}")
+        return {key: _convert(args[1], entry, f"{where}.{key}", complete) for key, entry in value.items()}
+    if is_dataclass(hint):
+        return build(hint, value, where, complete)  # type: ignore[arg-type]
+    return value if hint is Any else _scalar(hint, value, where)
+
+
+def _one_of(hints: tuple[Any, ...], value: Any, where: str, complete: bool) -> Any:
+    if value is None and type(None) in hints:
+        return None
+    some = [hint for hint in hints if hint is not type(None)]
+    if len(some) == 1:
+        return _convert(some[0], value, where, complete)
+    for hint in some:
+        try:
+            return _convert(hint, value, where, complete)
+        except ValueError:
+            continue
+    raise ValueError(f"{where} is none of what it may be: {', '.join(str(hint) for hint in some)}; got {shown(value)}")
+
+
+def _tuple(hints: tuple[Any, ...], value: Any, where: str, complete: bool) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{where} must be a list; got {shown(value)}")
+    if hints[-1] is Ellipsis:
+        hints = (hints[0],) * len(value)
+    if len(value) != len(hints):
+        raise ValueError(f"{where} must have {len(hints)} entries; got {shown(value)}")
+    both = zip(hints, value, strict=True)
+    return tuple(_convert(hint, entry, f"{where}[{k}]", complete) for k, (hint, entry) in enumerate(both))
+
+
+_KINDS = {str: "a string", int: "a whole number", float: "a finite number", bool: "true or false"}
+
+
+def _scalar(hint: type, value: Any, where: str) -> Any:
+    is_right = type(value) is hint or (hint is float and type(value) is int)
+    if not is_right or (hint is float and not math.isfinite(value)):
+        raise ValueError(f"{where} must be {_KINDS[hint]}; got {shown(value)}")
+    return float(value) if hint is float else value
