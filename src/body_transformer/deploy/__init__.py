@@ -1,0 +1,1 @@
+"""From a policy to a robot: export, contract, runtime, safety, robots."""
