@@ -36,8 +36,9 @@ MAX_DATAGRAM = 4096
 """Bytes; the longest COMMAND (64 joints) has 2596."""
 MAX_VALUE = 1e6
 """Of anything in a command: more is nonsense, and its products could overflow."""
-MAX_WAITING = 256
-"""Datagrams taken from the socket at once: a flood cannot hold the loop."""
+MAX_WAITING = 512
+"""Datagrams taken from the socket at once: a flood cannot hold the loop, and the states of a pause, which the kernel
+keeps oldest first, are all gone after one look."""
 
 _HEADER = struct.Struct("<4sBBHIIQd")
 _CRC = struct.Struct("<I")

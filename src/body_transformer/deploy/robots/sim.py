@@ -83,6 +83,7 @@ class SimRobot:
         self._output: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
+        self.report = None
         try:
             address = self._address or self._start()
             self._greet(address)
@@ -145,7 +146,8 @@ class SimRobot:
     # -- the robot's process -------------------------------------------------------------------------------------------
 
     def _start(self) -> Address:
-        command = [sys.executable, "-m", f"{__package__}.sim_process", "--port", "0", "--parent", str(os.getpid())]
+        command = [sys.executable, "-P", "-m", f"{__package__}.sim_process"]  # -P: not the user's folder first
+        command += ["--port", "0", "--parent", str(os.getpid())]
         command += _flags(self.options)
         # a file never fills up and blocks the robot, as a pipe would
         self._output = tempfile.TemporaryFile()  # noqa: SIM115

@@ -165,7 +165,7 @@ class SimProcess:
         if self._session.command is None:
             return self.body.idle()
         silent_s = self.body.time_s - self._session.command_s
-        damping = self._session.bye_s is not None or silent_s > self.options.command_timeout_ms / 1e3
+        damping = self._session.bye_s is not None or silent_s > self.options.command_timeout_ms / 1e3 - 1e-9
         if damping != self._session.damping:
             self._session.damping = damping
             self._session.timeouts += damping and self._session.bye_s is None
@@ -232,7 +232,7 @@ class SimProcess:
         return self.link.peer is not None and self._session.bye_s is None and silent_s < SILENT_PEER_S
 
     def _refuse(self, hello: Packet, address: Address, reason: str) -> None:
-        answer = Packet(Kind.REFUSE, hello.session, 0, 1, self.body.time_s, reason.encode())
+        answer = Packet(Kind.REFUSE, hello.session, 0, hello.sequence, self.body.time_s, reason.encode())
         self._outbound.put(self.body.time_s, (encode(answer), address))
 
     def _take(self, packet: Packet) -> None:
