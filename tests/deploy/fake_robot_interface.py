@@ -3,8 +3,8 @@
 What is faithful: names, constructors and overloads; numbers become what the C++ fields are (float, uint8_t); arrays are
 new lists at every access, of references to the motors but of copies of numbers; unknown attributes and wrong types are
 errors; SetSend and GetRecv copy, Send and Recv move datagrams; the robot answers a command with a state, and only then;
-the position limits of `a1_const.h`. Unitree does not publish how PowerProtect counts: here it is the electrical power of
-the last state against a tenth of `WATT_LIMIT` a level.
+the position limits of `a1_const.h`. Unitree does not publish how PowerProtect counts: here it is the power of the last
+state against a tenth of `WATT_LIMIT` a level.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import enum
 from collections import deque
+from typing import ClassVar
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def _uint8(value: object) -> int:
 class _Struct:
     """A C struct: fields of a type, and no others."""
 
-    _fields: dict = {}
+    _fields: ClassVar[dict] = {}
 
     def __init__(self) -> None:
         for name, (_, default) in self._fields.items():
@@ -72,16 +73,16 @@ def _list(value: object) -> list:
 
 
 class MotorCmd(_Struct):
-    _fields = {"mode": (_uint8, 0), **{name: (_float, 0.0) for name in ("q", "dq", "tau", "Kp", "Kd")}}
+    _fields: ClassVar[dict] = {"mode": (_uint8, 0), **dict.fromkeys(("q", "dq", "tau", "Kp", "Kd"), (_float, 0.0))}
 
 
 class MotorState(_Struct):
     _names = ("q", "dq", "ddq", "tauEst", "q_raw", "dq_raw", "ddq_raw")
-    _fields = {"mode": (_uint8, 0), "temperature": (int, 0), **{name: (_float, 0.0) for name in _names}}
+    _fields: ClassVar[dict] = {"mode": (_uint8, 0), "temperature": (int, 0), **dict.fromkeys(_names, (_float, 0.0))}
 
 
 class IMU(_Struct):
-    _fields = {
+    _fields: ClassVar[dict] = {
         "quaternion": (_list, lambda: [0.0] * 4),
         "gyroscope": (_list, lambda: [0.0] * 3),
         "accelerometer": (_list, lambda: [0.0] * 3),
@@ -91,7 +92,7 @@ class IMU(_Struct):
 
 
 class LowCmd(_Struct):
-    _fields = {
+    _fields: ClassVar[dict] = {
         "levelFlag": (_uint8, 0),
         "motorCmd": (_list, lambda: [MotorCmd() for _ in range(20)]),
         "crc": (int, 0),
@@ -99,7 +100,7 @@ class LowCmd(_Struct):
 
 
 class LowState(_Struct):
-    _fields = {
+    _fields: ClassVar[dict] = {
         "levelFlag": (_uint8, 0),
         "imu": (lambda value: value, IMU),
         "motorState": (_list, lambda: [MotorState() for _ in range(20)]),

@@ -1,4 +1,5 @@
 import sys
+import time
 import types
 
 import numpy as np
@@ -12,7 +13,7 @@ from . import fake_robot_interface as fake
 
 ZEROS, ONES = np.zeros(12), np.ones(12)
 HOME = np.array([-0.1, 0.8, -1.5, 0.1, 0.8, -1.5, -0.1, 1.0, -1.5, 0.1, 1.0, -1.5])
-QUICK = dict(damping_s=0.0)
+QUICK = {"damping_s": 0.0}
 
 
 @pytest.fixture
@@ -53,14 +54,14 @@ def test_other_joints_than_the_a1s_are_refused(machine):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(power_level=0), "power_level is 0; it must be a whole number from 1 to 10"),
-        (dict(power_level=11), "power_level is 11"),
-        (dict(power_level=2.5), "power_level is 2.5"),
-        (dict(power_level=True), "power_level is True"),
-        (dict(position_margin_rad=1.0), "position_margin_rad is 1.0"),
-        (dict(damping_kd=-1.0), "damping_kd is -1.0"),
-        (dict(damping_s=60.0), "damping_s is 60.0"),
-        (dict(powerlevel=2), "unknown option of the A1 'powerlevel'; did you mean 'power_level'"),
+        ({"power_level": 0}, "power_level is 0; it must be a whole number from 1 to 10"),
+        ({"power_level": 11}, "power_level is 11"),
+        ({"power_level": 2.5}, "power_level is 2.5"),
+        ({"power_level": True}, "power_level is True"),
+        ({"position_margin_rad": 1.0}, "position_margin_rad is 1.0"),
+        ({"damping_kd": -1.0}, "damping_kd is -1.0"),
+        ({"damping_s": 60.0}, "damping_s is 60.0"),
+        ({"powerlevel": 2}, "unknown option of the A1 'powerlevel'; did you mean 'power_level'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(machine, options, message):
@@ -156,7 +157,7 @@ def test_a_command_reaches_every_motor_in_servo_mode(machine):
     with open_robot("a1", **QUICK) as robot:
         robot.read()
         back = robot.send(wanted)
-        names = dict(position="q", velocity="dq", kp="Kp", kd="Kd", torque="tau")
+        names = {"position": "q", "velocity": "dq", "kp": "Kp", "kd": "Kd", "torque": "tau"}
         for ours, theirs in names.items():
             values = sent(machine, theirs)[:12]
             np.testing.assert_allclose(values, getattr(wanted, ours), rtol=1e-6)
@@ -227,8 +228,9 @@ def test_what_is_no_command_is_not_sent(machine, bad):
 def test_it_is_left_in_damping(machine):
     with open_robot("a1", damping_kd=3.0, damping_s=0.05) as robot:
         robot.send(command())
-        before = len(machine.commands)
-    assert len(machine.commands) - before >= 5
+        before, started = len(machine.commands), time.monotonic()
+    assert time.monotonic() - started >= 0.05
+    assert len(machine.commands) - before >= 2
     for index in range(before, len(machine.commands)):
         np.testing.assert_array_equal(sent(machine, "Kp", index)[:12], 0.0)
         np.testing.assert_array_equal(sent(machine, "Kd", index)[:12], 3.0)
@@ -236,9 +238,13 @@ def test_it_is_left_in_damping(machine):
 
 
 def test_it_is_left_in_damping_after_a_crash_too(machine):
-    with pytest.raises(RuntimeError, match="policy"), open_robot("a1", **QUICK) as robot:
-        robot.send(command())
-        raise RuntimeError("policy")
+    def crash() -> None:
+        with open_robot("a1", **QUICK) as robot:
+            robot.send(command())
+            raise RuntimeError("the policy crashed")
+
+    with pytest.raises(RuntimeError, match="the policy crashed"):
+        crash()
     np.testing.assert_array_equal(sent(machine, "Kp")[:12], 0.0)
     np.testing.assert_array_equal(sent(machine, "Kd")[:12], 5.0)
 

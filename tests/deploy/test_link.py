@@ -207,11 +207,11 @@ def test_each_kind_is_numbered_by_itself_without_gaps(ends):
 @pytest.mark.parametrize(
     ("stranger", "reason"),
     [
-        (dict(session=6), "session"),
-        (dict(joints=("knee", "hip")), "joints"),
-        (dict(sequence=0), "sequence"),
-        (dict(kind=Kind.STATE), "direction"),
-        (dict(kind=Kind.WELCOME), "direction"),
+        ({"session": 6}, "session"),
+        ({"joints": ("knee", "hip")}, "joints"),
+        ({"sequence": 0}, "sequence"),
+        ({"kind": Kind.STATE}, "direction"),
+        ({"kind": Kind.WELCOME}, "direction"),
     ],
 )
 def test_what_does_not_belong_to_the_session_stays_out(ends, stranger, reason):

@@ -203,16 +203,16 @@ def test_a_report_comes_back_as_it_was():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(latency_ms=-1.0), "latency_ms of the simulated robot is -1.0; it must be 0 or more"),
-        (dict(loss_percent=101.0), "loss_percent .* from 0 to 100"),
-        (dict(jitter_ms=float("nan")), "jitter_ms .* finite"),
-        (dict(real_time_factor=0.0), "real_time_factor .* above 0"),
-        (dict(physics_hz=200.0), "physics_hz .* 500 or more"),
-        (dict(physics_hz=700.0), "no multiple of state_hz"),
-        (dict(payload_kg=-5.0), "payload_kg .* -4 or more"),
-        (dict(start="homme"), "unknown start 'homme'; did you mean 'home'"),
-        (dict(fault="nam"), "unknown fault 'nam'; did you mean 'nan'"),
-        (dict(latncy_ms=1.0), "unknown option of the simulated robot 'latncy_ms'; did you mean 'latency_ms'"),
+        ({"latency_ms": -1.0}, "latency_ms of the simulated robot is -1.0; it must be 0 or more"),
+        ({"loss_percent": 101.0}, "loss_percent .* from 0 to 100"),
+        ({"jitter_ms": float("nan")}, "jitter_ms .* finite"),
+        ({"real_time_factor": 0.0}, "real_time_factor .* above 0"),
+        ({"physics_hz": 200.0}, "physics_hz .* 500 or more"),
+        ({"physics_hz": 700.0}, "no multiple of state_hz"),
+        ({"payload_kg": -5.0}, "payload_kg .* -4 or more"),
+        ({"start": "homme"}, "unknown start 'homme'; did you mean 'home'"),
+        ({"fault": "nam"}, "unknown fault 'nam'; did you mean 'nan'"),
+        ({"latncy_ms": 1.0}, "unknown option of the simulated robot 'latncy_ms'; did you mean 'latency_ms'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
