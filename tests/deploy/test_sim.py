@@ -220,6 +220,14 @@ def test_it_keeps_its_session_over_a_bad_network():
     assert robot.report.refused > 0
 
 
+def test_a_report_that_gets_lost_is_read_from_what_the_process_wrote(monkeypatch):
+    monkeypatch.setattr("body_transformer.deploy.robots.sim.REPORT_TIMEOUT_S", 0.0)
+    with open_robot("sim", command_timeout_ms=500.0) as robot:
+        stand(robot, 0.2)
+    assert robot.report is not None
+    assert robot.report.commands > 1
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 

@@ -1,1 +1,1 @@
-"""From a policy to a robot: export, contract, runtime, safety, robots."""
+"""A policy goes to a robot: exported with a contract, run in real time, kept within limits."""
