@@ -48,7 +48,7 @@ class Limiter:
         least, most = self._torque_range(vel)
         kd = np.minimum(self._kd, self.max_torque / np.maximum(np.abs(vel), _LITTLE))
         damping = -kd * vel
-        least, most = least - damping, most - damping  # what is left for the spring; 0 is between them
+        least, most = np.minimum(least - damping, 0), np.maximum(most - damping, 0)  # what is left for the spring
         stiffness = np.maximum(self._kp, _LITTLE)
 
         wanted = self._clip(target, self.low, self.high, Reason.POSITION_LIMIT)
