@@ -109,7 +109,7 @@ class StateCheck:
         if np.abs(state.angular_velocity).max() > self._config.max_angular_velocity:
             self.detail = f"angular velocity {np.abs(state.angular_velocity).max():.3g} rad/s"
             return Reason.STATE_ABSURD
-        norm = math.sqrt(min(float(state.quaternion @ state.quaternion), 1e300))
+        norm = math.hypot(*state.quaternion.tolist())
         if not 0.9 < norm < 1.1:
             self.detail = f"quaternion of length {norm:.3g}"
             return Reason.STATE_ABSURD

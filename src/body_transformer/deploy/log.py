@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,7 +200,7 @@ class SavedLog:
             description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
             with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
                 rows = {name: arrays[name] for name in arrays.files}
-        except (ValueError, OSError, EOFError, KeyError) as error:
+        except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"the log in {str(folder)!r} is not whole: {error}") from None
         if not isinstance(description, dict) or description.get("format") != FORMAT:
             raise ValueError(f"{str(folder / DESCRIPTION)!r} does not describe a log: its format must be {FORMAT!r}")

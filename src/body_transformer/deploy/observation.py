@@ -40,11 +40,11 @@ class JointOrder:
 
     def from_robot(self, values: Vector, out: Vector) -> None:
         """[J] in the robot's order -> [J] in the contract's."""
-        np.take(values, self._in_robot, out=out, mode="clip")  # the other modes make a copy first
+        values.take(self._in_robot, out=out, mode="clip")  # the other modes make a copy first
 
     def to_robot(self, values: Vector, out: Vector) -> None:
         """[J] in the contract's order -> [J] in the robot's."""
-        np.take(values, self._in_contract, out=out, mode="clip")
+        values.take(self._in_contract, out=out, mode="clip")
 
 
 def _repeated(names: Sequence[str]) -> list[str]:

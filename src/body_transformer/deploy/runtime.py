@@ -295,7 +295,6 @@ class Runtime:
 @contextmanager
 def _quiet_gc() -> Iterator[None]:
     """What exists now need not be looked through again while the loop runs."""
-    gc.collect()
     gc.freeze()
     try:
         yield
