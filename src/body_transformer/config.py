@@ -13,6 +13,7 @@ from . import robots
 from .body.graph import BodyGraph, Edge, Fixed
 from .body.layout import Layout, Term
 from .body.messages import unknown
+from .deploy.config import DeployConfig
 from .imitation.config import ImitationConfig
 from .model.config import PolicyConfig
 from .model.variants import VARIANTS
@@ -64,6 +65,8 @@ class Experiment:
     """How it is learned from demonstrations, if it is."""
     rl: RlConfig | None = None
     """How it is learned by reinforcement, if it is."""
+    deploy: DeployConfig | None = None
+    """How a robot turns measurements into observations and actions into targets, if there is one."""
 
     def layout(self) -> Layout:
         return Layout(self.robot.graph(), self.obs, self.actions, self.obs_dim, self.action_dim)
@@ -99,6 +102,7 @@ def load_experiment(name: str) -> Experiment:
                 "policy": PolicyConfig.from_dict(data["policy"]),
                 "imitation": ImitationConfig.from_dict(data["imitation"]) if "imitation" in data else None,
                 "rl": RlConfig.from_dict(data["rl"]) if "rl" in data else None,
+                "deploy": DeployConfig.from_dict(data["deploy"]) if "deploy" in data else None,
             }
         )
         for variant in experiment.variants:
@@ -116,6 +120,7 @@ _YAML_TYPES = {
     "PolicyConfig": dict,
     "ImitationConfig | None": dict,
     "RlConfig | None": dict,
+    "DeployConfig | None": dict,
     "tuple": list,
     "Mapping": dict,
 }

@@ -18,6 +18,7 @@ VERBS = {
     "collect": "demonstrations from a policy, as a Minari data set",
     "demo": "the main job on the built-in task, start to finish, on a plain CPU",
     "eval": "how good a trained policy is",
+    "export": "a policy as ONNX, with the contract that a robot needs",
     "inspect": "the body graph, the allocation and the parameter count of a robot file or an experiment",
     "list": "the experiments, variants and robots there are",
     "report": "runs as one HTML page: the comparison, curves, the body and its mask, films",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ class OnnxPolicy:
         """Loads what `bot export` wrote, refuses what is not whole, and tries the check vectors."""
         self.contract = contract = Contract.read(folder)
         # what was hashed is what runs: the file is read once
-        self._session = _session(contract.model(folder), os.fspath(folder))
+        self._session = open_session(contract.model(folder), os.fspath(folder), batch=1)
         _check_ports(self._session, contract)
         self._obs = np.zeros((1, contract.obs_dim), np.float32)
         self._actions = np.zeros((1, contract.action_dim), np.float32)
@@ -44,16 +45,8 @@ class OnnxPolicy:
     def verify(self) -> float:
         """Tries the contract's check vectors; how far the farthest was off, which is refused beyond TOLERANCE."""
         checks = self.contract.checks
-        expected = np.array(checks.actions, np.float32)
         found = np.stack([self(np.array(obs, np.float32)).copy() for obs in checks.obs])
-        off = deviation(found, expected)
-        worst = int(off.argmax())
-        if off[worst] > TOLERANCE:
-            raise ValueError(
-                f"{MODEL} does not do here what it did where it was exported: check vector {worst} is off by "
-                f"{off[worst]:.1e}, allowed is {TOLERANCE:.0e}"
-            )
-        return float(off[worst])
+        return check_agreement(found, np.array(checks.actions, np.float32))
 
 
 def deviation(actions: NDArray[np.float32], expected: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -66,16 +59,30 @@ def deviation(actions: NDArray[np.float32], expected: NDArray[np.float32]) -> ND
     return np.where(np.isfinite(apart), apart, np.inf)
 
 
-def _session(model: bytes, folder: str) -> Any:
+def check_agreement(actions: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+    """[K, A], [K, A]: how far the farthest is off; an error beyond TOLERANCE."""
+    off = deviation(actions, expected)
+    worst = int(off.argmax())
+    if off[worst] > TOLERANCE:
+        raise ValueError(
+            f"{MODEL} does not do what the policy did in PyTorch: check vector {worst} is off by {off[worst]:.1e}, "
+            f"allowed is {TOLERANCE:.0e}"
+        )
+    return float(off[worst])
+
+
+def open_session(model: bytes, folder: str, batch: int | None = None) -> Any:
+    """ONNX Runtime on one thread; for this batch size, or any."""
     try:
-        import onnxruntime
+        onnxruntime: Any = import_module("onnxruntime")
     except ImportError:
         raise ValueError("to run an exported policy, install ONNX Runtime: pip install onnxruntime") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # a robot's other cores have other things to do
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3  # errors
-    options.add_free_dimension_override_by_name("batch", 1)
+    if batch is not None:
+        options.add_free_dimension_override_by_name("batch", batch)
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has a dozen kinds, none of them public

@@ -1,0 +1,106 @@
+"""A Policy as an ONNX file, by either of PyTorch's exporters: one forward, the one that was trained."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..model.policy import Policy
+from .policy import INPUT, OUTPUT
+
+Exporter = Literal["torchscript", "dynamo"]
+
+
+def frozen(policy: Policy) -> Policy:
+    """A copy as it is exported: on the CPU, in single precision, not learning."""
+    return copy.deepcopy(policy).to("cpu", torch.float32).eval().requires_grad_(False)
+
+
+def to_onnx(policy: Policy, exporter: Exporter = "torchscript") -> bytes:
+    """The whole file: `obs` [batch, O] -> `actions` [batch, A], weights and normaliser inside."""
+    onnx = _need("onnx")
+    if exporter == "dynamo":
+        _need("onnxscript")
+    obs = torch.zeros(3, policy.obs_dim)  # not one: a batch of one would be taken for a constant
+    with tempfile.TemporaryDirectory() as folder, _quietly():
+        file = Path(folder, "policy.onnx")
+        _EXPORTERS[exporter](policy, obs, file)
+        extra = sorted(entry.name for entry in Path(folder).iterdir() if entry != file)
+        model = onnx.load(file, load_external_data=False)
+    if extra or any(tensor.external_data for tensor in model.graph.initializer):
+        raise ValueError(f"the exporter wrote side files: {extra}; a robot gets one file")
+    _tidy(model)
+    onnx.checker.check_model(model, full_check=True)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+def _by_torchscript(policy: Policy, obs: Tensor, file: Path) -> None:
+    batch = {INPUT: {0: "batch"}, OUTPUT: {0: "batch"}}
+    torch.onnx.export(
+        policy, (obs,), file, input_names=[INPUT], output_names=[OUTPUT], dynamo=False, dynamic_axes=batch
+    )
+
+
+def _by_dynamo(policy: Policy, obs: Tensor, file: Path) -> None:
+    torch.onnx.export(
+        policy,
+        (obs,),
+        file,
+        input_names=[INPUT],
+        output_names=[OUTPUT],
+        dynamo=True,
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        external_data=False,
+        verbose=False,
+    )
+
+
+_EXPORTERS = {"torchscript": _by_torchscript, "dynamo": _by_dynamo}
+
+
+def _tidy(model: Any) -> None:
+    """What the exporters note of this machine (source lines, paths) is nobody's business; names of sizes are."""
+    model.doc_string = ""
+    for part in (model.graph, *model.functions):
+        part.doc_string = ""
+        del part.metadata_props[:]
+        for node in part.node:
+            node.doc_string = ""
+            del node.metadata_props[:]
+    for value in (*model.graph.value_info, *model.graph.initializer, *model.graph.input, *model.graph.output):
+        value.doc_string = ""
+        del value.metadata_props[:]
+    del model.metadata_props[:]
+    del model.graph.value_info[:]  # shapes in between, which a reader infers for itself
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """The exporters talk of themselves: their deprecation, their progress."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _need(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError:
+        raise ValueError(f"the export needs {package}: pip install 'body-transformer[deploy]'") from None

@@ -1,0 +1,70 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from body_transformer import Policy
+from body_transformer.config import load_experiment
+from body_transformer.run import Run
+
+SMALL = {"embed_dim": 8, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "mlp_dim": 12}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_policy(experiment: str = "a1-walk", variant: str | None = None, **changes: Any) -> Policy:
+    """An experiment's policy with few and narrow layers, and statistics as training would give it."""
+    torch.manual_seed(0)
+    known = load_experiment(experiment)
+    policy = Policy(known.layout(), replace(known.policy_config(variant), **SMALL | changes))
+    policy.normalizer.set_statistics(torch.randn(policy.obs_dim), torch.rand(policy.obs_dim) + 0.5)
+    return policy
+
+
+def make_run(folder: Path, policy: Policy, experiment: str = "a1-walk", **changes: Any) -> Path:
+    """A run as `bot train` leaves it, as far as it is read here."""
+    about = {
+        "name": experiment,
+        "title": "A test",
+        "variant": policy.config.variant,
+        "seed": 4,
+        "command": f"bot train {experiment} --seed 4 --out somewhere/else",
+        "date": "2025-01-02 03:04 UTC",
+    }
+    Run.create(folder, about | {"rl": {"task": experiment, "num_envs": 64, "num_steps": 10}} | changes)
+    policy.save(folder / "checkpoints" / "3")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def policy() -> Policy:
+    return make_policy()
+
+
+@pytest.fixture(scope="session")
+def folder(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export of a1-walk, not to be changed."""
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from body_transformer.deploy.export import export, find_trained
+
+    place = tmp_path_factory.mktemp("exported")
+    return export(find_trained(make_run(place / "run", policy)), place / "robot").folder
+
+
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    """The same, to be changed."""
+    import shutil
+
+    shutil.copytree(folder, tmp_path / "copy")
+    return tmp_path / "copy"

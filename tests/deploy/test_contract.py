@@ -1,0 +1,283 @@
+"""The contract: what it says, and what is refused."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import pytest
+
+from body_transformer import Policy, robots
+from body_transformer.config import load_experiment
+from body_transformer.deploy.contract import Contract, Control, layout_digest
+from body_transformer.deploy.document import to_text
+
+FAR_HIPS = [0.1, 0.8, -1.5, -0.1, 0.8, -1.5, 0.1, 1.0, -1.5, -0.1, 1.0, -1.5]
+
+
+@pytest.fixture(scope="module")
+def contract(folder: Path) -> Contract:
+    return Contract.load(folder)
+
+
+@pytest.fixture(scope="module")
+def control(contract: Contract) -> Control:
+    assert contract.control is not None
+    return contract.control
+
+
+def change(folder: Path, path: str, value: Any = None, remove: bool = False) -> None:
+    """In policy.json: `control.kp.3`, for example."""
+    content = json.loads((folder / "policy.json").read_text())
+    *way, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+    place = content
+    for key in way:
+        place = place[key]
+    if remove:
+        del place[last]
+    else:
+        place[last] = value
+    (folder / "policy.json").write_text(json.dumps(content))
+
+
+# -- what it says ------------------------------------------------------------------------------------------------------
+
+
+def test_a_contract_reads_as_it_was_written(contract, tmp_path):
+    contract.save(tmp_path)
+    again = Contract.read(tmp_path)
+    assert again == contract
+    assert again.differences(contract) == []
+
+
+def test_the_a1s_joints_are_the_policys_in_its_order(control, policy):
+    assert control.joints == policy.layout.actions[0].of
+    assert control.joints[:4] == ("FL_hip_joint", "FL_thigh_joint", "FL_calf_joint", "FR_hip_joint")
+
+
+def test_the_a1s_numbers_are_those_of_the_paper_and_its_code(contract, control):
+    assert (control.kind, control.hz, control.clip) == ("position", 50.0, None)
+    assert list(control.default_pose) == list(control.offset) == FAR_HIPS
+    assert set(control.scale) == {0.5}
+    assert (set(control.kp), set(control.kd)) == ({100.0}, {1.0})
+    assert (contract.training["kp"], contract.training["kd"]) == ([50.0] * 12, [1.0] * 12)
+    assert control.filter is not None
+    assert (control.filter.order, control.filter.cutoff_hz) == (2, 13.0)
+    assert control.command == (0.5, 0.0, 0.0)
+    assert list(control.velocity_limits) == [52.4, 28.6, 28.6] * 4
+
+
+def test_the_a1s_pose_and_limits_are_those_of_its_model(control):
+    model = mujoco.MjModel.from_xml_path(str(robots.path("a1")))
+    for k, name in enumerate(control.joints):
+        joint = model.joint(name)
+        assert control.position_limits[k] == tuple(joint.range)
+        assert control.torque_limits[k] == model.actuator(name).forcerange[1] == 33.5
+        assert control.default_pose[k] == model.key("home").qpos[joint.qposadr[0]]
+
+
+def test_the_a1s_observation_is_scaled_as_in_training(contract, control):
+    assert [(term.name, term.source, term.size, term.history, term.clip) for term in contract.obs] == [
+        ("base_linear_velocity", "zeros", 3, 1, None),
+        ("base_angular_velocity", "angular_velocity", 3, 1, None),
+        ("projected_gravity", "projected_gravity", 3, 1, None),
+        ("command", "command", 3, 1, None),
+        ("joint_pos", "joint_pos", 12, 1, None),
+        ("joint_vel", "joint_vel", 12, 1, None),
+        ("previous_action", "previous_action", 12, 1, None),
+    ]
+    scales = [list(term.scale) for term in contract.obs]
+    assert scales[1:5] == [[0.25] * 3, [1.0] * 3, [2.0, 2.0, 0.25], [1.0] * 12]
+    assert scales[5:] == [[0.05] * 12, [1.0] * 12]
+    offsets = {term.name: term.offset for term in contract.obs}
+    assert offsets.pop("joint_pos") == control.default_pose
+    assert all(set(offset) == {0.0} for offset in offsets.values())
+    assert (contract.obs_dim, contract.action_dim) == (48, 12)
+
+
+def test_the_training_is_named(contract):
+    about = {key: value for key, value in contract.training.items() if key not in ("commit", "kp", "kd")}
+    assert about == {
+        "command": "bot train a1-walk --seed 4",
+        "package_version": about["package_version"],
+        "date": "2025-01-02 03:04 UTC",
+        "variant": "bot-mix",
+        "seed": 4,
+        "steps": 3 * 64 * 10,
+    }
+
+
+def test_every_digit_is_kept(contract, folder):
+    written = json.loads((folder / "policy.json").read_text())
+    assert written["checks"]["obs"] == [list(row) for row in contract.checks.obs]
+    assert written["control"]["position_limits"][0] == [-0.802851455917, 0.802851455917]
+
+
+def test_the_file_has_one_line_a_list_of_numbers(folder):
+    text = (folder / "policy.json").read_text()
+    assert '\n  "kp": [100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0],\n' in text
+    assert len(text.splitlines()) < 400
+
+
+def test_the_digest_covers_graph_and_layout_in_any_order_of_keys(contract):
+    assert contract.layout_sha256 == layout_digest(contract.graph, dict(reversed(contract.layout.items())))
+    assert contract.layout_sha256 != layout_digest(contract.graph, contract.layout | {"obs": []})
+    assert contract.layout_sha256 != layout_digest(contract.graph | {"root": "FL_hip"}, contract.layout)
+
+
+def test_no_limit_is_null_in_the_file_and_infinite_here(contract, control, tmp_path):
+    free = replace(control, position_limits=((-math.inf, math.inf),) * 12, velocity_limits=(math.inf,) * 12)
+    replace(contract, control=free).save(tmp_path)
+    written = json.loads((tmp_path / "policy.json").read_text())["control"]
+    assert written["velocity_limits"] == [None] * 12
+    assert written["position_limits"] == [[None, None]] * 12
+    assert Contract.read(tmp_path).control == free
+
+
+def test_differences_say_where_and_what(contract, control):
+    other = replace(contract, experiment="other", control=replace(control, kp=(*control.kp[:3], 50.0, *control.kp[4:])))
+    assert contract.differences(other) == [
+        "experiment: 'a1-walk' here, 'other' there",
+        "control.kp[3]: 100.0 here, 50.0 there",
+    ]
+    assert contract.differences(replace(contract, control=None))[0].startswith("control: {")
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("kp", 3, "unknown key 'kp'"),
+        ("control.kpp", 3, "control: unknown key 'kpp'; did you mean 'kp'"),
+        ("control.filter.typ", 3, "control.filter: unknown key 'typ'"),
+        ("obs.4.unit", "rad", r"obs\[4\]: unknown key 'unit'"),
+        ("training.mood", "good", "training: keys unknown: 'mood'"),
+        ("version", 2, "has version 2; this reads version 1"),
+        ("version", "1", "has version '1'"),
+        ("format", "body_transformer.policy", "is no contract"),
+        ("control.kp", 100, "control.kp must be a list; got 100"),
+        ("control.kp.3", "100", r"control.kp\[3\] must be a finite number; got '100'"),
+        ("control.kp.3", True, r"control.kp\[3\] must be a finite number; got True"),
+        ("control.kp.3", None, r"control.kp\[3\] must be a finite number; got None"),
+        ("control.kp.3", -1, "control: kp of 'FR_hip_joint' must be 0 or above; got -1"),
+        ("control.kp", [100.0] * 11, "kp must have 12 entries, one a joint; got 11"),
+        ("control.hz", 0, "hz must be above 0"),
+        ("control.kind", "speed", "control.kind: unknown value 'speed'"),
+        ("control.filter.order", 2.0, "control.filter.order must be a whole number"),
+        ("control.filter.cutoff_hz", 25, "cutoff must be below half of 50"),
+        ("control.position_limits.0", [1, -1], "position_limits of 'FL_hip_joint' must be"),
+        ("control.position_limits.0", [0.2, 0.8], "default_pose of 'FL_hip_joint' is 0.1, outside of 0.2 to 0.8"),
+        ("control.torque_limits.2", 0, "torque_limits of 'FL_calf_joint' must be above 0"),
+        ("control.command", [0.5], "'command' takes 3 entries; the command has 1"),
+        ("control.joints.0", "FL_hip", "control.joints must be the layout's, in its order"),
+        ("obs.4.source", "joint_position", r"obs\[4\].source: unknown value 'joint_position'; did you mean 'joint_pos"),
+        ("obs.3.source", "joint_vel", "obs term 'command' must be of the joints that act"),
+        ("obs.1.history", 2, "obs must have the layout's terms"),
+        ("obs.1.scale", [0.25], "scale must have 3 entries"),
+        ("obs.1.clip", 0, "clip must be above 0"),
+        ("obs.0.name", "velocity", "obs must have the layout's terms"),
+        ("graph.root", "FL_hip", "graph is not the layout's graph"),
+        ("layout.obs.0.name", "velocity", "layout_sha256 is not that of graph and layout"),
+        ("layout.obs", 3, "not a layout"),
+        ("training.seed", "4", "training.seed must be a int or null"),
+        ("checks.obs.2", [0.0], r"checks.obs\[2\] must have 48 entries; got 1"),
+        ("checks.actions", [], "as many actions as obs"),
+        ("model_sha256", "0" * 64, "policy.onnx' is not the file that policy.json was written with"),
+        ("model_sha256", 3, "model_sha256 must be a string; got 3"),
+    ],
+)  # fmt: skip
+def test_what_is_unknown_or_wrong_is_refused_with_the_reason(copy, path, value, message):
+    change(copy, path, value)
+    with pytest.raises(ValueError, match=message) as error:
+        Contract.load(copy)
+    assert len(str(error.value)) < 1500
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("control", "the key missing: 'control'"),
+        ("control.hz", "control: the key missing: 'hz'"),
+        ("control.filter", "control: the key missing: 'filter'"),
+        ("obs.0.history", r"obs\[0\]: the key missing: 'history'"),
+        ("checks.actions", "checks: the key missing: 'actions'"),
+        ("training.seed", "training: keys missing: 'seed'"),
+        ("version", "has version None"),
+        ("format", "is no contract"),
+    ],
+)
+def test_what_is_missing_is_refused(copy, path, message):
+    change(copy, path, remove=True)
+    with pytest.raises(ValueError, match=message):
+        Contract.load(copy)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"hz": 50.0', '"hz": NaN', "NaN is no number that JSON knows"),
+        ('"hz": 50.0', '"hz": 1e999', "control.hz must be a finite number; got inf"),
+        ('"hz": 50.0', '"hz": 50.0, "hz": 500.0', "keys given more than once: 'hz'"),
+        ('"hz": 50.0', '"hz": ', "is not whole JSON"),
+    ],
+)
+def test_what_is_not_json_is_refused(copy, old, new, message):
+    file = copy / "policy.json"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        Contract.load(copy)
+
+
+def test_swapped_joints_are_refused(copy, control):
+    first, second, *rest = control.joints
+    change(copy, "control.joints", [second, first, *rest])
+    with pytest.raises(ValueError, match="in its order"):
+        Contract.load(copy)
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda b: b[:-1], lambda b: b + b"\0", lambda b: b[:500] + bytes([b[500] ^ 1]) + b[501:]]
+)
+def test_a_network_that_was_changed_by_a_bit_is_refused(copy, spoil):
+    file = copy / "policy.onnx"
+    file.write_bytes(spoil(file.read_bytes()))
+    with pytest.raises(ValueError, match="truncated, changed or swapped"):
+        Contract.load(copy)
+
+
+@pytest.mark.parametrize("name", ["policy.json", "policy.onnx"])
+def test_a_folder_without_one_of_the_files_is_refused(copy, name):
+    (copy / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{name} is not there"):
+        Contract.load(copy)
+
+
+def test_a_policy_that_was_not_exported_is_refused(policy, tmp_path):
+    policy.save(tmp_path)
+    with pytest.raises(ValueError, match=r"is no contract: .*`bot export` writes one"):
+        Contract.load(tmp_path)
+    (tmp_path / "policy.json").write_text(to_text({"format": "body_transformer.contract"}))
+    with pytest.raises(ValueError, match="does not describe a policy"):
+        Policy.load(tmp_path)
+
+
+# -- the section of an experiment --------------------------------------------------------------------------------------
+
+
+def test_which_experiments_have_a_robot():
+    kinds = {
+        name: load_experiment(name).deploy for name in ("a1-walk", "humanoid-hill", "mocapact", "adroit-door", "demo")
+    }
+    assert {name: found.kind if found else None for name, found in kinds.items()} == {
+        "a1-walk": "position",
+        "humanoid-hill": "torque",
+        "mocapact": None,
+        "adroit-door": None,
+        "demo": None,
+    }

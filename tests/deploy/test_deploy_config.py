@@ -1,0 +1,57 @@
+"""The `deploy` section of an experiment."""
+
+import pytest
+import yaml
+
+from body_transformer.deploy.config import DeployConfig, per_joint
+
+JOINTS = ("FL_hip", "FR_hip", "FL_calf")
+
+
+def section(text: str) -> DeployConfig:
+    return DeployConfig.from_dict(yaml.safe_load(f"{{kind: position, hz: 50, obs: {{}}, {text}}}"))
+
+
+def test_a_number_is_for_all_joints():
+    assert per_joint(section("kp: 100").kp, JOINTS, {}) == (100.0, 100.0, 100.0)
+
+
+def test_patterns_go_by_name():
+    value = section("default_pose: {FL_hip: 0.1, FR_hip: -0.1, '*_calf': -1.5}").default_pose
+    assert per_joint(value, JOINTS, {}) == (0.1, -0.1, -1.5)
+
+
+def test_a_name_stands_for_numbers_that_are_elsewhere():
+    assert per_joint(section("action_offset: default_pose").action_offset, JOINTS, {"default_pose": (1, 2, 3)}) == (
+        1,
+        2,
+        3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        ({"*_hip": 1.0}, "joint 'FL_calf' must fit one pattern .* it fits 0"),
+        ({"*": 1.0, "*_hip": 2.0}, "joint 'FL_hip' must fit one pattern .* it fits 2"),
+        ({"*": 1.0, "*_foot": 2.0}, "no joint fits '\\*_foot'"),
+    ],
+)
+def test_every_joint_fits_one_pattern_and_every_pattern_a_joint(patterns, message):
+    with pytest.raises(ValueError, match=message):
+        per_joint(patterns, JOINTS, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gain: 3", "deploy: unknown key 'gain'"),
+        ("kp: .nan", "deploy.kp is none of what it may be"),
+        ("kp: fast", "deploy.kp is none of what it may be"),
+        ("filter: {order: 2}", "deploy.filter: the key missing: 'cutoff_hz'"),
+        ("command: 3", "deploy.command must be a list"),
+    ],
+)
+def test_what_is_wrong_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        section(text)

@@ -1,0 +1,311 @@
+"""From a policy to a folder for a robot: every experiment, every variant, both exporters."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from body_transformer import Layout, Policy, Term, pretrained
+from body_transformer.cli.main import main
+from body_transformer.config import experiment_names, load_experiment
+from body_transformer.deploy import export as export_module
+from body_transformer.deploy.check_vectors import LARGE, check_vectors
+from body_transformer.deploy.contract import Contract
+from body_transformer.deploy.export import Trained, export, find_trained
+from body_transformer.deploy.onnx_file import to_onnx
+from body_transformer.deploy.policy import TOLERANCE, OnnxPolicy, check_agreement, deviation, open_session
+from body_transformer.model.variants import VARIANTS
+
+from .conftest import make_policy, make_run
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+OPTIONS = {
+    **{variant: {"variant": variant} for variant in VARIANTS},
+    "every option": {
+        "variant": "bot-mix",
+        "shared_tokenizer": True,
+        "norm": "pre",
+        "activation": "gelu",
+        "squash": "tanh",
+        "obs_clip": 5.0,
+        "positional_encoding": False,
+    },
+    "mlp, shared, clipped": {"variant": "mlp", "shared_tokenizer": True, "obs_clip": 2.0, "squash": "none"},
+    "fixed std": {"variant": "bot-hard", "std": "fixed", "head": "gaussian"},
+    "deterministic": {"variant": "transformer", "head": "deterministic", "squash": "none"},
+}
+
+
+def some_obs(policy: Policy, num: int = 64) -> torch.Tensor:
+    """Random ones, and edges: zero, at and beyond the clip, large, denormal."""
+    shift, scale = policy.normalizer.shift, policy.normalizer.scale
+    noise = torch.randn(num, policy.obs_dim, generator=torch.Generator().manual_seed(7))
+    clip = policy.normalizer.clip or 5.0
+    edges = [shift * 0, shift, *(shift + side * clip * scale for side in (-1, 1, -1.001, 1.001)), shift * 0 + 1e-40]
+    large = 100 if policy.normalizer.clip is None else 1e6
+    return torch.cat(
+        [shift + scale * noise, shift + 10 * scale * noise, shift + large * scale * noise[:8], torch.stack(edges)]
+    )
+
+
+def assert_agreement(folder: Path, policy: Policy) -> None:
+    """In single steps and in batches."""
+    obs = some_obs(policy)
+    expected = policy(obs).detach().numpy()
+    run = OnnxPolicy(folder)
+    check_agreement(np.stack([run(row).copy() for row in obs.numpy()]), expected)
+    session = open_session((folder / "policy.onnx").read_bytes(), "")
+    for size in (1, 2, 7, len(obs)):
+        (actions,) = session.run(["actions"], {"obs": obs[:size].numpy()})
+        assert actions.dtype == np.float32
+        check_agreement(actions, expected[:size])
+
+
+def trained(policy: Policy, experiment: str = "a1-walk") -> Trained:
+    return Trained(policy, experiment, {})
+
+
+# -- ONNX and PyTorch agree --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_every_variant_and_option_agrees_by_the_older_exporter(options, tmp_path):
+    policy = make_policy(**options)
+    written = export(trained(policy), tmp_path / "out")
+    assert written.deviation <= TOLERANCE
+    assert_agreement(tmp_path / "out", policy)
+
+
+@pytest.mark.parametrize("name", ["mlp", "bot-soft", "bot-mix-random", "every option"])
+def test_the_dynamo_exporter_agrees_too(name, tmp_path):
+    policy = make_policy(**OPTIONS[name])
+    export(trained(policy), tmp_path / "out", "dynamo")
+    assert_agreement(tmp_path / "out", policy)
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["policy.json", "policy.onnx"]
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiments_policy_is_exported(name, tmp_path):
+    policy = make_policy(name)
+    contract = export(trained(policy, name), tmp_path / "out").contract
+    assert contract.experiment == name
+    assert (contract.obs_dim, contract.action_dim) == (policy.obs_dim, policy.layout.action_dim)
+    assert Layout.from_dict(contract.layout) == policy.layout
+    assert (contract.control is None) == (load_experiment(name).deploy is None)
+    assert Contract.load(tmp_path / "out") == contract
+    OnnxPolicy(tmp_path / "out")
+
+
+def test_the_policy_that_comes_with_the_package_is_exported_whole(tmp_path):
+    found = find_trained("pretrained:humanoid-mod")
+    contract = export(found, tmp_path / "out").contract
+    assert_agreement(tmp_path / "out", found.policy)
+    card = (pretrained.path("humanoid-mod") / "card.md").read_text()
+    about = contract.training
+    assert about["command"] and about["command"] in card
+    assert about["commit"] and f"commit {about['commit']}" in card
+    assert about["date"] and f"date: {about['date']}" in card
+    assert f"environment steps: {about['steps']:,}" in card
+    assert (about["variant"], about["seed"], about["package_version"]) == ("bot-mix", 0, "0.1.0")
+
+
+def test_a_humanoids_actions_are_torques(tmp_path):
+    contract = export(trained(make_policy("humanoid-mod"), "humanoid-mod"), tmp_path / "out").contract
+    control = contract.control
+    assert control is not None
+    assert (control.kind, control.hz, control.clip) == ("torque", 60.0, 1.0)
+    gears = dict(zip(control.joints, control.scale, strict=True))
+    assert (gears["abdomen_x"], gears["right_hip_y"], gears["left_knee"], gears["left_ankle_x"]) == (
+        67.5,
+        135,
+        90,
+        22.5,
+    )
+    assert control.torque_limits == control.scale
+    terms = {term.name: term for term in contract.obs}
+    low, high = control.position_limits[1]
+    pos = terms["joint_pos"]
+    assert [(at - pos.offset[1]) * pos.scale[1] for at in (low, high)] == pytest.approx([-1, 1])
+    assert terms["joint_vel"].scale[0] == 0.1
+    assert terms["contact_force"].source == ""
+
+
+def test_a_gaussian_policys_mean_is_exported_and_the_normaliser_is_inside(tmp_path):
+    policy = make_policy(head="gaussian", squash="none")
+    export(trained(policy), tmp_path / "out")
+    run, obs = OnnxPolicy(tmp_path / "out"), some_obs(policy, 1)[:1]
+    mean = policy.distribution(obs).mean.detach().numpy()
+    check_agreement(run(obs[0].numpy())[None], mean)
+    policy.normalizer.set_statistics(torch.zeros(48), torch.ones(48))
+    assert deviation(run(obs[0].numpy())[None], policy(obs).detach().numpy()) > 1e-3
+
+
+def test_a_policy_in_half_precision_on_its_way_from_training_is_left_as_it_is(tmp_path):
+    policy = make_policy().to(torch.bfloat16).train()
+    export(trained(policy), tmp_path / "out")
+    assert policy.training
+    assert next(policy.parameters()).dtype == torch.bfloat16
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_the_file_has_one_input_one_output_and_nothing_of_this_machine(exporter):
+    policy = make_policy(variant="bot-hard")
+    content = to_onnx(policy.eval(), exporter)
+    model = onnx.load_from_string(content)
+    ports = [(port.name, *(dim.dim_param or dim.dim_value for dim in port.type.tensor_type.shape.dim))
+             for port in (*model.graph.input, *model.graph.output)]  # fmt: skip
+    assert ports == [("obs", "batch", 48), ("actions", "batch", 12)]
+    assert not any(tensor.external_data for tensor in model.graph.initializer)
+    for secret in (str(Path(__file__).parents[2]), "site-packages", "body_transformer"):
+        assert secret.encode() not in content
+
+
+def test_the_same_policy_gives_the_same_bytes():
+    policy = make_policy(variant="bot-mix").eval()
+    assert to_onnx(policy) == to_onnx(policy)
+
+
+# -- check vectors -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_check_vectors_are_random_and_extreme(name):
+    policy = make_policy(**OPTIONS[name]).eval()
+    obs, actions = check_vectors(policy)
+    assert torch.equal(actions, policy(obs))
+    size = ((obs - policy.normalizer.shift) / policy.normalizer.scale).abs().amax(1)
+    clip = policy.normalizer.clip or 5.0
+    assert (obs == 0).all(1).any()
+    assert ((obs != 0) & (obs.abs() < 1.2e-38)).all(1).any()
+    assert torch.isclose(size, torch.tensor(clip), rtol=1e-5).sum() >= 3
+    assert (size > 0.99 * LARGE[-1]).sum() >= 5
+    assert ((size > 1) & (size < 5)).sum() >= 8
+    if policy.normalizer.clip:
+        assert (size > 0.99e6).sum() >= 5
+
+
+def test_check_vectors_notice_a_wrong_weight(folder, policy, copy):
+    model = onnx.load(copy / "policy.onnx")
+    weight = max(model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+    values = onnx.numpy_helper.to_array(weight).copy()
+    values.flat[0] += 0.1
+    weight.CopyFrom(onnx.numpy_helper.from_array(values, weight.name))
+    import hashlib
+
+    content = model.SerializeToString()
+    (copy / "policy.onnx").write_bytes(content)
+    replace(Contract.read(folder), model_sha256=hashlib.sha256(content).hexdigest()).save(copy)
+    with pytest.raises(ValueError, match=r"check vector \d+ is off by .*, allowed is 1e-05"):
+        OnnxPolicy(copy)
+
+
+def test_a_policy_whose_actions_are_not_finite_is_refused(tmp_path):
+    policy = make_policy()
+    with torch.no_grad():
+        next(policy.detokenizer.parameters()).fill_(float("nan"))
+    with pytest.raises(ValueError, match="actions are not finite"):
+        export(trained(policy), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- where it comes from and where it goes -----------------------------------------------------------------------------
+
+
+def test_the_newest_checkpoint_of_a_run_is_exported_or_the_one_that_is_named(tmp_path, policy):
+    run = make_run(tmp_path / "run", policy)
+    make_policy(variant="mlp").save(run / "checkpoints" / "12")
+    assert find_trained(run).policy.config.variant == "mlp"
+    assert find_trained(run).training["steps"] == 12 * 640
+    assert find_trained(run / "checkpoints" / "3").policy.config.variant == "bot-mix"
+    assert find_trained(str(run / "checkpoints" / "3")).training["steps"] == 3 * 640
+
+
+def test_a_policy_for_another_body_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="the policy does not fit the experiment 'humanoid-mod'"):
+        export(trained(make_policy(), "humanoid-mod"), tmp_path / "out")
+
+
+def test_a_policy_of_another_packages_task_has_no_control(tmp_path):
+    layout = Layout(make_policy().layout.graph, [Term.root("anything", 5, steps=2)], [Term.root("ctrl", 2)])
+    contract = export(trained(Policy(layout, make_policy().config), "mjlab:Task"), tmp_path / "out").contract
+    assert contract.control is None
+    assert [(term.name, term.source, term.size, term.history) for term in contract.obs] == [("anything", "", 10, 1)]
+
+
+@pytest.mark.parametrize("what", ["nothing", "a file", "a run without a policy"])
+def test_what_is_no_run_is_refused(tmp_path, what, policy):
+    if what == "a file":
+        (tmp_path / "run").write_text("")
+    if what == "a run without a policy":
+        shutil.rmtree(make_run(tmp_path / "run", policy) / "checkpoints")
+    with pytest.raises(FileNotFoundError, match="is not a run|no policy in"):
+        find_trained(tmp_path / "run")
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path, policy, monkeypatch):
+    def fail(*args):
+        raise ValueError("off by 1")
+
+    monkeypatch.setattr(export_module.OnnxPolicy, "verify", fail)
+    with pytest.raises(ValueError, match="off by 1"):
+        export(trained(policy), tmp_path / "a" / "out")
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+def test_an_earlier_export_stays_if_the_new_one_fails_and_is_replaced_if_it_does_not(copy, policy, monkeypatch):
+    before = (copy / "policy.json").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(export_module.os, "replace", lambda *args: (_ for _ in ()).throw(OSError("disk is gone")))
+        with pytest.raises(OSError, match="disk is gone"):
+            export(trained(policy), copy)
+    assert (copy / "policy.json").read_bytes() == before
+    export(trained(make_policy(variant="mlp")), copy)
+    assert Contract.load(copy).training["variant"] == "mlp"
+    assert [entry.name for entry in copy.parent.iterdir()] == [copy.name]
+
+
+@pytest.mark.parametrize("foreign", ["notes.txt", "policy.safetensors"])
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, policy, foreign):
+    (tmp_path / foreign).write_text("mine")
+    with pytest.raises(ValueError, match=f"is not empty: name another --out, or empty it; it holds '{foreign}'"):
+        export(trained(policy), tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == [foreign]
+
+
+def test_a_policys_own_folder_is_not_written_over(tmp_path, policy):
+    policy.save(tmp_path)
+    with pytest.raises(ValueError, match="is not empty"):
+        export(trained(policy), tmp_path)
+    Policy.load(tmp_path)
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_the_folder_and_says_what_is_in_it(tmp_path, policy, capsys):
+    run = make_run(tmp_path / "run", policy)
+    assert main(["export", str(run), "--out", str(tmp_path / "out"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    contract = Contract.load(tmp_path / "out")
+    assert said["model_sha256"] == contract.model_sha256
+    assert (said["experiment"], said["variant"], said["control"]) == ("a1-walk", "bot-mix", "position")
+    assert said["largest_deviation"] <= TOLERANCE
+    assert said["bytes"] == (tmp_path / "out" / "policy.onnx").stat().st_size
+    assert main(["export", str(run), "--out", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.startswith(f"wrote {tmp_path / 'out'} (a1-walk, bot-mix, ")
+
+
+def test_the_command_says_what_is_wrong(tmp_path, capsys):
+    assert main(["export", "pretrained:a1-wlk", "--out", str(tmp_path / "out")]) == 1
+    assert "unknown pretrained policy 'a1-wlk'" in capsys.readouterr().err
+    assert main(["export", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
+    assert "is not a run" in capsys.readouterr().err

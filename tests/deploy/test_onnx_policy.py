@@ -1,0 +1,130 @@
+"""The policy on a robot's computer: ONNX Runtime, NumPy, and nothing else."""
+
+import gc
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime")
+from body_transformer.deploy.policy import OnnxPolicy, deviation
+
+WITHOUT_TORCH = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked}:
+            raise ImportError(name + " is not installed here")
+
+sys.meta_path.insert(0, Blocked())
+import numpy as np
+from body_transformer.deploy.contract import Contract
+from body_transformer.deploy.policy import OnnxPolicy
+from body_transformer.deploy.robot import Command
+
+contract = Contract.load({folder!r})
+policy = OnnxPolicy({folder!r})
+actions = policy(np.zeros(contract.obs_dim, np.float32))
+assert actions.shape == (contract.action_dim,) == (12,), actions.shape
+assert Command.damping(12, 5.0).kd.tolist() == [5.0] * 12
+loaded = {{name.split(".")[0] for name in sys.modules}}
+assert loaded.isdisjoint({blocked}), loaded
+print(policy.verify())
+"""
+BLOCKED = {
+    "torch",
+    "mujoco",
+    "yaml",
+    "tyro",
+    "rich",
+    "safetensors",
+    "matplotlib",
+    "scipy",
+    "onnx",
+    "onnxscript",
+    "mjlab",
+}
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> OnnxPolicy:
+    return OnnxPolicy(folder)
+
+
+def test_neither_torch_nor_mujoco_is_needed(folder):
+    code = WITHOUT_TORCH.format(folder=str(folder), blocked=BLOCKED)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert float(found.stdout) <= 1e-5
+
+
+def test_a_computer_without_onnx_runtime_is_told_what_to_install(folder):
+    code = WITHOUT_TORCH.format(folder=str(folder), blocked=BLOCKED | {"onnxruntime"})
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ValueError: to run an exported policy, install ONNX Runtime: pip install onnxruntime" in found.stderr
+
+
+def test_an_action_comes_in_the_same_memory_every_time(run):
+    first = run(np.zeros(48, np.float32))
+    kept = first.copy()
+    second = run(np.ones(48, np.float32))
+    assert first.dtype == np.float32
+    assert np.shares_memory(first, second)
+    assert not np.array_equal(kept, second)
+    assert np.array_equal(run(np.zeros(48, np.float32)), kept)
+
+
+def test_the_observation_may_be_double(run):
+    obs = np.random.default_rng(0).normal(size=48)
+    assert np.array_equal(run(obs).copy(), run(obs.astype(np.float32)))
+
+
+def test_the_observation_is_not_changed_and_need_not_be_contiguous(run):
+    wide = np.random.default_rng(0).normal(size=(48, 2)).astype(np.float32)
+    before = wide.copy()
+    found = run(wide[:, 0]).copy()
+    assert np.array_equal(wide, before)
+    assert np.array_equal(found, run(np.ascontiguousarray(wide[:, 0])))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (47,), (1, 48), (48, 1)])
+def test_an_observation_of_another_shape_is_refused(run, shape):
+    with pytest.raises(ValueError, match=r"obs must be \[48\]; got \["):
+        run(np.zeros(shape, np.float32))
+
+
+def test_a_thousand_calls_take_no_more_memory(run):
+    obs = np.zeros(48, np.float32)
+    for _ in range(100):
+        run(obs)
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    resident = _resident_kb()
+    for _ in range(2000):
+        run(obs)
+    after, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 2000
+    assert peak - before < 20_000
+    assert _resident_kb() - resident < 1000
+
+
+def _resident_kb() -> int:
+    file = Path("/proc/self/statm")
+    return int(file.read_text().split()[1]) * 4 if file.exists() else 0
+
+
+def test_what_is_not_a_number_is_infinitely_far_off():
+    right = np.zeros((1, 3), np.float32)
+    assert deviation(np.full((1, 3), np.nan, np.float32), right) == np.inf
+    assert deviation(right, np.full((1, 3), np.nan, np.float32)) == np.inf
+
+
+def test_deviation_is_of_the_largest_action_if_that_is_beyond_one():
+    expected = np.array([[0.5, 0.0], [100.0, 0.0]], np.float32)
+    assert deviation(expected + np.float32(0.25), expected).tolist() == [0.25, 0.0025]
