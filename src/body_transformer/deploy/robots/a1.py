@@ -1,0 +1,253 @@
+"""A Unitree A1, through `robot_interface`, the Python binding of Unitree's unitree_legged_sdk (v3.3.x is the A1's).
+
+Joint i here is motor i there, Unitree's `quadruped.h`; the names are those of Unitree's description of the A1:
+
+     0 FR_0  FR_hip_joint      3 FL_0  FL_hip_joint      6 RR_0  RR_hip_joint      9 RL_0  RL_hip_joint
+     1 FR_1  FR_thigh_joint    4 FL_1  FL_thigh_joint    7 RR_1  RR_thigh_joint   10 RL_1  RL_thigh_joint
+     2 FR_2  FR_calf_joint     5 FL_2  FL_calf_joint     8 RR_2  RR_calf_joint    11 RL_2  RL_calf_joint
+
+Angles, speeds and torques have the description's signs and units: no offset, no scale. `imu.quaternion` is w, x, y, z,
+body to world; `imu.gyroscope` is rad/s in the body's frame. `tick` is the robot's clock in ms (the header says µs; the
+robots count ms) and wraps at 2^32; there is no sequence number, so every new tick counts as one measurement.
+
+The robot answers commands: who sends nothing gets no state, so entering sends a first command without any torque.
+Unitree's examples send a command every 2 ms and allow 1 to 10. Nothing here repeats a command by itself: a thread that
+did so would keep a robot moving whose controller has hung.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...body.messages import unknown
+from ..robot import Command, State
+
+JOINTS = tuple(f"{leg}_{part}_joint" for leg in ("FR", "FL", "RR", "RL") for part in ("hip", "thigh", "calf"))
+LOW_LEVEL = 0xFF
+"""Joints are commanded, not gaits."""
+SERVO = 0x0A
+"""Motor mode: the motor controller follows q, dq, Kp, Kd and tau."""
+NO_POSITION, NO_VELOCITY = 2.146e9, 16000.0
+"""PosStopF and VelStopF of the SDK: the motor has no target."""
+TICK_S = 1e-3
+MAX_WAITING = 64
+"""States taken at once."""
+
+HOW_TO_GET_IT = """Unitree's Python module 'robot_interface' is not installed; the A1 cannot be reached without it.
+1. Get unitree_legged_sdk v3.3.1, the release for the A1: https://github.com/unitreerobotics/unitree_legged_sdk/releases/tag/v3.3.1
+2. Build the module with pybind11 for this Python, from a python_wrapper as later releases have it, against that SDK.
+3. Put robot_interface*.so into a folder of PYTHONPATH, and try: python -c 'import robot_interface'"""
+
+
+@dataclass(frozen=True)
+class A1Options:
+    """How the robot is reached, and how much Unitree's own protection lets through."""
+
+    power_level: int = 1
+    """PowerProtect of the SDK, 1 to 10: 10 to 100 % of the power. Unitree advises 1 at first; walking takes more."""
+    position_limit: bool = True
+    """PositionLimit of the SDK: joint targets are cut to the A1's range."""
+    position_margin_rad: float | None = None
+    """PositionProtect of the SDK: stops when a joint is this close to the end of its range (its own default is 0.087).
+    Off unless given: an A1 that lies on the floor has its calves at the end of their range."""
+    damping_kd: float = 5.0
+    """Nm s/rad; what the robot is left with, and what it gets after a protection has tripped."""
+    damping_s: float = 0.5
+    """How long damping is commanded at the end."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.power_level, bool) or self.power_level not in range(1, 11):
+            raise ValueError(f"power_level is {self.power_level!r}; it must be a whole number from 1 to 10")
+        if self.position_margin_rad is not None and not 0 < self.position_margin_rad < 0.5:
+            raise ValueError(f"position_margin_rad is {self.position_margin_rad}; it must be between 0 and 0.5")
+        if not 0 < self.damping_kd <= 20:
+            raise ValueError(f"damping_kd is {self.damping_kd}; it must be above 0, and at most 20")
+        if not 0 <= self.damping_s <= 10:
+            raise ValueError(f"damping_s is {self.damping_s}; it must be from 0 to 10")
+
+
+class A1Robot:
+    """A `Robot` over Unitree's low-level interface."""
+
+    joints = JOINTS
+
+    def __init__(self, options: A1Options | None = None, expected: Sequence[str] = ()) -> None:
+        """`expected`: joint names that the robot must have, in any order."""
+        if expected and set(expected) != set(JOINTS):
+            raise ValueError(f"the A1's joints are {', '.join(JOINTS)}; expected were {', '.join(expected)}")
+        self.options = options or A1Options()
+        self.tripped = ""
+        """Which of the SDK's protections stopped the robot; then only damping is sent, whatever is asked for."""
+        self._sdk = _sdk()
+        self._tick: int | None = None
+        self._sequence, self._stamp_s = 0, 0.0
+        self._entered = False
+
+    def __enter__(self) -> Self:
+        sdk = self._sdk
+        self._udp = sdk.UDP(LOW_LEVEL, sdk.HighLevelType.Basic)
+        self._safety = sdk.Safety(sdk.LeggedType.A1)
+        self._cmd, self._state = sdk.LowCmd(), sdk.LowState()
+        self._udp.InitCmdData(self._cmd)
+        self._motors = list(self._cmd.motorCmd)[: len(JOINTS)]
+        for motor in self._motors:
+            motor.mode = SERVO
+        if any(motor.mode != SERVO for motor in list(self._cmd.motorCmd)[: len(JOINTS)]):
+            raise ValueError("this robot_interface hands out copies of motorCmd: commands would not reach the robot")
+        self._entered = True
+        self.send(Command.damping(len(JOINTS), 0.0))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if not self._entered:
+            return
+        damping = Command.damping(len(JOINTS), self.options.damping_kd)
+        until_s = time.monotonic() + self.options.damping_s
+        try:
+            self.send(damping)
+            while time.monotonic() < until_s:
+                time.sleep(0.002)
+                self.send(damping)
+        finally:
+            self._entered = False
+
+    def read(self) -> State | None:
+        """The newest measurement that has come since the last call; never blocks."""
+        self._check_entered()
+        newest: State | None = None
+        for _ in range(MAX_WAITING):
+            self._udp.Recv()
+            self._udp.GetRecv(self._state)
+            if not self._advance(int(self._state.tick)):
+                break
+            newest = self._measurement()
+        return newest
+
+    def send(self, command: Command) -> Command:
+        """Sends it as far as the SDK's protections let it through, and returns what that was."""
+        self._check_entered()
+        _check(command)
+        if self.tripped:
+            command = Command.damping(len(JOINTS), self.options.damping_kd)
+        self._fill(command)
+        self._protect()
+        if self.tripped:
+            command = Command.damping(len(JOINTS), self.options.damping_kd)
+            self._fill(command)
+        self._udp.SetSend(self._cmd)
+        self._udp.Send()
+        return self._sent(command)
+
+    # -- measurements --------------------------------------------------------------------------------------------------
+
+    def _advance(self, tick: int) -> bool:
+        """Whether this tick is newer than the last one; the clock wraps, and is 0 before anything has come."""
+        if self._tick is None:
+            if tick == 0:
+                return False
+            elapsed = 0
+        else:
+            elapsed = (tick - self._tick) % 2**32
+            if elapsed == 0 or elapsed >= 2**31:
+                return False
+        self._tick = tick
+        self._sequence += 1
+        self._stamp_s += elapsed * TICK_S
+        return True
+
+    def _measurement(self) -> State:
+        state = self._state
+        motors = list(state.motorState)[: len(JOINTS)]
+        return State(
+            self._sequence,
+            self._stamp_s,
+            time.monotonic(),
+            joint_pos=np.array([motor.q for motor in motors], np.float64),
+            joint_vel=np.array([motor.dq for motor in motors], np.float64),
+            joint_torque=np.array([motor.tauEst for motor in motors], np.float64),
+            angular_velocity=np.array(state.imu.gyroscope, np.float64),
+            quaternion=np.array(state.imu.quaternion, np.float64),
+        )
+
+    # -- commands ------------------------------------------------------------------------------------------------------
+
+    def _fill(self, command: Command) -> None:
+        """A target without a gain means nothing: the SDK's own "no target" goes out, which its limits leave alone."""
+        for i, motor in enumerate(self._motors):
+            kp, kd = float(command.kp[i]), float(command.kd[i])
+            motor.mode = SERVO
+            motor.q = float(command.position[i]) if kp else NO_POSITION
+            motor.dq = float(command.velocity[i]) if kd else NO_VELOCITY
+            motor.Kp, motor.Kd, motor.tau = kp, kd, float(command.torque[i])
+
+    def _protect(self) -> None:
+        """The SDK's protections; they change the command in place, and answer below 0 when they stop the robot."""
+        if self.options.position_limit:
+            self._safety.PositionLimit(self._cmd)
+        if self._tick is None or self.tripped:  # they compare with the state, and there is none yet
+            return
+        if _is_stop(self._safety.PowerProtect(self._cmd, self._state, self.options.power_level)):
+            self.tripped = f"PowerProtect at level {self.options.power_level}"
+        margin_rad = self.options.position_margin_rad
+        if margin_rad is not None and _is_stop(self._safety.PositionProtect(self._cmd, self._state, margin_rad)):
+            self.tripped = self.tripped or f"PositionProtect at {margin_rad} rad"
+
+    def _sent(self, command: Command) -> Command:
+        """Read back from what was sent; targets without a gain are as they were asked for."""
+        kp, kd, torque = (self._column(name) for name in ("Kp", "Kd", "tau"))
+        position = np.where(kp > 0, self._column("q"), command.position)
+        velocity = np.where(kd > 0, self._column("dq"), command.velocity)
+        return Command(position, velocity, kp, kd, torque)
+
+    def _column(self, name: str) -> NDArray[np.float64]:
+        return np.array([getattr(motor, name) for motor in self._motors], np.float64)
+
+    def _check_entered(self) -> None:
+        if not self._entered:
+            raise ValueError("the A1 is not connected: use it in a with statement")
+
+
+def create(expected: Sequence[str] = (), **options: Any) -> A1Robot:
+    """The A1; options are those of `A1Options`."""
+    known = [field.name for field in fields(A1Options)]
+    for key in options:
+        if key not in known:
+            raise ValueError(unknown("option of the A1", key, known))
+    return A1Robot(A1Options(**options), expected)
+
+
+def _sdk() -> ModuleType:
+    """Unitree's module, and a check that it is the one we know: other packages have one of the same name."""
+    try:
+        sdk = import_module("robot_interface")
+    except ImportError as error:
+        raise ValueError(f"{HOW_TO_GET_IT}\n({error})") from None
+    needed = ("UDP", "Safety", "LowCmd", "LowState", "LeggedType", "HighLevelType")
+    missing = [name for name in needed if not hasattr(sdk, name)]
+    if missing:
+        where = getattr(sdk, "__file__", "?")
+        raise ValueError(
+            f"the 'robot_interface' at {where} has no {', '.join(missing)}: is it of SDK v3.3.x, for the A1?"
+        )
+    return sdk
+
+
+def _is_stop(answer: object) -> bool:
+    """Older releases answer nothing."""
+    return isinstance(answer, int) and answer < 0
+
+
+def _check(command: Command) -> None:
+    for name in ("position", "velocity", "kp", "kd", "torque"):
+        values = np.asarray(getattr(command, name))
+        if values.shape != (len(JOINTS),) or not all(map(math.isfinite, values)):
+            raise ValueError(f"{name} of a command must be {len(JOINTS)} finite numbers; it is {values}")

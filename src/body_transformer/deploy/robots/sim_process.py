@@ -1,0 +1,317 @@
+"""The simulated robot: a process of its own that a controller reaches over UDP, as it would reach a real one.
+
+    python -m body_transformer.deploy.robots.sim_process --port 47001 --latency-ms 20
+
+It runs in real time, damps by itself when commands stop, and takes one controller at a time; every session starts in
+the start pose. On stdout it says what happens, a JSON object a line: `listening` first, `report` last. It ends at
+SIGTERM or Ctrl-C; with `--parent PID`, also after the first session and when that process is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from ..link import (
+    FROM_CONTROLLER,
+    Address,
+    DatagramError,
+    Kind,
+    Link,
+    Packet,
+    encode,
+    pack_names,
+    pack_state,
+    unpack_command,
+    unpack_names,
+)
+from ..robot import Command, State
+from .sim_body import SimBody
+from .sim_channel import Channel, Network
+from .sim_options import DEFAULT_PORT, SimOptions, SimReport
+from .sim_rollout import Rollout
+
+SILENT_PEER_S = 1.0
+"""A controller that was not heard for so long has lost its robot to whoever says HELLO."""
+LINGER_S = 0.5
+"""The report may get lost: the robot answers so long after the first BYE."""
+MAX_BEHIND_S = 0.01
+"""A computer that was away for longer does not catch up: simulated time is lost instead, and counted."""
+MAX_EVENTS = 1000
+"""A link that comes and goes must not fill a disk."""
+
+
+@dataclass
+class _Session:
+    """What one controller did so far; times are the robot's."""
+
+    command: Command | None = None
+    command_s: float = 0.0
+    first_s: float | None = None
+    """When the first command came."""
+    heard_s: float = 0.0
+    """When anything came."""
+    bye_s: float | None = None
+    echo_s: float = math.nan
+    """The stamp of the newest command, on the controller's clock."""
+    mark_s: float = math.nan
+    """The stamp of the last mark."""
+    commands: int = 0
+    timeouts: int = 0
+    damping: bool = False
+    state: State | None = None
+
+
+class SimProcess:
+    """Body, network and session."""
+
+    def __init__(self, options: SimOptions, sock: socket.socket, parent: int | None = None) -> None:
+        self.options = options
+        self.body = SimBody(options)
+        self.link = Link(sock, FROM_CONTROLLER)
+        self.rollout = Rollout(self.body)
+        self.stopped = False
+        self._parent = parent
+        self._orphan_s: float | None = None
+        self._rng = np.random.default_rng(options.seed)
+        network = Network(
+            options.latency_ms / 2e3,
+            options.jitter_ms / 1e3,
+            options.loss_percent / 100,
+            options.duplicate_percent / 100,
+        )
+        self._inbound: Channel[tuple[bytes, Address]] = Channel(network, np.random.default_rng([options.seed, 1]))
+        self._outbound: Channel[tuple[bytes, Address]] = Channel(network, np.random.default_rng([options.seed, 2]))
+        self._steps = round(options.physics_hz / options.state_hz)
+        self._lag_s = 0.0
+        self._events = 0
+        self._closed = {0}  # sessions that are over; 0 is none
+        self._start_session()
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> SimReport:
+        """Until it is stopped, or its parent is gone, or its only session is over."""
+        host, port = self.link.address
+        self._say("listening", host=host, port=port, joints=self.body.joints, options=self.options.to_dict())
+        period_s = 1.0 / (self.options.state_hz * self.options.real_time_factor)
+        due_s = time.monotonic()
+        while not self._is_over():
+            self.tick()
+            due_s += period_s
+            wait_s = due_s - time.monotonic()
+            if wait_s > 0:
+                time.sleep(wait_s)
+            elif wait_s < -MAX_BEHIND_S:
+                self._lag_s -= wait_s
+                due_s -= wait_s
+        report = self.report()
+        self._say("report", always=True, **report.to_dict())
+        self.link.close()
+        return report
+
+    def tick(self) -> None:
+        """One measurement's time: what has arrived, the physics, a measurement on its way."""
+        for datagram in self.link.datagrams():
+            self._inbound.put(self.body.time_s, datagram)
+        for data, address in self._inbound.take(self.body.time_s):
+            packet = self.link.accept(data, address)
+            if packet is not None:
+                self._handle(packet, address)
+        command = self._current()
+        for _ in range(self._steps):
+            self.body.step(command)
+        self.rollout.watch()
+        if self.link.peer is not None:
+            self._send_state(self.link.peer)
+        for data, address in self._outbound.take(self.body.time_s):
+            self.link.transmit(data, address)
+
+    def report(self) -> SimReport:
+        """Of the rollout so far."""
+        return SimReport(
+            **asdict(self.rollout.outcome()),
+            commands=self._session.commands,
+            timeouts=self._session.timeouts,
+            refused=self.link.refused.total(),
+            lag_s=self._lag_s,
+        )
+
+    def _is_over(self) -> bool:
+        if self.stopped:
+            return True
+        now_s = self.body.time_s
+        if self._parent is None:
+            return False
+        if os.getppid() != self._parent and self._orphan_s is None:
+            self._orphan_s = now_s
+        since_s = min((t for t in (self._orphan_s, self._session.bye_s) if t is not None), default=now_s)
+        return now_s - since_s > LINGER_S + self.options.command_timeout_ms / 1e3
+
+    # -- what the motors do --------------------------------------------------------------------------------------------
+
+    def _current(self) -> Command:
+        """The command in force: the newest one, if it is not too old."""
+        if self._session.command is None:
+            return self.body.idle()
+        silent_s = self.body.time_s - self._session.command_s
+        damping = self._session.bye_s is not None or silent_s > self.options.command_timeout_ms / 1e3 - 1e-9
+        if damping != self._session.damping:
+            self._session.damping = damping
+            self._session.timeouts += damping and self._session.bye_s is None
+            self._say("damping" if damping else "recovered", silent_ms=1e3 * silent_s)
+        return self.body.damping() if damping else self._session.command
+
+    def _send_state(self, peer: Address) -> None:
+        since_s = -1.0 if self._session.first_s is None else self.body.time_s - self._session.first_s
+        broken = bool(self.options.fault) and since_s >= self.options.fault_at_s
+        if broken and self.options.fault == "silent":
+            return
+        state = self.body.measure(0, self._rng)
+        if broken:
+            state = _break(state, self.options.fault, self._session.state)
+        self._session.state = state
+        self._outbound.put(
+            self.body.time_s,
+            (self.link.number(Kind.STATE, pack_state(state, self._session.echo_s), self.body.time_s), peer),
+        )
+
+    # -- the session ---------------------------------------------------------------------------------------------------
+
+    def _start_session(self) -> None:
+        self.body.reset()
+        self.rollout.begin()
+        self._inbound.clear()
+        self._outbound.clear()
+        self._session = _Session()
+
+    def _handle(self, packet: Packet, address: Address) -> None:
+        try:
+            if packet.kind is Kind.HELLO:
+                self._hello(packet, address)
+                return
+            self._session.heard_s = self.body.time_s
+            if packet.kind is Kind.BYE:
+                self._bye()
+            elif packet.kind is Kind.COMMAND and self._session.bye_s is None:
+                self._take(packet)
+            elif packet.kind is Kind.MARK:
+                self._mark(packet)
+        except DatagramError as reason:
+            self.link.refused[str(reason)] += 1
+
+    def _hello(self, packet: Packet, address: Address) -> None:
+        wanted = unpack_names(packet.payload)
+        current = (address, packet.session) == (self.link.peer, self.link.session)
+        if not current:
+            if packet.session in self._closed:
+                raise DatagramError("session")
+            if self._is_taken():
+                return self._refuse(packet, address, "the robot has another controller")
+            if wanted and set(wanted) != set(self.body.joints):
+                return self._refuse(packet, address, f"the robot's joints are {', '.join(self.body.joints)}")
+            self._closed.add(self.link.session)
+            self._start_session()
+            self.link.open(address, packet.session, self.body.joints)
+            self._say("session", peer=address, session=packet.session)
+        self._reply(Kind.WELCOME, pack_names(self.body.joints))
+        return None
+
+    def _is_taken(self) -> bool:
+        silent_s = self.body.time_s - self._session.heard_s
+        return self.link.peer is not None and self._session.bye_s is None and silent_s < SILENT_PEER_S
+
+    def _refuse(self, hello: Packet, address: Address, reason: str) -> None:
+        answer = Packet(Kind.REFUSE, hello.session, 0, hello.sequence, self.body.time_s, reason.encode())
+        self._outbound.put(self.body.time_s, (encode(answer), address))
+
+    def _take(self, packet: Packet) -> None:
+        self._session.command = unpack_command(packet, len(self.body.joints))
+        self._session.command_s = self.body.time_s
+        self._session.echo_s = packet.stamp_s
+        self._session.commands += 1
+        if self._session.first_s is None:
+            self._session.first_s = self.body.time_s
+
+    def _mark(self, packet: Packet) -> None:
+        marks = {b"begin": self.rollout.begin, b"end": self.rollout.end}
+        if packet.payload not in marks:
+            raise DatagramError("payload")
+        if packet.stamp_s != self._session.mark_s:  # it is sent more than once, with one stamp
+            self._session.mark_s = packet.stamp_s
+            marks[packet.payload]()
+
+    def _bye(self) -> None:
+        self.rollout.end()
+        if self._session.bye_s is None:
+            self._session.bye_s = self.body.time_s
+            self._say("bye")
+        self._reply(Kind.REPORT, self.report().pack())
+
+    def _reply(self, kind: Kind, payload: bytes) -> None:
+        if self.link.peer is not None:
+            data = self.link.number(kind, payload, self.body.time_s)
+            self._outbound.put(self.body.time_s, (data, self.link.peer))
+
+    def _say(self, event: str, always: bool = False, **details: Any) -> None:
+        self._events += 1
+        if self._events > MAX_EVENTS and not always:
+            return
+        try:
+            print(json.dumps({"event": event, "time_s": round(self.body.time_s, 6), **details}), flush=True)
+        except OSError:  # who read it is gone
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _break(state: State, fault: str, last: State | None) -> State:
+    """A measurement as broken sensors give it."""
+    if fault == "frozen" and last is not None:
+        return last
+    if fault == "nan":
+        state.joint_pos[:] = np.nan
+    elif fault == "absurd":
+        state.joint_vel[:] = 1e6
+    return state
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`python -m body_transformer.deploy.robots.sim_process`"""
+    parser = argparse.ArgumentParser(prog="sim_process", description="A simulated Unitree A1 that is reached over UDP.")
+    parser.add_argument("--host", default="127.0.0.1", help="where it listens; the loopback interface unless told")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: any free one")
+    parser.add_argument("--parent", type=int, help="process that it must not outlive")
+    for field in fields(SimOptions):
+        flag = f"--{field.name.replace('_', '-')}"
+        if field.name == "start_joints":
+            parser.add_argument(flag, type=float, nargs="*", default=())
+        else:
+            parser.add_argument(
+                flag, type=type(field.default), default=field.default, help=f"default: {field.default!r}"
+            )
+    given = vars(parser.parse_args(argv))
+    host, port, parent = given.pop("host"), given.pop("port"), given.pop("parent")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind((host, port))
+            robot = SimProcess(SimOptions.from_dict(given), sock, parent)
+        except (OSError, ValueError) as error:
+            print(f"the simulated robot cannot start at {host}:{port}: {error}", file=sys.stderr)
+            return 2
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: setattr(robot, "stopped", True))
+        robot.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

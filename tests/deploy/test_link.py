@@ -1,0 +1,337 @@
+import socket
+import time
+import zlib
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from body_transformer.deploy.link import (
+    FROM_CONTROLLER,
+    FROM_ROBOT,
+    MAX_WAITING,
+    DatagramError,
+    Kind,
+    Link,
+    Packet,
+    decode,
+    encode,
+    joints_checksum,
+    pack_command,
+    pack_names,
+    pack_state,
+    unpack_command,
+    unpack_names,
+    unpack_state,
+)
+from body_transformer.deploy.robot import Command, State
+
+JOINTS = ("hip", "knee")
+NUM_DATAGRAMS = 100_000
+
+
+def command(value: float = 0.25, num_joints: int = 2) -> Command:
+    values = np.full(num_joints, value)
+    return Command(values, 2 * values, 100 * values, values, -values)
+
+
+def state(num_joints: int = 2) -> State:
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=size) for size in (num_joints, num_joints, num_joints, 3, 4)]
+    return State(7, 1.5, 99.0, *arrays)
+
+
+def packet(kind=Kind.COMMAND, session=5, sequence=1, payload=b"", joints=JOINTS) -> Packet:
+    return Packet(kind, session, joints_checksum(joints), sequence, 1.25, payload)
+
+
+def udp() -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    return sock
+
+
+@pytest.fixture
+def ends():
+    """A robot's link and its controller's, in one session."""
+    robot, controller = Link(udp(), FROM_CONTROLLER), Link(udp(), FROM_ROBOT)
+    robot.open(controller.address, 5, JOINTS)
+    controller.open(robot.address, 5, JOINTS)
+    yield robot, controller
+    robot.close()
+    controller.close()
+
+
+def received(link: Link) -> list[Packet]:
+    time.sleep(0.002)
+    return list(link.receive())
+
+
+# -- datagrams ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_layout_of_version_1_does_not_change():
+    data = encode(Packet(Kind.COMMAND, 0x01020304, 0x0A0B0C0D, 9, 1.5, b"xy"))
+    body = "426f544c 01 02 0200 04030201 0d0c0b0a 0900000000000000 000000000000f83f 7879"
+    assert data[:-4] == bytes.fromhex(body)
+    assert data[-4:] == zlib.crc32(data[:-4]).to_bytes(4, "little")
+
+
+def test_a_packet_comes_back_as_it_was():
+    one = packet(payload=b"\x00\xff payload")
+    assert decode(encode(one)) == one
+
+
+def resealed(data: bytes) -> bytes:
+    """With a checksum that fits."""
+    return data[:-4] + zlib.crc32(data[:-4]).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: b"", "length"),
+        (lambda data: data[:20], "length"),
+        (lambda data: data[:-1], "length"),
+        (lambda data: data + b"\0", "length"),
+        (lambda data: data * 200, "length"),
+        (lambda data: resealed(b"BoTX" + data[4:]), "magic"),
+        (lambda data: resealed(data[:4] + b"\x02" + data[5:]), "version"),
+        (lambda data: resealed(data[:5] + b"\x63" + data[6:]), "kind"),
+        (lambda data: resealed(data[:6] + b"\xff" + data[7:]), "length"),
+        (lambda data: data[:-4] + b"\0\0\0\0", "checksum"),
+        (lambda data: data[:-6] + b"\x7f" + data[-5:], "checksum"),
+    ],
+)
+def test_a_damaged_datagram_is_refused_with_its_reason(change, reason):
+    with pytest.raises(DatagramError, match=f"^{reason}$"):
+        decode(change(encode(packet(payload=pack_command(command())))))
+
+
+def test_every_flipped_bit_is_noticed():
+    data = encode(packet(payload=pack_command(command())))
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DatagramError):
+            decode(bytes(flipped))
+
+
+# -- payloads ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_state_comes_back_to_the_last_bit():
+    sent = state()
+    payload = pack_state(sent, echo_s=3.25)
+    got, echo_s = unpack_state(packet(Kind.STATE, sequence=7, payload=payload), 2, received_s=99.0)
+    assert echo_s == 3.25
+    assert (got.sequence, got.stamp_s, got.received_s) == (7, 1.25, 99.0)
+    for name in ("joint_pos", "joint_vel", "joint_torque", "angular_velocity", "quaternion"):
+        np.testing.assert_array_equal(getattr(got, name), getattr(sent, name))
+
+
+def test_a_state_with_nan_comes_through_for_the_safety_layer_to_see():
+    sent = state()
+    sent.joint_pos[0] = np.nan
+    got, _ = unpack_state(packet(Kind.STATE, payload=pack_state(sent, 0.0)), 2, 0.0)
+    assert np.isnan(got.joint_pos[0])
+
+
+def test_a_command_comes_back_to_the_last_bit():
+    sent = command(1 / 3)
+    got = unpack_command(packet(payload=pack_command(sent)), 2)
+    for name in ("position", "velocity", "kp", "kd", "torque"):
+        np.testing.assert_array_equal(getattr(got, name), getattr(sent, name))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e7])
+@pytest.mark.parametrize("name", ["position", "velocity", "kp", "kd", "torque"])
+def test_a_command_with_nan_or_absurd_values_is_refused(name, value):
+    bad = command()
+    getattr(bad, name)[1] = value
+    with pytest.raises(DatagramError, match="values"):
+        unpack_command(packet(payload=pack_command(bad)), 2)
+
+
+@pytest.mark.parametrize("name", ["kp", "kd"])
+def test_a_negative_gain_is_refused(name):
+    bad = command()
+    getattr(bad, name)[0] = -1.0
+    with pytest.raises(DatagramError, match="values"):
+        unpack_command(packet(payload=pack_command(bad)), 2)
+
+
+@pytest.mark.parametrize("payload", [b"", b"x" * 79, pack_command(command(num_joints=3))])
+def test_a_payload_for_other_joints_is_refused(payload):
+    with pytest.raises(DatagramError, match="payload length"):
+        unpack_command(packet(payload=payload), 2)
+    with pytest.raises(DatagramError, match="payload length"):
+        unpack_state(packet(Kind.STATE, payload=payload), 2, 0.0)
+
+
+def test_joint_names_come_back_in_their_order():
+    assert unpack_names(pack_names(("b", "a", "Ä"))) == ("b", "a", "Ä")
+    assert unpack_names(b"") == ()
+
+
+@pytest.mark.parametrize("payload", [b"a\na", b"a\n", b"\xff\xfe", b"a\x00b", b"\n".join(b"%d" % i for i in range(65))])
+def test_names_that_are_none_are_refused(payload):
+    with pytest.raises(DatagramError, match="joint names"):
+        unpack_names(payload)
+
+
+def test_the_checksum_of_the_joints_knows_their_order():
+    assert joints_checksum(("a", "b")) != joints_checksum(("b", "a"))
+
+
+# -- who gets in -------------------------------------------------------------------------------------------------------
+
+
+def test_commands_and_states_go_both_ways(ends):
+    robot, controller = ends
+    controller.send(Kind.COMMAND, b"c", 1.0)
+    robot.send(Kind.STATE, b"s", 2.0)
+    assert [(p.kind, p.payload, p.sequence) for p in received(robot)] == [(Kind.COMMAND, b"c", 1)]
+    assert [(p.kind, p.payload, p.sequence) for p in received(controller)] == [(Kind.STATE, b"s", 1)]
+
+
+def test_each_kind_is_numbered_by_itself_without_gaps(ends):
+    robot, controller = ends
+    for _ in range(3):
+        robot.send(Kind.STATE, b"", 0.0)
+        robot.send(Kind.REPORT, b"", 0.0)
+    numbers = [p.sequence for p in received(controller) if p.kind is Kind.STATE]
+    assert numbers == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("stranger", "reason"),
+    [
+        ({"session": 6}, "session"),
+        ({"joints": ("knee", "hip")}, "joints"),
+        ({"sequence": 0}, "sequence"),
+        ({"kind": Kind.STATE}, "direction"),
+        ({"kind": Kind.WELCOME}, "direction"),
+    ],
+)
+def test_what_does_not_belong_to_the_session_stays_out(ends, stranger, reason):
+    robot, controller = ends
+    assert robot.accept(encode(packet(**stranger)), controller.address) is None
+    assert robot.refused == {reason: 1}
+    assert robot.accept(encode(packet()), controller.address) is not None
+
+
+def test_another_address_is_not_the_peer(ends):
+    robot, controller = ends
+    host, port = controller.address
+    assert robot.accept(encode(packet()), (host, port + 1)) is None
+    assert robot.accept(encode(packet()), ("127.0.0.2", port)) is None
+    assert robot.refused == {"peer": 2}
+
+
+def test_another_socket_cannot_send_what_the_peer_could(ends):
+    robot, _ = ends
+    with udp() as stranger:
+        stranger.sendto(encode(packet()), robot.address)
+        assert received(robot) == []
+
+
+def test_old_and_repeated_datagrams_are_ignored(ends):
+    robot, controller = ends
+    datagrams = {n: encode(packet(sequence=n)) for n in range(1, 6)}
+    came = [robot.accept(datagrams[n], controller.address) for n in (1, 1, 3, 2, 3, 5, 4, 1)]
+    assert [p.sequence for p in came if p] == [1, 3, 5]
+    assert robot.refused == {"sequence": 5}
+
+
+def test_a_new_session_counts_anew(ends):
+    robot, controller = ends
+    assert robot.accept(encode(packet(sequence=100)), controller.address)
+    robot.open(controller.address, 6, JOINTS)
+    assert robot.accept(encode(packet(sequence=101)), controller.address) is None
+    assert robot.accept(encode(packet(sequence=1, session=6)), controller.address)
+
+
+def test_a_hello_may_come_from_anyone(ends):
+    robot, _ = ends
+    assert robot.accept(encode(packet(Kind.HELLO, session=77)), ("127.0.0.1", 9)) is not None
+
+
+# -- sockets -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_socket_does_not_block(ends):
+    started = time.monotonic()
+    assert list(ends[0].receive()) == []
+    assert time.monotonic() - started < 0.1
+
+
+def test_a_dead_peer_raises_nothing(ends):
+    robot, controller = ends
+    controller._socket.connect(robot.address)
+    robot._socket.close()
+    controller.send(Kind.COMMAND, b"", 0.0)
+    assert received(controller) == []  # here the kernel says: nobody there
+    controller.send(Kind.COMMAND, b"", 0.0)
+    controller.send(Kind.COMMAND, b"", 0.0)  # or here
+    assert controller.refused == {"not sent": 1}
+
+
+def test_a_flood_cannot_hold_the_loop(ends):
+    robot, _ = ends
+    with udp() as stranger:
+        for _ in range(2 * MAX_WAITING):
+            stranger.sendto(b"x", robot.address)
+        assert len(list(robot.datagrams())) <= MAX_WAITING
+
+
+# -- the fuzzer --------------------------------------------------------------------------------------------------------
+
+
+def malformed(rng: np.random.Generator, valid: bytes) -> bytes:
+    """Random bytes, or a valid datagram that was cut, prolonged, flipped, re-versioned or wrongly sealed."""
+    data = bytearray(valid)
+    way = rng.integers(7)
+    if way == 0:
+        return rng.bytes(int(rng.integers(0, 200)))
+    if way == 1:
+        return bytes(data[: int(rng.integers(0, len(data)))])
+    if way == 2:
+        return bytes(data) + rng.bytes(int(rng.integers(1, 50)))
+    if way == 3:  # an odd number of flips, so that none undoes another
+        for bit in rng.choice(8 * len(data), size=int(rng.choice([1, 3, 9, 33])), replace=False):
+            data[bit // 8] ^= 1 << int(bit) % 8
+        return bytes(data)
+    if way == 4:
+        data[4] = int(rng.choice([0, 2, 3, 255]))
+        return resealed(bytes(data))
+    if way == 5:
+        return bytes(data[:-4]) + rng.bytes(4)
+    start = int(rng.integers(0, len(data) - 8))
+    data[start : start + 8] = rng.bytes(8)
+    return bytes(data)
+
+
+def test_a_hundred_thousand_malformed_datagrams_move_no_command(ends):
+    """From the peer's own socket and from a stranger's, among valid commands: these come in, and nothing else."""
+    robot, controller = ends
+    rng = np.random.default_rng(0)
+    valid = encode(packet(sequence=10**6, payload=pack_command(command(9.0))))
+    sent, came, last = 0, [], None
+    with udp() as stranger:
+        for start in range(0, NUM_DATAGRAMS, 100):
+            for _ in range(100):
+                sender = controller._socket if rng.random() < 0.5 else stranger
+                sender.sendto(malformed(rng, valid), robot.address)
+            stranger.sendto(valid, robot.address)  # nothing wrong with it but its sender
+            sent += 1
+            controller.send(Kind.COMMAND, pack_command(command(start / NUM_DATAGRAMS)), 0.0)
+            for one in robot.receive():
+                came.append(one.sequence)
+                last = unpack_command(one, 2)
+            assert last is not None
+            np.testing.assert_array_equal(last.position, start / NUM_DATAGRAMS)
+    assert came == list(range(1, sent + 1))
+    assert robot.refused.total() == NUM_DATAGRAMS + sent
+    assert set(robot.refused) == {"length", "magic", "version", "checksum", "peer"}
+    assert all(a < b for a, b in pairwise(came))

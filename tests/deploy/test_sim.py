@@ -1,0 +1,375 @@
+"""The simulated robot as a process of its own, in real time."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from body_transformer.deploy import robots
+from body_transformer.deploy.link import Kind, pack_command
+from body_transformer.deploy.robot import Command, Robot, State
+from body_transformer.deploy.robots import open_robot
+from body_transformer.deploy.robots.sim import SimRobot
+from body_transformer.deploy.robots.sim_body import SimBody
+from body_transformer.deploy.robots.sim_options import SimOptions
+
+from .test_link import malformed
+
+ZEROS, ONES = np.zeros(12), np.ones(12)
+HOME = SimBody(SimOptions()).start_joints
+CONTROLLER = """
+    import sys, time
+    import numpy as np
+    from body_transformer.deploy.robot import Command
+    from body_transformer.deploy.robots import open_robot
+
+    address = ("127.0.0.1", int(sys.argv[1])) if len(sys.argv) > 1 else None
+    with open_robot("sim", **({"address": address} if address else {})) as robot:
+        while (state := robot.read()) is None:
+            pass
+        hold = Command(state.joint_pos, np.zeros(12), np.full(12, 100.0), np.ones(12), np.zeros(12))
+        print(robot.process.pid if robot.process else 0, flush=True)
+        while True:
+            robot.read()
+            robot.send(hold)
+            time.sleep(0.005)
+"""
+
+
+def hold(offset: float = 0.0) -> Command:
+    return Command(HOME + offset, ZEROS, 100 * ONES, ONES, ZEROS)
+
+
+def wait(robot: Robot, seconds: float = 1.0) -> State | None:
+    """The next measurement."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        state = robot.read()
+        if state is not None:
+            return state
+        time.sleep(0.0005)
+    return None
+
+
+def stand(robot: Robot, seconds: float) -> list[State]:
+    """Holds the pose at 50 Hz; what was measured."""
+    states, until = [], time.monotonic() + seconds
+    while time.monotonic() < until:
+        state = robot.read()
+        states += [state] if state is not None else []
+        robot.send(hold())
+        time.sleep(0.02)
+    return states
+
+
+def connected(port: int) -> SimRobot:
+    """A robot that runs already, as soon as it has forgotten its last controller."""
+    deadline = time.monotonic() + 10.0
+    while True:
+        robot = SimRobot(address=("127.0.0.1", port))
+        try:
+            return robot.__enter__()
+        except ValueError as refusal:
+            if "another controller" not in str(refusal) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+class ByHand:
+    """The robot's process, as one starts it by hand."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.log = folder / "robot.log"
+        command = [sys.executable, "-m", "body_transformer.deploy.robots.sim_process", "--port", "0", *arguments]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        self.port = int(self.wait_for("listening")["port"])
+
+    def events(self) -> list[dict]:
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")]
+
+    def wait_for(self, event: str, seconds: float = 30.0) -> dict:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = [e for e in self.events() if e["event"] == event]
+            if found:
+                return found[-1]
+            time.sleep(0.01)
+        raise AssertionError(f"no {event!r} in: {self.log.read_text()}")
+
+
+@pytest.fixture
+def by_hand(tmp_path):
+    started = []
+
+    def start(*arguments: str) -> ByHand:
+        started.append(ByHand(tmp_path, *arguments))
+        return started[-1]
+
+    yield start
+    for robot in started:
+        robot.process.kill()
+        robot.process.wait()
+
+
+@pytest.fixture
+def controller():
+    """Starts a controller in a process of its own; the robot's process id, if it started one."""
+    started = []
+
+    def start(*arguments: str) -> tuple[subprocess.Popen, int]:
+        command = [sys.executable, "-c", textwrap.dedent(CONTROLLER), *arguments]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        return started[-1], int(started[-1].stdout.readline())
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# -- by itself ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_controllers_side_needs_neither_torch_nor_mujoco():
+    code = (
+        "import sys; import body_transformer.deploy.robots.sim, body_transformer.deploy.robots.a1; print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "body_transformer.deploy.link" in loaded
+    assert {"torch", "mujoco"}.isdisjoint(name.split(".")[0] for name in loaded)
+
+
+def test_robots_are_found_by_name():
+    assert robots.names() == ["a1", "sim"]
+    with pytest.raises(ValueError, match="unknown robot 'sin'; did you mean 'sim'"):
+        open_robot("sin")
+
+
+def test_it_stands_in_real_time_and_reports():
+    with open_robot("sim", command_timeout_ms=500.0) as robot:
+        first = wait(robot)
+        assert robot.joints == SimBody(SimOptions()).joints
+        started = time.monotonic()
+        robot.begin_rollout()
+        states = stand(robot, 1.0)
+        robot.end_rollout()
+        elapsed = time.monotonic() - started
+        pid = robot.process.pid
+    newest = states[-1]
+    np.testing.assert_allclose(newest.joint_pos, HOME, atol=0.15)
+    lag_s = robot.report.lag_s  # a busy machine is too slow for real time, and the robot knows
+    assert elapsed - lag_s - 0.3 < newest.stamp_s - first.stamp_s < elapsed + 0.3
+    assert newest.sequence - first.sequence == pytest.approx(500 * (newest.stamp_s - first.stamp_s), abs=1)
+    report = robot.report
+    assert (report.fell, report.refused) == (False, 0)
+    assert abs(report.distance_m) < 0.05
+    assert elapsed - lag_s - 0.3 < report.duration_s < elapsed + 0.3
+    assert not is_running(pid)
+
+
+def test_lying_down_after_the_end_is_no_fall_but_before_it_is():
+    fell = {}
+    for end in (True, False):
+        with open_robot("sim", real_time_factor=4.0, command_timeout_ms=500.0) as robot:
+            stand(robot, 0.1)
+            robot.begin_rollout()
+            if end:
+                robot.end_rollout()
+            for _ in range(25):
+                robot.send(Command.damping(12, 2.0))
+                time.sleep(0.01)
+        fell[end] = robot.report.fell
+    assert fell == {True: False, False: True}
+
+
+def test_the_options_reach_the_process():
+    with open_robot("sim", start="hanging", payload_kg=-2.0, start_joints=[0.1] * 12, noise=0.0) as robot:
+        state = wait(robot)
+        np.testing.assert_allclose(state.joint_pos[:2], 0.1, atol=0.05)
+        listening = robot._events()[0]
+    assert SimOptions.from_dict(listening["options"]) == robot.options
+
+
+def test_it_keeps_its_session_over_a_bad_network():
+    bad = {"latency_ms": 20.0, "jitter_ms": 5.0, "loss_percent": 5.0, "duplicate_percent": 5.0, "noise": 1.0, "seed": 1}
+    with open_robot("sim", command_timeout_ms=500.0, **bad) as robot:
+        states = stand(robot, 1.0)
+        trips = robot.round_trip_s
+    numbers = [state.sequence for state in states]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) > 20
+    assert trips > 0.02
+    assert not robot.report.fell
+    assert robot.report.refused > 0
+
+
+def test_a_report_that_gets_lost_is_read_from_what_the_process_wrote(monkeypatch):
+    monkeypatch.setattr("body_transformer.deploy.robots.sim.REPORT_TIMEOUT_S", 0.0)
+    with open_robot("sim", command_timeout_ms=500.0) as robot:
+        stand(robot, 0.2)
+    assert robot.report is not None
+    assert robot.report.commands > 1
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_a_robot_without_the_expected_joints_is_refused():
+    with pytest.raises(ValueError, match="the robot refuses: the robot's joints are FR_hip"):
+        SimRobot(expected=("hip", "knee")).__enter__()
+
+
+def test_nobody_there_is_said(monkeypatch):
+    monkeypatch.setattr("body_transformer.deploy.robots.sim.HELLO_TIMEOUT_S", 0.2)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    with pytest.raises(ValueError, match=f"no robot answers at 127.0.0.1:{port}"):
+        SimRobot(address=("127.0.0.1", port)).__enter__()
+
+
+def test_another_host_must_be_asked_for():
+    with pytest.raises(ValueError, match=r"'203.0.113.7' is not on this host.*remote=True"):
+        open_robot("sim", address=("203.0.113.7", 47001))
+    open_robot("sim", address=("203.0.113.7", 47001), remote=True)
+
+
+def test_options_are_not_for_a_robot_that_runs_already():
+    with pytest.raises(ValueError, match="has its own"):
+        open_robot("sim", address=("127.0.0.1", 47001), latency_ms=5.0)
+
+
+def test_a_process_that_cannot_start_says_why(monkeypatch, tmp_path):
+    (tmp_path / "mujoco.py").write_text("raise ImportError('no mujoco on this computer')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    with pytest.raises(ValueError, match=r"did not start(.|\n)*no mujoco on this computer"):
+        open_robot("sim").__enter__()
+
+
+@pytest.mark.parametrize("bad", [np.full(12, np.nan), np.zeros(11)])
+def test_what_is_no_command_is_not_sent(by_hand, bad):
+    robot = by_hand()
+    with open_robot("sim", address=("127.0.0.1", robot.port)) as connected:
+        with pytest.raises(ValueError, match="kp of a command must be 12 finite numbers"):
+            connected.send(Command(HOME, ZEROS, bad, ONES, ZEROS))
+        stand(connected, 0.1)
+    assert connected.report.commands >= 1
+
+
+def test_outside_of_with_it_neither_reads_nor_sends():
+    robot = open_robot("sim")
+    with pytest.raises(ValueError, match="not connected"):
+        robot.read()
+
+
+# -- what is killed ----------------------------------------------------------------------------------------------------
+
+
+def test_when_the_controller_is_killed_the_robot_damps_and_takes_the_next_one(by_hand, controller):
+    robot = by_hand()
+    process, _ = controller(str(robot.port))
+    time.sleep(0.3)
+    assert [e["event"] for e in robot.events()] == ["listening", "session"]
+    process.kill()  # SIGKILL: it says no goodbye
+    damping = robot.wait_for("damping", 2.0)
+    assert 50 <= damping["silent_ms"] < 55  # the robot's own time-out
+    next_one = connected(robot.port)
+    assert wait(next_one) is not None
+    stand(next_one, 0.2)
+    next_one.__exit__()
+    assert next_one.report.commands > 1
+    assert robot.process.poll() is None
+
+
+def test_a_robot_does_not_outlive_the_controller_that_started_it(controller):
+    process, robot = controller()
+    assert is_running(robot)
+    process.kill()
+    deadline = time.monotonic() + 5.0
+    while is_running(robot) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(robot)
+
+
+def test_when_the_robot_is_killed_the_controller_sees_no_state_and_does_not_hang():
+    with open_robot("sim") as robot:
+        assert wait(robot) is not None
+        robot.process.send_signal(signal.SIGKILL)
+        robot.process.wait()
+        while robot.read() is not None:  # what was under way
+            pass
+        slowest = 0.0
+        for _ in range(50):
+            started = time.monotonic()
+            assert robot.read() is None
+            robot.send(hold())
+            slowest = max(slowest, time.monotonic() - started)
+        assert slowest < 0.05
+        assert not robot.alive
+        left = time.monotonic()
+    assert time.monotonic() - left < 0.5
+    assert robot.report is None
+
+
+def test_a_stopped_robot_process_says_so_and_ends(by_hand):
+    robot = by_hand()
+    robot.process.terminate()
+    assert robot.process.wait(5.0) == 0
+    assert robot.events()[-1]["event"] == "report"
+
+
+def test_a_hung_robot_process_does_not_hang_the_controller():
+    with open_robot("sim") as robot:
+        wait(robot)
+        robot.process.send_signal(signal.SIGSTOP)
+        left = time.monotonic()
+    assert time.monotonic() - left < 6.0
+    assert not robot.alive
+
+
+# -- what is thrown at it ----------------------------------------------------------------------------------------------
+
+
+def test_malformed_datagrams_do_not_move_the_running_robot(by_hand):
+    """From strangers and from the controller's own socket, while it stands."""
+    process = by_hand("--command-timeout-ms", "500")
+    rng = np.random.default_rng(0)
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger,
+        open_robot("sim", address=("127.0.0.1", process.port)) as robot,
+    ):
+        stand(robot, 0.1)
+        valid = robot.link.number(Kind.COMMAND, pack_command(hold(1.0)), 0.0)  # to be damaged; never sent whole
+        sent = 0
+        for _ in range(100):
+            for _ in range(100):
+                data = malformed(rng, valid)
+                if rng.random() < 0.5:
+                    stranger.sendto(data, ("127.0.0.1", process.port))
+                else:
+                    robot.link.transmit(data, ("127.0.0.1", process.port))
+                sent += 1
+            robot.send(hold())
+            time.sleep(0.01)
+        state = wait(robot)
+        np.testing.assert_allclose(state.joint_pos, HOME, atol=0.15)
+    assert process.process.poll() is None
+    assert robot.report.refused > 0.5 * sent  # the kernel may drop some of a flood
+    assert not robot.report.fell

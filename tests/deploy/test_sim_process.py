@@ -1,0 +1,365 @@
+"""The simulated robot in this process: real sockets, but its time goes on only when a test says so."""
+
+import json
+import socket
+
+import numpy as np
+import pytest
+
+from body_transformer.deploy.link import (
+    FROM_ROBOT,
+    Kind,
+    Link,
+    Packet,
+    encode,
+    joints_checksum,
+    pack_command,
+    pack_names,
+    unpack_names,
+    unpack_state,
+)
+from body_transformer.deploy.robot import Command, State
+from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
+from body_transformer.deploy.robots.sim_process import SimProcess, main
+
+ZEROS, ONES = np.zeros(12), np.ones(12)
+
+
+class Controller:
+    """The other end, under a test's control."""
+
+    def __init__(self, robot: SimProcess, session: int = 1) -> None:
+        self.robot, self.session = robot, session
+        self.link = Link(loopback(), FROM_ROBOT)
+        self.link.open(robot.link.address, session)
+        self.packets: list[Packet] = []
+        self.joints: tuple[str, ...] = ()
+
+    def hello(self, joints: tuple[str, ...] = ()) -> Packet | None:
+        self.link.send(Kind.HELLO, pack_names(joints), 0.0)
+        self.ticks(1)
+        answer = self.newest(Kind.WELCOME) or self.newest(Kind.REFUSE)
+        if answer and answer.kind is Kind.WELCOME:
+            self.joints = unpack_names(answer.payload)
+            self.link.agree(self.joints)
+        return answer
+
+    def command(self, command: Command, stamp_s: float = 0.0) -> None:
+        self.link.send(Kind.COMMAND, pack_command(command), stamp_s)
+
+    def ticks(self, count: int) -> None:
+        for _ in range(count):
+            self.robot.tick()
+            self.packets += self.link.receive()
+
+    def newest(self, kind: Kind) -> Packet | None:
+        return next((packet for packet in reversed(self.packets) if packet.kind is kind), None)
+
+    def state(self) -> State:
+        packet = self.newest(Kind.STATE)
+        assert packet is not None
+        return unpack_state(packet, 12, 0.0)[0]
+
+
+def loopback() -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    return sock
+
+
+@pytest.fixture
+def start():
+    """Starts robots, and controllers in session with them."""
+    made = []
+
+    def robot_and_controller(greet: bool = True, **options) -> tuple[SimProcess, Controller]:
+        robot = SimProcess(SimOptions(**options), loopback())
+        controller = Controller(robot)
+        made.extend([robot.link, controller.link])
+        if greet:
+            assert controller.hello() is not None
+        return robot, controller
+
+    yield robot_and_controller
+    for link in made:
+        link.close()
+
+
+def hold(robot: SimProcess, offset: float = 0.0) -> Command:
+    return Command(robot.body.start_joints + offset, ZEROS, 100 * ONES, ONES, ZEROS)
+
+
+def events(capsys, name: str) -> list[dict]:
+    return [e for e in map(json.loads, capsys.readouterr().out.splitlines()) if e["event"] == name]
+
+
+# -- how a session starts ----------------------------------------------------------------------------------------------
+
+
+def test_the_controller_learns_the_joints_and_their_order(start):
+    robot, controller = start()
+    assert controller.joints == robot.body.joints
+    assert controller.joints[0] == "FR_hip_joint"
+
+
+def test_without_a_hello_nothing_is_sent(start):
+    _, controller = start(greet=False)
+    controller.ticks(5)
+    assert controller.packets == []
+
+
+def test_a_controller_for_the_same_joints_in_another_order_is_welcome(start):
+    robot, controller = start(greet=False)
+    assert controller.hello(robot.body.joints[::-1]).kind is Kind.WELCOME
+
+
+@pytest.mark.parametrize("joints", [("hip",), ("a", "b")])
+def test_a_controller_for_other_joints_is_refused_with_the_reason(start, joints):
+    robot, controller = start(greet=False)
+    answer = controller.hello(joints)
+    assert answer.kind is Kind.REFUSE
+    assert answer.payload.decode().startswith("the robot's joints are FR_hip_joint, FR_thigh_joint")
+    assert robot.link.peer is None
+
+
+def test_a_second_controller_is_refused_until_the_first_is_silent(start):
+    robot, first = start()
+    second = Controller(robot, session=2)
+    try:
+        assert second.hello().payload == b"the robot has another controller"
+        for _ in range(60):  # 1.2 s, heard all the time
+            first.command(hold(robot))
+            second.ticks(10)
+        second.packets.clear()
+        assert second.hello().kind is Kind.REFUSE
+        second.ticks(510)  # silent for 1 s
+        second.packets.clear()
+        assert second.hello().kind is Kind.WELCOME
+        assert robot.link.peer == second.link.address
+    finally:
+        second.link.close()
+
+
+def test_a_repeated_hello_is_answered_again_and_does_not_start_anew(start):
+    robot, controller = start()
+    controller.ticks(50)
+    time_s = robot.body.time_s
+    controller.hello()
+    assert robot.body.time_s > time_s
+    assert len([p for p in controller.packets if p.kind is Kind.WELCOME]) == 2
+
+
+def test_a_session_that_is_over_cannot_be_opened_again(start):
+    robot, controller = start()
+    controller.link.send(Kind.BYE, b"", 0.0)
+    controller.ticks(1)
+    again = Controller(robot, session=2)
+    replayed = Controller(robot, session=1)
+    try:
+        assert again.hello().kind is Kind.WELCOME
+        again.ticks(501)
+        assert replayed.hello() is None
+    finally:
+        again.link.close()
+        replayed.link.close()
+
+
+def test_a_new_session_starts_in_the_start_pose(start):
+    robot, controller = start()
+    controller.command(Command.damping(12, 1.0))
+    controller.ticks(400)
+    controller.link.send(Kind.BYE, b"", 0.0)
+    controller.ticks(1)
+    second = Controller(robot, session=2)
+    try:
+        second.hello()
+        assert robot.body.time_s == pytest.approx(0.002)
+        assert robot.body.pose().position[2] > 0.29
+    finally:
+        second.link.close()
+
+
+# -- measurements ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state_hz", [500.0, 250.0])
+def test_every_measurement_is_sent_with_its_number_and_time(start, state_hz):
+    _, controller = start(state_hz=state_hz)
+    controller.ticks(20)
+    states = [p for p in controller.packets if p.kind is Kind.STATE]
+    assert [p.sequence for p in states] == list(range(2, 22))  # the first came before the joints were agreed on
+    np.testing.assert_allclose(np.diff([p.stamp_s for p in states]), 1 / state_hz)
+
+
+def test_a_state_says_which_command_had_come(start):
+    robot, controller = start()
+    controller.command(hold(robot), stamp_s=12.5)
+    controller.ticks(2)
+    assert unpack_state(controller.newest(Kind.STATE), 12, 0.0)[1] == 12.5
+
+
+@pytest.mark.parametrize("fault", ["silent", "nan", "absurd", "frozen"])
+def test_a_fault_comes_when_it_is_due(start, fault):
+    robot, controller = start(fault=fault, fault_at_s=0.1)
+    for _ in range(40):
+        controller.command(hold(robot, 0.1))
+        controller.ticks(1)
+    before = controller.state()
+    assert np.isfinite(before.joint_pos).all()
+    assert np.abs(before.joint_vel).max() < 100
+    for _ in range(40):
+        controller.command(hold(robot, 0.1))
+        controller.ticks(1)
+    controller.packets = [p for p in controller.packets if p.kind is not Kind.STATE or p.stamp_s > 0.12]
+    if fault == "silent":
+        assert controller.newest(Kind.STATE) is None
+        return
+    after = controller.state()
+    assert np.isnan(after.joint_pos).all() == (fault == "nan")
+    assert (after.joint_vel == 1e6).all() == (fault == "absurd")
+    states = [unpack_state(p, 12, 0.0)[0].joint_pos for p in controller.packets if p.kind is Kind.STATE]
+    assert all((pos == states[0]).all() for pos in states) == (fault == "frozen")
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_damps_by_itself_50_ms_after_the_last_command_and_not_before(start, capsys):
+    robot, controller = start()
+    controller.command(hold(robot))
+    controller.ticks(25)  # at 0, 2, …, 48 ms
+    assert robot.report().timeouts == 0
+    assert np.abs(robot.body.torque).max() > 1.0
+    controller.ticks(1)
+    assert robot.report().timeouts == 1
+    np.testing.assert_array_equal(robot._current().kp, 0.0)
+    np.testing.assert_array_equal(robot._current().kd, 5.0)
+    assert [e["silent_ms"] for e in events(capsys, "damping")] == pytest.approx([50.0])
+
+
+def test_it_recovers_when_commands_come_again(start, capsys):
+    robot, controller = start()
+    controller.command(hold(robot))
+    controller.ticks(30)
+    controller.command(hold(robot))
+    controller.ticks(1)
+    assert len(events(capsys, "recovered")) == 1
+    assert robot.report().commands == 2
+
+
+def test_the_timeout_is_an_option(start):
+    robot, controller = start(command_timeout_ms=20.0)
+    controller.command(hold(robot))
+    controller.ticks(12)
+    assert robot.report().timeouts == 1
+
+
+@pytest.mark.parametrize("name", ["position", "velocity", "kp", "kd", "torque"])
+def test_a_command_with_nan_moves_nothing(start, name):
+    robot, controller = start()
+    controller.command(hold(robot))
+    controller.ticks(1)
+    bad = hold(robot, 1.0)
+    values = getattr(bad, name).copy()
+    values[3] = np.nan
+    controller.command(Command(**{**vars(bad), name: values}))
+    controller.ticks(1)
+    np.testing.assert_array_equal(robot._session.command.position, robot.body.start_joints)
+    assert robot.report().commands == 1
+    assert robot.report().refused == 1
+
+
+def test_a_command_for_another_joint_order_moves_nothing(start):
+    robot, controller = start()
+    controller.link.agree(robot.body.joints[3:6] + robot.body.joints[:3] + robot.body.joints[6:])
+    controller.command(hold(robot))
+    controller.ticks(1)
+    assert robot.link.refused == {"joints": 1}
+    assert robot.report().commands == 0
+
+
+def test_an_old_command_does_not_replace_a_newer_one(start):
+    robot, controller = start()
+    for sequence, offset in ((1, 0.1), (3, 0.3), (2, 0.2), (3, 0.9)):
+        payload = pack_command(hold(robot, offset))
+        data = encode(Packet(Kind.COMMAND, 1, joints_checksum(robot.body.joints), sequence, 0.0, payload))
+        controller.link.transmit(data, robot.link.address)
+    controller.ticks(1)
+    np.testing.assert_allclose(robot._session.command.position, robot.body.start_joints + 0.3)
+
+
+def test_latency_is_from_a_measurement_to_the_command_that_answers_it(start):
+    robot, controller = start(greet=False, latency_ms=20.0)
+    controller.hello()
+    controller.link.agree(robot.body.joints)
+    controller.ticks(20)
+    newest = controller.newest(Kind.STATE)
+    controller.command(hold(robot))
+    while robot.report().commands == 0:
+        controller.ticks(1)
+    assert 1e3 * (robot._session.command_s - newest.stamp_s) == pytest.approx(20.0, abs=2.1)
+
+
+def test_a_session_works_over_a_network_that_loses_doubles_and_reorders(start):
+    robot, controller = start(greet=False, loss_percent=20.0, duplicate_percent=20.0, jitter_ms=10.0, seed=1)
+    while not controller.joints:
+        controller.hello()
+    for _ in range(200):
+        controller.command(hold(robot))
+        controller.ticks(2)
+    numbers = [p.sequence for p in controller.packets if p.kind is Kind.STATE]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) < 400  # lost or overtaken
+    assert 50 < robot.report().commands < 200
+    assert not robot.report().fell
+
+
+# -- how it ends -------------------------------------------------------------------------------------------------------
+
+
+def test_after_bye_it_reports_and_damps_and_takes_no_command(start):
+    robot, controller = start()
+    controller.command(hold(robot))
+    controller.ticks(5)
+    controller.link.send(Kind.BYE, b"", 0.0)
+    controller.command(hold(robot, 0.5))
+    controller.ticks(10)
+    report = SimReport.unpack(controller.newest(Kind.REPORT).payload)
+    assert (report.commands, report.fell) == (1, False)
+    assert robot.report().commands == 1
+    assert np.abs(robot.body.torque).max() < 33.5
+
+
+def test_marks_say_what_counts(start):
+    robot, controller = start(start="lying")
+    controller.command(Command.damping(12, 5.0))
+    controller.ticks(100)
+    assert robot.report().fell
+    for _ in range(3):
+        controller.link.send(Kind.MARK, b"end", 1.0)
+    controller.ticks(10)
+    assert robot.report().duration_s == pytest.approx(0.202, abs=0.01)
+    for _ in range(3):
+        controller.link.send(Kind.MARK, b"begin", 2.0)
+        controller.ticks(10)
+    assert robot.report().duration_s == pytest.approx(0.06)  # the repetitions did not begin it anew
+
+
+def test_a_mark_that_is_none_is_refused(start):
+    robot, controller = start()
+    controller.link.send(Kind.MARK, b"stop", 1.0)
+    controller.ticks(1)
+    assert robot.link.refused == {"payload": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--start", "homme"], "unknown start 'homme'"),
+        (["--start-joints", "1", "2"], "start_joints has 2 angles"),
+        (["--host", "203.0.113.1"], "cannot start at 203.0.113.1"),
+    ],
+)
+def test_it_says_why_it_cannot_start(capsys, arguments, message):
+    assert main(["--port", "0", *arguments]) == 2
+    assert message in capsys.readouterr().err
