@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from body_transformer.deploy.controller import Controller
-from body_transformer.deploy.plan import RuntimeConfig
-from body_transformer.deploy.robot import State
+from body_transformer.deploy.plan import Phase, RuntimeConfig
+from body_transformer.deploy.robot import Command, State
 from body_transformer.deploy.safety import Freshness, Reason, SafetyConfig
 
 from .virtual_robot import JOINTS, LYING, ROBOT_JOINTS, SinePolicy, a1_contract, is_damping, virtual_run
@@ -412,6 +412,17 @@ def test_an_action_beyond_the_clip_is_clipped_and_counted():
     assert result.stop is None
     assert result.interventions["action clipped"] == 150
     assert runtime.log.rows()["action"].max() == 1.0
+
+
+def test_a_robot_whose_own_protection_trips_is_left_in_damping():
+    runtime, robot = virtual_run()
+    send = robot.send
+    robot.send = lambda command: send(command if len(robot.sent) < 125 else Command.damping(12, 5.0))
+    result = runtime.run()
+    assert str(result.stop) == "robot tripped"
+    assert robot.damped_s == pytest.approx(FAULT_S)
+    assert runtime.log.events[-3].kind == "stop"
+    assert runtime.log.rows()["phase"][126] == Phase.DAMPING
 
 
 def test_the_first_stop_stays_whatever_comes_after_it():

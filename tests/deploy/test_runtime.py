@@ -217,9 +217,7 @@ def test_a_robot_that_does_not_follow_the_ramp_never_gets_the_policy():
     assert policy.calls == 3
 
 
-@pytest.mark.parametrize(
-    "change", [{"torque_limits": (float("inf"),) * 12}, {"velocity_limits": (float("inf"),) * 12}]
-)
+@pytest.mark.parametrize("change", [{"torque_limits": (float("inf"),) * 12}, {"velocity_limits": (float("inf"),) * 12}])
 def test_a_contract_without_limits_is_refused(change):
     with pytest.raises(ValueError, match=f"the contract's {next(iter(change))} must all be finite"):
         virtual_run(contract=a1_contract(**change))

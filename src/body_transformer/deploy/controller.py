@@ -94,6 +94,9 @@ class Controller:
             if value.shape != self.target.shape or not np.isfinite(value).all():
                 raise ValueError(f"the robot's send returned {value}, not {len(self.target)} finite numbers")
         if self.phase in (Phase.RAMP, Phase.HOLD, Phase.POLICY):
+            if self.command.kp.any() and not command.kp.any():
+                self.interventions.latch(Reason.ROBOT_TRIPPED)
+                return
             self.order.from_robot(command.position, self._limiter.previous)
             self.order.from_robot(command.torque, self._limiter.previous_torque)
 

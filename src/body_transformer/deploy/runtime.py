@@ -74,10 +74,13 @@ class Runtime:
         safety: SafetyConfig | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        on_phase: Callable[[Phase], None] | None = None,
     ) -> None:
+        """`on_phase` is told of each new phase, in the loop: it must be quick."""
         self.contract, self.robot = contract, robot
         self.config, self.safety = config or RuntimeConfig(), safety or SafetyConfig()
         self._clock, self._sleep, self._policy = clock, sleep, policy
+        self._on_phase = on_phase
         self._policy_s = 0.0
         self._obs = np.zeros(contract.obs_dim, np.float32)
         self.controller = Controller(contract, self._timed_policy, tuple(robot.joints), self.config, self.safety)
@@ -135,6 +138,8 @@ class Runtime:
             if self.controller.phase != phase:
                 phase = self.controller.phase
                 self.log.event(tick, start - begun, "phase", phase.name.lower())
+                if self._on_phase is not None:
+                    self._on_phase(phase)
             tick += 1
 
     def _tick(self, tick: int, start_s: float, late_s: float, missed: int) -> None:
@@ -148,13 +153,13 @@ class Runtime:
         self._policy_s = 0.0
         command = controller.step(tick, now, state, missed, stop)
         log.commanded(command)
-        stopped = controller.interventions.stop
-        if stopped is not None and controller.interventions.tick_bits >> stopped.reason & 1:
-            log.event(tick, now - self._begun_s, "stop", str(stopped))
         if not self.config.dry_run:
             sent = self.robot.send(command)
             controller.sent(sent)
             log.commanded(sent, "sent")
+        stopped = controller.interventions.stop
+        if stopped is not None and controller.interventions.tick_bits >> stopped.reason & 1:
+            log.event(tick, now - self._begun_s, "stop", str(stopped))
         log.end(
             controller.phase,
             controller.interventions.tick_bits,

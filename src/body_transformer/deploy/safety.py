@@ -59,7 +59,9 @@ class Reason(IntEnum):
     """The robot never sent a usable state."""
     EMERGENCY_STOP = 22
     """Somebody asked: a call or a signal."""
-    ERROR = 23
+    ROBOT_TRIPPED = 23
+    """The robot's own protection sends damping, whatever it is asked for."""
+    ERROR = 24
     """An exception in the robot, its link or the policy."""
 
     @property
