@@ -96,11 +96,11 @@ def test_a_third_of_the_states_lost_is_no_fault():
 
 def test_clocks_that_drift_apart_are_no_latency_and_latency_is_no_drift():
     for rate in (1 - 1e-4, 1 + 1e-4):
-        fresh = Freshness()
+        fresh = Freshness(2e-4)
         for k in range(50 * 3600):
             fresh.came(k * 0.02 * rate, 5.0 + k * 0.02)
         assert abs(fresh.age_s(5.0 + k * 0.02)) < 1e-4
-    fresh = Freshness()
+    fresh = Freshness(2e-4)
     for k in range(500):
         fresh.came(k * 0.02, 5.0 + k * 0.02 + 0.05 * (k >= 250))
     assert fresh.age_s(5.0 + k * 0.02 + 0.05) == pytest.approx(0.05, abs=2e-3)
@@ -146,7 +146,7 @@ def test_reordered_states_are_ignored_and_the_newest_stays():
         late = [replace(held.pop(), received_s=state.received_s + 0.015)] if held else []
         return [state, *late]
 
-    runtime, robot = virtual_run(later(swap), robot={"hz": 50.0})
+    runtime, _robot = virtual_run(later(swap), robot={"hz": 50.0})
     result = runtime.run()
     assert result.stop is None
     assert result.interventions["state reordered"] > 20
@@ -343,7 +343,7 @@ def test_a_policy_that_becomes_slower_than_the_period_means_damping_after_five_m
 
 
 def test_one_slow_step_is_counted_and_the_next_ticks_are_where_they_would_have_been():
-    runtime, robot = virtual_run(policy=SlowPolicy(0.033, calls=1))
+    runtime, _robot = virtual_run(policy=SlowPolicy(0.033, calls=1))
     result = runtime.run()
     assert result.stop is None
     assert result.interventions == {"missed deadline": 1}
@@ -353,7 +353,7 @@ def test_one_slow_step_is_counted_and_the_next_ticks_are_where_they_would_have_b
 
 
 def test_ticks_that_were_missed_altogether_are_left_out_and_not_made_up_for():
-    runtime, robot = virtual_run(policy=SlowPolicy(0.071, calls=1))
+    runtime, _robot = virtual_run(policy=SlowPolicy(0.071, calls=1))
     result = runtime.run()
     assert result.stop is None
     assert result.interventions["missed deadline"] == 3
@@ -374,7 +374,7 @@ def test_a_loop_that_stutters_is_stopped_too():
             self.takes_s = 0.025 if self.calls > 30 and self.calls % 3 == 0 else 0.001
             return super().__call__(obs)
 
-    runtime, robot = virtual_run(policy=Stutter())
+    runtime, _robot = virtual_run(policy=Stutter())
     result = runtime.run()
     assert result.stop.reason is Reason.LATE_LOOP
     assert 5 < result.interventions["missed deadline"] < 10
@@ -407,7 +407,7 @@ def test_an_action_that_cannot_be_used_means_damping_in_the_same_tick(name):
 
 
 def test_an_action_beyond_the_clip_is_clipped_and_counted():
-    runtime, robot = virtual_run(policy=lambda obs: np.full(12, 3.0, np.float32))
+    runtime, _robot = virtual_run(policy=lambda obs: np.full(12, 3.0, np.float32))
     result = runtime.run()
     assert result.stop is None
     assert result.interventions["action clipped"] == 150

@@ -47,7 +47,7 @@ def recorded(tmp_path, **options):
 
 
 def test_the_log_is_in_the_contracts_order_and_says_what_happened(tmp_path):
-    runtime, robot = virtual_run()
+    runtime, _robot = virtual_run()
     runtime.run()
     log = SavedLog.load(runtime.save_log(tmp_path / "a" / "log"))
     assert tuple(log.description["joints"]) == JOINTS

@@ -77,7 +77,7 @@ def test_work_and_late_wake_ups_shorter_than_the_period_do_not_move_the_next_tic
 
 def test_the_loop_can_run_at_a_multiple_of_the_policys_rate():
     policy = SinePolicy()
-    runtime, robot = virtual_run(policy=policy, loop_hz=200.0, robot={"hz": 500.0})
+    runtime, _robot = virtual_run(policy=policy, loop_hz=200.0, robot={"hz": 500.0})
     result = runtime.run()
     assert result.interventions == {}
     assert policy.calls == 3 + 150
@@ -96,7 +96,7 @@ def test_the_loop_can_run_at_a_multiple_of_the_policys_rate():
 def test_the_filtered_targets_are_those_of_the_filter():
     from body_transformer.deploy.filter import LowPass
 
-    runtime, robot = virtual_run()
+    runtime, _robot = virtual_run()
     runtime.run()
     rows = runtime.log.rows()
     active = (rows["phase"] >= Phase.RAMP) & (rows["phase"] <= Phase.POLICY)
@@ -297,7 +297,7 @@ def test_a_signal_is_an_emergency_stop_and_the_old_handler_comes_back(number):
 
 
 def test_a_runtime_works_outside_the_main_thread():
-    runtime, robot = virtual_run()
+    runtime, _robot = virtual_run()
     results = []
     thread = threading.Thread(target=lambda: results.append(runtime.run()))
     thread.start()
@@ -404,7 +404,7 @@ def test_a_robot_that_sent_nonsense_is_an_error(sent):
 
 def test_the_status_tells_where_a_run_is():
     seen = []
-    runtime, robot = virtual_run(lambda state, seconds: seen.append(runtime.status()) or [state])
+    runtime, _robot = virtual_run(lambda state, seconds: seen.append(runtime.status()) or [state])
     runtime.run()
     assert {status.phase for status in seen} >= {Phase.RAMP, Phase.HOLD, Phase.POLICY, Phase.DAMPING}
     assert seen[-1].rate_hz == pytest.approx(50, rel=0.02)

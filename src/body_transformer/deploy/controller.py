@@ -53,7 +53,7 @@ class Controller:
         self._observation = Observation(contract, self.measured, self.action, np.array(told, np.float64))
         self._check = StateCheck(control, safety, self.order, self.measured)
         self._limiter = Limiter(control, safety, 1 / self.hz, self.interventions)
-        self._freshness, self._deadlines = Freshness(), DeadlineBudget(safety.max_missed)
+        self._freshness, self._deadlines = Freshness(safety.clock_drift), DeadlineBudget(safety.max_missed)
         self._filter = LowPass(control.filter.cutoff_hz, control.hz, size) if control.filter else None
         self._line = Interpolation(self.ticks_per_step, size)
         self._scale, self._offset = np.array(control.scale, np.float64), np.array(control.offset, np.float64)
