@@ -28,7 +28,7 @@ from .output import print_json
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Pairs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE …")]
 
-SAFETY: dict[str, dict[str, float]] = {"sim": {"clock_drift": 0.2}}
+SAFETY: dict[str, dict[str, Any]] = {"sim": {"clock_drift": 0.2}}
 """Robot -> what differs for it: where the computer is too slow for real time, the simulated robot's clock is slow."""
 
 
