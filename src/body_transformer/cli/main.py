@@ -17,6 +17,7 @@ VERBS = {
     "bench": "how fast it is, beside its peers and the hardware's floor",
     "collect": "demonstrations from a policy, as a Minari data set",
     "demo": "the main job on the built-in task, start to finish, on a plain CPU",
+    "deploy": "an exported policy on a robot, in real time",
     "eval": "how good a trained policy is",
     "export": "a policy as ONNX, with the contract that a robot needs",
     "inspect": "the body graph, the allocation and the parameter count of a robot file or an experiment",

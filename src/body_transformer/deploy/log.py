@@ -1,0 +1,245 @@
+"""What happened, tick by tick: kept in memory that was taken beforehand, written when the robot is in damping."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..aside import write_aside
+from .observation import JointOrder
+from .robot import Command, State
+
+ARRAYS, DESCRIPTION, FORMAT, VERSION = "log.npz", "log.json", "body_transformer.deploy_log", 1
+COMMAND = ("position", "velocity", "kp", "kd", "torque")
+"""The order of the second axis of `command` and `sent`."""
+NO_STATE, GOOD_SHAPE, BAD_SHAPE = 0, 1, 2
+"""What `read` gave."""
+MAX_EVENTS = 1000
+
+
+def _columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic], tuple[int, ...]]]:
+    """Name -> type and shape of one tick's entry; joints in the contract's order."""
+    joints = (num_joints,)
+    return {
+        "tick": (np.int64, ()),
+        "now_s": (np.float64, ()),  # our clock, when the state was looked at
+        "late_ms": (np.float64, ()),  # how long after its time the tick began
+        "work_ms": (np.float64, ()),  # from there until the command was sent
+        "policy_ms": (np.float64, ()),
+        "age_ms": (np.float64, ()),
+        "missed": (np.int64, ()),
+        "phase": (np.int8, ()),
+        "interventions": (np.int64, ()),  # one bit a reason
+        "state": (np.int8, ()),
+        "sequence": (np.int64, ()),
+        "stamp_s": (np.float64, ()),
+        "received_s": (np.float64, ()),
+        "joint_pos": (np.float64, joints),
+        "joint_vel": (np.float64, joints),
+        "joint_torque": (np.float64, joints),
+        "angular_velocity": (np.float64, (3,)),
+        "quaternion": (np.float64, (4,)),
+        "obs": (np.float32, (obs_dim,)),
+        "action": (np.float64, joints),
+        "target": (np.float64, joints),  # before filter, interpolation and limits
+        "command": (np.float64, (5, num_joints)),
+        "sent": (np.float64, (5, num_joints)),  # NaN where nothing was
+    }
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happens rarely."""
+
+    tick: int
+    time_s: float
+    kind: str
+    """phase, stop, request, error"""
+    text: str
+
+
+class Log:
+    """The newest `capacity` ticks."""
+
+    def __init__(self, capacity: int, order: JointOrder, obs_dim: int) -> None:
+        self.capacity, self._order = capacity, order
+        self.arrays = {
+            name: np.empty((capacity, *shape), kind)
+            for name, (kind, shape) in _columns(len(order.contract_joints), obs_dim).items()
+        }
+        for array in self.arrays.values():
+            array.fill(0)  # the memory is there before the loop, not when a page is first touched
+        self.arrays["sent"].fill(math.nan)
+        self.events: list[Event] = []
+        self.num_ticks = 0
+        self._row = -1
+
+    def begin(self, tick: int, now_s: float, late_s: float, missed: int, state: State | None) -> None:
+        """A new row, with what came in."""
+        self._row = (self._row + 1) % self.capacity
+        self.num_ticks += 1
+        self._set("tick", tick)
+        self._set("now_s", now_s)
+        self._set("late_ms", late_s * 1000)
+        self._set("missed", missed)
+        self.arrays["sent"][self._row] = math.nan
+        self._set_state(state)
+
+    def end(
+        self,
+        phase: int,
+        bits: int,
+        age_s: float,
+        work_s: float,
+        policy_s: float,
+        obs: NDArray[np.float32],
+        action: NDArray[np.float64],
+        target: NDArray[np.float64],
+    ) -> None:
+        """The rest of the row."""
+        self._set("phase", phase)
+        self._set("interventions", bits)
+        self._set("age_ms", age_s * 1000)
+        self._set("work_ms", work_s * 1000)
+        self._set("policy_ms", policy_s * 1000)
+        self._set("obs", obs)
+        self._set("action", action)
+        self._set("target", target)
+
+    def commanded(self, command: Command, name: str = "command") -> None:
+        """The command as it was computed, or as it was `sent`."""
+        row = self.arrays[name][self._row]
+        for k, part in enumerate(COMMAND):
+            self._order.from_robot(getattr(command, part), row[k])
+
+    def event(self, tick: int, time_s: float, kind: str, text: str) -> None:
+        if len(self.events) < MAX_EVENTS:
+            self.events.append(Event(tick, time_s, kind, text))
+
+    def _set(self, name: str, value: Any) -> None:
+        self.arrays[name][self._row] = value
+
+    def _set_state(self, state: State | None) -> None:
+        kind = NO_STATE if state is None else GOOD_SHAPE if self._fits(state) else BAD_SHAPE
+        self._set("state", kind)
+        if state is None or kind != GOOD_SHAPE:
+            return
+        self._set("sequence", state.sequence)
+        self._set("stamp_s", state.stamp_s)
+        self._set("received_s", state.received_s)
+        for name in ("joint_pos", "joint_vel", "joint_torque"):
+            self._order.from_robot(getattr(state, name), self.arrays[name][self._row])
+        self._set("angular_velocity", state.angular_velocity)
+        self._set("quaternion", state.quaternion)
+
+    def _fits(self, state: State) -> bool:
+        joints = (len(self._order.robot_joints),)
+        arrays = (state.joint_pos, state.joint_vel, state.joint_torque, state.angular_velocity, state.quaternion)
+        return (
+            isinstance(state.sequence, int | np.integer)
+            and -(2**63) <= state.sequence < 2**63
+            and isinstance(state.stamp_s, float | int)
+            and isinstance(state.received_s, float | int)
+            and all(isinstance(array, np.ndarray) and array.dtype == np.float64 for array in arrays)
+            and [array.shape for array in arrays] == [joints, joints, joints, (3,), (4,)]
+        )
+
+    def rows(self) -> dict[str, NDArray[Any]]:
+        """Every column, the oldest tick first."""
+        if self.num_ticks <= self.capacity:
+            return {name: array[: self.num_ticks] for name, array in self.arrays.items()}
+        return {name: np.roll(array, -self._row - 1, axis=0) for name, array in self.arrays.items()}
+
+    def save(self, folder: Path, description: dict[str, Any]) -> Path:
+        """Writes log.npz and log.json; `description` goes into the latter."""
+        rows = self.rows()
+
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **rows)
+
+        write_aside(folder / ARRAYS, write)
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "joints": self._order.contract_joints,
+            "robot_joints": self._order.robot_joints,
+            "num_ticks": self.num_ticks,
+            "kept_ticks": len(rows["tick"]),
+            "command_axis": COMMAND,
+            **description,
+            "events": [vars(event) for event in self.events],
+        }
+        write_aside(folder / DESCRIPTION, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        return folder
+
+
+@dataclass(frozen=True)
+class SavedLog:
+    """A log as it was written."""
+
+    rows: dict[str, NDArray[Any]]
+    description: dict[str, Any]
+
+    @classmethod
+    def load(cls, folder: str | Path) -> SavedLog:
+        folder = Path(folder)
+        for name in (ARRAYS, DESCRIPTION):
+            if not (folder / name).is_file():
+                raise FileNotFoundError(f"no log in {str(folder)!r}: {name} is not there")
+        try:
+            description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+            with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+                rows = {name: arrays[name] for name in arrays.files}
+        except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(f"the log in {str(folder)!r} is not whole: {error}") from None
+        if not isinstance(description, dict) or description.get("format") != FORMAT:
+            raise ValueError(f"{str(folder / DESCRIPTION)!r} does not describe a log: its format must be {FORMAT!r}")
+        if description.get("version") != VERSION:
+            raise ValueError(f"the log in {str(folder)!r} has version {description.get('version')}, not {VERSION}")
+        _check_rows(rows, description, folder)
+        return cls(rows, description)
+
+    def states(self) -> Iterator[State | None]:
+        """What `read` gave, tick by tick, in the robot's own order."""
+        rows, order = self.rows, JointOrder(self.description["joints"], self.description["robot_joints"])
+        size = len(order.robot_joints)
+        for k, kind in enumerate(rows["state"]):
+            if kind == NO_STATE:
+                yield None
+                continue
+            if kind == BAD_SHAPE:
+                none = np.zeros(0)
+                yield State(0, 0.0, 0.0, none, none, none, none, none)
+                continue
+            pos, vel, torque = np.empty((3, size))
+            order.to_robot(rows["joint_pos"][k], pos)
+            order.to_robot(rows["joint_vel"][k], vel)
+            order.to_robot(rows["joint_torque"][k], torque)
+            yield State(
+                int(rows["sequence"][k]),
+                float(rows["stamp_s"][k]),
+                float(rows["received_s"][k]),
+                pos,
+                vel,
+                torque,
+                rows["angular_velocity"][k],
+                rows["quaternion"][k],
+            )
+
+
+def _check_rows(rows: dict[str, NDArray[Any]], description: dict[str, Any], folder: Path) -> None:
+    obs_dim = rows["obs"].shape[1] if "obs" in rows and rows["obs"].ndim == 2 else -1
+    for name, (kind, shape) in _columns(len(description.get("joints", ())), obs_dim).items():
+        wanted = (description.get("kept_ticks"), *shape)
+        if name not in rows or rows[name].dtype != kind or rows[name].shape != wanted:
+            raise ValueError(f"the log in {str(folder)!r} is not whole: {name} is not {np.dtype(kind)} {wanted}")

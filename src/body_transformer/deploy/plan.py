@@ -1,0 +1,84 @@
+"""How a run goes: its phases, how long each takes, and what a contract must have for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .contract import Contract, Control
+
+
+class Phase(IntEnum):
+    WAIT = 0
+    """For a first good state; damping."""
+    RAMP = 1
+    """From the measured pose to the default pose."""
+    HOLD = 2
+    """The default pose."""
+    POLICY = 3
+    DAMPING = 4
+    """The run has ended, on time or not."""
+    DONE = 5
+
+
+@dataclass(frozen=True)
+class RuntimeConfig:
+    """How a run goes."""
+
+    seconds: float | None = 10.0
+    """Of the policy; None: until somebody stops it."""
+    loop_hz: float | None = None
+    """Commands a second, a multiple of the policy's rate; None: that rate."""
+    command: tuple[float, ...] | None = None
+    """What the policy is told to do; None: what the contract says."""
+    dry_run: bool = False
+    """Compute everything, send nothing."""
+    start_s: float = 5.0
+    """How long to wait for a first good state."""
+    ramp_s: float = 2.0
+    """The ramp takes at least this long,"""
+    ramp_speed: float = 1.0
+    """and no joint is quicker in it than this (rad/s)."""
+    hold_s: float = 0.5
+    """In the default pose before the policy starts."""
+    damping_s: float = 1.0
+    """Damping commands at the end."""
+    warm_up: int = 50
+    """Calls of the policy before anything moves."""
+    log_s: float = 1200.0
+    """The log keeps at most this much, the newest."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in ("command", "dry_run") or (value is None and field.name in ("seconds", "loop_hz")):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+                raise ValueError(f"{field.name} is a number above 0, not {value!r}")
+
+    def ticks_per_step(self, control: Control) -> int:
+        """Ticks of the loop to one step of the policy."""
+        ratio = (self.loop_hz or control.hz) / control.hz
+        if ratio < 1 or abs(ratio - round(ratio)) > 1e-9:
+            raise ValueError(f"the loop's rate is a multiple of the policy's {control.hz:g} Hz, not {self.loop_hz:g}")
+        return round(ratio)
+
+
+def control_of(contract: Contract) -> Control:
+    """The contract's control; refused where there is none, or a limit is missing."""
+    control = contract.control
+    if control is None:
+        raise ValueError(f"no robot is behind the experiment {contract.experiment!r}: its contract has no control")
+    for name in ("position_limits", "velocity_limits", "torque_limits"):
+        if not np.isfinite(np.array(getattr(control, name), np.float64)).all():
+            raise ValueError(
+                f"the contract's {name} must all be finite for a robot to move; got {getattr(control, name)}"
+            )
+    if control.filter is not None and control.filter.order != 2:
+        raise ValueError(f"the runtime's low-pass is of order 2, not {control.filter.order}")
+    return control

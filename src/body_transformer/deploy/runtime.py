@@ -1,0 +1,307 @@
+"""The loop: at a fixed rate, read the robot, decide, send; and whatever happens, leave the robot in damping."""
+
+from __future__ import annotations
+
+import gc
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .controller import Controller, Policy
+from .log import Log
+from .plan import Phase, RuntimeConfig
+from .robot import Robot
+from .safety import Reason, SafetyConfig, Stop
+
+if TYPE_CHECKING:
+    from .contract import Contract
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP") if hasattr(signal, name))
+"""Each is an emergency stop; a lost terminal is one, too."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a run is, for a line that somebody reads."""
+
+    phase: Phase
+    elapsed_s: float
+    rate_hz: float
+    work_ms: float
+    """The last tick's."""
+    age_ms: float
+    """Of the newest state."""
+    interventions: int
+    missed: int
+    stop: Stop | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run went."""
+
+    stop: Stop | None
+    """Why it ended early; None: it did not."""
+    ticks: int
+    seconds: float
+    """Of the whole loop."""
+    policy_seconds: float
+    missed: int
+    interventions: dict[str, int]
+    work_ms: dict[str, float]
+    """p50, p99 and max of a tick's work while the policy ran, if it did."""
+
+
+class Runtime:
+    """A policy on a robot. The caller opens and closes the robot: `with robot: Runtime(…, robot).run()`."""
+
+    def __init__(
+        self,
+        contract: Contract,
+        policy: Policy,
+        robot: Robot,
+        config: RuntimeConfig | None = None,
+        safety: SafetyConfig | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        on_phase: Callable[[Phase], None] | None = None,
+    ) -> None:
+        """`on_phase` is told of each new phase, in the loop: it must be quick."""
+        self.contract, self.robot = contract, robot
+        self.config, self.safety = config or RuntimeConfig(), safety or SafetyConfig()
+        self._clock, self._sleep, self._policy = clock, sleep, policy
+        self._on_phase = on_phase
+        self._policy_s = 0.0
+        self._obs = np.zeros(contract.obs_dim, np.float32)
+        self.controller = Controller(contract, self._timed_policy, tuple(robot.joints), self.config, self.safety)
+        self.period_s = 1 / self.controller.hz
+        self.log = Log(self._capacity(), self.controller.order, contract.obs_dim)
+        self._requested: str | None = None
+        self._begun_s = self._now_s = 0.0
+        self._work_s = 0.0
+        self._missed = 0
+        self._ended = False
+
+    def stop(self, why: str = "stop was called") -> None:
+        """The emergency stop: damping within one period, and it stays. From any thread or signal handler."""
+        if self._requested is None:
+            self._requested = why
+
+    def run(self) -> Result:
+        """Warm-up, ramp, policy, damping; an exception is raised again when the robot is in damping."""
+        if self._ended:
+            raise ValueError("a runtime runs once")
+        self._ended = True
+        self._warm_up()
+        with self._signals(), _quiet_gc():
+            try:
+                self._loop()
+            except BaseException as error:
+                self._failed(error)
+                raise
+            finally:
+                self._leave_damped()
+        return self.result()
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        """Tick k's time is begun + k periods, computed anew from k: nothing adds up. Its deadline is the next one's
+        time; ticks that are over before they began are left out, never made up for in a burst."""
+        clock, period = self._clock, self.period_s
+        begun = self._begun_s = clock()
+        tick = missed = 0
+        phase = Phase.WAIT
+        while self.controller.phase != Phase.DONE:
+            wait = begun + tick * period - clock()
+            if wait > 0:
+                self._sleep(wait)
+            start = clock()
+            # half a nanosecond: a clock that stands exactly on the tick's time must not fall before it by rounding
+            skipped = max(math.floor((start - begun + 5e-10) / period) - tick, 0)
+            tick += skipped
+            missed += skipped
+            self._missed += missed
+            self._tick(tick, start, start - begun - tick * period, missed)
+            self._work_s = clock() - start
+            missed = 1 if start + self._work_s - begun > (tick + 1) * period + 5e-10 else 0
+            if self.controller.phase != phase:
+                phase = self.controller.phase
+                self.log.event(tick, start - begun, "phase", phase.name.lower())
+                if self._on_phase is not None:
+                    self._on_phase(phase)
+            tick += 1
+
+    def _tick(self, tick: int, start_s: float, late_s: float, missed: int) -> None:
+        controller, log = self.controller, self.log
+        state = self.robot.read()
+        now = self._now_s = self._clock()
+        stop = self._requested if controller.interventions.stop is None else None
+        if stop is not None:
+            log.event(tick, now - self._begun_s, "request", stop)
+        log.begin(tick, now, late_s, missed, state)
+        self._policy_s = 0.0
+        command = controller.step(tick, now, state, missed, stop)
+        log.commanded(command)
+        if not self.config.dry_run:
+            sent = self.robot.send(command)
+            controller.sent(sent)
+            log.commanded(sent, "sent")
+        stopped = controller.interventions.stop
+        if stopped is not None and controller.interventions.tick_bits >> stopped.reason & 1:
+            log.event(tick, now - self._begun_s, "stop", str(stopped))
+        log.end(
+            controller.phase,
+            controller.interventions.tick_bits,
+            controller.age_s,
+            self._clock() - start_s,
+            self._policy_s,
+            self._obs,
+            controller.action,
+            controller.target,
+        )
+
+    def _timed_policy(self, obs: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
+        start = self._clock()
+        action = self._policy(obs)
+        self._policy_s = self._clock() - start
+        self._obs[:] = obs
+        return action
+
+    def _warm_up(self) -> None:
+        """The first calls are slow, and a policy that is too slow or broken must not get to move anything."""
+        control = self.controller.control
+        quickest = math.inf
+        for _ in range(int(self.config.warm_up)):
+            action = np.asarray(self._timed_policy(np.zeros_like(self._obs)))
+            quickest = min(quickest, self._policy_s)
+            if action.size != len(control.joints) or not np.isfinite(action).all():
+                raise ValueError(f"warm-up: the policy gave {action}, not {len(control.joints)} finite actions")
+        if quickest > self.period_s:
+            raise ValueError(
+                f"warm-up: the policy takes {quickest * 1000:.3g} ms at best; a period has {self.period_s * 1000:.3g}"
+            )
+
+    def _failed(self, error: BaseException, what: str = "") -> None:
+        text = f"{what}{type(error).__name__}: {error}"
+        self.controller.interventions.latch(Reason.ERROR, text)
+        self.log.event(self.log.num_ticks, self._clock() - self._begun_s, "error", text)
+
+    def _leave_damped(self) -> None:
+        """Whatever happened: the last thing that the robot hears is damping."""
+        if self.config.dry_run:
+            return
+        for _ in range(3):  # a link that failed once may work again
+            try:
+                self.robot.send(self.controller.damping())
+                return
+            except Exception as error:
+                self._failed(error, "damping could not be sent: ")
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGINT and its kin are emergency stops while the loop runs."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python delivers signals to the main thread only; its owner calls `stop`
+            return
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            self.stop(signal.Signals(number).name)
+
+        before = {number: signal.signal(number, handle) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _capacity(self) -> int:
+        """Ticks that the log has room for."""
+        config, control = self.config, self.controller.control
+        low, high = np.array(control.position_limits).T
+        furthest = float((high - low).max()) + self.safety.start_margin_rad
+        ramp = max(config.ramp_s, 1.5 * furthest / min(config.ramp_speed, min(control.velocity_limits)))
+        length = math.inf if config.seconds is None else config.seconds
+        total = config.start_s + ramp + config.hold_s + length + config.damping_s
+        return math.ceil(min(total, config.log_s) * self.controller.hz) + 8 * self.controller.ticks_per_step
+
+    # -- what there is to know -----------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """For another thread."""
+        elapsed = self._now_s - self._begun_s
+        return Status(
+            self.controller.phase,
+            elapsed,
+            self.log.num_ticks / elapsed if elapsed > 0 else 0.0,
+            self._work_s * 1000,
+            self.controller.age_s * 1000,
+            self.controller.interventions.total,
+            self._missed,
+            self.controller.interventions.stop,
+        )
+
+    def result(self) -> Result:
+        rows = self.log.rows()
+        walking = rows["phase"] == Phase.POLICY
+        work = rows["work_ms"][walking]
+        numbers = {"p50": 50, "p99": 99, "max": 100}
+        return Result(
+            self.controller.interventions.stop,
+            self.log.num_ticks,
+            self._now_s - self._begun_s,
+            int(walking.sum()) * self.period_s,
+            self._missed,
+            self.controller.interventions.counts(),
+            {name: float(np.percentile(work, share)) for name, share in numbers.items()} if work.size else {},
+        )
+
+    def save_log(self, folder: str | Path) -> Path:
+        """Writes what happened; after `run`, whether it returned or raised."""
+        result = self.result()
+        return self.log.save(
+            Path(folder),
+            {
+                "experiment": self.contract.experiment,
+                "model_sha256": self.contract.model_sha256,
+                "loop_hz": self.controller.hz,
+                "policy_hz": self.controller.control.hz,
+                "config": asdict(self.config),
+                "safety": asdict(self.safety),
+                "limits": {
+                    "position": self.controller.control.position_limits,
+                    "velocity": self.controller.control.velocity_limits,
+                    "torque": self.controller.control.torque_limits,
+                },
+                "reasons": [reason.text for reason in Reason],
+                "phases": [phase.name.lower() for phase in Phase],
+                "stop": None
+                if result.stop is None
+                else {"reason": result.stop.reason.text, "detail": result.stop.detail},
+                "seconds": result.seconds,
+                "policy_seconds": result.policy_seconds,
+                "missed": result.missed,
+                "interventions": result.interventions,
+                "work_ms": result.work_ms,
+            },
+        )
+
+
+@contextmanager
+def _quiet_gc() -> Iterator[None]:
+    """What exists now need not be looked through again while the loop runs."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,217 @@
+"""What a run leaves behind, and the same run again."""
+
+import json
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from body_transformer.deploy.log import BAD_SHAPE, SavedLog
+from body_transformer.deploy.plan import Phase
+from body_transformer.deploy.replay import replay
+from body_transformer.deploy.robot import Command
+
+from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, SinePolicy, a1_contract, virtual_run
+
+
+class PurePolicy:
+    """The action is a function of the observation alone, as a network's is."""
+
+    def __init__(self) -> None:
+        self._weights = np.random.default_rng(0).normal(size=(48, 12)).astype(np.float32) * 0.2
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        return np.tanh(obs @ self._weights + np.float32(0.3))
+
+
+def faulty(state, seconds):
+    """A little of everything: loss, lateness, nonsense, and a stop at the end."""
+    k = state.sequence
+    if k % 17 == 0:
+        return []
+    if k % 31 == 0:
+        return [replace(state, joint_pos=state.joint_pos * np.nan)]
+    if k % 37 == 0:
+        return [replace(state, joint_pos=state.joint_pos[:3])]
+    if k % 7 == 0:
+        return [replace(state, received_s=state.received_s + 0.013)]
+    noise = np.random.default_rng(k).normal(size=12) * 0.02
+    return [replace(state, joint_pos=state.joint_pos + noise, joint_vel=state.joint_vel + 10 * noise)]
+
+
+def recorded(tmp_path, **options):
+    runtime, robot = virtual_run(faulty, policy=PurePolicy(), **options)
+    runtime.run()
+    return runtime, robot, runtime.save_log(tmp_path / "log")
+
+
+def test_the_log_is_in_the_contracts_order_and_says_what_happened(tmp_path):
+    runtime, _robot = virtual_run()
+    runtime.run()
+    log = SavedLog.load(runtime.save_log(tmp_path / "a" / "log"))
+    assert tuple(log.description["joints"]) == JOINTS
+    assert tuple(log.description["robot_joints"]) == ROBOT_JOINTS
+    held = log.rows["phase"] == Phase.HOLD
+    np.testing.assert_allclose(log.rows["joint_pos"][held][-1], DEFAULT_POSE, atol=0.01)
+    np.testing.assert_array_equal(log.rows["command"], log.rows["sent"])
+    assert log.description["stop"] is None
+    assert log.description["interventions"] == {}
+    assert [event["text"] for event in log.description["events"]] == ["ramp", "hold", "policy", "damping", "done"]
+    assert log.description["limits"]["torque"] == [33.5] * 12
+    assert len(log.rows["obs"][0]) == 48
+
+
+def test_interventions_are_in_the_log_with_their_reason_and_tick(tmp_path):
+    _, _, folder = recorded(tmp_path)
+    log = SavedLog.load(folder)
+    counts = log.description["interventions"]
+    assert counts["state not finite"] > 5
+    assert counts["state shape"] > 5
+    bit = log.description["reasons"].index("state not finite")
+    marked = log.rows["interventions"] >> bit & 1
+    assert marked.sum() == counts["state not finite"]
+    seen = log.rows["state"] == 1
+    np.testing.assert_array_equal(marked.astype(bool), seen & np.isnan(log.rows["joint_pos"]).any(axis=1))
+    assert (log.rows["state"] == BAD_SHAPE).sum() == counts["state shape"]
+
+
+def test_states_come_back_from_a_log_bit_for_bit_in_the_robots_order(tmp_path):
+    runtime, robot = virtual_run()
+    given, read = [], robot.read
+
+    def listening():
+        given.append(read())
+        return given[-1]
+
+    robot.read = listening
+    runtime.run()
+    back = list(SavedLog.load(runtime.save_log(tmp_path)).states())
+    assert len(back) == len(given)
+    for one, other in zip(back, given, strict=True):
+        assert one.sequence == other.sequence
+        assert one.received_s == other.received_s
+        for name in ("joint_pos", "joint_vel", "joint_torque", "angular_velocity", "quaternion"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"loop_hz": 200.0, "robot": {"hz": 500.0}}, {"dry_run": True}, {"command": (0.3, 0.0, 0.1)}],
+    ids=["50 Hz", "200 Hz", "dry run", "another command"],
+)
+def test_a_log_that_is_replayed_gives_the_same_commands_bit_for_bit(tmp_path, options):
+    runtime, _, folder = recorded(tmp_path, **options)
+    again = replay(folder, runtime.contract, PurePolicy())
+    assert again.identical
+    assert again.commands.tobytes() == SavedLog.load(folder).rows["command"].tobytes()
+    assert (again.commands[:, 2] > 0).any()
+
+
+def test_a_run_that_was_stopped_and_missed_deadlines_is_replayed_too(tmp_path):
+    class Slow(PurePolicy):
+        calls = 0
+
+        def __call__(self, obs):
+            self.calls += 1
+            if self.calls in (20, 21, 40):
+                robot.time.now_s += 0.03
+            if self.calls == 60:
+                runtime.stop("enough")
+            return super().__call__(obs)
+
+    runtime, robot = virtual_run(policy=Slow())
+    result = runtime.run()
+    assert str(result.stop) == "emergency stop: enough"
+    assert result.missed >= 3
+    again = replay(runtime.save_log(tmp_path), runtime.contract, PurePolicy())
+    assert again.identical
+
+
+def test_what_the_robot_really_sent_is_part_of_the_replay(tmp_path):
+    runtime, robot = virtual_run(policy=PurePolicy())
+    send = robot.send
+
+    def held_back(command: Command) -> Command:
+        return send(replace(command, position=np.clip(command.position, -1.6, 1.0)))
+
+    robot.send = held_back
+    runtime.run()
+    assert replay(runtime.save_log(tmp_path), runtime.contract, PurePolicy()).identical
+
+
+def test_a_replay_with_another_policy_differs_and_says_where(tmp_path):
+    runtime, _, folder = recorded(tmp_path)
+    again = replay(folder, runtime.contract, SinePolicy())
+    first = SavedLog.load(folder).rows
+    assert not again.identical
+    assert again.differences[0] == first["tick"][first["phase"] == Phase.POLICY][0]
+    with pytest.raises(ValueError, match="is of another policy"):
+        replay(folder, replace(runtime.contract, model_sha256="1" * 64), PurePolicy())
+
+
+def test_a_long_run_keeps_its_newest_part_and_cannot_be_replayed(tmp_path):
+    runtime, robot = virtual_run(seconds=None, log_s=2.0)
+    robot.fault = lambda state, seconds: runtime.stop("enough") or [state] if seconds > 10 else [state]
+    runtime.run()
+    folder = runtime.save_log(tmp_path)
+    log = SavedLog.load(folder)
+    assert log.description["num_ticks"] > 500
+    assert len(log.rows["tick"]) == 108
+    assert (np.diff(log.rows["tick"]) == 1).all()
+    assert log.rows["tick"][-1] == log.description["num_ticks"] - 1
+    with pytest.raises(ValueError, match="kept the last 108 of"):
+        replay(folder, runtime.contract, SinePolicy())
+
+
+def test_a_log_that_is_not_whole_is_refused(tmp_path):
+    _, _, folder = recorded(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"log\.npz is not there"):
+        SavedLog.load(tmp_path)
+    said = json.loads((folder / "log.json").read_text())
+    for change, message in [
+        ({"format": "x"}, "does not describe a log"),
+        ({"version": 2}, "has version 2"),
+        ({"kept_ticks": 7}, "is not whole"),
+        ({"joints": ["a"]}, "is not whole"),
+    ]:
+        (folder / "log.json").write_text(json.dumps(said | change))
+        with pytest.raises(ValueError, match=message):
+            SavedLog.load(folder)
+    (folder / "log.json").write_text(json.dumps(said))
+    whole = (folder / "log.npz").read_bytes()
+    (folder / "log.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="is not whole"):
+        SavedLog.load(folder)
+
+
+def test_a_run_that_raised_has_a_log_too(tmp_path):
+    runtime, robot = virtual_run()
+    read = robot.read
+    robot.read = lambda: read() if len(robot.sent) < 100 else 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        runtime.run()
+    log = SavedLog.load(runtime.save_log(tmp_path))
+    assert log.description["stop"] == {"reason": "error", "detail": "ZeroDivisionError: division by zero"}
+    assert len(log.rows["tick"]) == 100
+
+
+def test_ten_thousand_ticks_take_no_more_memory_than_one_thousand():
+    sizes = {}
+
+    def watching(state, seconds):
+        if state.sequence in (1000, 11000):
+            sizes[state.sequence] = tracemalloc.get_traced_memory()[0]
+        return [state]
+
+    runtime, robot = virtual_run(watching, seconds=240.0, robot={"hz": 50.0})
+    robot.keep = False
+    tracemalloc.start()
+    try:
+        result = runtime.run()
+    finally:
+        tracemalloc.stop()
+    assert result.ticks > 11000
+    assert sizes[11000] - sizes[1000] < 4000  # bytes; one array a tick would be a million
+    assert runtime.log.rows()["tick"].shape == (result.ticks,)
+    assert a1_contract() == runtime.contract

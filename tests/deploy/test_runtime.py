@@ -1,0 +1,421 @@
+"""The loop and its phases, in virtual time."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from body_transformer.deploy.plan import Phase, RuntimeConfig
+from body_transformer.deploy.robot import Command
+from body_transformer.deploy.runtime import SIGNALS, Runtime
+from body_transformer.deploy.safety import Reason, SafetyConfig
+
+from .virtual_robot import (
+    DEFAULT_POSE,
+    JOINTS,
+    LYING,
+    ROBOT_JOINTS,
+    SinePolicy,
+    VirtualRobot,
+    VirtualTime,
+    a1_contract,
+    is_damping,
+    virtual_run,
+)
+
+
+def in_contract_order(values: np.ndarray) -> np.ndarray:
+    return values[..., [ROBOT_JOINTS.index(name) for name in JOINTS]]
+
+
+# -- the loop ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_from_ramp_to_policy_to_damping_and_nobody_steps_in():
+    runtime, robot = virtual_run()
+    result = runtime.run()
+    assert result.stop is None
+    assert result.interventions == {}
+    assert result.missed == 0
+    assert result.policy_seconds == pytest.approx(3.0)
+    events = [(event.text, round(event.time_s, 9)) for event in runtime.log.events]
+    # 1.5 times 1.1 rad at 1 rad/s is longer than ramp_s
+    assert events == [("ramp", 0.0), ("hold", 1.64), ("policy", 1.86), ("damping", 4.86), ("done", 5.06)]
+    assert is_damping(robot.sent[-1][1])
+
+
+def test_ticks_do_not_drift():
+    runtime, robot = virtual_run(seconds=100.0)
+    runtime.run()
+    sent = np.array([at for at, _ in robot.sent[:-1]])
+    np.testing.assert_allclose(sent, np.arange(len(sent)) * 0.02, atol=1e-9)
+
+
+def test_work_and_late_wake_ups_shorter_than_the_period_do_not_move_the_next_tick():
+    time = VirtualTime()
+    rng = np.random.default_rng(0)
+
+    def oversleep(seconds: float) -> None:
+        time.now_s += seconds + rng.uniform(0, 0.004)
+
+    robot = VirtualRobot(time)
+    policy = SinePolicy(time, takes_s=0.012)
+    config = RuntimeConfig(seconds=20.0)
+    runtime = Runtime(a1_contract(), policy, robot, config, clock=time.clock, sleep=oversleep)
+    robot.begun_s = time.now_s
+    result = runtime.run()
+    assert result.missed == 0
+    late = runtime.log.rows()["late_ms"]
+    assert late.min() >= 0
+    assert late.max() < 4
+    assert late[-100:].mean() == pytest.approx(2, abs=0.5)
+
+
+def test_the_loop_can_run_at_a_multiple_of_the_policys_rate():
+    policy = SinePolicy()
+    runtime, _robot = virtual_run(policy=policy, loop_hz=200.0, robot={"hz": 500.0})
+    result = runtime.run()
+    assert result.interventions == {}
+    assert policy.calls == 3 + 150
+    rows = runtime.log.rows()
+    walking = rows["phase"] == Phase.POLICY
+    assert walking.sum() == 600
+    position = rows["command"][walking][:, 0]
+    # four equal steps to a policy step, and the filter at the policy's rate: the ends agree with the slow loop's
+    steps = np.diff(position, axis=0)[3:]
+    np.testing.assert_allclose(steps[0:4], np.broadcast_to(steps[0], (4, 12)), atol=1e-12)
+    assert np.abs(steps[3] - steps[4]).max() > 1e-4
+    changes = np.diff(rows["action"][walking], axis=0).any(axis=1).nonzero()[0] + 1
+    assert set(changes % 4) == {0}
+
+
+def test_the_filtered_targets_are_those_of_the_filter():
+    from body_transformer.deploy.filter import LowPass
+
+    runtime, _robot = virtual_run()
+    runtime.run()
+    rows = runtime.log.rows()
+    active = (rows["phase"] >= Phase.RAMP) & (rows["phase"] <= Phase.POLICY)
+    low_pass = LowPass(13, 50, 12)
+    low_pass.reset(LYING)
+    expected = np.array([low_pass(target).copy() for target in rows["target"][active]])
+    np.testing.assert_array_equal(rows["command"][active][:, 0], expected)
+    unfiltered, _ = virtual_run(contract=a1_contract(filter=None))
+    unfiltered.run()
+    rows = unfiltered.log.rows()
+    np.testing.assert_array_equal(rows["command"][active][:, 0], rows["target"][active])
+
+
+@pytest.mark.parametrize("loop_hz", [49.0, 75.0, 25.0])
+def test_a_rate_that_is_no_multiple_is_refused(loop_hz):
+    with pytest.raises(ValueError, match="a multiple of the policy's 50 Hz"):
+        virtual_run(loop_hz=loop_hz)
+
+
+@pytest.mark.parametrize("name", ["seconds", "ramp_s", "warm_up", "log_s"])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), True])
+def test_a_senseless_setting_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} is a number above 0"):
+        RuntimeConfig(**{name: value})
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("inf"), None, "fast"])
+def test_a_senseless_safety_setting_is_refused(value):
+    with pytest.raises(ValueError, match="stale_ms is a number above 0"):
+        SafetyConfig(stale_ms=value)
+    with pytest.raises(ValueError, match="torque_fraction is at most 1"):
+        SafetyConfig(torque_fraction=1.5)
+
+
+def test_a_runtime_runs_once():
+    runtime, _ = virtual_run()
+    runtime.run()
+    with pytest.raises(ValueError, match="runs once"):
+        runtime.run()
+
+
+# -- joints ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_joint_gets_its_own_target_whatever_the_robots_order():
+    runtime, robot = virtual_run()
+    runtime.run()
+    held = [command for at, command in robot.sent if 1.7 < at < 1.8]
+    np.testing.assert_allclose(in_contract_order(held[-1].position), DEFAULT_POSE, atol=1e-3)
+    straight, same = virtual_run(robot={"joints": JOINTS})
+    straight.run()
+    for (_, ours), (_, theirs) in zip(same.sent, robot.sent, strict=True):
+        np.testing.assert_array_equal(ours.position, in_contract_order(theirs.position))
+
+
+@pytest.mark.parametrize("joints", [ROBOT_JOINTS[:-1], (*ROBOT_JOINTS, "tail"), (*ROBOT_JOINTS[:-1], "FR_hip_joint")])
+def test_a_robot_with_other_joints_is_refused_before_anything_is_sent(joints):
+    with pytest.raises(ValueError, match="the robot's joints are not the contract's"):
+        virtual_run(robot={"joints": joints})
+
+
+# -- before the policy -------------------------------------------------------------------------------------------------
+
+
+def test_the_ramp_starts_where_the_robot_is_and_is_no_quicker_than_allowed():
+    runtime, robot = virtual_run(ramp_s=0.1)
+    runtime.run()
+    _, first = robot.sent[0]
+    assert np.abs(in_contract_order(first.position) - LYING).max() < 0.01
+    ramp = np.array([command.position for at, command in robot.sent if at < 1.8])
+    assert np.abs(np.diff(ramp, axis=0)).max() / 0.02 < 1.0 + 1e-2
+    assert np.abs(np.diff(ramp, axis=0)).max() / 0.02 > 0.9
+
+
+def test_the_policy_starts_from_the_default_pose_without_a_jump():
+    runtime, robot = virtual_run(policy=lambda obs: np.zeros(12, np.float32))
+    runtime.run()
+    walk = [in_contract_order(command.position) for at, command in robot.sent if 1.8 < at < 4.8]
+    np.testing.assert_allclose(walk, np.broadcast_to(DEFAULT_POSE, np.shape(walk)), atol=1e-3)
+
+
+def test_the_policy_is_warmed_up_before_anything_is_sent():
+    asked_before = []
+
+    class Watching(SinePolicy):
+        def __call__(self, obs):
+            asked_before.append(len(robot.sent))
+            return super().__call__(obs)
+
+    runtime, robot = virtual_run(policy=Watching(), warm_up=7)
+    runtime.run()
+    assert asked_before[:8] == [0] * 7 + [asked_before[7]]
+    assert asked_before[7] > 80
+
+
+@pytest.mark.parametrize("action", [np.full(12, np.nan), np.zeros(11), np.zeros((2, 12))])
+def test_a_broken_policy_is_found_at_the_warm_up(action):
+    runtime, robot = virtual_run(policy=lambda obs: action)
+    with pytest.raises(ValueError, match="warm-up: the policy gave"):
+        runtime.run()
+    assert robot.sent == []
+
+
+def test_a_policy_that_is_always_slower_than_the_period_is_found_at_the_warm_up():
+    runtime, robot = virtual_run(policy=SinePolicy(takes_s=0.025))
+    with pytest.raises(ValueError, match="the policy takes 25 ms at best; a period has 20"):
+        runtime.run()
+    assert robot.sent == []
+
+
+def test_a_robot_that_does_not_follow_the_ramp_never_gets_the_policy():
+    policy = SinePolicy()
+    runtime, robot = virtual_run(policy=policy)
+    robot._advance = lambda seconds: None
+    result = runtime.run()
+    assert result.stop.reason is Reason.POSE_NOT_REACHED
+    assert "calf_joint is 1.10 rad away" in result.stop.detail
+    assert policy.calls == 3
+
+
+@pytest.mark.parametrize("change", [{"torque_limits": (float("inf"),) * 12}, {"velocity_limits": (float("inf"),) * 12}])
+def test_a_contract_without_limits_is_refused(change):
+    with pytest.raises(ValueError, match=f"the contract's {next(iter(change))} must all be finite"):
+        virtual_run(contract=a1_contract(**change))
+
+
+def test_a_contract_without_a_robot_is_refused():
+    from dataclasses import replace
+
+    with pytest.raises(ValueError, match="no robot is behind the experiment 'a1-walk'"):
+        virtual_run(contract=replace(a1_contract(), control=None))
+
+
+def test_the_command_can_be_another_than_the_contracts():
+    seen = []
+    runtime, _ = virtual_run(
+        policy=lambda obs: seen.append(obs[9:12].copy()) or np.zeros(12, np.float32), command=(0.2, 0.1, 0.4)
+    )
+    runtime.run()
+    np.testing.assert_allclose(seen[-1], [0.4, 0.2, 0.1])
+    with pytest.raises(ValueError, match="the command has 3 entries, not 2"):
+        virtual_run(command=(0.2, 0.1))
+
+
+def test_the_policy_sees_its_previous_action():
+    seen = []
+
+    def policy(obs):
+        seen.append(obs[36:].copy())
+        return np.full(12, 0.01 * len(seen), np.float32)
+
+    runtime, _ = virtual_run(policy=policy)
+    runtime.run()
+    assert seen[3].tolist() == [0] * 12  # the first after the warm-up
+    np.testing.assert_allclose(seen[4], 0.04)
+    np.testing.assert_allclose(seen[40], 0.4)
+
+
+def test_a_torque_policy_ramps_by_position_and_then_commands_torques():
+    contract = a1_contract(kind="torque", scale=(20.0,) * 12, offset=(0.0,) * 12)
+    runtime, robot = virtual_run(contract=contract)
+    result = runtime.run()
+    assert result.stop is None
+    walk = [command for at, command in robot.sent if 1.9 < at < 4.8]
+    assert not any(command.kp.any() or command.kd.any() for command in walk)
+    assert 4 < max(np.abs(command.torque).max() for command in walk) <= 33.5
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at_s", [0.5, 1.7, 2.5])
+def test_a_stop_damps_within_one_period_and_stays(at_s):
+    runtime, robot = virtual_run(
+        lambda state, seconds: runtime.stop("the red button") or [state] if seconds >= at_s else [state]
+    )
+    result = runtime.run()
+    assert str(result.stop) == "emergency stop: the red button"
+    assert robot.damped_s == pytest.approx(at_s, abs=0.02)
+    assert result.interventions == {"emergency stop": 1}
+    assert robot.sent[-1][0] - robot.damped_s == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_signal_is_an_emergency_stop_and_the_old_handler_comes_back(number):
+    before = signal.getsignal(number)
+
+    def fault(state, seconds):
+        if state.sequence == 500:  # at 2.5 s
+            os.kill(os.getpid(), number)
+        return [state]
+
+    runtime, robot = virtual_run(fault)
+    result = runtime.run()
+    assert str(result.stop) == f"emergency stop: {number.name}"
+    assert robot.damped_s == pytest.approx(2.5, abs=0.02)
+    assert signal.getsignal(number) is before
+
+
+def test_a_runtime_works_outside_the_main_thread():
+    runtime, _robot = virtual_run()
+    results = []
+    thread = threading.Thread(target=lambda: results.append(runtime.run()))
+    thread.start()
+    thread.join(30)
+    assert results[0].stop is None
+
+
+@pytest.mark.parametrize("error", [RuntimeError("link down"), KeyboardInterrupt(), MemoryError()])
+@pytest.mark.parametrize("where", ["read", "policy", "send"])
+def test_an_exception_leaves_the_robot_in_damping_and_is_raised_again(where, error):
+    policy = SinePolicy()
+    runtime, robot = virtual_run(policy=policy)
+    target, name = (runtime, "_policy") if where == "policy" else (robot, where)
+    as_before, calls = getattr(target, name), []
+
+    def failing(*args):
+        calls.append(None)
+        if len(calls) == (20 if where == "policy" else 120):
+            raise error
+        return as_before(*args)
+
+    setattr(target, name, failing)
+    with pytest.raises(type(error)):
+        runtime.run()
+    assert not is_damping(robot.sent[-2][1])
+    assert is_damping(robot.sent[-1][1])
+    assert runtime.result().stop.reason is Reason.ERROR
+    assert runtime.log.events[-1].kind == "error"
+
+
+def test_damping_is_tried_again_when_sending_it_fails():
+    runtime, robot = virtual_run()
+    send, broken = robot.send, iter([True, True])
+
+    def failing(command: Command) -> Command:
+        if len(robot.sent) == 100 and next(broken, False):
+            raise OSError("no buffer space")
+        return send(command)
+
+    robot.send = failing
+    with pytest.raises(OSError, match="no buffer space"):
+        runtime.run()
+    assert is_damping(robot.sent[-1][1])
+
+
+def test_a_link_that_is_gone_for_good_still_raises_its_own_error():
+    runtime, robot = virtual_run()
+    send = robot.send
+
+    def failing(command: Command) -> Command:
+        if len(robot.sent) == 100:
+            raise OSError("network is unreachable")
+        return send(command)
+
+    robot.send = failing
+    with pytest.raises(OSError, match="network is unreachable"):
+        runtime.run()
+    texts = [event.text for event in runtime.log.events if event.kind == "error"]
+    assert texts[-1] == "damping could not be sent: OSError: network is unreachable"
+
+
+# -- dry run, what was sent, status ------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_computes_everything_and_sends_nothing():
+    runtime, robot = virtual_run(dry_run=True)
+    result = runtime.run()
+    assert robot.sent == []
+    assert result.stop is None
+    assert result.policy_seconds == pytest.approx(3.0)
+    rows = runtime.log.rows()
+    assert np.isnan(rows["sent"]).all()
+    assert np.isfinite(rows["command"]).all()
+    assert rows["command"][rows["phase"] == Phase.POLICY][:, 2].any()
+
+
+def test_the_log_keeps_what_was_asked_and_what_was_sent_and_steps_start_at_the_latter():
+    runtime, robot = virtual_run(safety=SafetyConfig(step_rad=0.05), policy=lambda obs: np.ones(12, np.float32))
+    send = robot.send
+
+    def held_back(command: Command) -> Command:
+        """A protection of the robot's own: the first joint stays at -0.1."""
+        position = command.position.copy()
+        position[0] = min(position[0], -0.1)
+        return send(Command(position, command.velocity, command.kp, command.kd, command.torque))
+
+    robot.send = held_back
+    runtime.run()
+    rows = runtime.log.rows()
+    walking = rows["phase"] == Phase.POLICY
+    joint = JOINTS.index(ROBOT_JOINTS[0])
+    asked, sent = rows["command"][walking][:, 0, joint], rows["sent"][walking][:, 0, joint]
+    assert sent.max() == -0.1
+    assert asked[-1] == pytest.approx(-0.05)  # one step from what was sent, not 0.4 as the policy wants
+
+
+@pytest.mark.parametrize("sent", [np.full(12, np.nan), np.zeros(11)])
+def test_a_robot_that_sent_nonsense_is_an_error(sent):
+    runtime, robot = virtual_run()
+    robot.send = lambda command: Command(sent, *np.zeros((4, len(sent))))
+    with pytest.raises(ValueError, match="the robot's send returned"):
+        runtime.run()
+
+
+def test_the_status_tells_where_a_run_is():
+    seen = []
+    runtime, _robot = virtual_run(lambda state, seconds: seen.append(runtime.status()) or [state])
+    runtime.run()
+    assert {status.phase for status in seen} >= {Phase.RAMP, Phase.HOLD, Phase.POLICY, Phase.DAMPING}
+    assert seen[-1].rate_hz == pytest.approx(50, rel=0.02)
+    assert seen[-1].interventions == 0
+
+
+def test_the_runtime_needs_neither_torch_nor_mujoco():
+    code = (
+        "import sys, body_transformer.deploy.runtime, body_transformer.deploy.replay\n"
+        "print(*{name.split('.')[0] for name in sys.modules})"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "numpy" in loaded
+    assert {"torch", "mujoco", "tyro", "rich", "yaml", "matplotlib"}.isdisjoint(loaded)

@@ -1,0 +1,210 @@
+"""A robot of few lines in virtual time: it goes where it is told, and its link can be made to misbehave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from body_transformer.config import load_experiment
+from body_transformer.deploy.contract import TRAINING, Checks, Contract, Control, Filter, ObsTerm, layout_digest
+from body_transformer.deploy.plan import RuntimeConfig
+from body_transformer.deploy.robot import Command, State
+from body_transformer.deploy.runtime import Runtime
+from body_transformer.deploy.safety import SafetyConfig
+
+LEGS = {"FL": (0.1, 0.8), "FR": (-0.1, 0.8), "RL": (0.1, 1.0), "RR": (-0.1, 1.0)}
+JOINTS = tuple(f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf"))
+ROBOT_JOINTS = tuple(f"{leg}_{part}_joint" for leg in ("FR", "FL", "RR", "RL") for part in ("hip", "thigh", "calf"))
+DEFAULT_POSE = tuple(angle for hip, thigh in LEGS.values() for angle in (hip, thigh, -1.5))
+LYING = tuple(angle for hip, _ in LEGS.values() for angle in (3 * hip, 1.2, -2.6))
+
+
+def a1_contract(obs: tuple[ObsTerm, ...] | None = None, **control: Any) -> Contract:
+    """The A1's, with the numbers of the paper's deployment."""
+    layout = load_experiment("a1-walk").layout()
+    given: dict[str, Any] = {
+        "kind": "position",
+        "hz": 50.0,
+        "joints": JOINTS,
+        "scale": (0.5,) * 12,
+        "offset": DEFAULT_POSE,
+        "clip": 1.0,
+        "default_pose": DEFAULT_POSE,
+        "kp": (100.0,) * 12,
+        "kd": (1.0,) * 12,
+        "position_limits": ((-0.8, 0.8), (-1.05, 4.19), (-2.7, -0.92)) * 4,
+        "velocity_limits": (21.0,) * 12,
+        "torque_limits": (33.5,) * 12,
+        "filter": Filter(2, 13.0),
+        "command": (0.5, 0.0, 0.0),
+    }
+    graph, said = layout.to_dict()["graph"], layout.to_dict()
+    return Contract(
+        1,
+        "a1-walk",
+        obs or a1_obs(),
+        Control(**given | control),
+        graph,
+        said,
+        layout_digest(graph, said),
+        "0" * 64,
+        dict.fromkeys(TRAINING),
+        Checks(((0.0,) * 48,), ((0.0,) * 12,)),
+    )
+
+
+def a1_obs() -> tuple[ObsTerm, ...]:
+    def term(name: str, source: Any, size: int, scale: float, offset: tuple[float, ...] | None = None) -> ObsTerm:
+        return ObsTerm(name, size, source, offset or (0.0,) * size, (scale,) * size, 100.0)
+
+    return (
+        term("base_linear_velocity", "zeros", 3, 1.0),
+        term("base_angular_velocity", "angular_velocity", 3, 0.25),
+        term("projected_gravity", "projected_gravity", 3, 1.0),
+        ObsTerm("command", 3, "command", (0.0,) * 3, (2.0, 2.0, 0.25), 100.0),
+        term("joint_pos", "joint_pos", 12, 1.0, DEFAULT_POSE),
+        term("joint_vel", "joint_vel", 12, 0.05),
+        term("previous_action", "previous_action", 12, 1.0),
+    )
+
+
+class VirtualTime:
+    """A clock that moves when somebody sleeps, or when work is said to take time."""
+
+    def __init__(self, now_s: float = 1000.0) -> None:
+        self.now_s = now_s
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now_s += seconds
+
+
+Fault = Callable[[State, float], Iterable[State]]
+"""A measurement and the virtual seconds since the start -> what the link delivers, each when its `received_s` comes."""
+
+
+class VirtualRobot:
+    """Its joints approach their targets; its joint order and its clock are its own."""
+
+    LAG_S = 0.03
+
+    def __init__(
+        self,
+        time: VirtualTime,
+        pose: Iterable[float] = LYING,
+        joints: tuple[str, ...] = ROBOT_JOINTS,
+        hz: float = 200.0,
+        fault: Fault | None = None,
+    ) -> None:
+        self.joints, self.time, self.hz = joints, time, hz
+        self.fault: Fault = fault or (lambda state, seconds: [state])
+        self.begun_s = time.now_s
+        named = dict(zip(JOINTS, pose, strict=True))
+        self.pos = np.array([named.get(name, 0.0) for name in joints])
+        self.vel = np.zeros(len(joints))
+        self.quaternion = np.array([1.0, 0.0, 0.0, 0.0])
+        self.measurements = 0
+        self.command: Command | None = None
+        self.sent: list[tuple[float, Command]] = []
+        """When, and what."""
+        self.keep = True
+        self._pending: list[State] = []
+
+    def __enter__(self) -> VirtualRobot:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def read(self) -> State | None:
+        while self.begun_s + self.measurements / self.hz <= self.time.now_s + 1e-9:
+            at = self.begun_s + self.measurements / self.hz
+            self._advance(1 / self.hz)
+            state = self.measure(self.measurements, at)
+            self._pending += self.fault(state, at - self.begun_s)
+            self.measurements += 1
+        due = [state for state in self._pending if not state.received_s > self.time.now_s]
+        self._pending = [state for state in self._pending if state.received_s > self.time.now_s]
+        return due[-1] if due else None
+
+    def measure(self, sequence: int, at_s: float) -> State:
+        stamp = at_s - 990.0  # another zero
+        torque = np.zeros_like(self.pos)
+        return State(
+            sequence, stamp, at_s, self.pos.copy(), self.vel.copy(), torque, np.zeros(3), self.quaternion.copy()
+        )
+
+    def send(self, command: Command) -> Command:
+        kept = Command(*(getattr(command, name).copy() for name in ("position", "velocity", "kp", "kd", "torque")))
+        self.command = kept
+        if self.keep:
+            self.sent.append((self.time.now_s - self.begun_s, kept))
+        return kept
+
+    def _advance(self, seconds: float) -> None:
+        if self.command is None or not self.command.kp.any():
+            self.vel[:] = 0
+            return
+        moved = (self.command.position - self.pos) * (1 - math.exp(-seconds / self.LAG_S))
+        self.pos += moved
+        self.vel[:] = moved / seconds
+
+    # what tests ask
+
+    def times(self, what: Callable[[Command], bool]) -> list[float]:
+        return [at for at, command in self.sent if what(command)]
+
+    @property
+    def damped_s(self) -> float:
+        """Since when there was nothing but damping."""
+        active = [k for k, (_, command) in enumerate(self.sent) if not is_damping(command)]
+        return self.sent[active[-1] + 1 if active else 0][0]
+
+
+def is_damping(command: Command) -> bool:
+    return not command.kp.any() and not command.torque.any() and bool((command.kd > 0).all())
+
+
+class SinePolicy:
+    """Every joint swings; a function of the observation and of how often it was asked."""
+
+    def __init__(self, time: VirtualTime | None = None, takes_s: float = 0.0) -> None:
+        self.calls, self.time, self.takes_s = 0, time, takes_s
+        self._phase = np.linspace(0, 3, 12)
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        if self.time is not None:
+            self.time.now_s += self.takes_s
+        swing = 0.4 * np.sin(0.1 * self.calls + self._phase) - 0.1 * obs[12:24]
+        return swing.astype(np.float32)
+
+
+def virtual_run(
+    fault: Fault | None = None,
+    policy: Any = None,
+    pose: Iterable[float] = LYING,
+    safety: SafetyConfig | None = None,
+    contract: Contract | None = None,
+    robot: dict[str, Any] | None = None,
+    **config: Any,
+) -> tuple[Runtime, VirtualRobot]:
+    """A runtime that is ready to run, and its robot."""
+    time = VirtualTime()
+    body = VirtualRobot(time, pose, fault=fault, **(robot or {}))
+    given = RuntimeConfig(**{"seconds": 3.0, "ramp_s": 1.0, "hold_s": 0.2, "damping_s": 0.2, "warm_up": 3, **config})
+    contract = contract or a1_contract()
+    if isinstance(policy, SinePolicy):
+        policy.time = time
+    runtime = Runtime(contract, policy or SinePolicy(), body, given, safety, clock=time.clock, sleep=time.sleep)
+    return runtime, body
+
+
+def changed(state: State, **values: Any) -> State:
+    return replace(state, **values)
