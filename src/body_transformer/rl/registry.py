@@ -58,7 +58,7 @@ def make_env(name: str, num_envs: int, seed: int, device: str, lean: bool = True
 
 
 def beside(name: str, module: str) -> Any:
-    """Of one of our tasks: a module of its robot's package, `lean` or `plain`."""
+    """Of one of our tasks: a module of its robot's package: `lean`, `plain` or `film`."""
     return import_module(f".{TASKS[name].split('.')[0]}.{module}", __package__)
 
 

@@ -128,7 +128,10 @@ def add_planes(spec: mujoco.MjSpec, prefix: str = "robot/") -> None:
 
 
 class Faces:
-    """The ground's triangles on a device. A cell of the grid is two, parted as in MuJoCo by the diagonal along x = y."""
+    """The ground's triangles on a device.
+
+    A cell of the grid is two of them, parted as in MuJoCo by the diagonal along x = y.
+    """
 
     def __init__(
         self, heights: NDArray[np.float64], low: tuple[float, float], grid: float, device: torch.device | str = "cpu"

@@ -135,7 +135,8 @@ def tracking(state: State) -> Tensor:
 
 def world_velocity(state: State) -> Tensor:
     """How far off the velocity is in the world's frame, m/s: so the robot stays on its way."""
-    return torch.linalg.vector_norm(state.command[:, :2] - state.base_vel[:, :2], dim=-1)
+    error: Tensor = torch.linalg.vector_norm(state.command[:, :2] - state.base_vel[:, :2], dim=-1)
+    return error
 
 
 def turning(state: State) -> Tensor:
@@ -150,7 +151,7 @@ def alive(state: State) -> Tensor:
 def air_time(state: State) -> Tensor:
     """Of feet that landed in this step: how long they were in the air, beyond FLIGHT_S."""
     beyond = ((state.flight - FLIGHT_S) * state.landed).sum(-1)
-    return beyond * (torch.linalg.vector_norm(state.command[:, :2], dim=-1) > STANDING)
+    return beyond * (state.command[:, :2].square().sum(-1) > STANDING**2)
 
 
 def energy(state: State) -> Tensor:
