@@ -2,7 +2,7 @@
 
 Some of MuJoCo Warp's (3.11) contacts with a height field have a wrong depth, and robots fly apart. So there the robot
 has feelers: its feet, and spheres without mass at knees, calves and the corners of the trunk. Each has a plane to
-itself, which is laid before every physics step on the face of the ground that the feeler is nearest to. The planes are
+itself, which is laid before every physics step where the ground is nearest to the feeler. The planes are
 geoms of the world body: MuJoCo Warp reads where those are from its memory and never computes it, so we write it there.
 """
 
@@ -28,6 +28,8 @@ FIELD, FEELER, PLANE = "ground", "feeler", "plane"
 """Names of geoms; the latter two have numbers or places behind them."""
 KNEE_RADIUS, CALF_RADIUS, CORNER_RADIUS = 0.017, 0.01, 0.01
 """m"""
+AROUND = ((0.0, 0.0), (0.6, 0.0), (-0.6, 0.0), (0.0, 0.6), (0.0, -0.6))
+"""Radii from the centre along x and y, where the ground under a feeler is looked at."""
 FAR_BELOW = -1000.0
 """m, where planes wait to be laid."""
 HIDDEN = 5
@@ -138,6 +140,7 @@ class Faces:
     ):
         self._low, self._grid, self._shape = low, grid, heights.shape
         self._heights = torch.tensor(heights, dtype=torch.float32, device=device).flatten()
+        self._around = torch.tensor(AROUND, device=device)
 
     def under(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Height and unit normal [..., 3] of the ground at these places; beyond its end the last face goes on."""
@@ -152,21 +155,46 @@ class Faces:
         return origin + u * slope_x + v * slope_y, normal / normal.norm(dim=-1, keepdim=True)
 
     def nearest(self, centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-        """A point of the face that a sphere, centre [..., 3], touches or is about to touch, and the face's normal.
+        """The plane on which a sphere, centre [..., 3], lies or will lie: a point of the ground and a unit normal.
 
-        It is the face under the point where a sphere that lies on the face under its centre touches that.
+        Of some points of the ground under the sphere it is the nearest to the centre: those straight below the centre
+        and AROUND it, and where the perpendiculars on their faces meet the ground. The normal points to the centre: on
+        a ridge it is that of the sphere, not that of either face, and the sphere is never deeper than it really is.
         """
-        x, y, _ = centre.unbind(-1)
-        _, normal = self.under(x, y)
-        x, y = x - radius * normal[..., 0], y - radius * normal[..., 1]
-        height, normal = self.under(x, y)
-        return torch.stack([x, y, height], -1), normal
+        sphere = centre[..., None, :]  # [..., 1, 3]
+        below = sphere[..., :2] + self._around * radius[..., None, None]
+        point, normal = self._on_ground(below)
+        away = ((sphere - point) * normal).sum(-1, keepdim=True)
+        away = torch.minimum(torch.maximum(away, -2 * radius[..., None, None]), 2 * radius[..., None, None])
+        second, second_normal = self._on_ground((sphere - away * normal)[..., :2])
+        point, normal = torch.cat([point, second], -2), torch.cat([normal, second_normal], -2)  # [..., 10, 3]
+        return _nearest_of(sphere, point, normal, radius)
+
+    def _on_ground(self, xy: Tensor) -> tuple[Tensor, Tensor]:
+        """[..., 2] -> the point of the ground there and its face's normal, [..., 3] each."""
+        height, normal = self.under(xy[..., 0], xy[..., 1])
+        return torch.cat([xy, height[..., None]], -1), normal
 
     def _cell(self, place: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         """How far into its cell a place is, m, and the number of the cell; that is in range for NaN, too."""
         along = place - self._low[axis]
         number = (along / self._grid).floor().clamp(0, self._shape[axis] - 2).nan_to_num().long()
         return along - number * self._grid, number
+
+
+def _nearest_of(sphere: Tensor, point: Tensor, normal: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """Of points [..., K, 3] the one nearest to a sphere [..., 1, 3], and the direction from there to its centre.
+
+    Where the centre is at the ground or in it there is no such direction, and the face's normal is taken.
+    """
+    offset = sphere - point
+    distance = offset.norm(dim=-1, keepdim=True)
+    first = distance.argmin(-2, keepdim=True)
+    chosen = first.expand(*first.shape[:-1], 3)
+    point, normal, offset = (each.gather(-2, chosen)[..., 0, :] for each in (point, normal, offset))
+    distance = distance.gather(-2, first)[..., 0, :]
+    is_above = (distance > radius[..., None] / 2) & ((offset * normal).sum(-1, keepdim=True) > 0)
+    return point, torch.where(is_above, offset / distance, normal)
 
 
 class Planes:
