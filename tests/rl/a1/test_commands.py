@@ -19,7 +19,9 @@ QUICK += ["--rl.eval-episodes", "2"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "a1"
-    assert main(["train", "a1-walk", "--variant", "bot-mix", *SMALL, *QUICK, "--out", str(folder), "--quiet"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("body_transformer.rl.a1.task.MAX_STEPS", 100)  # of the evaluation at the end
+        assert main(["train", "a1-walk", "--variant", "bot-mix", *SMALL, *QUICK, "--out", str(folder), "--quiet"]) == 0
     return folder
 
 
