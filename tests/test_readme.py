@@ -30,7 +30,7 @@ def test_the_command_runs(command: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_there_is_something_to_run() -> None:
     assert len(PROGRAMS) == 2
-    assert len(COMMANDS) == 6
+    assert len(COMMANDS) == 7
 
 
 @pytest.mark.parametrize("name", experiment_names())

@@ -95,15 +95,21 @@ def newest_checkpoint(run: Path) -> Checkpoint | None:
     return None
 
 
+def newest_path(run: Path) -> Path | None:
+    """The newest, without reading it."""
+    steps = _steps(run / FOLDER)
+    return run / FOLDER / str(steps[-1]) if steps else None
+
+
 def policy_folder(path: str | os.PathLike[str]) -> Path:
     """Where the policy is in a run's folder, or in a folder that `Policy.save` wrote."""
     path = Path(path)
     if (path / "policy.json").is_file():
         return path
-    steps = _steps(path / FOLDER)
-    if not steps:
+    newest = newest_path(path)
+    if newest is None:
         raise FileNotFoundError(f"no policy in {str(path)!r}: neither policy.json nor {FOLDER}/ is there")
-    return path / FOLDER / str(steps[-1])
+    return newest
 
 
 def _steps(parent: Path) -> list[int]:

@@ -184,3 +184,31 @@ def test_statistics_that_move_after_the_updates_are_those_of_the_whole_rollout()
     assert int(ours.actor.obs_normalizer.count) == NUM_ENVS * NUM_STEPS
     torch.testing.assert_close(ours.actor.obs_normalizer.mean, seen.mean(0))
     assert int(theirs.actor.obs_normalizer.count) == NUM_ENVS * NUM_STEPS
+
+
+def test_the_divergence_can_be_measured_from_the_epoch_before():
+    """Of a policy that moves on and on, the way since the epoch before is shorter than that since the rollout."""
+    found = {}
+    for origin in ("rollout", "epoch"):
+        ours = made(RecordedPPO, divergence_from=origin, blocks=True, learning_rate=1e-2, num_learning_epochs=8)
+        play(ours)
+        divergences = []
+        ours._adapt = lambda value, seen=divergences: seen.append(float(value))
+        ours.update()
+        found[origin] = divergences
+        assert divergences[0] == pytest.approx(0, abs=1e-6), "nothing has moved yet"
+    assert found["epoch"][:4] == pytest.approx(found["rollout"][:4]), "the first epoch is alike"
+    assert all(near < far for near, far in zip(found["epoch"][8:], found["rollout"][8:], strict=True))
+
+
+def test_one_environment_can_be_a_minibatch_by_itself():
+    """Its tensors are then those of the storage, which were collected in inference mode."""
+    obs = observations(torch.Generator().manual_seed(0))[:1]
+    storage = RolloutStorage("rl", 1, NUM_STEPS, obs, [ACTIONS], "cpu")
+    ours = RecordedPPO(*models(), storage, num_mini_batches=1, blocks=True, divergence_from="epoch")
+    with torch.inference_mode():
+        for _ in range(NUM_STEPS):
+            ours.act(obs)
+            ours.process_env_step(obs, torch.randn(1), torch.zeros(1, dtype=torch.long), {})
+        ours.compute_returns(obs)
+    assert math.isfinite(ours.update()["kl"])

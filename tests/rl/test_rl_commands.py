@@ -12,6 +12,7 @@ from body_transformer.cli.main import main
 
 SMALL = ["--policy.embed-dim", "8", "--policy.num-layers", "2", "--policy.ff-dim", "8", "--cpu"]
 QUICK = ["--rl.num-envs", "4", "--rl.num-steps", "4", "--rl.num-minibatches", "2", "--rl.num-iterations", "1"]
+TRACKING = "mjlab:Mjlab-Tracking-Flat-Unitree-G1"
 QUICK += ["--rl.eval-episodes", "2"]
 
 
@@ -60,9 +61,49 @@ def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, c
     [
         (["mjlab:Mjlab-Nothing"], "unknown task 'mjlab:Mjlab-Nothing'"),
         (["humanoid-mod", "--variant", "bot-fast"], "unknown variant 'bot-fast'"),
+        (
+            ["humanoid-mod", "--rl.task", "humanoid-board"],
+            "the task is the experiment's; bot train humanoid-board",
+        ),
+        (["humanoid-mod", "--rl.task", "nothing"], "unknown task 'nothing'"),
+        (["humanoid-mod", "--rl.motion", "walk.npz"], "humanoid-mod follows no recorded motion"),
+        ([TRACKING], "follows a recorded motion: name it with --rl.motion FILE.npz"),
+        ([TRACKING, "--rl.motion", "nothing.npz"], "nothing.npz' is not there"),
+        (["mjlab:Mjlab-Lift-Cube-Yam-Depth"], "observes more than vectors: actor, camera"),
     ],
 )
 def test_what_cannot_be_trained_is_said(tmp_path, capsys, arguments, message):
     assert main(["train", *arguments, "--out", str(tmp_path / "run")]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_seed_below_zero_is_a_malformed_question(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "humanoid-mod", "--seed", "-1", "--out", str(tmp_path / "run")])
+    assert stop.value.code == 2
+    assert "a seed is 0 or more; got -1" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_robots_that_cannot_be_shared_among_processes_are_refused_before_a_run_begins(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert main(["train", "humanoid-mod", *QUICK, "--out", str(tmp_path / "run")]) == 1
+    assert "num_envs must be divisible by the number of processes; got 4 and 3" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_gpu_one_sentence_says_that_it_is_slow_and_what_to_do(tmp_path, capsys, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    asked = ["train", "humanoid-mod", *SMALL, *QUICK, "--out", str(tmp_path / "run")]
+    assert main([word for word in asked if word != "--cpu"]) == 0
+    said = capsys.readouterr().err
+    assert said.count("bot train: no GPU is found, so this runs on the CPU, hundreds of times as slow") == 1
+    assert "pip install --force-reinstall torch" in said or "nvidia-smi" in said
+
+
+def test_who_asks_for_the_cpu_is_not_told_of_it(tmp_path, capsys):
+    assert main(["train", "humanoid-mod", *SMALL, *QUICK, "--out", str(tmp_path / "run")]) == 0
+    assert "no GPU" not in capsys.readouterr().err

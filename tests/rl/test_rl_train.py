@@ -169,3 +169,36 @@ def test_two_processes_learn_one_policy(tmp_path):
     assert first == second
     assert [line["env_steps"] for line in lines(tmp_path / "run")] == [32, 64, 64]
     assert newest_checkpoint(tmp_path / "run").step == 2
+
+
+def test_of_many_checkpoints_the_last_good_one_is_the_newest(tmp_path):
+    """By its number: as text, 9 comes after 10."""
+    folder = tmp_path / "run"
+    with closing(_Loop(job(folder, 1), Ranks(), Progress(quiet=True))) as loop:
+        for iteration in (9, 10):
+            loop.iteration = iteration
+            loop._save()
+        assert loop._last_good() == f"the last good checkpoint is {str(folder / 'checkpoints' / '10')!r}"
+
+
+def test_weights_that_are_not_numbers_are_never_saved(tmp_path):
+    folder = tmp_path / "run"
+    with closing(_Loop(job(folder, 2), Ranks(), Progress(quiet=True))) as loop:
+        loop.iteration = 1
+        loop._save()
+        next(loop.learner.critic.parameters()).data.fill_(float("nan"))
+        loop.iteration = 2
+        with pytest.raises(ValueError, match=r"weights are not finite after iteration 2: 'critic\..*checkpoints/1'"):
+            loop._save()
+    assert newest_checkpoint(folder).step == 1
+
+
+def test_resumed_every_process_goes_on_with_random_numbers_of_its_own(tmp_path):
+    folder = tmp_path / "run"
+    train(job(folder, 1), Progress(quiet=True))
+    drawn = []
+    for rank in (0, 1, 1):
+        with closing(_Loop(job(folder, 2, resume=True), Ranks(rank, rank, 2), Progress(quiet=True))):
+            drawn.append(torch.rand(3).tolist())
+    assert drawn[0] != drawn[1]
+    assert drawn[1] == drawn[2]

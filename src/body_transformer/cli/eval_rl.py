@@ -11,6 +11,7 @@ from rich.progress import Progress as Bars
 
 from .. import pretrained
 from ..body.compare import check_same
+from ..rl.config import RlConfig
 from ..rl.registry import TASKS, beside, make_env, make_env_cfg, need_mjlab
 from ..run import Run
 from .eval import Eval, show
@@ -30,7 +31,8 @@ def main_rl(options: Eval) -> None:
 
     if options.split:
         raise ValueError("--split is for runs of imitation; this policy learned by reinforcement")
-    task = task_of(options)
+    config = config_of(options)
+    task = config.task
     simulator = options.simulator or "warp"
     for flag, asked in (("--simulator mujoco", simulator == "mujoco"), ("--video", options.video is not None)):
         if asked and task not in TASKS:
@@ -40,7 +42,7 @@ def main_rl(options: Eval) -> None:
         need_mjlab()
         policy, device = load(options)
         try_out = {"warp": in_warp, "mujoco": in_mujoco}[simulator]
-        found = {"rollouts": try_out(policy, task, device, options)}
+        found = {"rollouts": try_out(policy, config, device, options)}
         if options.video is not None:
             film(policy, task, device, options)
     if options.json:
@@ -50,14 +52,12 @@ def main_rl(options: Eval) -> None:
         show(found)
 
 
-def task_of(options: Eval) -> str:
+def config_of(options: Eval) -> RlConfig:
     """What the policy was trained for."""
-    from ..rl.config import RlConfig
-
     name = str(options.run)
     if name.startswith(pretrained.PREFIX):
-        return pretrained.path(name.removeprefix(pretrained.PREFIX)).name
-    return RlConfig.from_dict(Run.open(options.run).description()["rl"]).task
+        return RlConfig(task=pretrained.path(name.removeprefix(pretrained.PREFIX)).name)
+    return RlConfig.from_dict(Run.open(options.run).description()["rl"])
 
 
 def load(options: Eval) -> tuple[Policy, str]:
@@ -74,22 +74,22 @@ def load(options: Eval) -> tuple[Policy, str]:
     return Policy.load(folder).to(device).eval(), device
 
 
-def in_warp(policy: Policy, task: str, device: str, options: Eval) -> dict[str, Estimate]:
+def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dict[str, Estimate]:
     from ..rl.arrangement import arrange
     from ..rl.evaluate import acting, evaluate, recorded
 
-    with closing(make_env(task, options.episodes, options.seed, device)) as env:
+    with closing(make_env(config.task, options.episodes, options.seed, device, motion=config.motion)) as env:
         check_same(policy.layout, arrange(env, ["actor"]).layout)
         return evaluate(recorded(acting(policy), ["actor"], device), env, options.seed)
 
 
-def in_mujoco(policy: Policy, task: str, device: str, options: Eval) -> dict[str, Estimate]:
+def in_mujoco(policy: Policy, config: RlConfig, device: str, options: Eval) -> dict[str, Estimate]:
     from ..config import load_experiment
 
-    plain = beside(task, "plain")
-    check_same(policy.layout, load_experiment(task).layout())
+    plain = beside(config.task, "plain")
+    check_same(policy.layout, load_experiment(config.task).layout())
     with (
-        closing(plain.PlainEnv(make_env_cfg(task, options.episodes, options.seed))) as env,
+        closing(plain.PlainEnv(make_env_cfg(config.task, options.episodes, options.seed))) as env,
         Bars(console=Console(stderr=True), disable=options.json) as bars,
     ):
         steps = bars.add_task("steps", total=plain.MAX_STEPS + 1)

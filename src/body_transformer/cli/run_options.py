@@ -40,6 +40,10 @@ class RunOptions:
     quiet: Flag = False
     """No progress bar."""
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"a seed is 0 or more; got {self.seed}")
+
     @property
     def folder(self) -> Path:
         name = self.experiment.replace(":", "-")

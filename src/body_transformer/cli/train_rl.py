@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -12,8 +13,9 @@ import tyro
 from ..config import Experiment
 from ..model.config import PolicyConfig
 from ..rl.config import RlConfig
-from ..rl.registry import MJLAB, mjlab_config, need_mjlab
+from ..rl.registry import MJLAB, make_env_cfg, mjlab_config, need_mjlab
 from ..run import Run
+from ..training.ranks import Ranks
 from .output import console
 from .run_options import RunOptions, is_first_process, value_of
 
@@ -45,6 +47,8 @@ def begin(args: list[str], default: TrainRl, title: str) -> None:
     options = tyro.cli(TrainRl, prog="bot train", args=args, default=default)
     options.check_variant(default.policy.variant)
     need_mjlab()
+    options.rl = checked(options.rl, default.rl.task)
+    Ranks.from_environment().share(options.rl.num_envs, "num_envs")
     run = Run(options.folder)
     if is_first_process():
         run.check_free()
@@ -53,6 +57,16 @@ def begin(args: list[str], default: TrainRl, title: str) -> None:
     if is_first_process():
         run = Run.create(options.folder, description)
     learn(run, description, options.quiet, resumed=False)
+
+
+def checked(config: RlConfig, own: str) -> RlConfig:
+    """What can be wrong with a task is found before a run begins; a motion is found from wherever one resumes."""
+    if config.motion is not None:
+        config = replace(config, motion=str(Path(config.motion).absolute()))
+    make_env_cfg(config.task, config.num_envs, 0, config.motion)
+    if config.task != own:  # an experiment has the layout and the sizes of its task
+        raise ValueError(f"the task is the experiment's; bot train {config.task} has that one, not --rl.task")
+    return config
 
 
 def go_on(run: Run, found: Mapping[str, Any], cpu: bool, wandb: str | None, quiet: bool) -> None:
@@ -64,6 +78,17 @@ def go_on(run: Run, found: Mapping[str, Any], cpu: bool, wandb: str | None, quie
     learn(run, {**found, "cpu": cpu or found["cpu"], "wandb": wandb or found["wandb"]}, quiet, resumed=True)
 
 
+def no_gpu() -> str:
+    """What it means to have none, and what helps."""
+    import torch
+
+    fix = "nvidia-smi says whether its driver works" if torch.version.cuda else "pip install --force-reinstall torch"
+    return (
+        "no GPU is found, so this runs on the CPU, hundreds of times as slow (--cpu asks for that); "
+        f"if this machine has an NVIDIA GPU: {fix}"
+    )
+
+
 def learn(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool) -> None:
     """What a description says."""
     import torch
@@ -73,6 +98,8 @@ def learn(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool) -> Non
     from ..training.saving import StoppedEarly
 
     quiet = quiet or not is_first_process()
+    if is_first_process() and not found["cpu"] and not torch.cuda.is_available():
+        print(f"bot train: {no_gpu()}", file=sys.stderr)
     job = Job(
         run,
         PolicyConfig.from_dict(found["policy"]),

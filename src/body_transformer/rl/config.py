@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from ..body.messages import unknown
 
 Schedule = Literal["adaptive", "fixed"]
+DivergenceFrom = Literal["rollout", "epoch"]
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 
 
@@ -19,6 +20,8 @@ class RlConfig:
 
     task: str
     """The environment: a name from the table of tasks, or mjlab:NAME for one of mjlab's."""
+    motion: str | None = None
+    """What mjlab's tracking tasks follow: a file as mjlab's csv_to_npz writes it."""
     num_envs: int = 2048
     """Robots that are simulated side by side, over all processes."""
     num_steps: int = 32
@@ -43,6 +46,8 @@ class RlConfig:
     """The learning rate after that: by the divergence, or constant."""
     desired_kl: float = 0.008
     """Divergence from the policy that acted; beyond twice that the learning rate falls, under half of it it rises."""
+    divergence_from: DivergenceFrom = "rollout"
+    """Measured from the policy that acted, as rsl_rl does, or from what it was an epoch ago, as rl_games does."""
     min_learning_rate: float = 1e-6
     max_learning_rate: float = 1e-2
     value_coef: float = 2.0
@@ -70,7 +75,7 @@ class RlConfig:
     """Of the encoder's products; auto is bf16 on a GPU and fp32 on a CPU."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("schedule", Schedule), ("precision", Precision)):
+        for name, kind in (("schedule", Schedule), ("divergence_from", DivergenceFrom), ("precision", Precision)):
             if getattr(self, name) not in get_args(kind):
                 raise ValueError(unknown(name, getattr(self, name), get_args(kind)))
         for name in _POSITIVE:

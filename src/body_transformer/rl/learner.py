@@ -71,6 +71,7 @@ class Learner:
             max_grad_norm=config.max_grad_norm,
             schedule=config.schedule,
             desired_kl=config.desired_kl,
+            divergence_from=config.divergence_from,
             bound_coef=config.bound_coef,
             normalize_values=config.normalize_values,
             normalize_after=True,

@@ -30,7 +30,7 @@ class Minibatch:
     returns: Tensor
     log_prob: Tensor
     old: tuple[Tensor, ...]
-    """The parameters of the distribution that the actions were drawn from."""
+    """The parameters of the distribution that the divergence is measured from."""
 
 
 class RecordedPPO(PPO):
@@ -43,6 +43,12 @@ class RecordedPPO(PPO):
     - `normalize_after`: observations' statistics move once, after the updates, not at every step of a rollout: who
       learns sees what the one who acted saw, and the divergence between them is its own doing.
     - `blocks`: a minibatch is all steps of some environments, always the same, instead of steps drawn at random.
+    - `divergence_from`: "rollout", the divergence that the learning rate follows is that from the policy that acted, as
+      in rsl_rl; "epoch", from what the policy was when it last saw this minibatch, as in rl_games, where an update goes
+      several times as far.
+
+    Where it stays with rsl_rl: the learning rate changes before the step that the divergence was measured for, not
+    after it; the scale of values is that of the returns alone, and neither they nor values are cut off at ±5.
 
     What rsl_rl adds to PPO (recurrent models, curiosity, symmetry) goes its own way, by rsl_rl's `update`.
     """
@@ -58,6 +64,7 @@ class RecordedPPO(PPO):
         joint_norm: bool = False,
         normalize_after: bool = False,
         blocks: bool = False,
+        divergence_from: str = "rollout",
         **options: Any,
     ) -> None:
         self._rate = torch.tensor(learning_rate, device=options.get("device", "cpu"))
@@ -65,6 +72,7 @@ class RecordedPPO(PPO):
         self.learning_rate_bounds = learning_rate_bounds
         self.bound, self.bound_coef = bound, bound_coef
         self.joint_norm, self.normalize_after, self.blocks = joint_norm, normalize_after, blocks
+        self.divergence_from = divergence_from
         self.optimizer: torch.optim.Optimizer
         self.value_scale = ValueScale().to(self.device) if normalize_values else None
         self._is_plain = not (self.rnd or self.symmetry or self.actor.is_recurrent or self.critic.is_recurrent)
@@ -158,7 +166,11 @@ class RecordedPPO(PPO):
         if self.value_scale is not None:
             self.value_scale.update(self.storage.returns)
         for tensors in self.minibatches():
-            self._learn(*tensors)
+            now = self._learn(*tensors)
+            if self.divergence_from == "epoch":
+                with torch.inference_mode():  # what was collected in it can be written in it only
+                    for old, new in zip(tensors[-len(now) :], now, strict=True):
+                        old.copy_(new)
         if self.normalize_after:
             for model in (self.actor, self.critic):
                 model.update_normalization(self.storage.observations.flatten(0, 1))
@@ -190,15 +202,15 @@ class RecordedPPO(PPO):
         """The groups of observations under their names."""
         return TensorDict(dict(zip(self._obs_keys, tensors, strict=True)), batch_size=[len(tensors[0])])
 
-    def _learn_from(self, *tensors: Tensor) -> Tensor:
-        """One step of the optimizer."""
-        stats = self.gradients(*tensors)
+    def _learn_from(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """One step of the optimizer; the parameters of the distribution before it."""
+        stats, *now = self.gradients(*tensors)
         self.apply_gradients()
         self._sums += stats
-        return stats
+        return tuple(now)
 
-    def gradients(self, *tensors: Tensor) -> Tensor:
-        """Those of a minibatch, and what was minimised."""
+    def gradients(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Computes those of a minibatch; what was minimised, and the parameters of the distribution."""
         obs, actions, values, advantages, returns, log_prob, *old = _split(tensors, len(self._obs_keys))
         batch = Minibatch(
             self._together(obs),
@@ -210,11 +222,11 @@ class RecordedPPO(PPO):
             tuple(old),
         )
         self.optimizer.zero_grad()
-        loss, stats = self._loss(batch)
+        loss, stats, now = self._loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.is_multi_gpu:
             self.reduce_parameters()
-        return stats
+        return stats, *now
 
     def apply_gradients(self) -> None:
         """Clips them and moves the weights."""
@@ -223,7 +235,7 @@ class RecordedPPO(PPO):
             nn.utils.clip_grad_norm_(group, self.max_grad_norm)
         self.optimizer.step()
 
-    def _loss(self, batch: Minibatch) -> tuple[Tensor, Tensor]:
+    def _loss(self, batch: Minibatch) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         self.actor(batch.obs, stochastic_output=True)
         log_prob = self.actor.get_output_log_prob(batch.actions)
         new = tuple(self.actor.output_distribution_params)
@@ -239,7 +251,7 @@ class RecordedPPO(PPO):
         beyond = (self.actor.output_mean.abs() - self.bound).clamp(min=0).square().sum(-1).mean()
         loss = surrogate + self.value_loss_coef * value - self.entropy_coef * entropy + self.bound_coef * beyond
         stats = torch.stack([value, surrogate, entropy, beyond, divergence])
-        return loss, stats.detach()
+        return loss, stats.detach(), tuple(param.detach() for param in new)
 
     def _value_loss(self, batch: Minibatch) -> Tensor:
         old, returns = batch.values, batch.returns

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..body.messages import unknown
@@ -30,24 +31,28 @@ def names() -> list[str]:
     return [*TASKS, *(MJLAB + name for name in _mjlab_names())]
 
 
-def make_env_cfg(name: str, num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
-    """mjlab's configuration of a task, ours or `mjlab:NAME`."""
+def make_env_cfg(name: str, num_envs: int, seed: int, motion: str | None = None) -> ManagerBasedRlEnvCfg:
+    """mjlab's configuration of a task, ours or `mjlab:NAME`; `motion` is the file that a tracking task follows."""
     if num_envs < 1:
         raise ValueError(f"an environment has at least 1 robot, not num_envs={num_envs}")
     if seed < 0:
         raise ValueError(f"a seed is 0 or more, not {seed}")
     need_mjlab()
-    if name.startswith(MJLAB):
-        return _mjlab_cfg(name, num_envs, seed)
-    if name not in TASKS:
+    if name not in TASKS and name not in names():
         raise ValueError(unknown("task", name, names()))
+    if name.startswith(MJLAB):
+        return _mjlab_cfg(name, num_envs, seed, motion)
+    if motion is not None:
+        raise ValueError(f"{name} follows no recorded motion; got {motion!r}")
     cfg: ManagerBasedRlEnvCfg = import_module(f".{TASKS[name]}", __package__).cfg(num_envs, seed)
     return cfg
 
 
-def make_env(name: str, num_envs: int, seed: int, device: str, lean: bool = True) -> ManagerBasedRlEnv:
+def make_env(
+    name: str, num_envs: int, seed: int, device: str, lean: bool = True, motion: str | None = None
+) -> ManagerBasedRlEnv:
     """An environment of a task. `lean`: with our quick step; mjlab's own tasks always have mjlab's."""
-    cfg = make_env_cfg(name, num_envs, seed)
+    cfg = make_env_cfg(name, num_envs, seed, motion)
     from mjlab.envs import ManagerBasedRlEnv
 
     kind: type[ManagerBasedRlEnv] = ManagerBasedRlEnv
@@ -80,15 +85,27 @@ def _mjlab_names() -> list[str]:
     return [name for name in list_tasks() if name not in TASKS]
 
 
-def _mjlab_cfg(name: str, num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
-    if name not in names():
-        raise ValueError(unknown("task", name, names()))
+def _mjlab_cfg(name: str, num_envs: int, seed: int, motion: str | None) -> ManagerBasedRlEnvCfg:
     from mjlab.tasks.registry import load_env_cfg
 
     cfg = load_env_cfg(name.removeprefix(MJLAB))
     cfg.scene.num_envs = num_envs
     cfg.seed = seed
+    _set_motion(name, cfg, motion)
     return cfg
+
+
+def _set_motion(name: str, cfg: ManagerBasedRlEnvCfg, motion: str | None) -> None:
+    followers: list[Any] = [command for command in cfg.commands.values() if hasattr(command, "motion_file")]
+    if motion is not None and not followers:
+        raise ValueError(f"{name} follows no recorded motion; got {motion!r}")
+    for command in followers:
+        command.motion_file = motion or command.motion_file
+        if not command.motion_file:
+            how = "name it with --rl.motion FILE.npz, as mjlab's csv_to_npz writes it"
+            raise ValueError(f"{name} follows a recorded motion: {how}")
+        if not Path(command.motion_file).is_file():
+            raise FileNotFoundError(f"the motion {command.motion_file!r} is not there")
 
 
 def mjlab_config(name: str) -> RlConfig:
@@ -98,6 +115,7 @@ def mjlab_config(name: str) -> RlConfig:
     from mjlab.tasks.registry import load_rl_cfg
 
     theirs: Any = load_rl_cfg(name.removeprefix(MJLAB))
+    _check_vectors(name, theirs.obs_groups)
     ppo = theirs.algorithm
     return RlConfig(
         task=name,
@@ -121,6 +139,16 @@ def mjlab_config(name: str) -> RlConfig:
         normalize_obs=theirs.actor.obs_normalization,
         normalize_values=False,
     )
+
+
+def _check_vectors(name: str, obs_groups: Mapping[str, Sequence[str]]) -> None:
+    """Who learned without the groups of images would learn another task."""
+    for kind in ("actor", "critic"):
+        groups = obs_groups.get(kind, (kind,))
+        if set(groups) - {"actor", "critic"}:
+            raise ValueError(
+                f"{name} observes more than vectors: {', '.join(groups)}; a Body Transformer has no place for images"
+            )
 
 
 def need_mjlab() -> None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from mjlab.envs import ManagerBasedRlEnv
@@ -15,7 +14,8 @@ from mjlab.rl import RslRlVecEnvWrapper
 from safetensors.torch import save_file
 
 from ..body.compare import check_same
-from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
+from ..body.messages import listing
+from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, newest_path, save_checkpoint
 from ..metrics_log import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
@@ -28,12 +28,14 @@ from ..training.seeds import derived_seed
 from ..training.stopping import StopRequest
 from .collect import Collector
 from .config import RlConfig
+from .curriculum import terrain_levels, use_terrain_levels
 from .evaluate import evaluate, recorded
 from .learner import Learner
 from .registry import make_env
 
 BROKEN = "broken_states.safetensors"
 SPLIT = "rollouts"
+LEVELS = "terrain_levels"
 FINAL = 2**32 - 1
 """Stands for the iteration in the seed of the last evaluation, so that it is the same however long training was."""
 
@@ -67,7 +69,7 @@ class _Loop:
     def __init__(self, job: Job, ranks: Ranks, progress: Progress) -> None:
         self.job, self.config, self.ranks, self.progress = job, job.config, ranks, progress
         own_seed = derived_seed(job.seed, ranks.rank)
-        env = make_env(self.config.task, ranks.share(self.config.num_envs, "num_envs"), own_seed, job.device)
+        env = self._make_env(ranks.share(self.config.num_envs, "num_envs"), own_seed)
         self.env = RslRlVecEnvWrapper(env)
         obs = self.env.get_observations()
         torch.manual_seed(job.seed)  # the same weights in every process
@@ -82,6 +84,9 @@ class _Loop:
         found = newest_checkpoint(job.run.folder) if job.resume else None
         if found:
             self._restore(found)
+
+    def _make_env(self, num_envs: int, seed: int) -> ManagerBasedRlEnv:
+        return make_env(self.config.task, num_envs, seed, self.job.device, motion=self.config.motion)
 
     def run(self, stop: StopRequest) -> None:
         run, log = self.job.run, None
@@ -139,11 +144,21 @@ class _Loop:
             "train/std": self.learner.std(),
             **{f"train/{name}": value for name, value in losses.items()},
             **self.collector.finished.means(),
+            **self._broken(),
         }
         if log is not None:
             log.write(self.iteration, values)
         self.progress.advance(self.iteration)
         self.progress.show(losses["value"])
+
+    def _broken(self) -> dict[str, float]:
+        """How many episodes the simulator has broken since it was asked the last time, of environments that count."""
+        count: torch.Tensor | None = getattr(self.env.unwrapped, "broken", None)
+        if count is None:
+            return {}
+        broken = float(count)
+        count.zero_()
+        return {"train/broken": broken}
 
     # -- what is tried out and written ---------------------------------------------------------------------------------
 
@@ -160,7 +175,7 @@ class _Loop:
         device = torch.device(self.job.device)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):  # training draws as if nothing had been
             if self.trial is None:
-                self.trial = make_env(self.config.task, self.config.eval_episodes, self.job.seed, self.job.device)
+                self.trial = self._make_env(self.config.eval_episodes, self.job.seed)
             found = {SPLIT: evaluate(self.try_out, self.trial, seed)}
         steps = self.iteration * self.config.num_envs * self.config.num_steps
         stamp = {"env_steps": steps, "time_s": round(self.elapsed_s, 3)}
@@ -190,8 +205,8 @@ class _Loop:
         )
 
     def _last_good(self) -> str:
-        found = sorted(Path(self.job.run.folder, "checkpoints").glob("[0-9]*"))
-        return f"the last good checkpoint is {str(found[-1])!r}" if found else "there is no checkpoint yet"
+        found = newest_path(self.job.run.folder)
+        return f"the last good checkpoint is {str(found)!r}" if found else "there is no checkpoint yet"
 
     def _save(self) -> None:
         if not self.ranks.is_first:
@@ -199,7 +214,14 @@ class _Loop:
         random = {"random.cpu": torch.get_rng_state()}
         if torch.device(self.job.device).type == "cuda":
             random["random.cuda"] = torch.cuda.get_rng_state(self.job.device)
-        tensors = {**self.learner.tensors(), **random}
+        learned = self.learner.tensors()
+        broken = [name for name, value in learned.items() if not bool(torch.isfinite(value).all())]
+        if broken:  # the loss of the last minibatch does not know what its step led to
+            raise ValueError(
+                f"weights are not finite after iteration {self.iteration}: {listing(broken)}; {self._last_good()}"
+            )
+        levels = terrain_levels(self.env.unwrapped)
+        tensors = {**learned, **random, **({} if levels is None else {LEVELS: levels})}
         values = {"iteration": self.iteration, "elapsed_s": self.elapsed_s}
         values["common_step_counter"] = int(self.env.unwrapped.common_step_counter)
         state = TrainingState(tensors, values)
@@ -210,8 +232,14 @@ class _Loop:
         check_same(found.policy.layout, self.learner.arranged["actor"].layout, ("checkpoint", "task"))
         values, tensors = found.state.values, found.state.tensors
         self.iteration, self.elapsed_s = values["iteration"], values["elapsed_s"]
-        self.env.unwrapped.common_step_counter = values["common_step_counter"]
         self.learner.restore(tensors)
+        if LEVELS in tensors:
+            use_terrain_levels(self.env.unwrapped, tensors[LEVELS])
+            self.collector.obs, _ = self.env.reset()  # while no step is counted: mjlab's curricula leave it alone
+        self.env.unwrapped.common_step_counter = values["common_step_counter"]
+        if not self.ranks.is_first:  # the first one's are on disk; with these, all would explore alike
+            torch.manual_seed(derived_seed(self.job.seed, self.ranks.rank, self.iteration))
+            return
         torch.set_rng_state(tensors["random.cpu"])
         if "random.cuda" in tensors and torch.device(self.job.device).type == "cuda":
             torch.cuda.set_rng_state(tensors["random.cuda"], self.job.device)

@@ -340,6 +340,23 @@ def test_at_the_end_of_the_ground_an_episode_is_over_without_a_fall(env):
     assert late.tolist() == [k == 2 for k in range(8)]
 
 
+@pytest.mark.parametrize("lean", [True, False])
+@pytest.mark.parametrize("value", [float("nan"), 1e4])
+def test_where_the_simulation_breaks_the_episode_is_over_and_the_others_go_on(env, lean, value, monkeypatch):
+    made = env(lean, noise=False)
+    for physics in ("step", "forward"):
+        monkeypatch.setattr(made.sim, physics, lambda: None)
+    robots_of(made).state.base_vel[4, 1] = value
+    if lean:
+        made.broken.zero_()
+    obs, reward, died, _, _ = made.step(torch.zeros(8, 12))
+    assert died.tolist() == [k == 4 for k in range(8)]
+    assert reward[4] == 0
+    assert reward.isfinite().all()
+    assert obs["critic"].isfinite().all()
+    assert not lean or made.broken == 1
+
+
 @pytest.mark.parametrize("change", ["noise", "reward", "event"])
 def test_the_lean_step_refuses_terms_it_would_leave_out(change):
     from body_transformer.rl.a1.lean import LeanEnv

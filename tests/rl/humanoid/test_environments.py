@@ -11,6 +11,8 @@ pytest.importorskip("mjlab")
 
 from body_transformer.rl.humanoid import terms
 from body_transformer.rl.humanoid.model import BODIES, JOINTS
+from body_transformer.rl.humanoid.plain import on_solid_ground
+from body_transformer.rl.humanoid.still import scene_model
 from body_transformer.rl.humanoid.task import humanoids
 
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
@@ -53,7 +55,7 @@ def plain_observation(model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
 
 def against_plain_mujoco(made, scale: float) -> np.ndarray:
     """[steps, 3]: difference of the state, difference of contact forces, largest contact force."""
-    memory, model = humanoids(made).memory, made.sim.mj_model
+    memory, model = humanoids(made).memory, scene_model(on_solid_ground(made.cfg))
     found = []
     for step, action in enumerate(scale * random_actions(48)):
         before = [array.numpy().astype(float) for array in (memory.qpos, memory.qvel, memory.warmstart)]
@@ -76,7 +78,7 @@ def test_a_step_is_that_of_plain_mujoco(env, name):
     assert flying.sum() >= 5
     assert standing.sum() >= 20
     assert np.quantile(state[flying], 0.9) < 1e-3
-    if name == "humanoid-hill":  # of the contacts with a height field MuJoCo Warp keeps four a geom, MuJoCo all
+    if name == "humanoid-hill":  # planes under a foot's four feelers here, up to 50 contacts of a capsule there
         assert np.median(state[standing]) < 0.05
         assert np.median(force[standing]) < 20
     else:
@@ -268,6 +270,31 @@ def test_a_fresh_episode_feels_nothing_of_the_one_before(env, name):
     assert (obs["actor"][:, 1:4] == 0).all()
     _, _, died, _, _ = made.step(torch.zeros(8, 21))
     assert not died.any()
+
+
+@pytest.mark.parametrize("lean", [True, False])
+@pytest.mark.parametrize("name", TASKS)
+def test_a_broken_simulation_is_death_and_the_next_episode_is_whole(env, name, lean):
+    made = env(name, lean)
+    memory, state = humanoids(made).memory, humanoids(made).state
+    memory.qvel[0] = torch.nan
+    memory.qpos[1, 0] = torch.inf
+    state.joint_vel[2, 4] = 1000.0
+    state.torso_vel[3, 0] = 90.0
+    obs, reward, died, timed_out, _ = made.step(torch.zeros(8, 21))
+    assert died.tolist() == [True] * 4 + [False] * 4
+    assert not timed_out.any()
+    assert (reward[:4] == -1).all()
+    for _ in range(4):
+        assert obs["actor"].isfinite().all()
+        assert reward.isfinite().all()
+        obs, reward, died, _, _ = made.step(torch.zeros(8, 21))
+        assert not died.any()
+        assert (reward > 1).all()
+    if lean:
+        assert made.broken == 4
+        assert made.forward_speed.isfinite().all()
+        made.broken.zero_()
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -97,8 +97,8 @@ def test_on_the_board_feet_feel_the_same_until_one_lifts_off_here_and_not_there(
 
 
 def test_on_the_hill_landings_begin_alike(plain, env):
-    """In the air as on flat ground, but for the reward: 60 m from the origin, float32 knows a place to 4e-6 m. Of the
-    contacts with a height field MuJoCo Warp keeps four a geom, MuJoCo all: so much for feet."""
+    """In the air as on flat ground, but for the reward: 60 m from the origin, float32 knows a place to 4e-6 m. Feet
+    have the contacts of four feelers here, and those with a height field there: they part slowly."""
     state, force, reward, felt = differences(*both(plain, env, "humanoid-hill"), steps=12)
     flying = np.cumsum(felt, axis=0) == 0
     assert flying.sum() > 30

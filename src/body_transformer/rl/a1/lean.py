@@ -27,12 +27,15 @@ class LeanEnv(ManagerBasedRlEnv):
     _episode_length: Tensor
     forward_speed: Tensor
     """[B], m/s along the world's x axis, at the end of the step and before a new episode begins."""
+    broken: Tensor
+    """[]: how many episodes have ended because the simulation broke."""
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, render_mode: str | None = None, **kwargs: Any):
         _refuse_changes(cfg)
         super().__init__(cfg, device, render_mode, **kwargs)
         self._robots: A1s = robots_of(self)
         self._weights = {name: term.weight for name, term in cfg.rewards.items()}
+        self.broken = torch.zeros((), dtype=torch.long, device=device)
         on_gpu = torch.device(device).type == "cuda"
 
         def recorded(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,7 +95,9 @@ class LeanEnv(ManagerBasedRlEnv):
         late = robots.timed_out(died)
         ended = died | late
         reward = robots.reward(self._weights)
-        forward_speed = robots.state.base_vel[:, 0].clone()
+        broken = robots.memory.broken()
+        self.broken.add_(broken.sum())
+        forward_speed = robots.state.base_vel[:, 0].masked_fill(broken, 0.0)
         robots.push()
         robots.restart(ended)
         self.episode_length_buf.masked_fill_(ended, 0)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import mujoco
     from mjlab.envs import ManagerBasedRlEnv
 
+MAX_SPEED, MAX_TURN = 50.0, 200.0
+"""m/s and rad/s; beyond, the simulation has broken."""
 CONTACT_N = 1.0
 """A foot that is pushed up by more stands on the ground."""
 
@@ -178,6 +180,8 @@ class Memory:
             base_vel=world.qvel[:, v : v + 3],
             base_spin=world.qvel[:, v + 3 : v + 6],
         )
+        self._fastest = world.qvel.new_full((model.nv,), MAX_TURN)
+        self._fastest[v : v + 3] = MAX_SPEED
         self._ages = parameters.ages()
         oldest = int(self._ages.max())
         self.targets = self.joints.default.expand(oldest + 1, world.num_envs, -1).clone()
@@ -236,6 +240,10 @@ class Memory:
         state.air_time.copy_(state.flight.masked_fill(here, 0.0))
         state.on_ground.copy_(contact)
 
+    def broken(self) -> Tensor:
+        """[B, bool]: no robot moves like that, or the state is no number."""
+        return ~((self.world.qvel.abs() <= self._fastest).all(1) & self.world.qpos.isfinite().all(1))
+
     def restart(self, fresh: Tensor, qpos: Tensor, qvel: Tensor, command: Tensor) -> None:
         """Environments of `fresh` [B, bool] take up these states [B, …]; the others stay as they are."""
         world, state, chosen = self.world, self.state, fresh[:, None]
@@ -246,8 +254,8 @@ class Memory:
         self.targets.copy_(torch.where(chosen, self.joints.default, self.targets))
         for wide in (state.action, state.torque, state.air_time, state.flight):
             wide.masked_fill_(chosen, 0.0)
-        for sums in (state.energy, state.outside, state.base_force):
-            sums.masked_fill_(fresh, 0.0)
+        for total in (state.energy, state.outside, state.base_force):
+            total.masked_fill_(fresh, 0.0)
         for feet in (state.on_ground, state.landed):
             feet.masked_fill_(chosen, False)
         state.overloaded.masked_fill_(fresh, False)

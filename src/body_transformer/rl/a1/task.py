@@ -119,7 +119,8 @@ class A1s:
         return torch.cat([terms.observation(self.state, self.joints, velocity), self.privileged], -1)
 
     def died(self) -> Tensor:
-        return terms.fallen(self.state)
+        """Where the simulation has broken, too: nothing that follows from such a state may be learned."""
+        return terms.fallen(self.state) | self.memory.broken()
 
     def timed_out(self, died: Tensor) -> Tensor:
         """After 20 s, or where the ground ends; who has died in this step has not timed out."""
@@ -136,7 +137,7 @@ class A1s:
         total = torch.zeros_like(self.state.energy)
         for name in terms.REWARD_WEIGHTS:
             total = total.add(getattr(terms, name)(self.state), alpha=weights[name])
-        return total
+        return total.masked_fill(self.memory.broken(), 0.0)
 
 
 # -- as terms of mjlab's managers --------------------------------------------------------------------------------------
@@ -225,7 +226,7 @@ def _joint_parameter(env: ManagerBasedRlEnv, joints: SceneEntityCfg) -> Tensor:
 
 def _reward(env: ManagerBasedRlEnv, term: str) -> Tensor:
     function: Callable[..., Tensor] = getattr(terms, term)
-    return function(robots_of(env).state)
+    return function(robots_of(env).state).masked_fill(robots_of(env).memory.broken(), 0.0)
 
 
 def _floor(env: ManagerBasedRlEnv) -> Tensor:

@@ -26,13 +26,19 @@ class LeanEnv(ManagerBasedRlEnv):
     _episode_length: Tensor
     forward_speed: Tensor
     """[B], m/s along the world's x axis, at the end of the step and before a new episode begins."""
+    broken: Tensor
+    """[]: how many episodes have ended because the simulation broke."""
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, render_mode: str | None = None, **kwargs: Any):
         _refuse_changes(cfg)
         super().__init__(cfg, device, render_mode, **kwargs)
         self._humanoids: Humanoids = humanoids(self)
         self._weights = {name: term.weight for name, term in cfg.rewards.items()}
-        self.judge = Replayed(self._judge_plainly) if torch.device(device).type == "cuda" else self._judge_plainly
+        self.broken = torch.zeros((), dtype=torch.long, device=device)
+        on_gpu = torch.device(device).type == "cuda"
+        self.judge = Replayed(self._judge_plainly) if on_gpu else self._judge_plainly
+        self.act = Replayed(self._humanoids.act) if on_gpu else self._humanoids.act
+        self.go_on = Replayed(self._humanoids.go_on) if on_gpu else self._humanoids.go_on
 
     @property
     def episode_length_buf(self) -> Tensor:
@@ -57,8 +63,10 @@ class LeanEnv(ManagerBasedRlEnv):
 
     def step(self, action: Tensor) -> VecEnvStepReturn:
         """action [B, 21] -> observations, rewards [B], died [B], timed out [B], extras."""
-        self._humanoids.memory.act(action.to(self.device))
-        for _ in range(self.cfg.decimation):
+        self.act(action.to(self.device))
+        for number in range(self.cfg.decimation):
+            if number and self._humanoids.planes is not None:
+                self.go_on()
             self.sim.step()
         self.common_step_counter += 1
         self._sim_step_counter += self.cfg.decimation
@@ -72,13 +80,15 @@ class LeanEnv(ManagerBasedRlEnv):
     def _judge_plainly(self) -> tuple[Tensor, ...]:
         """What the physics led to; who is at the end of an episode begins the next."""
         robots = self._humanoids
-        robots.memory.feel()
+        robots.feel()
         self.episode_length_buf.add_(1)
         died = robots.died()
         late = robots.timed_out(died)
         ended = died | late
         reward = robots.reward(died, self._weights)
-        forward_speed = robots.state.torso_vel[:, 0].clone()
+        broken = robots.memory.broken()
+        self.broken.add_(broken.sum())
+        forward_speed = robots.state.torso_vel[:, 0].masked_fill(broken, 0.0)
         robots.restart(ended)
         self.episode_length_buf.masked_fill_(ended, 0)
         return robots.observation(), reward, died, late, forward_speed

@@ -11,6 +11,7 @@ Where this is not the authors' environment:
 - an episode takes effect with its first observation, theirs one step later: the action between would be lost;
 - start poses in which the robot touches itself are drawn again: a contact of the body with itself counts as contact,
   in theirs as here, and 23 % of the episodes would be over at their first action;
+- a simulation that has broken (not a number, or faster than state.MAX_SPEED and MAX_TURN) is death: theirs went on;
 - no damping of rotations in the air (0.01 in theirs): MuJoCo has none, and the joints' damping is 100 times as much.
 """
 

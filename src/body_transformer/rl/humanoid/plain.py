@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import mujoco
@@ -35,7 +36,7 @@ class PlainEnv:
     """
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int | None = None):
-        model = scene_model(cfg)
+        model = scene_model(on_solid_ground(cfg))
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else a broken state would begin anew, unseen
         num_envs, num_threads = cfg.scene.num_envs, num_threads or torch.get_num_threads()
         self.steps = torch.zeros(num_envs, dtype=torch.long)
@@ -70,9 +71,9 @@ class PlainEnv:
 
         Rewards and ends mean nothing where the episode was over before.
         """
-        self.robots.memory.act(action.to(self.world.ctrl))
+        self.robots.act(action.to(self.world.ctrl))
         self._physics()
-        self.robots.memory.feel()
+        self.robots.feel()
         self.steps += self.going
         died = self.robots.died()
         late = self.robots.timed_out(died)
@@ -100,6 +101,12 @@ class PlainEnv:
             data.qpos, data.qvel, data.qacc_warmstart, data.ctrl = qpos[k], qvel[k], warmstart[k], ctrl[k]
             mujoco.mj_step(world.model, data, nstep=DECIMATION)
             qpos[k], qvel[k], warmstart[k], sensordata[k] = data.qpos, data.qvel, data.qacc_warmstart, data.sensordata
+
+
+def on_solid_ground(cfg: ManagerBasedRlEnvCfg) -> ManagerBasedRlEnvCfg:
+    """With the height field itself where mjlab's environment has planes for it: contacts of another origin."""
+    ground = task_of(cfg).ground
+    return cfg if ground is None else replace(cfg, scene=replace(cfg.scene, spec_fn=ground.add_field))
 
 
 def rollouts(act: Act, env: PlainEnv, seed: int, watch: Callable[[], object] = lambda: None) -> list[Result]:

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import mujoco
 import torch
 from torch import Tensor
 
 from .model import BODIES, CONTACT, JOINTS, MAX_GEAR
 
 if TYPE_CHECKING:
-    import mujoco
     from mjlab.envs import ManagerBasedRlEnv
+
+
+MAX_SPEED, MAX_TURN = 50.0, 200.0
+"""m/s and rad/s; beyond, the simulation has broken. Robots that throw themselves about reach 17 and 71."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,10 @@ class World:
     """[B, nsensordata]"""
     steps: Callable[[], Tensor]
     """[B]: steps of each present episode."""
+    geom_xpos: Tensor | None = None
+    """[B, ngeom, 3], m, world; this and the next only of MuJoCo Warp, where geoms of the world can be moved."""
+    geom_xmat: Tensor | None = None
+    """[B, ngeom, 3, 3]"""
 
     @classmethod
     def of(cls, env: ManagerBasedRlEnv) -> World:
@@ -46,6 +54,8 @@ class World:
             ctrl=data.ctrl._tensor,
             sensordata=data.sensordata._tensor,
             steps=lambda: env.episode_length_buf,
+            geom_xpos=data.geom_xpos._tensor,
+            geom_xmat=data.geom_xmat._tensor,
         )
 
     @property
@@ -115,6 +125,10 @@ class Memory:
         joint_v = _run([int(joint.dofadr[0]) for joint in joints])
         forces = _run([int(model.sensor(f"{CONTACT}_{body}_force").adr[0]) for body in BODIES], width=3)
         self._force_by_body = world.sensordata[:, forces].view(-1, len(BODIES), 3)
+        self._fastest = world.qvel.new_full((model.nv,), MAX_TURN)
+        for joint in map(model.joint, range(model.njnt)):
+            if joint.type[0] == mujoco.mjtJoint.mjJNT_FREE:
+                self._fastest[int(joint.dofadr[0]) : int(joint.dofadr[0]) + 3] = MAX_SPEED
         self.state = State(
             torso_pos=self.qpos[:, q : q + 3],
             torso_quat=self.qpos[:, q + 3 : q + 7],
@@ -136,6 +150,10 @@ class Memory:
     def feel(self) -> None:
         """After the physics of a step: contact forces on the bodies, before anything else writes the sensors."""
         torch.neg(self._force_by_body, out=self.state.contact_force)
+
+    def broken(self) -> Tensor:
+        """[B, bool]: no body moves like that, or the state is no number."""
+        return ~((self.qvel.abs() <= self._fastest).all(1) & self.qpos.isfinite().all(1))
 
     def restart(self, fresh: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Environments of `fresh` [B, bool] take up qpos [B, nq] and qvel [B, nv]; the others stay as they are."""

@@ -19,6 +19,7 @@ from mjlab.sim import SimulationCfg
 from torch import Tensor
 
 from . import terms
+from .ground import Ground
 from .model import CONTROL_DT, DECIMATION, JOINTS
 from .resets import Place, Starts
 from .state import Joints, Memory, State, World
@@ -45,6 +46,8 @@ class Task:
     """[B, bool]: the episode has failed."""
     left: Callable[[State], Tensor] | None = None
     """[B, bool]: the world ends here, by no fault of the robot; a time-out."""
+    ground: Ground | None = None
+    """Of uneven ground; flat ground is part of the scene."""
 
 
 class Humanoids:
@@ -57,17 +60,43 @@ class Humanoids:
         self.joints = Joints.of(world.model, "robot/", world.device)
         self.starts = Starts(world, task.place, seed)
         self._steps = world.steps
+        self.planes = None if task.ground is None or world.geom_xpos is None else task.ground.planes(world)
+        """That the robots walk on, where the ground is uneven and the simulator MuJoCo Warp."""
+
+    def act(self, action: Tensor) -> None:
+        """Before the physics of a step."""
+        self.memory.act(action)
+        if self.planes is not None:
+            self.planes.lay()
+
+    def go_on(self) -> None:
+        """Between two physics steps."""
+        if self.planes is not None:
+            self.planes.note()
+            self.planes.lay()
+
+    def feel(self) -> None:
+        """After the physics of a step, before anything else writes the simulator's memory."""
+        self.memory.feel()
+        if self.planes is not None:
+            self.planes.note()
 
     def restart(self, fresh: Tensor) -> None:
         """Where `fresh` [B, bool] an episode begins."""
         self.memory.restart(fresh, *self.starts.next(fresh))
+        if self.planes is not None:
+            self.planes.restart(fresh)
 
     def observation(self) -> Tensor:
         """[B, 100]"""
         return terms.observation(self.state, self.joints)
 
     def died(self) -> Tensor:
-        return self.task.died(self.state)
+        """Where the simulation has broken, too: nothing that follows from such a state may be learned.
+
+        A time-out would have the learner expect more rewards from there on, and breaking could be worth it.
+        """
+        return self.task.died(self.state) | self.memory.broken()
 
     def timed_out(self, died: Tensor) -> Tensor:
         """After 1000 steps, or where the world ends; who has died in this step has not timed out."""
@@ -116,6 +145,8 @@ class Torque(ActionTerm):
     def __init__(self, cfg: TorqueCfg, env: ManagerBasedRlEnv):
         super().__init__(cfg, env)
         self.humanoids = Humanoids(cfg.task, World.of(env), seed=env.cfg.seed or 0)
+        self._begun = False
+        """Whether a physics step of the present step is done."""
 
     @property
     def action_dim(self) -> int:
@@ -131,10 +162,14 @@ class Torque(ActionTerm):
         return self.humanoids.state.action
 
     def process_actions(self, actions: Tensor) -> None:
-        self.humanoids.memory.act(actions)
+        self.humanoids.act(actions)
+        self._begun = False
 
     def apply_actions(self) -> None:
-        """Nothing: what was written stays for both physics steps."""
+        """Before each physics step. The torques that were written stay for all of them."""
+        if self._begun:
+            self.humanoids.go_on()
+        self._begun = True
 
 
 def humanoids(env: ManagerBasedRlEnv) -> Humanoids:
@@ -169,7 +204,7 @@ def _death(env: ManagerBasedRlEnv) -> Tensor:
 def _died(env: ManagerBasedRlEnv) -> Tensor:
     """The first term after the physics: what the bodies felt is taken before mjlab's forward() overwrites it."""
     robots = humanoids(env)
-    robots.memory.feel()
+    robots.feel()
     return robots.died()
 
 

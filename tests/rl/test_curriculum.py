@@ -1,0 +1,36 @@
+"""How hard the ground is survives a checkpoint."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+pytest.importorskip("mjlab", reason="needs the extra 'rl'")
+
+from mjlab.terrains import TerrainEntity, TerrainEntityCfg
+from mjlab.terrains.config import ROUGH_TERRAINS_CFG
+
+from body_transformer.rl.curriculum import terrain_levels, use_terrain_levels
+
+
+def environment(num_envs: int, **options) -> SimpleNamespace:
+    terrain = TerrainEntity(TerrainEntityCfg(num_envs=num_envs, **options), device="cpu")
+    return SimpleNamespace(scene=SimpleNamespace(terrain=terrain))
+
+
+@pytest.mark.parametrize("num_envs", [3, 7])
+def test_robots_stand_on_ground_of_the_level_that_they_had_reached(num_envs):
+    env = environment(num_envs, terrain_type="generator", terrain_generator=ROUGH_TERRAINS_CFG)
+    use_terrain_levels(env, torch.tensor([5, 0, 9]))
+    levels = [5, 0, 9, 5, 0, 9, 5][:num_envs]
+    assert terrain_levels(env).tolist() == levels
+    terrain = env.scene.terrain
+    for k, level in enumerate(levels):
+        expected = terrain.terrain_origins[level, terrain.terrain_types[k]]
+        torch.testing.assert_close(terrain.env_origins[k], expected)
+
+
+def test_flat_ground_has_no_levels():
+    env = environment(2, terrain_type="plane", env_spacing=1.0)
+    assert terrain_levels(env) is None
+    use_terrain_levels(env, torch.tensor([1, 2]))
