@@ -13,7 +13,7 @@ from rich.progress import Progress as Bars
 from .. import pretrained
 from ..body.compare import check_same
 from ..rl.config import RlConfig
-from ..rl.registry import TASKS, make_env, make_env_cfg, need_mjlab
+from ..rl.registry import TASKS, beside, make_env, make_env_cfg, need_mjlab
 from ..run import Run
 from .eval import Eval, show
 from .output import print_json
@@ -85,35 +85,36 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dic
 
 def in_mujoco(policy: Policy, config: RlConfig, device: str, options: Eval) -> dict[str, Estimate]:
     from ..config import load_experiment
-    from ..rl.humanoid.plain import PlainEnv, evaluate
-    from ..rl.humanoid.task import MAX_STEPS
 
+    plain = beside(config.task, "plain")
     check_same(policy.layout, load_experiment(config.task).layout())
     with (
-        closing(PlainEnv(make_env_cfg(config.task, options.episodes, options.seed))) as env,
+        closing(plain.PlainEnv(make_env_cfg(config.task, options.episodes, options.seed))) as env,
         Bars(console=Console(stderr=True), disable=options.json) as bars,
     ):
-        steps = bars.add_task("steps", total=MAX_STEPS + 1)
-        return evaluate(on_device(policy, device), env, options.seed, watch=lambda: bars.advance(steps))
+        steps = bars.add_task("steps", total=plain.MAX_STEPS + 1)
+        found: dict[str, Estimate] = plain.evaluate(
+            on_device(policy, device), env, options.seed, watch=lambda: bars.advance(steps)
+        )
+    return found
 
 
 def film(policy: Policy, task: str, device: str, options: Eval) -> None:
     """One more episode, in plain MuJoCo."""
     from ..films.write import write_film
-    from ..rl.humanoid.film import FRAMES_HZ
-    from ..rl.humanoid.film import film as pictures
 
     assert options.video is not None
+    films = beside(task, "film")
     cfg = make_env_cfg(task, num_envs=1, seed=options.seed)
     with Bars(console=Console(stderr=True), disable=options.json) as bars:
         drawn = bars.add_task("pictures", total=None)
-        frames = pictures(
+        frames = films.film(
             on_device(policy, device),
             cfg,
             options.seed,
             on_done=lambda done, total: bars.update(drawn, completed=done, total=total),
         )
-    write_film(options.video, frames, FRAMES_HZ)
+    write_film(options.video, frames, films.FRAMES_HZ)
 
 
 def on_device(policy: Policy, device: str) -> Callable[[Tensor], Tensor]:

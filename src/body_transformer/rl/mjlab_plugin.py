@@ -6,35 +6,40 @@
 from mjlab.rl import RslRlModelCfg, RslRlOnPolicyRunnerCfg, RslRlPpoAlgorithmCfg
 from mjlab.tasks.registry import list_tasks, register_mjlab_task
 
-from .humanoid.task import GROUP
+from ..config import load_experiment
+from .config import RlConfig
 from .registry import TASKS, make_env_cfg
 
-REWARD_SCALE = 0.01
-"""Of the paper's PPO; rsl_rl has no such setting, so it goes into the weights."""
-NUM_ENVS = 2048
+
+def experiment(name: str) -> RlConfig:
+    """How a task of ours is trained."""
+    found = load_experiment(name).rl
+    assert found is not None
+    return found
 
 
-def runner_cfg(name: str) -> RslRlOnPolicyRunnerCfg:
-    """PPO as the authors run it, as far as rsl_rl has it: 2048 robots x 32 steps, 8 minibatches, 5 epochs."""
+def runner_cfg(name: str, groups: dict[str, tuple[str, ...]]) -> RslRlOnPolicyRunnerCfg:
+    """PPO as the authors run it, as far as rsl_rl has it; `groups` are the observations of actor and critic."""
+    config = experiment(name)
     gaussian = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": "log"}
     hidden = (400, 200, 100)
     return RslRlOnPolicyRunnerCfg(
         experiment_name=name,
-        num_steps_per_env=32,
-        max_iterations=10_000,
-        obs_groups={"actor": (GROUP,), "critic": (GROUP,)},
+        num_steps_per_env=config.num_steps,
+        max_iterations=config.num_iterations,
+        obs_groups=groups,
         logger="tensorboard",
-        actor=RslRlModelCfg(hidden_dims=hidden, obs_normalization=True, distribution_cfg=gaussian),
-        critic=RslRlModelCfg(hidden_dims=hidden, obs_normalization=True),
+        actor=RslRlModelCfg(hidden_dims=hidden, obs_normalization=config.normalize_obs, distribution_cfg=gaussian),
+        critic=RslRlModelCfg(hidden_dims=hidden, obs_normalization=config.normalize_obs),
         algorithm=RslRlPpoAlgorithmCfg(
-            num_learning_epochs=5,
-            num_mini_batches=8,
-            learning_rate=5e-4,
-            desired_kl=0.008,
-            gamma=0.99,
-            lam=0.95,
-            entropy_coef=0.0,
-            value_loss_coef=2.0,
+            num_learning_epochs=config.num_epochs,
+            num_mini_batches=config.num_minibatches,
+            learning_rate=config.learning_rate,
+            desired_kl=config.desired_kl,
+            gamma=config.gamma,
+            lam=config.lam,
+            entropy_coef=config.entropy_coef,
+            value_loss_coef=config.value_coef,
         ),
     )
 
@@ -44,10 +49,14 @@ def register() -> None:
     for name in TASKS:
         if name in list_tasks():
             continue
-        training, playing = make_env_cfg(name, NUM_ENVS, seed=0), make_env_cfg(name, 16, seed=0)
+        config = experiment(name)
+        training, playing = make_env_cfg(name, config.num_envs, seed=0), make_env_cfg(name, 16, seed=0)
         for term in (*training.rewards.values(), *playing.rewards.values()):
-            term.weight *= REWARD_SCALE
-        register_mjlab_task(name, training, playing, runner_cfg(name))
+            term.weight *= config.reward_scale  # rsl_rl has no such setting
+        groups: dict[str, tuple[str, ...]] = {"actor": ("actor",), "critic": ("actor",)}
+        if "critic" in training.observations:
+            groups["critic"] = ("critic",)
+        register_mjlab_task(name, training, playing, runner_cfg(name, groups))
 
 
 register()

@@ -1,4 +1,4 @@
-"""The tasks one can train on: our humanoid tasks by name, mjlab's own as `mjlab:NAME`."""
+"""The tasks one can train on: ours by name, mjlab's own as `mjlab:NAME`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
 
 TASKS = {
-    "humanoid-mod": "mod",
-    "humanoid-hill": "hill",
-    "humanoid-board": "board",
+    "humanoid-mod": "humanoid.mod",
+    "humanoid-hill": "humanoid.hill",
+    "humanoid-board": "humanoid.board",
+    "a1-walk": "a1.walk",
 }
-"""Our tasks -> the module of rl/humanoid/ with their `cfg(num_envs, seed)`."""
+"""Our tasks -> the module of rl/ with their `cfg(num_envs, seed)`; beside it is `lean`, with their quick step."""
 MJLAB = "mjlab:"
 NO_MJLAB = "reinforcement learning needs mjlab; install it with: pip install 'body-transformer[rl]'"
 
@@ -43,7 +44,7 @@ def make_env_cfg(name: str, num_envs: int, seed: int, motion: str | None = None)
         return _mjlab_cfg(name, num_envs, seed, motion)
     if motion is not None:
         raise ValueError(f"{name} follows no recorded motion; got {motion!r}")
-    cfg: ManagerBasedRlEnvCfg = import_module(f".humanoid.{TASKS[name]}", __package__).cfg(num_envs, seed)
+    cfg: ManagerBasedRlEnvCfg = import_module(f".{TASKS[name]}", __package__).cfg(num_envs, seed)
     return cfg
 
 
@@ -54,10 +55,16 @@ def make_env(
     cfg = make_env_cfg(name, num_envs, seed, motion)
     from mjlab.envs import ManagerBasedRlEnv
 
-    from .humanoid.lean import LeanEnv
-
+    kind: type[ManagerBasedRlEnv] = ManagerBasedRlEnv
+    if lean and name in TASKS:
+        kind = beside(name, "lean").LeanEnv
     with quiet():
-        return (LeanEnv if lean and name in TASKS else ManagerBasedRlEnv)(cfg, device=device)
+        return kind(cfg, device=device)
+
+
+def beside(name: str, module: str) -> Any:
+    """Of one of our tasks: a module of its robot's package: `lean`, `plain` or `film`."""
+    return import_module(f".{TASKS[name].split('.')[0]}.{module}", __package__)
 
 
 @contextmanager

@@ -1,0 +1,149 @@
+"""Irregular ground: gradient noise (Perlin 2002) whose height differs from track to track."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Terrain:
+    """Tracks side by side in a border, x from -border, y about 0. Heights are about 0, and follow from the seed."""
+
+    seed: int
+    num_tracks: tuple[int, int] = (20, 50)
+    """Along x, along y."""
+    track: tuple[float, float] = (2.0, 1.6)
+    """m, along x, along y."""
+    border: float = 5.0
+    """m"""
+    scale: tuple[float, float] = (0.08, 0.15)
+    """m, drawn for each track: about what its noise spans."""
+    flat_below: float = 0.1
+    """m: a track of a smaller scale is flat."""
+    border_scale: float = 0.08
+    """m"""
+    grid: float = 0.025
+    """m, from one height to the next."""
+    per_m: int = 10
+    """Cells of the noise along a metre."""
+    octaves: int = 2
+    gain: float = 0.25
+    """Of an octave, which has twice the cells, against the one before."""
+
+    @property
+    def low(self) -> tuple[float, float]:
+        """x and y of the first height, m."""
+        return -self.border, -self.num_tracks[1] * self.track[1] / 2 - self.border
+
+    @property
+    def high(self) -> tuple[float, float]:
+        """x and y of the last one, m."""
+        return self.num_tracks[0] * self.track[0] + self.border, -self.low[1]
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        """Heights along x, along y."""
+        nx, ny = (round((high - low) / self.grid) + 1 for low, high in zip(self.low, self.high, strict=True))
+        return nx, ny
+
+    def scales(self) -> Array:
+        """[tracks along x, along y], m: the height scale of each, 0 if it is flat."""
+        rng = np.random.default_rng([self.seed, 0xA1])  # not the numbers that the starts are drawn with
+        drawn = rng.uniform(*self.scale, self.num_tracks)
+        return np.where(drawn < self.flat_below, 0.0, drawn)
+
+    def heights(self) -> Array:
+        """[nx, ny], m: the ground at low + grid x (i, j); not to be written to."""
+        return _heights(self)
+
+    def _noise(self) -> Array:
+        """[nx, ny], about 1 from its lowest to its highest."""
+        rng = np.random.default_rng([self.seed, 0xA2])
+        noise = np.zeros(self.shape)
+        for octave in range(self.octaves):
+            samples = round(1 / (self.grid * self.per_m * 2**octave))
+            noise += self.gain**octave / 2 * gradient_noise(self.shape, samples, rng)
+        return noise
+
+    def _scale_of_each_height(self) -> Array:
+        out = np.full(self.shape, self.border_scale)
+        edge = round(self.border / self.grid)
+        per = [round(size / self.grid) for size in self.track]
+        tracks = self.scales().repeat(per[0], 0).repeat(per[1], 1)
+        out[edge : edge + tracks.shape[0], edge : edge + tracks.shape[1]] = tracks
+        return out
+
+
+@lru_cache(maxsize=1)
+def _heights(terrain: Terrain) -> Array:
+    """Kept: starts and planes are made of the same ground."""
+    heights = terrain._noise() * terrain._scale_of_each_height()
+    heights.setflags(write=False)
+    return heights
+
+
+def gradient_noise(shape: tuple[int, int], samples: int, rng: np.random.Generator) -> Array:
+    """[nx, ny] in [-1, 1]: Perlin's noise on cells of `samples` x `samples` values; 0 at their corners."""
+    cells = [-(-count // samples) for count in shape]
+    angle = rng.uniform(0, 2 * np.pi, (cells[0] + 1, cells[1] + 1))
+    slope_x, slope_y = np.cos(angle), np.sin(angle)
+    out = np.zeros((cells[0] * samples, cells[1] * samples))
+    for i in range(samples):
+        for j in range(samples):
+            x, y = i / samples, j / samples
+            corners = [
+                slope_x[a : a + cells[0], b : b + cells[1]] * (x - a)
+                + slope_y[a : a + cells[0], b : b + cells[1]] * (y - b)
+                for a in (0, 1)
+                for b in (0, 1)
+            ]
+            low, high = (_between(corners[k], corners[k + 1], y) for k in (0, 2))
+            out[i::samples, j::samples] = _between(low, high, x)
+    whole: Array = np.sqrt(2) * out[: shape[0], : shape[1]]
+    return whole
+
+
+def _between(a: Array, b: Array, t: float) -> Array:
+    """From a to b, with no bend at either end."""
+    return a + (b - a) * (6 * t**5 - 15 * t**4 + 10 * t**3)
+
+
+Place = Callable[[np.random.Generator, int], Array]
+"""Draws so many places of the trunk, [n, 3]."""
+
+AHEAD = (0.2, 0.6)
+ASIDE = 0.25
+"""m, x from the beginning and y from the middle of a track."""
+START_ABOVE = 0.42
+"""m, of the trunk above the highest point under the robot: stretched legs reach 0.38 m."""
+REACH = (0.4, 0.25)
+"""m, of the legs from the trunk along x and y."""
+RUN = 10.0
+"""m, that an episode is long at 0.5 m/s: no start is nearer to the end of the ground."""
+
+
+def place(rng: np.random.Generator, count: int, terrain: Terrain) -> Array:
+    """On random tracks, but those at whose end there is not ground enough ahead."""
+    heights = terrain.heights()
+    along = max(1, int((terrain.high[0] - 1.0 - RUN) / terrain.track[0]))
+    tracks = rng.integers(0, (min(along, terrain.num_tracks[0]), terrain.num_tracks[1]), (count, 2))
+    x = tracks[:, 0] * terrain.track[0] + rng.uniform(*AHEAD, count)
+    middle = (tracks[:, 1] + 0.5) * terrain.track[1]
+    y = terrain.low[1] + terrain.border + middle + rng.uniform(-ASIDE, ASIDE, count)
+    tops = [_top(heights, terrain, at) for at in np.column_stack([x, y])]
+    return np.column_stack([x, y, np.array(tops) + START_ABOVE])
+
+
+def _top(heights: Array, terrain: Terrain, at: Array) -> float:
+    """Height of the highest point within reach, m."""
+    first, last = (
+        [max(0, round((at[k] + sign * REACH[k] - terrain.low[k]) / terrain.grid)) for k in (0, 1)] for sign in (-1, 1)
+    )
+    return float(heights[first[0] : last[0] + 1, first[1] : last[1] + 1].max())

@@ -1,0 +1,62 @@
+"""`bot train a1-walk` and `bot eval`, by the real commands."""
+
+import json
+
+import pytest
+
+pytest.importorskip("mjlab", reason="needs the extra 'rl'")
+
+from body_transformer import Policy
+from body_transformer.checkpoint import newest_checkpoint, policy_folder
+from body_transformer.cli.main import main
+from body_transformer.config import load_experiment
+
+SMALL = ["--policy.embed-dim", "8", "--policy.num-layers", "2", "--policy.ff-dim", "8", "--cpu"]
+QUICK = ["--rl.num-envs", "8", "--rl.num-steps", "4", "--rl.num-minibatches", "2", "--rl.num-iterations", "3"]
+QUICK += ["--rl.eval-episodes", "2"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "a1"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("body_transformer.rl.a1.task.MAX_STEPS", 100)  # of the evaluation at the end
+        assert main(["train", "a1-walk", "--variant", "bot-mix", *SMALL, *QUICK, "--out", str(folder), "--quiet"]) == 0
+    return folder
+
+
+def test_it_learns_with_a_critic_that_is_told_more(run):
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in found] == [1, 2, 3, 3]
+    tensors = newest_checkpoint(run).state.tensors
+    of_critic = [value for name, value in tensors.items() if name.startswith("critic.") and ".tokenizer" in name]
+    assert sum(value.numel() for value in of_critic) == 8 * (65 + 13)
+    policy = Policy.load(policy_folder(run))
+    assert policy.layout.obs_dim == 48
+    assert policy.config.squash == "tanh"
+
+
+@pytest.mark.parametrize("simulator", ["warp", "mujoco"])
+def test_a_run_is_evaluated_in_either_simulator(run, capsys, simulator, monkeypatch):
+    monkeypatch.setattr("body_transformer.rl.a1.task.MAX_STEPS", 100)  # a robot that only stands takes its time
+    assert main(["eval", str(run), "--episodes", "2", "--cpu", "--json", "--simulator", simulator]) == 0
+    found = json.loads(capsys.readouterr().out)["splits"]["rollouts"]
+    assert found["length"]["num_episodes"] == 2
+    assert 1 <= found["length"]["mean"] <= 100
+    assert abs(found["forward_speed"]["mean"]) < 5
+
+
+def test_the_training_is_the_authors():
+    config = load_experiment("a1-walk").rl
+    assert (config.num_envs, config.num_steps, config.num_iterations) == (4096, 24, 10_000)
+    assert (config.num_minibatches, config.num_epochs, config.blocks) == (4, 5, False)
+    assert (config.learning_rate, config.desired_kl, config.min_learning_rate, config.max_learning_rate) == (
+        1e-3,
+        0.01,
+        1e-5,
+        1e-2,
+    )
+    assert (config.gamma, config.lam, config.clip, config.max_grad_norm) == (0.99, 0.95, 0.2, 1.0)
+    assert (config.value_coef, config.entropy_coef, config.bound_coef, config.reward_scale) == (1.0, 0.01, 0.0, 1.0)
+    assert not config.normalize_obs
+    assert not config.normalize_values

@@ -1,0 +1,388 @@
+"""Whole environments on the CPU: resets, randomisation, mjlab's step against the lean one, against plain MuJoCo."""
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("mjlab")
+
+from body_transformer.body.compare import differences
+from body_transformer.config import load_experiment
+from body_transformer.rl.a1.model import DEFAULT_POSE, JOINTS, KD, KP
+from body_transformer.rl.a1.task import robots_of
+from body_transformer.rl.arrangement import arrange
+
+
+def random_actions(steps: int, num_envs: int = 8, seed: int = 1, scale: float = 0.5) -> torch.Tensor:
+    return scale * torch.randn(steps, num_envs, 12, generator=torch.Generator().manual_seed(seed))
+
+
+# -- what is seen ------------------------------------------------------------------------------------------------------
+
+
+def test_the_actors_layout_is_the_experiments_and_the_critic_has_its_own(env):
+    made = env()
+    found = arrange(made, ["actor"])
+    assert differences(found.layout, load_experiment("a1-walk").layout()) == []
+    assert found.guessed == []
+    told = arrange(made, ["critic"])
+    assert told.guessed == []
+    assert (told.layout.obs_dim, told.layout.used_obs_dim) == (65, 65)
+    owners = {term.name: (term.kind, term.of) for term in told.layout.obs}
+    assert owners["motor_strength"] == ("joints", JOINTS)
+    assert {owners[name][0] for name in ("friction", "com_offset", "added_mass")} == {"root"}
+
+
+def test_the_critic_sees_the_truth_and_the_actor_with_noise_within_its_bounds(env):
+    made = env()
+    robots = robots_of(made)
+    most = torch.tensor([0.0] * 3 + [0.05] * 6 + [0.0] * 3 + [0.01] * 12 + [0.075] * 12 + [0.0] * 12)
+    errors = []
+    for action in random_actions(20):
+        obs, *_ = made.step(action)
+        actor, critic = obs["actor"], obs["critic"]
+        assert (actor[:, :3] == 0).all()
+        torch.testing.assert_close(critic[:, 24:36], 0.05 * robots.state.joint_vel)
+        torch.testing.assert_close(critic[:, 48:], robots.privileged)
+        errors.append(actor[:, 3:] - critic[:, 3:48])
+    largest = torch.cat(errors).abs().amax(0)
+    assert (largest <= most[3:] + 1e-6).all()
+    assert (largest >= 0.9 * most[3:]).all()
+    assert obs["critic"][:, :3].abs().max() > 0
+
+
+def test_joints_are_in_the_tasks_order_whatever_the_models_is(env):
+    made = env()
+    robots, model = robots_of(made), made.sim.mj_model
+    for k, name in enumerate(JOINTS):
+        joint, motor = model.joint(f"robot/{name}"), model.actuator(f"robot/{name}").id
+        torch.testing.assert_close(robots.state.joint_pos[:, k], made.sim.data.qpos[:, int(joint.qposadr[0])])
+        robots.memory.act(torch.zeros(8, 12))
+        robots.memory.drive(0)
+        torch.testing.assert_close(robots.state.torque[:, k], made.sim.data.ctrl[:, motor])
+
+
+# -- how it begins -----------------------------------------------------------------------------------------------------
+
+
+def test_episodes_begin_as_the_paper_says(env):
+    starts = robots_of(env()).starts
+    model = env().sim.mj_model
+    places = [int(model.joint(f"robot/{name}").qposadr[0]) for name in JOINTS]
+    ratio = starts.qpos[:, places] / torch.tensor(DEFAULT_POSE)
+    assert 0.5 <= ratio.min() < 0.51
+    assert 1.49 < ratio.max() <= 1.5001
+    calves = ratio[:, 2::3]
+    assert calves.min() > 0.61  # of 1.5 rad, the least that a calf can be bent is 0.916
+    torch.testing.assert_close(starts.qvel[:, :6].abs().amax(0), torch.full((6,), 0.5), atol=0.01, rtol=0)
+    torch.testing.assert_close(starts.qvel[:, 6:].abs().amax(0), torch.full((12,), 3.0), atol=0.01, rtol=0)
+    assert (starts.command == torch.tensor([0.5, 0.0, 0.0])).all()
+    assert (starts.qpos[:, 3] == 1).all()
+
+
+def test_a_fresh_episode_knows_nothing_of_the_one_before(env):
+    made = env(noise=False)
+    state = robots_of(made).state
+    for action in random_actions(15):
+        made.step(action)
+    made.episode_length_buf[:] = 999
+    obs, _, died, late, _ = made.step(torch.ones(8, 12))
+    assert (died | late).all()
+    assert (obs["actor"][:, 36:] == 0).all()
+    for kept in (state.air_time, state.torque, state.energy, state.base_force, state.action):
+        assert (kept == 0).all()
+    assert (robots_of(made).memory.targets == torch.tensor(DEFAULT_POSE)).all()
+    assert (made.episode_length_buf == 0).all()
+
+
+def test_commands_are_drawn_from_their_ranges_for_every_episode(new_env):
+    robots = robots_of(new_env(command=((-0.5, 1.0), (-0.3, 0.3), (-1.0, 1.0))))
+    low, high = robots.starts.command.amin(0), robots.starts.command.amax(0)
+    torch.testing.assert_close(low, torch.tensor([-0.5, -0.3, -1.0]), atol=0.01, rtol=0)
+    torch.testing.assert_close(high, torch.tensor([1.0, 0.3, 1.0]), atol=0.01, rtol=0)
+    robots.restart(torch.ones(8, dtype=torch.bool))
+    assert len(robots.state.command.unique(dim=0)) == 8
+
+
+# -- what robots are like ----------------------------------------------------------------------------------------------
+
+
+def test_parameters_are_drawn_from_the_papers_ranges():
+    from body_transformer.rl.a1.parameters import Parameters
+
+    drawn = Parameters.draw(4000, 0, (0, 3), torch.device("cpu"), torch.float32)
+    for values, low, high in (
+        (drawn.friction, 0, 2),
+        (drawn.added_mass, 1, 3),
+        (drawn.com_offset[:, 0], -0.05, 0.15),
+        (drawn.com_offset[:, 1], -0.1, 0.1),
+        (drawn.com_offset[:, 2], -0.05, 0.05),
+        (drawn.strength, 0.9, 1.1),
+    ):
+        assert values.min() == pytest.approx(low, abs=(high - low) / 100)
+        assert values.max() == pytest.approx(high, abs=(high - low) / 100)
+    assert drawn.latency.unique().tolist() == [0, 1, 2, 3]
+    few = Parameters.draw(5, 0, (0, 0), torch.device("cpu"), torch.float32)
+    torch.testing.assert_close(few.friction, drawn.friction[:5])
+
+
+def test_randomisation_reaches_the_physics(env):
+    made = env()
+    parameters, model, plain = robots_of(made).parameters, made.sim.model, made.sim.mj_model
+    trunk = plain.body("robot/trunk").id
+    torch.testing.assert_close(model.body_mass[:, trunk], 4.714 + parameters.added_mass)
+    torch.testing.assert_close(model.body_subtreemass[:, trunk], 12.454 + parameters.added_mass, atol=1e-3, rtol=0)
+    moved = model.body_ipos[:, trunk] - torch.tensor(plain.body_ipos[trunk], dtype=torch.float32)
+    torch.testing.assert_close(moved, parameters.com_offset, atol=1e-6, rtol=0)
+    frictions = model.pair_friction[:, :, :2]
+    torch.testing.assert_close(frictions, ((parameters.friction + 1) / 2)[:, None, None].expand_as(frictions))
+
+
+def test_a_stronger_motor_gives_more_torque(env):
+    made = env()
+    robots = robots_of(made)
+    made.step(torch.zeros(8, 12))
+    robots.memory.act(torch.zeros(8, 12))
+    robots.memory.drive(0)
+    asked = KP * (robots.memory.targets[0] - robots.state.joint_pos) - KD * robots.state.joint_vel
+    torch.testing.assert_close(robots.state.torque, robots.parameters.strength * asked)
+
+
+def test_no_target_asks_for_more_than_25_nm_when_it_is_set(env):
+    made = env()
+    robots = robots_of(made)
+    for action in (torch.full((8, 12), 10.0), torch.full((8, 12), -10.0), torch.zeros(8, 12)):
+        robots.memory.act(action)
+        state = robots.state
+        asked = KP * (robots.memory.targets[0] - state.joint_pos) - KD * state.joint_vel
+        if action.abs().max() > 0:
+            torch.testing.assert_close(asked, 25 * action.sign(), atol=1e-3, rtol=0)
+        else:
+            free = asked.abs() < 24.99
+            wanted = torch.tensor(DEFAULT_POSE).expand(8, -1)
+            torch.testing.assert_close(robots.memory.targets[0][free], wanted[free])
+
+
+def test_an_action_has_its_effect_so_many_physics_steps_later(new_env):
+    made = new_env(latency=(5, 5))
+    memory = robots_of(made).memory
+    default = torch.tensor(DEFAULT_POSE).expand(8, -1)
+    small = torch.full((8, 12), 0.01)
+    used = []
+    for action in (small, 2 * small, 3 * small):
+        memory.act(action)
+        memory.targets[0] = default + 0.5 * action  # not cut off, to tell them apart
+        used += [(memory._target(step) - default).mean().item() / 0.005 for step in range(4)]
+    assert used == pytest.approx([0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2], abs=1e-2)
+
+
+def test_pushes_change_the_velocity_when_they_are_due(new_env):
+    pushed, free = (new_env(noise=False, push_every_s=every, push_speed=1.0) for every in (0.1, None))
+    for made in (pushed, free):
+        made.reset(seed=0)
+    for step in range(1, 6):
+        ours, theirs = (made.step(torch.zeros(8, 12))[0]["critic"][:, :2] for made in (pushed, free))
+        assert ((ours - theirs).abs().amax() > 0.1).item() is (step == 5)
+        assert (ours - theirs).abs().max() <= 2 * 1.5
+
+
+# -- a step ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"latency": (0, 6)}])
+def test_the_lean_step_is_mjlabs_step(env, options):
+    lean, stock = env(noise=False, **options), env(lean=False, noise=False, **options)
+    ends = torch.zeros(2)
+    for k, action in enumerate(random_actions(50, scale=2.0)):
+        if k == 20:
+            for made in (lean, stock):
+                made.episode_length_buf[3] = 998
+        if k == 30:
+            for made in (lean, stock):
+                robots_of(made).state.base_pos[5, 2] -= 0.15  # into the ground
+        got, expected = lean.step(action), stock.step(action)
+        for group in ("actor", "critic"):
+            torch.testing.assert_close(got[0][group], expected[0][group], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(got[1], expected[1], atol=1e-5, rtol=1e-4)
+        assert torch.equal(got[2], expected[2])
+        assert torch.equal(got[3], expected[3])
+        ends += torch.tensor([got[2].sum(), got[3].sum()])
+    assert ends[0] >= 1  # so there were resets to compare
+    assert ends[1] >= 1
+    assert torch.equal(lean.get_observations()["actor"], got[0]["actor"])
+
+
+def test_a_lean_step_brings_no_number_to_the_host_and_none_from_it(new_env):
+    """So that it can be captured; physics aside, which is Warp's."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(function.overloadpacket.__name__)
+            return function(*args, **(kwargs or {}))
+
+    seen: list[str] = []
+    made = new_env(latency=(0, 4), push_every_s=0.1)
+    made.reset()
+    with Watch():
+        for action in random_actions(3):
+            made.step(action)
+    waiting = {"_local_scalar_dense", "nonzero", "item", "lift_fresh", "masked_select", "is_nonzero", "unique"}
+    assert waiting.isdisjoint(seen)
+    assert len(seen) > 100  # it did watch
+
+
+def test_the_reward_is_the_papers_sum_times_002_and_never_negative(env):
+    made = env()
+    robots = robots_of(made)
+    zeros = 0
+    for action in random_actions(40):
+        _, reward, died, late, _ = made.step(action)
+        s = robots.state
+        w, x, y, z = s.base_quat.unbind(-1)
+        heading = torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)], -1)
+        left = torch.stack([2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x)], -1)
+        body = torch.stack([(s.base_vel * heading).sum(-1), (s.base_vel * left).sum(-1)], -1)
+        wanted = torch.tensor([0.5, 0.0])
+        total = (
+            2 * torch.exp(-((wanted - body) ** 2).sum(-1) / 0.5)
+            - 2 * ((wanted - s.base_vel[:, :2]) ** 2).sum(-1).sqrt()
+            + 0.05 * torch.exp(-(s.base_spin[:, 2] ** 2) / 0.5)
+            + 2
+            + 2 * ((s.flight - 0.5) * s.landed).sum(-1)
+            - 2e-5 * s.energy / 4
+            - 0.1 * s.outside / 4
+            - 0.2 * s.overloaded
+        )
+        living = ~(died | late)
+        torch.testing.assert_close(reward[living], 0.02 * total.clamp_min(0)[living], atol=1e-5, rtol=1e-4)
+        zeros += int((reward == 0).sum())
+    assert zeros > 0
+
+
+def test_the_ground_carries_the_robot_and_its_feet_know(env):
+    made = env(flat=True, noise=False)
+    for _ in range(60):
+        made.step(torch.zeros(8, 12))
+    state = robots_of(made).state
+    lift = -made.sim.data.sensordata[:, robots_of(made).memory._lift].sum(-1)
+    weight = 9.81 * (12.454 + robots_of(made).parameters.added_mass)
+    standing = state.on_ground.all(-1) & (state.base_vel.norm(dim=-1) < 0.05)
+    assert standing.sum() >= 4
+    torch.testing.assert_close(lift[standing], weight[standing], rtol=0.1, atol=0)
+    assert (state.air_time[standing] == 0).all()
+
+
+def test_feet_in_the_air_count_seconds_until_they_land(env):
+    made = env(noise=False)
+    state = robots_of(made).state
+    made.step(torch.zeros(8, 12))
+    torch.testing.assert_close(state.air_time, torch.full((8, 4), 0.02))
+    landed = torch.zeros(8, 4)
+    for _ in range(25):
+        before = state.air_time.clone()
+        made.step(torch.zeros(8, 12))
+        torch.testing.assert_close(state.flight[state.landed], before[state.landed] + 0.02)
+        landed += state.landed
+    assert (landed >= 1).float().mean() > 0.8
+
+
+def test_knees_feet_and_corners_are_where_mujoco_has_them(env):
+    made = env()
+    robots, model = robots_of(made), made.sim.mj_model
+    for action in random_actions(12):
+        made.step(action)
+    found = robots.planes.feelers(robots.state)
+    felt_by = dict(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))
+    geoms = [felt_by[model.geom(f"plane{k}").id] for k in range(model.npair)]
+    data = mujoco.MjData(model)
+    for k in range(8):
+        data.qpos = made.sim.data.qpos[k].numpy()
+        mujoco.mj_kinematics(model, data)
+        np.testing.assert_allclose(found[k].numpy(), data.geom_xpos[geoms], atol=2e-6)
+
+
+def test_nothing_is_nan_and_all_contacts_have_room_over_120_random_steps(env):
+    made = env()
+    ends = 0
+    for action in random_actions(120, seed=2, scale=2.0):
+        obs, reward, died, late, _ = made.step(action)
+        assert obs["critic"].isfinite().all()
+        assert reward.isfinite().all()
+        assert obs["critic"][:, :3].abs().max() < 2 * 10  # m/s: nobody is thrown into the air
+        ends += int((died | late).sum())
+    assert ends > 4
+    assert not made.sim.wp_data.overflow.numpy().any()
+
+
+@pytest.mark.parametrize("lean", [True, False])
+def test_an_episode_ends_by_time_out_after_exactly_1000_steps(env, lean, monkeypatch):
+    made = env(lean, noise=False)
+    assert made.max_episode_length == 1000
+    for physics in ("step", "forward"):
+        monkeypatch.setattr(made.sim, physics, lambda: None)  # robots hang in the air: they live, and it is quick
+    made.episode_length_buf[:] = 990
+    still = torch.zeros(8, 12)
+    for _ in range(9):
+        _, _, died, late, _ = made.step(still)
+        assert not (died | late).any()
+    _, _, died, late, _ = made.step(still)
+    assert late.all()
+    assert not died.any()
+
+
+def test_at_the_end_of_the_ground_an_episode_is_over_without_a_fall(env):
+    made = env(noise=False)
+    robots_of(made).state.base_pos[2, 0] = robots_of(made).task.terrain.high[0] - 0.9
+    _, _, died, late, _ = made.step(torch.zeros(8, 12))
+    assert not died.any()
+    assert late.tolist() == [k == 2 for k in range(8)]
+
+
+@pytest.mark.parametrize("lean", [True, False])
+@pytest.mark.parametrize("value", [float("nan"), 1e4])
+def test_where_the_simulation_breaks_the_episode_is_over_and_the_others_go_on(env, lean, value, monkeypatch):
+    made = env(lean, noise=False)
+    for physics in ("step", "forward"):
+        monkeypatch.setattr(made.sim, physics, lambda: None)
+    robots_of(made).state.base_vel[4, 1] = value
+    if lean:
+        made.broken.zero_()
+    obs, reward, died, _, _ = made.step(torch.zeros(8, 12))
+    assert died.tolist() == [k == 4 for k in range(8)]
+    assert reward[4] == 0
+    assert reward.isfinite().all()
+    assert obs["critic"].isfinite().all()
+    assert not lean or made.broken == 1
+
+
+@pytest.mark.parametrize("change", ["noise", "reward", "event"])
+def test_the_lean_step_refuses_terms_it_would_leave_out(change):
+    from body_transformer.rl.a1.lean import LeanEnv
+    from body_transformer.rl.registry import make_env_cfg
+
+    cfg = make_env_cfg("a1-walk", 1, 0)
+    if change == "noise":
+        cfg.observations["actor"].terms["joint_pos"].noise = None
+    elif change == "reward":
+        del cfg.rewards["energy"]
+    else:
+        del cfg.events["randomize"]
+    with pytest.raises(ValueError, match=r"the lean step knows .*; use lean=False"):
+        LeanEnv(cfg, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"latency": (3, 1)}, r"latency must be two numbers .*got \(3, 1\)"),
+        ({"command": ((1.0, 0.0), (0.0, 0.0), (0.0, 0.0))}, "command must be three ranges"),
+        ({"push_every_s": 0.001}, "push_every_s must be at least a control step, 0.02; got 0.001"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    from body_transformer.rl.a1 import walk
+
+    with pytest.raises(ValueError, match=message):
+        walk.cfg(1, 0, **options)

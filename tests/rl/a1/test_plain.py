@@ -1,0 +1,78 @@
+"""a1-walk in plain MuJoCo: the same robots, starts and rules."""
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("mjlab")
+
+from body_transformer.rl.a1 import plain, walk
+from body_transformer.rl.a1.task import robots_of
+from body_transformer.rl.a1.terrain import Terrain
+
+SMALL = Terrain(0, num_tracks=(6, 4))
+FLAT = Terrain(0, num_tracks=(6, 4), scale=(0.0, 0.0), border_scale=0.0)
+
+
+def add_plane(spec: mujoco.MjSpec, terrain: Terrain) -> None:
+    """Flat ground; of a height field MuJoCo makes several contacts for one, and feet are a little stiffer."""
+    plane = mujoco.mjtGeom.mjGEOM_PLANE
+    spec.worldbody.add_geom(name="ground", type=plane, size=[1, 1, 1], contype=0, conaffinity=1)
+
+
+def test_a_step_on_flat_ground_is_that_of_mujoco_warp_for_each_robot(env, monkeypatch):
+    monkeypatch.setattr(plain, "add_field", add_plane)
+    warp, ours = env(flat=True, noise=False), plain.PlainEnv(walk.cfg(8, 0, terrain=FLAT, noise=False), num_threads=2)
+    theirs = robots_of(warp)
+    first = ours.reset(0)
+    torch.testing.assert_close(first, warp.get_observations()["actor"], atol=1e-6, rtol=0)
+    generator = torch.Generator().manual_seed(0)
+    off, standing = [], []
+    for _ in range(40):
+        for name in ("qpos", "qvel", "warmstart"):
+            getattr(ours.world, name).copy_(getattr(theirs.memory.world, name))
+        ours.going.fill_(True)
+        action = 0.3 * torch.randn(8, 12, generator=generator)
+        (seen, _, died, late, _), (other, _, _, _) = warp.step(action), ours.step(action)
+        living = ~(died | late)
+        off += (seen["actor"] - other)[living, :36].abs().amax(1).tolist()
+        standing += theirs.state.on_ground[living].any(1).tolist()
+    ours.close()
+    assert np.mean(standing) > 0.4
+    assert np.quantile(np.array(off)[standing], 0.9) < 1e-4
+    assert np.quantile(np.array(off)[~np.array(standing)], 0.9) < 1e-4
+
+
+def test_robots_differ_there_too():
+    env = plain.PlainEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=1)
+    env.close()
+    model, parameters = env.world.model, env.robots.parameters
+    trunk, foot = model.body("robot/trunk").id, model.geom("robot/FL_foot").id
+    for k, kit in enumerate(env._kits):
+        assert kit["body_mass"][trunk] == pytest.approx(4.714 + float(parameters.added_mass[k]))
+        assert kit["geom_friction"][foot, 0] == pytest.approx((1 + float(parameters.friction[k])) / 2)
+        assert kit["body_subtreemass"][trunk] == pytest.approx(12.454 + float(parameters.added_mass[k]), abs=1e-3)
+    assert model.body_mass[trunk] == pytest.approx(4.714)
+    assert model.geom("robot/FL_foot").priority[0] > model.geom("ground").priority[0]
+
+
+def test_who_asks_for_nothing_stands_on_the_height_field():
+    env = plain.PlainEnv(walk.cfg(6, 0, terrain=SMALL), num_threads=1)
+    env.reset(0)
+    for _ in range(75):
+        env.step(torch.zeros(6, 12))
+    env.close()
+    state = env.robots.state
+    standing = env.going & (state.base_vel.norm(dim=-1) < 0.3)
+    assert standing.sum() >= 3
+    assert (state.base_pos[standing, 2] > 0.2).all()
+    assert state.on_ground[standing].double().mean() > 0.6
+
+
+def test_rollouts_of_the_same_seed_are_the_same():
+    env = plain.PlainEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=2)
+    first, again = (plain.rollouts(lambda obs: 3 * torch.sin(9 * obs[:, 12:24]), env, seed=4) for _ in range(2))
+    env.close()
+    assert first == again
+    assert all(1 <= result.length <= 1000 for result in first)

@@ -1,0 +1,153 @@
+"""Observation, reward and termination of a1-walk on states made by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("mjlab")
+
+from body_transformer.rl.a1 import terms
+from body_transformer.rl.a1.model import DEFAULT_POSE
+from body_transformer.rl.a1.parameters import Parameters
+from body_transformer.rl.a1.state import Joints, State
+
+ZERO = torch.zeros(())
+
+
+def state(**values) -> State:
+    """One level robot at rest, but for what is given; the command is 0.5 m/s ahead."""
+    values = {"command": (0.5, 0.0, 0.0)} | values
+    return State.empty(1, ZERO, **{name: torch.tensor([value]) for name, value in values.items()})
+
+
+def turned(angle: float, axis: int) -> tuple[float, ...]:
+    """The quaternion of a turn about x, y or z."""
+    quaternion = [math.cos(angle / 2), 0.0, 0.0, 0.0]
+    quaternion[1 + axis] = math.sin(angle / 2)
+    return tuple(quaternion)
+
+
+def joints() -> Joints:
+    default = torch.tensor(DEFAULT_POSE)
+    return Joints(default, default - 1, default + 1, torch.full((12,), 33.5))
+
+
+# -- observation -------------------------------------------------------------------------------------------------------
+
+
+def test_a_level_robot_at_rest_in_its_default_pose_sees_only_gravity_and_command():
+    one = state(joint_pos=DEFAULT_POSE)
+    expected = torch.zeros(1, 48)
+    expected[0, 8], expected[0, 9] = -1, 1  # down; 0.5 m/s x 2
+    torch.testing.assert_close(terms.observation(one, joints(), terms.no_velocity(one)), expected)
+
+
+def test_every_entry_is_in_its_place_and_scaled():
+    one = state(
+        base_vel=(1.0, 2.0, 3.0),
+        base_spin=(4.0, 8.0, 12.0),
+        command=(0.5, 0.25, 2.0),
+        joint_pos=tuple(angle + 0.1 * k for k, angle in enumerate(DEFAULT_POSE)),
+        joint_vel=tuple(20.0 * k for k in range(12)),
+        action=tuple(float(k) for k in range(12)),
+    )
+    seen = terms.observation(one, joints(), terms.base_linear_velocity(one))[0]
+    expected = [2.0, 4.0, 6.0, 1.0, 2.0, 3.0, 0.0, 0.0, -1.0, 1.0, 0.5, 0.5]
+    expected += [0.1 * k for k in range(12)] + [float(k) for k in range(12)] * 2
+    torch.testing.assert_close(seen, torch.tensor(expected))
+    assert sum(terms.WIDTHS.values()) == len(expected) == 48
+
+
+def test_who_has_rolled_to_the_left_feels_gravity_at_its_right():
+    gravity = terms.projected_gravity(state(base_quat=turned(0.3, axis=0)))[0]
+    torch.testing.assert_close(gravity, torch.tensor([0.0, -math.sin(0.3), -math.cos(0.3)]))
+    gravity = terms.projected_gravity(state(base_quat=turned(0.3, axis=1)))[0]
+    torch.testing.assert_close(gravity, torch.tensor([math.sin(0.3), 0.0, -math.cos(0.3)]))
+
+
+def test_velocity_is_seen_in_the_trunks_frame():
+    one = state(base_quat=turned(math.pi / 2, axis=2), base_vel=(0.0, 1.0, 0.0))  # it looks along y, and goes there
+    torch.testing.assert_close(terms.base_linear_velocity(one)[0], torch.tensor([2.0, 0.0, 0.0]))
+
+
+def test_the_critic_is_told_friction_centre_of_mass_mass_and_strengths():
+    one = Parameters(
+        torch.tensor([1.5]),
+        torch.tensor([[0.1, 0.2, 0.3]]),
+        torch.tensor([2.0]),
+        torch.arange(12.0)[None],
+        torch.tensor([0]),
+    )
+    assert terms.privileged(one).tolist() == [[1.5, *torch.tensor([0.1, 0.2, 0.3]).tolist(), 2.0, *range(12)]]
+
+
+# -- reward ------------------------------------------------------------------------------------------------------------
+
+
+def test_tracking_is_in_the_trunks_frame_and_world_velocity_in_the_worlds():
+    sideways = state(base_quat=turned(math.pi / 2, axis=2), base_vel=(0.0, 0.5, 0.0))
+    assert terms.tracking(sideways).item() == pytest.approx(1.0)
+    assert terms.world_velocity(sideways).item() == pytest.approx(math.hypot(0.5, 0.5))
+    slow = state(base_vel=(0.2, 0.4, 9.0))
+    assert terms.tracking(slow).item() == pytest.approx(math.exp(-(0.3**2 + 0.4**2) / 0.5))
+    assert terms.world_velocity(slow).item() == pytest.approx(0.5)
+
+
+def test_turning_is_rewarded_as_commanded():
+    assert terms.turning(state(base_spin=(5.0, 5.0, 0.0))).item() == 1
+    assert terms.turning(state(base_spin=(0.0, 0.0, 1.0))).item() == pytest.approx(math.exp(-2))
+
+
+def test_a_foot_that_lands_is_paid_for_its_time_in_the_air_beyond_half_a_second():
+    landed = state(landed=(True, False, True, False), flight=(0.8, 9.0, 0.3, 0.0))
+    assert terms.air_time(landed).item() == pytest.approx(0.3 - 0.2)
+    assert terms.air_time(replace(landed, command=torch.tensor([[0.05, 0.0, 1.0]]))).item() == 0
+
+
+def test_energy_and_joint_range_are_means_over_the_physics_steps():
+    one = state(energy=4000.0, outside=6.0)
+    assert terms.energy(one).item() == 1000
+    assert terms.joint_range(one).item() == 1.5
+    assert terms.torque(one).item() == 0
+    assert terms.torque(state(overloaded=True)).item() == 1
+
+
+def test_the_weights_are_the_papers():
+    assert terms.REWARD_WEIGHTS == {
+        "tracking": 2.0,
+        "world_velocity": -2.0,
+        "turning": 0.05,
+        "alive": 2.0,
+        "air_time": 2.0,
+        "energy": -2e-5,
+        "joint_range": -0.1,
+        "torque": -0.2,
+    }
+
+
+# -- termination -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "falls"),
+    [
+        ({}, False),
+        ({"base_force": 0.9}, False),
+        ({"base_force": 1.1}, True),
+        ({"base_quat": turned(0.79, axis=0)}, False),
+        ({"base_quat": turned(-0.81, axis=0)}, True),
+        ({"base_quat": turned(1.5, axis=1)}, False),
+        ({"base_quat": turned(2.0, axis=2)}, False),
+        ({"base_pos": (0.0, 0.0, 0.149)}, True),
+        ({"base_pos": (0.0, 0.0, 1.51)}, True),
+    ],
+)
+def test_it_has_fallen_when_the_trunk_is_touched_rolled_too_low_or_too_high(values, falls):
+    assert terms.fallen(state(**{"base_pos": (0.0, 0.0, 0.3)} | values)).item() is falls
+
+
+def test_the_ground_has_an_end():
+    for x, y, out in ((0.0, 0.0, False), (2.1, 0.0, True), (0.0, -1.1, True), (-0.1, 0.5, True)):
+        assert terms.outside(state(base_pos=(x, y, 0.3)), (0.0, -1.0), (2.0, 1.0)).item() is out
