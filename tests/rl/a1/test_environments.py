@@ -349,12 +349,24 @@ def test_where_the_simulation_breaks_the_episode_is_over_and_the_others_go_on(en
     robots_of(made).state.base_vel[4, 1] = value
     if lean:
         made.broken.zero_()
+        made.lost.zero_()
     obs, reward, died, _, _ = made.step(torch.zeros(8, 12))
     assert died.tolist() == [k == 4 for k in range(8)]
     assert reward[4] == 0
     assert reward.isfinite().all()
     assert obs["critic"].isfinite().all()
-    assert not lean or made.broken == 1
+    if lean:
+        assert made.broken == 1
+        assert made.lost.tolist() == [k == 4 and value != 1e4 for k in range(8)]
+        assert made.forward_speed.isfinite().all()
+
+
+def test_forward_speed_is_distance_over_time(env):
+    made = env(noise=False)
+    state = robots_of(made).state
+    before = state.base_pos[:, 0].clone()
+    made.step(torch.zeros(8, 12))
+    torch.testing.assert_close(made.forward_speed, (state.base_pos[:, 0] - before) * 50, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("change", ["noise", "reward", "event"])

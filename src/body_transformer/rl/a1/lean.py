@@ -12,6 +12,7 @@ from mjlab.envs.types import VecEnvObs, VecEnvStepReturn
 from torch import Tensor
 
 from ...training.replay import Replayed
+from . import terms
 from .task import ACTOR, CRITIC, A1s, env_cfg, robots_of, task_of
 
 
@@ -26,9 +27,11 @@ class LeanEnv(ManagerBasedRlEnv):
 
     _episode_length: Tensor
     forward_speed: Tensor
-    """[B], m/s along the world's x axis, at the end of the step and before a new episode begins."""
+    """[B], m/s along the world's x axis: how far the step has brought the trunk."""
     broken: Tensor
     """[]: how many episodes have ended because the simulation broke."""
+    lost: Tensor
+    """[B, bool]: whose state was no number since this was last set to False."""
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, render_mode: str | None = None, **kwargs: Any):
         _refuse_changes(cfg)
@@ -36,6 +39,7 @@ class LeanEnv(ManagerBasedRlEnv):
         self._robots: A1s = robots_of(self)
         self._weights = {name: term.weight for name, term in cfg.rewards.items()}
         self.broken = torch.zeros((), dtype=torch.long, device=device)
+        self.lost = torch.zeros(self.num_envs, dtype=torch.bool, device=device)
         on_gpu = torch.device(device).type == "cuda"
 
         def recorded(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,7 +101,8 @@ class LeanEnv(ManagerBasedRlEnv):
         reward = robots.reward(self._weights)
         broken = robots.memory.broken()
         self.broken.add_(broken.sum())
-        forward_speed = robots.state.base_vel[:, 0].masked_fill(broken, 0.0)
+        self.lost.logical_or_(robots.memory.lost())
+        forward_speed = terms.forward_speed(robots.state).masked_fill(broken, 0.0)
         robots.push()
         robots.restart(ended)
         self.episode_length_buf.masked_fill_(ended, 0)

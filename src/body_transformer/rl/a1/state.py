@@ -91,6 +91,8 @@ class State:
     """[B, 4], trunk to world."""
     base_vel: Tensor
     """[B, 3], m/s, world."""
+    previous_x: Tensor
+    """[B], m, world: where the trunk was at the last action."""
     base_spin: Tensor
     """[B, 3], rad/s, in the trunk's frame."""
     joint_pos: Tensor
@@ -126,7 +128,7 @@ class State:
         wide = {"joint_pos": 12, "joint_vel": 12, "action": 12, "command": 3, "torque": 12, "air_time": 4, "flight": 4}
         wide |= {"base_pos": 3, "base_quat": 4, "base_vel": 3, "base_spin": 3}
         made = {name: like.new_zeros(num_envs, width) for name, width in wide.items()}
-        made |= {name: like.new_zeros(num_envs) for name in ("energy", "outside", "base_force")}
+        made |= {name: like.new_zeros(num_envs) for name in ("previous_x", "energy", "outside", "base_force")}
         made |= {name: like.new_zeros(num_envs, 4, dtype=torch.bool) for name in ("on_ground", "landed")}
         made["overloaded"] = like.new_zeros(num_envs, dtype=torch.bool)
         made["base_quat"][:, 0] = 1
@@ -195,6 +197,7 @@ class Memory:
         state = self.state
         self._read_joints()
         state.action.copy_(action)
+        state.previous_x.copy_(state.base_pos[:, 0])
         for sums in (state.energy, state.outside, state.overloaded):
             sums.zero_()
         target = self.joints.default + ACTION_SCALE * state.action
@@ -243,6 +246,10 @@ class Memory:
     def broken(self) -> Tensor:
         """[B, bool]: no robot moves like that, or the state is no number."""
         return ~((self.world.qvel.abs() <= self._fastest).all(1) & self.world.qpos.isfinite().all(1))
+
+    def lost(self) -> Tensor:
+        """[B, bool]: the state is no number."""
+        return ~(self.world.qpos.isfinite().all(1) & self.world.qvel.isfinite().all(1))
 
     def restart(self, fresh: Tensor, qpos: Tensor, qvel: Tensor, command: Tensor) -> None:
         """Environments of `fresh` [B, bool] take up these states [B, …]; the others stay as they are."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .model import DECIMATION
+from .model import CONTROL_DT, DECIMATION
 from .parameters import Parameters
 from .state import Joints, State
 
@@ -167,6 +167,11 @@ def joint_range(state: State) -> Tensor:
 def torque(state: State) -> Tensor:
     """1 if a motor gave more than 25 Nm."""
     return state.overloaded.to(state.energy.dtype)
+
+
+def forward_speed(state: State) -> Tensor:
+    """Along the world's x axis, m/s; no part of the reward: what evaluations say beside it."""
+    return (state.base_pos[:, 0] - state.previous_x) / CONTROL_DT
 
 
 # -- termination -------------------------------------------------------------------------------------------------------
