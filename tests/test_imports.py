@@ -161,6 +161,112 @@ def test_the_rule_would_notice(file, line, offence):
     assert offences(ast.parse(line), SOURCE / file) == [offence]
 
 
+# -- what a robot's computer needs -------------------------------------------------------------------------------------
+
+DEPLOY = SOURCE / "deploy"
+EXPORT = {"export.py": {"torch"}, "onnx_file.py": {"torch"}, "check_vectors.py": {"torch"}, "control.py": {"mujoco"}}
+"""`bot export`, where the policy was trained: file -> what of the two it may import."""
+SIMULATED_ROBOT = {f"robots/sim_{part}.py": set() for part in ("process", "channel", "rollout")} | {
+    "robots/sim_body.py": {"mujoco"}
+}
+"""The simulated robot's process, likewise."""
+APART = EXPORT | SIMULATED_ROBOT
+ON_THE_ROBOT = {"numpy", "onnxruntime"}
+OF_OURS = ("aside", "body.layout", "body.messages", "deploy")
+"""What the rest of deploy/ may use: packages, and parts of this one."""
+MISSING = sorted({*HEAVY, "onnx", "onnxscript", "mjlab", "rsl_rl", "warp", "PIL", "accelerate"} - ON_THE_ROBOT)
+
+
+def deployed(file: Path) -> str:
+    return file.relative_to(DEPLOY).as_posix()
+
+
+def module(name: str) -> str:
+    """robots/sim.py -> deploy.robots.sim"""
+    return f"deploy.{name.removesuffix('.py').replace('/', '.')}".removesuffix(".__init__")
+
+
+DEPLOY_FILES = sorted(DEPLOY.rglob("*.py"))
+RUNTIME_FILES = [file for file in DEPLOY_FILES if deployed(file) not in APART]
+
+
+def packages(tree: ast.AST) -> set[str]:
+    """What a module imports of others, lazily or not, by name or by `import_module("name")`."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).split(".")[0])
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            found |= {str(ast.literal_eval(name)).split(".")[0] for name in node.args if isinstance(name, ast.Constant)}
+    return found - sys.stdlib_module_names - {"body_transformer", ""}
+
+
+def burdens(tree: ast.AST, file: Path) -> list[str]:
+    """Imports of a file of deploy/ that it may not have."""
+    name, package = deployed(file), ("body_transformer", *file.relative_to(SOURCE).parent.parts)
+    own = own_imports(tree, package)
+    if name in APART:
+        others = EXPORT if name in SIMULATED_ROBOT else SIMULATED_ROBOT
+        wrong = ({"torch", "mujoco"} & packages(tree)) - APART[name]
+    else:
+        others = APART
+        wrong = packages(tree) - ON_THE_ROBOT - {"robot_interface"}  # Unitree's, where there is an A1
+        wrong |= {name for name in own if not any(within(name, part) for part in OF_OURS)}
+    return sorted(wrong | {name for name in own if any(within(name, module(other)) for other in others)})
+
+
+@pytest.mark.parametrize("file", DEPLOY_FILES, ids=deployed)
+def test_only_the_export_imports_torch_and_only_the_simulated_robot_imports_mujoco(file):
+    assert burdens(ast.parse(file.read_text(encoding="utf-8")), file) == []
+
+
+def test_the_files_apart_are_there():
+    assert set(APART) <= {deployed(file) for file in DEPLOY_FILES}
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "burden"),
+    [
+        ("runtime.py", "import torch", "torch"),
+        ("runtime.py", "def f():\n    import mujoco.viewer", "mujoco"),
+        ("policy.py", "from torch import nn", "torch"),
+        ("policy.py", "import_module('torch')", "torch"),
+        ("link.py", "importlib.import_module('mujoco')", "mujoco"),
+        ("safety.py", "import yaml", "yaml"),
+        ("contract.py", "from ..config import Experiment", "config.Experiment"),
+        ("contract.py", "from .export import export", "deploy.export.export"),
+        ("robots/sim.py", "from .sim_body import SimBody", "deploy.robots.sim_body.SimBody"),
+        ("robots/sim.py", "from . import sim_process", "deploy.robots.sim_process"),
+        ("robots/sim_process.py", "import torch", "torch"),
+        ("robots/sim_body.py", "import torch", "torch"),
+        ("robots/sim_body.py", "from ..export import export", "deploy.export.export"),
+        ("export.py", "import mujoco", "mujoco"),
+    ],
+)
+def test_the_rule_would_notice_a_burden(file, line, burden):
+    assert burdens(ast.parse(line), DEPLOY / file) == [burden]
+
+
+def test_the_runtime_can_be_imported_where_neither_torch_nor_mujoco_is_installed():
+    modules = [f"body_transformer.{module(deployed(file))}" for file in RUNTIME_FILES]
+    assert {"body_transformer.deploy.runtime", "body_transformer.deploy.robots.sim"} < set(modules)
+    loaded = in_fresh_interpreter(
+        f"""
+import sys
+from importlib import import_module
+for name in {MISSING}:
+    sys.modules[name] = None  # its import is an ImportError
+for name in {modules}:
+    import_module(name)
+print(*(name for name, module in sys.modules.items() if module is not None))
+"""
+    )
+    assert {"torch", "mujoco", *MISSING}.isdisjoint(name.split(".")[0] for name in loaded.split())
+    assert set(modules) <= set(loaded.split())
+
+
 # -- what nobody may use -----------------------------------------------------------------------------------------------
 
 DANGEROUS_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
