@@ -7,8 +7,9 @@ import torch
 
 pytest.importorskip("mjlab")
 
-from body_transformer.rl.a1.ground import Faces, add_field
+from body_transformer.rl.a1.ground import Faces
 from body_transformer.rl.a1.terrain import START_ABOVE, Terrain, gradient_noise, place
+from body_transformer.rl.ground import add_field
 
 SMALL = Terrain(0, num_tracks=(6, 4), scale=(0.1, 0.15))
 

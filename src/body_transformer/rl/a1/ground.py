@@ -1,9 +1,9 @@
-"""The ground: a height field in plain MuJoCo, a plane under each of the robot's feelers in MuJoCo Warp.
+"""The planes of the ground in MuJoCo Warp (see ../ground.py): one under each foot, knee, calf and corner of the trunk.
 
-Some of MuJoCo Warp's (3.11) contacts with a height field have a wrong depth, and robots fly apart. So there the robot
-has feelers: its feet, and spheres without mass at knees, calves and the corners of the trunk. Each has a plane to
-itself, which is laid before every physics step where the ground is nearest to the feeler. The planes are
-geoms of the world body: MuJoCo Warp reads where those are from its memory and never computes it, so we write it there.
+Not as under the humanoid, as this ground has ridges every few centimetres, as sharp as a foot is wide: a plane goes
+through the nearest point of several faces, with the sphere's normal, not the face's; it is laid where the feeler is,
+by the legs' own kinematics, not where it should be by its last two steps; and faces are made when they are asked for,
+as a table of those of 7 million cells, three times as many as the hills have, would take 230 MB.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..ground import FEELER, PLANE, add_feeler, add_plane, planes_in
 from .kinematics import Legs
 from .model import BASE, FEET, LEGS
 from .terrain import Terrain
@@ -24,46 +25,13 @@ from .terrain import Terrain
 if TYPE_CHECKING:
     from .state import State, World
 
-FIELD, FEELER, PLANE = "ground", "feeler", "plane"
-"""Names of geoms; the latter two have numbers or places behind them."""
 KNEE_RADIUS, CALF_RADIUS, CORNER_RADIUS = 0.017, 0.01, 0.01
 """m"""
 AROUND = ((0.0, 0.0), (0.6, 0.0), (-0.6, 0.0), (0.0, 0.6), (0.0, -0.6))
 """Radii from the centre along x and y, where the ground under a feeler is looked at."""
-FAR_BELOW = -1000.0
-"""m, where planes wait to be laid."""
-HIDDEN = 5
-"""Group of geoms that are not drawn."""
 
 
 # -- in the scene ------------------------------------------------------------------------------------------------------
-
-
-def add_field(spec: mujoco.MjSpec, terrain: Terrain) -> None:
-    """The height field into a scene of plain MuJoCo, and the sun."""
-    ground = terrain.heights()
-    low, high = float(ground.min()), float(ground.max())
-    half = [(b - a) / 2 for a, b in zip(terrain.low, terrain.high, strict=True)]
-    middle = [(a + b) / 2 for a, b in zip(terrain.low, terrain.high, strict=True)]
-    spec.add_hfield(
-        name=FIELD,
-        size=[*half, max(high - low, 1e-6), 1.0],
-        nrow=ground.shape[1],  # MuJoCo's rows go along y, its columns along x; it scales the heights to [0, 1] itself
-        ncol=ground.shape[0],
-        userdata=ground.T.ravel().tolist(),
-    )
-    spec.worldbody.add_geom(
-        name=FIELD,
-        type=mujoco.mjtGeom.mjGEOM_HFIELD,
-        hfieldname=FIELD,
-        pos=[*middle, low],
-        contype=0,
-        conaffinity=1,
-        rgba=[0.35, 0.45, 0.35, 1],
-    )
-    spec.worldbody.add_light(
-        name="sun", type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, pos=[0, 0, 5], dir=[0.3, 0.3, -1]
-    )
 
 
 @dataclass(frozen=True)
@@ -104,25 +72,8 @@ def add_planes(spec: mujoco.MjSpec, prefix: str = "robot/") -> None:
     """Feelers and their planes into a scene with the robot."""
     for number, feeler in enumerate(feelers(spec, prefix)):
         if feeler.geom not in FEET:
-            spec.body(prefix + feeler.body).add_geom(
-                name=prefix + feeler.geom,
-                type=mujoco.mjtGeom.mjGEOM_SPHERE,
-                pos=feeler.pos,
-                size=[feeler.radius, 0, 0],
-                mass=0,
-                contype=0,
-                conaffinity=0,
-                group=HIDDEN,
-            )
-        spec.worldbody.add_geom(
-            name=f"{PLANE}{number}",
-            type=mujoco.mjtGeom.mjGEOM_PLANE,
-            pos=[0, 0, FAR_BELOW],
-            size=[1, 1, 1],
-            contype=0,
-            conaffinity=0,
-            group=HIDDEN,
-        )
+            add_feeler(spec.body(prefix + feeler.body), prefix + feeler.geom, feeler.pos, feeler.radius)
+        add_plane(spec, number)
         spec.add_pair(geomname1=f"{PLANE}{number}", geomname2=prefix + feeler.geom, condim=3)
 
 
@@ -213,12 +164,8 @@ class Planes:
         self._corners = torch.tensor(np.array(corners), dtype=torch.float32, device=world.device)  # [12, 3]
         radius = [float(model.geom(name).size[0]) for name in names]
         self._radius = torch.tensor(radius, dtype=torch.float32, device=world.device)
-        mine = slice(planes[0], planes[0] + len(planes))
-        assert planes == list(range(mine.start, mine.stop))
-        self.point = world.geom_xpos[:, mine]
-        """[B, S, 3], m: a point of each feeler's plane."""
-        self.normal = world.geom_xmat.view(world.num_envs, -1, 3, 3)[:, mine, :, 2]
-        """[B, S, 3]; of a plane's frame a contact knows this axis alone."""
+        self.point, self.normal = planes_in(model, world.geom_xpos, world.geom_xmat, model.npair)
+        """[B, S, 3] each, of each feeler's plane."""
 
     def feelers(self, state: State) -> Tensor:
         """[B, S, 3], m: where they are, by the state of this very moment."""

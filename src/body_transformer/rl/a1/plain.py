@@ -20,8 +20,8 @@ from torch import Tensor
 
 from ...training.summary import Estimate, summarize
 from ..evaluate import METRICS, SPEED, Result
+from ..ground import add_field
 from ..humanoid.still import scene_model
-from .ground import add_field
 from .model import CONTROL_DT, DECIMATION
 from .parameters import use
 from .state import World
@@ -40,7 +40,7 @@ class PlainEnv:
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int | None = None):
         task = task_of(cfg)
-        solid = replace(cfg.scene, spec_fn=partial(add_field, terrain=task.terrain))
+        solid = replace(cfg.scene, spec_fn=partial(add_field, ground=task.terrain))
         model = scene_model(replace(cfg, scene=solid))
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else a broken state would begin anew, unseen
         num_envs, num_threads = cfg.scene.num_envs, num_threads or torch.get_num_threads()

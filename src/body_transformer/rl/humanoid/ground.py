@@ -1,10 +1,7 @@
-"""Uneven ground: a height field in plain MuJoCo, tangent planes in MuJoCo Warp.
+"""Waves: a height field in plain MuJoCo, tangent planes in MuJoCo Warp (see ../ground.py).
 
-About 1 in 400 of MuJoCo Warp's (3.11) contacts with a height field has a wrong depth, and robots fly apart. There the
-robot has feelers instead: spheres along the axes of its capsules, of the same radius. Every feeler has a plane of its
-own, which is laid before each physics step on the face of the ground that the feeler is nearest to. One plane a capsule
-would not do: a foot across a crest rests on its middle. Planes are geoms of the world body: MuJoCo Warp reads from its
-memory where those are and never computes it, so that is where we write it.
+The robot's feelers lie along the axes of its capsules, with the same radius. A plane lies on the face of the ground
+that its feeler is nearest to. One plane a capsule would not do: a foot across a crest rests on its middle.
 """
 
 from __future__ import annotations
@@ -18,17 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..ground import FAR_BELOW, FEELER, PLANE, add_feeler, add_field, add_plane, planes_in
 from .model import FEET
 from .state import World
 
-FIELD, FEELER, PLANE = "ground", "feeler", "plane"
-"""Names of geoms; the latter two are numbered."""
 FEELERS_ALONG_FOOT = 4
 """7 cm apart; other capsules have one at each end, as what touches the ground with them has fallen anyway."""
-FAR_BELOW = -1000.0
-"""m: no plane of the ground's steepness comes up from there to another place of the ground."""
-HIDDEN = 5
-"""Group of geoms that are not drawn."""
 
 
 @dataclass(frozen=True)
@@ -44,29 +36,7 @@ class Ground:
 
     def add_field(self, spec: mujoco.MjSpec, solid: bool = True) -> None:
         """The ground into the scene, to be touched or only to be seen; and the sun."""
-        ground = self.heights()
-        low, high = float(ground.min()), float(ground.max())
-        half = [self.grid * (count - 1) / 2 for count in ground.shape]
-        # MuJoCo's rows go along y, its columns along x; it scales the heights to [0, 1] itself
-        spec.add_hfield(
-            name=FIELD,
-            size=[*half, high - low, 1.0],
-            nrow=ground.shape[1],
-            ncol=ground.shape[0],
-            userdata=ground.T.ravel().tolist(),
-        )
-        spec.worldbody.add_geom(
-            name=FIELD,
-            type=mujoco.mjtGeom.mjGEOM_HFIELD,
-            hfieldname=FIELD,
-            pos=[self.low[0] + half[0], self.low[1] + half[1], low],
-            contype=int(solid),
-            conaffinity=int(solid),
-            rgba=[0.35, 0.45, 0.35, 1],
-        )
-        spec.worldbody.add_light(
-            name="sun", type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, pos=[0, 0, 5], dir=[0.3, 0.3, -1]
-        )
+        add_field(spec, self, solid)
 
     def add_planes(self, spec: mujoco.MjSpec) -> None:
         """Feelers and their planes into a scene with the robot; the height field is to be seen, not to be touched."""
@@ -96,25 +66,8 @@ def _add_feeler(
     spec: mujoco.MjSpec, body: mujoco.MjsBody, geom: mujoco.MjsGeom, place: NDArray[np.float64], number: int
 ) -> None:
     """A sphere without mass that touches its plane as the geom would touch the ground, and nothing else."""
-    body.add_geom(
-        name=f"{FEELER}{number}",
-        type=mujoco.mjtGeom.mjGEOM_SPHERE,
-        pos=place,
-        size=[geom.size[0], 0, 0],
-        mass=0,
-        contype=0,
-        conaffinity=0,
-        group=HIDDEN,
-    )
-    plane = spec.worldbody.add_geom(
-        name=f"{PLANE}{number}",
-        type=mujoco.mjtGeom.mjGEOM_PLANE,
-        pos=[0, 0, FAR_BELOW],
-        size=[1, 1, 1],
-        contype=0,
-        conaffinity=0,
-        group=HIDDEN,
-    )
+    add_feeler(body, f"{FEELER}{number}", place, float(geom.size[0]))
+    plane = add_plane(spec, number)
     spec.add_pair(
         geomname1=f"{PLANE}{number}",
         geomname2=f"{FEELER}{number}",
@@ -172,15 +125,11 @@ class Planes:
         assert world.geom_xmat is not None
         model, self._faces = world.model, faces
         count = sum(model.geom(k).name.startswith(FEELER) for k in range(model.ngeom))
-        feelers, planes = ([model.geom(f"{name}{k}").id for k in range(count)] for name in (FEELER, PLANE))
-        assert planes == list(range(planes[0], planes[0] + count))
-        mine = slice(planes[0], planes[0] + count)
+        feelers = [model.geom(f"{FEELER}{k}").id for k in range(count)]
         self._geom_xpos, self._feelers = world.geom_xpos, torch.tensor(feelers, device=world.device)
         self._radius = torch.tensor(model.geom_size[feelers, 0], dtype=torch.float32, device=world.device)[:, None]
-        self.point = world.geom_xpos[:, mine]
-        """[B, S, 3], m: a point of each feeler's plane."""
-        self.normal = world.geom_xmat.view(world.num_envs, -1, 3, 3)[:, mine, :, 2]
-        """[B, S, 3]; of a plane's frame a contact knows this axis alone."""
+        self.point, self.normal = planes_in(model, world.geom_xpos, world.geom_xmat, count)
+        """[B, S, 3] each, of each feeler's plane."""
         self._centre, self._before = (torch.zeros_like(self.point) for _ in range(2))
         """[B, S, 3], m: where feelers were at the beginning of the last physics step, and of the one before."""
         self._age = torch.zeros(world.num_envs, dtype=torch.long, device=world.device)
