@@ -49,22 +49,10 @@ class StateCheck:
         return reason
 
     def _shape(self, state: State) -> Reason | None:
-        num_joints = len(self._joints)
-        wanted = (
-            (state.joint_pos, num_joints),
-            (state.joint_vel, num_joints),
-            (state.joint_torque, num_joints),
-            (state.angular_velocity, 3),
-            (state.quaternion, 4),
-        )
-        if (
-            isinstance(state.sequence, int | np.integer)
-            and isinstance(state.stamp_s, float | int)
-            and isinstance(state.received_s, float | int)
-            and all(isinstance(a, np.ndarray) and a.dtype == np.float64 and a.shape == (size,) for a, size in wanted)
-        ):
+        if state.fits(len(self._joints)):
             return None
-        self.detail = f"shapes {[np.shape(array) for array, _ in wanted]}"
+        parts = (state.joint_pos, state.joint_vel, state.joint_torque, state.angular_velocity, state.quaternion)
+        self.detail = f"shapes {[np.shape(part) for part in parts]}"
         return Reason.STATE_SHAPE
 
     def _values(self, state: State, now_s: float) -> Reason | None:

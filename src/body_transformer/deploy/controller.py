@@ -90,9 +90,10 @@ class Controller:
 
     def sent(self, command: Command) -> None:
         """What the robot really took: the next step starts there."""
-        for value in (command.position, command.velocity, command.kp, command.kd, command.torque):
-            if value.shape != self.target.shape or not np.isfinite(value).all():
-                raise ValueError(f"the robot's send returned {value}, not {len(self.target)} finite numbers")
+        try:
+            command.check(len(self.target))
+        except ValueError as error:
+            raise ValueError(f"the robot's send returned nonsense: {error}") from None
         if self.phase in (Phase.RAMP, Phase.HOLD, Phase.POLICY):
             if self.command.kp.any() and not command.kp.any():
                 self.interventions.latch(Reason.ROBOT_TRIPPED)

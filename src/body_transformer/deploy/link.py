@@ -27,7 +27,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from .robot import Command, State
+from .robot import COMMAND, Command, State
 
 MAGIC = b"BoTL"
 VERSION = 1
@@ -169,14 +169,13 @@ def unpack_state(packet: Packet, num_joints: int, received_s: float) -> tuple[St
 
 
 def pack_command(command: Command) -> bytes:
-    """Position, velocity, kp, kd, torque, one after the other."""
-    parts = (command.position, command.velocity, command.kp, command.kd, command.torque)
-    return np.concatenate(parts).astype("<f8").tobytes()
+    """Its parts, one after the other."""
+    return np.concatenate([getattr(command, name) for name in COMMAND]).astype("<f8").tobytes()
 
 
 def unpack_command(packet: Packet, num_joints: int) -> Command:
     """The reverse of `pack_command`; `DatagramError` if a value is NaN or absurd, or a gain negative."""
-    values = _floats(packet.payload, 5 * num_joints).reshape(5, num_joints)
+    values = _floats(packet.payload, len(COMMAND) * num_joints).reshape(-1, num_joints)
     if not (np.abs(values) < MAX_VALUE).all() or (values[2:4] < 0).any():
         raise DatagramError("values")
     return Command(*values)

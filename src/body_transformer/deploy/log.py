@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 
 from ..aside import write_aside
 from .observation import JointOrder
-from .robot import Command, State
+from .robot import COMMAND, Command, State
 
 ARRAYS, DESCRIPTION, FORMAT, VERSION = "log.npz", "log.json", "body_transformer.deploy_log", 1
-COMMAND = ("position", "velocity", "kp", "kd", "torque")
-"""The order of the second axis of `command` and `sent`."""
 NO_STATE, GOOD_SHAPE, BAD_SHAPE = 0, 1, 2
 """What `read` gave."""
 MAX_EVENTS = 1000
@@ -51,8 +49,8 @@ def _columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic],
         "obs": (np.float32, (obs_dim,)),
         "action": (np.float64, joints),
         "target": (np.float64, joints),  # before filter, interpolation and limits
-        "command": (np.float64, (5, num_joints)),
-        "sent": (np.float64, (5, num_joints)),  # NaN where nothing was
+        "command": (np.float64, (len(COMMAND), num_joints)),
+        "sent": (np.float64, (len(COMMAND), num_joints)),  # NaN where nothing was
     }
 
 
@@ -142,16 +140,7 @@ class Log:
         self._set("quaternion", state.quaternion)
 
     def _fits(self, state: State) -> bool:
-        joints = (len(self._order.robot_joints),)
-        arrays = (state.joint_pos, state.joint_vel, state.joint_torque, state.angular_velocity, state.quaternion)
-        return (
-            isinstance(state.sequence, int | np.integer)
-            and -(2**63) <= state.sequence < 2**63
-            and isinstance(state.stamp_s, float | int)
-            and isinstance(state.received_s, float | int)
-            and all(isinstance(array, np.ndarray) and array.dtype == np.float64 for array in arrays)
-            and [array.shape for array in arrays] == [joints, joints, joints, (3,), (4,)]
-        )
+        return state.fits(len(self._order.robot_joints)) and -(2**63) <= state.sequence < 2**63
 
     def rows(self) -> dict[str, NDArray[Any]]:
         """Every column, the oldest tick first."""

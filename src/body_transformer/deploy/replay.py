@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .controller import Controller, Policy
-from .log import COMMAND, SavedLog
+from .log import SavedLog
 from .plan import RuntimeConfig
-from .robot import Command
+from .robot import COMMAND, Command
 from .safety import SafetyConfig
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from .robot import DAMPING_KD
+
 
 class Reason(IntEnum):
     """Why the runtime stepped in; those from STATE_LOST on end the run in damping."""
@@ -109,7 +111,7 @@ class SafetyConfig:
     """How far outside its limits a joint may start: a lying robot rests on its mechanical stops."""
     reached_rad: float = 0.5
     """How far from the default pose a joint may be after the ramp: it sags under the robot's weight."""
-    damping_kd: float = 4.0
+    damping_kd: float = DAMPING_KD
     """Nm s/rad in damping; less for a quick joint, so that the torque limit holds there too."""
 
     def __post_init__(self) -> None:

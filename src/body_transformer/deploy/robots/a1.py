@@ -17,7 +17,6 @@ did so would keep a robot moving whose controller has hung.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -29,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...body.messages import unknown
-from ..robot import Command, State
+from ..robot import DAMPING_KD, Command, State
 
 JOINTS = tuple(f"{leg}_{part}_joint" for leg in ("FR", "FL", "RR", "RL") for part in ("hip", "thigh", "calf"))
 LOW_LEVEL = 0xFF
@@ -59,7 +58,7 @@ class A1Options:
     position_margin_rad: float | None = None
     """PositionProtect of the SDK: stops when a joint is this close to the end of its range (its own default is 0.087).
     Off unless given: an A1 that lies on the floor has its calves at the end of their range."""
-    damping_kd: float = 5.0
+    damping_kd: float = DAMPING_KD
     """Nm s/rad; what the robot is left with, and what it gets after a protection has tripped."""
     damping_s: float = 0.5
     """How long damping is commanded at the end."""
@@ -135,7 +134,7 @@ class A1Robot:
     def send(self, command: Command) -> Command:
         """Sends it as far as the SDK's protections let it through, and returns what that was."""
         self._check_entered()
-        _check(command)
+        command.check(len(JOINTS))
         if self.tripped:
             command = Command.damping(len(JOINTS), self.options.damping_kd)
         self._fill(command)
@@ -244,10 +243,3 @@ def _sdk() -> ModuleType:
 def _is_stop(answer: object) -> bool:
     """Older releases answer nothing."""
     return isinstance(answer, int) and answer < 0
-
-
-def _check(command: Command) -> None:
-    for name in ("position", "velocity", "kp", "kd", "torque"):
-        values = np.asarray(getattr(command, name))
-        if values.shape != (len(JOINTS),) or not all(map(math.isfinite, values)):
-            raise ValueError(f"{name} of a command must be {len(JOINTS)} finite numbers; it is {values}")

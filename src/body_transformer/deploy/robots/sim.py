@@ -26,8 +26,6 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import IO, Any, Self
 
-import numpy as np
-
 from ..link import (
     FROM_ROBOT,
     Address,
@@ -48,8 +46,6 @@ START_TIMEOUT_S = 60.0
 HELLO_TIMEOUT_S = 5.0
 REPORT_TIMEOUT_S = 2.0
 RETRY_S = 0.05
-DAMPING_KD = 5.0
-"""Nm s/rad; what the robot is left with."""
 REPEATS = 5
 """A damping command or a mark is sent this often, for a network that loses some."""
 
@@ -116,7 +112,7 @@ class SimRobot:
 
     def send(self, command: Command) -> Command:
         """Sends it as it is; what is no finite command for these joints is an error."""
-        _check(command, len(self.joints))
+        command.check(len(self.joints))
         self._open().send(Kind.COMMAND, pack_command(command), time.monotonic())
         return command
 
@@ -232,7 +228,7 @@ class SimRobot:
 
     def _leave(self, link: Link) -> None:
         """Damping, then BYE until the robot has reported."""
-        damping = pack_command(Command.damping(len(self.joints), DAMPING_KD))
+        damping = pack_command(Command.damping(len(self.joints)))
         for _ in range(REPEATS):
             link.send(Kind.COMMAND, damping, time.monotonic())
         deadline_s = time.monotonic() + REPORT_TIMEOUT_S
@@ -286,10 +282,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _check(command: Command, num_joints: int) -> None:
-    for name in ("position", "velocity", "kp", "kd", "torque"):
-        values = np.asarray(getattr(command, name))
-        if values.shape != (num_joints,) or not np.isfinite(values).all():
-            raise ValueError(f"{name} of a command must be {num_joints} finite numbers; it is {values}")

@@ -14,8 +14,6 @@ from .sim_options import SimOptions
 
 STAND_KP, STAND_KD = 100.0, 2.0
 """With these the robot stands by itself, before the first command."""
-DAMPING_KD = 5.0
-"""Of the robot's own damping, when no command comes."""
 LYING_POSE = (0.0, 1.25, -2.65) * 4
 """Legs folded, trunk on the floor."""
 LYING_HEIGHT_M = 0.09
@@ -82,7 +80,7 @@ class SimBody:
 
     def damping(self) -> Command:
         """What the motors do when commands stop."""
-        return Command.damping(len(self.joints), DAMPING_KD)
+        return Command.damping(len(self.joints))
 
     def step(self, command: Command) -> None:
         """One physics step under this command, as the motor controllers see it: PD at every step, torque limited."""
