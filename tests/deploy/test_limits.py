@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from body_transformer.deploy.limits import Limiter
+from body_transformer.deploy.robot import DAMPING_KD
 from body_transformer.deploy.safety import Interventions, Reason, SafetyConfig
 
 from .virtual_robot import DEFAULT_POSE, a1_contract
@@ -113,7 +114,7 @@ def test_damping_is_weaker_for_a_joint_so_quick_that_it_would_ask_for_too_much_t
     vel[0] = 20.0
     made.damp(vel)
     assert made.kd[0] * 20 == pytest.approx(TORQUE)
-    assert (made.kd[1:] == 4).all()
+    assert (made.kd[1:] == DAMPING_KD).all()
     assert not made.kp.any()
     assert not made.torque.any()
 

@@ -13,7 +13,8 @@ from ..config import Experiment
 from .config import DeployConfig, ObsSource, PerJoint, per_joint
 from .contract import Control, ObsTerm
 
-Named = Mapping[str, tuple[float, ...]]
+Numbers = Mapping[str, tuple[float, ...]]
+"""Name -> one number a joint."""
 Limits = tuple[float, float]
 
 
@@ -102,7 +103,7 @@ def _strength(model: Any, motor: int) -> float:
     return float(abs(model.actuator_gear[motor, 0]) * min(told, given))
 
 
-def _named(experiment: Experiment, deploy: DeployConfig, joints: Sequence[str]) -> Named:
+def _named(experiment: Experiment, deploy: DeployConfig, joints: Sequence[str]) -> Numbers:
     positions, torques = robot_limits(experiment, joints)
     named = {
         "range_middle": tuple((low + high) / 2 for low, high in positions),
@@ -124,7 +125,7 @@ def _unsourced(term: Term) -> ObsTerm:
     return ObsTerm(term.name, term.size, "", (0.0,) * term.size, (1.0,) * term.size, None)
 
 
-def _sourced(term: Term, found: ObsSource, named: Named) -> ObsTerm:
+def _sourced(term: Term, found: ObsSource, named: Numbers) -> ObsTerm:
     size = term.size // term.steps
 
     def each(value: PerJoint | tuple[float, ...]) -> tuple[float, ...]:

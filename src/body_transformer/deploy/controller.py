@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .checks import StateCheck
 from .filter import Interpolation, LowPass
 from .limits import Limiter
 from .observation import JointOrder, Measured, Observation
 from .plan import Phase, RuntimeConfig, control_of
 from .robot import Command, State
 from .safety import BAD_STATE, DeadlineBudget, Freshness, Interventions, Reason, SafetyConfig, tilt_rad
+from .state_check import StateCheck
 
 if TYPE_CHECKING:
     from .contract import Contract
@@ -159,13 +159,9 @@ class Controller:
         self._line.reset(self._start)
         if self._filter:
             self._filter.reset(self._start)
-        # the profile's peak is 1.5 times its mean speed
-        self._ramp_s = max(self.config.ramp_s, 1.5 * float(np.abs(self._default - self._start).max()) / self._speed())
+        self._ramp_s = self.config.length_of_ramp_s(self.control, float(np.abs(self._default - self._start).max()))
         self._origin, self.phase = tick, Phase.RAMP
         self._ramp(tick)
-
-    def _speed(self) -> float:
-        return min(self.config.ramp_speed, float(self._limiter.max_velocity.min()))
 
     def _ramp(self, tick: int) -> None:
         if self._due(tick):

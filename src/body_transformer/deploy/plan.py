@@ -68,6 +68,10 @@ class RuntimeConfig:
             raise ValueError(f"the loop's rate is a multiple of the policy's {control.hz:g} Hz, not {self.loop_hz:g}")
         return round(ratio)
 
+    def length_of_ramp_s(self, control: Control, furthest_rad: float) -> float:
+        """So that the joint with the longest way is not too quick: the profile's peak is 1.5 times its mean speed."""
+        return max(self.ramp_s, 1.5 * furthest_rad / min(self.ramp_speed, *control.velocity_limits))
+
 
 def control_of(contract: Contract) -> Control:
     """The contract's control; refused where there is none, or a limit is missing."""

@@ -230,7 +230,7 @@ class Runtime:
         config, control = self.config, self.controller.control
         low, high = np.array(control.position_limits).T
         furthest = float((high - low).max()) + self.safety.start_margin_rad
-        ramp = max(config.ramp_s, 1.5 * furthest / min(config.ramp_speed, min(control.velocity_limits)))
+        ramp = config.length_of_ramp_s(control, furthest)
         length = math.inf if config.seconds is None else config.seconds
         total = config.start_s + ramp + config.hold_s + length + config.damping_s
         return math.ceil(min(total, config.log_s) * self.controller.hz) + 8 * self.controller.ticks_per_step
