@@ -1,14 +1,16 @@
 """`bot deploy` against the simulated robot, across UDP and in real time."""
 
 import json
+import sys
 
+import numpy as np
 import pytest
 
 from body_transformer.cli.deploy import Deploy, robot_settings, setting
 from body_transformer.cli.main import main
 from body_transformer.deploy.log import SavedLog
-from body_transformer.deploy.policy import OnnxPolicy
-from body_transformer.deploy.replay import replay
+
+from . import fake_robot_interface as fake
 
 
 @pytest.mark.parametrize(
@@ -70,9 +72,80 @@ def test_a_policy_runs_across_the_link_and_its_log_can_be_replayed(folder, tmp_p
     log = SavedLog.load(said["log"])
     assert log.description["experiment"] == "a1-walk"
     commands = said["report"]["commands"]
-    assert commands <= 5 if dry else commands >= 0.9 * said["ticks"]  # leaving a robot sends it damping, five times
-    policy = OnnxPolicy(folder)
-    assert replay(said["log"], policy.contract, policy).identical
+    assert commands == 0 if dry else commands >= 0.9 * said["ticks"]
+    assert main(["deploy", str(folder), "--replay", said["log"]]) == 0
+    assert f"all {said['ticks']} commands are those of" in capsys.readouterr().out
+
+
+def test_a_log_whose_commands_are_others_is_told(folder, tmp_path, capsys):
+    args = ["deploy", str(folder), "--seconds", "0.2", "--dry-run", "--out", str(tmp_path), "--json"]
+    main(args)
+    capsys.readouterr()
+    with np.load(tmp_path / "log.npz", allow_pickle=False) as arrays:
+        rows = dict(arrays)
+    rows["command"][7, 0, 3] += 1e-9
+    np.savez_compressed(tmp_path / "log.npz", **rows)
+    assert main(["deploy", str(folder), "--replay", str(tmp_path), "--json"]) == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["different_ticks"] == [rows["tick"][7]]
+    assert f"1 of {len(rows['tick'])} commands are not those of" in printed.err
+
+
+# -- the A1, as far as Unitree's module goes ---------------------------------------------------------------------------
+
+
+class Servos(fake.Machine):
+    """Joints that are where they were told to be, 5 ms later."""
+
+    def take(self, cmd):
+        for motor, told in zip(self.state.motorState, cmd.motorCmd, strict=True):
+            before = motor.q
+            motor.q = told.q if told.Kp else before
+            motor.dq = (motor.q - before) / 0.005
+        self.commands.append(cmd)
+        self.measure(ms=5)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    monkeypatch.setattr(fake, "machine", Servos())
+    for motor, angle in zip(fake.machine.state.motorState, [0.0, 1.0, -1.8] * 4, strict=False):
+        motor.q = angle
+    monkeypatch.setitem(sys.modules, "robot_interface", fake)
+    return fake.machine
+
+
+def test_on_the_a1_commands_leave_at_200_hz(folder, machine, tmp_path, capsys):
+    status = main(["deploy", str(folder), "--robot", "a1", "--seconds", "0.3", "--out", str(tmp_path), "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert status == (0 if said["stop"] is None else 1)  # a busy machine may miss too many deadlines
+    assert SavedLog.load(tmp_path).description["loop_hz"] == 200
+    assert len(machine.commands) >= said["ticks"] > 100
+    assert max(motor.Kp for motor in machine.commands[200].motorCmd[:12]) == 100
+    assert {motor.Kp for motor in machine.commands[-1].motorCmd[:12]} == {0.0}
+    assert {motor.Kd for motor in machine.commands[-1].motorCmd[:12]} == {5.0}
+
+
+def test_a_dry_run_asks_the_a1_for_its_state_and_gives_it_no_torque(folder, machine, tmp_path, capsys):
+    args = ["deploy", str(folder), "--robot", "a1", "--seconds", "0.3", "--dry-run", "--out", str(tmp_path), "--json"]
+    main(args)
+    said = json.loads(capsys.readouterr().out)
+    assert said["ticks"] > 100
+    assert "state lost" not in said["interventions"]
+    for name in ("Kp", "Kd", "tau"):
+        assert {getattr(motor, name) for cmd in machine.commands for motor in cmd.motorCmd} == {0.0}
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_robot_that_is_stopped_before_it_has_fallen_counts_as_fallen_when_it_falls(folder, tmp_path, capsys):
+    args = ["deploy", str(folder), "--seconds", "5", "--out", str(tmp_path), "--json"]
+    assert main([*args, "--faults", "fault=silent", "fault_at_s=3.2"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["stop"].startswith("state lost")
+    assert said["report"]["duration_s"] > said["policy_seconds"] + 0.5  # it reports on the damping, too
+    assert said["report"]["fell"]
 
 
 def test_a_robot_that_sends_nonsense_ends_the_run_with_the_reason(folder, tmp_path, capsys):

@@ -19,7 +19,7 @@ import tyro
 from ..deploy.contract import Contract
 from ..deploy.plan import Phase, RuntimeConfig, control_of
 from ..deploy.policy import OnnxPolicy
-from ..deploy.robot import Robot
+from ..deploy.replay import replay
 from ..deploy.robots import open_robot
 from ..deploy.runtime import Result, Runtime
 from ..deploy.safety import SafetyConfig
@@ -30,6 +30,8 @@ Pairs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE …")]
 
 SAFETY: dict[str, dict[str, Any]] = {"sim": {"clock_drift": 0.2}}
 """Robot -> what differs for it: where the computer is too slow for real time, the simulated robot's clock is slow."""
+LOOP_HZ = {"a1": 200.0}
+"""Robot -> commands a second, if not as many as the policy gives: the A1 wants one every 1 to 10 ms."""
 
 
 @dataclass
@@ -47,6 +49,8 @@ class Deploy:
     """How long the policy runs."""
     dry_run: Flag = False
     """Compute everything, send nothing."""
+    replay: Annotated[Path | None, tyro.conf.arg(metavar="LOG")] = None
+    """No robot: what was measured in the run of that log goes to the policy again, and must give the same commands."""
     faults: Pairs = ()
     """Of the simulated robot and its network, as latency_ms=20 loss_percent=5 payload_kg=2 noise=1 start=lying."""
     robot_options: Pairs = ()
@@ -54,7 +58,7 @@ class Deploy:
     command: Annotated[tuple[float, ...] | None, tyro.conf.arg(metavar="X Y TURN")] = None
     """What the policy is told to do, m/s and rad/s; what the contract says unless given."""
     loop_hz: Annotated[float | None, tyro.conf.arg(metavar="HZ")] = None
-    """Commands a second, a multiple of the policy's rate, which it is unless given."""
+    """Commands a second, a multiple of the policy's rate; that rate unless given, and 200 on the A1."""
     torque_fraction: Annotated[float, tyro.conf.arg(metavar="F")] = 1.0
     """Of the contract's torque limits; less for a first run on a stand."""
     stale_ms: Annotated[float, tyro.conf.arg(metavar="MS")] = 100.0
@@ -70,10 +74,16 @@ class Deploy:
 def main(args: list[str]) -> None:
     options = tyro.cli(Deploy, prog="bot deploy", args=args)
     policy = OnnxPolicy(options.policy)
+    if options.replay is not None:
+        again(policy, options.replay, options.json)
+        return
     contract = policy.contract
     control = control_of(contract)
     config = RuntimeConfig(
-        seconds=options.seconds, loop_hz=options.loop_hz, command=options.command, dry_run=options.dry_run
+        seconds=options.seconds,
+        loop_hz=LOOP_HZ.get(options.robot) if options.loop_hz is None else options.loop_hz,
+        command=options.command,
+        dry_run=options.dry_run,
     )
     safety = SafetyConfig(
         stale_ms=options.stale_ms,
@@ -84,7 +94,7 @@ def main(args: list[str]) -> None:
     folder = options.out or Path("deployments") / f"{contract.experiment}-{time.strftime('%Y%m%d-%H%M%S')}"
     robot = open_robot(options.robot, expected=control.joints, **robot_settings(options))
     with robot:
-        runtime = Runtime(contract, policy, robot, config, safety, on_phase=lambda phase: mark(robot, phase))
+        runtime = Runtime(contract, policy, robot, config, safety, on_phase=lambda phase: mark(runtime, phase))
         try:
             with live_line(runtime), stop_key(runtime):
                 result = runtime.run()
@@ -103,7 +113,8 @@ def robot_settings(options: Deploy) -> dict[str, Any]:
         raise ValueError(f"--faults are those of the simulated robot; {options.robot!r} brings its own")
     if options.robot_options and options.robot == "sim":
         raise ValueError("--robot-options are those of the A1; the simulated robot has --faults")
-    return dict(setting(pair) for pair in (*options.faults, *options.robot_options))
+    given = dict(setting(pair) for pair in (*options.faults, *options.robot_options))
+    return given | {"listen_only": True} if options.dry_run and options.robot == "a1" else given
 
 
 def setting(pair: str) -> tuple[str, Any]:
@@ -120,11 +131,26 @@ def setting(pair: str) -> tuple[str, Any]:
     return name, value
 
 
-def mark(robot: Robot, phase: Phase) -> None:
-    """The simulated robot reports on the time between."""
+def mark(runtime: Runtime, phase: Phase) -> None:
+    """The simulated robot reports on the time between; after a stop it goes on, as what was stopped may still fall."""
     name = {Phase.POLICY: "begin_rollout", Phase.DAMPING: "end_rollout"}.get(phase, "")
-    if name and hasattr(robot, name):
-        getattr(robot, name)()
+    stopped = phase is Phase.DAMPING and runtime.controller.interventions.stop is not None
+    if name and not stopped and hasattr(runtime.robot, name):
+        getattr(runtime.robot, name)()
+
+
+def again(policy: OnnxPolicy, log: Path, json: bool) -> None:
+    """`--replay`"""
+    found = replay(log, policy.contract, policy)
+    if json:
+        print_json({"log": str(log), "ticks": len(found.commands), "different_ticks": list(found.differences)})
+    if not found.identical:
+        raise ValueError(
+            f"{len(found.differences)} of {len(found.commands)} commands are not those of {str(log)!r}; the first is "
+            f"that of tick {found.differences[0]}"
+        )
+    if not json:
+        print(f"all {len(found.commands)} commands are those of {log}, bit for bit")
 
 
 def tell(options: Deploy, contract: Contract, result: Result, folder: Path, report: dict[str, Any] | None) -> None:

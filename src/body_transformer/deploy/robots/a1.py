@@ -62,6 +62,8 @@ class A1Options:
     """Nm s/rad; what the robot is left with, and what it gets after a protection has tripped."""
     damping_s: float = 0.5
     """How long damping is commanded at the end."""
+    listen_only: bool = False
+    """Nothing but commands without any torque: each read asks for a state by one, and `send` is an error."""
 
     def __post_init__(self) -> None:
         if isinstance(self.power_level, bool) or self.power_level not in range(1, 11):
@@ -103,11 +105,11 @@ class A1Robot:
         if any(motor.mode != SERVO for motor in list(self._cmd.motorCmd)[: len(JOINTS)]):
             raise ValueError("this robot_interface hands out copies of motorCmd: commands would not reach the robot")
         self._entered = True
-        self.send(Command.damping(len(JOINTS), 0.0))
+        self._ask()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if not self._entered:
+        if not self._entered or self.options.listen_only:
             return
         damping = Command.damping(len(JOINTS), self.options.damping_kd)
         until_s = time.monotonic() + self.options.damping_s
@@ -122,6 +124,8 @@ class A1Robot:
     def read(self) -> State | None:
         """The newest measurement that has come since the last call; never blocks."""
         self._check_entered()
+        if self.options.listen_only:
+            self._ask()
         newest: State | None = None
         for _ in range(MAX_WAITING):
             self._udp.Recv()
@@ -134,6 +138,8 @@ class A1Robot:
     def send(self, command: Command) -> Command:
         """Sends it as far as the SDK's protections let it through, and returns what that was."""
         self._check_entered()
+        if self.options.listen_only:
+            raise ValueError("the A1 is only listened to: no command is sent")
         command.check(len(JOINTS))
         if self.tripped:
             command = Command.damping(len(JOINTS), self.options.damping_kd)
@@ -142,8 +148,7 @@ class A1Robot:
         if self.tripped:
             command = Command.damping(len(JOINTS), self.options.damping_kd)
             self._fill(command)
-        self._udp.SetSend(self._cmd)
-        self._udp.Send()
+        self._transmit()
         return self._sent(command)
 
     # -- measurements --------------------------------------------------------------------------------------------------
@@ -178,6 +183,15 @@ class A1Robot:
         )
 
     # -- commands ------------------------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        """A command without any torque: the robot answers with its state."""
+        self._fill(Command.damping(len(JOINTS), 0.0))
+        self._transmit()
+
+    def _transmit(self) -> None:
+        self._udp.SetSend(self._cmd)
+        self._udp.Send()
 
     def _fill(self, command: Command) -> None:
         """A target without a gain means nothing: the SDK's own "no target" goes out, which its limits leave alone."""

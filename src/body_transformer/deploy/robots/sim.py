@@ -74,12 +74,14 @@ class SimRobot:
         """From sending a command to reading a measurement made after it arrived; of the newest measurement."""
         self.process: subprocess.Popen[bytes] | None = None
         self.link: Link | None = None
+        self._commanded = False
         self._address = address
         self._expected = tuple(expected)
         self._output: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
         self.report = None
+        self._commanded = False
         try:
             address = self._address or self._start()
             self._greet(address)
@@ -113,6 +115,7 @@ class SimRobot:
     def send(self, command: Command) -> Command:
         """Sends it as it is; what is no finite command for these joints is an error."""
         command.check(len(self.joints))
+        self._commanded = True
         self._open().send(Kind.COMMAND, pack_command(command), time.monotonic())
         return command
 
@@ -227,9 +230,9 @@ class SimRobot:
         self._open().agree(self.joints)
 
     def _leave(self, link: Link) -> None:
-        """Damping, then BYE until the robot has reported."""
+        """Damping, unless it was only listened to; then BYE until the robot has reported."""
         damping = pack_command(Command.damping(len(self.joints)))
-        for _ in range(REPEATS):
+        for _ in range(REPEATS if self._commanded else 0):
             link.send(Kind.COMMAND, damping, time.monotonic())
         deadline_s = time.monotonic() + REPORT_TIMEOUT_S
         while time.monotonic() < deadline_s and self.alive:
