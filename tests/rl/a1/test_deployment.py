@@ -1,0 +1,77 @@
+"""What a1-walk was trained with is what a robot gets: two packages that may not import each other say the same."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("mjlab")
+
+from body_transformer.config import load_experiment
+from body_transformer.deploy import control
+from body_transformer.deploy.observation import Measured, Observation, gravity_direction
+from body_transformer.deploy.robots import sim_body, sim_rollout
+from body_transformer.rl.a1 import model, terms
+from body_transformer.rl.a1.state import State
+
+EXPERIMENT = load_experiment("a1-walk")
+LAYOUT = EXPERIMENT.layout()
+CONTROL = control.control(EXPERIMENT, LAYOUT)
+LIKE = torch.zeros(1, dtype=torch.float64)
+
+
+def random_state(rng: np.random.Generator) -> State:
+    quaternion = rng.normal(size=4)
+    values = {
+        "base_vel": rng.normal(size=3),
+        "base_quat": quaternion / np.linalg.norm(quaternion),
+        "base_spin": 3 * rng.normal(size=3),
+        "joint_pos": rng.normal(size=12),
+        "joint_vel": 10 * rng.normal(size=12),
+        "action": rng.normal(size=12),
+        "command": rng.normal(size=3),
+    }
+    return State.empty(1, LIKE, **{name: torch.tensor(value)[None] for name, value in values.items()})
+
+
+def test_the_robots_observation_is_that_of_the_training():
+    """Without noise, from the same state: order, signs, scales and offsets of all 48 entries."""
+    obs = control.obs_terms(LAYOUT, EXPERIMENT)
+    contract = SimpleNamespace(obs=obs, obs_dim=sum(term.width for term in obs))
+    defaults = SimpleNamespace(default=torch.tensor(model.DEFAULT_POSE, dtype=torch.float64))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        state = random_state(rng)
+        measured = Measured(12)
+        measured.angular_velocity[:] = state.base_spin[0].numpy()
+        measured.joint_pos[:], measured.joint_vel[:] = state.joint_pos[0].numpy(), state.joint_vel[0].numpy()
+        gravity_direction(state.base_quat[0].numpy(), measured.gravity)
+        found = Observation(contract, measured, state.action[0].numpy(), state.command[0].numpy()).update()
+        trained = terms.observation(state, defaults, terms.no_velocity(state))[0].numpy()
+        assert [term.name for term in obs] == list(terms.WIDTHS)
+        np.testing.assert_allclose(found, trained, rtol=1e-6, atol=1e-6)
+
+
+def test_actions_mean_the_same_joints_and_targets():
+    assert CONTROL.joints == model.JOINTS
+    assert CONTROL.kind == "position"
+    assert CONTROL.default_pose == CONTROL.offset == model.DEFAULT_POSE
+    assert CONTROL.scale == (model.ACTION_SCALE,) * 12
+    assert 1 / CONTROL.hz == model.CONTROL_DT
+
+
+def test_the_contract_notes_the_gains_of_the_training():
+    assert control.training_gains(EXPERIMENT, LAYOUT) == ([model.KP] * 12, [model.KD] * 12)
+
+
+def test_the_simulated_robot_falls_where_the_training_ends():
+    assert (sim_rollout.MAX_ROLL_RAD, sim_rollout.MAX_PITCH_RAD) == (terms.MAX_ROLL, terms.MAX_PITCH)
+    assert terms.HEIGHTS[0] == sim_rollout.MIN_HEIGHT_M
+
+
+def test_the_simulated_robots_noise_is_the_trainings():
+    scales = {"base_angular_velocity": terms.SPIN_SCALE, "joint_vel": terms.JOINT_VEL_SCALE}
+    names = {"base_angular_velocity": "angular_velocity", "projected_gravity": "tilt"}
+    trained = {names.get(name, name): most / scales.get(name, 1.0) for name, most in terms.NOISE.items()}
+    assert pytest.approx(trained) == sim_body.NOISE
