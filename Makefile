@@ -3,12 +3,12 @@ PYTHON ?= python3
 INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEFINITION = pyproject.toml constraints.txt
 
-.PHONY: demo test check core clean
+.PHONY: demo test check wheel core robot clean
 
 demo: .venv/.core-ready
 	.venv/bin/bot demo
 
-test: check core
+test: check core robot
 	.venv/bin/pytest
 
 check: .venv/.dev-ready
@@ -16,14 +16,25 @@ check: .venv/.dev-ready
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-# The package as a user gets it: built, installed without any extra, used from outside the source tree.
-core: .venv/.dev-ready
+wheel: .venv/.dev-ready
 	rm -rf build/wheel
 	.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+
+# The package as a user gets it: built, installed without any extra, used from outside the source tree.
+core: wheel
 	test -d .venv-core || $(PYTHON) -m venv .venv-core
 	.venv-core/bin/python $(INSTALL) build/wheel/*.whl
 	.venv-core/bin/python $(INSTALL) --no-deps --force-reinstall build/wheel/*.whl
 	.venv-core/bin/python -I tests/core_only.py
+
+# The package as a robot's computer gets it: without its dependencies, with NumPy and ONNX Runtime. What it runs is exported here.
+robot: wheel
+	rm -rf build/robot
+	.venv/bin/python tests/robot_export.py build/robot
+	test -d .venv-robot || $(PYTHON) -m venv .venv-robot
+	.venv-robot/bin/python $(INSTALL) -r requirements-robot.txt
+	.venv-robot/bin/python $(INSTALL) --no-deps --force-reinstall build/wheel/*.whl
+	.venv-robot/bin/python -I tests/robot_only.py build/robot
 
 .venv/.core-ready: $(DEFINITION)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; this is " + sys.version)'
@@ -38,4 +49,4 @@ core: .venv/.dev-ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-core build dist runs
+	rm -rf .venv .venv-core .venv-robot build dist runs

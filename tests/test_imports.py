@@ -251,6 +251,7 @@ def test_the_rule_would_notice_a_burden(file, line, burden):
 
 def test_the_runtime_can_be_imported_where_neither_torch_nor_mujoco_is_installed():
     modules = [f"body_transformer.{module(deployed(file))}" for file in RUNTIME_FILES]
+    modules += ["body_transformer.cli.main", "body_transformer.cli.deploy"]
     assert {"body_transformer.deploy.runtime", "body_transformer.deploy.robots.sim"} < set(modules)
     loaded = in_fresh_interpreter(
         f"""

@@ -2,11 +2,13 @@
 
 import json
 import sys
+from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from body_transformer.cli.deploy import Deploy, robot_settings, setting
+from body_transformer.cli.deploy import FLAGS, Deploy, parse, robot_settings, setting
 from body_transformer.cli.main import main
 from body_transformer.deploy.log import SavedLog
 
@@ -41,6 +43,42 @@ def test_each_robot_has_its_own_options(tmp_path):
         robot_settings(Deploy(tmp_path, robot="a1", faults=("noise=1",)))
     with pytest.raises(ValueError, match="--robot-options are those of the A1"):
         robot_settings(Deploy(tmp_path, robot_options=("power_level=3",)))
+
+
+def test_every_option_is_a_flag(tmp_path):
+    assert ["policy", *FLAGS] == [field.name for field in fields(Deploy)]
+    assert parse([str(tmp_path)]) == Deploy(tmp_path)
+    numbers = [
+        "--seconds",
+        "3",
+        "--loop-hz",
+        "100",
+        "--torque-fraction",
+        ".5",
+        "--stale-ms",
+        "40",
+        "--max-tilt-rad",
+        "2",
+    ]
+    words = ["--robot", "a1", "--robot-options", "power_level=3", "position_limit=false", "--faults", "noise=1"]
+    others = ["--command", "0.3", "-0.1", "0", "--out", "log", "--replay", "old", "--dry-run", "--json"]
+    expected = Deploy(
+        tmp_path,
+        robot="a1",
+        seconds=3.0,
+        dry_run=True,
+        replay=Path("old"),
+        faults=("noise=1",),
+        robot_options=("power_level=3", "position_limit=false"),
+        command=(0.3, -0.1, 0.0),
+        loop_hz=100.0,
+        torque_fraction=0.5,
+        stale_ms=40.0,
+        max_tilt_rad=2.0,
+        out=Path("log"),
+        json=True,
+    )
+    assert parse([str(tmp_path), *numbers, *words, *others]) == expected
 
 
 @pytest.mark.parametrize(

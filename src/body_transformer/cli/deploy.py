@@ -8,13 +8,12 @@ import select
 import sys
 import threading
 import time
+from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from ..deploy.contract import Contract
 from ..deploy.plan import Phase, RuntimeConfig, control_of
@@ -25,54 +24,85 @@ from ..deploy.runtime import Result, Runtime
 from ..deploy.safety import SafetyConfig
 from .output import print_json
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-Pairs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE …")]
-
 SAFETY: dict[str, dict[str, Any]] = {"sim": {"clock_drift": 0.2}}
 """Robot -> what differs for it: where the computer is too slow for real time, the simulated robot's clock is slow."""
 LOOP_HZ = {"a1": 200.0}
 """Robot -> commands a second, if not as many as the policy gives: the A1 wants one every 1 to 10 ms."""
 
 
+ABOUT = """An exported policy on a robot, in real time: ramp to the default pose, policy, damping.
+Space, Enter, q, Ctrl-C and Ctrl-\\ are the emergency stop: damping within one period."""
+
+
 @dataclass
 class Deploy:
-    """An exported policy on a robot, in real time: ramp to the default pose, policy, damping.
+    """The options; FLAGS says what they mean."""
 
-    Space, Enter, q, Ctrl-C and Ctrl-\\ are the emergency stop: damping within one period.
-    """
+    policy: Path
+    robot: str = "sim"
+    seconds: float = 10.0
+    dry_run: bool = False
+    replay: Path | None = None
+    faults: tuple[str, ...] = ()
+    robot_options: tuple[str, ...] = ()
+    command: tuple[float, ...] | None = None
+    loop_hz: float | None = None
+    torque_fraction: float = 1.0
+    stale_ms: float = 100.0
+    max_tilt_rad: float = 1.0
+    out: Path | None = None
+    json: bool = False
 
-    policy: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
-    """What `bot export` wrote."""
-    robot: Annotated[str, tyro.conf.arg(metavar="sim|a1")] = "sim"
-    """Which robot: the simulated one, in a process of its own, or Unitree's A1."""
-    seconds: Annotated[float, tyro.conf.arg(metavar="S")] = 10.0
-    """How long the policy runs."""
-    dry_run: Flag = False
-    """Compute everything, send nothing."""
-    replay: Annotated[Path | None, tyro.conf.arg(metavar="LOG")] = None
-    """No robot: what was measured in the run of that log goes to the policy again, and must give the same commands."""
-    faults: Pairs = ()
-    """Of the simulated robot and its network, as latency_ms=20 loss_percent=5 payload_kg=2 noise=1 start=lying."""
-    robot_options: Pairs = ()
-    """Of the A1, as power_level=3."""
-    command: Annotated[tuple[float, ...] | None, tyro.conf.arg(metavar="X Y TURN")] = None
-    """What the policy is told to do, m/s and rad/s; what the contract says unless given."""
-    loop_hz: Annotated[float | None, tyro.conf.arg(metavar="HZ")] = None
-    """Commands a second, a multiple of the policy's rate; that rate unless given, and 200 on the A1."""
-    torque_fraction: Annotated[float, tyro.conf.arg(metavar="F")] = 1.0
-    """Of the contract's torque limits; less for a first run on a stand."""
-    stale_ms: Annotated[float, tyro.conf.arg(metavar="MS")] = 100.0
-    """No usable state for longer than this: damping."""
-    max_tilt_rad: Annotated[float, tyro.conf.arg(metavar="RAD")] = 1.0
-    """A lean beyond this: damping."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Where the log goes; deployments/<experiment>-<date> unless given."""
-    json: Flag = False
-    """Print one JSON object instead of lines."""
+
+_NUMBER: dict[str, Any] = {"type": float}
+_PAIRS: dict[str, Any] = {"nargs": "+", "metavar": "NAME=VALUE"}
+FLAGS: dict[str, dict[str, Any]] = {
+    "robot": {
+        "metavar": "sim|a1",
+        "help": "the simulated one, in a process of its own, or Unitree's A1 (default: sim)",
+    },
+    "seconds": _NUMBER | {"metavar": "S", "help": "how long the policy runs (default: 10)"},
+    "dry_run": {"action": "store_true", "help": "compute everything, send nothing"},
+    "replay": {
+        "type": Path,
+        "metavar": "LOG",
+        "help": "no robot: what was measured in the run of that log goes to the policy again, "
+        "and must give the same commands",
+    },
+    "faults": _PAIRS
+    | {"help": "of the simulated robot and its network: latency_ms=20 loss_percent=5 payload_kg=2 noise=1 start=lying"},
+    "robot_options": _PAIRS | {"help": "of the A1: power_level=3"},
+    "command": _NUMBER
+    | {"nargs": "+", "metavar": "X", "help": "what the policy is told to do, m/s and rad/s (default: the contract's)"},
+    "loop_hz": _NUMBER
+    | {"metavar": "HZ", "help": "commands a second, a multiple of the policy's rate (default: that rate; the A1: 200)"},
+    "torque_fraction": _NUMBER
+    | {"metavar": "F", "help": "of the contract's torque limits; less for a first run on a stand (default: 1)"},
+    "stale_ms": _NUMBER | {"metavar": "MS", "help": "no usable state for longer than this: damping (default: 100)"},
+    "max_tilt_rad": _NUMBER | {"metavar": "RAD", "help": "a lean beyond this: damping (default: 1)"},
+    "out": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": "where the log goes (default: deployments/<experiment>-<date>)",
+    },
+    "json": {"action": "store_true", "help": "print one JSON object instead of lines"},
+}
+"""Option -> what argparse knows of it; tyro, which the other verbs have, is not on a robot's computer."""
+
+
+def parse(args: list[str]) -> Deploy:
+    """The options; those that are not given are Deploy's own."""
+    parser = ArgumentParser("bot deploy", description=ABOUT, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("policy", type=Path, metavar="DIR", help="what `bot export` wrote")
+    for name, about in FLAGS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", default=SUPPRESS, **about)
+    given = vars(parser.parse_args(args))
+    options: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+    return Deploy(**options)
 
 
 def main(args: list[str]) -> None:
-    options = tyro.cli(Deploy, prog="bot deploy", args=args)
+    options = parse(args)
     policy = OnnxPolicy(options.policy)
     if options.replay is not None:
         again(policy, options.replay, options.json)

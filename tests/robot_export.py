@@ -1,0 +1,15 @@
+"""The export that `make robot` runs: a1-walk's policy as it is before training, which stands still."""
+
+import sys
+
+import torch
+
+from body_transformer import Policy
+from body_transformer.config import load_experiment
+from body_transformer.deploy.export import Trained, export
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    experiment = load_experiment("a1-walk")
+    policy = Policy(experiment.layout(), experiment.policy_config())
+    print(export(Trained(policy, experiment.name, {}), sys.argv[1]).folder)

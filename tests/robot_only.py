@@ -1,0 +1,107 @@
+"""A robot's computer: the package without its dependencies, NumPy and ONNX Runtime. Run in such an environment by
+`make robot`; the argument is what `bot export` wrote for an A1.
+"""
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import types
+from collections import deque
+from importlib.util import find_spec
+from pathlib import Path
+
+ABSENT = ("torch", "mujoco", "yaml", "tyro", "rich", "safetensors", "matplotlib", "PIL", "accelerate", "onnx", "pytest")
+DEFAULT_POSE = (-0.1, 0.8, -1.5, 0.1, 0.8, -1.5, -0.1, 1.0, -1.5, 0.1, 1.0, -1.5)
+
+
+def check_only_what_a_robot_needs_is_installed() -> None:
+    found = [name for name in ABSENT if find_spec(name)]
+    assert not found, f"this environment has more than a robot's computer, so it proves nothing: {found}"
+
+
+def check_a_policy_is_loaded_and_agrees(folder: Path) -> None:
+    from body_transformer.deploy.policy import OnnxPolicy
+
+    assert OnnxPolicy(folder).verify() <= 1e-5
+
+
+def check_it_runs_on_an_a1(folder: Path, log: Path) -> None:
+    """`bot deploy`, with Unitree's module played by a few lines."""
+    from body_transformer.cli.main import main
+
+    sys.modules["robot_interface"] = robot_interface()
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        status = main(["deploy", str(folder), "--robot", "a1", "--seconds", "0.5", "--out", str(log), "--json"])
+    said = json.loads(out.getvalue())
+    assert status == 0, said["stop"]
+    assert said["policy_seconds"] >= 0.5
+    with contextlib.redirect_stdout(out):
+        assert main(["deploy", str(folder), "--replay", str(log)]) == 0
+
+
+def robot_interface() -> types.ModuleType:
+    """Joints that are at once where they were told to be."""
+    made = types.ModuleType("robot_interface")
+    zero = {"mode": 0, "q": 0.0, "dq": 0.0, "Kp": 0.0, "Kd": 0.0, "tau": 0.0, "tauEst": 0.0}
+    motors = [types.SimpleNamespace(**zero | {"q": angle}) for angle in DEFAULT_POSE]
+    answers: deque[int] = deque()
+
+    class Udp:
+        tick, received = 1000, 0
+
+        def __init__(self, level: int, kind: str) -> None: ...
+
+        def InitCmdData(self, command: object) -> None: ...  # noqa: N802
+
+        def SetSend(self, command: types.SimpleNamespace) -> None:  # noqa: N802
+            self.told = command
+
+        def Send(self) -> None:  # noqa: N802
+            for motor, told in zip(motors, self.told.motorCmd, strict=True):
+                before, motor.q = motor.q, told.q if told.Kp else motor.q
+                motor.dq = (motor.q - before) / 0.005
+            self.tick += 5
+            answers.append(self.tick)
+
+        def Recv(self) -> None:  # noqa: N802
+            if answers:
+                self.received = answers.popleft()
+
+        def GetRecv(self, state: types.SimpleNamespace) -> None:  # noqa: N802
+            state.tick, state.motorState = self.received, motors
+            state.imu = types.SimpleNamespace(gyroscope=[0.0] * 3, quaternion=[1.0, 0.0, 0.0, 0.0])
+
+    class Safety:
+        def __init__(self, kind: str) -> None: ...
+
+        def PositionLimit(self, command: object) -> None: ...  # noqa: N802
+
+        def PowerProtect(self, command: object, state: object, level: int) -> int:  # noqa: N802
+            return 0
+
+    made.UDP, made.Safety = Udp, Safety
+    made.LowCmd = lambda: types.SimpleNamespace(motorCmd=[types.SimpleNamespace(**zero) for _ in motors])
+    made.LowState = types.SimpleNamespace
+    made.LeggedType, made.HighLevelType = types.SimpleNamespace(A1="A1"), types.SimpleNamespace(Basic="Basic")
+    return made
+
+
+def main(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        checks = [
+            check_only_what_a_robot_needs_is_installed,
+            lambda: check_a_policy_is_loaded_and_agrees(folder),
+            lambda: check_it_runs_on_an_a1(folder, Path(name, "log")),
+        ]
+        for check in checks:
+            check()
+    loaded = {module.split(".")[0] for module in sys.modules}
+    assert loaded.isdisjoint(ABSENT), loaded & set(ABSENT)
+    print(f"robot only, Python {sys.version.split()[0]}: {len(checks)} passed, 0 failed")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
