@@ -2,6 +2,8 @@
 
 import json
 import sys
+import threading
+import time
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,6 +13,11 @@ import pytest
 from body_transformer.cli.deploy import FLAGS, Deploy, parse, robot_settings, setting
 from body_transformer.cli.main import main
 from body_transformer.deploy.log import SavedLog
+from body_transformer.deploy.plan import Phase, RuntimeConfig
+from body_transformer.deploy.policy import OnnxPolicy
+from body_transformer.deploy.robots import open_robot
+from body_transformer.deploy.runtime import Runtime
+from body_transformer.deploy.safety import Reason, SafetyConfig
 
 from . import fake_robot_interface as fake
 
@@ -159,7 +166,7 @@ def test_on_the_a1_commands_leave_at_200_hz(folder, machine, tmp_path, capsys):
     assert status == (0 if said["stop"] is None else 1)  # a busy machine may miss too many deadlines
     assert SavedLog.load(tmp_path).description["loop_hz"] == 200
     assert len(machine.commands) >= said["ticks"] > 100
-    assert max(motor.Kp for motor in machine.commands[200].motorCmd[:12]) == 100
+    assert max(motor.Kp for sent in machine.commands for motor in sent.motorCmd[:12]) == 100
     assert {motor.Kp for motor in machine.commands[-1].motorCmd[:12]} == {0.0}
     assert {motor.Kd for motor in machine.commands[-1].motorCmd[:12]} == {5.0}
 
@@ -193,3 +200,26 @@ def test_a_robot_that_sends_nonsense_ends_the_run_with_the_reason(folder, tmp_pa
     assert "the run ended early, in damping" in printed.err
     assert f"wrote {tmp_path}" in printed.out
     assert SavedLog.load(tmp_path).description["interventions"]["state not finite"] >= 3
+
+
+def test_when_the_robot_is_killed_the_run_ends_as_soon_as_its_last_state_is_too_old(folder):
+    policy, killed = OnnxPolicy(folder), []
+    with open_robot("sim", expected=policy.contract.control.joints) as robot:
+
+        def kill():
+            robot.process.kill()  # SIGKILL
+            killed.append(time.monotonic())
+
+        def on_phase(phase):
+            if phase is Phase.POLICY:
+                threading.Timer(0.3, kill).start()
+
+        config = RuntimeConfig(seconds=5.0, ramp_s=0.5, hold_s=0.2, damping_s=0.1)
+        safety = SafetyConfig(clock_drift=0.2, stale_ms=100.0)
+        runtime = Runtime(policy.contract, policy, robot, config, safety, on_phase=on_phase)
+        result = runtime.run()
+    rows = runtime.log.rows()
+    damped_s = rows["now_s"][rows["phase"] >= Phase.DAMPING][0]
+    assert result.stop.reason is Reason.STATE_LOST
+    assert 0.05 < damped_s - killed[0] < 0.1 + 3 * 0.02
+    assert not rows["command"][rows["phase"] >= Phase.DAMPING][:, 2].any()  # kp

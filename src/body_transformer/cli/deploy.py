@@ -24,8 +24,9 @@ from ..deploy.runtime import Result, Runtime
 from ..deploy.safety import SafetyConfig
 from .output import print_json
 
-SAFETY: dict[str, dict[str, Any]] = {"sim": {"clock_drift": 0.2}}
-"""Robot -> what differs for it: where the computer is too slow for real time, the simulated robot's clock is slow."""
+SAFETY: dict[str, dict[str, Any]] = {"sim": {"clock_drift": 0.2}, "a1": {"max_missed": 20}}
+"""Robot -> what differs for it: where the computer is too slow for real time, the simulated robot's clock is slow; and
+20 periods at 200 Hz are as long as 5 at 50 Hz."""
 LOOP_HZ = {"a1": 200.0}
 """Robot -> commands a second, if not as many as the policy gives: the A1 wants one every 1 to 10 ms."""
 
