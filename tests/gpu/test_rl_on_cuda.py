@@ -92,7 +92,7 @@ def test_recorded_updates_are_the_plain_ones(variant):
         collector.env.close()
 
 
-@pytest.mark.parametrize("task", ["humanoid-mod", "humanoid-hill", "humanoid-board"])
+@pytest.mark.parametrize("task", ["humanoid-mod", "humanoid-hill", "humanoid-board", "a1-walk"])
 def test_iterations_stay_finite_and_every_step_draws_other_actions(task):
     collector = make_collector("bot-mix", True, task)
     for _ in range(3):
