@@ -15,7 +15,7 @@ SMALL = Terrain(0, num_tracks=(6, 4))
 FLAT = Terrain(0, num_tracks=(6, 4), scale=(0.0, 0.0), border_scale=0.0)
 
 
-def add_plane(spec: mujoco.MjSpec, terrain: Terrain) -> None:
+def add_plane(spec: mujoco.MjSpec, ground: Terrain) -> None:
     """Flat ground; of a height field MuJoCo makes several contacts for one, and feet are a little stiffer."""
     plane = mujoco.mjtGeom.mjGEOM_PLANE
     spec.worldbody.add_geom(name="ground", type=plane, size=[1, 1, 1], contype=0, conaffinity=1)
