@@ -85,8 +85,8 @@ class _Loop:
         if found:
             self._restore(found)
 
-    def _make_env(self, num_envs: int, seed: int) -> ManagerBasedRlEnv:
-        return make_env(self.config.task, num_envs, seed, self.job.device, motion=self.config.motion)
+    def _make_env(self, num_envs: int, seed: int, play: bool = False) -> ManagerBasedRlEnv:
+        return make_env(self.config.task, num_envs, seed, self.job.device, motion=self.config.motion, play=play)
 
     def run(self, stop: StopRequest) -> None:
         run, log = self.job.run, None
@@ -175,7 +175,7 @@ class _Loop:
         device = torch.device(self.job.device)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):  # training draws as if nothing had been
             if self.trial is None:
-                self.trial = self._make_env(self.config.eval_episodes, self.job.seed)
+                self.trial = self._make_env(self.config.eval_episodes, self.job.seed, play=True)
             found = {SPLIT: evaluate(self.try_out, self.trial, seed)}
         steps = self.iteration * self.config.num_envs * self.config.num_steps
         stamp = {"env_steps": steps, "time_s": round(self.elapsed_s, 3)}
