@@ -78,7 +78,8 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dic
     from ..rl.arrangement import arrange
     from ..rl.evaluate import acting, evaluate, recorded
 
-    with closing(make_env(config.task, options.episodes, options.seed, device, motion=config.motion)) as env:
+    env = make_env(config.task, options.episodes, options.seed, device, motion=config.motion, play=True)
+    with closing(env):
         check_same(policy.layout, arrange(env, ["actor"], config.by_hand).layout)
         return evaluate(recorded(acting(policy), ["actor"], device), env, options.seed)
 
