@@ -9,6 +9,7 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from body_transformer import Policy
 from body_transformer.checkpoint import policy_folder
 from body_transformer.cli.main import main
+from body_transformer.run import Run
 
 SMALL = ["--policy.embed-dim", "8", "--policy.num-layers", "2", "--policy.ff-dim", "8", "--cpu"]
 QUICK = ["--rl.num-envs", "4", "--rl.num-steps", "4", "--rl.num-minibatches", "2", "--rl.num-iterations", "1"]
@@ -50,10 +51,11 @@ def test_a_run_is_evaluated(run, capsys):
     assert 1 <= found["length"]["mean"] <= 1000
 
 
-def test_a_run_goes_on(run):
-    text = (run / "experiment.yaml").read_text()
-    (run / "experiment.yaml").write_text(text.replace("num_iterations: 1", "num_iterations: 2"))
-    assert main(["train", "--resume", str(run), "--quiet"]) == 0
+def test_a_run_goes_on_beyond_its_end(run, capsys):
+    assert main(["train", "--resume", str(run), "--rl.num-iterations", "0", "--quiet"]) == 1
+    assert "this run has 1, and goes on to more; got 0" in capsys.readouterr().err
+    assert main(["train", "--resume", str(run), "--rl.num-iterations", "2", "--quiet"]) == 0
+    assert Run.open(run).description()["rl"]["num_iterations"] == 2
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps == [1, 1, 2, 2]
 

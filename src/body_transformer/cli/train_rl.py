@@ -19,7 +19,7 @@ from ..rl.registry import MJLAB, make_env, make_env_cfg, need_mjlab
 from ..run import Run
 from ..training.ranks import Ranks
 from .output import console
-from .run_options import RunOptions, is_first_process, value_of
+from .run_options import RunOptions, device_of, is_first_process, value_of
 
 
 @dataclass(kw_only=True)
@@ -80,19 +80,25 @@ def check_by_hand(config: RlConfig, device: str) -> None:
             arrangements(env, config.by_hand)
 
 
-def go_on(run: Run, found: Mapping[str, Any], cpu: bool, wandb: str | None, quiet: bool) -> None:
+def go_on(
+    run: Run, found: Mapping[str, Any], num_iterations: int | None, cpu: bool, wandb: str | None, quiet: bool
+) -> None:
     """With a run that was stopped, as it was begun; what is asked for now comes on top of that."""
     config = RlConfig.from_dict(found["rl"])
+    if num_iterations is not None:
+        if num_iterations < config.num_iterations:
+            raise ValueError(
+                f"--rl.num-iterations: this run has {config.num_iterations}, and goes on to more; got {num_iterations}"
+            )
+        config = replace(config, num_iterations=num_iterations)
+        longer = {"rl": config.to_dict(), "num_steps": num_iterations}
+        found = {**found, **longer}
+        if is_first_process():
+            run.add(longer)
     if run.is_evaluated and max((line["step"] for line in run.metrics()), default=0) >= config.num_iterations:
         console().print(f"{run.folder} is finished: {config.num_iterations} iterations and the last evaluation")
         return
     learn(run, {**found, "cpu": cpu or found["cpu"], "wandb": wandb or found["wandb"]}, quiet, resumed=True)
-
-
-def device_of(cpu: bool) -> str:
-    import torch
-
-    return "cuda:0" if torch.cuda.is_available() and not cpu else "cpu"
 
 
 def no_gpu() -> str:
