@@ -60,6 +60,21 @@ class TestWithMjlab:
         assert "cartpole" in cfg.scene.entities
         assert (cfg.scene.num_envs, cfg.seed) == (3, 2)
 
+    @pytest.mark.parametrize("name", ["Velocity-Flat-Unitree-Go1", "Velocity-Rough-Unitree-G1", "Cartpole-Balance"])
+    def test_a_task_of_mjlabs_is_played_without_noise_and_pushes_and_its_episodes_end_as_in_training(self, name):
+        training, playing = (registry.make_env_cfg(f"mjlab:Mjlab-{name}", 3, 2, play=play) for play in (False, True))
+        assert training.observations["actor"].enable_corruption
+        assert not playing.observations["actor"].enable_corruption
+        assert "push_robot" not in playing.events
+        assert playing.episode_length_s == training.episode_length_s <= 50
+        assert list(playing.terminations) == list(training.terminations)
+        assert (playing.scene.num_envs, playing.seed) == (3, 2)
+
+    def test_a_task_of_ours_is_played_as_it_is_trained(self):
+        training, playing = (registry.make_env_cfg("humanoid-mod", 3, 2, play=play) for play in (False, True))
+        assert playing.observations.keys() == training.observations.keys()
+        assert playing.episode_length_s == training.episode_length_s
+
     def test_a_task_of_mjlabs_runs(self):
         import torch
 

@@ -9,6 +9,7 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from body_transformer import Policy
 from body_transformer.checkpoint import policy_folder
 from body_transformer.cli.main import main
+from body_transformer.run import Run
 
 SMALL = ["--policy.embed-dim", "8", "--policy.num-layers", "2", "--policy.ff-dim", "8", "--cpu"]
 QUICK = ["--rl.num-envs", "4", "--rl.num-steps", "4", "--rl.num-minibatches", "2", "--rl.num-iterations", "1"]
@@ -25,6 +26,24 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def evaluated(monkeypatch):
+    """Of every environment that a policy is tried out in: robots, noise, steps of an episode; then it is made short."""
+    from body_transformer.rl import evaluate as module
+    from body_transformer.rl import train
+
+    evaluate, seen = module.evaluate, []
+
+    def watched(act, env, seed):
+        seen.append((env.num_envs, env.cfg.observations["actor"].enable_corruption, env.max_episode_length))
+        env.cfg.episode_length_s = 0.5
+        return evaluate(act, env, seed)
+
+    for place in (module, train):
+        monkeypatch.setattr(place, "evaluate", watched)
+    return seen
+
+
 def test_a_run_is_evaluated(run, capsys):
     assert main(["eval", str(run), "--episodes", "2", "--cpu", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["splits"]["rollouts"]
@@ -32,10 +51,11 @@ def test_a_run_is_evaluated(run, capsys):
     assert 1 <= found["length"]["mean"] <= 1000
 
 
-def test_a_run_goes_on(run):
-    text = (run / "experiment.yaml").read_text()
-    (run / "experiment.yaml").write_text(text.replace("num_iterations: 1", "num_iterations: 2"))
-    assert main(["train", "--resume", str(run), "--quiet"]) == 0
+def test_a_run_goes_on_beyond_its_end(run, capsys):
+    assert main(["train", "--resume", str(run), "--rl.num-iterations", "0", "--quiet"]) == 1
+    assert "this run has 1, and goes on to more; got 0" in capsys.readouterr().err
+    assert main(["train", "--resume", str(run), "--rl.num-iterations", "2", "--quiet"]) == 0
+    assert Run.open(run).description()["rl"]["num_iterations"] == 2
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps == [1, 1, 2, 2]
 
@@ -47,7 +67,7 @@ def test_a_run_that_is_finished_says_so(run, capsys):
     assert (run / "metrics.jsonl").read_text() == before
 
 
-def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, capsys):
+def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, capsys, evaluated):
     name = "mjlab:Mjlab-Cartpole-Balance"
     by_hand = ["--rl.by-hand", "cart_pos", "pole_1"]
     assert main(["train", name, "--variant", "bot-mix", *SMALL, *QUICK, *by_hand, "--out", str(tmp_path / "run")]) == 0
@@ -58,6 +78,13 @@ def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, c
     first = policy.layout.obs[0]
     assert (first.name, policy.layout.graph.nodes[policy.layout.obs_node_ids[0]]) == ("cart_pos", "pole_1")
     assert main(["eval", str(tmp_path / "run"), "--episodes", "2", "--json"]) == 0  # knows of it, too
+
+
+def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
+    folder = str(tmp_path / "run")
+    assert main(["train", "mjlab:Mjlab-Cartpole-Balance", *SMALL, *QUICK, "--out", folder, "--quiet"]) == 0
+    assert main(["eval", folder, "--episodes", "3", "--cpu", "--json"]) == 0
+    assert evaluated == [(2, False, 1000), (3, False, 1000)], "one episode a robot"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +100,12 @@ def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, c
         (["humanoid-mod", "--rl.motion", "walk.npz"], "humanoid-mod follows no recorded motion"),
         ([TRACKING], "follows a recorded motion: name it with --rl.motion FILE.npz"),
         ([TRACKING, "--rl.motion", "nothing.npz"], "nothing.npz' is not there"),
-        (["mjlab:Mjlab-Lift-Cube-Yam-Depth"], "observes more than vectors: actor, camera"),
+        (
+            ["mjlab:Mjlab-Lift-Cube-Yam-Depth"],
+            "its actor observes actor, camera; bot train knows actor alone, and no images",
+        ),
+        (["mjlab:Mjlab-Cartpole-Balance", "--rl.by-hand", "cart_po", "root"], "unknown term 'cart_po'"),
+        (["mjlab:Mjlab-Cartpole-Balance", "--rl.by-hand", "cart_pos", "wheel"], "'wheel'"),
     ],
 )
 def test_what_cannot_be_trained_is_said(tmp_path, capsys, arguments, message):

@@ -29,9 +29,9 @@ SMALL = PolicyConfig(
 QUICK = {"num_envs": 4, "num_steps": 4, "num_minibatches": 2, "num_epochs": 2, "eval_episodes": 2}
 
 
-def job(folder, num_iterations, resume=False, **options) -> Job:
-    config = RlConfig("humanoid-mod", num_iterations=num_iterations, **QUICK | {"eval_every": None} | options)
-    run = Run.open(folder) if resume else Run.create(folder, {"name": "humanoid-mod", "rl": config.to_dict()})
+def job(folder, num_iterations, resume=False, task="humanoid-mod", **options) -> Job:
+    config = RlConfig(task, num_iterations=num_iterations, **QUICK | {"eval_every": None} | options)
+    run = Run.open(folder) if resume else Run.create(folder, {"name": task, "rl": config.to_dict()})
     return Job(run, SMALL, config, seed=0, device="cpu", resume=resume)
 
 
@@ -139,10 +139,39 @@ def test_a_state_that_is_not_a_number_ends_it_and_is_kept(tmp_path, monkeypatch)
         return step(self, action)
 
     monkeypatch.setattr(LeanEnv, "step", spoiled)
-    with pytest.raises(ValueError, match=r"1 of 4 environments at iteration 2; .*broken_states.safetensors"):
+    with pytest.raises(ValueError, match=r"1 of 4 environments at iteration 2; .*broken_states_0\.safetensors"):
         train(job(tmp_path / "run", 3, checkpoint_every_s=1e-9), Progress(quiet=True))
-    assert load_file(tmp_path / "run" / "broken_states.safetensors")["env_ids"].tolist() == [2]
+    kept = load_file(tmp_path / "run" / "broken_states_0.safetensors")
+    assert kept["env_ids"].tolist() == [2]
+    assert kept["obs.actor"].shape == (4, 1, 100)
+    assert (kept["qpos"].shape, kept["qvel"].shape) == ((1, 28), (1, 27))
+    assert kept["qvel"].isnan().all(), "it has begun anew by now, but this is how it ended"
     assert newest_checkpoint(tmp_path / "run").step == 1
+
+
+def test_a_state_of_mjlabs_that_is_not_a_number_is_kept_too(tmp_path):
+    with closing(_Loop(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance"), Ranks(), Progress())) as loop:
+        data = loop.env.unwrapped.sim.data
+        data.qvel[1] = torch.nan
+        loop.collector.collect()
+        with pytest.raises(ValueError, match="1 of 4 environments"):
+            loop._check_physics()
+        kept = load_file(tmp_path / "run" / "broken_states_0.safetensors")
+        assert kept["env_ids"].tolist() == [1]
+        torch.testing.assert_close(kept["qpos"], data.qpos[1:2], equal_nan=True)
+        torch.testing.assert_close(kept["qvel"], data.qvel[1:2], equal_nan=True)
+
+
+def test_every_process_keeps_its_own_broken_states(tmp_path):
+    begun = job(tmp_path / "run", 1)
+    for rank, robot in ((0, 1), (1, 0)):
+        with closing(_Loop(begun, Ranks(rank, rank, 2), Progress(quiet=True))) as loop:
+            loop.env.unwrapped._humanoids.memory.qvel[robot] = torch.nan
+            loop.collector.collect()
+            with pytest.raises(ValueError, match=f"1 of 2 environments .*broken_states_{rank}"):
+                loop._check_physics()
+    found = [load_file(tmp_path / "run" / f"broken_states_{rank}.safetensors")["env_ids"].tolist() for rank in (0, 1)]
+    assert found == [[1], [0]]
 
 
 def test_an_episode_that_the_simulator_breaks_is_counted_and_training_goes_on(tmp_path, monkeypatch):

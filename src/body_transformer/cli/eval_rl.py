@@ -17,7 +17,7 @@ from ..rl.registry import TASKS, beside, make_env, make_env_cfg, need_mjlab
 from ..run import Run
 from .eval import Eval, show
 from .output import print_json
-from .run_options import machine
+from .run_options import device_of, machine
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,11 +66,9 @@ def find(options: Eval) -> tuple[Path, RlConfig]:
 
 def load(folder: Path, cpu: bool) -> tuple[Policy, str]:
     """The policy, and the device that it is on."""
-    import torch
-
     from ..model.policy import Policy
 
-    device = "cuda:0" if torch.cuda.is_available() and not cpu else "cpu"
+    device = device_of(cpu)
     return Policy.load(folder).to(device).eval(), device
 
 
@@ -78,7 +76,8 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dic
     from ..rl.arrangement import arrange
     from ..rl.evaluate import acting, evaluate, recorded
 
-    with closing(make_env(config.task, options.episodes, options.seed, device, motion=config.motion)) as env:
+    env = make_env(config.task, options.episodes, options.seed, device, motion=config.motion, play=True)
+    with closing(env):
         check_same(policy.layout, arrange(env, ["actor"], config.by_hand).layout)
         return evaluate(recorded(acting(policy), ["actor"], device), env, options.seed)
 

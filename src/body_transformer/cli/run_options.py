@@ -71,6 +71,13 @@ class RunOptions:
         }
 
 
+def device_of(cpu: bool) -> str:
+    """That reinforcement learning runs on."""
+    import torch
+
+    return "cuda:0" if torch.cuda.is_available() and not cpu else "cpu"
+
+
 def machine(cpu: bool) -> str:
     """Where it runs."""
     import torch

@@ -39,6 +39,8 @@ class Resume:
     """Stay on the CPU even where there is a GPU."""
     no_eval: Flag = False
     """Do not try the policy out."""
+    num_iterations: Annotated[int | None, tyro.conf.arg(name="rl.num-iterations", metavar="INT")] = None
+    """Go on beyond the run's own number, up to this one; of reinforcement only."""
     wandb: Annotated[str | None, tyro.conf.arg(metavar="PROJECT")] = None
     """Log to this project of Weights & Biases, too."""
     quiet: Flag = False
@@ -93,8 +95,10 @@ def resume(options: Resume) -> None:
     run = Run.open(options.resume)
     description = run.description()
     if "rl" in description:
-        train_rl.go_on(run, description, options.cpu, options.wandb, options.quiet)
+        train_rl.go_on(run, description, options.num_iterations, options.cpu, options.wandb, options.quiet)
         return
+    if options.num_iterations is not None:
+        raise ValueError("--rl.num-iterations is for runs of reinforcement; this one learns by imitation")
     try:
         experiment = load_experiment(description["name"])
         policy = PolicyConfig.from_dict(description["policy"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import tyro
 from ..config import Experiment
 from ..model.config import PolicyConfig
 from ..rl.config import RlConfig
-from ..rl.registry import MJLAB, make_env_cfg, mjlab_config, need_mjlab
+from ..rl.mjlab_settings import mjlab_settings
+from ..rl.registry import MJLAB, make_env, make_env_cfg, need_mjlab
 from ..run import Run
 from ..training.ranks import Ranks
 from .output import console
-from .run_options import RunOptions, is_first_process, value_of
+from .run_options import RunOptions, device_of, is_first_process, value_of
 
 
 @dataclass(kw_only=True)
@@ -38,9 +40,8 @@ def main(args: list[str], experiment: Experiment) -> None:
 
 def main_mjlab(args: list[str]) -> None:
     """Of one of mjlab's tasks, with the settings that mjlab has for it."""
-    policy = PolicyConfig(variant=value_of("--variant", args) or "bot-mix", head="gaussian", init="normal")
-    default = TrainRl(experiment=args[0], policy=policy, rl=mjlab_config(args[0]))
-    begin(args, default, f"{args[0].removeprefix(MJLAB)}, of mjlab")
+    policy, rl = mjlab_settings(args[0], value_of("--variant", args) or "bot-mix")
+    begin(args, TrainRl(experiment=args[0], policy=policy, rl=rl), f"{args[0].removeprefix(MJLAB)}, of mjlab")
 
 
 def begin(args: list[str], default: TrainRl, title: str) -> None:
@@ -52,6 +53,7 @@ def begin(args: list[str], default: TrainRl, title: str) -> None:
     run = Run(options.folder)
     if is_first_process():
         run.check_free()
+        check_by_hand(options.rl, device_of(options.cpu))
     how = {"rl": options.rl.to_dict(), "num_steps": options.rl.num_iterations}
     description = {**options.describe(title), **how}
     if is_first_process():
@@ -69,9 +71,30 @@ def checked(config: RlConfig, own: str) -> RlConfig:
     return config
 
 
-def go_on(run: Run, found: Mapping[str, Any], cpu: bool, wandb: str | None, quiet: bool) -> None:
+def check_by_hand(config: RlConfig, device: str) -> None:
+    """Terms and places are the environment's, so a small one is made."""
+    if config.by_hand:
+        from ..rl.learner import arrangements
+
+        with closing(make_env(config.task, 1, 0, device, motion=config.motion)) as env:
+            arrangements(env, config.by_hand)
+
+
+def go_on(
+    run: Run, found: Mapping[str, Any], num_iterations: int | None, cpu: bool, wandb: str | None, quiet: bool
+) -> None:
     """With a run that was stopped, as it was begun; what is asked for now comes on top of that."""
     config = RlConfig.from_dict(found["rl"])
+    if num_iterations is not None:
+        if num_iterations < config.num_iterations:
+            raise ValueError(
+                f"--rl.num-iterations: this run has {config.num_iterations}, and goes on to more; got {num_iterations}"
+            )
+        config = replace(config, num_iterations=num_iterations)
+        longer = {"rl": config.to_dict(), "num_steps": num_iterations}
+        found = {**found, **longer}
+        if is_first_process():
+            run.add(longer)
     if run.is_evaluated and max((line["step"] for line in run.metrics()), default=0) >= config.num_iterations:
         console().print(f"{run.folder} is finished: {config.num_iterations} iterations and the last evaluation")
         return
@@ -91,21 +114,20 @@ def no_gpu() -> str:
 
 def learn(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool) -> None:
     """What a description says."""
-    import torch
-
     from ..rl.train import Job, train
     from ..training.progress import Progress
     from ..training.saving import StoppedEarly
 
+    device = device_of(found["cpu"])
     quiet = quiet or not is_first_process()
-    if is_first_process() and not found["cpu"] and not torch.cuda.is_available():
+    if is_first_process() and not found["cpu"] and device == "cpu":
         print(f"bot train: {no_gpu()}", file=sys.stderr)
     job = Job(
         run,
         PolicyConfig.from_dict(found["policy"]),
         RlConfig.from_dict(found["rl"]),
         int(found["seed"]),
-        "cuda:0" if torch.cuda.is_available() and not found["cpu"] else "cpu",
+        device,
         resumed,
         found["wandb"],
         (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr)),

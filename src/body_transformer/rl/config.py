@@ -12,6 +12,7 @@ from ..body.messages import unknown
 Schedule = Literal["adaptive", "fixed"]
 DivergenceFrom = Literal["rollout", "epoch"]
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
+StdType = Literal["log", "scalar"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class RlConfig:
     """By running statistics, which move once an iteration."""
     normalize_values: bool = True
     """The critic learns returns of mean 0 and variance 1."""
+    std_type: StdType = "log"
+    """What the optimizer moves: the logarithm of the actions' standard deviation, or itself, as mjlab has it."""
     eval_every: int | None = 50
     """Iterations from one evaluation to the next, with the mean action; none = at the end only."""
     eval_episodes: int = 100
@@ -78,9 +81,9 @@ class RlConfig:
     """Of the encoder's products; auto is bf16 on a GPU and fp32 on a CPU."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("schedule", Schedule), ("divergence_from", DivergenceFrom), ("precision", Precision)):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(unknown(name, getattr(self, name), get_args(kind)))
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(unknown(name, getattr(self, name), choices))
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
@@ -110,6 +113,12 @@ class RlConfig:
         return cls(**data)
 
 
+_CHOICES = {
+    "schedule": get_args(Schedule),
+    "divergence_from": get_args(DivergenceFrom),
+    "precision": get_args(Precision),
+    "std_type": get_args(StdType),
+}
 _POSITIVE = (
     "num_envs",
     "num_steps",

@@ -36,6 +36,7 @@ def rollouts(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: 
     """The first episode of every robot; the same seed gives the same starts."""
     with torch.inference_mode():
         with quiet():  # mjlab announces its seed
+            env.reset(seed=seed)  # draws the ground that the next reset puts robots on, in mjlab's play
             obs, _ = env.reset(seed=seed)
         env.episode_length_buf.zero_()
         goes_on = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)

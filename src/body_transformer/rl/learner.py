@@ -22,6 +22,17 @@ from .ppo import RecordedPPO
 SETS = ("actor", "critic")
 
 
+def obs_groups(env: ManagerBasedRlEnv) -> dict[str, list[str]]:
+    """What each model observes: a critic without observations of its own sees the actor's."""
+    have = env.observation_manager.active_terms
+    return {name: [name if name in have else "actor"] for name in SETS}
+
+
+def arrangements(env: ManagerBasedRlEnv, by_hand: Mapping[str, str]) -> dict[str, Arranged]:
+    """Which node owns what of that, for each model."""
+    return {name: arrange(env, groups, by_hand) for name, groups in obs_groups(env).items()}
+
+
 class Learner:
     """Acts, and learns from what came of it."""
 
@@ -33,10 +44,8 @@ class Learner:
         config: RlConfig,
         multi_gpu: dict[str, int] | None = None,
     ) -> None:
-        self.config = config
-        # a critic without observations of its own sees the actor's
-        self.groups = {name: [name if name in obs.keys() else "actor"] for name in SETS}  # noqa: SIM118, a TensorDict
-        self.arranged: dict[str, Arranged] = {name: arrange(env, self.groups[name], config.by_hand) for name in SETS}
+        self.config, self.groups = config, obs_groups(env)
+        self.arranged = arrangements(env, config.by_hand)
         num_actions = env.action_manager.total_action_dim
         device = str(env.device)
         self.actor, self.critic = (
@@ -48,7 +57,7 @@ class Learner:
                 layout=self.arranged[name].layout,
                 policy=policy,
                 obs_normalization=config.normalize_obs,
-                distribution_cfg=_gaussian(policy) if name == "actor" else None,
+                distribution_cfg=_gaussian(policy, config) if name == "actor" else None,
                 precision=_precision(config, device),
             ).to(device)
             for name in SETS
@@ -122,11 +131,11 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _gaussian(policy: PolicyConfig) -> dict[str, Any]:
+def _gaussian(policy: PolicyConfig, config: RlConfig) -> dict[str, Any]:
     return {
         "class_name": "rsl_rl.modules.distribution:GaussianDistribution",
         "init_std": policy.init_std,
-        "std_type": "log",
+        "std_type": config.std_type,
         "learn_std": policy.std == "learned",
     }
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..body.messages import unknown
-from .config import RlConfig
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
@@ -31,8 +30,19 @@ def names() -> list[str]:
     return [*TASKS, *(MJLAB + name for name in _mjlab_names())]
 
 
-def make_env_cfg(name: str, num_envs: int, seed: int, motion: str | None = None) -> ManagerBasedRlEnvCfg:
-    """mjlab's configuration of a task, ours or `mjlab:NAME`; `motion` is the file that a tracking task follows."""
+def make_env_cfg(
+    name: str, num_envs: int, seed: int, motion: str | None = None, play: bool = False
+) -> ManagerBasedRlEnvCfg:
+    """mjlab's configuration of a task, ours or `mjlab:NAME`.
+
+    Args:
+        name: the task.
+        num_envs: robots side by side.
+        seed: of their starts.
+        motion: the file that a tracking task follows.
+        play: to evaluate in. Of mjlab's tasks that is its own configuration for playing, without noise and pushes;
+            episodes end as in training, so that they do end. Our tasks are the same for both.
+    """
     if num_envs < 1:
         raise ValueError(f"an environment has at least 1 robot, not num_envs={num_envs}")
     if seed < 0:
@@ -41,7 +51,7 @@ def make_env_cfg(name: str, num_envs: int, seed: int, motion: str | None = None)
     if name not in TASKS and name not in names():
         raise ValueError(unknown("task", name, names()))
     if name.startswith(MJLAB):
-        return _mjlab_cfg(name, num_envs, seed, motion)
+        return _mjlab_cfg(name, num_envs, seed, motion, play)
     if motion is not None:
         raise ValueError(f"{name} follows no recorded motion; got {motion!r}")
     cfg: ManagerBasedRlEnvCfg = import_module(f".{TASKS[name]}", __package__).cfg(num_envs, seed)
@@ -49,17 +59,27 @@ def make_env_cfg(name: str, num_envs: int, seed: int, motion: str | None = None)
 
 
 def make_env(
-    name: str, num_envs: int, seed: int, device: str, lean: bool = True, motion: str | None = None
+    name: str,
+    num_envs: int,
+    seed: int,
+    device: str,
+    lean: bool = True,
+    motion: str | None = None,
+    play: bool = False,
 ) -> ManagerBasedRlEnv:
     """An environment of a task. `lean`: with our quick step; mjlab's own tasks always have mjlab's."""
-    cfg = make_env_cfg(name, num_envs, seed, motion)
+    cfg = make_env_cfg(name, num_envs, seed, motion, play)
     from mjlab.envs import ManagerBasedRlEnv
+    from mjlab.tasks.registry import load_rl_cfg
 
+    from .clipped import ClippedEnv
+
+    limit = None if name in TASKS else load_rl_cfg(name.removeprefix(MJLAB)).clip_actions
     kind: type[ManagerBasedRlEnv] = ManagerBasedRlEnv
     if lean and name in TASKS:
         kind = beside(name, "lean").LeanEnv
     with quiet():
-        return kind(cfg, device=device)
+        return kind(cfg, device=device) if limit is None else ClippedEnv(cfg, device, limit)
 
 
 def beside(name: str, module: str) -> Any:
@@ -85,10 +105,13 @@ def _mjlab_names() -> list[str]:
     return [name for name in list_tasks() if name not in TASKS]
 
 
-def _mjlab_cfg(name: str, num_envs: int, seed: int, motion: str | None) -> ManagerBasedRlEnvCfg:
+def _mjlab_cfg(name: str, num_envs: int, seed: int, motion: str | None, play: bool) -> ManagerBasedRlEnvCfg:
     from mjlab.tasks.registry import load_env_cfg
 
-    cfg = load_env_cfg(name.removeprefix(MJLAB))
+    training = load_env_cfg(name.removeprefix(MJLAB))
+    cfg = load_env_cfg(name.removeprefix(MJLAB), play)
+    # who plays may go on for ever, and beyond the edge of the ground
+    cfg.episode_length_s, cfg.terminations = training.episode_length_s, training.terminations
     cfg.scene.num_envs = num_envs
     cfg.seed = seed
     _set_motion(name, cfg, motion)
@@ -106,49 +129,6 @@ def _set_motion(name: str, cfg: ManagerBasedRlEnvCfg, motion: str | None) -> Non
             raise ValueError(f"{name} follows a recorded motion: {how}")
         if not Path(command.motion_file).is_file():
             raise FileNotFoundError(f"the motion {command.motion_file!r} is not there")
-
-
-def mjlab_config(name: str) -> RlConfig:
-    """How mjlab trains one of its tasks, as far as our PPO has that setting."""
-    if name not in names():
-        raise ValueError(unknown("task", name, names()))
-    from mjlab.tasks.registry import load_rl_cfg
-
-    theirs: Any = load_rl_cfg(name.removeprefix(MJLAB))
-    _check_vectors(name, theirs.obs_groups)
-    ppo = theirs.algorithm
-    return RlConfig(
-        task=name,
-        num_steps=theirs.num_steps_per_env,
-        num_iterations=theirs.max_iterations,
-        num_epochs=ppo.num_learning_epochs,
-        num_minibatches=ppo.num_mini_batches,
-        blocks=False,
-        gamma=ppo.gamma,
-        lam=ppo.lam,
-        clip=ppo.clip_param,
-        learning_rate=ppo.learning_rate,
-        schedule=ppo.schedule,
-        desired_kl=ppo.desired_kl,
-        min_learning_rate=1e-5,
-        value_coef=ppo.value_loss_coef,
-        entropy_coef=ppo.entropy_coef,
-        bound_coef=0.0,
-        max_grad_norm=ppo.max_grad_norm,
-        reward_scale=1.0,
-        normalize_obs=theirs.actor.obs_normalization,
-        normalize_values=False,
-    )
-
-
-def _check_vectors(name: str, obs_groups: Mapping[str, Sequence[str]]) -> None:
-    """Who learned without the groups of images would learn another task."""
-    for kind in ("actor", "critic"):
-        groups = obs_groups.get(kind, (kind,))
-        if set(groups) - {"actor", "critic"}:
-            raise ValueError(
-                f"{name} observes more than vectors: {', '.join(groups)}; a Body Transformer has no place for images"
-            )
 
 
 def need_mjlab() -> None:

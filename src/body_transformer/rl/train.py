@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import torch
 from mjlab.envs import ManagerBasedRlEnv
 from mjlab.rl import RslRlVecEnvWrapper
-from safetensors.torch import save_file
 
 from ..body.compare import check_same
 from ..body.messages import listing
@@ -26,6 +25,7 @@ from ..training.ranks import Ranks
 from ..training.saving import Saver
 from ..training.seeds import derived_seed
 from ..training.stopping import StopRequest
+from .broken import broken_envs, save_broken
 from .collect import Collector
 from .config import RlConfig
 from .curriculum import terrain_levels, use_terrain_levels
@@ -33,7 +33,7 @@ from .evaluate import evaluate, recorded
 from .learner import Learner
 from .registry import make_env
 
-BROKEN = "broken_states.safetensors"
+BROKEN = "broken_states_{rank}.safetensors"
 SPLIT = "rollouts"
 LEVELS = "terrain_levels"
 FINAL = 2**32 - 1
@@ -85,8 +85,8 @@ class _Loop:
         if found:
             self._restore(found)
 
-    def _make_env(self, num_envs: int, seed: int) -> ManagerBasedRlEnv:
-        return make_env(self.config.task, num_envs, seed, self.job.device, motion=self.config.motion)
+    def _make_env(self, num_envs: int, seed: int, play: bool = False) -> ManagerBasedRlEnv:
+        return make_env(self.config.task, num_envs, seed, self.job.device, motion=self.config.motion, play=play)
 
     def run(self, stop: StopRequest) -> None:
         run, log = self.job.run, None
@@ -175,7 +175,7 @@ class _Loop:
         device = torch.device(self.job.device)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):  # training draws as if nothing had been
             if self.trial is None:
-                self.trial = self._make_env(self.config.eval_episodes, self.job.seed)
+                self.trial = self._make_env(self.config.eval_episodes, self.job.seed, play=True)
             found = {SPLIT: evaluate(self.try_out, self.trial, seed)}
         steps = self.iteration * self.config.num_envs * self.config.num_steps
         stamp = {"env_steps": steps, "time_s": round(self.elapsed_s, 3)}
@@ -190,21 +190,15 @@ class _Loop:
 
     def _check_physics(self) -> None:
         """States that are not numbers end the run, and are kept to be looked at."""
-        stored = self.learner.ppo.storage
-        columns = [*stored.observations.values(), stored.rewards]
-        whole = torch.stack([torch.isfinite(column).flatten(2).all(-1).all(0) for column in columns]).all(0)  # [envs]
-        lost: torch.Tensor | None = getattr(self.env.unwrapped, "lost", None)  # began anew before anything was stored
-        if lost is not None:
-            whole &= ~lost
-        if bool(whole.all()):
+        env, stored = self.env.unwrapped, self.learner.ppo.storage
+        ids = broken_envs(env, stored)
+        if not len(ids):
             return
-        ids = (~whole).nonzero().flatten()
-        file = self.job.run.folder / BROKEN
-        states = {f"obs.{name}": column[:, ids].contiguous() for name, column in stored.observations.items()}
-        save_file({**states, "actions": stored.actions[:, ids].contiguous(), "env_ids": ids}, str(file))
+        file = self.job.run.folder / BROKEN.format(rank=self.ranks.rank)
+        save_broken(file, env, stored, ids)
         raise ValueError(
-            f"physics gave values that are not finite in {len(ids)} of {len(whole)} environments at iteration "
-            f"{self.iteration + 1}; what they saw and did is in {str(file)!r}; {self._last_good()}"
+            f"physics gave values that are not finite in {len(ids)} of {env.num_envs} environments at iteration "
+            f"{self.iteration + 1}; their states, and what they saw and did, are in {str(file)!r}; {self._last_good()}"
         )
 
     def _last_good(self) -> str:

@@ -30,6 +30,8 @@ class LeanEnv(ManagerBasedRlEnv):
     """[]: how many episodes have ended because the simulation broke."""
     lost: Tensor
     """[B, bool]: whose state was no number since this was last set to False."""
+    left: dict[str, Tensor]
+    """qpos [B, nq] and qvel [B, nv] as the last step's physics left them; of who is lost, as they were then."""
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, render_mode: str | None = None, **kwargs: Any):
         _refuse_changes(cfg)
@@ -38,6 +40,7 @@ class LeanEnv(ManagerBasedRlEnv):
         self._weights = {name: term.weight for name, term in cfg.rewards.items()}
         self.broken = torch.zeros((), dtype=torch.long, device=device)
         self.lost = torch.zeros(self.num_envs, dtype=torch.bool, device=device)
+        self.left = {name: getattr(self._humanoids.memory, name).clone() for name in ("qpos", "qvel")}
         on_gpu = torch.device(device).type == "cuda"
         self.judge = Replayed(self._judge_plainly) if on_gpu else self._judge_plainly
         self.act = Replayed(self._humanoids.act) if on_gpu else self._humanoids.act
@@ -91,6 +94,8 @@ class LeanEnv(ManagerBasedRlEnv):
         reward = robots.reward(died, self._weights)
         broken = robots.memory.broken()
         self.broken.add_(broken.sum())
+        for name, left in self.left.items():
+            torch.where(self.lost[:, None], left, getattr(robots.memory, name), out=left)
         self.lost.logical_or_(robots.memory.lost())
         forward_speed = terms.forward_speed(robots.state).masked_fill(broken, 0.0)
         robots.restart(ended)

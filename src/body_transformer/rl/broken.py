@@ -1,0 +1,33 @@
+"""Environments whose physics gave values that are not finite: who they are, and what is kept of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from mjlab.envs import ManagerBasedRlEnv
+from rsl_rl.storage import RolloutStorage
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..aside import write_aside
+
+
+def broken_envs(env: ManagerBasedRlEnv, stored: RolloutStorage) -> Tensor:
+    """Which of them, by what a rollout has stored. Waits for the device."""
+    columns = [*stored.observations.values(), stored.rewards]
+    whole = torch.stack([torch.isfinite(column).flatten(2).all(-1).all(0) for column in columns]).all(0)  # [envs]
+    lost: Tensor | None = getattr(env, "lost", None)  # began anew before anything was stored
+    if lost is not None:
+        whole &= ~lost
+    return (~whole).nonzero().flatten()
+
+
+def save_broken(file: Path, env: ManagerBasedRlEnv, stored: RolloutStorage, ids: Tensor) -> None:
+    """What they saw and did in the rollout, [T, ids, …], and the simulator's state of each, [ids, …]."""
+    rollout = {f"obs.{name}": column[:, ids] for name, column in stored.observations.items()}
+    rollout["actions"] = stored.actions[:, ids]
+    now = {name: getattr(env.sim.data, name) for name in ("qpos", "qvel")}
+    states = {name: state[ids] for name, state in getattr(env, "left", now).items()}  # left: before they began anew
+    tensors = {name: value.contiguous() for name, value in {**rollout, **states, "env_ids": ids}.items()}
+    write_aside(file, lambda path: save_file(tensors, str(path)))
