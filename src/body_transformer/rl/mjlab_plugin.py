@@ -21,7 +21,7 @@ def experiment(name: str) -> RlConfig:
 def runner_cfg(name: str, groups: dict[str, tuple[str, ...]]) -> RslRlOnPolicyRunnerCfg:
     """PPO as the authors run it, as far as rsl_rl has it; `groups` are the observations of actor and critic."""
     config = experiment(name)
-    gaussian = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": "log"}
+    gaussian = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": config.std_type}
     hidden = (400, 200, 100)
     return RslRlOnPolicyRunnerCfg(
         experiment_name=name,
