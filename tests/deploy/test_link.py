@@ -244,6 +244,23 @@ def test_old_and_repeated_datagrams_are_ignored(ends):
     assert robot.refused == {"sequence": 5}
 
 
+def test_the_newest_is_the_one_with_the_highest_number_in_whatever_order_they_came(ends):
+    robot, controller = ends
+    numbered = [robot.number(Kind.STATE, pack_state(state(), 0.0), 1.0 + k) for k in range(4)]
+    damaged = bytearray(robot.number(Kind.STATE, pack_state(state(), 0.0), 9.0))
+    damaged[-1] ^= 1
+    for data in (numbered[0], numbered[3], bytes(damaged), numbered[1], b"?", numbered[2]):
+        robot.transmit(data, controller.address)
+    time.sleep(0.002)
+    newest = controller.newest(Kind.STATE)
+    assert newest is not None
+    assert newest.sequence == 4
+    assert controller.newest(Kind.STATE) is None
+    robot.transmit(numbered[1], controller.address)  # an old one comes late
+    time.sleep(0.002)
+    assert controller.newest(Kind.STATE) is None
+
+
 def test_a_new_session_counts_anew(ends):
     robot, controller = ends
     assert robot.accept(encode(packet(sequence=100)), controller.address)

@@ -73,6 +73,40 @@ def test_work_and_late_wake_ups_shorter_than_the_period_do_not_move_the_next_tic
     assert late[-100:].mean() == pytest.approx(2, abs=0.5)
 
 
+class Counted:
+    """A policy without memory; each call takes that long."""
+
+    def __init__(self, time: VirtualTime, takes_s: float) -> None:
+        self.calls, self.time, self.takes_s = 0, time, takes_s
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        self.time.now_s += self.takes_s
+        return (0.3 * np.sin(7 * obs[:12] + 3 * obs[12:24])).astype(np.float32)
+
+
+@pytest.mark.parametrize(("takes_s", "calls_a_tick"), [(0.001, 2), (0.006, 1)])
+def test_a_rehearsal_changes_no_command_and_a_slow_policy_has_none(takes_s, calls_a_tick):
+    sent, calls = {}, {}
+    for rehearse in (True, False):
+        time = VirtualTime()
+        policy, robot = Counted(time, takes_s), VirtualRobot(time)
+        config = RuntimeConfig(seconds=3.0, warm_up=1, rehearse=rehearse)
+        runtime = Runtime(a1_contract(), policy, robot, config, clock=time.clock, sleep=time.sleep)
+        robot.begun_s = time.now_s
+        result = runtime.run()
+        assert result.missed == 0
+        assert result.stop is None
+        assert runtime.log.rows()["late_ms"].max() < 1e-6
+        sent[rehearse], calls[rehearse] = robot.sent, policy.calls - 1
+    assert calls[False] == 150
+    assert calls[True] == pytest.approx(150 * calls_a_tick, abs=1)
+    for (at, command), (plain_at, plain) in zip(sent[True], sent[False], strict=True):
+        assert at == pytest.approx(plain_at, abs=1e-9)
+        for name in ("position", "kp", "kd", "torque"):
+            np.testing.assert_array_equal(getattr(command, name), getattr(plain, name))
+
+
 def test_the_loop_can_run_at_a_multiple_of_the_policys_rate():
     policy = SinePolicy()
     runtime, _robot = virtual_run(policy=policy, loop_hz=200.0, robot={"hz": 500.0})

@@ -198,7 +198,9 @@ def virtual_run(
     """A runtime that is ready to run, and its robot."""
     time = VirtualTime()
     body = VirtualRobot(time, pose, fault=fault, **(robot or {}))
-    given = RuntimeConfig(**{"seconds": 3.0, "ramp_s": 1.0, "hold_s": 0.2, "damping_s": 0.2, "warm_up": 3, **config})
+    given = RuntimeConfig(
+        **{"seconds": 3.0, "ramp_s": 1.0, "hold_s": 0.2, "damping_s": 0.2, "warm_up": 3, "rehearse": False, **config}
+    )
     contract = contract or a1_contract()
     if isinstance(policy, SinePolicy):
         policy.time = time

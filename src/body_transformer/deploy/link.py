@@ -117,6 +117,12 @@ def decode(data: bytes) -> Packet:
 _KINDS = {int(kind): kind for kind in Kind}
 
 
+def _number_of(datagram: tuple[bytes, Address]) -> int:
+    """What stands where the sequence number stands, if it is a datagram of ours at all."""
+    data = datagram[0]
+    return int(_HEADER.unpack_from(data)[6]) if len(data) >= _HEADER.size else -1
+
+
 # -- payloads ----------------------------------------------------------------------------------------------------------
 
 
@@ -250,7 +256,7 @@ class Link:
                 return
             except OSError:  # on a connected socket a dead peer shows up here
                 continue
-            yield data, (str(address[0]), int(address[1]))
+            yield data, address
 
     def accept(self, data: bytes, address: Address) -> Packet | None:
         """The packet, if it may come in. A HELLO may come from anyone; whether it is answered is the robot's choice."""
@@ -270,6 +276,17 @@ class Link:
             packet = self.accept(data, address)
             if packet is not None:
                 yield packet
+
+    def newest(self, kind: Kind) -> Packet | None:
+        """Of the welcome packets of this kind that wait in the socket, that with the highest number; never blocks.
+
+        What waits behind it is dropped unread: a robot may send many states to one look at them.
+        """
+        for data, address in sorted(self.datagrams(), key=_number_of, reverse=True):
+            packet = self.accept(data, address)
+            if packet is not None and packet.kind is kind:
+                return packet
+        return None
 
     def close(self) -> None:
         """Closes the socket."""

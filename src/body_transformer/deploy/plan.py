@@ -50,13 +50,17 @@ class RuntimeConfig:
     """Damping commands at the end."""
     warm_up: int = 50
     """Calls of the policy before anything moves."""
+    rehearse: bool = True
+    """Just before a tick, do the last one again for nobody: what a sleep has driven from the caches is back in time."""
     log_s: float = 1200.0
     """The log keeps at most this much, the newest."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("command", "dry_run") or (value is None and field.name in ("seconds", "loop_hz")):
+            if field.name in ("command", "dry_run", "rehearse") or (
+                value is None and field.name in ("seconds", "loop_hz")
+            ):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
                 raise ValueError(f"{field.name} is a number above 0, not {value!r}")

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from .controller import Controller, Policy
 from .log import Log
 from .plan import Phase, RuntimeConfig
-from .robot import Robot
+from .rehearsal import Rehearsal
+from .robot import Robot, State
 from .safety import Reason, SafetyConfig, Stop
 
 if TYPE_CHECKING:
@@ -28,6 +29,21 @@ if TYPE_CHECKING:
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP") if hasattr(signal, name))
 """Each is an emergency stop; a lost terminal is one, too."""
+
+
+EARLY_S = 0.002
+"""Before a tick, for the rehearsal; more where a tick takes long."""
+SPIN_S = 0.0002
+"""A sleeping process wakes up that late."""
+
+
+def sleep_exactly(seconds: float) -> None:
+    """The last part of it awake."""
+    until = time.monotonic() + seconds
+    if seconds > SPIN_S:
+        time.sleep(seconds - SPIN_S)
+    while time.monotonic() < until:
+        pass
 
 
 @dataclass(frozen=True)
@@ -73,7 +89,7 @@ class Runtime:
         config: RuntimeConfig | None = None,
         safety: SafetyConfig | None = None,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = sleep_exactly,
         on_phase: Callable[[Phase], None] | None = None,
     ) -> None:
         """`on_phase` is told of each new phase, in the loop: it must be quick."""
@@ -83,12 +99,18 @@ class Runtime:
         self._on_phase = on_phase
         self._policy_s = 0.0
         self._obs = np.zeros(contract.obs_dim, np.float32)
-        self.controller = Controller(contract, self._timed_policy, tuple(robot.joints), self.config, self.safety)
+        how = (tuple(robot.joints), self.config, self.safety)
+        self.controller = Controller(contract, self._timed_policy, *how)
+        self._rehearsal = Rehearsal(Controller(contract, policy, *how)) if self.config.rehearse else None
         self.period_s = 1 / self.controller.hz
         self.log = Log(self._capacity(), self.controller.order, contract.obs_dim)
         self._requested: str | None = None
         self._begun_s = self._now_s = 0.0
         self._work_s = 0.0
+        self._early: State | None = None
+        """What came before the rehearsal, in case nothing comes after it."""
+        self._usual_s = 0.0
+        """What a tick takes: the longest one, forgotten slowly."""
         self._missed = 0
         self._ended = False
 
@@ -123,9 +145,7 @@ class Runtime:
         tick = missed = 0
         phase = Phase.WAIT
         while self.controller.phase != Phase.DONE:
-            wait = begun + tick * period - clock()
-            if wait > 0:
-                self._sleep(wait)
+            self._wait_for(begun + tick * period)
             start = clock()
             # half a nanosecond: a clock that stands exactly on the tick's time must not fall before it by rounding
             skipped = max(math.floor((start - begun + 5e-10) / period) - tick, 0)
@@ -134,6 +154,7 @@ class Runtime:
             self._missed += missed
             self._tick(tick, start, start - begun - tick * period, missed)
             self._work_s = clock() - start
+            self._usual_s = max(self._work_s, 0.99 * self._usual_s)
             missed = 1 if start + self._work_s - begun > (tick + 1) * period + 5e-10 else 0
             if self.controller.phase != phase:
                 phase = self.controller.phase
@@ -142,9 +163,21 @@ class Runtime:
                     self._on_phase(phase)
             tick += 1
 
+    def _wait_for(self, time_s: float) -> None:
+        """Until then; shortly before, the last tick again, unless it may take so long that this one would be late."""
+        early = max(2 * self._usual_s, EARLY_S)
+        wait = time_s - self._clock() - early
+        if self._rehearsal is not None and early < self.period_s / 2 and wait > 0:
+            self._sleep(wait)
+            self._early = self.robot.read()  # then there is less to read when it counts
+            self._rehearsal()
+        wait = time_s - self._clock()
+        if wait > 0:
+            self._sleep(wait)
+
     def _tick(self, tick: int, start_s: float, late_s: float, missed: int) -> None:
         controller, log = self.controller, self.log
-        state = self.robot.read()
+        state, self._early = self.robot.read() or self._early, None
         now = self._now_s = self._clock()
         stop = self._requested if controller.interventions.stop is None else None
         if stop is not None:
@@ -153,10 +186,13 @@ class Runtime:
         self._policy_s = 0.0
         command = controller.step(tick, now, state, missed, stop)
         log.commanded(command)
+        sent = None
         if not self.config.dry_run:
             sent = self.robot.send(command)
             controller.sent(sent)
             log.commanded(sent, "sent")
+        if self._rehearsal is not None:
+            self._rehearsal.remember(tick, now, state, missed, stop, sent)
         stopped = controller.interventions.stop
         if stopped is not None and controller.interventions.tick_bits >> stopped.reason & 1:
             log.event(tick, now - self._begun_s, "stop", str(stopped))

@@ -14,6 +14,9 @@ from .safety import Reason, SafetyConfig
 if TYPE_CHECKING:
     from .contract import Control
 
+SHORTEST_QUATERNION, LONGEST_QUATERNION = 0.9, 1.1
+"""Beyond, it is no attitude."""
+
 
 class StateCheck:
     """Takes a state into `measured`, or says why not."""
@@ -24,26 +27,43 @@ class StateCheck:
     """Some thousand years: beyond, differences of a millisecond drown in rounding."""
 
     def __init__(self, control: Control, config: SafetyConfig, order: JointOrder, measured: Measured) -> None:
+        size = len(control.joints)
         low, high = np.array(control.position_limits, np.float64).T
-        self._low, self._high = low - config.range_margin_rad, high + config.range_margin_rad
         self._velocity_limit = np.array(control.velocity_limits, np.float64)
-        self._max_velocity = self._velocity_limit * config.max_velocity_factor
-        self._max_torque = np.array(control.torque_limits, np.float64) * config.max_torque_factor
+        most = np.concatenate(
+            [
+                high + config.range_margin_rad,
+                self._velocity_limit * config.max_velocity_factor,
+                np.array(control.torque_limits, np.float64) * config.max_torque_factor,
+                np.full(3, config.max_angular_velocity),
+                np.full(4, LONGEST_QUATERNION),
+            ]
+        )
+        self._least, self._most = -most, most
+        self._least[:size] = low - config.range_margin_rad
+        self._all = np.zeros(len(most))
+        """Positions, velocities, torques in the contract's order, angular velocity, quaternion: looked at as one."""
+        self._pos, self._vel, self._torque = self._all[: 3 * size].reshape(3, size)
+        self._spin, self._quaternion = self._all[-7:-4], self._all[-4:]
         self._config, self._order, self._measured = config, order, measured
         self._joints = control.joints
-        self._pos, self._vel, self._torque = np.zeros((3, len(low)))
         self.detail = ""
         """Of the last refusal, what was measured."""
 
     def __call__(self, state: State, now_s: float) -> Reason | None:
         """None if the state is good and was taken."""
         self.detail = ""
-        reason = self._shape(state) or self._values(state, now_s) or self._age(state)
+        reason = self._shape(state)
         if reason is None:
-            self._order.from_robot(state.joint_pos, self._pos)
-            self._order.from_robot(state.joint_vel, self._vel)
-            self._order.from_robot(state.joint_torque, self._torque)
-            reason = self._range(state) or self._jump(state)
+            self._copy(state)
+            inside = bool(((self._all >= self._least) & (self._all <= self._most)).all())  # False for NaN
+            reason = (
+                self._finite(state, inside)
+                or self._stamps(state, now_s)
+                or self._age(state)
+                or self._range(inside)
+                or self._jump(state)
+            )
         if reason is None:
             self._take(state)
         return reason
@@ -55,18 +75,19 @@ class StateCheck:
         self.detail = f"shapes {[np.shape(part) for part in parts]}"
         return Reason.STATE_SHAPE
 
-    def _values(self, state: State, now_s: float) -> Reason | None:
-        finite = (
-            math.isfinite(state.stamp_s)
-            and math.isfinite(state.received_s)
-            and np.isfinite(state.joint_pos).all()
-            and np.isfinite(state.joint_vel).all()
-            and np.isfinite(state.joint_torque).all()
-            and np.isfinite(state.angular_velocity).all()
-            and np.isfinite(state.quaternion).all()
-        )
-        if not finite:
+    def _copy(self, state: State) -> None:
+        self._order.from_robot(state.joint_pos, self._pos)
+        self._order.from_robot(state.joint_vel, self._vel)
+        self._order.from_robot(state.joint_torque, self._torque)
+        self._spin[:], self._quaternion[:] = state.angular_velocity, state.quaternion
+
+    def _finite(self, state: State, inside: bool) -> Reason | None:
+        finite = math.isfinite(state.stamp_s) and math.isfinite(state.received_s)
+        if not finite or not (inside or np.isfinite(self._all).all()):
             return Reason.STATE_NOT_FINITE
+        return None
+
+    def _stamps(self, state: State, now_s: float) -> Reason | None:
         if (
             not 0 <= state.sequence < 2**62
             or abs(state.stamp_s) > self.MAX_STAMP_S
@@ -83,25 +104,21 @@ class StateCheck:
             return Reason.STATE_REORDERED
         return None
 
-    def _range(self, state: State) -> Reason | None:
-        for name, value, low, high in (
-            ("joint position", self._pos, self._low, self._high),
-            ("joint velocity", self._vel, -self._max_velocity, self._max_velocity),
-            ("joint torque", self._torque, -self._max_torque, self._max_torque),
-        ):
-            outside = (value < low) | (value > high)
-            if outside.any():
-                joint = int(outside.argmax())
-                self.detail = f"{name} of {self._joints[joint]} {value[joint]:.3g}"
-                return Reason.STATE_ABSURD
-        if np.abs(state.angular_velocity).max() > self._config.max_angular_velocity:
-            self.detail = f"angular velocity {np.abs(state.angular_velocity).max():.3g} rad/s"
-            return Reason.STATE_ABSURD
-        norm = math.hypot(*state.quaternion.tolist())
-        if not 0.9 < norm < 1.1:
+    def _range(self, inside: bool) -> Reason | None:
+        norm = math.hypot(*self._quaternion.tolist())
+        if inside and SHORTEST_QUATERNION < norm < LONGEST_QUATERNION:
+            return None
+        outside = (self._all < self._least) | (self._all > self._most)
+        kind, joint = divmod(int(outside[:-7].argmax()), len(self._joints))
+        if outside[:-7].any():
+            what = ("position", "velocity", "torque")[kind]
+            value = (self._pos, self._vel, self._torque)[kind][joint]
+            self.detail = f"joint {what} of {self._joints[joint]} {value:.3g}"
+        elif outside[-7:-4].any():
+            self.detail = f"angular velocity {np.abs(self._spin).max():.3g} rad/s"
+        else:
             self.detail = f"quaternion of length {norm:.3g}"
-            return Reason.STATE_ABSURD
-        return None
+        return Reason.STATE_ABSURD
 
     def _jump(self, state: State) -> Reason | None:
         """Do speed and position agree? Two joints that changed places do not."""
@@ -124,6 +141,5 @@ class StateCheck:
         measured = self._measured
         measured.sequence, measured.stamp_s = int(state.sequence), float(state.stamp_s)
         measured.joint_pos[:], measured.joint_vel[:], measured.joint_torque[:] = self._pos, self._vel, self._torque
-        measured.angular_velocity[:] = state.angular_velocity
-        measured.quaternion[:] = state.quaternion
+        measured.angular_velocity[:], measured.quaternion[:] = self._spin, self._quaternion
         gravity_direction(measured.quaternion, measured.gravity)

@@ -99,10 +99,7 @@ class SimRobot:
 
     def read(self) -> State | None:
         """The newest measurement that has come since the last call; never blocks."""
-        newest: Packet | None = None
-        for packet in self._open().receive():
-            if packet.kind is Kind.STATE:
-                newest = packet  # they come in, if at all, in the order of their numbers
+        newest = self._open().newest(Kind.STATE)
         if newest is None:
             return None
         now_s = time.monotonic()
