@@ -53,7 +53,7 @@ def test_forward_speed_is_distance_over_time(env):
 
 def test_an_evaluation_has_a_mean_of_each_metric(env):
     found = evaluate(still, env, seed=1)
-    assert list(found) == ["total_reward", "length", "forward_speed"]
+    assert list(found) == ["total_reward", "length", "survived", "forward_speed"]
     assert all(value.num_episodes == 4 for value in found.values())
     assert found == evaluate(still, env, seed=1), "the same seed gives the same starts"
     assert found != evaluate(still, env, seed=2)

@@ -124,7 +124,7 @@ class TestWithMjlab:
         warp = evaluate(capsys, *asked)
         assert warp["simulator"] == "warp"
         ours, theirs = (found["splits"]["rollouts"] for found in (plain, warp))
-        assert list(ours) == list(theirs) == ["total_reward", "length", "forward_speed"]
+        assert list(ours) == list(theirs) == ["total_reward", "length", "survived", "forward_speed"]
         assert ours["length"]["num_episodes"] == 4
         assert ours["length"]["mean"] == pytest.approx(theirs["length"]["mean"], abs=2)
         assert ours["total_reward"]["mean"] == pytest.approx(theirs["total_reward"]["mean"], rel=0.15)

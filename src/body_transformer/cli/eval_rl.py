@@ -84,18 +84,16 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dic
 
 def in_mujoco(policy: Policy, config: RlConfig, device: str, options: Eval) -> dict[str, Estimate]:
     from ..config import load_experiment
+    from ..rl.plain import evaluate
 
-    plain = beside(config.task, "plain")
+    robots = beside(config.task, "plain").PlainEnv
     check_same(policy.layout, load_experiment(config.task).layout())
     with (
-        closing(plain.PlainEnv(make_env_cfg(config.task, options.episodes, options.seed))) as env,
+        closing(robots(make_env_cfg(config.task, options.episodes, options.seed))) as env,
         Bars(console=Console(stderr=True), disable=options.json) as bars,
     ):
-        steps = bars.add_task("steps", total=plain.MAX_STEPS + 1)
-        found: dict[str, Estimate] = plain.evaluate(
-            on_device(policy, device), env, options.seed, watch=lambda: bars.advance(steps)
-        )
-    return found
+        steps = bars.add_task("steps", total=robots.max_steps + 1)
+        return evaluate(on_device(policy, device), env, options.seed, watch=lambda: bars.advance(steps))
 
 
 def film(policy: Policy, task: str, device: str, options: Eval) -> None:

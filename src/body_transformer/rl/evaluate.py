@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from mjlab.envs import ManagerBasedRlEnv
@@ -12,24 +11,9 @@ from torch import Tensor
 
 from ..model.policy import Policy
 from ..training.replay import Replayed
-from ..training.summary import Estimate, summarize
+from ..training.summary import Estimate
 from .registry import quiet
-
-METRICS = ("total_reward", "length")
-SPEED = "forward_speed"
-"""A metric of environments that say it."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """How one rollout went."""
-
-    length: int
-    """Steps until the end."""
-    total_reward: float
-    """The return, not scaled."""
-    forward_speed: float | None = None
-    """m/s along the world's x axis, on average; none where the environment does not say it."""
+from .results import Result, means, results
 
 
 def rollouts(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: int) -> list[Result]:
@@ -40,18 +24,19 @@ def rollouts(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: 
             obs, _ = env.reset(seed=seed)
         env.episode_length_buf.zero_()
         goes_on = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        fallen = torch.zeros_like(goes_on)
         returns, lengths, distances = (torch.zeros(env.num_envs, device=env.device) for _ in range(3))
+        commanded = env.commanded_speed.clone() if hasattr(env, "commanded_speed") else None
         for step in range(int(env.max_episode_length)):
             obs, rewards, died, late, _ = env.step(act(TensorDict(dict(obs), batch_size=[env.num_envs])))
             returns += rewards * goes_on
             lengths += goes_on
-            distances += getattr(env, SPEED, 0.0) * goes_on
+            distances += getattr(env, "forward_speed", 0.0) * goes_on
+            fallen |= died & goes_on
             goes_on &= ~(died | late)
             if step % 50 == 49 and not bool(goes_on.any()):  # asking makes the host wait
                 break
-    speeds = (distances / lengths).tolist() if hasattr(env, SPEED) else [None] * env.num_envs
-    found = zip(lengths.tolist(), returns.tolist(), speeds, strict=True)
-    return [Result(int(length), total_reward, speed) for length, total_reward, speed in found]
+    return results(lengths, returns, fallen, distances / lengths if hasattr(env, "forward_speed") else None, commanded)
 
 
 def recorded(act: Callable[[TensorDict], Tensor], groups: Sequence[str], device: str) -> Callable[[TensorDict], Tensor]:
@@ -78,4 +63,4 @@ def acting(policy: Policy, group: str = "actor") -> Callable[[TensorDict], Tenso
 
 def evaluate(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: int) -> dict[str, Estimate]:
     """Metric -> its mean over the robots."""
-    return summarize(rollouts(act, env, seed), [*METRICS, SPEED] if hasattr(env, SPEED) else METRICS)
+    return means(rollouts(act, env, seed))

@@ -44,6 +44,8 @@ def test_a_run_is_evaluated_in_either_simulator(run, capsys, simulator, monkeypa
     assert found["length"]["num_episodes"] == 2
     assert 1 <= found["length"]["mean"] <= 100
     assert abs(found["forward_speed"]["mean"]) < 5
+    assert found["speed_error"]["mean"] >= abs(found["forward_speed"]["mean"] - 0.5) - 1e-6
+    assert 0 <= found["survived"]["mean"] <= 1
 
 
 def test_the_training_is_the_authors():

@@ -10,6 +10,7 @@ pytest.importorskip("mjlab")
 from body_transformer.rl.a1 import plain, walk
 from body_transformer.rl.a1.task import robots_of
 from body_transformer.rl.a1.terrain import Terrain
+from body_transformer.rl.plain import rollouts
 
 SMALL = Terrain(0, num_tracks=(6, 4))
 FLAT = Terrain(0, num_tracks=(6, 4), scale=(0.0, 0.0), border_scale=0.0)
@@ -72,7 +73,7 @@ def test_who_asks_for_nothing_stands_on_the_height_field():
 
 def test_rollouts_of_the_same_seed_are_the_same():
     env = plain.PlainEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=2)
-    first, again = (plain.rollouts(lambda obs: 3 * torch.sin(9 * obs[:, 12:24]), env, seed=4) for _ in range(2))
+    first, again = (rollouts(lambda obs: 3 * torch.sin(9 * obs[:, 12:24]), env, seed=4) for _ in range(2))
     env.close()
     assert first == again
     assert all(1 <= result.length <= 1000 for result in first)

@@ -7,8 +7,9 @@ import torch
 pytest.importorskip("mjlab")
 
 from body_transformer.rl import evaluate
-from body_transformer.rl.humanoid.plain import PlainEnv, rollouts
+from body_transformer.rl.humanoid.plain import PlainEnv
 from body_transformer.rl.humanoid.task import humanoids
+from body_transformer.rl.plain import rollouts
 from body_transformer.rl.registry import make_env_cfg
 
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")

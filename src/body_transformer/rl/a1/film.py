@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from ...films import Frame
 from ...films.render import View, pictures
+from ..plain import Act, rollouts
 from .model import BASE, CONTROL_DT
-from .plain import Act, PlainEnv, rollouts
+from .plain import PlainEnv
 
 VIEW = View(body=f"robot/{BASE}", below_m=0.1, shadows=False)
 STRIDE = 2

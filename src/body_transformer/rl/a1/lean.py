@@ -53,6 +53,11 @@ class LeanEnv(ManagerBasedRlEnv):
         self.judge = recorded(self._judge_plainly)
 
     @property
+    def commanded_speed(self) -> Tensor:
+        """[B], m/s ahead, of the episodes that run."""
+        return self._robots.state.command[:, 0]
+
+    @property
     def episode_length_buf(self) -> Tensor:
         """[B]: steps so far. What is set is copied: a recorded step knows the tensor, not its name."""
         return self._episode_length

@@ -6,7 +6,6 @@ mjlab compiles the scene and no more; no environment of its own and no Warp is a
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -18,17 +17,12 @@ from mjlab.envs import ManagerBasedRlEnvCfg
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...training.summary import Estimate, summarize
-from ..evaluate import METRICS, SPEED, Result
 from ..ground import add_field
 from ..humanoid.still import scene_model
 from .model import CONTROL_DT, DECIMATION
 from .parameters import use
 from .state import World
 from .task import MAX_STEPS, A1s, task_of
-
-Act = Callable[[Tensor], Tensor]
-"""Observations [B, 48] -> actions [B, 12]; a Policy is one."""
 
 
 class PlainEnv:
@@ -37,6 +31,8 @@ class PlainEnv:
     The cores share the robots: MuJoCo holds no lock of Python's while it steps. Each of them has one MjModel and one
     MjData, which become those of a robot for a physics step.
     """
+
+    max_steps, control_dt = MAX_STEPS, CONTROL_DT
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int | None = None):
         task = task_of(cfg)
@@ -67,7 +63,6 @@ class PlainEnv:
 
     def reset(self, seed: int) -> Tensor:
         """All robots begin; the starts are those of mjlab's environment with this seed. Observations [B, 48]."""
-        torch.manual_seed(seed)
         self.robots.starts.seed(seed)
         self.robots.restart(torch.ones_like(self.going))
         self.steps.zero_()
@@ -92,6 +87,15 @@ class PlainEnv:
         self.going &= ~(died | late)
         return self.robots.actor_observation().float(), reward, died, late
 
+    def x(self) -> Tensor:
+        return self.robots.state.base_pos[:, 0]
+
+    def commanded_speed(self) -> Tensor:
+        return self.robots.state.command[:, 0]
+
+    def no_action(self) -> Tensor:
+        return torch.zeros_like(self.robots.state.action)
+
     def close(self) -> None:
         self._threads.shutdown()
 
@@ -113,29 +117,3 @@ class PlainEnv:
             data.qpos, data.qvel, data.qacc_warmstart, data.ctrl = qpos[k], qvel[k], warmstart[k], ctrl[k]
             mujoco.mj_step(model, data)
             qpos[k], qvel[k], warmstart[k], sensordata[k] = data.qpos, data.qvel, data.qacc_warmstart, data.sensordata
-
-
-def rollouts(act: Act, env: PlainEnv, seed: int, watch: Callable[[], object] = lambda: None) -> list[Result]:
-    """One episode of every robot; `watch` is called at the start and after each step."""
-    with torch.inference_mode(), torch.random.fork_rng([]):
-        obs = env.reset(seed)
-        start_x = env.robots.state.base_pos[:, 0].clone()
-        returns = torch.zeros_like(start_x)
-        actions = torch.zeros_like(env.robots.state.action)
-        watch()
-        for _ in range(MAX_STEPS):
-            going = env.going.clone()
-            actions[going] = act(obs[going]).to(actions)
-            obs, rewards, *_ = env.step(actions)
-            returns += rewards * going
-            watch()
-            if not env.going.any():
-                break
-        speeds = (env.robots.state.base_pos[:, 0] - start_x) / (env.steps * CONTROL_DT)
-    found = zip(env.steps.tolist(), returns.tolist(), speeds.tolist(), strict=True)
-    return [Result(length, total_reward, speed) for length, total_reward, speed in found]
-
-
-def evaluate(act: Act, env: PlainEnv, seed: int, watch: Callable[[], object] = lambda: None) -> dict[str, Estimate]:
-    """Metric -> its mean over the robots."""
-    return summarize(rollouts(act, env, seed, watch), [*METRICS, SPEED])

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ...films import Frame
 from ...films.render import View, pictures
+from ..plain import Act, rollouts
 from .model import CONTROL_DT
-from .plain import Act, PlainEnv, rollouts
+from .plain import PlainEnv
 from .still import VIEW
 
 FILM_VIEW = replace(VIEW, shadows=False)  # the sun shines around the origin only: a runner would lose its shadow

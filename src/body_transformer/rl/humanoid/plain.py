@@ -5,7 +5,6 @@ mjlab compiles the scene and no more; no environment of its own and no Warp is a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,15 +16,10 @@ from mjlab.envs import ManagerBasedRlEnvCfg
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...training.summary import Estimate, summarize
-from ..evaluate import METRICS, SPEED, Result
 from .model import CONTROL_DT, DECIMATION
 from .state import World
 from .still import scene_model
 from .task import MAX_STEPS, Humanoids, task_of
-
-Act = Callable[[Tensor], Tensor]
-"""Observations [B, 100] -> actions [B, 21]; a Policy is one."""
 
 
 class PlainEnv:
@@ -34,6 +28,8 @@ class PlainEnv:
     The cores share the robots: MuJoCo holds no lock of Python's while it steps. Each of them has one MjData, into which
     a robot's state is put for a step and from which it is taken again.
     """
+
+    max_steps, control_dt = MAX_STEPS, CONTROL_DT
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int | None = None):
         model = scene_model(on_solid_ground(cfg))
@@ -81,6 +77,15 @@ class PlainEnv:
         self.going &= ~(died | late)
         return self.robots.observation().float(), reward, died, late
 
+    def x(self) -> Tensor:
+        return self.robots.state.torso_pos[:, 0]
+
+    def commanded_speed(self) -> None:
+        return None
+
+    def no_action(self) -> Tensor:
+        return torch.zeros_like(self.robots.state.action)
+
     def close(self) -> None:
         self._threads.shutdown()
 
@@ -107,29 +112,3 @@ def on_solid_ground(cfg: ManagerBasedRlEnvCfg) -> ManagerBasedRlEnvCfg:
     """With the height field itself where mjlab's environment has planes for it: contacts of another origin."""
     ground = task_of(cfg).ground
     return cfg if ground is None else replace(cfg, scene=replace(cfg.scene, spec_fn=ground.add_field))
-
-
-def rollouts(act: Act, env: PlainEnv, seed: int, watch: Callable[[], object] = lambda: None) -> list[Result]:
-    """One episode of every robot; `watch` is called at the start and after each step."""
-    with torch.inference_mode():
-        obs = env.reset(seed)
-        start_x = env.robots.state.torso_pos[:, 0].clone()
-        returns = torch.zeros_like(start_x)
-        actions = torch.zeros_like(env.robots.state.action)
-        watch()
-        for _ in range(MAX_STEPS):
-            going = env.going.clone()
-            actions[going] = act(obs[going]).to(actions)
-            obs, rewards, *_ = env.step(actions)
-            returns += rewards * going
-            watch()
-            if not env.going.any():
-                break
-        speeds = (env.robots.state.torso_pos[:, 0] - start_x) / (env.steps * CONTROL_DT)
-    found = zip(env.steps.tolist(), returns.tolist(), speeds.tolist(), strict=True)
-    return [Result(length, total_reward, speed) for length, total_reward, speed in found]
-
-
-def evaluate(act: Act, env: PlainEnv, seed: int, watch: Callable[[], object] = lambda: None) -> dict[str, Estimate]:
-    """Metric -> its mean over the robots."""
-    return summarize(rollouts(act, env, seed, watch), [*METRICS, SPEED])
