@@ -45,7 +45,7 @@ def main_rl(options: Eval) -> None:
         try_out = {"warp": in_warp, "mujoco": in_mujoco}[simulator]
         found = {"rollouts": try_out(policy, config, device, options)}
         if options.video is not None:
-            film(policy, task, device, options)
+            film(policy, config, device, options)
     if options.json:
         about = {"policy": str(options.run), "task": task, "simulator": simulator, "machine": machine(device == "cpu")}
         print_json({**about, **to_json(found, options.episodes, options.seed)})
@@ -76,7 +76,9 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dic
     from ..rl.arrangement import arrange
     from ..rl.evaluate import acting, evaluate, recorded
 
-    env = make_env(config.task, options.episodes, options.seed, device, motion=config.motion, play=True)
+    env = make_env(
+        config.task, options.episodes, options.seed, device, motion=config.motion, play=True, options=config.options
+    )
     with closing(env):
         check_same(policy.layout, arrange(env, ["actor"], config.by_hand).layout)
         return evaluate(recorded(acting(policy), ["actor"], device), env, options.seed)
@@ -89,20 +91,20 @@ def in_mujoco(policy: Policy, config: RlConfig, device: str, options: Eval) -> d
     robots = beside(config.task, "plain").PlainEnv
     check_same(policy.layout, load_experiment(config.task).layout())
     with (
-        closing(robots(make_env_cfg(config.task, options.episodes, options.seed))) as env,
+        closing(robots(make_env_cfg(config.task, options.episodes, options.seed, options=config.options))) as env,
         Bars(console=Console(stderr=True), disable=options.json) as bars,
     ):
         steps = bars.add_task("steps", total=robots.max_steps + 1)
         return evaluate(on_device(policy, device), env, options.seed, watch=lambda: bars.advance(steps))
 
 
-def film(policy: Policy, task: str, device: str, options: Eval) -> None:
+def film(policy: Policy, config: RlConfig, device: str, options: Eval) -> None:
     """One more episode, in plain MuJoCo."""
     from ..films.write import write_film
 
     assert options.video is not None
-    films = beside(task, "film")
-    cfg = make_env_cfg(task, num_envs=1, seed=options.seed)
+    films = beside(config.task, "film")
+    cfg = make_env_cfg(config.task, num_envs=1, seed=options.seed, options=config.options)
     with Bars(console=Console(stderr=True), disable=options.json) as bars:
         drawn = bars.add_task("pictures", total=None)
         frames = films.film(

@@ -65,7 +65,7 @@ def checked(config: RlConfig, own: str) -> RlConfig:
     """What can be wrong with a task is found before a run begins; a motion is found from wherever one resumes."""
     if config.motion is not None:
         config = replace(config, motion=str(Path(config.motion).absolute()))
-    make_env_cfg(config.task, config.num_envs, 0, config.motion)
+    make_env_cfg(config.task, config.num_envs, 0, config.motion, options=config.options)
     if config.task != own:  # an experiment has the layout and the sizes of its task
         raise ValueError(f"the task is the experiment's; bot train {config.task} has that one, not --rl.task")
     return config
@@ -76,7 +76,7 @@ def check_by_hand(config: RlConfig, device: str) -> None:
     if config.by_hand:
         from ..rl.learner import arrangements
 
-        with closing(make_env(config.task, 1, 0, device, motion=config.motion)) as env:
+        with closing(make_env(config.task, 1, 0, device, motion=config.motion, options=config.options)) as env:
             arrangements(env, config.by_hand)
 
 

@@ -26,6 +26,9 @@ class RlConfig:
     by_hand: Mapping[str, str] = field(default_factory=dict)
     """Term of the environment -> where it goes, instead of what would be found: a body's name, root, unused, joints,
     bodies …; see `arrangement.arrange`."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Of the task, where it has some: name -> value, as YAML. a1-walk: command, noise, latency, push_every_s,
+    push_speed."""
     num_envs: int = 2048
     """Robots that are simulated side by side, over all processes."""
     num_steps: int = 32

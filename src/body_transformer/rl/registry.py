@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..body.messages import unknown
+import yaml
+
+from ..body.messages import listing, unknown
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
@@ -31,7 +34,12 @@ def names() -> list[str]:
 
 
 def make_env_cfg(
-    name: str, num_envs: int, seed: int, motion: str | None = None, play: bool = False
+    name: str,
+    num_envs: int,
+    seed: int,
+    motion: str | None = None,
+    play: bool = False,
+    options: Mapping[str, str] | None = None,
 ) -> ManagerBasedRlEnvCfg:
     """mjlab's configuration of a task, ours or `mjlab:NAME`.
 
@@ -42,6 +50,7 @@ def make_env_cfg(
         motion: the file that a tracking task follows.
         play: to evaluate in. Of mjlab's tasks that is its own configuration for playing, without noise and pushes;
             episodes end as in training, so that they do end. Our tasks are the same for both.
+        options: of one of our tasks, as YAML.
     """
     if num_envs < 1:
         raise ValueError(f"an environment has at least 1 robot, not num_envs={num_envs}")
@@ -51,11 +60,29 @@ def make_env_cfg(
     if name not in TASKS and name not in names():
         raise ValueError(unknown("task", name, names()))
     if name.startswith(MJLAB):
+        if options:
+            raise ValueError(f"{name} has no options; got {listing(options)}")
         return _mjlab_cfg(name, num_envs, seed, motion, play)
     if motion is not None:
         raise ValueError(f"{name} follows no recorded motion; got {motion!r}")
-    cfg: ManagerBasedRlEnvCfg = import_module(f".{TASKS[name]}", __package__).cfg(num_envs, seed)
+    module = import_module(f".{TASKS[name]}", __package__)
+    cfg: ManagerBasedRlEnvCfg = module.cfg(num_envs, seed, **_task_options(name, module, options or {}))
     return cfg
+
+
+def _task_options(name: str, module: ModuleType, given: Mapping[str, str]) -> dict[str, Any]:
+    known: Sequence[str] = getattr(module, "OPTIONS", ())
+    if given and not known:
+        raise ValueError(f"{name} has no options; got {listing(given)}")
+    found = {}
+    for option, value in given.items():
+        if option not in known:
+            raise ValueError(unknown(f"option of {name}", option, known))
+        try:
+            found[option] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ValueError(f"option {option} of {name} must be YAML; got {value!r}") from None
+    return found
 
 
 def make_env(
@@ -66,9 +93,10 @@ def make_env(
     lean: bool = True,
     motion: str | None = None,
     play: bool = False,
+    options: Mapping[str, str] | None = None,
 ) -> ManagerBasedRlEnv:
     """An environment of a task. `lean`: with our quick step; mjlab's own tasks always have mjlab's."""
-    cfg = make_env_cfg(name, num_envs, seed, motion, play)
+    cfg = make_env_cfg(name, num_envs, seed, motion, play, options)
     from mjlab.envs import ManagerBasedRlEnv
     from mjlab.tasks.registry import load_rl_cfg
 

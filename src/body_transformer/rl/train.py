@@ -86,7 +86,10 @@ class _Loop:
             self._restore(found)
 
     def _make_env(self, num_envs: int, seed: int, play: bool = False) -> ManagerBasedRlEnv:
-        return make_env(self.config.task, num_envs, seed, self.job.device, motion=self.config.motion, play=play)
+        config = self.config
+        return make_env(
+            config.task, num_envs, seed, self.job.device, motion=config.motion, play=play, options=config.options
+        )
 
     def run(self, stop: StopRequest) -> None:
         run, log = self.job.run, None

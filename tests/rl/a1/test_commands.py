@@ -21,7 +21,9 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "a1"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("body_transformer.rl.a1.task.MAX_STEPS", 100)  # of the evaluation at the end
-        assert main(["train", "a1-walk", "--variant", "bot-mix", *SMALL, *QUICK, "--out", str(folder), "--quiet"]) == 0
+        options = ["--rl.options", "latency", "[0, 2]", "push_every_s", "1"]
+        begun = ["train", "a1-walk", "--variant", "bot-mix", *SMALL, *QUICK, *options, "--out", str(folder), "--quiet"]
+        assert main(begun) == 0
     return folder
 
 
@@ -34,6 +36,33 @@ def test_it_learns_with_a_critic_that_is_told_more(run):
     policy = Policy.load(policy_folder(run))
     assert policy.layout.obs_dim == 48
     assert policy.config.squash == "tanh"
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "error"),
+    [
+        ("a1-walk", ["pushes", "1"], "unknown option of a1-walk 'pushes'"),
+        ("a1-walk", ["latency", "[2, 1]"], "latency must be two numbers of physics steps"),
+        ("a1-walk", ["latency", "[2,"], "option latency of a1-walk must be YAML; got '[2,'"),
+        ("humanoid-mod", ["noise", "false"], "humanoid-mod has no options; got 'noise'"),
+    ],
+)
+def test_an_option_that_a_task_does_not_have_is_refused_before_a_run_begins(tmp_path, capsys, task, option, error):
+    asked = [
+        "train",
+        task,
+        "--variant",
+        "mlp",
+        "--cpu",
+        *QUICK,
+        "--rl.options",
+        *option,
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert main(asked) == 1
+    assert error in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("simulator", ["warp", "mujoco"])

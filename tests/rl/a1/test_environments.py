@@ -391,6 +391,10 @@ def test_the_lean_step_refuses_terms_it_would_leave_out(change):
     [
         ({"latency": (3, 1)}, r"latency must be two numbers .*got \(3, 1\)"),
         ({"command": ((1.0, 0.0), (0.0, 0.0), (0.0, 0.0))}, "command must be three ranges"),
+        ({"latency": 4}, "latency must be two numbers of physics steps"),
+        ({"command": 0.8}, "command must be three ranges"),
+        ({"noise": "no"}, "noise must be true or false; got 'no'"),
+        ({"push_speed": "fast"}, "push_speed must be a number, 0 or above; got 'fast'"),
         ({"push_every_s": 0.001}, "push_every_s must be at least a control step, 0.02; got 0.001"),
     ],
 )

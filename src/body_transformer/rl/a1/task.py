@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -57,12 +58,28 @@ class Task:
     """m/s: largest part of a push along x and along y."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.latency[0] <= self.latency[1]:
+        steps = isinstance(self.latency, list | tuple) and all(
+            isinstance(end, int) and end >= 0 for end in self.latency
+        )
+        if not (steps and _is_range(self.latency)):
             raise ValueError(f"latency must be two numbers of physics steps, 0 <= low <= high; got {self.latency}")
-        if any(not low <= high for low, high in self.command):
+        if not (isinstance(self.command, list | tuple) and [_is_range(part) for part in self.command] == [True] * 3):
             raise ValueError(f"command must be three ranges, low <= high; got {self.command}")
-        if self.push_every_s is not None and self.push_every_s < CONTROL_DT:
+        if not isinstance(self.noise, bool):
+            raise ValueError(f"noise must be true or false; got {self.noise!r}")
+        if self.push_every_s is not None and not (_is_number(self.push_every_s) and self.push_every_s >= CONTROL_DT):
             raise ValueError(f"push_every_s must be at least a control step, {CONTROL_DT}; got {self.push_every_s}")
+        if not (_is_number(self.push_speed) and self.push_speed >= 0):
+            raise ValueError(f"push_speed must be a number, 0 or above; got {self.push_speed!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_range(given: Any) -> bool:
+    """Low, high."""
+    return isinstance(given, list | tuple) and len(given) == 2 and all(map(_is_number, given)) and given[0] <= given[1]
 
 
 class A1s:

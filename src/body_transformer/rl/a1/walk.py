@@ -40,6 +40,7 @@ Where this is not the authors' environment:
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -50,6 +51,8 @@ from .ground import add_planes
 from .model import contact_sensors, robot, simulation
 from .task import Task, env_cfg
 from .terrain import START_ABOVE, Terrain
+
+OPTIONS = tuple(field.name for field in fields(Task) if field.name != "terrain")
 
 
 def cfg(num_envs: int, seed: int, **options: Any) -> ManagerBasedRlEnvCfg:
