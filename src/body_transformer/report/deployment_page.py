@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import look, numbers
+from .chart import USUAL
 from .deployment_table import deployments_table, figures
 from .deployments import POLICY, Deployment
 from .document import document
@@ -21,9 +22,9 @@ from .table import style_key
 from .timeline import DETAIL, Limits, TimeAxis, Trace, timeline
 
 TARGET, COMMANDED, MEASURED = 7, 0, 1
-"""Looks of a joint's lines."""
-BODY = (0, 1, 2)
-"""Looks of x, y and z."""
+WORK, LATE, AGE = 0, 1, 2
+TILT, TURN = 3, {"x": 0, "y": 1, "z": 2}
+"""Looks of the lines."""
 REFUSED = ("state shape", "state not finite", "state absurd", "state jumped")
 """Interventions whose state was not believed."""
 MANY, FOLD = 4, 2
@@ -42,10 +43,10 @@ def deployment_page(
     chosen = look.styles(one.label for one in deployments)
     styles = [chosen[one.label] for one in deployments]
     detail = DETAIL if len(deployments) <= MANY else max(160, DETAIL * MANY // len(deployments))
-    sections = [_section(one, style, detail) for one, style in zip(deployments, styles, strict=True)]
+    names = [_title(one) if len(deployments) == 1 else f"{one.label}: {_title(one)}" for one in deployments]
+    sections = [_section(one, name, style, detail) for one, name, style in zip(deployments, names, styles, strict=True)]
     if len(sections) > FOLD:
-        named = zip(deployments, sections, strict=True)
-        sections = [tag("details", tag("summary", f"{_title(one)} ({one.label})"), part) for one, part in named]
+        sections = [tag("details", tag("summary", name), part) for name, part in zip(names, sections, strict=True)]
     command = shlex.join(["bot", "report", *map(str, places), "--out", str(path)])
     title = title or _page_title(deployments)
     main = tag(
@@ -61,16 +62,16 @@ def deployment_page(
         *sections,
         tag("section", tag("h2", "How to write this page again"), tag("pre", tag("code", command))),
     )
-    sheet = look.style_sheet({*styles, TARGET, COMMANDED, MEASURED, *BODY}) + look.DEPLOYMENT_RULES
+    sheet = look.style_sheet({*styles, *range(4), TARGET}) + look.DEPLOYMENT_RULES
     return document(title, sheet, main)
 
 
-def _section(one: Deployment, style: int, detail: int) -> Markup:
+def _section(one: Deployment, name: str, style: int, detail: int) -> Markup:
     gap_s = max(one.said["safety"]["stale_ms"] / 1000, 2.5 / one.said["policy_hz"])
     axis = TimeAxis(one.time_s, one.spans, one.stop_s, gap_s, detail)
     return tag(
         "section",
-        tag("h2", style_key(style), _title(one)),
+        tag("h2", style_key(style), name),
         tag("p", _facts(one), class_="soft"),
         _ending(one),
         tag("h3", "What happened when"),
@@ -176,8 +177,10 @@ def _events(one: Deployment) -> Markup | None:
         for event in events
     ]
     head = tag("tr", *(tag("th", name, class_="number") for name in ("seconds", "tick")), tag("th", "event"), tag("th"))
-    table = tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="wide")
-    return tag("details", tag("summary", f"{len(events)} events"), table, open=len(events) <= SHOWN_EVENTS)
+    table = tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="wide events")
+    is_open = any(event["kind"] != "phase" for event in events) and len(events) <= SHOWN_EVENTS
+    number = "1 event" if len(events) == 1 else f"{len(events)} events"
+    return tag("details", tag("summary", number), table, open=is_open)
 
 
 # -- charts ------------------------------------------------------------------------------------------------------------
@@ -232,12 +235,14 @@ def _torques(one: Deployment, axis: TimeAxis) -> Markup:
 def _body(one: Deployment, axis: TimeAxis) -> Markup:
     rates, trusted = one.measured("angular_velocity"), _trusted(one)
     most = one.said["safety"]["max_tilt_rad"]
-    turning = [Trace(name, style, rates[:, k]) for k, (name, style) in enumerate(zip("xyz", BODY, strict=True))]
-    lean = [Trace("tilt", MEASURED, one.tilt_rad)]
-    tilt = timeline("Tilt", f"rad; a stop at {most:g}", lean, axis, Limits(high=most), 0.2, trusted)
-    turn = timeline("Angular velocity", "rad/s, in the body's frame", turning, axis, None, 0.5, trusted)
-    names = list(zip(BODY, (f"angular velocity {name}" for name in "xyz"), strict=True))
-    return join(_legend([(MEASURED, "tilt"), *names], one), tag("div", tilt, turn, class_="charts"))
+    lean = [Trace("tilt", TILT, one.tilt_rad)]
+    turning = [Trace(name, style, rates[:, k]) for k, (name, style) in enumerate(TURN.items())]
+    charts = (
+        timeline("Tilt", f"rad; a stop at {most:g}", lean, axis, Limits(high=most), 0.2, trusted, USUAL),
+        timeline("Angular velocity", "rad/s, in the body's frame", turning, axis, None, 0.5, trusted, USUAL),
+    )
+    names = [(TILT, "tilt"), *((style, f"angular velocity {name}") for name, style in TURN.items())]
+    return join(_legend(names, one), tag("div", *charts, class_="charts"))
 
 
 def _timing(one: Deployment, axis: TimeAxis) -> Markup:
@@ -247,15 +252,16 @@ def _timing(one: Deployment, axis: TimeAxis) -> Markup:
         note = ", ".join(f"{name} {value:.2f}" for name, value in work.items())
         title = "A tick's work while the policy ran"
         charts.append(histogram(title, f"ms: {note}, period {period:g}", one.work_ms, {**work, "period": period}))
-    over = [Trace("work", COMMANDED, rows["work_ms"]), Trace("late", MEASURED, rows["late_ms"])]
-    charts.append(timeline("Work and lateness", f"ms; the period is {period:g}", over, axis, Limits(high=period), 0.1))
-    age = np.where(one.during("wait"), np.nan, rows["age_ms"])
+    over = [Trace("work", WORK, rows["work_ms"]), Trace("late", LATE, rows["late_ms"])]
+    age = [Trace("age", AGE, np.where(one.during("wait"), np.nan, rows["age_ms"]))]
+    note = f"ms; the period is {period:g}"
+    charts.append(timeline("Work and lateness", note, over, axis, Limits(high=period), 0.1, None, USUAL))
     note = f"ms; a stop at {stale:g}"
-    charts.append(timeline("Age of the newest state", note, [Trace("age", MEASURED, age)], axis, Limits(high=stale)))
+    charts.append(timeline("Age of the newest state", note, age, axis, Limits(high=stale), 1.0, None, USUAL))
     missed = f"{one.said['missed']} deadlines were missed. "
     words = "Late is how long after its time a tick began. The age is counted from the quickest state that ever came."
     return join(
-        _legend([(COMMANDED, "work"), (MEASURED, "late; age")], one),
+        _legend([(WORK, "work"), (LATE, "late"), (AGE, "age")], one),
         tag("div", *charts, class_="charts"),
         tag("p", missed + words + ("" if work else f" The {POLICY} never ran."), class_="soft"),
     )

@@ -13,15 +13,16 @@ from .plots import Dots, dot_plot
 from .table import style_key
 
 Value = Callable[[Deployment], float | str | None]
+WORK = f"work {' / '.join(SHARES)}, ms"
 NUMBERS: dict[str, Value] = {
     "low-pass": lambda one: one.filter,
-    "policy ran, s": lambda one: float(one.said["policy_seconds"]),
+    "policy ran, s": lambda one: f"{one.said['policy_seconds']:.1f}",
     "speed, m/s": lambda one: one.speed_mps,
-    "commanded, rad/s²": lambda one: _over_joints(one.roughness(one.commanded)),
-    "policy's targets, rad/s²": lambda one: _over_joints(one.roughness(one.targets)),
+    "roughness as commanded": lambda one: _over_joints(one.roughness(one.commanded)),
+    "roughness of the policy": lambda one: _over_joints(one.roughness(one.targets)),
     "interventions": lambda one: str(sum(one.said["interventions"].values())),
     "missed deadlines": lambda one: str(one.said["missed"]),
-    **{f"work {name}, ms": lambda one, name=name: one.work().get(name) for name in SHARES},  # type: ignore[misc]
+    WORK: lambda one: " / ".join(f"{value:.2f}" for value in one.work().values()) or None,
 }
 """Column -> what stands in it; one that no log knows is left out."""
 EXPLAIN = (
@@ -45,7 +46,7 @@ def deployments_table(deployments: Sequence[Deployment], styles: Sequence[int]) 
         )
         for k, (one, style) in enumerate(zip(deployments, styles, strict=True))
     ]
-    table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows))
+    table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="beside")
     unknown = "" if any(one.speed_mps is not None for one in deployments) else " No log knows how fast the robot was."
     return join(tag("div", table, class_="wide"), tag("p", EXPLAIN + unknown, class_="soft"))
 
@@ -90,7 +91,7 @@ def figures(deployments: Sequence[Deployment], styles: Sequence[int]) -> Markup:
         tag("li", tag("svg", tag("circle", class_=kind, cx=5, cy=5, r=4), **circle), words)
         for kind, words in (("dot", "commanded"), ("ring", "policy's targets"))
     )
-    return join(tag("ul", *keys, *rings, class_="legend"), tag("div", *drawn, class_="charts"))
+    return join(tag("ul", *keys, *rings, class_="legend"), tag("div", *drawn, class_="uneven charts"))
 
 
 def _told(deployments: Sequence[Deployment]) -> float | None:

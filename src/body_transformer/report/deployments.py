@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ..deploy.log import ARRAYS, DESCRIPTION, GOOD_SHAPE, SavedLog
 from .curves import Floats
+from .log_check import check, is_number
 from .runs import DESCRIPTION as RUN
 from .runs import Place, runs_below
 
@@ -71,9 +72,12 @@ class Deployment:
 
     @cached_property
     def spans(self) -> list[Span]:
-        phases, time_s = self.log.rows["phase"], self.time_s
+        """The last tick, which finds that damping is over, counts as damping."""
+        ended = [k for k, name in enumerate(self.said["phases"]) if name == DAMPING]
+        phases = np.minimum(self.log.rows["phase"], ended[0] if ended else 127)
+        time_s = self.log.rows["tick"] / float(self.said["loop_hz"])
         starts = [0, *(np.flatnonzero(np.diff(phases)) + 1)]
-        ends = [*time_s[starts[1:]], time_s[-1] + self.period_ms / 1000]
+        ends = [*time_s[starts[1:]], max(time_s[-1], self.time_s[-1]) + self.period_ms / 1000]
         return [
             Span(self.said["phases"][phases[k]], float(time_s[k]), float(end))
             for k, end in zip(starts, ends, strict=True)
@@ -177,7 +181,7 @@ class Deployment:
         """If somebody measured it: the simulated robot does."""
         seen = self.said.get("report")
         speed = seen.get("mean_speed_mps") if isinstance(seen, Mapping) else None
-        return None if speed is None or not _is_number(speed) else float(speed)
+        return None if speed is None or not is_number(speed) else float(speed)
 
     @property
     def filter(self) -> str | None:
@@ -232,7 +236,7 @@ def read_deployments(folders: Sequence[Path]) -> list[Deployment]:
     found = []
     for folder, label in zip(folders, labels, strict=True):
         log = SavedLog.load(folder)
-        _check(log, folder)
+        check(log, folder)
         found.append(Deployment(folder, label, log))
     return found
 
@@ -249,86 +253,3 @@ def _labels(folders: Sequence[Path]) -> list[str]:
             for folder, label in zip(folders, labels, strict=True)
         ]
     return labels
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_rate(value: Any) -> bool:
-    return _is_number(value) and value > 0
-
-
-def _is_words(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(word, str) for word in value)
-
-
-def _is_stop(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("reason", "detail"))
-    )
-
-
-def _is_event(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and _is_number(value.get("time_s"))
-        and type(value.get("tick")) is int
-        and all(isinstance(value.get(key), str) for key in ("kind", "text"))
-    )
-
-
-def _is_filter(value: Any) -> bool:
-    return value is None or (isinstance(value, dict) and _is_number(value.get("cutoff_hz")))
-
-
-def _is_counts(value: Any) -> bool:
-    return isinstance(value, dict) and all(type(count) is int for count in value.values())
-
-
-NEEDED: dict[str, Callable[[Any], bool]] = {
-    "experiment": lambda value: isinstance(value, str),
-    "num_ticks": _is_rate,
-    "loop_hz": _is_rate,
-    "policy_hz": _is_rate,
-    "seconds": _is_number,
-    "policy_seconds": _is_number,
-    "missed": _is_number,
-    "config": lambda value: isinstance(value, dict),
-    "safety": lambda value: (
-        isinstance(value, dict)
-        and all(_is_rate(value.get(key)) for key in ("stale_ms", "max_tilt_rad", "torque_fraction"))
-    ),
-    "limits": lambda value: isinstance(value, dict),
-    "reasons": _is_words,
-    "phases": _is_words,
-    "stop": _is_stop,
-    "interventions": _is_counts,
-    "events": lambda value: isinstance(value, list) and all(map(_is_event, value)),
-}
-"""Key of `log.json` -> whether what stands there can be used."""
-
-
-def _check(log: SavedLog, folder: Path) -> None:
-    said, size = log.description, len(log.description["joints"])
-    wrong = [key for key, fits in NEEDED.items() if key not in said or not fits(said[key])]
-    if not wrong:
-        limits = said["limits"]
-        wrong += [f"limits.{key}" for key, shape in (("position", (size, 2)), ("torque", (size,)))
-                  if not _is_array(limits.get(key), shape)]  # fmt: skip
-        wrong += ["interventions"] if not set(said["interventions"]) <= set(said["reasons"]) else []
-        phases = log.rows["phase"]
-        wrong += ["phases"] if phases.size and not 0 <= phases.min() <= phases.max() < len(said["phases"]) else []
-    wrong += ["filter"] if not _is_filter(said.get("filter")) else []
-    if wrong:
-        raise ValueError(f"the log in {str(folder)!r} is not whole: {', '.join(wrong)} of {DESCRIPTION} cannot be used")
-    if not len(log.rows["tick"]):
-        raise ValueError(f"the log in {str(folder)!r} has no tick: there is nothing to show")
-
-
-def _is_array(value: Any, shape: tuple[int, ...]) -> bool:
-    try:
-        array = np.array(value, np.float64)
-    except (TypeError, ValueError):
-        return False
-    return array.shape == shape and bool(np.isfinite(array).all())

@@ -141,7 +141,7 @@ DEPLOYMENT_RULES = """
 .small figure{padding:.55rem}.small figcaption{font-size:.82rem}
 .chart small{font-weight:400}
 .phase{fill:var(--ink);stroke:none;opacity:.06}
-.phase.policy{opacity:0}.phase.hold{opacity:.1}.phase.damping,.phase.done{opacity:.17}
+.phase.policy{opacity:0}.phase.hold{opacity:.1}.phase.damping{opacity:.14}
 .limit{stroke:var(--stop);stroke-width:1;stroke-dasharray:4 3}
 .stop{stroke:var(--stop);stroke-width:1.6}
 .quantile{stroke:var(--ink);stroke-width:1;stroke-dasharray:2 2}
@@ -151,8 +151,12 @@ DEPLOYMENT_RULES = """
 .lane{display:block;width:100%;height:14px}.lane.tall{height:20px}.lane.tall text{font-size:12px;fill:var(--ink)}
 .lane.tall text.axis{fill:var(--soft)}
 .lane.marks path{stroke:var(--stop);stroke-width:1.2;vector-effect:non-scaling-stroke;fill:none}
-.when .lanes{width:100%;min-width:16rem;padding-left:.4rem}
+.when .lanes{width:100%;min-width:11rem;padding-left:.4rem}
+.when tbody th{min-width:7rem}
 .when td,.when th{vertical-align:middle;padding-top:.35rem;padding-bottom:.35rem}
+.beside thead th{white-space:normal}.beside :is(th,td){padding-left:.45rem;padding-right:.45rem}
+.beside tbody th{min-width:11.5rem}.uneven{align-items:start}
+.events{width:fit-content;max-width:100%}.events table{width:auto}
 section>h2 .key{width:1.1em}
 details>section>h2{margin-top:1.5rem}
 """

@@ -13,9 +13,11 @@ from .curves import Floats
 from .markup import Markup, tag
 
 BINS = 60
+LEAST_MS = 1e-3
+"""A clock may not tell less apart, and zero has no logarithm."""
 ROW = 18
-NAMES = 118
-"""Width of the names of a dot plot's rows."""
+LETTER, MAX_LETTERS = 6.8, 30
+"""Of the names of a dot plot's rows: width of one, and how many there is room for."""
 
 
 def histogram(title: str, note: str, values: Floats, marks: Mapping[str, float]) -> Markup:
@@ -23,9 +25,9 @@ def histogram(title: str, note: str, values: Floats, marks: Mapping[str, float])
 
     `marks` are vertical lines with their names, in milliseconds as the values are.
     """
-    values = np.maximum(values, 1e-3)  # the logarithm of a clock that stood still
-    ends = [float(values.min()), float(values.max()), *marks.values()]
-    low, high = max(min(ends), 1e-3) / 1.25, max(ends) * 1.25
+    values = np.maximum(values, LEAST_MS)
+    ends = [float(values.min()), float(values.max()), *(max(value, LEAST_MS) for value in marks.values())]
+    low, high = min(ends) / 1.25, max(ends) * 1.25
     edges = np.geomspace(low, high, BINS + 1)
     counts, _ = np.histogram(values, edges)
     most = max(float(counts.max()), 10.0)
@@ -44,7 +46,7 @@ def histogram(title: str, note: str, values: Floats, marks: Mapping[str, float])
         "svg",
         axes(x, y, numbers.log_ticks(low, high), tens, "milliseconds, log scale"),
         *bars,
-        *_marks(marks, lambda value: float(x(np.array(value)))),
+        *_marks(marks, lambda value: float(x(np.array(max(value, LEAST_MS))))),
         viewBox=f"0 0 {USUAL.width} {USUAL.height}",
         role="img",
         aria_label=f"{title}, {len(values)} ticks: {said}",
@@ -78,24 +80,26 @@ class Dots:
 
 
 def dot_plot(title: str, unit: str, rows: Sequence[str], dots: Sequence[Dots], mark: float | None = None) -> Markup:
-    """Rows by name, values across from zero."""
+    """Rows by name, values across from zero; `mark` is a value that was asked for."""
+    names = [name if len(name) <= MAX_LETTERS else f"{name[: MAX_LETTERS - 1]}…" for name in rows]
+    left = round(LETTER * max(map(len, names))) + 20
     frame = Frame(USUAL.width, TOP + ROW * len(rows) + BOTTOM)
     there = [value for one in dots for value in one.values if value is not None] + ([] if mark is None else [mark])
     low, high = min([0.0, *there]), max([0.0, *there]) or 1.0
-    x = scale(low, high + 0.04 * (high - low), NAMES, frame.right)
+    x = scale(low, high + 0.04 * (high - low), left, frame.right)
     parts = []
-    for k, name in enumerate(rows):
+    for k, name in enumerate(names):
         y = TOP + ROW * (k + 0.5)
-        parts.append(tag("line", class_="grid", x1=NAMES, x2=frame.right, y1=y, y2=y))
-        parts.append(tag("text", name, class_="axis", x=NAMES - 8, y=y + 4, text_anchor="end"))
+        parts.append(tag("line", class_="grid", x1=left, x2=frame.right, y1=y, y2=y))
+        parts.append(tag("text", name, class_="axis", x=left - 8, y=y + 4, text_anchor="end"))
     for at in numbers.ticks(low, high, 5):
         place = round(float(x(np.array(at))), 1)
         parts.append(tag("text", numbers.short(at), class_="axis", x=place, y=frame.base + 16, text_anchor="middle"))
     if mark is not None:
         place = round(float(x(np.array(mark))), 1)
         parts.append(tag("line", class_="limit", x1=place, x2=place, y1=TOP, y2=frame.base))
-    parts.append(tag("line", class_="base", x1=NAMES, x2=frame.right, y1=frame.base, y2=frame.base))
-    middle = (NAMES + frame.right) / 2
+    parts.append(tag("line", class_="base", x1=left, x2=frame.right, y1=frame.base, y2=frame.base))
+    middle = (left + frame.right) / 2
     parts.append(tag("text", unit, class_="axis", x=middle, y=frame.height - 6, text_anchor="middle"))
     for one in dots:
         parts += _row_of_dots(one, [float(x(np.array(v))) if v is not None else None for v in one.values])
@@ -103,7 +107,8 @@ def dot_plot(title: str, unit: str, rows: Sequence[str], dots: Sequence[Dots], m
     drawing = tag(
         "svg", *parts, viewBox=f"0 0 {frame.width} {frame.height}", role="img", aria_label=f"{title}, {unit}: {said}"
     )
-    return tag("figure", tag("figcaption", title), drawing, class_="chart")
+    asked = None if mark is None else tag("small", f" asked for: {mark:g}")
+    return tag("figure", tag("figcaption", title, asked), drawing, class_="chart")
 
 
 def _row_of_dots(one: Dots, places: Sequence[float | None]) -> list[Markup]:
