@@ -114,10 +114,14 @@ def test_ten_minutes_at_200_hz_make_a_small_page_in_which_a_single_tick_is_seen(
     folder, spike = ten_minutes(tmp_path / "long", deploy(tmp_path / "short", seconds=0.1))
     written = write_report(tmp_path / "page.html", [folder])
     assert written.num_bytes < 1_500_000
-    line = charts(Reader(written.path.read_text()))[4][1]["measured"]
+    drawn = charts(Reader(written.path.read_text()))
+    line = drawn[4][1]["measured"]
     assert line["mean"][int(np.argmax(line["mean"]))] == 3.25
     assert line["at"][int(np.argmax(line["mean"]))] == pytest.approx(spike / 200, abs=0.01)
     assert len(line["at"]) < 400
+    assert [name for name, _ in drawn[12:24]] == list(JOINTS)  # and the end from close by
+    assert [len(drawn[12][1][label]["at"]) > 250 for label in ("target", "commanded", "measured")] == [True] * 3
+    assert 595.9 < min(drawn[12][1]["target"]["at"]) < 596.1
 
 
 def test_many_deployments_are_folded_and_less_detailed(tmp_path: Path) -> None:

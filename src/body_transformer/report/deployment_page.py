@@ -30,6 +30,8 @@ REFUSED = ("state shape", "state not finite", "state absurd", "state jumped")
 MANY, FOLD = 4, 2
 """More deployments than this: less detail of each; each folded away."""
 SHOWN_EVENTS = 12
+LONG_S, CLOSE_S = 8, 4
+"""A run longer than this is shown from close by, too: so many seconds of it."""
 
 
 def deployment_page(
@@ -199,21 +201,34 @@ def _legend(names: Sequence[tuple[int, str]], one: Deployment, has_limit: bool =
 
 
 def _positions(one: Deployment, axis: TimeAxis) -> Markup:
-    measured, trusted = one.measured("joint_pos"), _trusted(one)
+    """Of the whole time; of a long run also the end of the policy, as its steps cannot be seen in the whole."""
+    names = ((TARGET, "target, before the filter"), (COMMANDED, "commanded"), (MEASURED, "measured"))
+    words = "After a joint's name: what it may reach. A limit is drawn where it is near."
+    if not _trusted(one).all():
+        words += " What the runtime did not believe is drawn, too, at the edge if it lies beyond it."
+    start_s, end_s = axis.ends_s
+    whole = _position_charts(one, axis, np.ones(len(axis.at), np.bool_))
+    close = None
+    if end_s - start_s > LONG_S:
+        last_s = max((span.end_s for span in one.spans if span.phase == POLICY), default=end_s)
+        part = axis.within(max(start_s, last_s - CLOSE_S), min(end_s, last_s + CLOSE_S / 10))
+        close = join(tag("h3", f"The last {CLOSE_S:g} s of the policy, joint positions"), _position_charts(one, *part))
+    return join(_legend(names, one), whole, tag("p", words, class_="soft"), close)
+
+
+def _position_charts(one: Deployment, axis: TimeAxis, ticks: npt.NDArray[np.bool_]) -> Markup:
+    measured, trusted = one.measured("joint_pos")[ticks], _trusted(one)[ticks]
+    targets, commanded = one.targets[ticks], one.commanded[ticks]
     charts = []
     for k, (joint, (low, high)) in enumerate(zip(one.joints, one.said["limits"]["position"], strict=True)):
         traces = [
-            Trace("target", TARGET, one.targets[:, k]),
-            Trace("commanded", COMMANDED, one.commanded[:, k]),
+            Trace("target", TARGET, targets[:, k]),
+            Trace("commanded", COMMANDED, commanded[:, k]),
             Trace("measured", MEASURED, measured[:, k]),
         ]
         note = f"{numbers.plain(low, 2)} to {numbers.plain(high, 2)} rad"
         charts.append(timeline(joint, note, traces, axis, Limits(low, high, always=False), 0.2, trusted))
-    names = ((TARGET, "target, before the filter"), (COMMANDED, "commanded"), (MEASURED, "measured"))
-    words = "After a joint's name: what it may reach. A limit is drawn where it is near."
-    if not trusted.all():
-        words += " What the runtime did not believe is drawn, too, at the edge if it lies beyond it."
-    return join(_legend(names, one), tag("div", *charts, class_="small charts"), tag("p", words, class_="soft"))
+    return tag("div", *charts, class_="small charts")
 
 
 def _torques(one: Deployment, axis: TimeAxis) -> Markup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -49,6 +49,17 @@ class TimeAxis:
     def ticks(self, about: int) -> list[float]:
         """Round numbers of seconds."""
         return numbers.ticks(*self.ends_s, about)
+
+    def within(self, start_s: float, end_s: float) -> tuple[TimeAxis, npt.NDArray[np.bool_]]:
+        """(A part of it, [T] which ticks are in it)"""
+        ticks = (self.at >= start_s) & (self.at <= end_s)
+        spans = [
+            replace(span, start_s=max(span.start_s, start_s), end_s=min(span.end_s, end_s))
+            for span in self.spans
+            if span.start_s < end_s and span.end_s > start_s
+        ]
+        stop_s = self.stop_s if self.stop_s is not None and start_s <= self.stop_s <= end_s else None
+        return replace(self, at=self.at[ticks], spans=spans, stop_s=stop_s), ticks
 
 
 @dataclass(frozen=True)
