@@ -101,12 +101,13 @@ def test_the_numbers_are_those_of_the_logs(real: Path, page: str) -> None:
 def test_lines_carry_what_was_measured_and_commanded(real: Path, page: str) -> None:
     rows, drawn = rows_of(real / "with"), charts(Reader(page))
     seen = rows["state"] == 1
+    believed = seen & (rows["interventions"] >> 9 & 0b1111 == 0)  # what is not may be drawn at the edge
+    assert believed.sum() > 50
     for k in range(12):
-        line = drawn[k][1]["measured"]
-        assert max(line["mean"]) == pytest.approx(rows["joint_pos"][seen, k].max(), rel=1e-3)
-        assert min(line["mean"]) == pytest.approx(rows["joint_pos"][seen, k].min(), rel=1e-3)
-        torque = drawn[12 + k][1]["estimate"]
-        assert max(torque["mean"]) == pytest.approx(rows["joint_torque"][seen, k].max(), rel=1e-3)
+        for chart, label, name in ((k, "measured", "joint_pos"), (12 + k, "estimate", "joint_torque")):
+            values, line = rows[name][:, k], drawn[chart][1][label]["mean"]
+            assert values[believed].max() - 1e-2 <= max(line) <= values[seen].max() + 1e-2
+            assert values[seen].min() - 1e-2 <= min(line) <= values[believed].min() + 1e-2
     assert max(drawn[26][1]["work"]["mean"]) == pytest.approx(rows["work_ms"].max(), rel=1e-3)
 
 
@@ -125,7 +126,8 @@ def test_ten_minutes_at_200_hz_make_a_small_page_in_which_a_single_tick_is_seen(
 
 
 def test_many_deployments_are_folded_and_less_detailed(tmp_path: Path) -> None:
-    folders = [deploy(tmp_path / f"run{k}", seconds=4.0, loop_hz=200.0, robot={"hz": 200.0}) for k in range(6)]
+    folders = [deploy(tmp_path / "run0", seconds=3.0, loop_hz=200.0)]
+    folders += [Path(shutil.copytree(folders[0], tmp_path / f"run{k}")) for k in range(1, 6)]
     few = report(tmp_path, *folders[:2])
     many = report(tmp_path, *folders)
     assert len(few.all("details")) == 2  # the events of each
@@ -183,7 +185,7 @@ def test_a_stop_is_said_and_drawn_in_every_chart(tmp_path: Path) -> None:
     ((stopped, why),) = written.stopped
     assert stopped == folder
     assert why.startswith("tilted: 1.0")
-    assert ("p", why) in read.texts
+    assert ("p", f"{why}.") in read.texts
     assert "It ended early after 2.5" in read.text()
     stops = [one for one in read.all("line") if one.get("class") == "stop"]
     assert len(stops) == 28 + 1 + 4  # every chart, the lane of phases, four legends
@@ -248,7 +250,8 @@ def test_deployments_side_by_side_have_speed_and_roughness_where_the_logs_know_t
     command = {"command": [0.5, 0.0, 0.0], "robot": "sim"}
     one = deploy(tmp_path / "with", more={"filter": {"order": 2, "cutoff_hz": 13.0}, **command,
                                           "report": {"mean_speed_mps": 0.471}})  # fmt: skip
-    two = deploy(tmp_path / "without", True, more={"filter": None, **command, "report": {"mean_speed_mps": 0.502}})
+    seen = {"mean_speed_mps": 0.502, "fell": True, "fell_after_s": 2.04}
+    two = deploy(tmp_path / "without", True, more={"filter": None, **command, "report": seen})
     read = report(tmp_path, one, two)
     assert [text for text in cells(read) if text in ("13 Hz", "none", "0.471", "0.502")] == [
         "13 Hz", "0.471", "none", "0.502"
@@ -259,6 +262,8 @@ def test_deployments_side_by_side_have_speed_and_roughness_where_the_logs_know_t
     assert "with, policy's targets: " in told["Roughness of joint targets"]
     assert "without, commanded: " in told["Roughness of joint targets"]
     assert ("small", " asked for: 0.5") in read.texts
+    assert ("td", "as planned; it fell after 2.0 s") in read.texts
+    assert ("p", "It ended as planned; it fell after 2.0 s.") in read.texts
     unknown = report(tmp_path, deploy(tmp_path / "other", seconds=0.2)).text()
     assert "No log knows how fast the robot was." in unknown
     assert "Speed" not in unknown

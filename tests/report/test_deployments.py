@@ -83,6 +83,7 @@ def test_half_a_log_is_refused(tmp_path: Path, missing: str) -> None:
         ({"events": [{"time_s": 0.1}]}, "events of"),
         ({"safety": {"stale_ms": 100}}, "safety of"),
         ({"filter": {"cutoff_hz": None}}, "filter of"),
+        ({"command": "go"}, "command of"),
         ({"joints": 12}, "joints are not names: 12"),
         ({"robot_joints": [3]}, "robot_joints are not names"),
         ({"format": "diary"}, "does not describe a log"),

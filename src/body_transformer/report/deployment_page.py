@@ -133,12 +133,12 @@ def _facts(one: Deployment) -> str:
 
 
 def _ending(one: Deployment) -> Markup:
+    seen = f"; {one.fell}." if one.fell else "."
     if not one.stop:
-        return tag("p", "It ended as planned.")
+        return tag("p", f"It ended as planned{seen}")
     when = "" if one.stop_s is None else f" after {one.stop_s:.2f} s"
-    return tag(
-        "div", tag("p", tag("b", f"It ended early{when}, in damping: "), one.stop), class_="warning", role="note"
-    )
+    words = tag("p", tag("b", f"It ended early{when}, in damping: "), one.stop + seen)
+    return tag("div", words, class_="warning", role="note")
 
 
 # -- what happened -----------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def deployments_table(deployments: Sequence[Deployment], styles: Sequence[int]) 
             "tr",
             tag("th", style_key(style), one.label, scope="row"),
             *(tag("td", _shown(values[k], values), class_="number") for values in columns.values()),
-            tag("td", one.stop or "as planned"),
+            tag("td", "; ".join(filter(None, (one.stop or "as planned", one.fell)))),
         )
         for k, (one, style) in enumerate(zip(deployments, styles, strict=True))
     ]
@@ -96,6 +96,6 @@ def figures(deployments: Sequence[Deployment], styles: Sequence[int]) -> Markup:
 
 def _told(deployments: Sequence[Deployment]) -> float | None:
     """The speed that was asked for, where all logs say the same."""
-    told = {tuple(one.said.get("command") or one.said["config"].get("command") or ()) for one in deployments}
+    told = {tuple(one.said.get("command") or ()) for one in deployments}
     first = next(iter(told))
     return float(first[0]) if len(told) == 1 and first else None

@@ -184,6 +184,16 @@ class Deployment:
         return None if speed is None or not is_number(speed) else float(speed)
 
     @property
+    def fell(self) -> str:
+        """What was seen from outside, if somebody looked: `it fell after 0.3 s`."""
+        seen = self.said.get("report")
+        if not isinstance(seen, Mapping) or type(seen.get("fell")) is not bool:
+            return ""
+        after = seen.get("fell_after_s")
+        when = f" after {after:.1f} s" if after is not None and is_number(after) else ""
+        return f"it fell{when}" if seen["fell"] else "it did not fall"
+
+    @property
     def filter(self) -> str | None:
         """None: the log does not say."""
         if "filter" not in self.said:

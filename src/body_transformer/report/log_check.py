@@ -39,10 +39,6 @@ def _is_event(value: Any) -> bool:
     )
 
 
-def _is_filter(value: Any) -> bool:
-    return value is None or (isinstance(value, dict) and is_number(value.get("cutoff_hz")))
-
-
 def _is_counts(value: Any) -> bool:
     return isinstance(value, dict) and all(type(count) is int for count in value.values())
 
@@ -70,6 +66,13 @@ NEEDED: dict[str, Callable[[Any], bool]] = {
 """Key of `log.json` -> whether what stands there can be used."""
 
 
+OPTIONAL: dict[str, Callable[[Any], bool]] = {
+    "filter": lambda value: value is None or (isinstance(value, dict) and is_number(value.get("cutoff_hz"))),
+    "command": lambda value: value is None or (isinstance(value, list) and all(map(is_number, value))),
+}
+"""The same for what a log may lack."""
+
+
 def check(log: SavedLog, folder: Path) -> None:
     """An error says what of the log cannot be used."""
     said, size = log.description, len(log.description["joints"])
@@ -81,7 +84,7 @@ def check(log: SavedLog, folder: Path) -> None:
         wrong += ["interventions"] if not set(said["interventions"]) <= set(said["reasons"]) else []
         phases = log.rows["phase"]
         wrong += ["phases"] if phases.size and not 0 <= phases.min() <= phases.max() < len(said["phases"]) else []
-    wrong += ["filter"] if not _is_filter(said.get("filter")) else []
+    wrong += [key for key, fits in OPTIONAL.items() if not fits(said.get(key))]
     if wrong:
         raise ValueError(f"the log in {str(folder)!r} is not whole: {', '.join(wrong)} of {DESCRIPTION} cannot be used")
     if not len(log.rows["tick"]):
