@@ -74,3 +74,54 @@ def test_runs_and_a_file_must_be_named(args: list[str]) -> None:
 def test_no_run_at_all_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--out", str(tmp_path / "report.html")]) == 1
     assert capsys.readouterr().err == "bot report: a report needs at least one run; got none\n"
+
+
+# -- deployments -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def deployments(tmp_path: Path) -> Path:
+    from ..report.deployment_folders import deploy, tilting
+
+    deploy(tmp_path / "deployments" / "one", seconds=0.2)
+    deploy(tmp_path / "deployments" / "two", fault=tilting)
+    return tmp_path / "deployments"
+
+
+def test_deployments_are_known_as_such(deployments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "report.html"
+    assert main(["report", str(deployments / "one"), str(deployments / "two"), "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"wrote {out} ({round(out.stat().st_size / 1000)} kB, 2 deployments)\n"
+    assert said.err.startswith(f"ended early: {deployments / 'two'}: tilted: 1.0")
+    assert "<h1>2 deployments of a1-walk</h1>" in out.read_text()
+
+
+def test_json_says_how_many_deployments_there_are_and_which_ended_early(
+    deployments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report.html"
+    assert main(["report", str(deployments), "--out", str(out), "--json", "--title", "Mine"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert list(said["stopped"]) == [str(deployments / "two")]
+    assert (said["path"], said["bytes"], said["deployments"]) == (str(out), out.stat().st_size, 2)
+    assert "<h1>Mine</h1>" in out.read_text()
+
+
+def test_runs_and_deployments_together_are_refused_in_one_sentence(
+    run: Path, deployments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(run), str(deployments), "--out", str(tmp_path / "report.html")]) == 1
+    said = capsys.readouterr().err
+    assert said == (
+        f"bot report: a page is about runs or about deployments: {str(run)!r} is a run and "
+        f"{str(deployments / 'one')!r} is a deployment; write a page for each kind\n"
+    )
+
+
+def test_a_log_that_was_cut_off_is_named(deployments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arrays = deployments / "two" / "log.npz"
+    arrays.write_bytes(arrays.read_bytes()[:3000])
+    assert main(["report", str(deployments), "--out", str(tmp_path / "report.html")]) == 1
+    assert f"the log in {str(deployments / 'two')!r} is not whole" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()

@@ -124,16 +124,18 @@ def main(args: list[str]) -> None:
     )
     folder = options.out or Path("deployments") / f"{contract.experiment}-{time.strftime('%Y%m%d-%H%M%S')}"
     robot = open_robot(options.robot, expected=control.joints, **robot_settings(options))
-    with robot:
-        runtime = Runtime(contract, policy, robot, config, safety, on_phase=lambda phase: mark(runtime, phase))
-        try:
+    runtime: Runtime | None = None
+    try:
+        with robot:
+            runtime = Runtime(contract, policy, robot, config, safety, on_phase=lambda phase: mark(runtime, phase))
             with live_line(runtime), stop_key(runtime):
                 result = runtime.run()
-        finally:
-            if runtime.log.num_ticks:
-                runtime.save_log(folder)
-    report = getattr(robot, "report", None)
-    tell(options, contract, result, folder, None if report is None else report.to_dict())
+    finally:  # when the simulated robot has said how it went
+        seen = getattr(robot, "report", None)
+        report = None if seen is None else seen.to_dict()
+        if runtime is not None and runtime.log.num_ticks:
+            runtime.save_log(folder, {"robot": options.robot, "report": report})
+    tell(options, contract, result, folder, report)
     if result.stop is not None:
         raise ValueError(f"the run ended early, in damping: {result.stop}; the log is in {str(folder)!r}")
 
@@ -162,9 +164,11 @@ def setting(pair: str) -> tuple[str, Any]:
     return name, value
 
 
-def mark(runtime: Runtime, phase: Phase) -> None:
+def mark(runtime: Runtime | None, phase: Phase) -> None:
     """The simulated robot reports on the time between; after a stop it goes on, as what was stopped may still fall."""
     name = {Phase.POLICY: "begin_rollout", Phase.DAMPING: "end_rollout"}.get(phase, "")
+    if runtime is None:
+        return
     stopped = phase is Phase.DAMPING and runtime.controller.interventions.stop is not None
     if name and not stopped and hasattr(runtime.robot, name):
         getattr(runtime.robot, name)()

@@ -22,7 +22,7 @@ VERBS = {
     "export": "a policy as ONNX, with the contract that a robot needs",
     "inspect": "the body graph, the allocation and the parameter count of a robot file or an experiment",
     "list": "the experiments, variants, robots and trained policies there are",
-    "report": "runs as one HTML page: the comparison, curves, the body and its mask, films",
+    "report": "runs, or what deploy logged, as one HTML page: comparison, curves, body and mask, films; joints, timing",
     "reproduce": "a table or figure of the paper: runs what is missing, then draws it",
     "train": "a policy, from demonstrations or by reinforcement",
 }

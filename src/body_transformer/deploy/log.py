@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -22,6 +24,11 @@ ARRAYS, DESCRIPTION, FORMAT, VERSION = "log.npz", "log.json", "body_transformer.
 NO_STATE, GOOD_SHAPE, BAD_SHAPE = 0, 1, 2
 """What `read` gave."""
 MAX_EVENTS = 1000
+_BROKEN = (
+    *(ValueError, OSError, EOFError, KeyError, RecursionError, MemoryError, RuntimeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, SyntaxError, tokenize.TokenError),
+)
+"""What reading a broken file may raise; a header of NumPy is parsed as a Python literal."""
 
 
 def _columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic], tuple[int, ...]]]:
@@ -189,12 +196,16 @@ class SavedLog:
             description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
             with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
                 rows = {name: arrays[name] for name in arrays.files}
-        except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(f"the log in {str(folder)!r} is not whole: {error}") from None
+        except _BROKEN as error:
+            raise ValueError(f"the log in {str(folder)!r} is not whole: {error or type(error).__name__}") from None
         if not isinstance(description, dict) or description.get("format") != FORMAT:
             raise ValueError(f"{str(folder / DESCRIPTION)!r} does not describe a log: its format must be {FORMAT!r}")
         if description.get("version") != VERSION:
             raise ValueError(f"the log in {str(folder)!r} has version {description.get('version')}, not {VERSION}")
+        for key in ("joints", "robot_joints"):
+            names = description.get(key)
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise ValueError(f"the log in {str(folder)!r} is not whole: {key} are not names: {names!r}")
         _check_rows(rows, description, folder)
         return cls(rows, description)
 
@@ -228,7 +239,7 @@ class SavedLog:
 
 def _check_rows(rows: dict[str, NDArray[Any]], description: dict[str, Any], folder: Path) -> None:
     obs_dim = rows["obs"].shape[1] if "obs" in rows and rows["obs"].ndim == 2 else -1
-    for name, (kind, shape) in _columns(len(description.get("joints", ())), obs_dim).items():
+    for name, (kind, shape) in _columns(len(description["joints"]), obs_dim).items():
         wanted = (description.get("kept_ticks"), *shape)
         if name not in rows or rows[name].dtype != kind or rows[name].shape != wanted:
             raise ValueError(f"the log in {str(folder)!r} is not whole: {name} is not {np.dtype(kind)} {wanted}")

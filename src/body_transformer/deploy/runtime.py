@@ -302,9 +302,9 @@ class Runtime:
             {name: float(np.percentile(work, share)) for name, share in numbers.items()} if work.size else {},
         )
 
-    def save_log(self, folder: str | Path) -> Path:
-        """Writes what happened; after `run`, whether it returned or raised."""
-        result = self.result()
+    def save_log(self, folder: str | Path, more: dict[str, Any] | None = None) -> Path:
+        """Writes what happened; after `run`, whether it returned or raised. `more` goes into its description."""
+        result, control = self.result(), self.controller.control
         return self.log.save(
             Path(folder),
             {
@@ -312,6 +312,8 @@ class Runtime:
                 "model_sha256": self.contract.model_sha256,
                 "loop_hz": self.controller.hz,
                 "policy_hz": self.controller.control.hz,
+                "filter": None if control.filter is None else asdict(control.filter),
+                "command": control.command if self.config.command is None else self.config.command,
                 "config": asdict(self.config),
                 "safety": asdict(self.safety),
                 "limits": {
@@ -329,6 +331,7 @@ class Runtime:
                 "missed": result.missed,
                 "interventions": result.interventions,
                 "work_ms": result.work_ms,
+                **(more or {}),
             },
         )
 

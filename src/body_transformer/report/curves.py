@@ -67,9 +67,17 @@ def places(points: Sequence[Point], by: Axis = "step") -> Curve:
 
 def thinned(whole: Curve, max_points: int = MAX_POINTS) -> Curve:
     """At most so many points; the ends stay, and of every stretch the peaks and dips of line and band."""
+    if len(whole.at) <= max_points:
+        return whole
+    ids = kept(whole, max_points)
+    return Curve(whole.at[ids], whole.mean[ids], whole.low[ids], whole.high[ids])
+
+
+def kept(whole: Curve, max_points: int) -> npt.NDArray[np.int64]:
+    """Which points these are."""
     count = len(whole.at)
     if count <= max_points:
-        return whole
+        return np.arange(count)
     keep = {0, count - 1}
     for stretch in np.array_split(np.arange(count), (max_points - 2) // 4):
         keep |= {
@@ -81,5 +89,4 @@ def thinned(whole: Curve, max_points: int = MAX_POINTS) -> Curve:
                 whole.high[stretch].argmax(),
             )
         }
-    ids = np.array(sorted(keep))
-    return Curve(whole.at[ids], whole.mean[ids], whole.low[ids], whole.high[ids])
+    return np.array(sorted(keep))

@@ -134,8 +134,35 @@ details .charts{margin-top:.5rem}
 @media print{.wide,figure{break-inside:avoid}}
 """
 
+DEPLOYMENT_RULES = """
+:root{--stop:#c0271d}
+@media (prefers-color-scheme:dark){:root{--stop:#ff7a6b}}
+.small{gap:.6rem;grid-template-columns:repeat(auto-fill,minmax(min(100%,18rem),1fr))}
+.small figure{padding:.55rem}.small figcaption{font-size:.82rem}
+.chart small{font-weight:400}
+.phase{fill:var(--ink);stroke:none;opacity:.06}
+.phase.policy{opacity:0}.phase.hold{opacity:.1}.phase.damping{opacity:.14}
+.limit{stroke:var(--stop);stroke-width:1;stroke-dasharray:4 3}
+.stop{stroke:var(--stop);stroke-width:1.6}
+.quantile{stroke:var(--ink);stroke-width:1;stroke-dasharray:2 2}
+.bar{fill:var(--s0)}
+.ring{fill:var(--card);stroke:currentColor;stroke-width:1.5;stroke-dasharray:none}
+.key.mark{width:.75em;height:.75em}.key.boxed{outline:1px solid var(--edge)}
+.lane{display:block;width:100%;height:14px}.lane.tall{height:20px}.lane.tall text{font-size:12px;fill:var(--ink)}
+.lane.tall text.axis{fill:var(--soft)}
+.lane.marks path{stroke:var(--stop);stroke-width:1.2;vector-effect:non-scaling-stroke;fill:none}
+.when .lanes{width:100%;min-width:11rem;padding-left:.4rem}
+.when tbody th{min-width:7rem}
+.when td,.when th{vertical-align:middle;padding-top:.35rem;padding-bottom:.35rem}
+.beside thead th{white-space:normal}.beside :is(th,td){padding-left:.45rem;padding-right:.45rem}
+.beside tbody th{min-width:11.5rem}.uneven{align-items:start}
+.events{width:fit-content;max-width:100%}.events table{width:auto}
+section>h2 .key{width:1.1em}
+details>section>h2{margin-top:1.5rem}
+"""
+
 SCRIPT = """
-for (const svg of document.querySelectorAll(".chart svg")) {
+for (const svg of document.querySelectorAll(".chart svg[data-lines]")) {
   const lines = JSON.parse(svg.dataset.lines), pointer = svg.querySelector(".pointer"), figure = svg.parentNode;
   const box = document.createElement("div"), height = svg.viewBox.baseVal.height, width = svg.viewBox.baseVal.width;
   box.className = "values"; box.hidden = true; figure.append(box);

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +11,20 @@ from .arms import Arm, gather
 from .chart import Line, chart
 from .compare import columns
 from .curves import Axis, curve
+from .deployment_page import deployment_page
+from .deployments import find_deployments, read_deployments
+from .document import check_writable, document, write
 from .markup import Markup, join, tag
 from .overview import arms_table, rerun, warnings
 from .pictures import body_pictures, films
 from .runs import Place, find_runs, is_evaluation, read_run
 from .table import comparison_table, style_key
 
-SUFFIXES = (".html", ".htm")
 MINOR = ("train/learning_rate", "train/steps_per_s")
 MAJOR_OF_RL = ("train/return", "train/length")
 """Of what reinforcement learning logs beside evaluations; the rest is minor."""
 AXES: dict[Axis, str] = {"step": "step", "env_steps": "environment steps", "time_s": "seconds"}
 MAX_MAIN_CHARTS = 12
-# Whatever the runs are called, nothing is fetched from anywhere.
-POLICY = "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True)
@@ -39,41 +36,43 @@ class Written:
     num_runs: int
     unfinished: tuple[Path, ...]
     """Folders of the runs that are not finished."""
+    num_deployments: int = 0
+    stopped: tuple[tuple[Path, str], ...] = ()
+    """Folders of the deployments that ended early, and why."""
 
 
 def write_report(
     path: Place, runs: Sequence[Place], title: str | None = None, paragraphs: Sequence[str] = ()
 ) -> Written:
-    """Writes the page about these run folders, or about all runs below these folders.
+    """Writes the page about these run folders, or about all runs below these folders; or about deployments, likewise.
 
     `paragraphs` are plain text and stand above the results. The file is written aside and renamed.
     """
     path = Path(path)
-    _check_writable(path)
+    check_writable(path)
+    if deployed := find_deployments(runs):
+        return _write_deployments(path, deployed, runs, title, paragraphs)
     found = [read_run(folder) for folder in find_runs(runs)]
     arms = gather(found)
     content = page(arms, title or _title(arms), paragraphs, runs, path).encode("utf-8")
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        aside.write_bytes(content)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    write(path, content)
     return Written(path, len(content), len(found), tuple(run.folder for run in found if not run.is_finished))
+
+
+def _write_deployments(
+    path: Path, folders: Sequence[Path], places: Sequence[Place], title: str | None, paragraphs: Sequence[str]
+) -> Written:
+    found = read_deployments(folders)
+    content = deployment_page(found, title, paragraphs, places, path).encode("utf-8")
+    write(path, content)
+    stopped = tuple((one.folder, one.stop) for one in found if one.stop)
+    return Written(path, len(content), 0, (), len(found), stopped)
 
 
 def page(arms: Sequence[Arm], title: str, paragraphs: Sequence[str], places: Sequence[Place], path: Path) -> str:
     """The whole HTML."""
     styles = look.styles(arm.label for arm in arms)
     experiments = dict.fromkeys(arm.experiment for arm in arms)
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", title),
-        tag("style", Markup(look.style_sheet(styles.values()))),
-    )
     main = tag(
         "main",
         tag("header", tag("h1", title), tag("p", _summary(arms))),
@@ -85,8 +84,7 @@ def page(arms: Sequence[Arm], title: str, paragraphs: Sequence[str], places: Seq
         ),
         tag("section", tag("h2", "How to run it again"), rerun(arms, places, path)),
     )
-    body = tag("body", main, tag("script", Markup(look.SCRIPT)))
-    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+    return document(title, look.style_sheet(styles.values()), main)
 
 
 def _experiment(arms: Sequence[Arm], styles: Mapping[str, int], is_only: bool) -> Markup:
@@ -183,17 +181,3 @@ def _summary(arms: Sequence[Arm]) -> str:
     labels = dict.fromkeys(arm.label for arm in arms)
     number = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     return f"{number} of {', '.join(experiments)}: {', '.join(labels)}"
-
-
-def _check_writable(path: Path) -> None:
-    """Before the work, not after it."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"cannot write a report to {str(path)!r}: its name must end in {' or '.join(SUFFIXES)}")
-    if path.is_dir():
-        raise ValueError(f"cannot write a report to {str(path)!r}: it is a folder")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise OSError(f"cannot write a report to {str(path)!r}: {error.strerror}") from None

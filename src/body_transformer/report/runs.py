@@ -95,9 +95,12 @@ def find_runs(places: Iterable[Place]) -> list[Path]:
         folder = Path(place)
         if not folder.exists():
             raise FileNotFoundError(f"no run in {str(folder)!r}: there is no such folder")
-        below = [folder] if (folder / DESCRIPTION).is_file() else _below(folder)
+        below = runs_below(folder)
         if not below:
-            raise ValueError(f"{str(folder)!r} is no run and holds none: there is no {DESCRIPTION} in it or below it")
+            raise ValueError(
+                f"{str(folder)!r} is no run and holds none: there is no {DESCRIPTION} in it or below it, nor a "
+                "deployment's log"
+            )
         for run in below:
             found.setdefault(run.resolve(), run)
     if not found:
@@ -105,7 +108,10 @@ def find_runs(places: Iterable[Place]) -> list[Path]:
     return list(found.values())
 
 
-def _below(folder: Path) -> list[Path]:
+def runs_below(folder: Path) -> list[Path]:
+    """The folder itself, if it is a run."""
+    if (folder / DESCRIPTION).is_file():
+        return [folder]
     found = []
     for place, folders, files in os.walk(folder):
         folders.sort()

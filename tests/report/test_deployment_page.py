@@ -1,0 +1,325 @@
+"""The page about deployments: whole, by itself, small, and with the numbers of the logs."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from body_transformer.cli.main import main
+from body_transformer.report.page import write_report
+
+from ..deploy.virtual_robot import JOINTS, SinePolicy
+from . import chromium
+from .deployment_folders import deploy, describe, exported, make, rows_of, ten_minutes, tilting
+from .test_page import Reader
+
+
+def report(out: Path, *folders: Path, **options: Any) -> Reader:
+    return Reader(write_report(out / "page.html", folders, **options).path.read_text())
+
+
+def charts(page: Reader) -> list[tuple[str, dict[str, Any]]]:
+    """(what the figure is, its lines by label), one after the other."""
+    found = []
+    for one in page.all("svg"):
+        if "data-lines" in one:
+            lines = json.loads(one["data-lines"] or "")
+            found.append(((one["aria-label"] or "").split(",")[0], {line["label"]: line for line in lines}))
+    return found
+
+
+def cells(page: Reader) -> list[str]:
+    return [data for within, data in page.texts if within == "td"]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two deployments by the real command, across UDP and in real time: with the filter and without it."""
+    root = tmp_path_factory.mktemp("real")
+    policy = exported(root)
+    shutil.copytree(policy, root / "plain")
+    said = json.loads((root / "plain" / "policy.json").read_text())
+    said["control"]["filter"] = None
+    (root / "plain" / "policy.json").write_text(json.dumps(said))
+    for folder, name in ((policy, "with"), (root / "plain", "without")):
+        out = root / "deployments" / name
+        main(["deploy", str(folder), "--seconds", "1", "--faults", "noise=1", "--out", str(out), "--json"])
+    return root / "deployments"
+
+
+@pytest.fixture(scope="module")
+def page(real: Path) -> str:
+    return write_report(real.parent / "page.html", [real]).path.read_text()
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_well_formed_and_shows_every_joint_of_both(page: str) -> None:
+    read = Reader(page)
+    headings = [data for within, data in read.texts if within in ("h2", "h3")]
+    parts = ["What happened when", "Joint positions", "Joint torques", "Body", "Timing"]
+    assert headings[0] == "Side by side"
+    assert headings[1].startswith("with: a1-walk")
+    assert headings[2:7] == parts
+    assert headings[7].startswith("without: a1-walk")
+    assert headings[8:13] == parts
+    names = [name for name, _ in charts(read)]
+    body = ["Tilt", "Angular velocity", "Work and lateness", "Age of the newest state"]
+    assert names == [*JOINTS, *JOINTS, *body] * 2
+    assert [set(lines) for _, lines in charts(read)][:12] == [{"target", "commanded", "measured"}] * 12
+
+
+def test_nothing_is_fetched_and_the_same_logs_give_the_same_page(real: Path, page: str) -> None:
+    read = Reader(page)
+    assert not [key for _, attributes in read.elements for key in attributes if key in ("src", "href")]
+    assert not re.search(r"https?://|file://|@import|url\(", page)
+    assert len(read.all("script")) == 1
+    assert any("default-src 'none'" in (one.get("content") or "") for one in read.all("meta"))
+    assert write_report(real.parent / "page.html", [real]).path.read_text() == page
+
+
+def test_the_numbers_are_those_of_the_logs(real: Path, page: str) -> None:
+    shown = cells(Reader(page))
+    for name in ("with", "without"):
+        said = json.loads((real / name / "log.json").read_text())
+        assert f"{said['policy_seconds']:.1f}" in shown
+        assert str(said["missed"]) in shown
+        assert str(sum(said["interventions"].values())) in shown
+        if said["work_ms"]:
+            assert " / ".join(f"{said['work_ms'][key]:.2f}" for key in ("p50", "p99", "max")) in shown
+        for count in said["interventions"].values():
+            assert str(count) in shown
+
+
+def test_lines_carry_what_was_measured_and_commanded(real: Path, page: str) -> None:
+    rows, drawn = rows_of(real / "with"), charts(Reader(page))
+    seen = rows["state"] == 1
+    believed = seen & (rows["interventions"] >> 9 & 0b1111 == 0)  # what is not may be drawn at the edge
+    assert believed.sum() > 50
+    for k in range(12):
+        for chart, label, name in ((k, "measured", "joint_pos"), (12 + k, "estimate", "joint_torque")):
+            values, line = rows[name][:, k], drawn[chart][1][label]["mean"]
+            assert values[believed].max() - 1e-2 <= max(line) <= values[seen].max() + 1e-2
+            assert values[seen].min() - 1e-2 <= min(line) <= values[believed].min() + 1e-2
+    assert max(drawn[26][1]["work"]["mean"]) == pytest.approx(rows["work_ms"].max(), rel=1e-3)
+
+
+def test_ten_minutes_at_200_hz_make_a_small_page_in_which_a_single_tick_is_seen(tmp_path: Path) -> None:
+    folder, spike = ten_minutes(tmp_path / "long", deploy(tmp_path / "short", seconds=0.1))
+    written = write_report(tmp_path / "page.html", [folder])
+    assert written.num_bytes < 1_500_000
+    drawn = charts(Reader(written.path.read_text()))
+    line = drawn[4][1]["measured"]
+    assert line["mean"][int(np.argmax(line["mean"]))] == 3.25
+    assert line["at"][int(np.argmax(line["mean"]))] == pytest.approx(spike / 200, abs=0.01)
+    assert len(line["at"]) < 400
+    assert [name for name, _ in drawn[12:24]] == list(JOINTS)  # and the end from close by
+    assert [len(drawn[12][1][label]["at"]) > 250 for label in ("target", "commanded", "measured")] == [True] * 3
+    assert 595.9 < min(drawn[12][1]["target"]["at"]) < 596.1
+
+
+def test_many_deployments_are_folded_and_less_detailed(tmp_path: Path) -> None:
+    folders = [deploy(tmp_path / "run0", seconds=3.0, loop_hz=200.0)]
+    folders += [Path(shutil.copytree(folders[0], tmp_path / f"run{k}")) for k in range(1, 6)]
+    few = report(tmp_path, *folders[:2])
+    many = report(tmp_path, *folders)
+    assert len(few.all("details")) == 2  # the events of each
+    assert len(many.all("details")) == 12
+    assert len(charts(many)[0][1]["measured"]["at"]) < len(charts(few)[0][1]["measured"]["at"])
+
+
+def test_neither_torch_nor_mujoco_nor_onnxruntime_is_needed(tmp_path: Path) -> None:
+    folder = deploy(tmp_path / "log", seconds=0.2)
+    code = f"""
+import sys
+for name in ("torch", "mujoco", "onnxruntime", "scipy"):
+    sys.modules[name] = None  # its import is an ImportError
+from body_transformer.report.page import write_report
+print(write_report({str(tmp_path / "page.html")!r}, [{str(folder)!r}]).num_deployments)
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
+
+
+# -- what it says ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_histogram_shows_one_slow_tick_among_many(tmp_path: Path) -> None:
+    class OnceSlow(SinePolicy):
+        def __call__(self, obs: np.ndarray) -> np.ndarray:
+            self.takes_s = 0.012 if self.calls == 70 else 0.001
+            return super().__call__(obs)
+
+    folder = deploy(tmp_path, policy=OnceSlow())
+    read = report(tmp_path, folder)
+    label = next(one["aria-label"] for one in read.all("svg") if (one.get("aria-label") or "").startswith("A tick's"))
+    assert label == "A tick's work while the policy ran, 150 ticks: p50 1 ms; p99 1 ms; max 12 ms; period 20 ms"
+    bars = [one for one in read.all("rect") if one.get("class") == "bar"]
+    assert len(bars) == 2
+    assert [float(bar["height"] or 0) > 20 for bar in bars] == [True, True]  # a single tick is seen
+
+
+def test_what_was_run_is_in_the_heading_and_beside_it(tmp_path: Path) -> None:
+    folder = deploy(tmp_path / "log", more={"robot": "sim", "filter": {"order": 2, "cutoff_hz": 13.0}})
+    read = report(tmp_path, folder)
+    assert ("h1", "a1-walk on sim, 3.0 s") in read.texts
+    text = read.text()
+    assert "the policy ran 3.0 s of 3 s · policy 50 Hz, commands 50 Hz · low-pass 13 Hz" in text
+    assert "It ended as planned." in text
+    assert "The runtime never had to step in." in text
+    assert "robot not recorded" not in text
+    assert "robot not recorded" in report(tmp_path, deploy(tmp_path / "other", seconds=0.1)).text()
+
+
+def test_a_stop_is_said_and_drawn_in_every_chart(tmp_path: Path) -> None:
+    folder = deploy(tmp_path / "log", fault=tilting)
+    written = write_report(tmp_path / "page.html", [folder])
+    read = Reader(written.path.read_text())
+    ((stopped, why),) = written.stopped
+    assert stopped == folder
+    assert why.startswith("tilted: 1.0")
+    assert ("p", f"{why}.") in read.texts
+    assert "It ended early after 2.5" in read.text()
+    stops = [one for one in read.all("line") if one.get("class") == "stop"]
+    assert len(stops) == 28 + 1 + 4  # every chart, the lane of phases, four legends
+    assert ("td", "tilted") not in read.texts
+    assert ("th", "tilted") in read.texts
+
+
+def test_interventions_are_counted_by_reason_and_placed_in_time(tmp_path: Path) -> None:
+    folder = deploy(tmp_path / "log", fault=lambda state, seconds: [] if 1.0 < seconds < 1.08 else [state])
+    counts = json.loads((folder / "log.json").read_text())["interventions"]
+    assert counts["state late"] >= 1
+    read = report(tmp_path, folder)
+    assert [data for within, data in read.texts if within == "th" and data in counts] == sorted(
+        counts, key=lambda reason: -counts[reason]
+    )
+    rows = rows_of(folder)
+    end = (rows["tick"][-1] + 1) / 50
+    late = rows["tick"][(rows["interventions"] >> 8 & 1) == 1] / 50
+    path = next(one["d"] for one in read.all("path") if re.fullmatch(r"(M\d+ 0V9)+", one.get("d") or ""))
+    places = [int(found) for found in re.findall(r"M(\d+) ", path or "")]
+    np.testing.assert_allclose(places, 1000 * late / end, atol=1)
+
+
+def test_a_line_is_broken_where_no_state_came(tmp_path: Path) -> None:
+    from body_transformer.deploy.safety import SafetyConfig
+
+    folder = deploy(tmp_path, fault=lambda state, seconds: [] if 1.5 < seconds < 1.8 else [state],
+                    safety=SafetyConfig(stale_ms=500.0))  # fmt: skip
+    describe(folder, {"safety": json.loads((folder / "log.json").read_text())["safety"] | {"stale_ms": 100.0}})
+    page = report(tmp_path, folder)
+    measured = next(one["d"] or "" for one in page.all("path") if one.get("class") == "line dense s1")
+    commanded = next(one["d"] or "" for one in page.all("path") if one.get("class") == "line dense s0")
+    assert (measured.count("M"), commanded.count("M")) == (2, 1)
+
+
+def test_nonsense_that_was_refused_does_not_set_the_axis(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    def absurd(state, seconds):
+        return [replace(state, joint_pos=state.joint_pos + 1e6)] if state.sequence == 300 else [state]
+
+    folder = deploy(tmp_path, fault=absurd, robot={"hz": 50.0}, seconds=6.0)
+    assert json.loads((folder / "log.json").read_text())["interventions"]["state absurd"] == 1
+    page = report(tmp_path, folder)
+    assert all(abs(value) < 10 for _, lines in charts(page)[:12] for value in lines["measured"]["mean"])
+    assert "What the runtime did not believe is drawn, too" in page.text()
+
+
+def test_limits_are_drawn_against_the_torques_and_near_the_positions(tmp_path: Path) -> None:
+    folder = deploy(tmp_path, seconds=0.5)
+    text = (write_report(tmp_path / "page.html", [folder])).path.read_text()
+    assert text.count("of 33.5 Nm") >= 12
+    figures = re.findall(r"<figure.*?</figure>", text, re.S)
+    torques = [one for one in figures if "33.5 Nm" in one]
+    assert [one.count('class="limit"') for one in torques] == [2] * 12
+    thigh = next(one for one in figures if "FL_thigh_joint" in one and "rad</small>" in one)
+    assert "−1.05 to 4.19 rad" in thigh
+    assert 'class="limit"' not in thigh  # it is far away
+
+
+def test_deployments_side_by_side_have_speed_and_roughness_where_the_logs_know_them(tmp_path: Path) -> None:
+    command = {"command": [0.5, 0.0, 0.0], "robot": "sim"}
+    one = deploy(tmp_path / "with", more={"filter": {"order": 2, "cutoff_hz": 13.0}, **command,
+                                          "report": {"mean_speed_mps": 0.471}})  # fmt: skip
+    seen = {"mean_speed_mps": 0.502, "fell": True, "fell_after_s": 2.04}
+    two = deploy(tmp_path / "without", True, more={"filter": None, **command, "report": seen})
+    read = report(tmp_path, one, two)
+    assert [text for text in cells(read) if text in ("13 Hz", "none", "0.471", "0.502")] == [
+        "13 Hz", "0.471", "none", "0.502"
+    ]  # fmt: skip
+    labels = [one.get("aria-label") or "" for one in read.all("svg")]
+    told = {label.split(",")[0]: label for label in labels}
+    assert told["Speed"] == "Speed, m/s, forward: with: 0.471, none; without: none, 0.502"
+    assert "with, policy's targets: " in told["Roughness of joint targets"]
+    assert "without, commanded: " in told["Roughness of joint targets"]
+    assert ("small", " asked for: 0.5") in read.texts
+    assert ("td", "as planned; it fell after 2.0 s") in read.texts
+    assert ("p", "It ended as planned; it fell after 2.0 s.") in read.texts
+    unknown = report(tmp_path, deploy(tmp_path / "other", seconds=0.2)).text()
+    assert "No log knows how fast the robot was." in unknown
+    assert "Speed" not in unknown
+
+
+def test_a_dry_run_and_a_log_that_kept_its_end_say_so(tmp_path: Path) -> None:
+    assert "dry run: nothing was sent" in report(tmp_path, deploy(tmp_path / "dry", dry_run=True, seconds=0.2)).text()
+    runtime, robot = make(seconds=None, log_s=2.0)
+    robot.fault = lambda state, seconds: runtime.stop("enough") or [state] if seconds > 10 else [state]
+    runtime.run()
+    text = report(tmp_path, runtime.save_log(tmp_path / "long")).text()
+    assert re.search(r"the log kept the last 108 of \d+ ticks", text)
+    assert "emergency stop: enough" in text
+
+
+def test_a_run_that_never_got_to_the_policy_is_shown(tmp_path: Path) -> None:
+    read = report(tmp_path, deploy(tmp_path / "log", fault=lambda state, seconds: []))
+    assert "no state: in 5 s" in read.text()
+    assert "The policy never ran." in read.text()
+
+
+def test_what_a_log_says_is_escaped(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    folder = deploy(tmp_path / "<b>log", seconds=0.2)
+    joints = [evil, *JOINTS[1:]]
+    stop = {"reason": evil, "detail": evil}
+    event = {"tick": 0, "time_s": 0.0, "kind": evil, "text": evil}
+    describe(folder, {"robot": evil, "experiment": evil, "joints": joints, "stop": stop, "events": [event]})
+    other = deploy(tmp_path / "other", seconds=0.2)
+    read = report(tmp_path, folder, other)
+    assert len(read.all("script")) == 1
+    assert read.all("b") == [{}]  # the sentence about the stop
+    assert ("td", evil) in read.texts
+
+
+# -- in a browser ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_page_in_a_browser_shows_values_and_does_not_scroll_sideways(page: str, tmp_path: Path, width: int) -> None:
+    program = chromium.find()
+    if program is None:
+        pytest.skip(f"no browser here: none of {', '.join(chromium.NAMES)} is installed")
+    file = tmp_path / "page.html"
+    file.write_text(page)
+    with chromium.Browser(program, tmp_path / "profile") as browser:
+        browser.resize(width, 900)
+        browser.open(file)
+        assert browser.complaints == []
+        assert browser.requests == [file.as_uri()]
+        assert browser.value("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+        place = "const svg = document.querySelector('svg[data-lines]'); svg.scrollIntoView({block: 'center'});"
+        x, y = browser.value(
+            f"(() => {{ {place} const r = svg.getBoundingClientRect(); return [r.left + r.width / 2, r.top + 50]; }})()"
+        )
+        browser.point_at(x, y)
+        shown = browser.value("document.querySelector('.chart .values:not([hidden])').innerText")
+        assert all(label in shown for label in ("target", "commanded", "measured"))
+        assert browser.complaints == []

@@ -1,0 +1,227 @@
+"""Deployments as they are found, read and measured."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from body_transformer.deploy.log import SavedLog
+from body_transformer.deploy.plan import Phase
+from body_transformer.report.deployments import Deployment, find_deployments, read_deployments
+from body_transformer.report.page import write_report
+
+from ..deploy.virtual_robot import SinePolicy
+from .deployment_folders import deploy, describe, make, rows_of, tilting
+from .run_folders import write_run
+
+
+def read(folder: Path) -> Deployment:
+    return read_deployments([folder])[0]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not to be changed."""
+    root = tmp_path_factory.mktemp("deployments")
+    deploy(root / "with")
+    deploy(root / "without", without_filter=True)
+    deploy(root / "tilted", fault=tilting)
+    return root
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+
+
+def test_deployments_are_found_by_name_and_below_each_once(place: Path) -> None:
+    names = ["tilted", "with", "without"]
+    assert [folder.name for folder in find_deployments([place])] == names
+    assert [folder.name for folder in find_deployments([place / "without", place])] == ["without", "tilted", "with"]
+
+
+def test_what_lies_in_a_run_is_the_runs(tmp_path: Path) -> None:
+    run = write_run(tmp_path, film=None, checkpoint=False)
+    deploy(run / "tried")
+    assert find_deployments([tmp_path]) == []
+    assert write_report(tmp_path / "page.html", [tmp_path]).num_runs == 1
+    assert find_deployments([run / "tried"]) == [run / "tried"]
+
+
+def test_runs_and_deployments_in_one_page_are_refused_and_one_of_each_is_named(place: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path, film=None, checkpoint=False)
+    with pytest.raises(ValueError, match=r"runs or about deployments: '.*/seed0' is a run and '.*/with' is a deploy"):
+        write_report(tmp_path / "page.html", [run, place / "with"])
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_labels_are_as_long_as_they_must_be(tmp_path: Path) -> None:
+    folders = [deploy(tmp_path / name, seconds=0.1) for name in ("a/log", "b/log", "b/other")]
+    assert [one.label for one in read_deployments(folders)] == ["a/log", "b/log", "other"]
+
+
+# -- broken logs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["log.json", "log.npz"])
+def test_half_a_log_is_refused(tmp_path: Path, missing: str) -> None:
+    folder = deploy(tmp_path / "log", seconds=0.1)
+    (folder / missing).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{missing} is not there"):
+        write_report(tmp_path / "page.html", [folder])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"limits": {}}, r"limits.position, limits.torque of log.json cannot be used"),
+        ({"limits": {"position": [[-1, 1]] * 12, "torque": [1.0] * 11 + [float("nan")]}}, r"limits.torque of log.json"),
+        ({"loop_hz": 0}, "loop_hz of"),
+        ({"policy_hz": "fast"}, "policy_hz of"),
+        ({"phases": ["wait"]}, "phases of"),
+        ({"stop": "tilted"}, "stop of"),
+        ({"interventions": {"boredom": 3}}, "interventions of"),
+        ({"events": [{"time_s": 0.1}]}, "events of"),
+        ({"safety": {"stale_ms": 100}}, "safety of"),
+        ({"filter": {"cutoff_hz": None}}, "filter of"),
+        ({"command": "go"}, "command of"),
+        ({"joints": 12}, "joints are not names: 12"),
+        ({"robot_joints": [3]}, "robot_joints are not names"),
+        ({"format": "diary"}, "does not describe a log"),
+    ],
+)
+def test_a_description_that_cannot_be_used_is_refused_and_the_error_says_why(
+    place: Path, tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    folder = deploy(tmp_path / "log", seconds=0.1)
+    describe(folder, change)
+    with pytest.raises(ValueError, match=message):
+        write_report(tmp_path / "page.html", [folder])
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("name", ["log.json", "log.npz"])
+def test_a_log_with_bytes_changed_is_read_or_refused_and_nothing_else(tmp_path: Path, name: str) -> None:
+    folder = deploy(tmp_path / "log", seconds=0.1)
+    whole, rng = (folder / name).read_bytes(), np.random.default_rng(0)
+    refused = []
+    for k in range(150):
+        broken = bytearray(whole if k % 3 else whole[: rng.integers(len(whole))])
+        for at in rng.integers(len(broken), size=4) if broken else ():
+            broken[at] = rng.integers(256)
+        (folder / name).write_bytes(broken)
+        try:
+            read(folder)
+        except ValueError as error:
+            refused.append(str(error))
+    assert len(refused) > 50
+    assert all(str(folder) in message for message in refused)
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    folder = deploy(tmp_path / "log", seconds=0.1)
+    np.savez(folder / "log.npz", **rows_of(folder) | {"tick": np.array([{}], object)})
+    with pytest.raises(ValueError, match="is not whole: Object arrays cannot be loaded"):
+        read(folder)
+
+
+# -- what is measured --------------------------------------------------------------------------------------------------
+
+
+def test_time_and_phases_are_those_of_the_loop(place: Path) -> None:
+    one = read(place / "with")
+    assert [span.phase for span in one.spans] == ["ramp", "hold", "policy", "damping"]
+    events = {event["text"]: event["time_s"] for event in one.said["events"]}
+    for span in one.spans:
+        assert span.start_s == pytest.approx(events[span.phase], abs=1e-6)
+    policy = next(span for span in one.spans if span.phase == "policy")
+    assert policy.end_s - policy.start_s == pytest.approx(3.0)
+    assert (one.stop, one.stop_s) == ("", None)
+
+
+def test_a_stop_has_its_reason_and_its_time(place: Path) -> None:
+    one = read(place / "tilted")
+    assert one.stop.startswith("tilted: 1.0")
+    assert one.stop_s == pytest.approx(2.52, abs=0.03)
+    assert one.tilt_rad.max() == pytest.approx(SavedLog.load(place / "tilted").rows["now_s"][-1] - 1000 - 1.5, abs=0.02)
+
+
+def test_roughness_is_the_second_difference_of_the_targets_in_rad_per_second_squared(place: Path) -> None:
+    one, rows = read(place / "without"), rows_of(place / "without")
+    targets = rows["target"][rows["phase"] == Phase.POLICY]
+    bends = np.diff(targets, n=2, axis=0) * 50**2
+    np.testing.assert_allclose(one.roughness(one.targets), np.sqrt((bends**2).mean(axis=0)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("loop_hz", [50.0, 200.0])
+def test_roughness_of_a_known_motion_does_not_depend_on_the_rate_of_commands(tmp_path: Path, loop_hz: float) -> None:
+    class Parabola(SinePolicy):
+        def __call__(self, obs: np.ndarray) -> np.ndarray:
+            self.calls += 1
+            return np.full(12, 0.5 * (self.calls / 50) ** 2, np.float32)  # 1 rad/s² of actions, which count half
+
+    one = read(deploy(tmp_path, True, policy=Parabola(), loop_hz=loop_hz, seconds=1.2))
+    for positions in (one.targets, one.commanded):
+        np.testing.assert_allclose(one.roughness(positions), 0.5, rtol=0.01)
+
+
+def test_the_filter_makes_the_commanded_positions_smoother_than_the_policys(place: Path, tmp_path: Path) -> None:
+    class Restless(SinePolicy):
+        def __call__(self, obs: np.ndarray) -> np.ndarray:
+            self.calls += 1
+            return np.full(12, 0.05 * (-1) ** self.calls, np.float32)
+
+    filtered, plain = (
+        read(deploy(tmp_path / str(without), without, policy=Restless(), seconds=1.0)) for without in (False, True)
+    )
+    assert (filtered.roughness(filtered.commanded) < 0.3 * filtered.roughness(filtered.targets)).all()
+    np.testing.assert_allclose(plain.roughness(plain.commanded), plain.roughness(plain.targets), rtol=1e-6)
+
+
+def test_without_three_steps_of_the_policy_there_is_no_roughness_and_no_timing(tmp_path: Path) -> None:
+    one = read(deploy(tmp_path, fault=lambda state, seconds: [] if seconds > 0.2 else [state]))
+    assert one.stop.startswith("state lost")
+    assert (one.roughness(one.targets), one.work()) == (None, {})
+
+
+def test_work_is_that_of_the_log(place: Path) -> None:
+    one = read(place / "with")
+    assert one.work() == one.said["work_ms"]
+
+
+def test_ticks_without_a_state_have_no_measurement_and_damping_has_no_target(tmp_path: Path) -> None:
+    one = read(deploy(tmp_path, fault=lambda state, seconds: [] if 1.0 < seconds < 1.05 else [state]))
+    none = one.log.rows["state"] == 0
+    assert none.any()
+    assert (np.isnan(one.measured("joint_pos")).all(axis=1) == none).all()
+    moving = one.during("ramp", "hold", "policy")
+    for positions in (one.targets, one.commanded):
+        assert (np.isfinite(positions).all(axis=1) == moving).all()
+
+
+def test_a_policy_that_commands_torques_has_no_position_targets_while_it_runs(tmp_path: Path) -> None:
+    from ..deploy.virtual_robot import a1_contract
+
+    contract = a1_contract(kind="torque", scale=(5.0,) * 12, offset=(0.0,) * 12)
+    one = read(deploy(tmp_path, contract=contract, seconds=0.5))
+    walking = one.during("policy")
+    assert np.isnan(one.targets[walking]).all()
+    assert one.pushed is not None
+    assert np.nanmax(np.abs(one.pushed)) > 1
+    assert one.roughness(one.targets) is None
+
+
+def test_what_the_robot_sent_otherwise_is_counted(tmp_path: Path) -> None:
+    runtime, robot = make(seconds=0.5)
+    send, sent = robot.send, []
+
+    def held_back(command):
+        sent.append(command)
+        really = send(command)
+        if 40 <= len(sent) < 47:
+            really.position[0] += 0.01
+        return really
+
+    robot.send = held_back
+    runtime.run()
+    assert read(runtime.save_log(tmp_path)).sent_otherwise == 7
+    assert json.loads((tmp_path / "log.json").read_text())["stop"] is None
