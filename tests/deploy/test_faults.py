@@ -425,6 +425,33 @@ def test_a_robot_whose_own_protection_trips_is_left_in_damping():
     assert runtime.log.rows()["phase"][126] == Phase.DAMPING
 
 
+@pytest.mark.parametrize("kind", ["position", "torque"])
+def test_a_robot_that_tells_why_it_tripped_is_quoted(kind):
+    runtime, robot = virtual_run(contract=a1_contract(kind=kind))
+    send, robot.tripped = robot.send, ""
+
+    def trip(command):
+        robot.tripped = "" if len(robot.sent) < 125 else "PowerProtect at level 1"
+        return send(Command.damping(12, 5.0) if robot.tripped else command)
+
+    robot.send = trip
+    assert str(runtime.run().stop) == "robot tripped: PowerProtect at level 1"
+    assert robot.damped_s == pytest.approx(FAULT_S)
+
+
+def test_one_motor_that_lost_its_gain_means_damping_for_all():
+    runtime, robot = virtual_run()
+    send = robot.send
+
+    def weaken(command):
+        gain = np.where(np.arange(12) == 7, 0.0, command.kp)
+        return send(command if len(robot.sent) < 125 else replace(command, kp=gain))
+
+    robot.send = weaken
+    assert str(runtime.run().stop) == "robot tripped"
+    assert robot.damped_s == pytest.approx(FAULT_S + PERIOD_S)
+
+
 def test_the_first_stop_stays_whatever_comes_after_it():
     runtime, robot = virtual_run(later(lambda state: []), damping_s=2.0)
     robot.fault = lambda state, seconds: (

@@ -88,16 +88,17 @@ class Controller:
         self._limiter.damp(self.measured.joint_vel)
         return self._fill_command()
 
-    def sent(self, command: Command) -> None:
-        """What the robot really took: the next step starts there."""
+    def sent(self, command: Command, tripped: str = "") -> None:
+        """What the robot really took: the next step starts there. `tripped`: why it takes nothing but damping, if it
+        says so; one that does not is found out by the gains that it did not take."""
         try:
             command.check(len(self.target))
         except ValueError as error:
             raise ValueError(f"the robot's send returned nonsense: {error}") from None
-        if self.phase in (Phase.RAMP, Phase.HOLD, Phase.POLICY):
-            if self.command.kp.any() and not command.kp.any():
-                self.interventions.latch(Reason.ROBOT_TRIPPED)
-                return
+        refused = (self.command.kp > 0) & ~(command.kp > 0)
+        if tripped or refused.any():
+            self.interventions.latch(Reason.ROBOT_TRIPPED, tripped)
+        elif self.phase in (Phase.RAMP, Phase.HOLD, Phase.POLICY):
             self.order.from_robot(command.position, self._limiter.previous)
             self.order.from_robot(command.torque, self._limiter.previous_torque)
 

@@ -155,7 +155,7 @@ class Runtime:
         log.commanded(command)
         if not self.config.dry_run:
             sent = self.robot.send(command)
-            controller.sent(sent)
+            controller.sent(sent, getattr(self.robot, "tripped", ""))
             log.commanded(sent, "sent")
         stopped = controller.interventions.stop
         if stopped is not None and controller.interventions.tick_bits >> stopped.reason & 1:
