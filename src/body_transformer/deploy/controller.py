@@ -58,7 +58,7 @@ class Controller:
         self._line = Interpolation(self.ticks_per_step, size)
         self._scale, self._offset = np.array(control.scale, np.float64), np.array(control.offset, np.float64)
         self._default = np.array(control.default_pose, np.float64)
-        self._bad_states = 0
+        self._good_states = self._bad_states = 0
         self._origin, self._policy_tick, self._end_tick, self._step = 0, 0, 0, -1
         self._ramp_s = config.ramp_s
         self.age_s = 0.0
@@ -128,11 +128,13 @@ class Controller:
     def _take(self, state: State, now_s: float) -> None:
         reason = self._check(state, now_s)
         if reason is None:
+            self._good_states += 1
             self._bad_states = 0
             self._freshness.came(state.stamp_s, state.received_s)
             return
         self.interventions.count(reason)
         if reason in BAD_STATE:
+            self._good_states = 0
             self._bad_states += 1
             if self._bad_states >= self.safety.max_bad_states:
                 self.interventions.latch(Reason.BAD_STATES, f"{reason.text}, {self._check.detail}".rstrip(", "))
@@ -141,7 +143,7 @@ class Controller:
 
     def _wait(self, tick: int) -> None:
         self._limiter.damp(self.measured.joint_vel)
-        if not self.measured.known:
+        if self._good_states < self.safety.start_states:
             if tick >= self.config.start_s * self.hz:
                 self.interventions.latch(Reason.NO_STATE, f"in {self.config.start_s:g} s")
             return
