@@ -47,7 +47,7 @@ MAX_WAITING = 64
 
 HOW_TO_GET_IT = """Unitree's Python module 'robot_interface' is not installed; the A1 cannot be reached without it.
 1. Get unitree_legged_sdk v3.3.1, the release for the A1: https://github.com/unitreerobotics/unitree_legged_sdk/releases/tag/v3.3.1
-2. Build the module with pybind11 for this Python, from a python_wrapper as later releases have it, against that SDK.
+2. Build the module for this Python with pybind11 from docs/robot_interface.cpp against that SDK: docs/a1.md says how.
 3. Put robot_interface*.so into a folder of PYTHONPATH, and try: python -c 'import robot_interface'"""
 
 
