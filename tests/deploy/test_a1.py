@@ -1,6 +1,7 @@
 import sys
 import time
 import types
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -143,12 +144,24 @@ def sent(machine, name: str, index: int = -1) -> np.ndarray:
     return np.array([getattr(motor, name) for motor in machine.commands[index].motorCmd])
 
 
-def test_the_first_command_has_no_torque(machine):
-    with open_robot("a1", **QUICK):
+def test_the_first_command_brakes_and_moves_nothing(machine):
+    with open_robot("a1", damping_kd=3.0, **QUICK):
         assert len(machine.commands) == 1
         assert machine.commands[0].levelFlag == 0xFF
-        for name in ("Kp", "Kd", "tau"):
-            np.testing.assert_array_equal(sent(machine, name), 0.0)
+        for name, value in {"Kp": 0.0, "Kd": 3.0, "tau": 0.0, "dq": 0.0}.items():
+            np.testing.assert_array_equal(sent(machine, name)[:12], value)
+
+
+def test_who_only_listens_gives_no_torque_and_leaves_without_a_command(machine):
+    with open_robot("a1", listen_only=True) as robot:
+        robot.read()
+        with pytest.raises(ValueError, match="only listened to"):
+            robot.send(command())
+    assert len(machine.commands) == 2
+    for cmd in machine.commands:
+        assert {(motor.Kp, motor.Kd, motor.tau) for motor in cmd.motorCmd} == {(0.0, 0.0, 0.0)}
+    with pytest.raises(ValueError, match="not connected"):
+        robot.read()
 
 
 def test_a_command_reaches_every_motor_in_servo_mode(machine):
@@ -202,6 +215,52 @@ def test_too_much_power_for_the_level_leads_to_damping_that_stays(machine, level
         robot.send(command())
         np.testing.assert_array_equal(sent(machine, "Kp")[:12], 0.0 if trips else 100.0)
         np.testing.assert_array_equal(sent(machine, "Kd")[:12], 5.0 if trips else 1.0)
+
+
+@pytest.mark.parametrize("what", [{"Kp": 0.0}, {"mode": 0}], ids=["no gain", "not a servo"])
+def test_a_protection_that_answers_nothing_but_weakens_a_motor_has_stopped_the_robot(machine, monkeypatch, what):
+    """So it is in releases whose PowerProtect is void."""
+
+    def protect(self, cmd, state, factor):
+        for name, value in what.items():
+            setattr(cmd.motorCmd[7], name, value)
+
+    monkeypatch.setattr(fake.Safety, "PowerProtect", protect)
+    with open_robot("a1", **QUICK) as robot:
+        robot.read()
+        back = robot.send(command())
+        assert robot.tripped == "PowerProtect at level 1"
+        np.testing.assert_array_equal(back.kp, 0.0)
+        np.testing.assert_array_equal(sent(machine, "mode")[:12], 0x0A)
+        np.testing.assert_array_equal(sent(machine, "Kd")[:12], 5.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "stops"),
+    [(0x20, 0x02, True), (0x00, 0x02, True), (0x20, 0x00, False), (0xFF, 0xFD, False)],
+    ids=["L2+B", "B", "L2", "all but B"],
+)
+def test_b_on_the_remote_is_an_emergency_stop_that_stays(machine, low, high, stops):
+    with open_robot("a1", **QUICK) as robot:
+        robot.read()
+        machine.state.wirelessRemote = [0x55, 0x51, low, high] + [0] * 36
+        machine.measure()
+        robot.read()
+        assert robot.tripped == ("B on the remote" if stops else "")
+        machine.state.wirelessRemote = [0x55, 0x51, 0, 0] + [0] * 36
+        machine.measure()
+        robot.read()
+        np.testing.assert_array_equal(robot.send(command()).kp, 0.0 if stops else 100.0)
+
+
+def test_a_module_that_does_not_tell_of_the_remote_is_refused(machine, monkeypatch):
+    class Deaf(fake.LowState):
+        _fields: ClassVar[dict] = {k: v for k, v in fake.LowState._fields.items() if k != "wirelessRemote"}
+
+    monkeypatch.setattr(fake, "LowState", Deaf)
+    with pytest.raises(ValueError, match="no wirelessRemote"), open_robot("a1", **QUICK):
+        pass
+    assert machine.commands == []
 
 
 def test_a_joint_near_its_end_leads_to_damping_if_asked_for(machine):

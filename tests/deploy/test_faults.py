@@ -13,9 +13,9 @@ from body_transformer.deploy.plan import Phase, RuntimeConfig
 from body_transformer.deploy.robot import Command, State
 from body_transformer.deploy.safety import Freshness, Reason, SafetyConfig
 
-from .virtual_robot import JOINTS, LYING, ROBOT_JOINTS, SinePolicy, a1_contract, is_damping, virtual_run
+from .virtual_robot import DEFAULT_POSE, JOINTS, LYING, ROBOT_JOINTS, SinePolicy, a1_contract, is_damping, virtual_run
 
-FAULT_S, PERIOD_S, STALE_S = 2.5, 0.02, 0.1  # the policy runs from 1.86 s to 4.86 s
+FAULT_S, PERIOD_S, STALE_S = 2.5, 0.02, 0.1  # the policy runs from 1.90 s to 4.90 s
 
 
 def later(change):
@@ -50,6 +50,21 @@ def test_a_state_that_never_comes_means_that_nothing_but_damping_is_sent():
     assert str(result.stop) == "no state: in 1 s"
     assert all(is_damping(command) for _, command in robot.sent)
     assert runtime.log.events[0].time_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("wrong", [1, 5], ids=["the first", "the first five"])
+def test_first_states_that_are_wrong_but_possible_move_nothing(wrong):
+    """The motors' own controllers know better where they are: a target near the wrong pose is a kick."""
+
+    def elsewhere(state: State, seconds: float) -> list[State]:
+        moved = state.joint_pos + 0.4 * (state.sequence < wrong) * (-1.0) ** state.sequence
+        return [replace(state, joint_pos=moved)]
+
+    runtime, robot = virtual_run(elsewhere, pose=DEFAULT_POSE, robot={"hz": 50.0})
+    pose = robot.pos.copy()
+    runtime.run()
+    for _, command in robot.sent[:50]:
+        assert is_damping(command) or np.abs(command.position - pose).max() < 0.01
 
 
 def test_states_that_keep_coming_but_ever_later_are_noticed():
@@ -335,7 +350,7 @@ def test_a_policy_that_becomes_slower_than_the_period_means_damping_after_five_m
     runtime, robot = virtual_run(policy=SlowPolicy(0.025))
     result = runtime.run()
     assert result.stop.reason is Reason.LATE_LOOP
-    slow_from = 1.86 + 27 * PERIOD_S
+    slow_from = 1.90 + 27 * PERIOD_S
     # ticks begin at 0, 25, 50, 75 ms …; each leaves after its deadline, and 100 ms is the fifth's time
     assert slow_from + 4 * PERIOD_S <= robot.damped_s <= slow_from + 6 * PERIOD_S
     assert result.interventions["missed deadline"] >= 5
@@ -358,14 +373,14 @@ def test_ticks_that_were_missed_altogether_are_left_out_and_not_made_up_for():
     assert result.stop is None
     assert result.interventions["missed deadline"] == 3
     ticks = runtime.log.rows()["tick"]
-    assert sorted(set(range(ticks[-1])) - set(ticks.tolist())) == list(range(ticks[0] + 121, ticks[0] + 123))
+    assert sorted(set(range(ticks[-1])) - set(ticks.tolist())) == list(range(ticks[0] + 123, ticks[0] + 125))
 
 
 def test_a_policy_that_hangs_for_a_while_means_damping_as_soon_as_it_returns():
     runtime, robot = virtual_run(policy=SlowPolicy(0.5, calls=1))
     result = runtime.run()
     assert result.stop.reason is Reason.LATE_LOOP
-    assert robot.damped_s <= 1.86 + 27 * PERIOD_S + 0.5 + PERIOD_S
+    assert robot.damped_s <= 1.90 + 27 * PERIOD_S + 0.5 + PERIOD_S
 
 
 def test_a_loop_that_stutters_is_stopped_too():
@@ -403,7 +418,7 @@ def test_an_action_that_cannot_be_used_means_damping_in_the_same_tick(name):
     runtime, robot = virtual_run(policy=policy)
     result = runtime.run()
     assert result.stop.reason is Reason.BAD_ACTION
-    assert robot.damped_s == pytest.approx(1.86 + 27 * PERIOD_S)
+    assert robot.damped_s == pytest.approx(1.90 + 27 * PERIOD_S)
 
 
 def test_an_action_beyond_the_clip_is_clipped_and_counted():
@@ -423,6 +438,33 @@ def test_a_robot_whose_own_protection_trips_is_left_in_damping():
     assert robot.damped_s == pytest.approx(FAULT_S)
     assert runtime.log.events[-3].kind == "stop"
     assert runtime.log.rows()["phase"][126] == Phase.DAMPING
+
+
+@pytest.mark.parametrize("kind", ["position", "torque"])
+def test_a_robot_that_tells_why_it_tripped_is_quoted(kind):
+    runtime, robot = virtual_run(contract=a1_contract(kind=kind))
+    send, robot.tripped = robot.send, ""
+
+    def trip(command):
+        robot.tripped = "" if len(robot.sent) < 125 else "PowerProtect at level 1"
+        return send(Command.damping(12, 5.0) if robot.tripped else command)
+
+    robot.send = trip
+    assert str(runtime.run().stop) == "robot tripped: PowerProtect at level 1"
+    assert robot.damped_s == pytest.approx(FAULT_S)
+
+
+def test_one_motor_that_lost_its_gain_means_damping_for_all():
+    runtime, robot = virtual_run()
+    send = robot.send
+
+    def weaken(command):
+        gain = np.where(np.arange(12) == 7, 0.0, command.kp)
+        return send(command if len(robot.sent) < 125 else replace(command, kp=gain))
+
+    robot.send = weaken
+    assert str(runtime.run().stop) == "robot tripped"
+    assert robot.damped_s == pytest.approx(FAULT_S + PERIOD_S)
 
 
 def test_the_first_stop_stays_whatever_comes_after_it():

@@ -11,6 +11,7 @@ from body_transformer.deploy.log import BAD_SHAPE, SavedLog
 from body_transformer.deploy.plan import Phase
 from body_transformer.deploy.replay import replay
 from body_transformer.deploy.robot import Command
+from body_transformer.deploy.safety import Reason
 
 from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, SinePolicy, a1_contract, virtual_run
 
@@ -137,6 +138,19 @@ def test_what_the_robot_really_sent_is_part_of_the_replay(tmp_path):
 
     robot.send = held_back
     runtime.run()
+    assert replay(runtime.save_log(tmp_path), runtime.contract, PurePolicy()).identical
+
+
+def test_a_robot_that_tripped_is_part_of_the_replay(tmp_path):
+    runtime, robot = virtual_run(policy=PurePolicy(), contract=a1_contract(kind="torque"))
+    send, robot.tripped = robot.send, ""
+
+    def trip(command):
+        robot.tripped = "" if len(robot.sent) < 125 else "B on the remote"
+        return send(command)
+
+    robot.send = trip
+    assert runtime.run().stop.reason is Reason.ROBOT_TRIPPED
     assert replay(runtime.save_log(tmp_path), runtime.contract, PurePolicy()).identical
 
 

@@ -42,7 +42,7 @@ def test_a_run_goes_from_ramp_to_policy_to_damping_and_nobody_steps_in():
     assert result.policy_seconds == pytest.approx(3.0)
     events = [(event.text, round(event.time_s, 9)) for event in runtime.log.events]
     # 1.5 times 1.1 rad at 1 rad/s is longer than ramp_s
-    assert events == [("ramp", 0.0), ("hold", 1.64), ("policy", 1.86), ("damping", 4.86), ("done", 5.06)]
+    assert events == [("ramp", 0.04), ("hold", 1.68), ("policy", 1.90), ("damping", 4.90), ("done", 5.10)]
     assert is_damping(robot.sent[-1][1])
 
 
@@ -196,9 +196,8 @@ def test_a_robot_with_other_joints_is_refused_before_anything_is_sent(joints):
 def test_the_ramp_starts_where_the_robot_is_and_is_no_quicker_than_allowed():
     runtime, robot = virtual_run(ramp_s=0.1)
     runtime.run()
-    _, first = robot.sent[0]
-    assert np.abs(in_contract_order(first.position) - LYING).max() < 0.01
-    ramp = np.array([command.position for at, command in robot.sent if at < 1.8])
+    ramp = np.array([command.position for at, command in robot.sent if command.kp.any() and at < 1.8])
+    assert np.abs(in_contract_order(ramp[0]) - LYING).max() < 0.01
     assert np.abs(np.diff(ramp, axis=0)).max() / 0.02 < 1.0 + 1e-2
     assert np.abs(np.diff(ramp, axis=0)).max() / 0.02 > 0.9
 

@@ -58,7 +58,7 @@ class Controller:
         self._line = Interpolation(self.ticks_per_step, size)
         self._scale, self._offset = np.array(control.scale, np.float64), np.array(control.offset, np.float64)
         self._default = np.array(control.default_pose, np.float64)
-        self._bad_states = 0
+        self._good_states = self._bad_states = 0
         self._origin, self._policy_tick, self._end_tick, self._step = 0, 0, 0, -1
         self._ramp_s = config.ramp_s
         self.age_s = 0.0
@@ -88,18 +88,19 @@ class Controller:
         self._limiter.damp(self.measured.joint_vel)
         return self._fill_command()
 
-    def sent(self, command: Command) -> None:
-        """What the robot really took: the next step starts there."""
-        if command is self.command:  # all of it
+    def sent(self, command: Command, tripped: str = "") -> None:
+        """What the robot really took: the next step starts there. `tripped`: why it takes nothing but damping, if it
+        says so; one that does not is found out by the gains that it did not take."""
+        if command is self.command and not tripped:  # all of it
             return
         try:
             command.check(len(self.target))
         except ValueError as error:
             raise ValueError(f"the robot's send returned nonsense: {error}") from None
-        if self.phase in (Phase.RAMP, Phase.HOLD, Phase.POLICY):
-            if self.command.kp.any() and not command.kp.any():
-                self.interventions.latch(Reason.ROBOT_TRIPPED)
-                return
+        refused = (self.command.kp > 0) & ~(command.kp > 0)
+        if tripped or refused.any():
+            self.interventions.latch(Reason.ROBOT_TRIPPED, tripped)
+        elif self.phase in (Phase.RAMP, Phase.HOLD, Phase.POLICY):
             self.order.from_robot(command.position, self._limiter.previous)
             self.order.from_robot(command.torque, self._limiter.previous_torque)
 
@@ -129,11 +130,13 @@ class Controller:
     def _take(self, state: State, now_s: float) -> None:
         reason = self._check(state, now_s)
         if reason is None:
+            self._good_states += 1
             self._bad_states = 0
             self._freshness.came(state.stamp_s, state.received_s)
             return
         self.interventions.count(reason)
         if reason in BAD_STATE:
+            self._good_states = 0
             self._bad_states += 1
             if self._bad_states >= self.safety.max_bad_states:
                 self.interventions.latch(Reason.BAD_STATES, f"{reason.text}, {self._check.detail}".rstrip(", "))
@@ -142,7 +145,7 @@ class Controller:
 
     def _wait(self, tick: int) -> None:
         self._limiter.damp(self.measured.joint_vel)
-        if not self.measured.known:
+        if self._good_states < self.safety.start_states:
             if tick >= self.config.start_s * self.hz:
                 self.interventions.latch(Reason.NO_STATE, f"in {self.config.start_s:g} s")
             return

@@ -16,13 +16,15 @@ class Rehearsal:
     def __init__(self, second: Controller) -> None:
         self._second = second
         self._last: tuple[int, float, State | None, int, str | None] | None = None
-        self._sent: Command | None = None
+        self._sent: tuple[Command, str] | None = None
 
     def remember(
-        self, tick: int, now_s: float, state: State | None, missed: int, stop: str | None, sent: Command | None
+        self,
+        given: tuple[int, float, State | None, int, str | None],
+        sent: tuple[Command, str] | None,
     ) -> None:
-        """What the first controller was given in this tick, and what the robot took; `sent` is not copied."""
-        self._last, self._sent = (tick, now_s, state, missed, stop), sent
+        """What the first controller's `step` and `sent` were given in this tick; nothing is copied."""
+        self._last, self._sent = given, sent
 
     def __call__(self) -> None:
         """The tick that was remembered, once."""
@@ -30,5 +32,5 @@ class Rehearsal:
             return
         self._second.step(*self._last)
         if self._sent is not None:
-            self._second.sent(self._sent)
+            self._second.sent(*self._sent)
         self._last = None

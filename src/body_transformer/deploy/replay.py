@@ -13,10 +13,13 @@ from .controller import Controller, Policy
 from .log import SavedLog
 from .plan import RuntimeConfig
 from .robot import COMMAND, Command
-from .safety import SafetyConfig
+from .safety import Reason, SafetyConfig
 
 if TYPE_CHECKING:
     from .contract import Contract
+
+TRIPPED = Reason.ROBOT_TRIPPED.text
+"""How the event of such a stop begins."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ def replay(folder: str | Path, contract: Contract, policy: Policy) -> Replay:
         contract, policy, tuple(said["robot_joints"]), _config(said["config"]), SafetyConfig(**said["safety"])
     )
     requests = {event["tick"]: event["text"] for event in said["events"] if event["kind"] == "request"}
+    stops = {event["tick"]: event["text"] for event in said["events"] if event["kind"] == "stop"}
     size = len(said["joints"])
     commands = np.zeros((len(rows["tick"]), 5, size))
     sent = Command(*np.zeros((5, size)))
@@ -58,7 +62,7 @@ def replay(folder: str | Path, contract: Contract, policy: Policy) -> Replay:
             controller.order.from_robot(getattr(command, part), commands[k, j])
             controller.order.to_robot(rows["sent"][k, j], getattr(sent, part))
         if np.isfinite(rows["sent"][k]).all():
-            controller.sent(sent)
+            controller.sent(sent, stops[tick] if stops.get(tick, "").startswith(TRIPPED) else "")
     same = (commands.view(np.int64) == rows["command"].view(np.int64)).all(axis=(1, 2))
     return Replay(commands, tuple(int(tick) for tick in rows["tick"][~same]))
 

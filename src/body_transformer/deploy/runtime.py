@@ -188,11 +188,11 @@ class Runtime:
         log.commanded(command)
         sent = None
         if not self.config.dry_run:
-            sent = self.robot.send(command)
-            controller.sent(sent)
-            log.commanded(sent, "sent")
+            sent = self.robot.send(command), str(getattr(self.robot, "tripped", ""))
+            controller.sent(*sent)
+            log.commanded(sent[0], "sent")
         if self._rehearsal is not None:
-            self._rehearsal.remember(tick, now, state, missed, stop, sent)
+            self._rehearsal.remember((tick, now, state, missed, stop), sent)
         stopped = controller.interventions.stop
         if stopped is not None and controller.interventions.tick_bits >> stopped.reason & 1:
             log.event(tick, now - self._begun_s, "stop", str(stopped))

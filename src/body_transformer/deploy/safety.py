@@ -83,6 +83,8 @@ class SafetyConfig:
     clock_drift: float = 2e-4
     """s/s that the robot's clock may drift from ours: quartz is five times as good, a simulator on a busy computer is
     not. A latency that grows more slowly than this is not noticed."""
+    start_states: int = 3
+    """This many good states in a row before anything moves: by a first one alone, nobody knows whether it is true."""
     max_bad_states: int = 3
     """This many unusable states in a row: damping."""
     max_missed: int = 5

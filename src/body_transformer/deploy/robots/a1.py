@@ -10,9 +10,11 @@ Angles, speeds and torques have the description's signs and units: no offset, no
 body to world; `imu.gyroscope` is rad/s in the body's frame. `tick` is the robot's clock in ms (the header says µs; the
 robots count ms) and wraps at 2^32; there is no sequence number, so every new tick counts as one measurement.
 
-The robot answers commands: who sends nothing gets no state, so entering sends a first command without any torque.
-Unitree's examples send a command every 2 ms and allow 1 to 10. Nothing here repeats a command by itself: a thread that
-did so would keep a robot moving whose controller has hung.
+The robot answers commands: who sends nothing gets no state, so entering sends a first one, damping. That takes the
+robot out of its own gaits: one that stands sinks down. Who only listens asks by commands without any torque, and a
+robot that stands falls. B on Unitree's remote is an emergency stop, whatever else is held. Unitree's examples send a
+command every 2 ms and allow 1 to 10. Nothing here repeats a command by itself: a thread that did so would keep a robot
+moving whose controller has hung.
 """
 
 from __future__ import annotations
@@ -38,12 +40,14 @@ SERVO = 0x0A
 NO_POSITION, NO_VELOCITY = 2.146e9, 16000.0
 """PosStopF and VelStopF of the SDK: the motor has no target."""
 TICK_S = 1e-3
+KEYS, KEY_B = 3, 0x02
+"""Of the remote's 40 bytes the one that has the key B, and its bit there (`unitree_joystick.h`)."""
 MAX_WAITING = 64
 """States taken at once."""
 
 HOW_TO_GET_IT = """Unitree's Python module 'robot_interface' is not installed; the A1 cannot be reached without it.
 1. Get unitree_legged_sdk v3.3.1, the release for the A1: https://github.com/unitreerobotics/unitree_legged_sdk/releases/tag/v3.3.1
-2. Build the module with pybind11 for this Python, from a python_wrapper as later releases have it, against that SDK.
+2. Build the module for this Python with pybind11 from docs/robot_interface.cpp against that SDK: docs/a1.md says how.
 3. Put robot_interface*.so into a folder of PYTHONPATH, and try: python -c 'import robot_interface'"""
 
 
@@ -87,7 +91,7 @@ class A1Robot:
             raise ValueError(f"the A1's joints are {', '.join(JOINTS)}; expected were {', '.join(expected)}")
         self.options = options or A1Options()
         self.tripped = ""
-        """Which of the SDK's protections stopped the robot; then only damping is sent, whatever is asked for."""
+        """Which of the SDK's protections stopped the robot, or the remote; then only damping is sent."""
         self._sdk = _sdk()
         self._tick: int | None = None
         self._sequence, self._stamp_s = 0, 0.0
@@ -104,12 +108,15 @@ class A1Robot:
             motor.mode = SERVO
         if any(motor.mode != SERVO for motor in list(self._cmd.motorCmd)[: len(JOINTS)]):
             raise ValueError("this robot_interface hands out copies of motorCmd: commands would not reach the robot")
+        if not hasattr(self._state, "wirelessRemote"):
+            raise ValueError("this robot_interface has no wirelessRemote: the remote could not stop the robot")
         self._entered = True
         self._ask()
         return self
 
     def __exit__(self, *exc: object) -> None:
         if not self._entered or self.options.listen_only:
+            self._entered = False
             return
         damping = Command.damping(len(JOINTS), self.options.damping_kd)
         until_s = time.monotonic() + self.options.damping_s
@@ -133,6 +140,8 @@ class A1Robot:
             if not self._advance(int(self._state.tick)):
                 break
             newest = self._measurement()
+            if list(self._state.wirelessRemote)[KEYS] & KEY_B:
+                self.tripped = self.tripped or "B on the remote"
         return newest
 
     def send(self, command: Command) -> Command:
@@ -144,7 +153,7 @@ class A1Robot:
         if self.tripped:
             command = Command.damping(len(JOINTS), self.options.damping_kd)
         self._fill(command)
-        self._protect()
+        self._protect(command)
         if self.tripped:
             command = Command.damping(len(JOINTS), self.options.damping_kd)
             self._fill(command)
@@ -185,8 +194,8 @@ class A1Robot:
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        """A command without any torque: the robot answers with its state."""
-        self._fill(Command.damping(len(JOINTS), 0.0))
+        """A command that moves nothing: the robot answers with its state."""
+        self._fill(Command.damping(len(JOINTS), 0.0 if self.options.listen_only else self.options.damping_kd))
         self._transmit()
 
     def _transmit(self) -> None:
@@ -202,17 +211,27 @@ class A1Robot:
             motor.dq = float(command.velocity[i]) if kd else NO_VELOCITY
             motor.Kp, motor.Kd, motor.tau = kp, kd, float(command.torque[i])
 
-    def _protect(self) -> None:
-        """The SDK's protections; they change the command in place, and answer below 0 when they stop the robot."""
+    def _protect(self, command: Command) -> None:
+        """The SDK's protections. They change what is sent, and answer below 0 when they stop the robot; in releases
+        where they answer nothing, a motor that they weakened tells it."""
         if self.options.position_limit:
             self._safety.PositionLimit(self._cmd)
         if self._tick is None or self.tripped:  # they compare with the state, and there is none yet
             return
-        if _is_stop(self._safety.PowerProtect(self._cmd, self._state, self.options.power_level)):
+        answer = self._safety.PowerProtect(self._cmd, self._state, self.options.power_level)
+        if _is_stop(answer) or self._weakened(command):
             self.tripped = f"PowerProtect at level {self.options.power_level}"
         margin_rad = self.options.position_margin_rad
-        if margin_rad is not None and _is_stop(self._safety.PositionProtect(self._cmd, self._state, margin_rad)):
-            self.tripped = self.tripped or f"PositionProtect at {margin_rad} rad"
+        if margin_rad is None or self.tripped:
+            return
+        answer = self._safety.PositionProtect(self._cmd, self._state, margin_rad)
+        if _is_stop(answer) or self._weakened(command):
+            self.tripped = f"PositionProtect at {margin_rad} rad"
+
+    def _weakened(self, command: Command) -> bool:
+        """Whether a motor is no servo any more, or has lost its gain."""
+        asked = zip(self._motors, command.kp.tolist(), strict=True)
+        return any(motor.mode != SERVO or (kp > 0 and not motor.Kp > 0) for motor, kp in asked)
 
     def _sent(self, command: Command) -> Command:
         """Read back from what was sent; targets without a gain are as they were asked for."""

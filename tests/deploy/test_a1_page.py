@@ -1,0 +1,57 @@
+"""docs/a1.md says numbers that people rely on: they are the code's."""
+
+from pathlib import Path
+
+import pytest
+
+from body_transformer.cli.deploy import LOOP_HZ, SAFETY
+from body_transformer.config import load_experiment
+from body_transformer.deploy.plan import RuntimeConfig
+from body_transformer.deploy.robots.a1 import A1Options
+from body_transformer.deploy.safety import Reason, SafetyConfig
+
+PAGE = (Path(__file__).parents[2] / "docs/a1.md").read_text(encoding="utf-8")
+RUN, SAFE, A1 = RuntimeConfig(), SafetyConfig(**SAFETY["a1"]), A1Options()
+DEPLOY = load_experiment("a1-walk").deploy
+PERIOD_MS = 1000 / LOOP_HZ["a1"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"Commands leave at {LOOP_HZ['a1']:g} Hz",
+        f"| `power_level=N` | {A1.power_level} |",
+        f"| `position_limit=` | {str(A1.position_limit).lower()} |",
+        f"| `--torque-fraction` | {SAFE.torque_fraction:g} |",
+        f"| `--stale-ms` | {SAFE.stale_ms:g} |",
+        f"| `--max-tilt-rad` | {SAFE.max_tilt_rad:.1f} |",
+        f"| missed deadlines | {SAFE.max_missed} | of {PERIOD_MS:g} ms each",
+        f"{SAFE.start_states} good states in a row before anything moves; {RUN.start_s:g} s without",
+        f"at most {SAFE.start_margin_rad:g} rad outside their limits",
+        f"{RUN.hold_s:g} s in the default pose; a joint {SAFE.reached_rad:g} rad away",
+        f"{SAFE.max_bad_states} unusable in a row",
+        f"{SAFE.range_margin_rad:g} rad outside the limits; {SAFE.max_velocity_factor:g} × the velocity, "
+        f"{SAFE.max_torque_factor:g} × the torque limit; gyroscope over {SAFE.max_angular_velocity:g} rad/s",
+        f"a joint {SAFE.jump_rad:g} rad (and a quarter of the way",
+        f"beyond {SAFE.max_action:g} or not finite",
+        f"kd {SAFE.damping_kd:g} Nm s/rad, no position gain, {RUN.damping_s:g} s in the loop and {A1.damping_s:g} s on",
+        f"At least {RUN.ramp_s:g} s from where the legs are",
+        f"no joint quicker than {RUN.ramp_speed:g} rad/s",
+        f"quicker than {DEPLOY.velocity_limits['*_hip_joint']} (hip) or {DEPLOY.velocity_limits['*_calf_joint']} rad/s",
+        f"**kp {DEPLOY.kp:g}, trained with {DEPLOY.training.kp:g}**; kd {DEPLOY.kd:g}",
+        f"filter {DEPLOY.filter.cutoff_hz:g} Hz",
+    ],
+)
+def test_the_page_says_what_the_code_does(said):
+    assert said in PAGE
+
+
+def test_the_page_says_what_to_do_after_every_stop():
+    stops = PAGE[PAGE.index("| stop | do |") :]
+    for reason in Reason:
+        assert reason < Reason.STATE_LOST or reason.text in stops
+
+
+def test_options_that_are_off_by_default_are_said_to_be():
+    assert A1.position_margin_rad is None
+    assert "| `position_margin_rad=` | off |" in PAGE
