@@ -116,6 +116,7 @@ def test_a_policy_runs_across_the_link_and_its_log_can_be_replayed(folder, tmp_p
     assert said["ticks"] > 20
     log = SavedLog.load(said["log"])
     assert log.description["experiment"] == "a1-walk"
+    assert log.description["loop_hz"] >= 100  # so that two lost commands are shorter than the robot's time-out
     commands = said["report"]["commands"]
     assert commands == 0 if dry else commands >= 0.9 * said["ticks"]
     assert main(["deploy", str(folder), "--replay", said["log"]]) == 0
@@ -169,6 +170,13 @@ def test_on_the_a1_commands_leave_at_200_hz(folder, machine, tmp_path, capsys):
     assert max(motor.Kp for sent in machine.commands for motor in sent.motorCmd[:12]) == 100
     assert {motor.Kp for motor in machine.commands[-1].motorCmd[:12]} == {0.0}
     assert {motor.Kd for motor in machine.commands[-1].motorCmd[:12]} == {5.0}
+
+
+def test_the_log_is_written_when_the_robot_has_been_left(folder, machine, tmp_path, monkeypatch):
+    heard, save = [], Runtime.save_log
+    monkeypatch.setattr(Runtime, "save_log", lambda *args: (heard.append(len(machine.commands)), save(*args)))
+    main(["deploy", str(folder), "--robot", "a1", "--seconds", "0.1", "--out", str(tmp_path)])
+    assert heard == [len(machine.commands)]
 
 
 def test_a_dry_run_asks_the_a1_for_its_state_and_gives_it_no_torque(folder, machine, tmp_path, capsys):
