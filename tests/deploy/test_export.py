@@ -1,5 +1,6 @@
 """From a policy to a folder for a robot: every experiment, every variant, both exporters."""
 
+import copy
 import json
 import shutil
 from dataclasses import replace
@@ -13,6 +14,7 @@ from body_transformer import Layout, Policy, Term, pretrained
 from body_transformer.cli.main import main
 from body_transformer.config import experiment_names, load_experiment
 from body_transformer.deploy import export as export_module
+from body_transformer.deploy import lean as lean_module
 from body_transformer.deploy.check_vectors import LARGE, check_vectors
 from body_transformer.deploy.contract import Contract
 from body_transformer.deploy.export import Trained, export, find_trained
@@ -23,7 +25,7 @@ from body_transformer.model.variants import VARIANTS
 from .conftest import make_policy, make_run
 
 onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 OPTIONS = {
     **{variant: {"variant": variant} for variant in VARIANTS},
@@ -39,6 +41,9 @@ OPTIONS = {
     "mlp, shared, clipped": {"variant": "mlp", "shared_tokenizer": True, "obs_clip": 2.0, "squash": "none"},
     "fixed std": {"variant": "bot-hard", "std": "fixed", "head": "gaussian"},
     "deterministic": {"variant": "transformer", "head": "deterministic", "squash": "none"},
+    "many heads": {"variant": "bot-mix", "num_heads": 4},
+    "many heads, soft, pre-norm": {"variant": "bot-soft", "num_heads": 4, "norm": "pre"},
+    "one head": {"variant": "bot-hard", "num_heads": 1, "activation": "gelu"},
 }
 
 
@@ -67,6 +72,15 @@ def assert_agreement(folder: Path, policy: Policy) -> None:
         check_agreement(actions, expected[:size])
 
 
+def after_training(policy: Policy) -> Policy:
+    """No parameter as it was at the start, where many are 0 or 1."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return policy
+
+
 def trained(policy: Policy, experiment: str = "a1-walk") -> Trained:
     return Trained(policy, experiment, {})
 
@@ -76,15 +90,15 @@ def trained(policy: Policy, experiment: str = "a1-walk") -> Trained:
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_every_variant_and_option_agrees_by_the_older_exporter(options, tmp_path):
-    policy = make_policy(**options)
+    policy = after_training(make_policy(**options))
     written = export(trained(policy), tmp_path / "out")
     assert written.deviation <= TOLERANCE
     assert_agreement(tmp_path / "out", policy)
 
 
-@pytest.mark.parametrize("name", ["mlp", "bot-soft", "bot-mix-random", "every option"])
+@pytest.mark.parametrize("name", ["mlp", "bot-soft", "bot-mix-random", "every option", "many heads"])
 def test_the_dynamo_exporter_agrees_too(name, tmp_path):
-    policy = make_policy(**OPTIONS[name])
+    policy = after_training(make_policy(**OPTIONS[name]))
     export(trained(policy), tmp_path / "out", "dynamo")
     assert_agreement(tmp_path / "out", policy)
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["policy.json", "policy.onnx"]
@@ -153,6 +167,38 @@ def test_a_policy_in_half_precision_on_its_way_from_training_is_left_as_it_is(tm
     assert next(policy.parameters()).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_what_is_exported_is_as_exact_as_the_policy(options):
+    policy = after_training(make_policy(**options)).eval()
+    before = copy.deepcopy(policy.state_dict())
+    obs, exact = some_obs(policy), copy.deepcopy(policy).double()
+    lean = lean_module.lean(policy)
+    with torch.no_grad():
+        expected = exact(obs.double()).numpy()
+        off, own = (deviation(network(obs).numpy(), expected) for network in (lean, policy))
+    assert off.mean() < 1.5 * own.mean()
+    assert off.max() < TOLERANCE
+    assert all(torch.equal(before[name], value) for name, value in policy.state_dict().items())
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_body_too_large_for_one_matrix_agrees_too(shared, tmp_path, monkeypatch):
+    monkeypatch.setattr(lean_module, "MAX_WHOLE", 0)
+    policy = after_training(make_policy(shared_tokenizer=shared))
+    export(trained(policy), tmp_path / "out")
+    assert_agreement(tmp_path / "out", policy)
+
+
+@pytest.mark.parametrize("variant", ["mlp", "bot-mix"])
+def test_a_large_mean_with_a_small_deviation_does_not_cancel(variant, tmp_path):
+    policy = make_policy(variant=variant, obs_clip=None)
+    policy.normalizer.set_statistics(torch.full((48,), 1000.0), torch.full((48,), 1e-4))
+    export(trained(policy), tmp_path / "out")
+    obs = 1000 + 0.01 * torch.randn(64, 48, generator=torch.Generator().manual_seed(0))
+    run = OnnxPolicy(tmp_path / "out")
+    check_agreement(np.stack([run(row).copy() for row in obs.numpy()]), policy(obs).detach().numpy())
+
+
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 
@@ -167,6 +213,36 @@ def test_the_file_has_one_input_one_output_and_nothing_of_this_machine(exporter)
     assert not any(tensor.external_data for tensor in model.graph.initializer)
     for secret in (str(Path(__file__).parents[2]), "site-packages", "body_transformer"):
         assert secret.encode() not in content
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_the_file_has_standard_operators_only_and_few_of_them(exporter):
+    content = to_onnx(make_policy(variant="bot-mix").eval(), exporter)  # two layers, one of them masked
+    model = onnx.load_from_string(content)
+    assert {entry.domain for entry in model.opset_import} == {""}
+    assert {node.domain for node in model.graph.node} == {""}
+    assert not model.functions
+    kinds = [node.op_type for node in model.graph.node if node.op_type not in ("Constant", "Identity")]
+    assert len(kinds) <= 2 * 15 + 7
+    assert not {"Shape", "Gather", "Split", "Squeeze", "Where", "Cast"} & set(kinds)
+
+
+def test_onnx_runtime_is_left_with_13_operations_a_layer_and_one_for_the_mask(tmp_path):
+    def num_operations(num_layers: int) -> int:
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+        options.add_free_dimension_override_by_name("batch", 1)
+        options.log_severity_level = 3  # what is optimised for this machine need not run on another: we know
+        content = to_onnx(make_policy(variant="bot-mix", num_layers=num_layers).eval())
+        onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        return len(onnx.load(options.optimized_model_filepath).graph.node)
+
+    assert num_operations(4) - num_operations(2) == 2 * 13 + 1
+
+
+def test_the_mlp_is_three_products():
+    model = onnx.load_from_string(to_onnx(make_policy(variant="mlp", squash="none").eval()))
+    assert [node.op_type for node in model.graph.node] == ["Add", "Gemm", "Relu", "Gemm", "Relu", "Gemm"]
 
 
 def test_the_same_policy_gives_the_same_bytes():

@@ -15,6 +15,8 @@ from .policy import TOLERANCE, deviation
 NUM_RANDOM = 8
 MARGIN = 4
 """By how much the rounding of single precision must be below what two forms may differ by."""
+NUM_NEAR = 6
+"""Observations next to one, at which the rounding is looked at, too."""
 LARGE = tuple(10.0**k for k in range(6, 0, -1))
 """In standard deviations of the observation, the largest first."""
 DENORMAL = 1e-40
@@ -45,12 +47,13 @@ def check_vectors(policy: Policy, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def rounding(policy: Policy, exact: Policy, obs: Tensor) -> NDArray[np.float64]:
-    """[K]: how far PyTorch's single precision is from double precision, at these observations and the numbers next to
-    them; `exact` is the same policy in double precision."""
-    up, down = torch.full_like(obs, torch.inf), torch.full_like(obs, -torch.inf)
+    """[K]: how far PyTorch's single precision is from double precision, at these observations and some of those next
+    to them, for it may be right by chance; `exact` is the same policy in double precision."""
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.randint(2, (NUM_NEAR, obs.shape[1]), generator=generator) * 2.0 - 1
     worst = np.zeros(len(obs))
     with torch.no_grad():
-        for near in (obs, obs.nextafter(up), obs.nextafter(down)):
+        for near in (obs, *(obs.nextafter((torch.inf * side).expand_as(obs)) for side in signs)):
             worst = np.maximum(worst, deviation(policy(near).numpy(), exact(near.double()).numpy()))
     return worst
 

@@ -1,4 +1,4 @@
-"""A Policy as an ONNX file, by either of PyTorch's exporters: one forward, the one that was trained."""
+"""A Policy as an ONNX file, by either of PyTorch's exporters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..model.policy import Policy
+from .lean import lean
 from .policy import INPUT, OUTPUT
 
 Exporter = Literal["torchscript", "dynamo"]
@@ -35,7 +36,7 @@ def to_onnx(policy: Policy, exporter: Exporter = "torchscript") -> bytes:
     obs = torch.zeros(3, policy.obs_dim)  # not one: a batch of one would be taken for a constant
     with tempfile.TemporaryDirectory() as folder, _quietly():
         file = Path(folder, "policy.onnx")
-        _EXPORTERS[exporter](policy, obs, file)
+        _EXPORTERS[exporter](lean(policy), obs, file)
         extra = sorted(entry.name for entry in Path(folder).iterdir() if entry != file)
         model = onnx.load(file, load_external_data=False)
     if extra or any(tensor.external_data for tensor in model.graph.initializer):
@@ -46,16 +47,16 @@ def to_onnx(policy: Policy, exporter: Exporter = "torchscript") -> bytes:
     return content
 
 
-def _by_torchscript(policy: Policy, obs: Tensor, file: Path) -> None:
+def _by_torchscript(network: nn.Module, obs: Tensor, file: Path) -> None:
     batch = {INPUT: {0: "batch"}, OUTPUT: {0: "batch"}}
     torch.onnx.export(
-        policy, (obs,), file, input_names=[INPUT], output_names=[OUTPUT], dynamo=False, dynamic_axes=batch
+        network, (obs,), file, input_names=[INPUT], output_names=[OUTPUT], dynamo=False, dynamic_axes=batch
     )
 
 
-def _by_dynamo(policy: Policy, obs: Tensor, file: Path) -> None:
+def _by_dynamo(network: nn.Module, obs: Tensor, file: Path) -> None:
     torch.onnx.export(
-        policy,
+        network,
         (obs,),
         file,
         input_names=[INPUT],
