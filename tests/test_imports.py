@@ -164,7 +164,9 @@ def test_the_rule_would_notice(file, line, offence):
 # -- what a robot's computer needs -------------------------------------------------------------------------------------
 
 DEPLOY = SOURCE / "deploy"
-EXPORT = {"export.py": {"torch"}, "onnx_file.py": {"torch"}, "check_vectors.py": {"torch"}, "control.py": {"mujoco"}}
+EXPORT = {f"{part}.py": {"torch"} for part in ("export", "lean", "onnx_file", "check_vectors")} | {
+    "control.py": {"mujoco"}
+}
 """`bot export`, where the policy was trained: file -> what of the two it may import."""
 SIMULATED_ROBOT = {f"robots/sim_{part}.py": set() for part in ("process", "channel", "rollout")} | {
     "robots/sim_body.py": {"mujoco"}

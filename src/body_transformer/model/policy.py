@@ -13,7 +13,7 @@ from .normalizer import Normalizer
 
 
 class Policy(nn.Module):
-    """A robot's policy; `forward` is the deterministic (mean) action, and it is what gets exported."""
+    """A robot's policy; `forward` is the deterministic (mean) action, which is what an exported policy computes."""
 
     __jit_unused_properties__ = ("num_parameters",)  # TorchScript would try to compile it
 
