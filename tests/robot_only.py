@@ -9,6 +9,7 @@ import sys
 import tempfile
 import types
 from collections import deque
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def robot_interface() -> types.ModuleType:
 
     made.UDP, made.Safety = Udp, Safety
     made.LowCmd = lambda: types.SimpleNamespace(motorCmd=[types.SimpleNamespace(**zero) for _ in motors])
-    made.LowState = types.SimpleNamespace
+    made.LowState = partial(types.SimpleNamespace, wirelessRemote=[0] * 40)
     made.LeggedType, made.HighLevelType = types.SimpleNamespace(A1="A1"), types.SimpleNamespace(Basic="Basic")
     return made
 
