@@ -2,7 +2,10 @@
 
 import os
 import signal
-from importlib.util import find_spec
+from collections.abc import Callable
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -23,3 +26,16 @@ if not torch.cuda.is_available() and find_spec("triton"):
 def device() -> str:
     """Where kernels run: on the GPU if there is one, else in Triton's interpreter."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(scope="session")
+def benchmark_script() -> Callable[[str], ModuleType]:
+    """Loads benchmarks/NAME.py, which is no part of the package."""
+
+    def load(name: str) -> ModuleType:
+        spec = spec_from_file_location(name, Path(__file__).parents[1] / "benchmarks" / f"{name}.py")
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load

@@ -73,7 +73,8 @@ def robot_interface() -> types.ModuleType:
 
         def GetRecv(self, state: types.SimpleNamespace) -> None:  # noqa: N802
             state.tick, state.motorState = self.received, motors
-            state.imu = types.SimpleNamespace(gyroscope=[0.0] * 3, quaternion=[1.0, 0.0, 0.0, 0.0])
+            hum = 1e-3 * (self.received % 7)  # a gyroscope is never still
+            state.imu = types.SimpleNamespace(gyroscope=[hum] * 3, quaternion=[1.0, 0.0, 0.0, 0.0])
 
     class Safety:
         def __init__(self, kind: str) -> None: ...

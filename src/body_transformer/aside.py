@@ -1,8 +1,9 @@
-"""Files that get their name only when they are whole."""
+"""Files and folders that get their name only when they are whole."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,3 +29,18 @@ def write_aside(path: Path, content: str | Callable[[Path], object]) -> Path:
     finally:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
+
+
+def put_folder(new: Path, out: Path) -> None:
+    """Renames; an old folder is removed only when the new one is in its place."""
+    if not out.exists() or not any(out.iterdir()):
+        os.replace(new, out)
+        return
+    old = new.with_name(f"{new.name}.old")
+    os.replace(out, old)
+    try:
+        os.replace(new, out)
+    except BaseException:
+        os.replace(old, out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -8,7 +8,10 @@ import torch
 
 from body_transformer import Policy
 from body_transformer.config import load_experiment
+from body_transformer.deploy.link import FROM_CONTROLLER, FROM_ROBOT, Link
 from body_transformer.run import Run
+
+from .datagrams import JOINTS, udp
 
 SMALL = {"embed_dim": 8, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "mlp_dim": 12}
 
@@ -68,3 +71,14 @@ def copy(folder: Path, tmp_path: Path) -> Path:
 
     shutil.copytree(folder, tmp_path / "copy")
     return tmp_path / "copy"
+
+
+@pytest.fixture
+def ends():
+    """A robot's link and its controller's, in one session."""
+    robot, controller = Link(udp(), FROM_CONTROLLER), Link(udp(), FROM_ROBOT)
+    robot.open(controller.address, 5, JOINTS)
+    controller.open(robot.address, 5, JOINTS)
+    yield robot, controller
+    robot.close()
+    controller.close()

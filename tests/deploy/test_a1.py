@@ -57,8 +57,8 @@ def test_other_joints_than_the_a1s_are_refused(machine):
     [
         ({"power_level": 0}, "power_level is 0; it must be a whole number from 1 to 10"),
         ({"power_level": 11}, "power_level is 11"),
-        ({"power_level": 2.5}, "power_level is 2.5"),
-        ({"power_level": True}, "power_level is True"),
+        ({"power_level": 2.5}, "power_level must be a whole number; got 2.5"),
+        ({"power_level": True}, "power_level must be a whole number; got True"),
         ({"position_margin_rad": 1.0}, "position_margin_rad is 1.0"),
         ({"damping_kd": -1.0}, "damping_kd is -1.0"),
         ({"damping_s": 60.0}, "damping_s is 60.0"),
@@ -233,6 +233,50 @@ def test_a_protection_that_answers_nothing_but_weakens_a_motor_has_stopped_the_r
         np.testing.assert_array_equal(back.kp, 0.0)
         np.testing.assert_array_equal(sent(machine, "mode")[:12], 0x0A)
         np.testing.assert_array_equal(sent(machine, "Kd")[:12], 5.0)
+
+
+@pytest.mark.parametrize("name", ["PositionLimit", "PowerProtect", "PositionProtect"])
+@pytest.mark.parametrize("first", [True, False], ids=["at once", "after a good command"])
+def test_a_protection_that_raises_has_stopped_the_robot_and_it_gets_damping(machine, monkeypatch, name, first):
+    for motor, angle in zip(machine.state.motorState, HOME, strict=False):
+        motor.q = angle
+
+    def broken(self, cmd, *more):
+        cmd.motorCmd[3].Kd = 0.25
+        raise RuntimeError("no such motor")
+
+    with open_robot("a1", position_margin_rad=0.087, **QUICK) as robot:
+        robot.read()
+        if not first:
+            robot.send(command())
+            np.testing.assert_array_equal(sent(machine, "Kp")[:12], 100.0)
+        monkeypatch.setattr(fake.Safety, name, broken)
+        back = robot.send(command())
+        assert robot.tripped == f"{name} failed: no such motor"
+        for got in (back.kp, sent(machine, "Kp")[:12]):
+            np.testing.assert_array_equal(got, 0.0)
+        np.testing.assert_array_equal(sent(machine, "Kd")[:12], 5.0)
+        before = len(machine.commands)
+    assert len(machine.commands) > before
+    np.testing.assert_array_equal(sent(machine, "Kp")[:12], 0.0)
+    np.testing.assert_array_equal(sent(machine, "Kd")[:12], 5.0)
+
+
+def test_damping_goes_out_whatever_the_protections_do(machine, monkeypatch):
+    def broken(self, cmd, *more):
+        raise RuntimeError("no such motor")
+
+    with open_robot("a1", position_margin_rad=0.087, **QUICK) as robot:
+        robot.read()
+        for name in ("PositionLimit", "PowerProtect", "PositionProtect"):
+            monkeypatch.setattr(fake.Safety, name, broken)
+        back = robot.send(Command.damping(12, 3.0))
+        assert robot.tripped == ""
+        for got in (back.kd, sent(machine, "Kd")[:12]):
+            np.testing.assert_array_equal(got, 3.0)
+        robot.send(command(kp=0.0, torque=ONES))  # that is no damping
+        assert robot.tripped == "PositionLimit failed: no such motor"
+        np.testing.assert_array_equal(sent(machine, "tau")[:12], 0.0)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import mujoco
+import numpy as np
 import pytest
 
 from body_transformer import Policy, robots
 from body_transformer.config import load_experiment
-from body_transformer.deploy.contract import Contract, Control, layout_digest
+from body_transformer.deploy.contract import Contract, Control, TorqueClip, layout_digest
 from body_transformer.deploy.document import to_text
+from body_transformer.deploy.export import Trained, make_contract
+
+from .conftest import make_policy
+from .virtual_robot import virtual_run
 
 FAR_HIPS = [0.1, 0.8, -1.5, -0.1, 0.8, -1.5, 0.1, 1.0, -1.5, -0.1, 1.0, -1.5]
 
@@ -52,17 +57,42 @@ def test_a_contract_reads_as_it_was_written(contract, tmp_path):
     assert again.differences(contract) == []
 
 
+@pytest.mark.parametrize(
+    ("squash", "told", "clip"),
+    [("tanh", None, 1.0), ("tanh", 5.0, 1.0), ("tanh", 0.5, 0.5), ("none", None, None), ("none", 5.0, 5.0)],
+)
+def test_an_action_is_bounded_by_what_the_policy_can_give_and_the_experiment_allows(squash, told, clip):
+    known = load_experiment("a1-walk")
+    known = replace(known, deploy=replace(known.deploy, action_clip=told))
+    policy = make_policy(squash=squash)
+    contract = make_contract(policy, Trained(policy, "a1-walk", {}), known, b"model")
+    assert contract.control.clip == clip
+
+
+def test_an_action_that_a_squashed_policy_cannot_give_is_cut_off_and_counted(contract):
+    given = np.zeros(12, np.float32)
+    runtime, _ = virtual_run(policy=lambda obs: given, contract=contract, seconds=0.2)
+    given[:] = 1.0000002  # ONNX Runtime's tanh rounds like this
+    assert "action clipped" not in runtime.run().interventions
+    assert runtime.log.rows()["action"].max() == 1.0
+    runtime, _ = virtual_run(policy=lambda obs: given, contract=contract, seconds=0.2)
+    given[:] = 1.5
+    assert runtime.run().interventions["action clipped"] == 10
+    assert runtime.log.rows()["action"].max() == 1.0
+
+
 def test_the_a1s_joints_are_the_policys_in_its_order(control, policy):
     assert control.joints == policy.layout.actions[0].of
     assert control.joints[:4] == ("FL_hip_joint", "FL_thigh_joint", "FL_calf_joint", "FR_hip_joint")
 
 
 def test_the_a1s_numbers_are_those_of_the_paper_and_its_code(contract, control):
-    assert (control.kind, control.hz, control.clip) == ("position", 50.0, None)
+    assert (control.kind, control.hz, control.clip) == ("position", 50.0, 1.0)
     assert list(control.default_pose) == list(control.offset) == FAR_HIPS
     assert set(control.scale) == {0.5}
     assert (set(control.kp), set(control.kd)) == ({100.0}, {1.0})
     assert (contract.training["kp"], contract.training["kd"]) == ([50.0] * 12, [1.0] * 12)
+    assert control.torque_clip == TorqueClip((25.0,) * 12, kp=(50.0,) * 12, kd=(1.0,) * 12)
     assert control.filter is not None
     assert (control.filter.order, control.filter.cutoff_hz) == (2, 13.0)
     assert control.command == (0.5, 0.0, 0.0)
@@ -156,8 +186,8 @@ def test_differences_say_where_and_what(contract, control):
         ("control.filter.typ", 3, "control.filter: unknown key 'typ'"),
         ("obs.4.unit", "rad", r"obs\[4\]: unknown key 'unit'"),
         ("training.mood", "good", "training: keys unknown: 'mood'"),
-        ("version", 2, "has version 2; this reads version 1"),
-        ("version", "1", "has version '1'"),
+        ("version", 1, "has version 1; this reads version 2"),
+        ("version", "2", "has version '2'"),
         ("format", "body_transformer.policy", "is no contract"),
         ("control.kp", 100, "control.kp must be a list; got 100"),
         ("control.kp.3", "100", r"control.kp\[3\] must be a finite number; got '100'"),
@@ -167,6 +197,10 @@ def test_differences_say_where_and_what(contract, control):
         ("control.kp", [100.0] * 11, "kp must have 12 entries, one a joint; got 11"),
         ("control.hz", 0, "hz must be above 0"),
         ("control.kind", "speed", "control.kind: unknown value 'speed'"),
+        ("control.torque_clip.kp", [50.0] * 11, "torque, kp and kd must have one number a joint each"),
+        ("control.torque_clip.kp.3", 0, "torque and kp must be above 0"),
+        ("control.torque_clip.kd.3", -1, "kd 0 or above"),
+        ("control.kind", "torque", "a torque_clip is of positions"),
         ("control.filter.order", 2.0, "control.filter.order must be a whole number"),
         ("control.filter.cutoff_hz", 25, "cutoff must be below half of 50"),
         ("control.position_limits.0", [1, -1], "position_limits of 'FL_hip_joint' must be"),
@@ -203,6 +237,7 @@ def test_what_is_unknown_or_wrong_is_refused_with_the_reason(copy, path, value, 
         ("control", "the key missing: 'control'"),
         ("control.hz", "control: the key missing: 'hz'"),
         ("control.filter", "control: the key missing: 'filter'"),
+        ("control.torque_clip", "control: the key missing: 'torque_clip'"),
         ("obs.0.history", r"obs\[0\]: the key missing: 'history'"),
         ("checks.actions", "checks: the key missing: 'actions'"),
         ("training.seed", "training: keys missing: 'seed'"),

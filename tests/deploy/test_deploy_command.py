@@ -1,23 +1,25 @@
 """`bot deploy` against the simulated robot, across UDP and in real time."""
 
 import json
+import math
+import os
 import sys
 import threading
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from body_transformer.cli.deploy import FLAGS, Deploy, parse, robot_settings, setting
+from body_transformer.cli.deploy import FLAGS, Deploy, parse, robot_settings, setting, status_line, stop_key
 from body_transformer.cli.main import main
 from body_transformer.deploy.log import SavedLog
 from body_transformer.deploy.plan import Phase, RuntimeConfig
 from body_transformer.deploy.policy import OnnxPolicy
 from body_transformer.deploy.robots import open_robot
-from body_transformer.deploy.runtime import Runtime
-from body_transformer.deploy.safety import Reason, SafetyConfig
+from body_transformer.deploy.runtime import Runtime, Status
+from body_transformer.deploy.safety import Reason, SafetyConfig, Stop
 
 from . import fake_robot_interface as fake
 
@@ -38,6 +40,12 @@ def test_an_option_is_a_name_and_a_value(pair, expected):
     assert type(value) is type(expected[1])
 
 
+@pytest.mark.parametrize("address", ["47001", "localhost", ":47001", "localhost:", "localhost:-1"])
+def test_what_is_no_address_is_refused(tmp_path, address):
+    with pytest.raises(ValueError, match="an address is HOST:PORT"):
+        robot_settings(Deploy(tmp_path, address=address))
+
+
 @pytest.mark.parametrize("pair", ["latency_ms", "=3", "latency_ms="])
 def test_an_option_without_a_value_is_refused(pair):
     with pytest.raises(ValueError, match="an option is NAME=VALUE"):
@@ -50,6 +58,9 @@ def test_each_robot_has_its_own_options(tmp_path):
         robot_settings(Deploy(tmp_path, robot="a1", faults=("noise=1",)))
     with pytest.raises(ValueError, match="--robot-options are those of the A1"):
         robot_settings(Deploy(tmp_path, robot_options=("power_level=3",)))
+    assert robot_settings(Deploy(tmp_path, address="127.0.0.1:47001")) == {"address": ("127.0.0.1", 47001)}
+    with pytest.raises(ValueError, match="--address is that of a simulated robot"):
+        robot_settings(Deploy(tmp_path, robot="a1", address="127.0.0.1:47001"))
 
 
 def test_every_option_is_a_flag(tmp_path):
@@ -67,8 +78,18 @@ def test_every_option_is_a_flag(tmp_path):
         "--max-tilt-rad",
         "2",
     ]
-    words = ["--robot", "a1", "--robot-options", "power_level=3", "position_limit=false", "--faults", "noise=1"]
-    others = ["--command", "0.3", "-0.1", "0", "--out", "log", "--replay", "old", "--dry-run", "--json"]
+    words = [
+        "--robot",
+        "a1",
+        "--address",
+        "localhost:1",
+        "--robot-options",
+        "power_level=3",
+        "position_limit=false",
+        "--faults",
+        "noise=1",
+    ]
+    others = ["--command", "0.3", "-0.1", "0", "--out", "log", "--replay", "old", "--dry-run", "--no-filter", "--json"]
     expected = Deploy(
         tmp_path,
         robot="a1",
@@ -76,9 +97,11 @@ def test_every_option_is_a_flag(tmp_path):
         dry_run=True,
         replay=Path("old"),
         faults=("noise=1",),
+        address="localhost:1",
         robot_options=("power_level=3", "position_limit=false"),
         command=(0.3, -0.1, 0.0),
         loop_hz=100.0,
+        no_filter=True,
         torque_fraction=0.5,
         stale_ms=40.0,
         max_tilt_rad=2.0,
@@ -92,7 +115,17 @@ def test_every_option_is_a_flag(tmp_path):
     ("args", "said"),
     [
         (["--robot", "dog"], "unknown robot 'dog'"),
+        (["--address", "10.0.0.1:47001"], "'10.0.0.1' is not on this host"),
+        (["--address", "127.0.0.1:47001", "--faults", "noise=1"], "the one at an address has its own"),
         (["--faults", "lag=3"], "unknown option of the simulated robot 'lag'"),
+        (["--faults", "remote=true", "--address", "10.0.0.1:47001"], "unknown option of the simulated robot 'remote'"),
+        (["--faults", "expected=a"], "unknown option of the simulated robot 'expected'"),
+        (["--faults", "address=a"], "unknown option of the simulated robot 'address'"),
+        (["--faults", "latency_ms=some"], "latency_ms must be a finite number; got 'some'"),
+        (["--faults", "start_joints=0.1"], "start_joints must be a list; got 0.1"),
+        (["--robot", "a1", "--robot-options", "expected=a"], "unknown option of the A1 'expected'"),
+        (["--robot", "a1", "--robot-options", "damping_kd=some"], "damping_kd must be a finite number; got 'some'"),
+        (["--robot", "a1", "--robot-options", "listen_only=true"], "--dry-run"),
         (["--seconds", "0"], "seconds is a number above 0"),
         (["--torque-fraction", "2"], "torque_fraction is at most 1"),
     ],
@@ -137,6 +170,55 @@ def test_a_log_whose_commands_are_others_is_told(folder, tmp_path, capsys):
     assert f"1 of {len(rows['tick'])} commands are not those of" in printed.err
 
 
+def test_the_live_line_says_rate_latency_state_and_interventions():
+    now = Status(Phase.POLICY, 12.34, 99.96, 0.512, 1.26, 20.04, 7, 2, None)
+    assert status_line(now) == (
+        "policy     12.3 s  100.0 Hz  step  0.51 ms  link  20.0 ms  state   1.3 ms old  missed 2  interventions 7"
+    )
+    gone = replace(now, round_trip_ms=math.nan, stop=Stop(Reason.STATE_LOST, "110 ms"))
+    assert "link     –  state" in status_line(gone)
+    assert status_line(gone).endswith("interventions 7  state lost: 110 ms")
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A keyboard; what the test writes to is typed."""
+    import pty
+
+    near, far = pty.openpty()
+    keyboard = os.fdopen(far)
+    monkeypatch.setattr(sys, "stdin", keyboard)
+    yield os.fdopen(near, "wb", buffering=0)
+    keyboard.close()
+
+
+class Stoppable:
+    def __init__(self) -> None:
+        self.why, self.asked = "", threading.Event()
+
+    def stop(self, why: str) -> None:
+        self.why = why
+        self.asked.set()
+
+
+@pytest.mark.parametrize(("typed", "stops"), [(b" ", True), (b"\r", True), (b"q", True), (b"x", False)])
+def test_space_enter_and_q_are_the_emergency_stop(terminal, typed, stops):
+    runtime = Stoppable()
+    with stop_key(runtime):
+        terminal.write(typed)
+        assert runtime.asked.wait(2 if stops else 0.3) == stops
+    assert runtime.why == ("key" if stops else "")
+    terminal.close()
+
+
+def test_a_terminal_that_goes_away_is_an_emergency_stop_and_no_error(terminal):
+    runtime = Stoppable()
+    with stop_key(runtime):
+        terminal.close()
+        assert runtime.asked.wait(2)
+    assert runtime.why == "the terminal is gone"
+
+
 # -- the A1, as far as Unitree's module goes ---------------------------------------------------------------------------
 
 
@@ -169,6 +251,25 @@ def test_on_the_a1_commands_leave_at_200_hz(folder, machine, tmp_path, capsys):
     assert len(machine.commands) >= said["ticks"] > 100
     assert max(motor.Kp for sent in machine.commands for motor in sent.motorCmd[:12]) == 100
     assert {motor.Kp for motor in machine.commands[-1].motorCmd[:12]} == {0.0}
+    assert {motor.Kd for motor in machine.commands[-1].motorCmd[:12]} == {5.0}
+
+
+def test_a_protection_of_the_a1_that_raises_ends_the_run_in_damping(folder, machine, tmp_path, capsys, monkeypatch):
+    good = []
+
+    def broken(self, cmd, state, factor):
+        if len(good) == 2:
+            raise RuntimeError("no such motor")
+        good.append(len(machine.commands))
+        return 0
+
+    monkeypatch.setattr(fake.Safety, "PowerProtect", broken)
+    main(["deploy", str(folder), "--robot", "a1", "--seconds", "0.3", "--out", str(tmp_path), "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert said["stop"] == "robot tripped: PowerProtect failed: no such motor"
+    gains = [{motor.Kp for motor in cmd.motorCmd[:12]} for cmd in machine.commands]
+    assert [k for k, gain in enumerate(gains) if gain != {0.0}] == good
+    assert len(gains) > good[-1] + 100
     assert {motor.Kd for motor in machine.commands[-1].motorCmd[:12]} == {5.0}
 
 

@@ -98,8 +98,14 @@ def test_states_come_back_from_a_log_bit_for_bit_in_the_robots_order(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"loop_hz": 200.0, "robot": {"hz": 500.0}}, {"dry_run": True}, {"command": (0.3, 0.0, 0.1)}],
-    ids=["50 Hz", "200 Hz", "dry run", "another command"],
+    [
+        {},
+        {"loop_hz": 200.0, "robot": {"hz": 500.0}},
+        {"dry_run": True},
+        {"command": (0.3, 0.0, 0.1)},
+        {"filter": False},
+    ],
+    ids=["50 Hz", "200 Hz", "dry run", "another command", "no filter"],
 )
 def test_a_log_that_is_replayed_gives_the_same_commands_bit_for_bit(tmp_path, options):
     runtime, _, folder = recorded(tmp_path, **options)
@@ -107,6 +113,15 @@ def test_a_log_that_is_replayed_gives_the_same_commands_bit_for_bit(tmp_path, op
     assert again.identical
     assert again.commands.tobytes() == SavedLog.load(folder).rows["command"].tobytes()
     assert (again.commands[:, 2] > 0).any()
+
+
+def test_a_replay_filters_as_the_run_did(tmp_path):
+    """A run with the filter, said to have been one without: the commands differ."""
+    runtime, _, folder = recorded(tmp_path)
+    said = json.loads((folder / "log.json").read_text())
+    assert said["config"]["filter"] is True
+    (folder / "log.json").write_text(json.dumps(said | {"config": said["config"] | {"filter": False}}))
+    assert not replay(folder, runtime.contract, PurePolicy()).identical
 
 
 def test_a_run_that_was_stopped_and_missed_deadlines_is_replayed_too(tmp_path):
@@ -154,6 +169,24 @@ def test_a_robot_that_tripped_is_part_of_the_replay(tmp_path):
     assert replay(runtime.save_log(tmp_path), runtime.contract, PurePolicy()).identical
 
 
+@pytest.mark.parametrize("rehearse", [False, True])
+def test_a_robot_that_tripped_ends_a_dry_run_too_and_its_replay(tmp_path, rehearse):
+    """B on the remote is read, whether anything is sent or not."""
+    runtime, robot = virtual_run(policy=PurePolicy(), dry_run=True, rehearse=rehearse)
+    read, robot.tripped = robot.read, ""
+
+    def press():
+        robot.tripped = "" if robot.measurements < 500 else "B on the remote"  # at 2.5 s
+        return read()
+
+    robot.read = press
+    result = runtime.run()
+    assert str(result.stop) == "robot tripped: B on the remote"
+    assert result.seconds == pytest.approx(2.5 + 0.2, abs=0.05)
+    assert robot.sent == []
+    assert replay(runtime.save_log(tmp_path), runtime.contract, PurePolicy()).identical
+
+
 def test_a_replay_with_another_policy_differs_and_says_where(tmp_path):
     runtime, _, folder = recorded(tmp_path)
     again = replay(folder, runtime.contract, SinePolicy())
@@ -162,6 +195,38 @@ def test_a_replay_with_another_policy_differs_and_says_where(tmp_path):
     assert again.differences[0] == first["tick"][first["phase"] == Phase.POLICY][0]
     with pytest.raises(ValueError, match="is of another policy"):
         replay(folder, replace(runtime.contract, model_sha256="1" * 64), PurePolicy())
+
+
+def without(said, key):
+    return {name: value for name, value in said.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda said: said | {"config": said["config"] | {"warmth": 3}}, "config: unknown key 'warmth'"),
+        (lambda said: said | {"safety": said["safety"] | {"stale": 3}}, "safety: unknown key 'stale'"),
+        (lambda said: said | {"safety": said["safety"] | {"stale_ms": "3"}}, "safety.stale_ms must be a finite number"),
+        (lambda said: said | {"config": said["config"] | {"command": 5}}, "config.command must be a list"),
+        (lambda said: said | {"config": [1]}, "config must be a mapping"),
+        (lambda said: without(said, "safety"), "'safety' is not there"),
+        (lambda said: without(said, "events"), "'events' is not there"),
+        (lambda said: without(said, "model_sha256"), "'model_sha256' is not there"),
+    ],
+)
+def test_a_log_with_other_settings_than_there_are_is_not_replayed(tmp_path, change, message):
+    runtime, _ = virtual_run(policy=PurePolicy(), seconds=0.1, ramp_s=0.1, hold_s=0.1)
+    runtime.run()
+    file = runtime.save_log(tmp_path) / "log.json"
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+    with pytest.raises(ValueError, match=message):
+        replay(tmp_path, runtime.contract, PurePolicy())
+
+
+def test_the_command_of_a_run_is_part_of_the_replay(tmp_path):
+    runtime, _ = virtual_run(policy=PurePolicy(), seconds=0.1, ramp_s=0.1, command=(0.25, 0.0, -0.5))
+    runtime.run()
+    assert replay(runtime.save_log(tmp_path), runtime.contract, PurePolicy()).identical
 
 
 def test_a_long_run_keeps_its_newest_part_and_cannot_be_replayed(tmp_path):

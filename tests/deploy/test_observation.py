@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from body_transformer.deploy.observation import JointOrder, Measured, Observation, gravity_direction
+from body_transformer.deploy.robot import Command, State
 
 from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, a1_contract, a1_obs
 
@@ -17,6 +18,27 @@ def test_joints_are_reordered_by_name_both_ways():
     assert from_robot.tolist() == [value[name] for name in JOINTS]
     order.to_robot(from_robot, back)
     assert back.tolist() == [value[name] for name in ROBOT_JOINTS]
+
+
+def test_a_whole_state_is_reordered_as_its_parts_are():
+    order, rng = JointOrder(JOINTS, ROBOT_JOINTS), np.random.default_rng(0)
+    state = State(1, 0.0, 0.0, *rng.normal(size=(3, 12)), rng.normal(size=3), rng.normal(size=4))
+    whole, parts = np.zeros(43), np.zeros((3, 12))
+    order.state_from_robot(state, whole)
+    for values, out in zip(state.parts[:3], parts, strict=True):
+        order.from_robot(values, out)
+    np.testing.assert_array_equal(whole, [*parts.reshape(-1), *state.angular_velocity, *state.quaternion])
+
+
+def test_a_whole_command_is_reordered_as_its_parts_are_both_ways():
+    order, given = JointOrder(JOINTS, ROBOT_JOINTS), np.random.default_rng(0).normal(size=(5, 12))
+    whole, back, parts = np.zeros((3, 5, 12))
+    order.command_from_robot(Command(*given), whole)
+    for values, out in zip(given, parts, strict=True):
+        order.from_robot(values, out)
+    np.testing.assert_array_equal(whole, parts)
+    order.command_to_robot(whole, back)
+    np.testing.assert_array_equal(back, given)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +116,16 @@ def test_a_term_is_clipped_after_it_is_scaled():
     terms[5] = replace(terms[5], clip=0.2)
     obs = Observation(a1_contract(tuple(terms)), measured(), np.zeros(12), np.zeros(3)).update()
     np.testing.assert_allclose(obs[24:36], np.clip((np.arange(12) - 5) * 0.05, -0.2, 0.2), atol=1e-7)
+
+
+def test_a_term_without_a_clip_is_not_clipped_beside_one_that_is():
+    terms = list(a1_obs())
+    terms[4], terms[5] = replace(terms[4], clip=None), replace(terms[5], clip=0.2)
+    values = measured()
+    values.joint_pos[:] = 1e6
+    obs = Observation(a1_contract(tuple(terms)), values, np.zeros(12), np.zeros(3)).update()
+    np.testing.assert_allclose(obs[12:24], 1e6, rtol=1e-5)
+    assert np.abs(obs[24:36]).max() == np.float32(0.2)
 
 
 class Short:

@@ -136,10 +136,18 @@ def test_the_filtered_targets_are_those_of_the_filter():
     low_pass.reset(LYING)
     expected = np.array([low_pass(target).copy() for target in rows["target"][active]])
     np.testing.assert_array_equal(rows["command"][active][:, 0], expected)
-    unfiltered, _ = virtual_run(contract=a1_contract(filter=None))
+    unfiltered, _ = virtual_run(filter=False)
     unfiltered.run()
     rows = unfiltered.log.rows()
     np.testing.assert_array_equal(rows["command"][active][:, 0], rows["target"][active])
+
+
+def test_a_control_step_is_a_tick_that_asked_the_policy():
+    runtime, _robot = virtual_run(loop_hz=200.0, policy=SinePolicy(takes_s=0.001), seconds=1.0)
+    result = runtime.run()
+    asked = np.isfinite(runtime.log.rows()["policy_ms"])
+    assert asked.sum() == 50
+    assert result.work_ms["p50"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("loop_hz", [49.0, 75.0, 25.0])
@@ -309,6 +317,11 @@ def test_a_stop_damps_within_one_period_and_stays(at_s):
     assert robot.damped_s == pytest.approx(at_s, abs=0.02)
     assert result.interventions == {"emergency stop": 1}
     assert robot.sent[-1][0] - robot.damped_s == pytest.approx(0.2)
+
+
+def test_whatever_a_terminal_can_send_is_an_emergency_stop():
+    """Ctrl-C, Ctrl-\\, Ctrl-Z, which would leave the robot with its last command, and closing it."""
+    assert {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP} <= set(SIGNALS)
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)

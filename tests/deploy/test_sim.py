@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import socket
 import subprocess
@@ -21,7 +23,7 @@ from body_transformer.deploy.robots.sim import SimRobot
 from body_transformer.deploy.robots.sim_body import SimBody
 from body_transformer.deploy.robots.sim_options import SimOptions
 
-from .test_link import malformed
+from .datagrams import malformed
 
 ZEROS, ONES = np.zeros(12), np.ones(12)
 HOME = SimBody(SimOptions()).start_joints
@@ -96,10 +98,13 @@ class ByHand:
     def events(self) -> list[dict]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")]
 
+    def all(self, event: str) -> list[dict]:
+        return [e for e in self.events() if e["event"] == event]
+
     def wait_for(self, event: str, seconds: float = 30.0) -> dict:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            found = [e for e in self.events() if e["event"] == event]
+            found = self.all(event)
             if found:
                 return found[-1]
             time.sleep(0.01)
@@ -220,6 +225,17 @@ def test_it_keeps_its_session_over_a_bad_network():
     assert robot.report.refused > 0
 
 
+@pytest.mark.parametrize("latency_ms", [0.0, 40.0])
+def test_the_round_trip_is_what_the_link_takes_however_seldom_commands_are_sent(latency_ms):
+    with open_robot("sim", command_timeout_ms=500.0, latency_ms=latency_ms) as robot:
+        trips = []
+        for _ in range(30):
+            stand(robot, 0.03)
+            trips += [robot.round_trip_s] if wait(robot) is not None else []
+    usual_ms = 1e3 * np.nanmedian(trips)
+    assert latency_ms - 1 < usual_ms < latency_ms + 12  # commands leave every 20 ms
+
+
 def test_a_report_that_gets_lost_is_read_from_what_the_process_wrote(monkeypatch):
     monkeypatch.setattr("body_transformer.deploy.robots.sim.REPORT_TIMEOUT_S", 0.0)
     with open_robot("sim", command_timeout_ms=500.0) as robot:
@@ -289,13 +305,45 @@ def test_when_the_controller_is_killed_the_robot_damps_and_takes_the_next_one(by
     assert [e["event"] for e in robot.events()] == ["listening", "session"]
     process.kill()  # SIGKILL: it says no goodbye
     damping = robot.wait_for("damping", 2.0)
-    assert 50 <= damping["silent_ms"] < 55  # the robot's own time-out
+    assert 49.9 < damping["silent_ms"] < 55  # the robot's own time-out
     next_one = connected(robot.port)
     assert wait(next_one) is not None
     stand(next_one, 0.2)
     next_one.__exit__()
     assert next_one.report.commands > 1
     assert robot.process.poll() is None
+
+
+def test_when_bot_deploy_is_killed_while_the_policy_runs_the_robot_damps_by_its_own_time_out(by_hand, folder, tmp_path):
+    robot = by_hand("--start", "hanging")  # so that a policy that cannot walk goes on
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "body_transformer.cli.main", "deploy", str(folder), "--seconds", "60"]
+    command += ["--loop-hz", "50", "--stale-ms", "1000"]  # on a busy machine, too
+    command += ["--address", f"127.0.0.1:{robot.port}", "--out", str(tmp_path / "log")]
+    deploy = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=end)
+    os.close(end)
+    shown = b""
+    try:
+        while b"policy  " not in shown:  # the live line
+            assert select.select([terminal], [], [], 60.0)[0]
+            assert deploy.poll() is None, shown
+            shown = (shown + os.read(terminal, 4096))[-4096:]
+        time.sleep(0.5)
+        before = len(robot.all("damping"))  # a busy machine may have paused for so long
+        assert before == len(robot.all("recovered"))
+        deploy.kill()  # SIGKILL
+        killed_s = time.monotonic()
+        while len(robot.all("damping")) == before:
+            assert time.monotonic() - killed_s < 2.0
+            time.sleep(0.001)
+        damped_s = time.monotonic() - killed_s
+    finally:
+        deploy.kill()
+        deploy.wait()
+        os.close(terminal)
+    assert 49.9 < robot.all("damping")[-1]["silent_ms"] < 55
+    assert damped_s < 0.05 + 0.1  # 100 ms for a busy machine
+    assert not (tmp_path / "log").exists()
 
 
 def test_a_robot_does_not_outlive_the_controller_that_started_it(controller):

@@ -1,6 +1,7 @@
 """The simulated robot in this process: real sockets, but its time goes on only when a test says so."""
 
 import json
+import math
 import socket
 
 import numpy as np
@@ -191,11 +192,17 @@ def test_every_measurement_is_sent_with_its_number_and_time(start, state_hz):
     np.testing.assert_allclose(np.diff([p.stamp_s for p in states]), 1 / state_hz)
 
 
-def test_a_state_says_which_command_had_come(start):
-    robot, controller = start()
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_a_state_says_which_command_had_come_and_how_long_ago(start, factor):
+    robot, controller = start(real_time_factor=factor)
+    controller.ticks(1)
+    assert math.isnan(unpack_state(controller.newest(Kind.STATE), 12, 0.0)[1])
     controller.command(hold(robot), stamp_s=12.5)
-    controller.ticks(2)
-    assert unpack_state(controller.newest(Kind.STATE), 12, 0.0)[1] == 12.5
+    controller.ticks(1)
+    assert unpack_state(controller.newest(Kind.STATE), 12, 0.0)[1] == pytest.approx(12.5, abs=1e-9)
+    controller.ticks(5)
+    held_s = 5 / robot.options.state_hz / factor
+    assert unpack_state(controller.newest(Kind.STATE), 12, 0.0)[1] == pytest.approx(12.5 + held_s, abs=1e-9)
 
 
 @pytest.mark.parametrize("fault", ["silent", "nan", "absurd", "frozen"])

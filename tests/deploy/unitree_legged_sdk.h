@@ -3,8 +3,11 @@
 // (STD_ARRAY), protections that answer or do not (VOID_PROTECT).
 #pragma once
 
+#include <Python.h>
+
 #include <array>
 #include <cstdint>
+#include <stdexcept>
 
 #ifdef STD_ARRAY
 #define ARRAY(type, name, size) std::array<type, size> name
@@ -59,8 +62,9 @@ class UDP {
   int SetSend(LowCmd &cmd) { return out = cmd, 0; }
   void GetRecv(HighState &) {}
   void GetRecv(LowState &state) { state = in; }
-  int Recv() { return 0; }
+  int Recv() { return wait(), 0; }
   int Send() {
+    wait();
     in.tick += 5;
     for (int i = 0; i < 12; i++)
       if (out.motorCmd[i].Kp > 0) in.motorState[i].q = out.motorCmd[i].q;
@@ -69,6 +73,10 @@ class UDP {
   }
 
  private:
+  /// What waits for the network must not keep Python's other threads, such as the keyboard's, from running.
+  static void wait() {
+    if (PyGILState_Check()) throw std::runtime_error("the GIL is held");
+  }
   uint8_t level;
   LowCmd out{};
   LowState in{};

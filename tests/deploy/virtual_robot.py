@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from body_transformer.config import load_experiment
-from body_transformer.deploy.contract import TRAINING, Checks, Contract, Control, Filter, ObsTerm, layout_digest
+from body_transformer.deploy.contract import (
+    TRAINING,
+    VERSION,
+    Checks,
+    Contract,
+    Control,
+    Filter,
+    ObsTerm,
+    TorqueClip,
+    layout_digest,
+)
 from body_transformer.deploy.plan import RuntimeConfig
 from body_transformer.deploy.robot import Command, State
 from body_transformer.deploy.runtime import Runtime
@@ -33,6 +42,7 @@ def a1_contract(obs: tuple[ObsTerm, ...] | None = None, **control: Any) -> Contr
         "scale": (0.5,) * 12,
         "offset": DEFAULT_POSE,
         "clip": 1.0,
+        "torque_clip": TorqueClip((25.0,) * 12, (50.0,) * 12, (1.0,) * 12),
         "default_pose": DEFAULT_POSE,
         "kp": (100.0,) * 12,
         "kd": (1.0,) * 12,
@@ -42,9 +52,11 @@ def a1_contract(obs: tuple[ObsTerm, ...] | None = None, **control: Any) -> Contr
         "filter": Filter(2, 13.0),
         "command": (0.5, 0.0, 0.0),
     }
+    if control.get("kind") == "torque":
+        given["torque_clip"] = None
     graph, said = layout.to_dict()["graph"], layout.to_dict()
     return Contract(
-        1,
+        VERSION,
         "a1-walk",
         obs or a1_obs(),
         Control(**given | control),
@@ -157,9 +169,6 @@ class VirtualRobot:
 
     # what tests ask
 
-    def times(self, what: Callable[[Command], bool]) -> list[float]:
-        return [at for at, command in self.sent if what(command)]
-
     @property
     def damped_s(self) -> float:
         """Since when there was nothing but damping."""
@@ -208,5 +217,11 @@ def virtual_run(
     return runtime, body
 
 
-def changed(state: State, **values: Any) -> State:
-    return replace(state, **values)
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+FAULT_S, PERIOD_S, STALE_S = 2.5, 0.02, 0.1  # the policy runs from 1.90 s to 4.90 s
+
+
+def later(change):
+    """A fault that begins at FAULT_S."""
+    return lambda state, seconds: change(state) if seconds >= FAULT_S - 1e-9 else [state]

@@ -43,13 +43,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two deployments by the real command, across UDP and in real time: with the filter and without it."""
     root = tmp_path_factory.mktemp("real")
     policy = exported(root)
-    shutil.copytree(policy, root / "plain")
-    said = json.loads((root / "plain" / "policy.json").read_text())
-    said["control"]["filter"] = None
-    (root / "plain" / "policy.json").write_text(json.dumps(said))
-    for folder, name in ((policy, "with"), (root / "plain", "without")):
+    for name, flags in (("with", []), ("without", ["--no-filter"])):
         out = root / "deployments" / name
-        main(["deploy", str(folder), "--seconds", "1", "--faults", "noise=1", "--out", str(out), "--json"])
+        main(["deploy", str(policy), *flags, "--seconds", "1", "--faults", "noise=1", "--out", str(out), "--json"])
     return root / "deployments"
 
 
@@ -83,6 +79,12 @@ def test_nothing_is_fetched_and_the_same_logs_give_the_same_page(real: Path, pag
     assert len(read.all("script")) == 1
     assert any("default-src 'none'" in (one.get("content") or "") for one in read.all("meta"))
     assert write_report(real.parent / "page.html", [real]).path.read_text() == page
+
+
+def test_the_page_tells_the_run_with_the_filter_from_that_without(page: str) -> None:
+    read = Reader(page)
+    assert {"13 Hz", "none"} <= set(cells(read))
+    assert any((one.get("aria-label") or "").startswith("Speed") for one in read.all("svg"))
 
 
 def test_the_numbers_are_those_of_the_logs(real: Path, page: str) -> None:
@@ -160,7 +162,9 @@ def test_the_histogram_shows_one_slow_tick_among_many(tmp_path: Path) -> None:
     folder = deploy(tmp_path, policy=OnceSlow())
     read = report(tmp_path, folder)
     label = next(one["aria-label"] for one in read.all("svg") if (one.get("aria-label") or "").startswith("A tick's"))
-    assert label == "A tick's work while the policy ran, 150 ticks: p50 1 ms; p99 1 ms; max 12 ms; period 20 ms"
+    assert (
+        label == "A tick's work, of those that asked the policy, 150 ticks: p50 1 ms; p99 1 ms; max 12 ms; period 20 ms"
+    )
     bars = [one for one in read.all("rect") if one.get("class") == "bar"]
     assert len(bars) == 2
     assert [float(bar["height"] or 0) > 20 for bar in bars] == [True, True]  # a single tick is seen

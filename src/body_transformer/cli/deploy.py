@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +20,9 @@ from ..deploy.plan import Phase, RuntimeConfig, control_of
 from ..deploy.policy import OnnxPolicy
 from ..deploy.replay import replay
 from ..deploy.robots import open_robot
-from ..deploy.runtime import Result, Runtime
+from ..deploy.robots.a1 import A1Options
+from ..deploy.robots.sim_options import SimOptions
+from ..deploy.runtime import Result, Runtime, Status
 from ..deploy.safety import SafetyConfig
 from .output import print_json
 
@@ -32,9 +34,11 @@ LOOP_HZ = {"sim": 100.0, "a1": 200.0}
 at 50 Hz are longer than the simulated robot's time-out of 50 ms: at 5 % loss that is once in 10 s, at 100 Hz it is once
 in half an hour. It shares its computer with the controller, so it gets no more than that."""
 
+OPTIONS: dict[str, Callable[[dict[str, Any]], object]] = {"sim": SimOptions.from_dict, "a1": A1Options.from_dict}
+"""Robot -> what its options are checked by."""
 
 ABOUT = """An exported policy on a robot, in real time: ramp to the default pose, policy, damping.
-Space, Enter, q, Ctrl-C and Ctrl-\\ are the emergency stop: damping within one period."""
+Space, Enter, q, Ctrl-C, Ctrl-Z and Ctrl-\\ are the emergency stop: damping within one period."""
 
 
 @dataclass
@@ -47,9 +51,11 @@ class Deploy:
     dry_run: bool = False
     replay: Path | None = None
     faults: tuple[str, ...] = ()
+    address: str | None = None
     robot_options: tuple[str, ...] = ()
     command: tuple[float, ...] | None = None
     loop_hz: float | None = None
+    no_filter: bool = False
     torque_fraction: float = 1.0
     stale_ms: float = 100.0
     max_tilt_rad: float = 1.0
@@ -77,11 +83,16 @@ FLAGS: dict[str, dict[str, Any]] = {
     },
     "faults": _PAIRS
     | {"help": "of the simulated robot and its network: latency_ms=20 loss_percent=5 payload_kg=2 noise=1 start=lying"},
+    "address": {
+        "metavar": "HOST:PORT",
+        "help": "of a simulated robot that runs already, on this computer; it has its own faults",
+    },
     "robot_options": _PAIRS | {"help": "of the A1: power_level=3"},
     "command": _NUMBER
     | {"nargs": "+", "metavar": "X", "help": "what the policy is told to do, m/s and rad/s (default: the contract's)"},
     "loop_hz": _NUMBER
     | {"metavar": "HZ", "help": "commands a second, a multiple of the policy's rate (default: 100; the A1: 200)"},
+    "no_filter": {"action": "store_true", "help": "targets as they are, without the contract's low-pass"},
     "torque_fraction": _NUMBER
     | {"metavar": "F", "help": "of the contract's torque limits; less for a first run on a stand (default: 1)"},
     "stale_ms": _NUMBER | {"metavar": "MS", "help": "no usable state for longer than this: damping (default: 100)"},
@@ -119,6 +130,7 @@ def main(args: list[str]) -> None:
         seconds=options.seconds,
         loop_hz=LOOP_HZ.get(options.robot) if options.loop_hz is None else options.loop_hz,
         command=options.command,
+        filter=not options.no_filter,
         dry_run=options.dry_run,
     )
     safety = SafetyConfig(
@@ -152,7 +164,22 @@ def robot_settings(options: Deploy) -> dict[str, Any]:
     if options.robot_options and options.robot == "sim":
         raise ValueError("--robot-options are those of the A1; the simulated robot has --faults")
     given = dict(setting(pair) for pair in (*options.faults, *options.robot_options))
+    if options.robot in OPTIONS:
+        OPTIONS[options.robot](given)  # else a pair could name another argument of the robot, such as its address
+    if given.get("listen_only") and not options.dry_run:
+        raise ValueError("an A1 that is only listened to takes no commands: listen_only=true is what --dry-run does")
+    if options.address is not None:
+        if options.robot != "sim":
+            raise ValueError(f"--address is that of a simulated robot; {options.robot!r} has one of its own")
+        given["address"] = host_and_port(options.address)
     return given | {"listen_only": True} if options.dry_run and options.robot == "a1" else given
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"an address is HOST:PORT, not {address!r}")
+    return host, int(port)
 
 
 def setting(pair: str) -> tuple[str, Any]:
@@ -205,7 +232,8 @@ def tell(options: Deploy, contract: Contract, result: Result, folder: Path, repo
     print(f"{where}: {result.policy_seconds:.1f} s, {result.missed} deadlines missed{timing}")
     if report is not None:
         fell = f"fell after {report['fell_after_s']:.1f} s" if report["fell"] else "did not fall"
-        print(f"it {fell}, {report['distance_m']:.2f} m at {report['mean_speed_mps']:.2f} m/s")
+        way = f"{report['distance_m']:.2f} m ahead and {abs(report['sideways_m']):.2f} m aside"
+        print(f"it {fell}, {way} at {report['mean_speed_mps']:.2f} m/s")
     steps_in = ", ".join(f"{reason} {count}" for reason, count in result.interventions.items())
     print(f"interventions: {steps_in or 'none'}")
     print(f"wrote {folder}")
@@ -216,30 +244,28 @@ def tell(options: Deploy, contract: Contract, result: Result, folder: Path, repo
 
 @contextmanager
 def live_line(runtime: Runtime) -> Iterator[None]:
-    """Rate, latency, state and interventions on standard error; from a thread, as a slow terminal must not hold the
+    """`status_line` on standard error; from a thread, as a slow terminal must not hold the
     loop."""
     if not sys.stderr.isatty():
         yield
         return
-    over = threading.Event()
 
-    def show() -> None:
+    def show(over: threading.Event) -> None:
         while not over.wait(0.2):
-            now = runtime.status()
-            where = f"{now.phase.name.lower():<8}{now.elapsed_s:7.1f} s {now.rate_hz:6.1f} Hz"
-            timing = f"step {now.work_ms:5.2f} ms  state {now.age_ms:5.1f} ms old  missed {now.missed}"
-            why = f"  {now.stop}" if now.stop else ""
-            sys.stderr.write(f"\r\x1b[K{where}  {timing}  interventions {now.interventions}{why}")
+            sys.stderr.write(f"\r\x1b[K{status_line(runtime.status())}")
             sys.stderr.flush()
         sys.stderr.write("\n")
 
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    try:
+    with beside(show):
         yield
-    finally:
-        over.set()
-        thread.join(1)
+
+
+def status_line(now: Status) -> str:
+    """Phase and time, rate, latencies, missed deadlines, interventions; a dash where the robot does not tell."""
+    where = f"{now.phase.name.lower():<8}{now.elapsed_s:7.1f} s {now.rate_hz:6.1f} Hz"
+    trip = f"{now.round_trip_ms:5.1f} ms" if math.isfinite(now.round_trip_ms) else f"{'–':>5}"
+    timing = f"step {now.work_ms:5.2f} ms  link {trip}  state {now.age_ms:5.1f} ms old  missed {now.missed}"
+    return f"{where}  {timing}  interventions {now.interventions}{f'  {now.stop}' if now.stop else ''}"
 
 
 @contextmanager
@@ -253,20 +279,36 @@ def stop_key(runtime: Runtime) -> Iterator[None]:
 
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
-    over = threading.Event()
 
-    def listen() -> None:
+    def listen(over: threading.Event) -> None:
         while not over.is_set():
-            if select.select([keyboard], [], [], 0.05)[0] and set(os.read(keyboard, 64)) & set(b" \r\nq"):
-                runtime.stop("key")
+            if not select.select([keyboard], [], [], 0.05)[0]:
+                continue
+            try:
+                typed = os.read(keyboard, 64)
+            except OSError:
+                typed = b""
+            if not typed or set(typed) & set(b" \r\nq"):
+                runtime.stop("key" if typed else "the terminal is gone")
                 return
 
     tty.setcbreak(keyboard)
-    thread = threading.Thread(target=listen, daemon=True)
+    try:
+        with beside(listen):
+            yield
+    finally:
+        with suppress(termios.error):  # it may be gone
+            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """In a thread of its own, which ends soon after the event is set."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,), daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join(1)
-        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)

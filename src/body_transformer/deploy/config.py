@@ -32,13 +32,15 @@ class ObsSource:
 
 
 @dataclass(frozen=True)
-class Gains:
-    """Of the joints' controllers."""
+class Training:
+    """What became of targets in training."""
 
     kp: PerJoint
     """Nm/rad."""
     kd: PerJoint
     """Nm s/rad."""
+    torque: PerJoint | None = None
+    """Nm; targets were cut off where these gains would at once have asked for more."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class DeployConfig:
     action_offset: PerJoint = 0.0
     """Likewise."""
     action_clip: float | None = None
-    """Bound on the action, both ways."""
+    """Bound on the action, both ways; 1 at most, whatever is said here, where the policy squashes its actions."""
     default_pose: PerJoint = 0.0
     """rad"""
     kp: PerJoint = 0.0
@@ -72,8 +74,8 @@ class DeployConfig:
     """Of the targets."""
     command: tuple[float, ...] = ()
     """Told to the policy, where it is told something."""
-    training: Gains | None = None
-    """The gains of the training, if the robot's are others."""
+    training: Training | None = None
+    """The gains of the training, if the robot's are others, and where it cut targets off."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DeployConfig:

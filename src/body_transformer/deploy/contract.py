@@ -22,7 +22,7 @@ from .document import differences, read_json, to_text
 from .strict import High, Low, build, plain, shown
 
 DESCRIPTION, MODEL = "policy.json", "policy.onnx"
-FORMAT, VERSION = "body_transformer.contract", 1
+FORMAT, VERSION = "body_transformer.contract", 2
 
 Source = Literal[
     "", "zeros", "angular_velocity", "projected_gravity", "command", "joint_pos", "joint_vel", "previous_action"
@@ -83,12 +83,31 @@ class Filter:
             raise ValueError(f"a filter has an order from 1 up and a cutoff above 0 Hz; got {self}")
 
 
+@dataclass(frozen=True)
+class TorqueClip:
+    """A target is cut off where motors with these gains, at the measured state, would be asked for more than this."""
+
+    torque: tuple[float, ...]
+    """[A], Nm."""
+    kp: tuple[float, ...]
+    """[A], Nm/rad: the training's, whatever the robot runs with."""
+    kd: tuple[float, ...]
+    """[A], Nm s/rad."""
+
+    def __post_init__(self) -> None:
+        if not len(self.torque) == len(self.kp) == len(self.kd):
+            raise ValueError(f"torque, kp and kd must have one number a joint each; got {self}")
+        if not all(value > 0 for value in (*self.torque, *self.kp)) or not all(value >= 0 for value in self.kd):
+            raise ValueError(f"torque and kp must be above 0, kd 0 or above; got {self}")
+
+
 _PER_JOINT = ("scale", "offset", "default_pose", "kp", "kd", "position_limits", "velocity_limits", "torque_limits")
 
 
 @dataclass(frozen=True)
 class Control:
-    """What becomes of an action: target = offset + scale * clip(action), in the order of `joints`."""
+    """What becomes of an action: target = offset + scale * clip(action), cut off by `torque_clip`; in the order of
+    `joints`."""
 
     kind: Kind
     """Whether the target is a position for the joint's controller, or a torque."""
@@ -101,7 +120,9 @@ class Control:
     offset: tuple[float, ...]
     """[A]"""
     clip: float | None
-    """Bound on the action, both ways."""
+    """Bound on the action, both ways: the experiment's, and 1 at most where the policy squashes its actions."""
+    torque_clip: TorqueClip | None
+    """As the training did to its targets, before filter and limits."""
     default_pose: tuple[float, ...]
     """[A], rad: where the robot stands before the policy starts."""
     kp: tuple[float, ...]
@@ -132,6 +153,9 @@ class Control:
             raise ValueError(f"hz must be above 0; got {self.hz}")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip must be above 0; got {self.clip}")
+        cut = self.torque_clip
+        if cut is not None and (self.kind != "position" or len(cut.kp) != len(self.joints)):
+            raise ValueError(f"a torque_clip is of positions, and has {len(self.joints)} joints; got {cut}")
         if self.filter is not None and not self.filter.cutoff_hz < self.hz / 2:
             raise ValueError(f"the filter's cutoff must be below half of {self.hz} Hz; got {self.filter.cutoff_hz} Hz")
         for k, joint in enumerate(self.joints):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import robots
@@ -11,15 +11,15 @@ from ..body.layout import Layout, Term
 from ..body.messages import unknown
 from ..config import Experiment
 from .config import DeployConfig, ObsSource, PerJoint, per_joint
-from .contract import Control, ObsTerm
+from .contract import Control, ObsTerm, TorqueClip
 
 Numbers = Mapping[str, tuple[float, ...]]
 """Name -> one number a joint."""
 Limits = tuple[float, float]
 
 
-def control(experiment: Experiment, layout: Layout) -> Control | None:
-    """None where no robot is behind the experiment."""
+def control(experiment: Experiment, layout: Layout, bound: float | None = None) -> Control | None:
+    """None where no robot is behind the experiment. `bound`: no action of the policy is larger, both ways."""
     deploy = experiment.deploy
     if deploy is None:
         return None
@@ -36,7 +36,8 @@ def control(experiment: Experiment, layout: Layout) -> Control | None:
         joints=joints,
         scale=each(deploy.action_scale),
         offset=each(deploy.action_offset),
-        clip=deploy.action_clip,
+        clip=min((most for most in (deploy.action_clip, bound) if most is not None), default=None),
+        torque_clip=_torque_clip(deploy, each),
         default_pose=each(deploy.default_pose),
         kp=each(deploy.kp),
         kd=each(deploy.kd),
@@ -46,6 +47,11 @@ def control(experiment: Experiment, layout: Layout) -> Control | None:
         filter=deploy.filter,
         command=deploy.command,
     )
+
+
+def _torque_clip(deploy: DeployConfig, each: Callable[[PerJoint], tuple[float, ...]]) -> TorqueClip | None:
+    told = deploy.training
+    return None if told is None or told.torque is None else TorqueClip(each(told.torque), each(told.kp), each(told.kd))
 
 
 def training_gains(experiment: Experiment, layout: Layout) -> tuple[list[float] | None, list[float] | None]:

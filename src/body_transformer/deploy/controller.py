@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .filter import Interpolation, LowPass
-from .limits import Limiter
+from .limits import Limiter, TargetClip
 from .observation import JointOrder, Measured, Observation
 from .plan import Phase, RuntimeConfig, control_of
-from .robot import Command, State
+from .robot import COMMAND, Command, State
 from .safety import BAD_STATE, DeadlineBudget, Freshness, Interventions, Reason, SafetyConfig, tilt_rad
 from .state_check import StateCheck
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 Policy = Callable[[NDArray[np.float32]], NDArray[np.floating[Any]]]
 """[O] -> [A]"""
+ROUNDED = 1 + 1e-6
+"""ONNX Runtime's tanh is as large as 1.0000002: no intervention."""
+DRIVEN_RAD = 1e-6
+"""A joint whose target moves by more than this feels it."""
 
 
 class Controller:
@@ -43,8 +47,9 @@ class Controller:
         self.interventions = Interventions()
         self.measured = Measured(size)
         self.phase = Phase.WAIT
-        self.action, self.target, self._start = np.zeros((3, size))
-        self.command = Command(*np.zeros((5, size)))
+        self.action, self.target, self._start, self._answered = np.zeros((4, size))
+        self._commanded = np.zeros((len(COMMAND), size))
+        self.command = Command(*self._commanded)
         """In the robot's order; its arrays change with the next tick."""
         self._policy = policy
         told = control.command if config.command is None else config.command
@@ -54,7 +59,10 @@ class Controller:
         self._check = StateCheck(control, safety, self.order, self.measured)
         self._limiter = Limiter(control, safety, 1 / self.hz, self.interventions)
         self._freshness, self._deadlines = Freshness(safety.clock_drift), DeadlineBudget(safety.max_missed)
-        self._filter = LowPass(control.filter.cutoff_hz, control.hz, size) if control.filter else None
+        self.low_pass = control.filter if config.filter else None
+        """None: targets are not filtered."""
+        self._filter = LowPass(self.low_pass.cutoff_hz, control.hz, size) if self.low_pass else None
+        self._target_clip = TargetClip(control.torque_clip) if control.torque_clip else None
         self._line = Interpolation(self.ticks_per_step, size)
         self._scale, self._offset = np.array(control.scale, np.float64), np.array(control.offset, np.float64)
         self._default = np.array(control.default_pose, np.float64)
@@ -128,8 +136,9 @@ class Controller:
             tell.latch(Reason.TILTED, f"{lean:.2f} rad")
 
     def _take(self, state: State, now_s: float) -> None:
-        reason = self._check(state, now_s)
+        reason = self._check(state, now_s, self._is_driven)
         if reason is None:
+            self._answered[:] = self._limiter.previous
             self._good_states += 1
             self._bad_states = 0
             self._freshness.came(state.stamp_s, state.received_s)
@@ -140,6 +149,12 @@ class Controller:
             self._bad_states += 1
             if self._bad_states >= self.safety.max_bad_states:
                 self.interventions.latch(Reason.BAD_STATES, f"{reason.text}, {self._check.detail}".rstrip(", "))
+
+    def _is_driven(self) -> bool:
+        """Whether the policy's targets have moved since the last good state; a dry run's move nothing."""
+        if self.phase != Phase.POLICY or self.config.dry_run:  # after a ramp somebody looks where the joints are
+            return False
+        return float(np.abs(self._limiter.previous - self._answered).max()) > DRIVEN_RAD
 
     # -- phases --------------------------------------------------------------------------------------------------------
 
@@ -217,6 +232,8 @@ class Controller:
                 return
             np.multiply(self.action, self._scale, out=self.target)
             self.target += self._offset
+            if self._target_clip is not None:
+                self._target_clip(self.target, self.measured.joint_pos, self.measured.joint_vel)
             self._aim()
         self._move(tick)
 
@@ -226,14 +243,16 @@ class Controller:
         if given.shape not in ((len(self.action),), (1, len(self.action))) or given.dtype.kind != "f":
             self.interventions.latch(Reason.BAD_ACTION, f"{given.dtype} {given.shape}, not ({len(self.action)},)")
             return False
-        largest = float(np.abs(given).max())  # NaN if one is
+        sizes = np.abs(given.reshape(-1))
+        largest = float(sizes[sizes.argmax()])  # NaN if one is
         if not largest <= self.safety.max_action:
             self.interventions.latch(Reason.BAD_ACTION, f"as large as {largest:.3g}")
             return False
         self.action[:] = given.reshape(-1)
         clip = self.control.clip
         if clip is not None and largest > clip:
-            self.interventions.count(Reason.ACTION_CLIPPED)
+            if largest > clip * ROUNDED:
+                self.interventions.count(Reason.ACTION_CLIPPED)
             np.minimum(self.action, clip, out=self.action)
             np.maximum(self.action, -clip, out=self.action)
         return True
@@ -266,12 +285,8 @@ class Controller:
             self._limiter.hold_position(wanted, pos, vel)
 
     def _fill_command(self) -> Command:
-        limiter, order, command = self._limiter, self.order, self.command
-        order.to_robot(limiter.position, command.position)
-        order.to_robot(limiter.kp, command.kp)
-        order.to_robot(limiter.kd, command.kd)
-        order.to_robot(limiter.torque, command.torque)
-        return command
+        self.order.command_to_robot(self._limiter.command, self._commanded)
+        return self.command
 
 
 _PHASES: dict[Phase, Callable[[Controller, int], None]] = {

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import pretrained
+from ..aside import put_folder
 from ..body.compare import check_same
 from ..body.messages import listing
 from ..checkpoint import policy_folder
@@ -100,7 +101,7 @@ def export(trained: Trained, out: str | os.PathLike[str], exporter: Exporter = "
         off = max(OnnxPolicy(aside, verify=False).verify(), _as_one_batch(model, contract))
         for file in (aside / MODEL, aside / DESCRIPTION, aside):
             _sync(file)
-        _move(aside, out)
+        put_folder(aside, out)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return Exported(out, contract, off)
@@ -113,11 +114,12 @@ def make_contract(policy: Policy, trained: Trained, experiment: Experiment | Non
     about = {"variant": policy.config.variant, "kp": kp, "kd": kd}
     data = layout.to_dict()
     obs, actions = check_vectors(policy)
+    bound = 1.0 if policy.config.squash == "tanh" else None
     return Contract(
         version=VERSION,
         experiment=trained.experiment,
         obs=obs_terms(layout, experiment),
-        control=None if experiment is None else control(experiment, layout),
+        control=None if experiment is None else control(experiment, layout, bound),
         graph=data["graph"],
         layout=data,
         layout_sha256=layout_digest(data["graph"], data),
@@ -143,20 +145,6 @@ def _check_place(out: Path) -> None:
         raise ValueError(
             f"{str(out)!r} is not empty: name another --out, or empty it; it holds {listing(sorted(there))}"
         )
-
-
-def _move(aside: Path, out: Path) -> None:
-    if not out.is_dir() or not any(out.iterdir()):
-        os.replace(aside, out)
-        return
-    old = aside.with_name(f"{aside.name}.old")
-    os.replace(out, old)
-    try:
-        os.replace(aside, out)
-    except OSError:
-        os.replace(old, out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _sync(file: Path) -> None:

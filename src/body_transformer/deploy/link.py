@@ -9,7 +9,8 @@ Every datagram has one fixed binary layout, little-endian:
 A session starts with the controller's HELLO (the joint names it expects, or none) and the robot's WELCOME (its joint
 names, in its order) or REFUSE (the reason). From then on each side takes datagrams only from the other's address, with
 this session's number, with the checksum of the agreed joint names, and with a sequence number above the last one of
-that kind: old and repeated datagrams are ignored. Nothing that arrives is ever executed or unpickled.
+that kind (and not absurdly far): old and repeated datagrams are ignored, and what makes no sense leaves no trace but
+its count. Nothing that arrives is ever executed or unpickled.
 
 The CRC finds damage, not malice: who can write to the controller's own socket can command the robot. Keep the link on
 the loopback interface or on a cable of its own.
@@ -22,12 +23,12 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
-from .robot import COMMAND, Command, State
+from .robot import COMMAND, FLOAT64, Command, State
 
 MAGIC = b"BoTL"
 VERSION = 1
@@ -39,15 +40,21 @@ MAX_VALUE = 1e6
 MAX_WAITING = 512
 """Datagrams taken from the socket at once: a flood cannot hold the loop, and the states of a pause, which the kernel
 keeps oldest first, are all gone after one look."""
+MAX_AHEAD = 2**24
+"""That a sequence number may be ahead of the last: hours of measurements. Beyond it is nonsense, after which nothing
+else would be new."""
 
 _HEADER = struct.Struct("<4sBBHIIQd")
 _CRC = struct.Struct("<I")
+_FLOATS = np.dtype("<f8")
 
 Address = tuple[str, int]
 
 
 class Kind(IntEnum):
     """What a datagram says. The first four come from the controller."""
+
+    __hash__ = int.__hash__  # an enum's own is a function in Python
 
     HELLO = 1
     COMMAND = 2
@@ -67,8 +74,7 @@ class DatagramError(ValueError):
     """A datagram that is not ours; its text is the reason, of a small number of reasons."""
 
 
-@dataclass(frozen=True)
-class Packet:
+class Packet(NamedTuple):
     """A datagram that is whole; whether it is welcome is the `Link`'s business."""
 
     kind: Kind
@@ -107,7 +113,7 @@ def decode(data: bytes) -> Packet:
         raise DatagramError("version")
     if len(data) != _HEADER.size + length + _CRC.size:
         raise DatagramError("length")
-    if _CRC.unpack_from(data, len(data) - _CRC.size)[0] != zlib.crc32(memoryview(data)[: -_CRC.size]):
+    if _CRC.unpack_from(data, len(data) - _CRC.size)[0] != zlib.crc32(data[: -_CRC.size]):
         raise DatagramError("checksum")
     if kind not in _KINDS:
         raise DatagramError("kind")
@@ -152,9 +158,9 @@ def unpack_names(payload: bytes) -> tuple[str, ...]:
 
 
 def pack_state(state: State, echo_s: float) -> bytes:
-    """All but sequence and stamp, which the header has; `echo_s` is the stamp of the newest command that came."""
-    parts = (state.joint_pos, state.joint_vel, state.joint_torque, state.angular_velocity, state.quaternion, (echo_s,))
-    return np.concatenate(parts).astype("<f8").tobytes()
+    """All but sequence and stamp, which the header has; `echo_s` is the stamp of the newest command that came, plus the
+    time since then: so much of a round trip is not the link's."""
+    return np.concatenate((*state.parts, (echo_s,))).astype(_FLOATS, copy=False).tobytes()
 
 
 def unpack_state(packet: Packet, num_joints: int, received_s: float) -> tuple[State, float]:
@@ -176,7 +182,7 @@ def unpack_state(packet: Packet, num_joints: int, received_s: float) -> tuple[St
 
 def pack_command(command: Command) -> bytes:
     """Its parts, one after the other."""
-    return np.concatenate([getattr(command, name) for name in COMMAND]).astype("<f8").tobytes()
+    return np.concatenate(command.parts).astype(_FLOATS, copy=False).tobytes()
 
 
 def unpack_command(packet: Packet, num_joints: int) -> Command:
@@ -190,7 +196,7 @@ def unpack_command(packet: Packet, num_joints: int) -> Command:
 def _floats(payload: bytes, count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     if len(payload) != 8 * count:
         raise DatagramError("payload length")
-    return np.frombuffer(payload, "<f8").astype(np.float64)
+    return np.frombuffer(payload, _FLOATS).astype(FLOAT64)
 
 
 # -- the link ----------------------------------------------------------------------------------------------------------
@@ -208,6 +214,8 @@ class Link:
         self.joints = 0
         self._sent: Counter[Kind] = Counter()
         self._last: dict[Kind, int] = {}
+        self._before: dict[Kind, int] = {}
+        """What `_last` was before that."""
         self.refused: Counter[str] = Counter()
         """Reason -> how many datagrams were not let in."""
 
@@ -223,6 +231,7 @@ class Link:
         self.agree(joints)
         self._sent.clear()
         self._last.clear()
+        self._before.clear()
 
     def agree(self, joints: Sequence[str]) -> None:
         """The joints, in the robot's order, that commands and states are about from now on."""
@@ -267,8 +276,15 @@ class Link:
             self.refused[str(reason)] += 1
             return None
         if packet.kind is not Kind.HELLO:
+            self._before[packet.kind] = self._last.get(packet.kind, 0)
             self._last[packet.kind] = packet.sequence
         return packet
+
+    def reject(self, packet: Packet, reason: DatagramError) -> None:
+        """For who unpacks what was let in: it made no sense, and its number does not hold up those that follow."""
+        self.refused[str(reason)] += 1
+        if self._last.get(packet.kind) == packet.sequence:
+            self._last[packet.kind] = self._before[packet.kind]
 
     def receive(self) -> Iterator[Packet]:
         """Every welcome packet that waits in the socket; never blocks."""
@@ -282,7 +298,10 @@ class Link:
 
         What waits behind it is dropped unread: a robot may send many states to one look at them.
         """
-        for data, address in sorted(self.datagrams(), key=_number_of, reverse=True):
+        waiting = list(self.datagrams())
+        if len(waiting) > 1:
+            waiting.sort(key=_number_of, reverse=True)
+        for data, address in waiting:
             packet = self.accept(data, address)
             if packet is not None and packet.kind is kind:
                 return packet
@@ -303,5 +322,5 @@ class Link:
             raise DatagramError("session")
         if packet.kind in (Kind.COMMAND, Kind.STATE) and packet.joints != self.joints:
             raise DatagramError("joints")
-        if packet.sequence <= self._last.get(packet.kind, 0):
+        if not 0 < packet.sequence - self._last.get(packet.kind, 0) <= MAX_AHEAD:
             raise DatagramError("sequence")

@@ -39,7 +39,7 @@ def _columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic],
         "now_s": (np.float64, ()),  # our clock, when the state was looked at
         "late_ms": (np.float64, ()),  # how long after its time the tick began
         "work_ms": (np.float64, ()),  # from there until the command was sent
-        "policy_ms": (np.float64, ()),
+        "policy_ms": (np.float64, ()),  # of that, the policy; NaN in ticks that did not ask it
         "age_ms": (np.float64, ()),
         "missed": (np.int64, ()),
         "phase": (np.int8, ()),
@@ -55,7 +55,7 @@ def _columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic],
         "quaternion": (np.float64, (4,)),
         "obs": (np.float32, (obs_dim,)),
         "action": (np.float64, joints),
-        "target": (np.float64, joints),  # before filter, interpolation and limits
+        "target": (np.float64, joints),  # as in training: before filter, interpolation and limits
         "command": (np.float64, (len(COMMAND), num_joints)),
         "sent": (np.float64, (len(COMMAND), num_joints)),  # NaN where nothing was
     }
@@ -122,9 +122,7 @@ class Log:
 
     def commanded(self, command: Command, name: str = "command") -> None:
         """The command as it was computed, or as it was `sent`."""
-        row = self.arrays[name][self._row]
-        for k, part in enumerate(COMMAND):
-            self._order.from_robot(getattr(command, part), row[k])
+        self._order.command_from_robot(command, self.arrays[name][self._row])
 
     def event(self, tick: int, time_s: float, kind: str, text: str) -> None:
         if len(self.events) < MAX_EVENTS:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..body.messages import listing
+from .robot import COMMAND, Command, State
 
 if TYPE_CHECKING:
     from .contract import Contract, ObsTerm
@@ -37,6 +38,11 @@ class JointOrder:
         self.contract_joints, self.robot_joints = tuple(contract_joints), tuple(robot_joints)
         self._in_robot = np.array([robot_joints.index(name) for name in contract_joints])
         self._in_contract = np.array([contract_joints.index(name) for name in robot_joints])
+        size = len(contract_joints)
+        self._state, self._command = np.zeros(3 * size + 7), np.zeros(len(COMMAND) * size)
+        self._command_rows = self._command.reshape(-1, size)
+        rest = 3 * size + np.arange(7)
+        self._state_in_robot = np.concatenate([self._in_robot + k * size for k in range(3)] + [rest])
 
     def from_robot(self, values: Vector, out: Vector) -> None:
         """[J] in the robot's order -> [J] in the contract's."""
@@ -45,6 +51,20 @@ class JointOrder:
     def to_robot(self, values: Vector, out: Vector) -> None:
         """[J] in the contract's order -> [J] in the robot's."""
         values.take(self._in_contract, out=out, mode="clip")
+
+    def state_from_robot(self, state: State, out: Vector) -> None:
+        """A state that fits -> its parts one after the other [3 J + 7], joints in the contract's order."""
+        np.concatenate(state.parts, out=self._state)
+        self._state.take(self._state_in_robot, out=out, mode="clip")
+
+    def command_from_robot(self, command: Command, out: Vector) -> None:
+        """A command -> its parts as rows [5, J], in the contract's order."""
+        np.concatenate(command.parts, out=self._command)
+        self._command_rows.take(self._in_robot, axis=1, out=out, mode="clip")
+
+    def command_to_robot(self, values: Vector, out: Vector) -> None:
+        """[5, J] in the contract's order -> [5, J] in the robot's."""
+        values.take(self._in_contract, axis=1, out=out, mode="clip")
 
 
 def _repeated(names: Sequence[str]) -> list[str]:
@@ -57,8 +77,11 @@ class Measured:
     def __init__(self, num_joints: int) -> None:
         self.sequence = -1
         self.stamp_s = -math.inf
-        self.joint_pos, self.joint_vel, self.joint_torque = np.zeros((3, num_joints))
-        self.angular_velocity, self.quaternion = np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0])
+        self.values = np.zeros(3 * num_joints + 7)
+        """All that follow but gravity, one after the other."""
+        self.joint_pos, self.joint_vel, self.joint_torque = self.values[:-7].reshape(3, num_joints)
+        self.angular_velocity, self.quaternion = self.values[-7:-4], self.values[-4:]
+        self.quaternion[0] = 1
         self.gravity = np.array([0.0, 0.0, -1.0])
         """[3], gravity's direction as the body sees it."""
 
@@ -76,34 +99,27 @@ def gravity_direction(quaternion: Vector, out: Vector) -> None:
     out[2] = scale * (x * x + y * y) - 1
 
 
-class _Entries:
-    """One term's share of the observation."""
+def _source(term: ObsTerm, sources: dict[str, Vector]) -> Vector:
+    source = np.zeros(term.size) if term.source == "zeros" else sources[term.source]
+    if source.shape != (term.size,):
+        raise ValueError(f"obs term {term.name!r} has {term.size} entries; {term.source} has {len(source)}")
+    return source
 
-    def __init__(self, term: ObsTerm, source: Vector, out: NDArray[np.float32]) -> None:
-        if source.shape != (term.size,):
-            raise ValueError(f"obs term {term.name!r} has {term.size} entries; {term.source} has {len(source)}")
-        self._source, self._out = source, out
-        self._offset, self._scale = np.array(term.offset, np.float64), np.array(term.scale, np.float64)
-        self._clip = term.clip
-        self._history = np.zeros((term.history, term.size))  # the oldest first
-        self._first = True
 
-    def reset(self) -> None:
-        self._first = True
+class _History:
+    """One term's share of an observation that is more than the newest values."""
 
-    def update(self) -> None:
-        newest = self._history[-1]
-        if len(self._history) > 1:
-            self._history[:-1] = self._history[1:]
-        np.subtract(self._source, self._offset, out=newest)
-        newest *= self._scale
-        if self._clip is not None:
-            np.minimum(newest, self._clip, out=newest)
-            np.maximum(newest, -self._clip, out=newest)
-        if self._first:  # nothing came before: as if it had always been so
-            self._history[:] = newest
-            self._first = False
-        self._out[:] = self._history.reshape(-1)
+    def __init__(self, length: int, newest: Vector, out: NDArray[np.float32]) -> None:
+        self._newest, self._out = newest, out
+        self._all = np.zeros((length, len(newest)))  # the oldest first
+
+    def update(self, first: bool) -> None:
+        if first:  # nothing came before: as if it had always been so
+            self._all[:] = self._newest
+        else:
+            self._all[:-1] = self._all[1:]
+            self._all[-1] = self._newest
+        self._out[:] = self._all.reshape(-1)
 
 
 class Observation:
@@ -122,21 +138,43 @@ class Observation:
             "previous_action": previous_action,
         }
         self._obs = np.zeros(contract.obs_dim, np.float32)
-        self._terms: list[_Entries] = []
-        start = 0
-        for term in contract.obs:
-            source = np.zeros(term.size) if term.source == "zeros" else sources[term.source]
-            stop = start + term.size * term.history
-            self._terms.append(_Entries(term, source, self._obs[start:stop]))
-            start = stop
+        # the newest values of all terms are computed at once: a step pays for every operation, hardly for its size
+        terms = contract.obs
+        self._sources = [_source(term, sources) for term in terms]
+        self._offset = np.concatenate([np.array(term.offset, np.float64) for term in terms])
+        self._scale = np.concatenate([np.array(term.scale, np.float64) for term in terms])
+        bounds = [math.inf if term.clip is None else term.clip for term in terms]
+        self._bound = np.repeat(bounds, [term.size for term in terms])
+        self._bounded = bool(np.isfinite(self._bound).any())
+        self._newest = np.zeros_like(self._scale)
+        self._histories = self._shares(terms) if any(term.history > 1 for term in terms) else []
+        self._first = True
+
+    def _shares(self, terms: Sequence[ObsTerm]) -> list[_History]:
+        shares = []
+        start = out = 0
+        for term in terms:
+            stop, end = start + term.size, out + term.size * term.history
+            shares.append(_History(term.history, self._newest[start:stop], self._obs[out:end]))
+            start, out = stop, end
+        return shares
 
     def reset(self) -> None:
         """Forgets the history."""
-        for term in self._terms:
-            term.reset()
+        self._first = True
 
     def update(self) -> NDArray[np.float32]:
         """[O]; the array is the observation's own and changes with the next call."""
-        for term in self._terms:
-            term.update()
+        newest = self._newest
+        np.concatenate(self._sources, out=newest)
+        newest -= self._offset
+        newest *= self._scale
+        if self._bounded:
+            np.minimum(newest, self._bound, out=newest)
+            np.maximum(newest, -self._bound, out=newest)
+        if not self._histories:
+            self._obs[:] = newest
+        for history in self._histories:
+            history.update(self._first)
+        self._first = False
         return self._obs

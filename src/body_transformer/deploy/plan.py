@@ -36,6 +36,8 @@ class RuntimeConfig:
     """Commands a second, a multiple of the policy's rate; None: that rate."""
     command: tuple[float, ...] | None = None
     """What the policy is told to do; None: what the contract says."""
+    filter: bool = True
+    """Targets go through the contract's low-pass."""
     dry_run: bool = False
     """Compute everything, send nothing."""
     start_s: float = 5.0
@@ -58,7 +60,7 @@ class RuntimeConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("command", "dry_run", "rehearse") or (
+            if field.name in ("command", "filter", "dry_run", "rehearse") or (
                 value is None and field.name in ("seconds", "loop_hz")
             ):
                 continue

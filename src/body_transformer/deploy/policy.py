@@ -81,6 +81,7 @@ def open_session(model: bytes, folder: str, batch: int | None = None) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # a robot's other cores have other things to do
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3  # errors
+    options.enable_mem_reuse = False  # some kilobytes more, and 3 % quicker
     if batch is not None:
         options.add_free_dimension_override_by_name("batch", batch)
     try:

@@ -21,7 +21,7 @@ class Rehearsal:
     def remember(
         self,
         given: tuple[int, float, State | None, int, str | None],
-        sent: tuple[Command, str] | None,
+        sent: tuple[Command, str],
     ) -> None:
         """What the first controller's `step` and `sent` were given in this tick; nothing is copied."""
         self._last, self._sent = given, sent

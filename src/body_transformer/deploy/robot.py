@@ -9,6 +9,9 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from .masks import all_true
+
+FLOAT64 = np.dtype(np.float64)
 DAMPING_KD = 5.0
 """Nm s/rad: what a robot brakes with, and is left with, unless somebody says otherwise."""
 
@@ -36,15 +39,25 @@ class State:
 
     def fits(self, num_joints: int) -> bool:
         """Whether everything has the type and the shape that is written here, which a broken link need not keep to."""
-        joints = (num_joints,)
-        arrays = (self.joint_pos, self.joint_vel, self.joint_torque, self.angular_velocity, self.quaternion)
         return (
-            isinstance(self.sequence, int | np.integer)
-            and isinstance(self.stamp_s, float | int)
-            and isinstance(self.received_s, float | int)
-            and all(isinstance(array, np.ndarray) and array.dtype == np.float64 for array in arrays)
-            and [array.shape for array in arrays] == [joints, joints, joints, (3,), (4,)]
+            isinstance(self.sequence, (int, np.integer))  # a union would be built anew in every tick
+            and isinstance(self.stamp_s, (float, int))
+            and isinstance(self.received_s, (float, int))
+            and _is_vector(self.joint_pos, num_joints)
+            and _is_vector(self.joint_vel, num_joints)
+            and _is_vector(self.joint_torque, num_joints)
+            and _is_vector(self.angular_velocity, 3)
+            and _is_vector(self.quaternion, 4)
         )
+
+    @property
+    def parts(self) -> tuple[NDArray[np.float64], ...]:
+        """The arrays, in their order."""
+        return self.joint_pos, self.joint_vel, self.joint_torque, self.angular_velocity, self.quaternion
+
+
+def _is_vector(value: object, size: int) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == FLOAT64 and value.shape == (size,)
 
 
 @dataclass(frozen=True)
@@ -68,10 +81,18 @@ class Command:
         zero = np.zeros(num_joints)
         return cls(zero, zero.copy(), zero.copy(), np.full(num_joints, kd), zero.copy())
 
+    @property
+    def parts(self) -> tuple[NDArray[np.float64], ...]:
+        """The arrays, in their order."""
+        return self.position, self.velocity, self.kp, self.kd, self.torque
+
     def check(self, num_joints: int) -> None:
         """An error unless every part is as many finite numbers."""
-        for name in COMMAND:
-            values = np.asarray(getattr(self, name))
+        parts = self.parts
+        if all(_is_vector(part, num_joints) for part in parts) and all_true(np.isfinite(np.concatenate(parts))):
+            return
+        for name, part in zip(COMMAND, parts, strict=True):
+            values = np.asarray(part)
             if values.shape != (num_joints,) or not np.isfinite(values).all():
                 raise ValueError(f"{name} of a command must be {num_joints} finite numbers; it is {values}")
 

@@ -27,8 +27,10 @@ from .safety import Reason, SafetyConfig, Stop
 if TYPE_CHECKING:
     from .contract import Contract
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP") if hasattr(signal, name))
-"""Each is an emergency stop; a lost terminal is one, too."""
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP", "SIGTSTP") if hasattr(signal, name)
+)
+"""Each is an emergency stop; a lost terminal is one, too, and so is Ctrl-Z: a suspended controller damps nothing."""
 
 
 EARLY_S = 0.002
@@ -57,6 +59,8 @@ class Status:
     """The last tick's."""
     age_ms: float
     """Of the newest state."""
+    round_trip_ms: float
+    """What the link takes, there and back; NaN where the robot cannot know it."""
     interventions: int
     missed: int
     stop: Stop | None
@@ -75,7 +79,7 @@ class Result:
     missed: int
     interventions: dict[str, int]
     work_ms: dict[str, float]
-    """p50, p99 and max of a tick's work while the policy ran, if it did."""
+    """p50, p99 and max of a full control step, a tick that asked the policy; empty if none did."""
 
 
 class Runtime:
@@ -183,16 +187,16 @@ class Runtime:
         if stop is not None:
             log.event(tick, now - self._begun_s, "request", stop)
         log.begin(tick, now, late_s, missed, state)
-        self._policy_s = 0.0
+        self._policy_s = math.nan
         command = controller.step(tick, now, state, missed, stop)
         log.commanded(command)
-        sent = None
+        sent = command if self.config.dry_run else self.robot.send(command)
+        tripped = str(getattr(self.robot, "tripped", ""))  # in a dry run, too: the remote
+        controller.sent(sent, tripped)
         if not self.config.dry_run:
-            sent = self.robot.send(command), str(getattr(self.robot, "tripped", ""))
-            controller.sent(*sent)
-            log.commanded(sent[0], "sent")
+            log.commanded(sent, "sent")
         if self._rehearsal is not None:
-            self._rehearsal.remember((tick, now, state, missed, stop), sent)
+            self._rehearsal.remember((tick, now, state, missed, stop), (sent, tripped))
         stopped = controller.interventions.stop
         if stopped is not None and controller.interventions.tick_bits >> stopped.reason & 1:
             log.event(tick, now - self._begun_s, "stop", str(stopped))
@@ -282,6 +286,7 @@ class Runtime:
             self.log.num_ticks / elapsed if elapsed > 0 else 0.0,
             self._work_s * 1000,
             self.controller.age_s * 1000,
+            getattr(self.robot, "round_trip_s", math.nan) * 1000,
             self.controller.interventions.total,
             self._missed,
             self.controller.interventions.stop,
@@ -290,7 +295,7 @@ class Runtime:
     def result(self) -> Result:
         rows = self.log.rows()
         walking = rows["phase"] == Phase.POLICY
-        work = rows["work_ms"][walking]
+        work = rows["work_ms"][walking & np.isfinite(rows["policy_ms"])]
         numbers = {"p50": 50, "p99": 99, "max": 100}
         return Result(
             self.controller.interventions.stop,
@@ -312,7 +317,7 @@ class Runtime:
                 "model_sha256": self.contract.model_sha256,
                 "loop_hz": self.controller.hz,
                 "policy_hz": self.controller.control.hz,
-                "filter": None if control.filter is None else asdict(control.filter),
+                "filter": None if self.controller.low_pass is None else asdict(self.controller.low_pass),
                 "command": control.command if self.config.command is None else self.config.command,
                 "config": asdict(self.config),
                 "safety": asdict(self.safety),

@@ -41,29 +41,31 @@ class Reason(IntEnum):
     """A state that no healthy robot measures was ignored."""
     STATE_JUMPED = 12
     """A state whose joints are where their speed cannot have brought them was ignored."""
-    MISSED_DEADLINE = 13
+    STATE_FROZEN = 13
+    """A state that repeats the last one, though the robot moves or is told to, was ignored."""
+    MISSED_DEADLINE = 14
     """A command left after the period it was for."""
-    STATE_LOST = 14
+    STATE_LOST = 15
     """No usable state for longer than allowed."""
-    BAD_STATES = 15
+    BAD_STATES = 16
     """Too many unusable states in a row."""
-    LATE_LOOP = 16
+    LATE_LOOP = 17
     """Too many missed deadlines."""
-    TILTED = 17
+    TILTED = 18
     """The body leans too far."""
-    BAD_ACTION = 18
+    BAD_ACTION = 19
     """The policy's action has the wrong shape, is not finite, or is absurd."""
-    BAD_START = 19
+    BAD_START = 20
     """The measured pose is outside the limits before anything moved."""
-    POSE_NOT_REACHED = 20
+    POSE_NOT_REACHED = 21
     """The ramp did not bring the joints to the default pose."""
-    NO_STATE = 21
+    NO_STATE = 22
     """The robot never sent a usable state."""
-    EMERGENCY_STOP = 22
+    EMERGENCY_STOP = 23
     """Somebody asked: a call or a signal."""
-    ROBOT_TRIPPED = 23
+    ROBOT_TRIPPED = 24
     """The robot's own protection sends damping, whatever it is asked for."""
-    ERROR = 24
+    ERROR = 25
     """An exception in the robot, its link or the policy."""
 
     @property
@@ -142,7 +144,7 @@ class Interventions:
     """How often the runtime stepped in, by reason; and which reasons this tick had, as bits."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(len(Reason), np.int64)
+        self._counts = [0] * len(Reason)
         self.tick_bits = 0
         self.stop: Stop | None = None
 
@@ -158,11 +160,11 @@ class Interventions:
 
     @property
     def total(self) -> int:
-        return int(self._counts.sum())
+        return sum(self._counts)
 
     def counts(self) -> dict[str, int]:
         """Reason -> how often, without those that never came."""
-        return {reason.text: int(self._counts[reason]) for reason in Reason if self._counts[reason]}
+        return {reason.text: self._counts[reason] for reason in Reason if self._counts[reason]}
 
 
 class Freshness:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .masks import all_true
 from .observation import JointOrder, Measured, gravity_direction
 from .robot import State
 from .safety import Reason, SafetyConfig
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 SHORTEST_QUATERNION, LONGEST_QUATERNION = 0.9, 1.1
 """Beyond, it is no attitude."""
+RESTING = 1e-6
+"""rad/s; what is quicker is somewhere else a millisecond later, by far more than a double resolves."""
 
 
 class StateCheck:
@@ -50,17 +54,18 @@ class StateCheck:
         self.detail = ""
         """Of the last refusal, what was measured."""
 
-    def __call__(self, state: State, now_s: float) -> Reason | None:
-        """None if the state is good and was taken."""
+    def __call__(self, state: State, now_s: float, is_driven: Callable[[], bool] = lambda: False) -> Reason | None:
+        """None if the state is good and was taken. `is_driven`: has the robot been told to move since the last one?"""
         self.detail = ""
         reason = self._shape(state)
         if reason is None:
-            self._copy(state)
-            inside = bool(((self._all >= self._least) & (self._all <= self._most)).all())  # False for NaN
+            self._order.state_from_robot(state, self._all)
+            inside = all_true((self._all >= self._least) & (self._all <= self._most))  # False for NaN
             reason = (
                 self._finite(state, inside)
                 or self._stamps(state, now_s)
                 or self._age(state)
+                or self._frozen(is_driven)
                 or self._range(inside)
                 or self._jump(state)
             )
@@ -71,15 +76,8 @@ class StateCheck:
     def _shape(self, state: State) -> Reason | None:
         if state.fits(len(self._joints)):
             return None
-        parts = (state.joint_pos, state.joint_vel, state.joint_torque, state.angular_velocity, state.quaternion)
-        self.detail = f"shapes {[np.shape(part) for part in parts]}"
+        self.detail = f"shapes {[np.shape(part) for part in state.parts]}"
         return Reason.STATE_SHAPE
-
-    def _copy(self, state: State) -> None:
-        self._order.from_robot(state.joint_pos, self._pos)
-        self._order.from_robot(state.joint_vel, self._vel)
-        self._order.from_robot(state.joint_torque, self._torque)
-        self._spin[:], self._quaternion[:] = state.angular_velocity, state.quaternion
 
     def _finite(self, state: State, inside: bool) -> Reason | None:
         finite = math.isfinite(state.stamp_s) and math.isfinite(state.received_s)
@@ -103,6 +101,13 @@ class StateCheck:
         if state.sequence < self._measured.sequence:
             return Reason.STATE_REORDERED
         return None
+
+    def _frozen(self, is_driven: Callable[[], bool]) -> Reason | None:
+        """Sensors have noise; but those of a simulated robot that rests need not."""
+        if not (self._measured.known and all_true(self._all == self._measured.values)):
+            return None
+        moves = max(float(np.abs(self._vel).max()), float(np.abs(self._spin).max())) > RESTING
+        return Reason.STATE_FROZEN if moves or is_driven() else None
 
     def _range(self, inside: bool) -> Reason | None:
         norm = math.hypot(*self._quaternion.tolist())
@@ -140,6 +145,5 @@ class StateCheck:
     def _take(self, state: State) -> None:
         measured = self._measured
         measured.sequence, measured.stamp_s = int(state.sequence), float(state.stamp_s)
-        measured.joint_pos[:], measured.joint_vel[:], measured.joint_torque[:] = self._pos, self._vel, self._torque
-        measured.angular_velocity[:], measured.quaternion[:] = self._spin, self._quaternion
+        measured.values[:] = self._all
         gravity_direction(measured.quaternion, measured.gravity)

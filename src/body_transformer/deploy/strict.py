@@ -20,12 +20,13 @@ _short = Repr()
 _short.maxstring = _short.maxother = 80
 
 
-def build(kind: type[T], data: Any, where: str = "", complete: bool = False) -> T:
+def build(kind: type[T], data: Any, where: str = "", complete: bool = False, what: str = "key") -> T:
     """A dataclass from what JSON or YAML gave.
 
     Args:
         where: what errors call it, a dotted path.
         complete: keys that have a default must be there, too.
+        what: errors call an unknown key so.
     """
     if not isinstance(data, Mapping):
         raise ValueError(f"{where or 'this'} must be a mapping of keys to values; got {shown(data)}")
@@ -33,7 +34,7 @@ def build(kind: type[T], data: Any, where: str = "", complete: bool = False) -> 
     prefix = f"{where}: " if where else ""
     for key in data:
         if key not in items:
-            raise ValueError(prefix + unknown("key", key, items))
+            raise ValueError(prefix + unknown(what, key, items))
     missing = [
         name
         for name, item in items.items()

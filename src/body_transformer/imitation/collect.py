@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
+from ..aside import put_folder
 from ..body.messages import unknown
 from .task import Act
 
@@ -258,7 +259,7 @@ class _Writer:
             descriptor = os.open(file, os.O_RDONLY)
             os.fsync(descriptor)
             os.close(descriptor)
-        _put(self.aside, self.out)
+        put_folder(self.aside, self.out)
 
     def __exit__(self, *error: object) -> None:
         shutil.rmtree(self.aside, ignore_errors=True)
@@ -274,18 +275,3 @@ def _check_out(out: Path, overwrite: bool) -> None:
         raise ValueError(f"{str(out)!r} exists already; --overwrite replaces a data set")
     if any(out.iterdir()) and not (out / METADATA).is_file():
         raise ValueError(f"{str(out)!r} is not a Minari data set ({METADATA} is not there), so it is not overwritten")
-
-
-def _put(new: Path, out: Path) -> None:
-    """Renames; an old folder is removed only when the new one is in its place."""
-    if not out.exists():
-        os.replace(new, out)
-        return
-    old = new.with_name(f"{new.name}.old")
-    os.replace(out, old)
-    try:
-        os.replace(new, out)
-    except BaseException:
-        os.replace(old, out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -265,7 +265,7 @@ def _timing(one: Deployment, axis: TimeAxis) -> Markup:
     work, charts = one.work(), []
     if work:
         note = ", ".join(f"{name} {value:.2f}" for name, value in work.items())
-        title = "A tick's work while the policy ran"
+        title = "A tick's work, of those that asked the policy"
         charts.append(histogram(title, f"ms: {note}, period {period:g}", one.work_ms, {**work, "period": period}))
     over = [Trace("work", WORK, rows["work_ms"]), Trace("late", LATE, rows["late_ms"])]
     age = [Trace("age", AGE, np.where(one.during("wait"), np.nan, rows["age_ms"]))]

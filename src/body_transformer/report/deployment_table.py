@@ -28,7 +28,8 @@ NUMBERS: dict[str, Value] = {
 EXPLAIN = (
     "Roughness, in rad/s², is the root mean square of a joint target's second difference from policy step to policy "
     "step, while the policy ran: of the policy's own targets, and of the positions that were commanded after filter, "
-    "interpolation and limits. Less is smoother. Work is what a tick took, from its begin until the command was sent."
+    "interpolation and limits. Less is smoother. Work is what a tick that asked the policy took, from its begin until "
+    "the command was sent."
 )
 
 

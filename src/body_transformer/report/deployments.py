@@ -165,8 +165,8 @@ class Deployment:
 
     @cached_property
     def work_ms(self) -> Floats:
-        """Of the ticks in which the policy ran."""
-        return np.asarray(self.log.rows["work_ms"][self.during(POLICY)])
+        """Of full control steps, the ticks that asked the policy."""
+        return np.asarray(self.log.rows["work_ms"][self.during(POLICY) & np.isfinite(self.log.rows["policy_ms"])])
 
     def work(self) -> dict[str, float]:
         """p50, p99 and max in ms; none if the policy did not run."""

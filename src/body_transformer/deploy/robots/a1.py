@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Self
@@ -29,8 +29,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...body.messages import unknown
 from ..robot import DAMPING_KD, Command, State
+from ..strict import build
 
 JOINTS = tuple(f"{leg}_{part}_joint" for leg in ("FR", "FL", "RR", "RL") for part in ("hip", "thigh", "calf"))
 LOW_LEVEL = 0xFF
@@ -78,6 +78,11 @@ class A1Options:
             raise ValueError(f"damping_kd is {self.damping_kd}; it must be above 0, and at most 20")
         if not 0 <= self.damping_s <= 10:
             raise ValueError(f"damping_s is {self.damping_s}; it must be from 0 to 10")
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> A1Options:
+        """Unknown keys and values of another type are errors."""
+        return build(cls, values, what="option of the A1")
 
 
 class A1Robot:
@@ -150,13 +155,15 @@ class A1Robot:
         if self.options.listen_only:
             raise ValueError("the A1 is only listened to: no command is sent")
         command.check(len(JOINTS))
+        if not (self.tripped or _is_damping(command)):  # damping must not depend on whether the protections work
+            self._fill(command)
+            self._protect(command)
+            if not self.tripped:
+                self._transmit()
+                return self._sent(command)
         if self.tripped:
             command = Command.damping(len(JOINTS), self.options.damping_kd)
         self._fill(command)
-        self._protect(command)
-        if self.tripped:
-            command = Command.damping(len(JOINTS), self.options.damping_kd)
-            self._fill(command)
         self._transmit()
         return self._sent(command)
 
@@ -213,20 +220,27 @@ class A1Robot:
 
     def _protect(self, command: Command) -> None:
         """The SDK's protections. They change what is sent, and answer below 0 when they stop the robot; in releases
-        where they answer nothing, a motor that they weakened tells it."""
-        if self.options.position_limit:
-            self._safety.PositionLimit(self._cmd)
-        if self._tick is None or self.tripped:  # they compare with the state, and there is none yet
-            return
-        answer = self._safety.PowerProtect(self._cmd, self._state, self.options.power_level)
-        if _is_stop(answer) or self._weakened(command):
-            self.tripped = f"PowerProtect at level {self.options.power_level}"
-        margin_rad = self.options.position_margin_rad
-        if margin_rad is None or self.tripped:
-            return
-        answer = self._safety.PositionProtect(self._cmd, self._state, margin_rad)
-        if _is_stop(answer) or self._weakened(command):
-            self.tripped = f"PositionProtect at {margin_rad} rad"
+        where they answer nothing, a motor that they weakened tells it. One that raises has stopped the robot, too."""
+        name = ""
+        try:
+            if self.options.position_limit:
+                name = "PositionLimit"
+                self._safety.PositionLimit(self._cmd)
+            if self._tick is None:  # the others compare with the state, and there is none yet
+                return
+            name = "PowerProtect"
+            answer = self._safety.PowerProtect(self._cmd, self._state, self.options.power_level)
+            if _is_stop(answer) or self._weakened(command):
+                self.tripped = f"PowerProtect at level {self.options.power_level}"
+            margin_rad = self.options.position_margin_rad
+            if margin_rad is None or self.tripped:
+                return
+            name = "PositionProtect"
+            answer = self._safety.PositionProtect(self._cmd, self._state, margin_rad)
+            if _is_stop(answer) or self._weakened(command):
+                self.tripped = f"PositionProtect at {margin_rad} rad"
+        except Exception as error:
+            self.tripped = f"{name} failed: {error}"
 
     def _weakened(self, command: Command) -> bool:
         """Whether a motor is no servo any more, or has lost its gain."""
@@ -250,11 +264,7 @@ class A1Robot:
 
 def create(expected: Sequence[str] = (), **options: Any) -> A1Robot:
     """The A1; options are those of `A1Options`."""
-    known = [field.name for field in fields(A1Options)]
-    for key in options:
-        if key not in known:
-            raise ValueError(unknown("option of the A1", key, known))
-    return A1Robot(A1Options(**options), expected)
+    return A1Robot(A1Options.from_dict(options), expected)
 
 
 def _sdk() -> ModuleType:
@@ -271,6 +281,11 @@ def _sdk() -> ModuleType:
             f"the 'robot_interface' at {where} has no {', '.join(missing)}: is it of SDK v3.3.x, for the A1?"
         )
     return sdk
+
+
+def _is_damping(command: Command) -> bool:
+    """Brakes and drives nothing."""
+    return not (command.kp.any() or command.torque.any() or command.velocity.any())
 
 
 def _is_stop(answer: object) -> bool:

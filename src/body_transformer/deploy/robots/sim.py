@@ -71,7 +71,8 @@ class SimRobot:
         self.report: SimReport | None = None
         """How it went, once it is left."""
         self.round_trip_s = float("nan")
-        """From sending a command to reading a measurement made after it arrived; of the newest measurement."""
+        """What the link takes, there and back: from sending a command to reading a measurement, less the time that the
+        command had been with the robot by then. Of the newest measurement; up to a robot's period too long."""
         self.process: subprocess.Popen[bytes] | None = None
         self.link: Link | None = None
         self._commanded = False
@@ -103,11 +104,13 @@ class SimRobot:
         if newest is None:
             return None
         now_s = time.monotonic()
-        with suppress(DatagramError):
+        try:
             state, echo_s = unpack_state(newest, len(self.joints), now_s)
-            self.round_trip_s = now_s - echo_s
-            return state
-        return None
+        except DatagramError as reason:
+            self._open().reject(newest, reason)
+            return None
+        self.round_trip_s = now_s - echo_s
+        return state
 
     def send(self, command: Command) -> Command:
         """Sends it as it is; what is no finite command for these joints is an error."""
@@ -236,9 +239,11 @@ class SimRobot:
             link.send(Kind.BYE, b"", time.monotonic())
             answer = self._wait({Kind.REPORT}, RETRY_S)
             if answer is not None:
-                with suppress(DatagramError):
+                try:
                     self.report = SimReport.unpack(answer.payload)
-                return
+                    return
+                except DatagramError as reason:
+                    link.reject(answer, reason)
 
     def _wait(self, kinds: set[Kind], seconds: float) -> Packet | None:
         """The first packet of one of these kinds."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...body.messages import unknown
 from ..link import DatagramError
+from ..strict import build
 
 DEFAULT_PORT = 47001
 STARTS = ("home", "lying", "hanging")
@@ -75,14 +76,8 @@ class SimOptions:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SimOptions:
-        """The reverse of `to_dict`; unknown keys are errors."""
-        known = [field.name for field in fields(cls)]
-        for key in values:
-            if key not in known:
-                raise ValueError(unknown("option of the simulated robot", key, known))
-        if "start_joints" in values:
-            values = {**values, "start_joints": tuple(float(angle) for angle in values["start_joints"])}
-        return cls(**values)
+        """The reverse of `to_dict`; unknown keys and values of another type are errors."""
+        return build(cls, values, what="option of the simulated robot")
 
     def _at_least(self, low: float, *names: str) -> None:
         for name in names:
@@ -101,8 +96,8 @@ class SimOptions:
 
 
 @dataclass(frozen=True)
-class SimReport:
-    """What became of the robot, from the beginning of the rollout (or the session) to its end."""
+class Outcome:
+    """What became of the robot's body, from the beginning of the rollout (or the session) to its end."""
 
     fell: bool
     """Trunk on the floor, rolled over 0.8 rad, pitched over 1.6 rad, or lower than 0.15 m: training's terminations."""
@@ -116,6 +111,12 @@ class SimReport:
     """Forward in the body's own frame, mean over time."""
     max_tilt_rad: float
     max_torque_nm: float
+
+
+@dataclass(frozen=True)
+class SimReport(Outcome):
+    """And of the link to it."""
+
     commands: int
     """Commands that came in, in the whole session."""
     timeouts: int

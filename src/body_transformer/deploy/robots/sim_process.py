@@ -62,7 +62,7 @@ class _Session:
     heard_s: float = 0.0
     """When anything came."""
     bye_s: float | None = None
-    echo_s: float = math.nan
+    stamp_s: float = math.nan
     """The stamp of the newest command, on the controller's clock."""
     mark_s: float = math.nan
     """The stamp of the last mark."""
@@ -181,10 +181,13 @@ class SimProcess:
         if broken:
             state = _break(state, self.options.fault, self._session.state)
         self._session.state = state
-        self._outbound.put(
-            self.body.time_s,
-            (self.link.number(Kind.STATE, pack_state(state, self._session.echo_s), self.body.time_s), peer),
-        )
+        payload = pack_state(state, self._session.stamp_s + self._held_s())
+        self._outbound.put(self.body.time_s, (self.link.number(Kind.STATE, payload, self.body.time_s), peer))
+
+    def _held_s(self) -> float:
+        """How long the newest command has been here, on the controller's clock; that of this tick came just now."""
+        now_s = self.body.time_s - 1 / self.options.state_hz  # when the tick began
+        return max(now_s - self._session.command_s, 0.0) / self.options.real_time_factor
 
     # -- the session ---------------------------------------------------------------------------------------------------
 
@@ -202,13 +205,13 @@ class SimProcess:
                 return
             self._session.heard_s = self.body.time_s
             if packet.kind is Kind.BYE:
-                self._bye()
+                self._bye(packet)
             elif packet.kind is Kind.COMMAND and self._session.bye_s is None:
                 self._take(packet)
             elif packet.kind is Kind.MARK:
                 self._mark(packet)
         except DatagramError as reason:
-            self.link.refused[str(reason)] += 1
+            self.link.reject(packet, reason)
 
     def _hello(self, packet: Packet, address: Address) -> None:
         wanted = unpack_names(packet.payload)
@@ -238,7 +241,7 @@ class SimProcess:
     def _take(self, packet: Packet) -> None:
         self._session.command = unpack_command(packet, len(self.body.joints))
         self._session.command_s = self.body.time_s
-        self._session.echo_s = packet.stamp_s
+        self._session.stamp_s = packet.stamp_s
         self._session.commands += 1
         if self._session.first_s is None:
             self._session.first_s = self.body.time_s
@@ -251,7 +254,9 @@ class SimProcess:
             self._session.mark_s = packet.stamp_s
             marks[packet.payload]()
 
-    def _bye(self) -> None:
+    def _bye(self, packet: Packet) -> None:
+        if packet.payload:
+            raise DatagramError("payload")
         self.rollout.end()
         if self._session.bye_s is None:
             self._session.bye_s = self.body.time_s

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from .sim_body import Pose, SimBody
+from .sim_options import Outcome
 
 MAX_ROLL_RAD, MAX_PITCH_RAD, MIN_HEIGHT_M = 0.8, 1.6, 0.15
 """The paper's terminations in training."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Of a rollout; the fields of `SimReport` that the body alone knows."""
-
-    fell: bool
-    fell_after_s: float
-    duration_s: float
-    distance_m: float
-    sideways_m: float
-    mean_speed_mps: float
-    max_tilt_rad: float
-    max_torque_nm: float
 
 
 class Rollout:

@@ -1,0 +1,72 @@
+"""Datagrams and their ends, for the tests of the link."""
+
+import socket
+import time
+import zlib
+
+import numpy as np
+
+from body_transformer.deploy.link import (
+    Kind,
+    Link,
+    Packet,
+    joints_checksum,
+)
+from body_transformer.deploy.robot import Command, State
+
+JOINTS = ("hip", "knee")
+
+
+def command(value: float = 0.25, num_joints: int = 2) -> Command:
+    values = np.full(num_joints, value)
+    return Command(values, 2 * values, 100 * values, values, -values)
+
+
+def state(num_joints: int = 2) -> State:
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=size) for size in (num_joints, num_joints, num_joints, 3, 4)]
+    return State(7, 1.5, 99.0, *arrays)
+
+
+def packet(kind=Kind.COMMAND, session=5, sequence=1, payload=b"", joints=JOINTS) -> Packet:
+    return Packet(kind, session, joints_checksum(joints), sequence, 1.25, payload)
+
+
+def udp() -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    return sock
+
+
+def received(link: Link) -> list[Packet]:
+    time.sleep(0.002)
+    return list(link.receive())
+
+
+def resealed(data: bytes) -> bytes:
+    """With a checksum that fits."""
+    return data[:-4] + zlib.crc32(data[:-4]).to_bytes(4, "little")
+
+
+def malformed(rng: np.random.Generator, valid: bytes) -> bytes:
+    """Random bytes, or a valid datagram that was cut, prolonged, flipped, re-versioned or wrongly sealed."""
+    data = bytearray(valid)
+    way = rng.integers(7)
+    if way == 0:
+        return rng.bytes(int(rng.integers(0, 200)))
+    if way == 1:
+        return bytes(data[: int(rng.integers(0, len(data)))])
+    if way == 2:
+        return bytes(data) + rng.bytes(int(rng.integers(1, 50)))
+    if way == 3:  # an odd number of flips, so that none undoes another
+        for bit in rng.choice(8 * len(data), size=int(rng.choice([1, 3, 9, 33])), replace=False):
+            data[bit // 8] ^= 1 << int(bit) % 8
+        return bytes(data)
+    if way == 4:
+        data[4] = int(rng.choice([0, 2, 3, 255]))
+        return resealed(bytes(data))
+    if way == 5:
+        return bytes(data[:-4]) + rng.bytes(4)
+    start = int(rng.integers(0, len(data) - 8))
+    data[start : start + 8] = rng.bytes(8)
+    return bytes(data)

@@ -1,0 +1,234 @@
+"""Malformed datagrams by the ten thousand, at either end of the link: no crash, no command moved."""
+
+import json
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from body_transformer.deploy.link import (
+    FROM_CONTROLLER,
+    FROM_ROBOT,
+    DatagramError,
+    Kind,
+    Link,
+    Packet,
+    encode,
+    pack_command,
+    pack_state,
+    unpack_command,
+    unpack_names,
+    unpack_state,
+)
+from body_transformer.deploy.observation import JointOrder, Measured
+from body_transformer.deploy.robot import Command, State
+from body_transformer.deploy.robots.sim import SimRobot
+from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
+from body_transformer.deploy.safety import Reason, SafetyConfig
+from body_transformer.deploy.state_check import StateCheck
+
+from .datagrams import command, malformed, packet, udp
+from .virtual_robot import DEFAULT_POSE, ROBOT_JOINTS, a1_contract
+from .virtual_robot import JOINTS as A1_JOINTS
+
+NUM_DATAGRAMS = 100_000
+
+
+# -- at the robot ----------------------------------------------------------------------------------------------------
+
+
+def garbage(rng: np.random.Generator, valid: Packet, in_order: bool = False) -> bytes:
+    """Whole, with a checksum that fits, and yet nothing that an honest peer says: its header is wrong, its payload, or
+    both. `valid` has what would be right. `in_order`: what differs in its values alone has the number of `valid`."""
+    payload = bad_payload(rng, valid.payload) if rng.random() < 0.7 else valid.payload
+    wrong = [name for name in ("kind", "session", "joints", "sequence") if rng.random() < 0.2]
+    if payload == valid.payload:
+        wrong.append(str(rng.choice(["session", "joints", "old"])))
+    kinds = [int(rng.integers(256)), *Kind]
+    kind = int(kinds[rng.integers(len(kinds))]) if "kind" in wrong else int(valid.kind)
+    ahead = valid.sequence + int(rng.integers(1000))
+    numbers = [0, ahead, 2**63, 2**64 - 1, int.from_bytes(rng.bytes(8))]
+    sequence = numbers[rng.integers(len(numbers))] if "sequence" in wrong else ahead
+    if "old" in wrong:
+        sequence = int(rng.integers(valid.sequence))
+    elif in_order and kind == valid.kind and len(payload) == len(valid.payload):
+        sequence = valid.sequence
+    return encode(
+        Packet(
+            kind,
+            int(rng.integers(2**32)) if "session" in wrong else valid.session,
+            int(rng.integers(2**32)) if "joints" in wrong else valid.joints,
+            sequence,
+            float(rng.choice([0.0, -1.0, 1e300, np.nan, np.inf, -np.inf])),
+            payload or b"\0" * (kind == Kind.BYE),  # with nothing in it, a BYE is one
+        )
+    )
+
+
+def bad_payload(rng: np.random.Generator, valid: bytes) -> bytes:
+    """Nothing, random bytes, or floats: too few, too many, or as many as it should be with nonsense among them."""
+    way = rng.integers(4)
+    if way == 0:
+        return rng.bytes(int(rng.integers(300))) if rng.random() < 0.9 else b""
+    values = np.frombuffer(valid).copy() if rng.random() < 0.5 else rng.normal(size=len(valid) // 8)
+    if way == 1:
+        return values[: rng.integers(len(values))].tobytes()
+    if way == 2:
+        return np.append(values, rng.normal(size=rng.integers(1, 30))).tobytes()
+    values[rng.choice(len(values) - 1, size=rng.integers(1, len(values)), replace=False)] = rng.choice(NONSENSE)
+    return values.tobytes()
+
+
+NONSENSE = (np.nan, np.inf, -np.inf, 1e300, -1e7)
+
+
+def test_a_hundred_thousand_malformed_datagrams_move_no_command(ends):
+    """From the peer's own socket and a stranger's, damaged or sealed, among valid commands: only these come in."""
+    robot, controller = ends
+    rng = np.random.default_rng(0)
+    right = packet(sequence=10**6, payload=pack_command(command(9.0)))
+    sent, came, other, last = 0, [], Counter(), None
+    with udp() as stranger:
+        for start in range(0, NUM_DATAGRAMS, 100):
+            nearly = right._replace(sequence=sent + 1)
+            for _ in range(100):
+                sender = controller._socket if rng.random() < 0.5 else stranger
+                way = rng.random() < 0.5
+                sender.sendto(malformed(rng, encode(right)) if way else garbage(rng, nearly), robot.address)
+            stranger.sendto(encode(right), robot.address)  # nothing wrong with it but its sender
+            sent += 1
+            controller.send(Kind.COMMAND, pack_command(command(start / NUM_DATAGRAMS)), 0.0)
+            for one in robot.receive():
+                if one.kind is not Kind.COMMAND:
+                    other[one.kind] += 1
+                    robot.reject(one, DatagramError("payload"))
+                    continue
+                try:
+                    last = unpack_command(one, 2)
+                    came.append(one.sequence)
+                except DatagramError as reason:
+                    robot.reject(one, reason)
+            assert last is not None
+            np.testing.assert_array_equal(last.position, start / NUM_DATAGRAMS)
+    assert came == list(range(1, sent + 1))
+    assert robot.refused.total() == NUM_DATAGRAMS + sent
+    damaged = {"length", "magic", "version", "checksum"}
+    strange = {"peer", "kind", "direction", "session", "joints", "sequence"}
+    assert set(robot.refused) == damaged | strange | {"payload", "payload length", "values"}
+    assert min(robot.refused.values()) > 500
+    assert set(other) == {Kind.HELLO, Kind.MARK, Kind.BYE}
+    assert min(other.values()) > 50
+
+
+def test_sealed_garbage_moves_neither_the_simulated_robot_nor_its_session(capsys):
+    """20,000 datagrams that are whole, at the robot's process while it stands."""
+    pytest.importorskip("mujoco")
+    from body_transformer.deploy.robots.sim_process import SimProcess
+
+    robot, controller = SimProcess(SimOptions(), udp()), Link(udp(), FROM_ROBOT)
+    rng, joints, home = np.random.default_rng(1), robot.body.joints, robot.body.start_joints
+    controller.open(robot.link.address, 5, ())
+    controller.send(Kind.HELLO, b"", 0.0)
+    robot.tick()
+    controller.agree(joints)
+    hold = Command(home, np.zeros(12), np.full(12, 100.0), np.ones(12), np.zeros(12))
+    away = packet(joints=joints, payload=pack_command(Command(home + 0.5, *hold.parts[1:])))
+    with udp() as stranger:
+        for batch in range(200):
+            for _ in range(100):
+                sender = controller._socket if rng.random() < 0.8 else stranger
+                sender.sendto(garbage(rng, away._replace(sequence=batch + 1)), robot.link.address)
+            controller.send(Kind.COMMAND, pack_command(hold), float(batch))
+            robot.tick()
+            assert (robot.link.peer, robot.link.session) == (controller.address, 5)
+            assert (robot._session.commands, robot._session.bye_s) == (batch + 1, None)
+            np.testing.assert_array_equal(robot._current().position, home)
+            list(controller.datagrams())
+    report = robot.report()
+    assert (report.fell, report.timeouts) == (False, 0)
+    assert report.refused > 19_000  # an empty HELLO is answered, whoever says it
+    assert {"payload", "payload length", "values", "joint names"} < set(robot.link.refused)
+    assert [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()] == ["session"]
+    robot.link.close()
+    controller.close()
+
+
+# -- at the controller --------------------------------------------------------------------------------------
+
+
+def measured(joint_pos: np.ndarray) -> State:
+    return State(0, 0.0, 0.0, joint_pos, *np.zeros((2, 12)), np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
+
+
+@pytest.fixture
+def standing():
+    """A simulated robot as its controller has it, the robot's end of the link, and the check of its states."""
+    robot, controller = Link(udp(), FROM_CONTROLLER), Link(udp(), FROM_ROBOT)
+    robot.open(controller.address, 5, ROBOT_JOINTS)
+    controller.open(robot.address, 5, ROBOT_JOINTS)
+    sim = SimRobot(address=robot.address)
+    sim.link, sim.joints = controller, ROBOT_JOINTS
+    control = a1_contract().control
+    order = JointOrder(control.joints, ROBOT_JOINTS)
+    yield sim, robot, StateCheck(control, SafetyConfig(), order, Measured(12))
+    robot.close()
+    controller.close()
+
+
+UNPACK = {
+    Kind.STATE: lambda one: unpack_state(one, 12, time.monotonic())[0],
+    Kind.WELCOME: lambda one: unpack_names(one.payload),
+    Kind.REPORT: lambda one: SimReport.unpack(one.payload),
+    Kind.REFUSE: lambda one: one.payload.decode(errors="replace"),
+}
+
+
+def test_fifty_thousand_malformed_datagrams_are_no_state_of_the_robot(standing):
+    """At the controller, damaged or sealed: nothing comes of them that the safety layer would take for a measurement,
+    and the robot's next one comes through."""
+    sim, robot, check = standing
+    rng, pose = np.random.default_rng(2), robot_pose()
+    payload = pack_state(measured(pose + 0.05), 0.0)
+    passed, other = Counter(), Counter()
+    with udp() as stranger:
+        for batch in range(500):
+            right = packet(Kind.STATE, sequence=robot._sent[Kind.STATE] + 1, payload=payload, joints=ROBOT_JOINTS)
+            for _ in range(100):
+                sender = robot._socket if rng.random() < 0.8 else stranger
+                way = rng.random() < 0.3
+                data = malformed(rng, encode(right)) if way else garbage(rng, right, in_order=True)
+                sender.sendto(data, sim.link.address)
+            came = [sim.read()] if batch % 2 else []
+            for one in sim.link.receive():
+                other[one.kind] += 1
+                try:
+                    came.append(UNPACK[one.kind](one))
+                except DatagramError as reason:
+                    sim.link.reject(one, reason)
+            passed.update(check(one, time.monotonic()) for one in came if isinstance(one, State))
+            robot._sent[Kind.STATE] += 1  # what stood in `right`
+            robot.send(Kind.STATE, pack_state(measured(pose), 0.0), 0.01 * (batch + 1))
+            state = sim.read()
+            assert state is not None
+            np.testing.assert_array_equal(state.joint_pos, pose)
+            assert check(state, time.monotonic()) is None
+    assert None not in passed
+    assert set(passed) == {Reason.STATE_NOT_FINITE, Reason.STATE_ABSURD}
+    assert set(other) == set(FROM_ROBOT)
+    reasons = {"kind", "direction", "session", "joints", "sequence", "payload length", "joint names"}
+    assert reasons < set(sim.link.refused)
+
+
+def robot_pose() -> np.ndarray:
+    return np.array([dict(zip(A1_JOINTS, DEFAULT_POSE, strict=True))[name] for name in ROBOT_JOINTS])
+
+
+def test_a_report_that_makes_no_sense_is_not_the_last_word(standing):
+    sim, robot, _ = standing
+    said = SimReport(False, -1.0, 5.0, 2.5, 0.1, 0.5, 0.2, 20.0, commands=7, timeouts=0, refused=3, lag_s=0.0)
+    robot.send(Kind.REPORT, said.pack()[:-8], 0.0)
+    robot.send(Kind.REPORT, np.full(12, np.nan).tobytes(), 0.0)
+    robot.send(Kind.REPORT, said.pack(), 0.0)
+    sim._leave(sim.link)
+    assert sim.report == said

@@ -1,0 +1,156 @@
+"""The policy of a1-walk that comes with the package: exported, loaded, and on the simulated robot.
+
+The robot is the real one, with its body, its link and its network, but its time is virtual: the robot's clock goes on
+when the loop sleeps. So a rollout is the same on every machine, however busy.
+"""
+
+import math
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from body_transformer.config import load_experiment
+from body_transformer.deploy.contract import Contract, Filter
+from body_transformer.deploy.link import FROM_ROBOT, Kind, Link, pack_command, pack_names, unpack_names, unpack_state
+from body_transformer.deploy.plan import Phase, RuntimeConfig
+from body_transformer.deploy.robot import Command, State
+from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
+from body_transformer.deploy.runtime import Result, Runtime
+
+from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, VirtualTime
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("mujoco")
+
+from body_transformer.deploy.export import export, find_trained
+from body_transformer.deploy.policy import TOLERANCE, OnnxPolicy
+from body_transformer.deploy.robots.sim_process import SimProcess
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory) -> Path:
+    """`bot export pretrained:a1-walk`"""
+    return export(find_trained("pretrained:a1-walk"), tmp_path_factory.mktemp("shipped") / "robot").folder
+
+
+class SteppedRobot:
+    """The simulated robot and its controller's side of the link, in this process and in virtual time."""
+
+    joints = ROBOT_JOINTS
+
+    def __init__(self, time: VirtualTime, **options: object) -> None:
+        def loopback() -> socket.socket:
+            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sock.bind(("127.0.0.1", 0))
+            return sock
+
+        self.time, self.period_s = time, 1 / SimOptions(**options).state_hz
+        self.process, self.link = SimProcess(SimOptions(**options), loopback()), Link(loopback(), FROM_ROBOT)
+        self.due_s = time.now_s
+
+    def __enter__(self) -> "SteppedRobot":
+        self.link.open(self.process.link.address, 5)
+        while self.link.joints == 0:  # the network may lose a HELLO, or its answer
+            self.link.send(Kind.HELLO, pack_names(self.joints), self.time.now_s)
+            self.time.now_s += 0.05
+            self.go_on()
+            for packet in self.link.receive():
+                if packet.kind is Kind.WELCOME:
+                    assert unpack_names(packet.payload) == self.joints
+                    self.link.agree(self.joints)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.link.close()
+        self.link.close()
+
+    def go_on(self) -> None:
+        """The robot's clock catches up with ours."""
+        while self.due_s <= self.time.now_s + 1e-9:
+            self.process.tick()
+            self.due_s += self.period_s
+
+    def read(self) -> State | None:
+        self.go_on()
+        newest = self.link.newest(Kind.STATE)
+        return None if newest is None else unpack_state(newest, 12, self.time.now_s)[0]
+
+    def send(self, command: Command) -> Command:
+        self.link.send(Kind.COMMAND, pack_command(command), self.time.now_s)
+        return command
+
+    def mark(self, phase: Phase) -> None:
+        """The policy's time counts, as in `bot deploy`."""
+        if phase in (Phase.POLICY, Phase.DAMPING):
+            what = b"begin" if phase is Phase.POLICY else b"end"
+            for _ in range(5):
+                self.link.send(Kind.MARK, what, self.time.now_s)
+
+
+def walk(folder: Path, seconds: float = 5.0, **options: object) -> tuple[Result, SimReport]:
+    time = VirtualTime()
+    config = RuntimeConfig(seconds=seconds, loop_hz=200.0, rehearse=False)
+    with SteppedRobot(time, **options) as robot:
+        runtime = Runtime(
+            Contract.load(folder), OnnxPolicy(folder), robot, config,
+            clock=time.clock, sleep=time.sleep, on_phase=robot.mark,
+        )  # fmt: skip
+        result = runtime.run()
+        return result, robot.process.report()
+
+
+# -- what is exported --------------------------------------------------------------------------------------------------
+
+
+def test_it_is_exported_and_loaded_and_its_check_vectors_agree(shipped):
+    policy = find_trained("pretrained:a1-walk").policy
+    run = OnnxPolicy(shipped)  # refuses what is off
+    assert run.verify() <= TOLERANCE
+    obs = np.random.default_rng(0).normal(size=(32, 48)).astype(np.float32)
+    import torch
+
+    expected = policy(torch.from_numpy(obs)).detach().numpy()
+    np.testing.assert_allclose([run(row).copy() for row in obs], expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_its_contract_is_the_experiments(shipped):
+    contract, known = Contract.load(shipped), load_experiment("a1-walk")
+    control = contract.control
+    assert contract.experiment == "a1-walk"
+    assert contract.layout == known.layout().to_dict()
+    assert [term.name for term in contract.obs] == [term.name for term in known.layout().obs]
+    assert (control.kind, control.hz, control.joints) == ("position", 50.0, JOINTS)
+    assert control.command == known.deploy.command == (0.5, 0.0, 0.0)
+    assert control.filter == known.deploy.filter == Filter(2, 13.0)
+    clip = control.torque_clip
+    assert (set(clip.torque), set(clip.kp), set(clip.kd)) == ({25.0}, {50.0}, {1.0})
+    assert (set(control.kp), set(control.kd), set(control.scale)) == ({100.0}, {1.0}, {0.5})
+    assert control.offset == control.default_pose == pytest.approx(DEFAULT_POSE)
+    assert contract.training["variant"] == "bot-mix"
+
+
+# -- it walks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"start": "lying"}, {"latency_ms": 20.0}], ids=["as it is", "from the floor", "20 ms of latency"]
+)
+def test_it_walks_on_the_simulated_robot(shipped, options):
+    """How often it does so in 10 s and where datagrams get lost is counted by benchmarks/walk.py."""
+    result, report = walk(shipped, **options)
+    assert result.stop is None
+    assert result.policy_seconds == pytest.approx(5.0, abs=0.1)
+    assert not report.fell
+    assert report.duration_s == pytest.approx(5.0, abs=0.1)
+    assert 0.3 < report.mean_speed_mps < 0.7
+    assert math.hypot(report.distance_m, report.sideways_m) > 1.0  # not on the spot
+    assert report.timeouts == 0
+
+
+def test_a_policy_that_was_not_trained_does_not(shipped, folder):
+    """So that the test above can fail."""
+    result, report = walk(folder)
+    assert result.stop is not None or report.fell or not 0.3 < report.mean_speed_mps < 0.7

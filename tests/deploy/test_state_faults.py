@@ -1,0 +1,439 @@
+"""What goes wrong with a robot's states: each fault with the reaction and the time it takes, in virtual time."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from body_transformer.deploy.plan import Phase, RuntimeConfig
+from body_transformer.deploy.robot import Command, State
+from body_transformer.deploy.robots import open_robot
+from body_transformer.deploy.runtime import Runtime
+from body_transformer.deploy.safety import Freshness, Reason, SafetyConfig
+
+from .virtual_robot import (
+    DEFAULT_POSE,
+    FAULT_S,
+    JOINTS,
+    LYING,
+    PERIOD_S,
+    ROBOT_JOINTS,
+    STALE_S,
+    SinePolicy,
+    a1_contract,
+    is_damping,
+    later,
+    virtual_run,
+)
+
+
+def only_once(change):
+    return lambda state, seconds: change(state) if abs(seconds - FAULT_S) < 1e-9 else [state]
+
+
+# -- the state does not come, or comes oddly ---------------------------------------------------------------------------
+
+
+def test_a_state_that_stops_coming_means_damping_when_the_last_is_too_old():
+    runtime, robot = virtual_run(later(lambda state: []))
+    result = runtime.run()
+    assert result.stop.reason is Reason.STATE_LOST
+    assert FAULT_S - 0.005 + STALE_S <= robot.damped_s <= FAULT_S + STALE_S + PERIOD_S
+    assert runtime.log.rows()["age_ms"][-1] > 100
+
+
+def test_the_deadline_for_a_state_can_be_set():
+    runtime, robot = virtual_run(later(lambda state: []), safety=SafetyConfig(stale_ms=40))
+    assert runtime.run().stop.reason is Reason.STATE_LOST
+    assert FAULT_S + 0.035 <= robot.damped_s <= FAULT_S + 0.04 + PERIOD_S
+
+
+def test_a_state_that_never_comes_means_that_nothing_but_damping_is_sent():
+    runtime, robot = virtual_run(lambda state, seconds: [], start_s=1.0)
+    result = runtime.run()
+    assert str(result.stop) == "no state: in 1 s"
+    assert all(is_damping(command) for _, command in robot.sent)
+    assert runtime.log.events[0].time_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("wrong", [1, 5], ids=["the first", "the first five"])
+def test_first_states_that_are_wrong_but_possible_move_nothing(wrong):
+    """The motors' own controllers know better where they are: a target near the wrong pose is a kick."""
+
+    def elsewhere(state: State, seconds: float) -> list[State]:
+        moved = state.joint_pos + 0.4 * (state.sequence < wrong) * (-1.0) ** state.sequence
+        return [replace(state, joint_pos=moved)]
+
+    runtime, robot = virtual_run(elsewhere, pose=DEFAULT_POSE, robot={"hz": 50.0})
+    pose = robot.pos.copy()
+    runtime.run()
+    for _, command in robot.sent[:50]:
+        assert is_damping(command) or np.abs(command.position - pose).max() < 0.01
+
+
+def test_states_that_keep_coming_but_ever_later_are_noticed():
+    """One arrives in every tick, so nothing is missing; but each says what was true longer ago."""
+
+    def slower(state: State, seconds: float) -> list[State]:
+        delay = max(seconds - 2.0, 0) * 0.4
+        return [replace(state, received_s=state.received_s + delay)]
+
+    runtime, robot = virtual_run(slower)
+    result = runtime.run()
+    assert result.stop.reason is Reason.STATE_LOST
+    rows = runtime.log.rows()
+    assert (rows["state"][60:-12] > 0).all()
+    # what was measured at t comes at t + 0.4 (t - 2): it is 100 ms old at 2.35 s
+    assert 2.33 <= robot.damped_s <= 2.39
+    assert result.interventions["state late"] > 3
+
+
+def test_a_constant_latency_is_no_fault():
+    runtime, _ = virtual_run(lambda state, seconds: [replace(state, received_s=state.received_s + 0.02)])
+    result = runtime.run()
+    assert result.stop is None
+    assert result.interventions == {}
+
+
+def test_a_sudden_latency_of_60_ms_is_counted_and_one_of_150_ms_is_too_much():
+    runtime, _ = virtual_run(later(lambda state: [replace(state, received_s=state.received_s + 0.06)]))
+    result = runtime.run()
+    assert result.stop is None
+    assert set(result.interventions) == {"state late"}
+    runtime, robot = virtual_run(later(lambda state: [replace(state, received_s=state.received_s + 0.15)]))
+    assert runtime.run().stop.reason is Reason.STATE_LOST
+    assert robot.damped_s <= FAULT_S + STALE_S + PERIOD_S
+
+
+def test_a_third_of_the_states_lost_is_no_fault():
+    rng = np.random.default_rng(1)
+    runtime, _ = virtual_run(lambda state, seconds: [state] if rng.random() > 0.33 else [])
+    result = runtime.run()
+    assert result.stop is None
+    assert set(result.interventions) <= {"state late"}
+
+
+def test_clocks_that_drift_apart_are_no_latency_and_latency_is_no_drift():
+    for rate in (1 - 1e-4, 1 + 1e-4):
+        fresh = Freshness(2e-4)
+        for k in range(50 * 3600):
+            fresh.came(k * 0.02 * rate, 5.0 + k * 0.02)
+        assert abs(fresh.age_s(5.0 + k * 0.02)) < 1e-4
+    fresh = Freshness(2e-4)
+    for k in range(500):
+        fresh.came(k * 0.02, 5.0 + k * 0.02 + 0.05 * (k >= 250))
+    assert fresh.age_s(5.0 + k * 0.02 + 0.05) == pytest.approx(0.05, abs=2e-3)
+
+
+def test_duplicated_states_are_ignored_and_counted():
+    def twice(state: State) -> list[State]:
+        return [state, replace(state, received_s=state.received_s + 0.02)]
+
+    runtime, robot = virtual_run(later(twice), robot={"hz": 25.0})  # every second tick sees the copy only
+    result = runtime.run()
+    assert result.stop is None
+    assert set(result.interventions) == {"state duplicated"}
+    assert result.interventions["state duplicated"] > 50
+    clean, undisturbed = virtual_run(robot={"hz": 25.0})
+    clean.run()
+    for (_, command), (_, expected) in zip(robot.sent, undisturbed.sent, strict=True):
+        np.testing.assert_array_equal(command.position, expected.position)
+
+
+def test_one_state_for_ever_is_a_lost_state():
+    kept: list[State] = []
+
+    def repeat(state: State) -> list[State]:
+        kept.append(state)
+        return [replace(kept[0], received_s=state.received_s)]
+
+    runtime, robot = virtual_run(later(repeat))
+    result = runtime.run()
+    assert result.stop.reason is Reason.STATE_LOST
+    assert result.interventions["state duplicated"] >= 4
+    assert robot.damped_s <= FAULT_S + STALE_S + PERIOD_S
+
+
+def freeze(since_s: float, **values):
+    """From then on the same is measured for ever, by a robot whose sequence and clock run."""
+    last: list[State] = []
+
+    def fault(state: State, seconds: float) -> list[State]:
+        if seconds < since_s - 1e-9 or not last:
+            last[:] = [replace(state, **values) if seconds >= since_s - 1e-9 else state]
+            return last.copy()
+        return [replace(last[0], sequence=state.sequence, stamp_s=state.stamp_s, received_s=state.received_s)]
+
+    return fault
+
+
+@pytest.mark.parametrize("since_s", [0.5, 1.75, FAULT_S], ids=["ramp", "hold", "policy"])
+def test_a_frozen_measurement_is_a_lost_state_though_sequence_and_clock_run(since_s):
+    runtime, robot = virtual_run(freeze(since_s))
+    result = runtime.run()
+    assert result.stop.reason is Reason.STATE_LOST
+    assert result.interventions["state frozen"] >= 4
+    assert since_s - 0.005 + STALE_S <= robot.damped_s <= since_s + STALE_S + PERIOD_S
+
+
+def test_a_frozen_measurement_of_a_resting_robot_is_found_when_the_command_moves():
+    policy = SinePolicy()
+    runtime, robot = virtual_run(freeze(1.85, joint_vel=np.zeros(12)), policy=policy)
+    result = runtime.run()
+    assert result.stop.reason is Reason.STATE_LOST
+    assert robot.damped_s <= 1.90 + STALE_S + 2 * PERIOD_S
+
+
+def test_a_robot_that_really_rests_is_not_frozen():
+    """Its sensors have no noise, and the policy keeps it where it is."""
+    runtime, _robot = virtual_run(policy=lambda obs: np.zeros(12, np.float32), damping_s=1.0)
+    result = runtime.run()
+    rows = runtime.log.rows()
+    assert (rows["joint_pos"][-80:] == rows["joint_pos"][-1]).all()
+    assert result.stop is None
+    assert result.interventions == {}
+
+
+def test_a_robot_that_rests_in_a_dry_run_is_not_frozen():
+    runtime, _robot = virtual_run(dry_run=True)
+    result = runtime.run()
+    assert result.stop is None
+    assert "state frozen" not in result.interventions
+
+
+def test_the_simulated_robot_whose_measurement_freezes_is_damped_in_time():
+    """The real process, across its link."""
+    pytest.importorskip("mujoco")
+    config = RuntimeConfig(seconds=5.0, loop_hz=100.0, ramp_s=0.5, hold_s=0.2, damping_s=0.1, warm_up=3)
+    with open_robot("sim", expected=JOINTS, fault="frozen", fault_at_s=1.5) as robot:
+        safety = SafetyConfig(clock_drift=0.2, max_missed=100)
+        runtime = Runtime(a1_contract(), SinePolicy(), robot, config, safety)
+        result = runtime.run()
+    rows = runtime.log.rows()
+    assert result.stop.reason is Reason.STATE_LOST
+    assert result.interventions["state frozen"] >= 4
+    came = rows["state"] == 1
+    fresh = came & (rows["joint_pos"] != rows["joint_pos"][came][-1]).any(axis=1)
+    damped = rows["now_s"][rows["phase"] >= Phase.DAMPING][0]
+    assert rows["phase"][fresh][-1] == Phase.POLICY
+    assert 0.5 * STALE_S < damped - rows["now_s"][fresh][-1] < STALE_S + 3 * PERIOD_S
+    assert not rows["command"][rows["phase"] >= Phase.DAMPING][:, 2].any()  # kp
+
+
+def test_reordered_states_are_ignored_and_the_newest_stays():
+    held: list[State] = []
+
+    def swap(state: State) -> list[State]:
+        """Each second one is overtaken by the next."""
+        if state.sequence % 2:
+            held.append(state)
+            return []
+        late = [replace(held.pop(), received_s=state.received_s + 0.015)] if held else []
+        return [state, *late]
+
+    runtime, _robot = virtual_run(later(swap), robot={"hz": 50.0})
+    result = runtime.run()
+    assert result.stop is None
+    assert result.interventions["state reordered"] > 20
+    rows = runtime.log.rows()
+    new = rows["sequence"][rows["state"] == 1]
+    assert (np.diff(new) < 0).any()  # the link did deliver them out of order
+
+
+def test_a_robot_that_starts_counting_anew_is_a_lost_one():
+    runtime, robot = virtual_run(later(lambda state: [replace(state, sequence=state.sequence - 400)]))
+    result = runtime.run()
+    assert result.stop.reason is Reason.STATE_LOST
+    assert robot.damped_s <= FAULT_S + STALE_S + PERIOD_S
+
+
+# -- the state is nonsense ---------------------------------------------------------------------------------------------
+
+
+def with_first(state: State, name: str, value: float) -> State:
+    array = getattr(state, name).copy()
+    array[0] = value
+    return replace(state, **{name: array})
+
+
+NONSENSE = {
+    "NaN joint": (lambda s: with_first(s, "joint_pos", math.nan), "state not finite"),
+    "NaN speed": (lambda s: with_first(s, "joint_vel", math.nan), "state not finite"),
+    "infinite torque": (lambda s: with_first(s, "joint_torque", -math.inf), "state not finite"),
+    "NaN gyroscope": (lambda s: with_first(s, "angular_velocity", math.nan), "state not finite"),
+    "NaN attitude": (lambda s: with_first(s, "quaternion", math.nan), "state not finite"),
+    "NaN time": (lambda s: replace(s, stamp_s=math.nan), "state not finite"),
+    "joint far away": (lambda s: with_first(s, "joint_pos", 50.0), "state absurd"),
+    "huge joint": (lambda s: with_first(s, "joint_pos", 1e300), "state absurd"),
+    "absurd speed": (lambda s: with_first(s, "joint_vel", 500.0), "state absurd"),
+    "absurd torque": (lambda s: with_first(s, "joint_torque", 1e4), "state absurd"),
+    "absurd gyroscope": (lambda s: with_first(s, "angular_velocity", 100.0), "state absurd"),
+    "no attitude": (lambda s: replace(s, quaternion=np.zeros(4)), "state absurd"),
+    "long attitude": (lambda s: replace(s, quaternion=np.full(4, 1e200)), "state absurd"),
+    "absurd sequence": (lambda s: replace(s, sequence=2**70), "state absurd"),
+    "negative sequence": (lambda s: replace(s, sequence=-5), "state absurd"),
+    "absurd time": (lambda s: replace(s, stamp_s=1e300), "state absurd"),
+    "time that goes back": (lambda s: replace(s, stamp_s=s.stamp_s - 5.0), "state absurd"),
+    "a joint that jumps": (lambda s: with_first(s, "joint_pos", -0.7), "state jumped"),
+    "too few joints": (lambda s: replace(s, joint_pos=s.joint_pos[:-1]), "state shape"),
+    "a matrix": (lambda s: replace(s, joint_vel=s.joint_vel[None]), "state shape"),
+    "integers": (lambda s: replace(s, joint_vel=s.joint_vel.astype(np.int64)), "state shape"),
+    "nothing": (lambda s: replace(s, quaternion=None), "state shape"),
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_one_nonsensical_state_is_ignored_and_three_in_a_row_mean_damping(name):
+    change, counted = NONSENSE[name]
+    runtime, _ = virtual_run(only_once(lambda state: [change(state)]), robot={"hz": 50.0})
+    result = runtime.run()
+    assert result.stop is None
+    assert result.interventions == {counted: 1}
+
+    runtime, robot = virtual_run(later(lambda state: [change(state)]), robot={"hz": 50.0})
+    result = runtime.run()
+    assert result.stop.reason is Reason.BAD_STATES
+    assert result.stop.detail.startswith(counted)
+    assert robot.damped_s <= FAULT_S + 2 * PERIOD_S + 1e-6
+    assert all(np.isfinite(command.position).all() for _, command in robot.sent)
+
+
+def test_a_state_from_the_future_does_not_hide_that_the_robot_is_gone():
+    runtime, _ = virtual_run()
+    controller = runtime.controller
+    good = State(
+        0, 0.0, 0.0, *(np.array([dict(zip(JOINTS, LYING, strict=True))[n] for n in ROBOT_JOINTS]), *np.zeros((2, 12))),
+        np.zeros(3), np.array([1.0, 0, 0, 0]),
+    )  # fmt: skip
+    controller.step(0, 0.0, good)
+    controller.step(1, 0.02, replace(good, sequence=1, stamp_s=0.02, received_s=1e6))
+    assert controller.interventions.counts() == {"state absurd": 1}
+    controller.step(7, 0.14, None)
+    assert controller.interventions.stop.reason is Reason.STATE_LOST
+
+
+@pytest.mark.parametrize(("one", "other"), [("hip", "calf"), ("thigh", "calf"), ("hip", "thigh")])
+def test_joints_that_change_places_on_the_way_mean_damping_at_once(one, other):
+    first, second = (ROBOT_JOINTS.index(f"RR_{part}_joint") for part in (one, other))
+
+    def swap(state: State) -> list[State]:
+        order = np.arange(12)
+        order[[first, second]] = second, first
+        return [replace(state, joint_pos=state.joint_pos[order], joint_vel=state.joint_vel[order])]
+
+    runtime, robot = virtual_run(later(swap), robot={"hz": 50.0})
+    result = runtime.run()
+    assert result.stop.reason is Reason.BAD_STATES
+    assert robot.damped_s <= FAULT_S + 2 * PERIOD_S + 1e-6
+
+
+def test_joints_that_are_wired_wrongly_from_the_start_do_not_get_a_policy():
+    """The robot calls its hips calves: what it measures there is no calf's angle."""
+    wrong = tuple(
+        name.replace("hip", "x").replace("calf", "hip").replace("x", "calf") if name.startswith("RR") else name
+        for name in ROBOT_JOINTS
+    )
+    runtime, robot = virtual_run(robot={"joints": wrong})
+    as_measured = robot.pos.copy()
+    hip, calf = wrong.index("RR_hip_joint"), wrong.index("RR_calf_joint")
+    robot.pos[[hip, calf]] = as_measured[[calf, hip]]
+    result = runtime.run()
+    assert result.stop.reason is Reason.BAD_STATES
+    assert all(is_damping(command) for _, command in robot.sent)
+
+
+def other_leg(one: str, other: str) -> np.ndarray:
+    """The robot's joints with these two legs changed over."""
+    swapped = {one: other, other: one}
+    return np.array([ROBOT_JOINTS.index(swapped.get(name[:2], name[:2]) + name[2:]) for name in ROBOT_JOINTS])
+
+
+@pytest.mark.parametrize(
+    ("stride", "one", "other", "noticed"),
+    [
+        (0.5, "FL", "FR", True),
+        (0.5, "RL", "RR", True),
+        (0.5, "FL", "RL", True),
+        (0.5, "FL", "RR", False),  # of a trot, these two are where the other is
+        (0.0, "FL", "FR", False),  # in the default pose hips differ by 0.2 rad, and thighs front and rear
+        (0.0, "FL", "RL", False),
+    ],
+)
+def test_legs_that_change_places_on_the_way_are_noticed_only_where_they_are_apart(stride, one, other, noticed):
+    order = other_leg(one, other)
+    trot = np.repeat([stride, -stride, -stride, stride], 3).astype(np.float32)  # FL, FR, RL, RR
+
+    def swap(state: State) -> list[State]:
+        return [replace(state, joint_pos=state.joint_pos[order], joint_vel=state.joint_vel[order])]
+
+    runtime, robot = virtual_run(later(swap), policy=lambda obs: trot, robot={"hz": 50.0})
+    result = runtime.run()
+    if noticed:
+        assert result.stop.reason is Reason.BAD_STATES
+        assert result.stop.detail.startswith("state jumped")
+        assert robot.damped_s <= FAULT_S + 2 * PERIOD_S + 1e-6
+    else:
+        assert result.stop is None
+
+
+@pytest.mark.parametrize(("one", "other"), [("FL", "FR"), ("RL", "RR"), ("FL", "RL"), ("FL", "RR")])
+def test_a_robot_that_takes_one_leg_for_another_from_the_start_is_not_noticed(one, other):
+    """Both ways, measurements and commands: each leg does what it is told and says what it did, under a wrong name.
+    No range, no jump and no ramp can tell legs apart. So the first runs on a robot move each leg by hand (docs/a1.md).
+    """
+    order, policy = other_leg(one, other), SinePolicy()
+    runtime, robot = virtual_run(policy=policy)
+    read, send, pose = robot.read, robot.send, robot.pos.copy()
+
+    def wrongly_read():
+        state = read()
+        return state and replace(state, joint_pos=state.joint_pos[order], joint_vel=state.joint_vel[order])
+
+    def wrongly_sent(command: Command) -> Command:
+        sent = send(command)
+        robot.command = replace(sent, position=sent.position[order], kp=sent.kp[order], kd=sent.kd[order])
+        return sent
+
+    robot.read, robot.send = wrongly_read, wrongly_sent
+    result = runtime.run()
+    assert result.stop is None
+    assert result.interventions == {}
+    assert policy.calls > 100
+    assert not np.array_equal(robot.pos, pose)
+
+
+def test_commands_that_reach_the_wrong_leg_are_not_noticed():
+    """Measured rightly, commanded wrongly: in the default pose legs are 0.2 rad apart, and the ramp allows for 0.5."""
+    stops = {}
+    for one, other in (("FL", "FR"), ("FL", "RL")):
+        order = other_leg(one, other)
+        runtime, robot = virtual_run(policy=SinePolicy())
+        send = robot.send
+
+        def crossed(command: Command, robot=robot, send=send, order=order) -> Command:
+            sent = send(command)
+            robot.command = replace(sent, position=sent.position[order])
+            return sent
+
+        robot.send = crossed
+        stops[one, other] = runtime.run().stop
+    assert stops == {("FL", "FR"): None, ("FL", "RL"): None}
+
+
+def test_commands_that_reach_the_wrong_joints_are_found_by_the_ramp():
+    policy = SinePolicy()
+    runtime, robot = virtual_run(policy=policy)
+    send = robot.send
+    order = np.arange(12)
+    order[[3, 5]] = 5, 3  # hip and calf of one leg
+
+    def crossed(command):
+        sent = send(command)
+        robot.command = replace(sent, position=sent.position[order])
+        return sent
+
+    robot.send = crossed
+    result = runtime.run()
+    assert result.stop is not None
+    assert policy.calls == 3  # the warm-up's
