@@ -1,8 +1,6 @@
 """benchmarks/keep_runs.py: runs without what is large."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -11,12 +9,8 @@ from body_transformer.run import Run
 
 
 @pytest.fixture(scope="module")
-def keep_runs():
-    file = Path(__file__).parents[1] / "benchmarks" / "keep_runs.py"
-    spec = importlib.util.spec_from_file_location("keep_runs", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def keep_runs(benchmark_script):
+    return benchmark_script("keep_runs")
 
 
 @pytest.mark.parametrize("place", ["--out /somewhere/run", "--out=/somewhere/run"])

@@ -28,7 +28,7 @@ def make_collector(variant: str, recorded: bool, task: str = "humanoid-mod"):
     torch.manual_seed(0)
     learner = Learner(env, obs, experiment.policy_config(variant), config)
     if not recorded:
-        env.act, env.go_on, env.judge = env._humanoids.act, env._humanoids.go_on, env._judge_plainly
+        env.act, env.go_on, env.judge = env.robots.act, env.robots.go_on, env.judge_plainly
         learner.ppo._decide, learner.ppo._learn = learner.ppo._decide_on, learner.ppo._learn_from
     return Collector(wrapped, obs, learner)
 
@@ -57,7 +57,7 @@ def test_a_recorded_step_of_the_environment_is_the_plain_one(task):
     for recorded in (True, False):
         env = make_env(task, NUM_ENVS, 0, "cuda:0")
         if not recorded:
-            env.act, env.go_on, env.judge = env._humanoids.act, env._humanoids.go_on, env._judge_plainly
+            env.act, env.go_on, env.judge = env.robots.act, env.robots.go_on, env.judge_plainly
         with torch.inference_mode():
             env.reset(seed=0)
             env.episode_length_buf.fill_(995)  # some time out on the way

@@ -89,7 +89,7 @@ def test_the_table_has_the_last_evaluations_of_finished_seeds(tmp_path):
     mine = next(row for row in rows if row.startswith("| humanoid-mod | bot-mix |"))
     cells = ["2 of 5, 1 unfinished", "1.92 M", "4300 ± 300", "925.0 ± 25.0", "3.25 ± 0.25", "0.50 ± 0.00", "688,762 |"]
     assert mine.split(" | ")[2:] == cells
-    assert "of 60 runs, 1 unfinished and 57 missing" in rows[2]
+    assert "of 80 runs, 1 unfinished and 77 missing" in rows[2]
     assert "| humanoid-hill | mlp | 0 of 5 | – | – | – | – | – | – |" in rows
 
 

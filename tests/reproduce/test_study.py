@@ -122,9 +122,9 @@ def test_every_arm_is_set_against_one_of_its_study_and_task():
     [
         (["humanoid-mod"], 4),
         (["humanoid-mod/bot-mix"], 1),
-        (["bot-mix"], 3),
+        (["bot-mix"], 4),
         (["humanoid-mod", "humanoid-board/mlp", "humanoid-mod/mlp"], 5),
-        ([], 12),
+        ([], 16),
     ],
 )
 def test_a_part_of_a_study_can_be_chosen(tmp_path, only, expected):

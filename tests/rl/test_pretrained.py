@@ -1,6 +1,5 @@
 """`bot eval` in plain MuJoCo, of policies that come with the package, and as films; and how a policy gets there."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -52,11 +51,8 @@ def shelf(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def ship_policy():
-    spec = importlib.util.spec_from_file_location("ship_policy", REPOSITORY / "benchmarks" / "ship_policy.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def ship_policy(benchmark_script):
+    return benchmark_script("ship_policy")
 
 
 def evaluate(capsys, *arguments: str) -> dict:

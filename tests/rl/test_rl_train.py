@@ -1,6 +1,7 @@
 """Training by PPO: it runs, stops, goes on, and says what is wrong."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -135,7 +136,7 @@ def test_a_state_that_is_not_a_number_ends_it_and_is_kept(tmp_path, monkeypatch)
 
     def spoiled(self, action):
         if self.common_step_counter == 6:
-            self._humanoids.memory.qvel[2] = torch.nan
+            self.robots.memory.qvel[2] = torch.nan
         return step(self, action)
 
     monkeypatch.setattr(LeanEnv, "step", spoiled)
@@ -166,7 +167,7 @@ def test_every_process_keeps_its_own_broken_states(tmp_path):
     begun = job(tmp_path / "run", 1)
     for rank, robot in ((0, 1), (1, 0)):
         with closing(_Loop(begun, Ranks(rank, rank, 2), Progress(quiet=True))) as loop:
-            loop.env.unwrapped._humanoids.memory.qvel[robot] = torch.nan
+            loop.env.unwrapped.robots.memory.qvel[robot] = torch.nan
             loop.collector.collect()
             with pytest.raises(ValueError, match=f"1 of 2 environments .*broken_states_{rank}"):
                 loop._check_physics()
@@ -181,7 +182,7 @@ def test_an_episode_that_the_simulator_breaks_is_counted_and_training_goes_on(tm
 
     def spoiled(self, action):
         if self.common_step_counter == 6:
-            self._humanoids.memory.qvel[0, 10] = 1e4
+            self.robots.memory.qvel[0, 10] = 1e4
         return step(self, action)
 
     monkeypatch.setattr(LeanEnv, "step", spoiled)
@@ -246,3 +247,31 @@ def test_resumed_every_process_goes_on_with_random_numbers_of_its_own(tmp_path):
             drawn.append(torch.rand(3).tolist())
     assert drawn[0] != drawn[1]
     assert drawn[1] == drawn[2]
+
+
+@pytest.mark.parametrize("std_type", ["log", "scalar"])
+def test_the_actions_deviation_is_led_down_to_the_final_one(tmp_path, std_type):
+    bounds = {"final_std": 0.04, "std_iterations": 2, "std_type": std_type}
+    policies = [train(job(tmp_path / f"run{n}", n, **bounds), Progress(quiet=True)) for n in (1, 3)]
+    half_way, at_the_end = (policy.log_std.exp().max().item() for policy in policies)
+    first = SMALL.init_std
+    assert 0.9 * math.sqrt(0.04 * first) < half_way <= math.sqrt(0.04 * first) * (1 + 1e-6)
+    assert 0.9 * 0.04 < at_the_end <= 0.04 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("std_type", ["log", "scalar"])
+def test_a_deviation_below_the_bound_is_left_alone_and_without_a_bound_any_is(tmp_path, std_type):
+    for final, expected in ((0.5, 0.3), (0.1, 0.1), (None, 0.3)):
+        settings = job(tmp_path / f"run{final}", 1, final_std=final, std_iterations=10, std_type=std_type)
+        with closing(_Loop(settings, Ranks(), Progress(quiet=True))) as loop:
+            (parameter,) = loop.learner.actor.distribution.parameters()
+            parameter.data.fill_(0.3 if std_type == "scalar" else math.log(0.3))
+            loop.learner.limit_std(1000)  # long after std_iterations: no lower than the final one
+            assert loop.learner.policy().log_std.exp().tolist() == pytest.approx([expected] * 21)
+
+
+@pytest.mark.parametrize("name", ["final_std", "std_iterations"])
+@pytest.mark.parametrize("value", [0, -0.1, math.nan, math.inf])
+def test_a_bound_of_the_deviation_that_is_not_positive_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be above 0; got "):
+        RlConfig("humanoid-mod", **{name: value})

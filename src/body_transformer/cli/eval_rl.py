@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..model.policy import Policy
+    from ..rl.plain import PlainRobots
     from ..training.summary import Estimate
 
 
@@ -88,32 +89,41 @@ def in_mujoco(policy: Policy, config: RlConfig, device: str, options: Eval) -> d
     from ..config import load_experiment
     from ..rl.plain import evaluate
 
-    robots = beside(config.task, "plain").PlainEnv
     check_same(policy.layout, load_experiment(config.task).layout())
     with (
-        closing(robots(make_env_cfg(config.task, options.episodes, options.seed, options=config.options))) as env,
+        closing(plain_env(config, options.episodes, options.seed)) as env,
         Bars(console=Console(stderr=True), disable=options.json) as bars,
     ):
-        steps = bars.add_task("steps", total=robots.max_steps + 1)
+        steps = bars.add_task("steps", total=env.max_steps + 1)
         return evaluate(on_device(policy, device), env, options.seed, watch=lambda: bars.advance(steps))
+
+
+def plain_env(config: RlConfig, num_envs: int, seed: int) -> PlainRobots:
+    """Of one of our tasks."""
+    env: PlainRobots = beside(config.task, "plain").PlainEnv(
+        make_env_cfg(config.task, num_envs, seed, play=True, options=config.options)
+    )
+    return env
 
 
 def film(policy: Policy, config: RlConfig, device: str, options: Eval) -> None:
     """One more episode, in plain MuJoCo."""
     from ..films.write import write_film
+    from ..rl.film import film
 
     assert options.video is not None
-    films = beside(config.task, "film")
-    cfg = make_env_cfg(config.task, num_envs=1, seed=options.seed, options=config.options)
-    with Bars(console=Console(stderr=True), disable=options.json) as bars:
+    with (
+        closing(plain_env(config, 1, options.seed)) as env,
+        Bars(console=Console(stderr=True), disable=options.json) as bars,
+    ):
         drawn = bars.add_task("pictures", total=None)
-        frames = films.film(
+        frames, frames_hz = film(
             on_device(policy, device),
-            cfg,
+            env,
             options.seed,
             on_done=lambda done, total: bars.update(drawn, completed=done, total=total),
         )
-    write_film(options.video, frames, films.FRAMES_HZ)
+    write_film(options.video, frames, frames_hz)
 
 
 def on_device(policy: Policy, device: str) -> Callable[[Tensor], Tensor]:

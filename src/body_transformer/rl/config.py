@@ -27,10 +27,12 @@ class RlConfig:
     """Term of the environment -> where it goes, instead of what would be found: a body's name, root, unused, joints,
     bodies …; see `arrangement.arrange`."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Of the task, where it has some: name -> value, as YAML. a1-walk: command, noise, latency, push_every_s,
-    push_speed."""
+    """Of the task, where it has some: name -> value, as YAML. humanoid-board: gentle, told. a1-walk: command, noise,
+    latency, push_every_s, push_speed, turning."""
     num_envs: int = 2048
     """Robots that are simulated side by side, over all processes."""
+    scattered: bool = False
+    """Training begins somewhere in the robots' episodes, so that they do not all come to their ends at once."""
     num_steps: int = 32
     """Steps of each robot from one update to the next."""
     num_iterations: int = 10_000
@@ -72,6 +74,10 @@ class RlConfig:
     """The critic learns returns of mean 0 and variance 1."""
     std_type: StdType = "log"
     """What the optimizer moves: the logarithm of the actions' standard deviation, or itself, as mjlab has it."""
+    final_std: float | None = None
+    """What the standard deviation may be at most after `std_iterations`, from the policy's first one on, each iteration
+    by the same factor less; none = whatever is learned."""
+    std_iterations: int = 300
     eval_every: int | None = 50
     """Iterations from one evaluation to the next, with the mean action; none = at the end only."""
     eval_episodes: int = 100
@@ -135,6 +141,8 @@ _POSITIVE = (
     "max_learning_rate",
     "max_grad_norm",
     "reward_scale",
+    "final_std",
+    "std_iterations",
     "eval_every",
     "eval_episodes",
     "checkpoint_every_s",

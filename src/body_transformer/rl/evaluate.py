@@ -26,7 +26,9 @@ def rollouts(act: Callable[[TensorDict], Tensor], env: ManagerBasedRlEnv, seed: 
         goes_on = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         fallen = torch.zeros_like(goes_on)
         returns, lengths, distances = (torch.zeros(env.num_envs, device=env.device) for _ in range(3))
-        commanded = env.commanded_speed.clone() if hasattr(env, "commanded_speed") else None
+        commanded: Tensor | None = getattr(env, "commanded_speed", None)
+        if commanded is not None:
+            commanded = commanded.clone()  # the next episode may have another
         for step in range(int(env.max_episode_length)):
             obs, rewards, died, late, _ = env.step(act(TensorDict(dict(obs), batch_size=[env.num_envs])))
             returns += rewards * goes_on

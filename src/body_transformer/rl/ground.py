@@ -9,6 +9,7 @@ from robot to robot and from ground to ground: see `humanoid/ground.py` and `a1/
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import mujoco
@@ -37,6 +38,29 @@ class Uneven(Protocol):
 
     def heights(self) -> NDArray[np.float64]:
         """[nx, ny], m: the height at low + grid x (i, j)."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A rectangle of another ground."""
+
+    low: tuple[float, float]
+    grid: float
+    own: NDArray[np.float64]
+
+    def heights(self) -> NDArray[np.float64]:
+        return self.own
+
+
+def part_around(ground: Uneven, xy: NDArray[np.float64], margin: float) -> Part:
+    """What lies within `margin` m of the places xy [n, 2], along x and along y."""
+    heights, low = ground.heights(), np.array(ground.low)
+    first, last = (
+        np.clip(np.round((ends - low) / ground.grid).astype(int), 0, np.array(heights.shape) - 1)
+        for ends in (xy.min(0) - margin, xy.max(0) + margin)
+    )
+    x, y = low + ground.grid * first
+    return Part((float(x), float(y)), ground.grid, heights[first[0] : last[0] + 1, first[1] : last[1] + 1])
 
 
 def add_field(spec: mujoco.MjSpec, ground: Uneven, solid: bool = True) -> None:

@@ -44,7 +44,7 @@ class Learner:
         config: RlConfig,
         multi_gpu: dict[str, int] | None = None,
     ) -> None:
-        self.config, self.groups = config, obs_groups(env)
+        self.config, self.groups, self._first_std = config, obs_groups(env), policy.init_std
         self.arranged = arrangements(env, config.by_hand)
         num_actions = env.action_manager.total_action_dim
         device = str(env.device)
@@ -96,6 +96,19 @@ class Learner:
         """Of the actions of the last rollout, averaged."""
         params = self.ppo.storage.distribution_params
         return float(params[1].mean()) if params is not None else math.nan
+
+    @torch.no_grad()
+    def limit_std(self, iteration: int) -> None:
+        """Of the actions, to what the settings allow after so many iterations."""
+        final = self.config.final_std
+        if final is None:
+            return
+        most = self._first_std * (final / self._first_std) ** min(iteration / self.config.std_iterations, 1.0)
+        gaussian: Any = self.actor.distribution
+        if self.config.std_type == "scalar":
+            gaussian.std_param.clamp_(max=most)
+        else:
+            gaussian.log_std_param.clamp_(max=math.log(most))
 
     # -- what a checkpoint keeps ---------------------------------------------------------------------------------------
 

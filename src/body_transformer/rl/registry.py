@@ -49,7 +49,7 @@ def make_env_cfg(
         seed: of their starts.
         motion: the file that a tracking task follows.
         play: to evaluate in. Of mjlab's tasks that is its own configuration for playing, without noise and pushes;
-            episodes end as in training, so that they do end. Our tasks are the same for both.
+            episodes end as in training, so that they do end. Of ours, options for training alone are left out.
         options: of one of our tasks, as YAML.
     """
     if num_envs < 1:
@@ -66,7 +66,11 @@ def make_env_cfg(
     if motion is not None:
         raise ValueError(f"{name} follows no recorded motion; got {motion!r}")
     module = import_module(f".{TASKS[name]}", __package__)
-    cfg: ManagerBasedRlEnvCfg = module.cfg(num_envs, seed, **_task_options(name, module, options or {}))
+    training_only: Sequence[str] = getattr(module, "TRAINING_ONLY", ())
+    chosen = _task_options(name, module, options or {})
+    if play:
+        chosen = {option: value for option, value in chosen.items() if option not in training_only}
+    cfg: ManagerBasedRlEnvCfg = module.cfg(num_envs, seed, **chosen)
     return cfg
 
 
@@ -111,7 +115,7 @@ def make_env(
 
 
 def beside(name: str, module: str) -> Any:
-    """Of one of our tasks: a module of its robot's package: `lean`, `plain` or `film`."""
+    """Of one of our tasks: a module of its robot's package: `lean` or `plain`."""
     return import_module(f".{TASKS[name].split('.')[0]}.{module}", __package__)
 
 

@@ -25,7 +25,7 @@ class Result:
     survived: float
     """1, or 0 for a death."""
     forward_speed: float | None = None
-    """m/s along the world's x axis, on average."""
+    """m/s ahead, on average: along the world's x axis, or where the robot looks if it is told a speed."""
     speed_error: float | None = None
     """How far that is from the commanded speed."""
 

@@ -84,6 +84,8 @@ class _Loop:
         found = newest_checkpoint(job.run.folder) if job.resume else None
         if found:
             self._restore(found)
+        if self.config.scattered:
+            env.episode_length_buf = torch.randint_like(env.episode_length_buf, int(env.max_episode_length))
 
     def _make_env(self, num_envs: int, seed: int, play: bool = False) -> ManagerBasedRlEnv:
         config = self.config
@@ -132,6 +134,7 @@ class _Loop:
         ppo = self.learner.ppo
         losses = ppo.update()
         self.iteration += 1
+        self.learner.limit_std(self.iteration)
         done = time.perf_counter()
         self.elapsed_s += done - begun
         if not all(math.isfinite(value) for value in losses.values()):

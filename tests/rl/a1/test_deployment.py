@@ -10,14 +10,19 @@ pytest.importorskip("mjlab")
 
 from body_transformer.config import load_experiment
 from body_transformer.deploy import control
+from body_transformer.deploy.controller import Controller
 from body_transformer.deploy.observation import Measured, Observation, gravity_direction
+from body_transformer.deploy.plan import Phase, RuntimeConfig
 from body_transformer.deploy.robots import sim_body, sim_rollout
-from body_transformer.rl.a1 import model, terms
+from body_transformer.deploy.safety import SafetyConfig
+from body_transformer.rl.a1 import model, plain, terms, walk
 from body_transformer.rl.a1.state import State
+from body_transformer.rl.a1.terrain import Terrain
 
 EXPERIMENT = load_experiment("a1-walk")
 LAYOUT = EXPERIMENT.layout()
 CONTROL = control.control(EXPERIMENT, LAYOUT)
+OBS = control.obs_terms(LAYOUT, EXPERIMENT)
 LIKE = torch.zeros(1, dtype=torch.float64)
 
 
@@ -37,8 +42,7 @@ def random_state(rng: np.random.Generator) -> State:
 
 def test_the_robots_observation_is_that_of_the_training():
     """Without noise, from the same state: order, signs, scales and offsets of all 48 entries."""
-    obs = control.obs_terms(LAYOUT, EXPERIMENT)
-    contract = SimpleNamespace(obs=obs, obs_dim=sum(term.width for term in obs))
+    contract = SimpleNamespace(obs=OBS, obs_dim=sum(term.width for term in OBS))
     defaults = SimpleNamespace(default=torch.tensor(model.DEFAULT_POSE, dtype=torch.float64))
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -49,7 +53,7 @@ def test_the_robots_observation_is_that_of_the_training():
         gravity_direction(state.base_quat[0].numpy(), measured.gravity)
         found = Observation(contract, measured, state.action[0].numpy(), state.command[0].numpy()).update()
         trained = terms.observation(state, defaults, terms.no_velocity(state))[0].numpy()
-        assert [term.name for term in obs] == list(terms.WIDTHS)
+        assert [term.name for term in OBS] == list(terms.WIDTHS)
         np.testing.assert_allclose(found, trained, rtol=1e-6, atol=1e-6)
 
 
@@ -59,6 +63,32 @@ def test_actions_mean_the_same_joints_and_targets():
     assert CONTROL.default_pose == CONTROL.offset == model.DEFAULT_POSE
     assert CONTROL.scale == (model.ACTION_SCALE,) * 12
     assert 1 / CONTROL.hz == model.CONTROL_DT
+
+
+def test_the_robots_targets_are_those_of_the_training():
+    """From the same state and action, before filter and limits; often the torque that is asked for is too large."""
+    env = plain.PlainEnv(walk.cfg(1, 0, terrain=Terrain(0, num_tracks=(2, 2))), num_threads=1)
+    env.close()
+    world, memory = env.world, env.robots.memory
+    joints = [world.model.joint(f"robot/{name}") for name in model.JOINTS]
+    q, v = [int(joint.qposadr[0]) for joint in joints], [int(joint.dofadr[0]) for joint in joints]
+    contract = SimpleNamespace(control=CONTROL, obs=OBS, obs_dim=48)
+    rng = np.random.default_rng(0)
+    cut = []
+    for _ in range(100):
+        action = rng.normal(0, 1.5, 12)
+        controller = Controller(contract, lambda obs: action, model.JOINTS[::-1], RuntimeConfig(), SafetyConfig())  # noqa: B023
+        controller.phase = Phase.POLICY
+        measured = controller.measured
+        measured.joint_pos[:] = np.add(model.DEFAULT_POSE, rng.normal(0, 0.3, 12))
+        measured.joint_vel[:] = rng.normal(0, 10, 12)
+        world.qpos[0, q], world.qvel[0, v] = torch.tensor(measured.joint_pos), torch.tensor(measured.joint_vel)
+        memory.act(torch.tensor(action)[None])
+        controller._act(0)
+        trained = memory.targets[0, 0].numpy()
+        np.testing.assert_allclose(controller.target, trained, rtol=0, atol=1e-6)
+        cut.append(np.abs(trained - (memory.joints.default.numpy() + model.ACTION_SCALE * action)) > 1e-9)
+    assert 0.2 < np.mean(cut) < 0.8
 
 
 def test_the_contract_notes_the_gains_of_the_training():

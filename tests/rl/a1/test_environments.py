@@ -1,5 +1,7 @@
 """Whole environments on the CPU: resets, randomisation, mjlab's step against the lean one, against plain MuJoCo."""
 
+import math
+
 import mujoco
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ pytest.importorskip("mjlab")
 
 from body_transformer.body.compare import differences
 from body_transformer.config import load_experiment
+from body_transformer.rl.a1 import terms
 from body_transformer.rl.a1.model import DEFAULT_POSE, JOINTS, KD, KP
 from body_transformer.rl.a1.task import robots_of
 from body_transformer.rl.arrangement import arrange
@@ -77,7 +80,7 @@ def test_episodes_begin_as_the_paper_says(env):
     assert calves.min() > 0.61  # of 1.5 rad, the least that a calf can be bent is 0.916
     torch.testing.assert_close(starts.qvel[:, :6].abs().amax(0), torch.full((6,), 0.5), atol=0.01, rtol=0)
     torch.testing.assert_close(starts.qvel[:, 6:].abs().amax(0), torch.full((12,), 3.0), atol=0.01, rtol=0)
-    assert (starts.command == torch.tensor([0.5, 0.0, 0.0])).all()
+    assert (starts.drawn[2] == torch.tensor([0.5, 0.0, 0.0])).all()
     assert (starts.qpos[:, 3] == 1).all()
 
 
@@ -98,7 +101,8 @@ def test_a_fresh_episode_knows_nothing_of_the_one_before(env):
 
 def test_commands_are_drawn_from_their_ranges_for_every_episode(new_env):
     robots = robots_of(new_env(command=((-0.5, 1.0), (-0.3, 0.3), (-1.0, 1.0))))
-    low, high = robots.starts.command.amin(0), robots.starts.command.amax(0)
+    commands = robots.starts.drawn[2]
+    low, high = commands.amin(0), commands.amax(0)
     torch.testing.assert_close(low, torch.tensor([-0.5, -0.3, -1.0]), atol=0.01, rtol=0)
     torch.testing.assert_close(high, torch.tensor([1.0, 0.3, 1.0]), atol=0.01, rtol=0)
     robots.restart(torch.ones(8, dtype=torch.bool))
@@ -261,6 +265,21 @@ def test_the_reward_is_the_papers_sum_times_002_and_never_negative(env):
     assert zeros > 0
 
 
+@pytest.mark.parametrize("lean", [True, False], ids=["the lean step", "mjlab's step"])
+def test_more_reward_for_going_straight_is_that_much_more(env, lean):
+    """The same robots with the same actions: all that differs is the weight of one term."""
+    usual, more = env(lean=lean, noise=False), env(lean=lean, noise=False, turning=20.0)
+    assert terms.REWARD_WEIGHTS["turning"] == 0.05
+    compared = 0
+    for action in random_actions(40, scale=0.1):
+        (_, less, died, late, _), (_, reward, *_) = usual.step(action), more.step(action)
+        paid = ~(died | late) & (less > 1e-4)  # where it would be below 0, it is 0
+        straight = torch.exp(-(robots_of(more).state.base_spin[:, 2] ** 2) / 0.5)
+        torch.testing.assert_close((reward - less)[paid], 0.02 * 19.95 * straight[paid], atol=1e-4, rtol=1e-3)
+        compared += int((paid & (straight > 0.1)).sum())
+    assert compared > 20
+
+
 def test_the_ground_carries_the_robot_and_its_feet_know(env):
     made = env(flat=True, noise=False)
     for _ in range(60):
@@ -362,12 +381,17 @@ def test_where_the_simulation_breaks_the_episode_is_over_and_the_others_go_on(en
         assert made.forward_speed.isfinite().all()
 
 
-def test_forward_speed_is_distance_over_time(env):
+@pytest.mark.parametrize("yaw", [0.0, 2.0])
+def test_forward_speed_is_the_way_ahead_over_time(env, yaw):
     made = env(noise=False)
     state = robots_of(made).state
-    before = state.base_pos[:, 0].clone()
+    state.base_quat[:] = torch.tensor([math.cos(yaw / 2), 0, 0, math.sin(yaw / 2)])
+    state.base_vel[:, :2] = 0.7 * torch.tensor([math.cos(yaw), math.sin(yaw)])
+    before = state.base_pos[:, :2].clone()
     made.step(torch.zeros(8, 12))
-    torch.testing.assert_close(made.forward_speed, (state.base_pos[:, 0] - before) * 50, rtol=1e-4, atol=1e-4)
+    far = torch.linalg.vector_norm(state.base_pos[:, :2] - before, dim=1)
+    torch.testing.assert_close(made.forward_speed, far * 50, rtol=0.05, atol=0.02)
+    assert (made.forward_speed > 0.3).all()
 
 
 @pytest.mark.parametrize("change", ["noise", "reward", "event"])
@@ -395,6 +419,7 @@ def test_the_lean_step_refuses_terms_it_would_leave_out(change):
         ({"command": 0.8}, "command must be three ranges"),
         ({"noise": "no"}, "noise must be true or false; got 'no'"),
         ({"push_speed": "fast"}, "push_speed must be a number, 0 or above; got 'fast'"),
+        ({"turning": -1}, "turning must be a number, 0 or above; got -1"),
         ({"push_every_s": 0.001}, "push_every_s must be at least a control step, 0.02; got 0.001"),
     ],
 )

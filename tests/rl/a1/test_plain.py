@@ -71,6 +71,26 @@ def test_who_asks_for_nothing_stands_on_the_height_field():
     assert state.on_ground[standing].double().mean() > 0.6
 
 
+def test_more_reward_for_going_straight_is_that_much_more_there_too():
+    usual, more = (
+        plain.PlainEnv(walk.cfg(6, 0, terrain=SMALL, noise=False, **turning), num_threads=1)
+        for turning in ({}, {"turning": 20.0})
+    )
+    assert torch.equal(usual.reset(0), more.reset(0))
+    generator, compared = torch.Generator().manual_seed(0), 0
+    for _ in range(20):
+        action = 0.3 * torch.randn(6, 12, generator=generator)
+        going = usual.going.clone()
+        (_, less, died, _), (_, reward, *_) = usual.step(action), more.step(action)
+        paid = going & ~died & (less > 1e-4)  # where it would be below 0, it is 0
+        straight = torch.exp(-(more.robots.state.base_spin[:, 2] ** 2) / 0.5)
+        torch.testing.assert_close((reward - less)[paid], 0.02 * 19.95 * straight[paid])
+        compared += int((paid & (straight > 0.1)).sum())
+    usual.close()
+    more.close()
+    assert compared > 20
+
+
 def test_rollouts_of_the_same_seed_are_the_same():
     env = plain.PlainEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=2)
     first, again = (rollouts(lambda obs: 3 * torch.sin(9 * obs[:, 12:24]), env, seed=4) for _ in range(2))

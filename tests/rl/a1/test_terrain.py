@@ -9,7 +9,7 @@ pytest.importorskip("mjlab")
 
 from body_transformer.rl.a1.ground import Faces
 from body_transformer.rl.a1.terrain import START_ABOVE, Terrain, gradient_noise, place
-from body_transformer.rl.ground import add_field
+from body_transformer.rl.ground import add_field, part_around
 
 SMALL = Terrain(0, num_tracks=(6, 4), scale=(0.1, 0.15))
 
@@ -52,6 +52,22 @@ def test_noise_is_zero_at_the_corners_of_its_cells_and_smooth_between():
     assert abs(noise.mean()) < 0.05
     assert np.abs(np.diff(noise, axis=0)).max() < 0.2  # of a span of about 2, in a twentieth of a cell
     assert np.abs(noise).max() <= 1
+
+
+def test_a_part_of_the_ground_is_what_lies_around_some_places():
+    ground = Terrain(3, num_tracks=(2, 2))
+    part = part_around(ground, np.array([[1.0, 0.5], [2.0, -0.5]]), margin=0.5)
+    assert part.low == pytest.approx((0.5, -1.0))
+    assert part.heights().shape == (81, 81)  # 2 m at 25 mm
+    first = np.round((np.array(part.low) - ground.low) / ground.grid).astype(int)
+    np.testing.assert_array_equal(part.heights()[7, 11], ground.heights()[first[0] + 7, first[1] + 11])
+
+
+def test_a_part_does_not_go_beyond_the_ground():
+    ground = Terrain(3, num_tracks=(2, 2))
+    part = part_around(ground, np.array([[0.0, 0.0]]), margin=100.0)
+    assert part.low == ground.low
+    np.testing.assert_array_equal(part.heights(), ground.heights())
 
 
 def test_starts_are_above_the_ground_in_the_first_part_of_a_track_with_10_m_ahead():

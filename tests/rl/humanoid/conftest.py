@@ -8,13 +8,13 @@ import torch
 
 @pytest.fixture(scope="session")
 def new_env():
-    """Makes an environment of 8 robots that is not shared."""
+    """Makes an environment of 8 robots that is not shared; `options` are those that are true."""
     pytest.importorskip("mjlab")
     torch.set_num_threads(1)
     from body_transformer.rl.registry import make_env
 
-    def make(name, num_envs=8, seed=0, lean=True):
-        return make_env(name, num_envs, seed, "cpu", lean)
+    def make(name, num_envs=8, seed=0, lean=True, options=()):
+        return make_env(name, num_envs, seed, "cpu", lean, options=dict.fromkeys(options, "true"))
 
     return make
 
@@ -28,8 +28,8 @@ def _shared(new_env):
 def env(_shared):
     """The 8 robots of a task, at the start of their first episode."""
 
-    def fresh(name, lean=True):
-        made = _shared(name, lean=lean)
+    def fresh(name, lean=True, options=()):
+        made = _shared(name, lean=lean, options=options)
         made.reset()
         from body_transformer.rl.humanoid.task import humanoids
 

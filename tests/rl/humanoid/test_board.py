@@ -1,14 +1,17 @@
-"""Board and cylinder: their bodies, and that they roll."""
+"""Board and cylinder: their bodies, that they roll, and what a critic can be told of them."""
 
 import mujoco
+import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("mjlab")
 
-from body_transformer.rl.humanoid import board
-from body_transformer.rl.humanoid.still import scene_model
-from body_transformer.rl.humanoid.task import humanoids
+from body_transformer.rl.humanoid import board, terms
+from body_transformer.rl.humanoid.task import humanoids, task_of
+from body_transformer.rl.learner import arrangements
+from body_transformer.rl.plain import scene_model
+from body_transformer.rl.registry import make_env_cfg
 
 BOARD_Q, CYLINDER_Q = slice(28, 35), slice(35, 42)
 BOARD_V, CYLINDER_V = slice(27, 33), slice(33, 39)
@@ -103,3 +106,83 @@ def test_standing_at_the_origin_the_heading_is_that_of_the_start(env):
     }
     total = robots.reward(torch.zeros(8, dtype=torch.bool), weights | {"death": -1.0})
     torch.testing.assert_close(total, torch.full((8,), 2.6))
+
+
+# -- what the critic is told -------------------------------------------------------------------------------------------
+
+TOLD = ("told",)
+
+
+def told_of(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray) -> list[float]:
+    """[17], from MuJoCo's data alone."""
+    data = mujoco.MjData(model)
+    data.qpos, data.qvel = qpos, qvel
+    mujoco.mj_forward(model, data)
+    torso, board, cylinder = (data.body(name) for name in ("robot/torso", "board/board", "cylinder/cylinder"))
+    moves = []
+    for body in (board, cylinder):
+        moves.append(np.zeros(6))  # how it turns, how it moves
+        mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_BODY, body.id, moves[-1], 0)
+    frame, axis = board.xmat.reshape(3, 3), cylinder.xmat.reshape(3, 3)[:, 0]
+    return [
+        *(np.arctan2(frame[2, 1], frame[2, 2]), -np.arcsin(frame[2, 0]), np.arctan2(frame[1, 0], frame[0, 0])),
+        *(board.xpos - cylinder.xpos)[1:],
+        *(board.xpos - torso.xpos)[:2],
+        *moves[0][3:],
+        *moves[0][:3],
+        moves[1][4],
+        axis @ moves[1][:3],
+        *(torso.xpos - cylinder.xpos)[:2],
+    ]
+
+
+def test_the_critic_sees_board_and_cylinder_as_they_are(env):
+    made = env("humanoid-board", options=TOLD)
+    generator = torch.Generator().manual_seed(4)
+    for _ in range(8):
+        obs, *_ = made.step(torch.randn(8, 21, generator=generator))
+    assert torch.equal(obs["critic"][:, :100], obs["actor"])
+    memory = humanoids(made).memory
+    assert (memory.qvel[:, BOARD_V].abs().amax(0) > 1e-3).all()  # there is something to see
+    for told, qpos, qvel in zip(obs["critic"][:, 100:], memory.qpos, memory.qvel, strict=True):
+        assert told.tolist() == pytest.approx(told_of(made.sim.mj_model, qpos.numpy(), qvel.numpy()), abs=1e-4)
+
+
+def test_told_the_critic_the_actor_and_all_else_stay_as_they_were_to_the_bit(env):
+    plain, told = env("humanoid-board"), env("humanoid-board", options=TOLD)
+    generator = torch.Generator().manual_seed(5)
+    assert torch.equal(plain.get_observations()["actor"], told.get_observations()["actor"])
+    ends = 0
+    for _ in range(40):
+        action = torch.randn(8, 21, generator=generator)
+        (expected, *others), (got, *same) = plain.step(action), told.step(action)
+        assert list(expected) == ["actor"]
+        assert torch.equal(got["actor"], expected["actor"])
+        for mine, theirs in zip(same[:3], others[:3], strict=True):
+            assert torch.equal(mine, theirs)
+        ends += int(others[1].sum())
+    assert ends > 0
+
+
+def test_what_the_critic_is_told_goes_to_the_root_and_none_of_it_is_guessed(env):
+    found = arrangements(env("humanoid-board", options=TOLD), {})
+    actor, critic = found["actor"], found["critic"]
+    assert actor.layout == arrangements(env("humanoid-board"), {})["critic"].layout
+    assert critic.guessed == actor.guessed == []
+    assert critic.layout.obs_dim == critic.layout.used_obs_dim == 117
+    seen = [(term.name, term.kind) for term in critic.layout.obs[len(actor.layout.obs) :]]
+    assert seen == [(name, "root") for name in terms.TOLD]
+
+
+@pytest.mark.parametrize("option", ["gentle", "told"])
+@pytest.mark.parametrize("value", ["1", "often", "[true]", "null"])
+def test_an_option_that_is_not_true_or_false_is_refused(option, value):
+    with pytest.raises(ValueError, match=f"{option} must be true or false; got "):
+        make_env_cfg("humanoid-board", 1, 0, options={option: value})
+
+
+def test_options_are_off_by_default():
+    task, cfg = task_of(board.cfg(1, 0)), board.cfg(1, 0)
+    assert not task.gentle
+    assert not task.told
+    assert list(cfg.observations) == ["actor"]

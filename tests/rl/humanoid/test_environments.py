@@ -12,10 +12,14 @@ pytest.importorskip("mjlab")
 from body_transformer.rl.humanoid import terms
 from body_transformer.rl.humanoid.model import BODIES, JOINTS
 from body_transformer.rl.humanoid.plain import on_solid_ground
-from body_transformer.rl.humanoid.still import scene_model
 from body_transformer.rl.humanoid.task import humanoids
+from body_transformer.rl.plain import scene_model
 
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
+WITH_OPTIONS = [
+    *(pytest.param(name, (), id=name) for name in TASKS),
+    pytest.param("humanoid-board", ("told",), id="humanoid-board, told"),
+]
 
 
 def random_actions(steps: int, num_envs: int = 8, seed: int = 1) -> torch.Tensor:
@@ -153,28 +157,31 @@ def test_the_reward_is_the_papers_sum_and_minus_one_in_death(env):
 # -- the lean step -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_the_lean_step_is_mjlabs_step(env, name):
-    lean, stock = env(name), env(name, lean=False)
-    torch.testing.assert_close(lean.get_observations()["actor"], stock.get_observations()["actor"])
+@pytest.mark.parametrize(("name", "options"), WITH_OPTIONS)
+def test_the_lean_step_is_mjlabs_step(env, name, options):
+    lean, stock = env(name, options=options), env(name, lean=False, options=options)
+    groups = ["actor", "critic"] if options else ["actor"]
+    torch.testing.assert_close(lean.get_observations(), stock.get_observations())
     ends = torch.zeros(2)
     for k, action in enumerate(random_actions(50)):
         if k == 20:
             for made in (lean, stock):
                 made.episode_length_buf[3] = 998
         got, expected = lean.step(action), stock.step(action)
-        torch.testing.assert_close(got[0]["actor"], expected[0]["actor"], atol=1e-4, rtol=1e-4)
+        assert list(got[0]) == list(expected[0]) == groups
+        torch.testing.assert_close(got[0], expected[0], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(got[1], expected[1], atol=1e-4, rtol=1e-4)
         assert torch.equal(got[2], expected[2])
         assert torch.equal(got[3], expected[3])
         assert torch.equal(lean.episode_length_buf, stock.episode_length_buf)
         ends += torch.tensor([got[2].sum(), got[3].sum()])
     assert ends[0] >= 5  # so there were resets to compare
-    assert torch.equal(lean.get_observations()["actor"], got[0]["actor"])
+    for group in groups:
+        assert torch.equal(lean.get_observations()[group], got[0][group])
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_lean_step_brings_no_number_to_the_host_and_none_from_it(env, name):
+@pytest.mark.parametrize(("name", "options"), WITH_OPTIONS)
+def test_a_lean_step_brings_no_number_to_the_host_and_none_from_it(env, name, options):
     """So that it can be captured; physics aside, which is Warp's."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -184,7 +191,7 @@ def test_a_lean_step_brings_no_number_to_the_host_and_none_from_it(env, name):
             return function(*args, **(kwargs or {}))
 
     seen: list[str] = []
-    made = env(name)
+    made = env(name, options=options)
     with Watch():
         for action in random_actions(3):
             made.step(action)
@@ -193,7 +200,7 @@ def test_a_lean_step_brings_no_number_to_the_host_and_none_from_it(env, name):
     assert len(seen) > 100  # it did watch
 
 
-@pytest.mark.parametrize("change", ["noise", "reward", "group"])
+@pytest.mark.parametrize("change", ["noise", "reward", "group", "action", "a critic's noise", "a critic's term"])
 def test_the_lean_step_refuses_terms_it_would_leave_out(change):
     from mjlab.utils.noise import UniformNoiseCfg
 
@@ -201,10 +208,20 @@ def test_the_lean_step_refuses_terms_it_would_leave_out(change):
     from body_transformer.rl.registry import make_env_cfg
 
     cfg = make_env_cfg("humanoid-mod", 1, 0)
+    told = make_env_cfg("humanoid-board", 1, 0, options={"told": "true"})
+    noise = UniformNoiseCfg(n_min=-0.1, n_max=0.1)
     if change == "noise":
-        cfg.observations["actor"].terms["joint_pos"].noise = UniformNoiseCfg(n_min=-0.1, n_max=0.1)
+        cfg.observations["actor"].terms["joint_pos"].noise = noise
     elif change == "reward":
         del cfg.rewards["effort"]
+    elif change == "action":
+        cfg.actions["push"] = cfg.actions["torque"]
+    elif change == "a critic's noise":
+        cfg = told
+        cfg.observations["critic"].terms["board_velocity"].noise = noise
+    elif change == "a critic's term":
+        cfg = told
+        del cfg.observations["critic"].terms["board_velocity"]
     else:
         cfg.observations["critic"] = cfg.observations["actor"]
     with pytest.raises(ValueError, match=r"the lean step knows .*; use lean=False"):

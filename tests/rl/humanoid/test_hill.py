@@ -8,8 +8,8 @@ import torch
 pytest.importorskip("mjlab")
 
 from body_transformer.rl.humanoid import hill
-from body_transformer.rl.humanoid.still import scene_model
 from body_transformer.rl.humanoid.task import humanoids
+from body_transformer.rl.plain import scene_model
 
 
 def tile(ground: np.ndarray, i: int, j: int) -> np.ndarray:

@@ -9,17 +9,17 @@ pytest.importorskip("mjlab")
 
 from body_transformer.rl.humanoid.model import JOINTS
 from body_transformer.rl.humanoid.resets import NUM_STARTS, draw_starts, entangled, robot_geoms
-from body_transformer.rl.humanoid.still import scene_model
-from body_transformer.rl.humanoid.task import humanoids
+from body_transformer.rl.humanoid.task import humanoids, task_of
+from body_transformer.rl.plain import scene_model
 from body_transformer.rl.registry import make_env_cfg
 
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
 
 
-def starts(name: str, count: int = 300, seed: int = 3):
+def starts(name: str, count: int = 300, seed: int = 3, **options: bool):
     cfg = make_env_cfg(name, 1, 0)
     model = scene_model(cfg)
-    qpos, qvel = draw_starts(model, cfg.actions["torque"].task.place, np.random.default_rng(seed), count)
+    qpos, qvel = draw_starts(model, task_of(cfg).place, np.random.default_rng(seed), count, **options)
     return model, qpos, qvel
 
 
@@ -122,3 +122,43 @@ def test_episodes_and_environments_begin_differently(env):
     number = (robots.starts.first[2] + robots.starts.episodes[2]) % NUM_STARTS
     assert torch.equal(robots.memory.qpos[2], robots.starts.qpos[number])
     assert not torch.equal(second[2], first[2])
+
+
+# -- gentle starts -----------------------------------------------------------------------------------------------------
+
+
+def test_a_gentle_start_has_a_share_of_angles_and_velocities_from_none_to_all():
+    _, qpos, qvel = starts("humanoid-board", gentle=True)
+    reach = {"pose": np.abs(qpos[:, 7:28]).max(1) / 0.2, "speed": np.abs(qvel[:, 6:27]).max(1) / 0.1}
+    for found in reach.values():
+        assert found.min() < 0.02
+        assert found.max() > 0.95
+        assert np.histogram(found, 5, (0, 1))[0].min() > 30  # of 300: as many with little as with much
+    assert np.corrcoef(*reach.values())[0, 1] > 0.9  # one share for both
+    _, whole, fast = starts("humanoid-board")
+    assert np.abs(whole[:, 7:28]).max(1).min() > 0.6 * 0.2
+    assert np.abs(fast[:, 6:27]).max(1).min() > 0.6 * 0.1
+    assert (qpos[:, [*range(7), *range(28, 42)]] == whole[:, [*range(7), *range(28, 42)]]).all()  # torso, board, …
+
+
+def test_starts_that_are_not_gentle_are_what_they_were_before_there_were_gentle_ones():
+    """To the bit: all velocities, then pose after pose, with nothing drawn between."""
+    model, qpos, qvel = starts("humanoid-board", 50)
+    low, high = np.array([model.joint(f"robot/{joint}").range for joint in JOINTS]).T
+    rng, data = np.random.default_rng(3), mujoco.MjData(model)
+    assert (qvel[:, 6:27] == rng.uniform(-0.1, 0.1, (50, 21))).all()
+    for start in qpos:
+        data.qpos = start
+        while True:
+            data.qpos[7:28] = np.clip(rng.uniform(-0.2, 0.2, 21), low, high)
+            if not entangled(model, data, robot_geoms(model)):
+                break
+        assert (data.qpos[7:28] == start[7:28]).all()
+
+
+def test_gentle_starts_are_for_training_and_evaluations_have_the_full_ones(new_env):
+    made = new_env("humanoid-board", num_envs=1, options=("gentle",))
+    reach = humanoids(made).starts.qpos[:, 7:28].abs().amax(1) / 0.2
+    assert reach.quantile(0.25) < 0.3
+    task = task_of(make_env_cfg("humanoid-board", 1, 0, play=True, options={"gentle": "true", "told": "true"}))
+    assert not task.gentle

@@ -13,7 +13,7 @@ import numpy as np
 from body_transformer import robots
 from body_transformer.rl.humanoid import terms
 from body_transformer.rl.humanoid.model import BODIES, JOINTS
-from body_transformer.rl.humanoid.state import Joints, State
+from body_transformer.rl.humanoid.state import Free, Joints, Stack, State
 
 
 def state(**changes) -> State:
@@ -131,6 +131,53 @@ def test_names_of_bodies_and_joints_are_those_of_the_experiment():
     from body_transformer.rl.humanoid.task import OBSERVATIONS
 
     assert tuple(layout) == OBSERVATIONS
+
+
+# -- what the critic alone can be told ---------------------------------------------------------------------------------
+
+
+def free(pos, quat=(1, 0, 0, 0), vel=(0, 0, 0), spin=(0, 0, 0)) -> Free:
+    return Free(*(torch.tensor([value], dtype=torch.float32) for value in (pos, quat, vel, spin)))
+
+
+def stack(torso=None, board=None, cylinder=None) -> Stack:
+    """One robot at rest on the board on the cylinder; but for the changes."""
+    return Stack(
+        free(**{"pos": [0, 0, 1.532], **(torso or {})}),
+        free(**{"pos": [0, 0, 0.225], **(board or {})}),
+        free(**{"pos": [0, 0, 0.1], **(cylinder or {})}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("term", "changes", "expected"),
+    [
+        ("board_roll_pitch_yaw", {"board": {"quat": turned("x", 0.3)}}, (0.3, 0, 0)),
+        ("board_roll_pitch_yaw", {"board": {"quat": turned("z", -0.2)}}, (0, 0, -0.2)),
+        ("board_from_cylinder", {}, (0, 0.125)),
+        ("board_from_cylinder", {"board": {"pos": [9, 0.5, 0.2]}, "cylinder": {"pos": [7, 0.3, 0.1]}}, (0.2, 0.1)),
+        ("board_from_torso", {"board": {"pos": [1, 2, 3]}, "torso": {"pos": [0.5, 4, 9]}}, (0.5, -2)),
+        ("board_velocity", {"board": {"quat": turned("z", 1.0), "vel": [1, 2, 3]}}, (1, 2, 3)),
+        ("board_angular_velocity", {"board": {"quat": turned("z", math.pi / 2), "spin": [2, 0, 0.5]}}, (0, 2, 0.5)),
+        ("cylinder_velocity", {"cylinder": {"vel": [1, 2, 3]}}, (2,)),
+        ("cylinder_spin", {"cylinder": {"quat": turned("z", 1.0), "spin": [4, 5, 6]}}, (4,)),  # the axis turns with it
+        ("torso_from_cylinder", {"torso": {"pos": [3, 4, 5]}, "cylinder": {"pos": [1, 1, 1]}}, (2, 3)),
+    ],
+)
+def test_what_the_critic_is_told_is_where_board_and_cylinder_are_and_how_they_move(term, changes, expected):
+    assert getattr(terms, term)(stack(**changes))[0].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_critic_is_told_all_of_it_in_the_order_of_the_names():
+    moving = stack(
+        torso={"pos": [0.1, 0.2, 1.5]},
+        board={"pos": [0.3, 0.5, 0.3], "quat": turned("y", 0.4), "vel": [1, 2, 3], "spin": [0, 5, 0]},
+        cylinder={"pos": [0.7, 0.4, 0.1], "vel": [6, 7, 8], "spin": [9, 10, 11]},
+    )
+    seen = terms.told(moving)
+    assert torch.equal(seen, torch.cat([getattr(terms, name)(moving) for name in terms.TOLD], -1))
+    expected = [0, 0.4, 0, 0.1, 0.2, 0.2, 0.3, 1, 2, 3, 0, 5, 0, 7, 9, -0.6, -0.2]
+    assert seen[0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 # -- reward ------------------------------------------------------------------------------------------------------------

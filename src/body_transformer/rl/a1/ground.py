@@ -23,7 +23,8 @@ from .model import BASE, FEET, LEGS
 from .terrain import Terrain
 
 if TYPE_CHECKING:
-    from .state import State, World
+    from ..world import World
+    from .state import State
 
 KNEE_RADIUS, CALF_RADIUS, CORNER_RADIUS = 0.017, 0.01, 0.01
 """m"""

@@ -1,119 +1,61 @@
-"""a1-walk in plain MuJoCo, on the CPU: the same rules in another simulator, on the height field itself.
-
-mjlab compiles the scene and no more; no environment of its own and no Warp is at work here.
-"""
+"""a1-walk in plain MuJoCo, on the height field itself."""
 
 from __future__ import annotations
 
 import copy
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
 import mujoco
 import numpy as np
-import torch
 from mjlab.envs import ManagerBasedRlEnvCfg
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..ground import add_field
-from ..humanoid.still import scene_model
-from .model import CONTROL_DT, DECIMATION
+from ...films.render import View
+from ..ground import Uneven, add_field, part_around
+from ..plain import PlainRobots, scene_model
+from .model import BASE, CONTROL_DT, DECIMATION
 from .parameters import use
-from .state import World
 from .task import MAX_STEPS, A1s, task_of
 
+SEEN = 3.0
+"""m, how far the ground goes on around a robot in a film."""
 
-class PlainEnv:
-    """B robots, each in an episode of its own; who is at its end stays there.
 
-    The cores share the robots: MuJoCo holds no lock of Python's while it steps. Each of them has one MjModel and one
-    MjData, which become those of a robot for a physics step.
-    """
+class PlainEnv(PlainRobots):
+    """A1s, each with a model of its own; action [B, 12], observations [B, 48]."""
 
     max_steps, control_dt = MAX_STEPS, CONTROL_DT
+    view = View(body=f"robot/{BASE}", below_m=0.1, distance_m=1.8, shadows=False)
 
-    def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int | None = None):
-        task = task_of(cfg)
-        solid = replace(cfg.scene, spec_fn=partial(add_field, ground=task.terrain))
-        model = scene_model(replace(cfg, scene=solid))
-        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else a broken state would begin anew, unseen
-        num_envs, num_threads = cfg.scene.num_envs, num_threads or torch.get_num_threads()
-        self.steps = torch.zeros(num_envs, dtype=torch.long)
-        """[B]"""
-        self.going = torch.zeros(num_envs, dtype=torch.bool)
-        """[B]: whose episode is not over."""
-        zeros = partial(torch.zeros, num_envs, dtype=torch.float64)
-        self.world = World(
-            model,
-            qpos=zeros(model.nq),
-            qvel=zeros(model.nv),
-            warmstart=zeros(model.nv),
-            ctrl=zeros(model.nu),
-            sensordata=zeros(model.nsensordata),
-            steps=lambda: self.steps,
-        )
-        self.robots = A1s(task, self.world, seed=cfg.seed or 0)
+    def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int | None = None) -> None:
+        self._cfg, task = cfg, task_of(cfg)
+        super().__init__(cfg, model_on(cfg, task.terrain), num_threads)
+        self.robots: A1s = A1s(task, self.world, seed=cfg.seed or 0)
+        model = self.world.model
         self._kits = self.robots.parameters.kits(model)
-        self._weights = {name: term.weight for name, term in cfg.rewards.items()}
-        self._models = [model, *(copy.copy(model) for _ in range(num_threads - 1))]
+        self._models = [model, *(copy.copy(model) for _ in range(self._num_threads - 1))]
         self._datas = [mujoco.MjData(each) for each in self._models]
-        self._threads = ThreadPoolExecutor(num_threads)
 
-    def reset(self, seed: int) -> Tensor:
-        """All robots begin; the starts are those of mjlab's environment with this seed. Observations [B, 48]."""
-        self.robots.starts.seed(seed)
-        self.robots.restart(torch.ones_like(self.going))
-        self.steps.zero_()
-        self.going.fill_(True)
-        return self.robots.actor_observation().float()
+    def scenery(self, poses: NDArray[np.float64]) -> mujoco.MjModel:
+        """With the ground near the robot alone: all of it is 14 million triangles."""
+        return model_on(self._cfg, part_around(self.robots.task.terrain, poses[:, :2], SEEN))
 
-    def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """action [B, 12] -> observations [B, 48], rewards [B], died [B], timed out [B].
-
-        Rewards and ends mean nothing where the episode was over before.
-        """
-        self.robots.memory.act(action.to(self.world.ctrl))
+    def _move(self, action: Tensor) -> None:
+        self.robots.memory.act(action)
         for step in range(DECIMATION):
             self.robots.drive(step)
             self._physics()
-        self.robots.judge()
-        self.steps += self.going
-        died = self.robots.died()
-        late = self.robots.timed_out(died)
-        reward = self.robots.reward(self._weights)
-        self.robots.push()
-        self.going &= ~(died | late)
-        return self.robots.actor_observation().float(), reward, died, late
 
-    def x(self) -> Tensor:
-        return self.robots.state.base_pos[:, 0]
-
-    def commanded_speed(self) -> Tensor:
-        return self.robots.state.command[:, 0]
-
-    def no_action(self) -> Tensor:
-        return torch.zeros_like(self.robots.state.action)
-
-    def close(self) -> None:
-        self._threads.shutdown()
-
-    def _physics(self) -> None:
-        parts = np.array_split(np.flatnonzero(self.going.numpy()), len(self._datas))
-        for _ in self._threads.map(self._advance, self._models, self._datas, parts):
-            pass
-        broken = (~self.world.qpos.isfinite().all(1)).nonzero().flatten().tolist()
-        if broken:
-            raise ValueError(f"physics gave values that are not finite in the episodes {broken}")
-
-    def _advance(self, model: mujoco.MjModel, data: mujoco.MjData, robots: NDArray[np.int64]) -> None:
-        """One thread's share of a physics step."""
-        world = self.world
-        qpos, qvel, warmstart = world.qpos.numpy(), world.qvel.numpy(), world.warmstart.numpy()
-        ctrl, sensordata = world.ctrl.numpy(), world.sensordata.numpy()
+    def _advance(self, thread: int, robots: NDArray[np.int64]) -> None:
+        model = self._models[thread]
         for k in robots:
             use(self._kits[k], model)
-            data.qpos, data.qvel, data.qacc_warmstart, data.ctrl = qpos[k], qvel[k], warmstart[k], ctrl[k]
-            mujoco.mj_step(model, data)
-            qpos[k], qvel[k], warmstart[k], sensordata[k] = data.qpos, data.qvel, data.qacc_warmstart, data.sensordata
+            self._step_robot(k, model, self._datas[thread], num_steps=1)
+
+
+def model_on(cfg: ManagerBasedRlEnvCfg, ground: Uneven) -> mujoco.MjModel:
+    """The robot on a height field."""
+    solid = replace(cfg.scene, spec_fn=partial(add_field, ground=ground))
+    return scene_model(replace(cfg, scene=solid))

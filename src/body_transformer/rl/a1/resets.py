@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import mujoco
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from ..starts import Starts
+from ..world import World
 from .model import DEFAULT_POSE, JOINTS
-from .state import World
 from .terrain import Place
 
 NUM_STARTS = 8192
@@ -57,32 +56,7 @@ def draw_starts(model: mujoco.MjModel, place: Place, command: Ranges, rng: np.ra
     return Begin(qpos, qvel, rng.uniform(slowest, fastest, (count, 3)))
 
 
-class Starts:
-    """Start states of a world, drawn once; environment e begins its episode k in number first[e] + k.
-
-    So a reset draws no random number: it can be part of a captured graph, and both steps, mjlab's and the lean one,
-    begin the same episodes from the same states.
-    """
-
-    def __init__(self, world: World, place: Place, command: Ranges, seed: int):
-        begin = draw_starts(world.model, place, command, np.random.default_rng(seed), NUM_STARTS)
-        self.qpos, self.qvel, self.command = (
-            torch.tensor(array, dtype=world.qpos.dtype, device=world.device)
-            for array in (begin.qpos, begin.qvel, begin.command)
-        )
-        self.episodes = torch.full((world.num_envs,), -1, device=world.device)
-        """[B]: number of each environment's present episode."""
-        self.first = torch.zeros_like(self.episodes)
-        self.seed(seed)
-
-    def seed(self, seed: int) -> None:
-        """Every environment is to begin anew, at a start that follows from the seed."""
-        generator = torch.Generator().manual_seed(seed)
-        self.first.copy_(torch.randint(NUM_STARTS, self.first.shape, generator=generator))
-        self.episodes.fill_(-1)
-
-    def next(self, fresh: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Counts an episode more where `fresh` [B, bool]; qpos [B, nq], qvel [B, nv], command [B, 3] at its start."""
-        self.episodes.add_(fresh)
-        number = (self.first + self.episodes) % NUM_STARTS
-        return self.qpos[number], self.qvel[number], self.command[number]
+def starts(world: World, place: Place, command: Ranges, seed: int) -> Starts:
+    """With a command each."""
+    begin = draw_starts(world.model, place, command, np.random.default_rng(seed), NUM_STARTS)
+    return Starts(world, (begin.qpos, begin.qvel, begin.command), seed, world.qpos.dtype)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ..world import World
 from .model import (
     ACTION_SCALE,
     BASE,
@@ -26,59 +26,9 @@ from .parameters import Parameters
 
 if TYPE_CHECKING:
     import mujoco
-    from mjlab.envs import ManagerBasedRlEnv
 
-MAX_SPEED, MAX_TURN = 50.0, 200.0
-"""m/s and rad/s; beyond, the simulation has broken."""
 CONTACT_N = 1.0
 """A foot that is pushed up by more stands on the ground."""
-
-
-@dataclass(frozen=True)
-class World:
-    """A simulator of B environments, as far as the task knows it: MuJoCo Warp's in mjlab, or plain MuJoCo."""
-
-    model: mujoco.MjModel
-    qpos: Tensor
-    """[B, nq]; this and what follows is the simulator's own memory."""
-    qvel: Tensor
-    """[B, nv]"""
-    warmstart: Tensor
-    """[B, nv], accelerations that the solver begins with."""
-    ctrl: Tensor
-    """[B, 12], Nm, in the model's order."""
-    sensordata: Tensor
-    """[B, nsensordata]"""
-    steps: Callable[[], Tensor]
-    """[B]: steps of each present episode."""
-    geom_xpos: Tensor | None = None
-    """[B, ngeom, 3], m, world; this and the next only of MuJoCo Warp, where geoms of the world can be moved."""
-    geom_xmat: Tensor | None = None
-    """[B, ngeom, 3, 3]"""
-
-    @classmethod
-    def of(cls, env: ManagerBasedRlEnv) -> World:
-        """mjlab's arrays as tensors without its wrapping."""
-        data: Any = env.sim.data
-        return cls(
-            env.sim.mj_model,
-            qpos=data.qpos._tensor,
-            qvel=data.qvel._tensor,
-            warmstart=data.qacc_warmstart._tensor,
-            ctrl=data.ctrl._tensor,
-            sensordata=data.sensordata._tensor,
-            steps=lambda: env.episode_length_buf,
-            geom_xpos=data.geom_xpos._tensor,
-            geom_xmat=data.geom_xmat._tensor,
-        )
-
-    @property
-    def num_envs(self) -> int:
-        return len(self.qpos)
-
-    @property
-    def device(self) -> torch.device:
-        return self.qpos.device
 
 
 @dataclass(frozen=True)
@@ -91,8 +41,8 @@ class State:
     """[B, 4], trunk to world."""
     base_vel: Tensor
     """[B, 3], m/s, world."""
-    previous_x: Tensor
-    """[B], m, world: where the trunk was at the last action."""
+    previous_xy: Tensor
+    """[B, 2], m, world: where the trunk was at the last action."""
     base_spin: Tensor
     """[B, 3], rad/s, in the trunk's frame."""
     joint_pos: Tensor
@@ -126,9 +76,9 @@ class State:
     def empty(cls, num_envs: int, like: Tensor, **views: Tensor) -> State:
         """Zeros, but for what is given; for a world and for tests."""
         wide = {"joint_pos": 12, "joint_vel": 12, "action": 12, "command": 3, "torque": 12, "air_time": 4, "flight": 4}
-        wide |= {"base_pos": 3, "base_quat": 4, "base_vel": 3, "base_spin": 3}
+        wide |= {"base_pos": 3, "base_quat": 4, "base_vel": 3, "base_spin": 3, "previous_xy": 2}
         made = {name: like.new_zeros(num_envs, width) for name, width in wide.items()}
-        made |= {name: like.new_zeros(num_envs) for name in ("previous_x", "energy", "outside", "base_force")}
+        made |= {name: like.new_zeros(num_envs) for name in ("energy", "outside", "base_force")}
         made |= {name: like.new_zeros(num_envs, 4, dtype=torch.bool) for name in ("on_ground", "landed")}
         made["overloaded"] = like.new_zeros(num_envs, dtype=torch.bool)
         made["base_quat"][:, 0] = 1
@@ -182,8 +132,6 @@ class Memory:
             base_vel=world.qvel[:, v : v + 3],
             base_spin=world.qvel[:, v + 3 : v + 6],
         )
-        self._fastest = world.qvel.new_full((model.nv,), MAX_TURN)
-        self._fastest[v : v + 3] = MAX_SPEED
         self._ages = parameters.ages()
         oldest = int(self._ages.max())
         self.targets = self.joints.default.expand(oldest + 1, world.num_envs, -1).clone()
@@ -197,7 +145,7 @@ class Memory:
         state = self.state
         self._read_joints()
         state.action.copy_(action)
-        state.previous_x.copy_(state.base_pos[:, 0])
+        state.previous_xy.copy_(state.base_pos[:, :2])
         for sums in (state.energy, state.outside, state.overloaded):
             sums.zero_()
         target = self.joints.default + ACTION_SCALE * state.action
@@ -243,21 +191,11 @@ class Memory:
         state.air_time.copy_(state.flight.masked_fill(here, 0.0))
         state.on_ground.copy_(contact)
 
-    def broken(self) -> Tensor:
-        """[B, bool]: no robot moves like that, or the state is no number."""
-        return ~((self.world.qvel.abs() <= self._fastest).all(1) & self.world.qpos.isfinite().all(1))
-
-    def lost(self) -> Tensor:
-        """[B, bool]: the state is no number."""
-        return ~(self.world.qpos.isfinite().all(1) & self.world.qvel.isfinite().all(1))
-
     def restart(self, fresh: Tensor, qpos: Tensor, qvel: Tensor, command: Tensor) -> None:
         """Environments of `fresh` [B, bool] take up these states [B, …]; the others stay as they are."""
-        world, state, chosen = self.world, self.state, fresh[:, None]
-        world.qpos.copy_(torch.where(chosen, qpos, world.qpos))
-        world.qvel.copy_(torch.where(chosen, qvel, world.qvel))
+        state, chosen = self.state, fresh[:, None]
+        self.world.put(fresh, qpos, qvel)
         state.command.copy_(torch.where(chosen, command, state.command))
-        world.warmstart.masked_fill_(chosen, 0.0)
         self.targets.copy_(torch.where(chosen, self.joints.default, self.targets))
         for wide in (state.action, state.torque, state.air_time, state.flight):
             wide.masked_fill_(chosen, 0.0)

@@ -21,12 +21,13 @@ from mjlab.sim import SimulationCfg
 from mjlab.utils.noise import UniformNoiseCfg
 from torch import Tensor
 
+from ..world import World
 from . import terms
 from .ground import Planes
 from .model import CONTROL_DT, DECIMATION, JOINTS
 from .parameters import Parameters, randomize
-from .resets import Ranges, Starts
-from .state import Memory, World
+from .resets import Ranges, starts
+from .state import Memory
 from .terrain import Terrain, place
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Task:
     """From one push to the next; a push adds to the trunk's velocity."""
     push_speed: float = 0.5
     """m/s: largest part of a push along x and along y."""
+    turning: float = terms.REWARD_WEIGHTS["turning"]
+    """Weight of the commanded rate of turning in the reward. With the paper's, robots walk in wide curves."""
 
     def __post_init__(self) -> None:
         steps = isinstance(self.latency, list | tuple) and all(
@@ -71,6 +74,8 @@ class Task:
             raise ValueError(f"push_every_s must be at least a control step, {CONTROL_DT}; got {self.push_every_s}")
         if not (_is_number(self.push_speed) and self.push_speed >= 0):
             raise ValueError(f"push_speed must be a number, 0 or above; got {self.push_speed!r}")
+        if not (_is_number(self.turning) and self.turning >= 0):
+            raise ValueError(f"turning must be a number, 0 or above; got {self.turning!r}")
 
 
 def _is_number(value: object) -> bool:
@@ -86,11 +91,11 @@ class A1s:
     """The robots of a world: their state, parameters, starts and ground, and the terms of the task for them."""
 
     def __init__(self, task: Task, world: World, seed: int):
-        self.task = task
+        self.task, self.world = task, world
         self.parameters = Parameters.draw(world.num_envs, seed, task.latency, world.device, world.qpos.dtype)
         self.memory = Memory(world, self.parameters)
         self.state, self.joints = self.memory.state, self.memory.joints
-        self.starts = Starts(world, partial(place, terrain=task.terrain), task.command, seed)
+        self.starts = starts(world, partial(place, terrain=task.terrain), task.command, seed)
         self.planes = None if world.geom_xpos is None else Planes(world, task.terrain)
         """That the robots walk on in MuJoCo Warp."""
         self.privileged = terms.privileged(self.parameters)
@@ -108,13 +113,13 @@ class A1s:
         if self.planes is not None:
             self.planes.lay(self.state)
 
-    def judge(self) -> None:
-        """After the last of them: what the robots felt."""
+    def feel(self) -> None:
+        """After the last of them, before anything else writes the simulator's memory."""
         self.memory.sum_up()
         self.memory.feel()
 
-    def push(self) -> None:
-        """Where it is time for it."""
+    def disturb(self) -> None:
+        """A push, where it is time for it."""
         if self.task.push_every_s is None:
             return
         now = self._steps() % round(self.task.push_every_s / CONTROL_DT) == 0
@@ -125,10 +130,13 @@ class A1s:
         """Where `fresh` [B, bool] an episode begins."""
         self.memory.restart(fresh, *self.starts.next(fresh))
 
-    def actor_observation(self) -> Tensor:
+    def observation(self) -> Tensor:
         """[B, 48], as good as the robot's sensors."""
         plain = terms.observation(self.state, self.joints, terms.no_velocity(self.state))
         return plain + (2 * torch.rand_like(plain) - 1) * self._noise if self.task.noise else plain
+
+    def observations(self) -> dict[str, Tensor]:
+        return {ACTOR: self.observation(), CRITIC: self.critic_observation()}
 
     def critic_observation(self) -> Tensor:
         """[B, 65]: the truth, and what the robot is like."""
@@ -137,7 +145,7 @@ class A1s:
 
     def died(self) -> Tensor:
         """Where the simulation has broken, too: nothing that follows from such a state may be learned."""
-        return terms.fallen(self.state) | self.memory.broken()
+        return terms.fallen(self.state) | self.world.broken()
 
     def timed_out(self, died: Tensor) -> Tensor:
         """After 20 s, or where the ground ends; who has died in this step has not timed out."""
@@ -145,16 +153,22 @@ class A1s:
         low, high = (ground.low[0] + EDGE, ground.low[1] + EDGE), (ground.high[0] - EDGE, ground.high[1] - EDGE)
         return ((self._steps() >= MAX_STEPS) | terms.outside(self.state, low, high)) & ~died
 
-    def reward(self, weights: dict[str, float]) -> Tensor:
-        """[B]"""
+    def reward(self, died: Tensor, weights: dict[str, float]) -> Tensor:
+        """[B]; who dies keeps that of the step."""
         return self.weighted(weights).clamp_min(0.0) * CONTROL_DT
+
+    def forward_speed(self) -> Tensor:
+        return terms.forward_speed(self.state)
+
+    def commanded_speed(self) -> Tensor:
+        return self.state.command[:, 0]
 
     def weighted(self, weights: dict[str, float]) -> Tensor:
         """[B]: the sum of all terms, which may be negative."""
         total = torch.zeros_like(self.state.energy)
         for name in terms.REWARD_WEIGHTS:
             total = total.add(getattr(terms, name)(self.state), alpha=weights[name])
-        return total.masked_fill(self.memory.broken(), 0.0)
+        return total.masked_fill(self.world.broken(), 0.0)
 
 
 # -- as terms of mjlab's managers --------------------------------------------------------------------------------------
@@ -243,7 +257,7 @@ def _joint_parameter(env: ManagerBasedRlEnv, joints: SceneEntityCfg) -> Tensor:
 
 def _reward(env: ManagerBasedRlEnv, term: str) -> Tensor:
     function: Callable[..., Tensor] = getattr(terms, term)
-    return function(robots_of(env).state).masked_fill(robots_of(env).memory.broken(), 0.0)
+    return function(robots_of(env).state).masked_fill(robots_of(env).world.broken(), 0.0)
 
 
 def _floor(env: ManagerBasedRlEnv) -> Tensor:
@@ -255,7 +269,7 @@ def _floor(env: ManagerBasedRlEnv) -> Tensor:
 def _died(env: ManagerBasedRlEnv) -> Tensor:
     """The first term after the physics: what was felt is taken before mjlab's forward() overwrites it."""
     robots = robots_of(env)
-    robots.judge()
+    robots.feel()
     return robots.died()
 
 
@@ -265,7 +279,7 @@ def _timed_out(env: ManagerBasedRlEnv) -> Tensor:
 
 
 def _push(env: ManagerBasedRlEnv, env_ids: Tensor | None) -> None:
-    robots_of(env).push()
+    robots_of(env).disturb()
 
 
 def _restart(env: ManagerBasedRlEnv, env_ids: Tensor) -> None:
@@ -306,7 +320,7 @@ def env_cfg(task: Task, scene: SceneCfg, sim: SimulationCfg, seed: int) -> Manag
     """mjlab's configuration."""
     rewards = {
         name: RewardTermCfg(func=_reward, weight=weight, params={"term": name})
-        for name, weight in terms.REWARD_WEIGHTS.items()
+        for name, weight in (terms.REWARD_WEIGHTS | {"turning": task.turning}).items()
     }
     events = {
         "randomize": EventTermCfg(func=randomize, mode="startup"),

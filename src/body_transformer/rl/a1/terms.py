@@ -170,8 +170,14 @@ def torque(state: State) -> Tensor:
 
 
 def forward_speed(state: State) -> Tensor:
-    """Along the world's x axis, m/s; no part of the reward: what evaluations say beside it."""
-    return (state.base_pos[:, 0] - state.previous_x) / CONTROL_DT
+    """How far the step has brought the trunk ahead, where it looks, m/s; no part of the reward.
+
+    A command is meant so, too: a robot that cannot sense its heading cannot keep to an axis of the world.
+    """
+    w, x, y, z = state.base_quat.unbind(-1)
+    ahead = torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z)], -1)  # of the trunk's x axis, on the ground
+    ahead = torch.nn.functional.normalize(ahead, dim=-1)
+    return ((state.base_pos[:, :2] - state.previous_xy) * ahead).sum(-1) / CONTROL_DT
 
 
 # -- termination -------------------------------------------------------------------------------------------------------

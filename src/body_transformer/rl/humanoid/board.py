@@ -5,6 +5,10 @@ The cylinder (radius 0.1 m, length 0.4 m, 12.57 kg, axis along x) rests on the g
 are free. An episode ends in death when the torso is below 1.3 m; the target is the origin, so progress is at best 0 and
 a step is worth about 2.6. Neither board nor cylinder are observed. Observation, action and reward as in humanoid-mod.
 
+Two options go beyond the paper, both off by default and for training alone: with `gentle`, starts have a share of the
+random pose, from none to all of it (see resets.draw_starts); with `told`, the critic sees board and cylinder (see
+terms.TOLD) beside the actor's observations, which stay as they are.
+
 Where this is not the authors' environment, beside what humanoid-mod says:
 - heading is measured against the direction of the start (x): theirs was that to the origin, on which the robot stands,
   where it has no meaning;
@@ -15,6 +19,7 @@ Where this is not the authors' environment, beside what humanoid-mod says:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from mjlab.envs import ManagerBasedRlEnvCfg
@@ -45,10 +50,15 @@ TASK = Task(
     direction=terms.straight_ahead,
     died=partial(terms.below, height=DEATH_Z),
 )
+OPTIONS = ("gentle", "told")
+TRAINING_ONLY = ("gentle",)
 
 
-def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
+def cfg(num_envs: int, seed: int, gentle: bool = False, told: bool = False) -> ManagerBasedRlEnvCfg:
     """mjlab's configuration of humanoid-board."""
+    for name, value in (("gentle", gentle), ("told", told)):
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false; got {value!r}")
     scene = SceneCfg(
         num_envs=num_envs,
         env_spacing=0.0,
@@ -60,4 +70,5 @@ def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
         },
         sensors=(contact_sensor(),),
     )
-    return env_cfg(TASK, scene, simulation(max_contacts=48, max_constraints=240), seed)
+    task = replace(TASK, gentle=gentle, told=told)
+    return env_cfg(task, scene, simulation(max_contacts=48, max_constraints=240), seed)

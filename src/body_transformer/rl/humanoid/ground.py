@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..ground import FAR_BELOW, FEELER, PLANE, add_feeler, add_field, add_plane, planes_in
+from ..world import World
 from .model import FEET
-from .state import World
 
 FEELERS_ALONG_FOOT = 4
 """7 cm apart; other capsules have one at each end, as what touches the ground with them has fallen anyway."""

@@ -11,7 +11,7 @@ Where this is not the authors' environment:
 - an episode takes effect with its first observation, theirs one step later: the action between would be lost;
 - start poses in which the robot touches itself are drawn again: a contact of the body with itself counts as contact,
   in theirs as here, and 23 % of the episodes would be over at their first action;
-- a simulation that has broken (faster than state.MAX_SPEED or MAX_TURN, or no number, which also stops `bot train`) is
+- a simulation that has broken (faster than world.MAX_SPEED or MAX_TURN, or no number, which also stops `bot train`) is
   death: theirs went on;
 - a step is 1/60 s, theirs was 0.0166 s, so that control is at 60 Hz: speeds are measured by the step that is taken;
 - no damping of rotations in the air (0.01 in theirs): MuJoCo has none, and the joints' damping is 100 times as much.

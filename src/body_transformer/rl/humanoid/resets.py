@@ -8,10 +8,10 @@ import mujoco
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from ..starts import Starts
+from ..world import World
 from .model import JOINTS
-from .state import World
 
 Place = Callable[[np.random.Generator, int], NDArray[np.float64]]
 """Draws so many torso positions, [n, 3]."""
@@ -22,12 +22,13 @@ NUM_STARTS = 8192
 
 
 def draw_starts(
-    model: mujoco.MjModel, place: Place, rng: np.random.Generator, count: int
+    model: mujoco.MjModel, place: Place, rng: np.random.Generator, count: int, gentle: bool = False
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Start states qpos [count, nq] and qvel [count, nv] of a whole scene.
 
     Joint angles U(-0.2, 0.2), within the joints' ranges, joint velocities U(-0.1, 0.1); the torso upright where `place`
-    says, at rest; other bodies as the scene's keyframe says. States that are `entangled` are drawn again.
+    says, at rest; other bodies as the scene's keyframe says. States that are `entangled` are drawn again. `gentle`:
+    every start has some share of these angles and velocities, from none to all of them.
     """
     data, own = mujoco.MjData(model), robot_geoms(model)
     joints = [model.joint(f"robot/{name}") for name in JOINTS]
@@ -38,10 +39,12 @@ def draw_starts(
     qvel = np.zeros((count, model.nv))
     qpos[:, torso : torso + 3] = place(rng, count)
     qvel[:, v_ids] = rng.uniform(-JOINT_VEL_RAD_S, JOINT_VEL_RAD_S, (count, len(joints)))
-    for start in qpos:
+    shares = rng.uniform(0, 1, count) if gentle else np.ones(count)
+    qvel *= shares[:, None]
+    for start, share in zip(qpos, shares, strict=True):
         data.qpos = start
         while True:
-            data.qpos[q_ids] = np.clip(rng.uniform(-JOINT_POS_RAD, JOINT_POS_RAD, len(joints)), low, high)
+            data.qpos[q_ids] = np.clip(share * rng.uniform(-JOINT_POS_RAD, JOINT_POS_RAD, len(joints)), low, high)
             if not entangled(model, data, own):
                 break
         start[:] = data.qpos
@@ -70,30 +73,7 @@ def entangled(model: mujoco.MjModel, data: mujoco.MjData, own: NDArray[np.bool_]
     return bool(((first & second) | ((first | second) & (pushed_up < 0.5))).any())
 
 
-class Starts:
-    """Start states of a world, drawn once; environment e begins its episode k in number first[e] + k.
-
-    So a reset draws no random number: it can be part of a captured graph, and both steps, mjlab's and the lean one,
-    begin the same episodes from the same states.
-    """
-
-    def __init__(self, world: World, place: Place, seed: int):
-        qpos, qvel = draw_starts(world.model, place, np.random.default_rng(seed), NUM_STARTS)
-        self.qpos = torch.tensor(qpos, dtype=torch.float32, device=world.device)  # [starts, nq]
-        self.qvel = torch.tensor(qvel, dtype=torch.float32, device=world.device)  # [starts, nv]
-        self.episodes = torch.full((world.num_envs,), -1, device=world.device)
-        """[B]: number of each environment's present episode."""
-        self.first = torch.zeros_like(self.episodes)
-        self.seed(seed)
-
-    def seed(self, seed: int) -> None:
-        """Every environment is to begin anew, at a start that follows from the seed."""
-        generator = torch.Generator().manual_seed(seed)
-        self.first.copy_(torch.randint(NUM_STARTS, self.first.shape, generator=generator))
-        self.episodes.fill_(-1)
-
-    def next(self, fresh: Tensor) -> tuple[Tensor, Tensor]:
-        """Counts an episode more where `fresh` [B, bool]; qpos [B, nq] and qvel [B, nv] at the start of that."""
-        self.episodes.add_(fresh)
-        number = (self.first + self.episodes) % NUM_STARTS
-        return self.qpos[number], self.qvel[number]
+def starts(world: World, place: Place, seed: int, gentle: bool) -> Starts:
+    """In single precision in every simulator, so that they are the same ones."""
+    drawn = draw_starts(world.model, place, np.random.default_rng(seed), NUM_STARTS, gentle)
+    return Starts(world, drawn, seed, torch.float32)

@@ -2,69 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import mujoco
 import torch
 from torch import Tensor
 
+from ..world import World
 from .model import BODIES, CONTACT, JOINTS, MAX_GEAR
-
-if TYPE_CHECKING:
-    from mjlab.envs import ManagerBasedRlEnv
-
-
-MAX_SPEED, MAX_TURN = 50.0, 200.0
-"""m/s and rad/s; beyond, the simulation has broken. Robots that throw themselves about reach 17 and 81."""
-
-
-@dataclass(frozen=True)
-class World:
-    """A simulator of B environments, as far as the tasks know it: MuJoCo Warp's in mjlab, or plain MuJoCo."""
-
-    model: mujoco.MjModel
-    qpos: Tensor
-    """[B, nq]; this and what follows is the simulator's own memory."""
-    qvel: Tensor
-    """[B, nv]"""
-    warmstart: Tensor
-    """[B, nv], accelerations that the solver begins with."""
-    ctrl: Tensor
-    """[B, 21]"""
-    sensordata: Tensor
-    """[B, nsensordata]"""
-    steps: Callable[[], Tensor]
-    """[B]: steps of each present episode."""
-    geom_xpos: Tensor | None = None
-    """[B, ngeom, 3], m, world; this and the next only of MuJoCo Warp, where geoms of the world can be moved."""
-    geom_xmat: Tensor | None = None
-    """[B, ngeom, 3, 3]"""
-
-    @classmethod
-    def of(cls, env: ManagerBasedRlEnv) -> World:
-        """mjlab's arrays as tensors without its wrapping."""
-        data: Any = env.sim.data
-        return cls(
-            env.sim.mj_model,
-            qpos=data.qpos._tensor,
-            qvel=data.qvel._tensor,
-            warmstart=data.qacc_warmstart._tensor,
-            ctrl=data.ctrl._tensor,
-            sensordata=data.sensordata._tensor,
-            steps=lambda: env.episode_length_buf,
-            geom_xpos=data.geom_xpos._tensor,
-            geom_xmat=data.geom_xmat._tensor,
-        )
-
-    @property
-    def num_envs(self) -> int:
-        return len(self.qpos)
-
-    @property
-    def device(self) -> torch.device:
-        return self.qpos.device
 
 
 @dataclass(frozen=True)
@@ -92,6 +37,42 @@ class State:
 
 
 @dataclass(frozen=True)
+class Free:
+    """A free body in all environments: views of the simulator's memory."""
+
+    pos: Tensor
+    """[B, 3], m, world."""
+    quat: Tensor
+    """[B, 4], body to world."""
+    vel: Tensor
+    """[B, 3], m/s, world."""
+    spin: Tensor
+    """[B, 3], rad/s, in the body's own frame."""
+
+    @classmethod
+    def of(cls, world: World, joint: str) -> Free:
+        """The body that this free joint moves."""
+        found = world.model.joint(joint)
+        q, v = int(found.qposadr[0]), int(found.dofadr[0])
+        qpos, qvel = world.qpos, world.qvel
+        return cls(qpos[:, q : q + 3], qpos[:, q + 3 : q + 7], qvel[:, v : v + 3], qvel[:, v + 3 : v + 6])
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Who stands on what in humanoid-board; the robot senses of it what its feet feel."""
+
+    torso: Free
+    board: Free
+    cylinder: Free
+    """Its axis is its own x axis."""
+
+    @classmethod
+    def of(cls, world: World) -> Stack:
+        return cls(*(Free.of(world, joint) for joint in ("robot/root", "board/board", "cylinder/cylinder")))
+
+
+@dataclass(frozen=True)
 class Joints:
     """Constants of the 21 joints."""
 
@@ -115,25 +96,20 @@ class Memory:
     """The simulator's memory and the state on top of it, which are read and written at every step."""
 
     def __init__(self, world: World):
-        model = world.model
+        model, self._world = world.model, world
         self.qpos, self.qvel, self.warmstart, self.ctrl = world.qpos, world.qvel, world.warmstart, world.ctrl
         _check_order([model.actuator(k).name for k in range(model.nu)], [f"robot/{name}" for name in JOINTS])
-        root = model.joint("robot/root")
-        q, v = int(root.qposadr[0]), int(root.dofadr[0])
+        torso = Free.of(world, "robot/root")
         joints = [model.joint(f"robot/{name}") for name in JOINTS]
         joint_q = _run([int(joint.qposadr[0]) for joint in joints])
         joint_v = _run([int(joint.dofadr[0]) for joint in joints])
         forces = _run([int(model.sensor(f"{CONTACT}_{body}_force").adr[0]) for body in BODIES], width=3)
         self._force_by_body = world.sensordata[:, forces].view(-1, len(BODIES), 3)
-        self._fastest = world.qvel.new_full((model.nv,), MAX_TURN)
-        for joint in map(model.joint, range(model.njnt)):
-            if joint.type[0] == mujoco.mjtJoint.mjJNT_FREE:
-                self._fastest[int(joint.dofadr[0]) : int(joint.dofadr[0]) + 3] = MAX_SPEED
         self.state = State(
-            torso_pos=self.qpos[:, q : q + 3],
-            torso_quat=self.qpos[:, q + 3 : q + 7],
-            torso_vel=self.qvel[:, v : v + 3],
-            torso_spin=self.qvel[:, v + 3 : v + 6],
+            torso_pos=torso.pos,
+            torso_quat=torso.quat,
+            torso_vel=torso.vel,
+            torso_spin=torso.spin,
             joint_pos=self.qpos[:, joint_q],
             joint_vel=self.qvel[:, joint_v],
             contact_force=world.qpos.new_zeros(world.num_envs, len(BODIES), 3),
@@ -151,21 +127,10 @@ class Memory:
         """After the physics of a step: contact forces on the bodies, before anything else writes the sensors."""
         torch.neg(self._force_by_body, out=self.state.contact_force)
 
-    def broken(self) -> Tensor:
-        """[B, bool]: no body moves like that, or the state is no number."""
-        return ~((self.qvel.abs() <= self._fastest).all(1) & self.qpos.isfinite().all(1))
-
-    def lost(self) -> Tensor:
-        """[B, bool]: the state is no number."""
-        return ~(self.qpos.isfinite().all(1) & self.qvel.isfinite().all(1))
-
     def restart(self, fresh: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Environments of `fresh` [B, bool] take up qpos [B, nq] and qvel [B, nv]; the others stay as they are."""
-        chosen = fresh[:, None]
-        self.qpos.copy_(torch.where(chosen, qpos, self.qpos))
-        self.qvel.copy_(torch.where(chosen, qvel, self.qvel))
-        self.warmstart.masked_fill_(chosen, 0.0)
-        self.state.contact_force.masked_fill_(chosen[..., None], 0.0)
+        self._world.put(fresh, qpos, qvel)
+        self.state.contact_force.masked_fill_(fresh[:, None, None], 0.0)
 
 
 def _run(addresses: list[int], width: int = 1) -> slice:

@@ -11,27 +11,19 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import mujoco
 import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
-from mjlab.scene import Scene
 from PIL import Image
 
 from ...aside import write_aside
 from ...films import Frame
 from ...films.render import View, pictures
+from ..plain import scene_model
 from ..registry import TASKS, make_env_cfg
 from .resets import draw_starts
 from .task import task_of
 
 VIEW = View(body="robot/torso", below_m=0.4)
-
-
-def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
-    """The compiled scene with the task's physics: what `env.sim.mj_model` is, without an environment."""
-    model = Scene(cfg.scene, device="cpu").compile()
-    cfg.sim.mujoco.apply(model)
-    return model
 
 
 def frame(cfg: ManagerBasedRlEnvCfg, view: View = VIEW) -> Frame:

@@ -18,18 +18,19 @@ from mjlab.scene import SceneCfg
 from mjlab.sim import SimulationCfg
 from torch import Tensor
 
+from ..world import World
 from . import terms
 from .ground import Ground
 from .model import CONTROL_DT, DECIMATION, JOINTS
-from .resets import Place, Starts
-from .state import Joints, Memory, State, World
+from .resets import Place, starts
+from .state import Joints, Memory, Stack, State
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
 
 MAX_STEPS = 1000
-GROUP = "actor"
-"""The one group of observations; the critic sees the same."""
+ACTOR, CRITIC = "actor", "critic"
+"""The groups of observations; where there is no second one, the critic sees the actor's."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +49,22 @@ class Task:
     """[B, bool]: the world ends here, by no fault of the robot; a time-out."""
     ground: Ground | None = None
     """Of uneven ground; flat ground is part of the scene."""
+    gentle: bool = False
+    """Starts have a share of the random pose, from none to all of it."""
+    told: bool = False
+    """The critic sees board and cylinder beside what the actor sees; only where they are in the scene."""
 
 
 class Humanoids:
     """The robots of a world: their task, state and starts, and the terms of the task for them."""
 
     def __init__(self, task: Task, world: World, seed: int):
-        self.task = task
+        self.task, self.world = task, world
         self.memory = Memory(world)
         self.state = self.memory.state
         self.joints = Joints.of(world.model, "robot/", world.device)
-        self.starts = Starts(world, task.place, seed)
+        self.stack = Stack.of(world) if task.told else None
+        self.starts = starts(world, task.place, seed, task.gentle)
         self._steps = world.steps
         self.planes = None if task.ground is None or world.geom_xpos is None else task.ground.planes(world)
         """That the robots walk on, where the ground is uneven and the simulator MuJoCo Warp."""
@@ -87,16 +93,33 @@ class Humanoids:
         if self.planes is not None:
             self.planes.restart(fresh)
 
+    def disturb(self) -> None:
+        """Nothing happens to them."""
+
     def observation(self) -> Tensor:
         """[B, 100]"""
         return terms.observation(self.state, self.joints)
+
+    def observations(self) -> dict[str, Tensor]:
+        """The critic's, if it has its own, is [B, 117]."""
+        actor = self.observation()
+        if self.stack is None:
+            return {ACTOR: actor}
+        return {ACTOR: actor, CRITIC: torch.cat([actor, terms.told(self.stack)], -1)}
+
+    def forward_speed(self) -> Tensor:
+        return terms.forward_speed(self.state)
+
+    def commanded_speed(self) -> None:
+        """They are told none."""
+        return
 
     def died(self) -> Tensor:
         """Where the simulation has broken, too: nothing that follows from such a state may be learned.
 
         A time-out would have the learner expect more rewards from there on, and breaking could be worth it.
         """
-        return self.task.died(self.state) | self.memory.broken()
+        return self.task.died(self.state) | self.world.broken()
 
     def timed_out(self, died: Tensor) -> Tensor:
         """After 1000 steps, or where the world ends; who has died in this step has not timed out."""
@@ -192,6 +215,14 @@ def _observe(env: ManagerBasedRlEnv, term: str) -> Tensor:
     return function(robots.state, robots.joints) if term == "joint_pos" else function(robots.state)
 
 
+def _observe_stack(env: ManagerBasedRlEnv, term: str, entity: str) -> Tensor:
+    """`entity` is there to be read: a term about another entity than the robot goes to the root of the layout."""
+    function: Callable[[Stack], Tensor] = getattr(terms, term)
+    stack = humanoids(env).stack
+    assert stack is not None  # these terms are in the configuration only where the critic is told
+    return function(stack)
+
+
 def _reward(env: ManagerBasedRlEnv, term: str) -> Tensor:
     value = humanoids(env).reward_terms()[term]()
     return value.masked_fill(env.termination_manager.terminated, 0.0)
@@ -230,6 +261,21 @@ OBSERVATIONS = (
 )
 
 
+def observations(task: Task) -> dict[str, ObservationGroupCfg]:
+    """The groups that `Humanoids.observations` gives, term by term."""
+    groups = [ACTOR, CRITIC] if task.told else [ACTOR]
+    found = {
+        group: {name: ObservationTermCfg(func=_observe, params={"term": name}) for name in OBSERVATIONS}
+        for group in groups
+    }
+    if task.told:
+        found[CRITIC] |= {
+            name: ObservationTermCfg(func=_observe_stack, params={"term": name, "entity": entity})
+            for name, entity in terms.TOLD.items()
+        }
+    return {group: ObservationGroupCfg(of_group) for group, of_group in found.items()}
+
+
 def env_cfg(task: Task, scene: SceneCfg, sim: SimulationCfg, seed: int) -> ManagerBasedRlEnvCfg:
     """mjlab's configuration of a humanoid task."""
     rewards: dict[str, Any] = {name: partial(_reward, term=name) for name in terms.REWARD_WEIGHTS} | {"death": _death}
@@ -239,11 +285,7 @@ def env_cfg(task: Task, scene: SceneCfg, sim: SimulationCfg, seed: int) -> Manag
         episode_length_s=MAX_STEPS * CONTROL_DT - 1e-6,  # mjlab rounds up; without it 1000.0000001 would be 1001
         scene=scene,
         sim=sim,
-        observations={
-            GROUP: ObservationGroupCfg(
-                {name: ObservationTermCfg(func=_observe, params={"term": name}) for name in OBSERVATIONS}
-            )
-        },
+        observations=observations(task),
         actions={"torque": TorqueCfg(entity_name="robot", task=task)},
         events={"start": EventTermCfg(func=_restart, mode="reset")},
         rewards={name: RewardTermCfg(func=rewards[name], weight=w) for name, w in terms.REWARD_WEIGHTS.items()},

@@ -1,4 +1,4 @@
-"""Observation, reward and termination of the humanoid tasks: small functions of a State.
+"""Observation, reward and termination of the humanoid tasks: small functions of a State (or a Stack).
 
 Every function takes B environments and gives B values (observations: [B, width]).
 """
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .model import BODIES, CONTROL_DT, FEET
-from .state import Joints, State
+from .state import Joints, Stack, State
 
 ALLOWED_FORCE_N = 1.0
 """A body other than a foot that feels more has fallen."""
@@ -28,8 +28,12 @@ def torso_velocity(state: State) -> Tensor:
 
 
 def torso_roll_pitch_yaw(state: State) -> Tensor:
+    return _roll_pitch_yaw(state.torso_quat)
+
+
+def _roll_pitch_yaw(quat: Tensor) -> Tensor:
     """Angles about x, then y, then z of the world, in [-pi, pi]."""
-    w, x, y, z = state.torso_quat.unbind(-1)
+    w, x, y, z = quat.unbind(-1)
     roll = torch.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
     pitch = torch.asin((2 * (w * y - z * x)).clamp(-1.0, 1.0))
     yaw = torch.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
@@ -38,9 +42,13 @@ def torso_roll_pitch_yaw(state: State) -> Tensor:
 
 def torso_angular_velocity(state: State) -> Tensor:
     """In the world's frame; the simulator holds it in the torso's."""
-    w, axis = state.torso_quat[:, :1], state.torso_quat[:, 1:]
-    twice = 2 * torch.cross(axis, state.torso_spin, dim=-1)
-    return state.torso_spin + w * twice + torch.cross(axis, twice, dim=-1)
+    return _to_world(state.torso_quat, state.torso_spin)
+
+
+def _to_world(quat: Tensor, vector: Tensor) -> Tensor:
+    w, axis = quat[:, :1], quat[:, 1:]
+    twice = 2 * torch.cross(axis, vector, dim=-1)
+    return vector + w * twice + torch.cross(axis, twice, dim=-1)
 
 
 def joint_pos(state: State, joints: Joints) -> Tensor:
@@ -68,6 +76,76 @@ def observation(state: State, joints: Joints) -> Tensor:
             joint_pos(state, joints),
             joint_vel(state),
             contact_force(state),
+        ],
+        -1,
+    )
+
+
+# -- what the critic alone can be told ---------------------------------------------------------------------------------
+
+TOLD = {
+    "board_roll_pitch_yaw": "board",
+    "board_from_cylinder": "board",
+    "board_from_torso": "board",
+    "board_velocity": "board",
+    "board_angular_velocity": "board",
+    "cylinder_velocity": "cylinder",
+    "cylinder_spin": "cylinder",
+    "torso_from_cylinder": "cylinder",
+}
+"""The functions below, in their order -> the entity that each is about."""
+
+
+def board_roll_pitch_yaw(stack: Stack) -> Tensor:
+    return _roll_pitch_yaw(stack.board.quat)
+
+
+def board_from_cylinder(stack: Stack) -> Tensor:
+    """[B, 2], m: across the cylinder (y) and up; centre from centre."""
+    return stack.board.pos[:, 1:] - stack.cylinder.pos[:, 1:]
+
+
+def board_from_torso(stack: Stack) -> Tensor:
+    """[B, 2], m: x and y."""
+    return stack.board.pos[:, :2] - stack.torso.pos[:, :2]
+
+
+def board_velocity(stack: Stack) -> Tensor:
+    return stack.board.vel
+
+
+def board_angular_velocity(stack: Stack) -> Tensor:
+    """In the world's frame."""
+    return _to_world(stack.board.quat, stack.board.spin)
+
+
+def cylinder_velocity(stack: Stack) -> Tensor:
+    """[B, 1], m/s along y: the way it rolls."""
+    return stack.cylinder.vel[:, 1:2]
+
+
+def cylinder_spin(stack: Stack) -> Tensor:
+    """[B, 1], rad/s about its axis."""
+    return stack.cylinder.spin[:, :1]
+
+
+def torso_from_cylinder(stack: Stack) -> Tensor:
+    """[B, 2], m: x and y."""
+    return stack.torso.pos[:, :2] - stack.cylinder.pos[:, :2]
+
+
+def told(stack: Stack) -> Tensor:
+    """[B, 17]: all of TOLD, in its order."""
+    return torch.cat(
+        [
+            board_roll_pitch_yaw(stack),
+            board_from_cylinder(stack),
+            board_from_torso(stack),
+            board_velocity(stack),
+            board_angular_velocity(stack),
+            cylinder_velocity(stack),
+            cylinder_spin(stack),
+            torso_from_cylinder(stack),
         ],
         -1,
     )
