@@ -85,9 +85,10 @@ class Counted:
         return (0.3 * np.sin(7 * obs[:12] + 3 * obs[12:24])).astype(np.float32)
 
 
-@pytest.mark.parametrize(("takes_s", "calls_a_tick"), [(0.001, 2), (0.006, 1)])
-def test_a_rehearsal_changes_no_command_and_a_slow_policy_has_none(takes_s, calls_a_tick):
-    sent, calls = {}, {}
+@pytest.mark.parametrize(("takes_s", "rehearsed", "calls"), [(0.0001, True, 8), (0.0012, True, 0), (0.006, False, 0)])
+def test_a_rehearsal_changes_no_command_and_a_slow_policy_has_none(takes_s, rehearsed, calls):
+    """A tick's rehearsal asks the policy once if the tick did, and then as often as there is time."""
+    sent, asked = {}, {}
     for rehearse in (True, False):
         time = VirtualTime()
         policy, robot = Counted(time, takes_s), VirtualRobot(time)
@@ -98,9 +99,10 @@ def test_a_rehearsal_changes_no_command_and_a_slow_policy_has_none(takes_s, call
         assert result.missed == 0
         assert result.stop is None
         assert runtime.log.rows()["late_ms"].max() < 1e-6
-        sent[rehearse], calls[rehearse] = robot.sent, policy.calls - 1
-    assert calls[False] == 150
-    assert calls[True] == pytest.approx(150 * calls_a_tick, abs=1)
+        sent[rehearse], asked[rehearse] = robot.sent, policy.calls - 1
+    assert asked[False] == 150
+    rehearsals = len(sent[True]) - 2  # of all ticks but the last; then there is one more command
+    assert asked[True] == 150 * (1 + rehearsed) + rehearsals * calls
     for (at, command), (plain_at, plain) in zip(sent[True], sent[False], strict=True):
         assert at == pytest.approx(plain_at, abs=1e-9)
         for name in ("position", "kp", "kd", "torque"):

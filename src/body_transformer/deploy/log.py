@@ -56,7 +56,7 @@ def _columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic],
         "obs": (np.float32, (obs_dim,)),
         "action": (np.float64, joints),
         "target": (np.float64, joints),  # as in training: before filter, interpolation and limits
-        "command": (np.float64, (len(COMMAND), num_joints)),
+        "command": (np.float64, (len(COMMAND), num_joints)),  # NaN where there was an error instead
         "sent": (np.float64, (len(COMMAND), num_joints)),  # NaN where nothing was
     }
 
@@ -83,7 +83,6 @@ class Log:
         }
         for array in self.arrays.values():
             array.fill(0)  # the memory is there before the loop, not when a page is first touched
-        self.arrays["sent"].fill(math.nan)
         self.events: list[Event] = []
         self.num_ticks = 0
         self._row = -1
@@ -96,7 +95,6 @@ class Log:
         self._set("now_s", now_s)
         self._set("late_ms", late_s * 1000)
         self._set("missed", missed)
-        self.arrays["sent"][self._row] = math.nan
         self._set_state(state)
 
     def end(
@@ -120,9 +118,14 @@ class Log:
         self._set("action", action)
         self._set("target", target)
 
-    def commanded(self, command: Command, name: str = "command") -> None:
-        """The command as it was computed, or as it was `sent`."""
-        self._order.command_from_robot(command, self.arrays[name][self._row])
+    def commanded(self, command: Command | None, sent: Command | None) -> None:
+        """The command as it was computed, and as it was sent; None: it was not."""
+        for name, one in (("command", command), ("sent", sent)):
+            row = self.arrays[name][self._row]
+            if one is None:
+                row.fill(math.nan)
+            else:
+                self._order.command_from_robot(one, row)
 
     def event(self, tick: int, time_s: float, kind: str, text: str) -> None:
         if len(self.events) < MAX_EVENTS:

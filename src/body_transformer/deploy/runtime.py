@@ -33,10 +33,10 @@ SIGNALS = tuple(
 """Each is an emergency stop; a lost terminal is one, too, and so is Ctrl-Z: a suspended controller damps nothing."""
 
 
-EARLY_S = 0.002
-"""Before a tick, for the rehearsal; more where a tick takes long."""
-SPIN_S = 0.0002
-"""A sleeping process wakes up that late."""
+EARLY_S = 0.003
+"""Before a tick, for the rehearsal; more where a tick takes long, and never more than half a period."""
+SPIN_S = 0.0005
+"""A sleeping process wakes up that late, and who sleeps for less loses what it has in the caches."""
 
 
 def sleep_exactly(seconds: float) -> None:
@@ -105,7 +105,7 @@ class Runtime:
         self._obs = np.zeros(contract.obs_dim, np.float32)
         how = (tuple(robot.joints), self.config, self.safety)
         self.controller = Controller(contract, self._timed_policy, *how)
-        self._rehearsal = Rehearsal(Controller(contract, policy, *how)) if self.config.rehearse else None
+        self._rehearsal = Rehearsal(Controller(contract, policy, *how), policy, clock) if self.config.rehearse else None
         self.period_s = 1 / self.controller.hz
         self.log = Log(self._capacity(), self.controller.order, contract.obs_dim)
         self._requested: str | None = None
@@ -169,47 +169,52 @@ class Runtime:
 
     def _wait_for(self, time_s: float) -> None:
         """Until then; shortly before, the last tick again, unless it may take so long that this one would be late."""
-        early = max(2 * self._usual_s, EARLY_S)
+        half = self.period_s / 2
+        early = max(2 * self._usual_s, min(EARLY_S, half))
         wait = time_s - self._clock() - early
-        if self._rehearsal is not None and early < self.period_s / 2 and wait > 0:
+        if self._rehearsal is not None and early <= half and wait > 0:
             self._sleep(wait)
             self._early = self.robot.read()  # then there is less to read when it counts
-            self._rehearsal()
+            self._rehearsal(self._obs, time_s)
         wait = time_s - self._clock()
         if wait > 0:
             self._sleep(wait)
 
     def _tick(self, tick: int, start_s: float, late_s: float, missed: int) -> None:
+        """Read, decide, send; what is written down is written when the command has left."""
         controller, log = self.controller, self.log
         state, self._early = self.robot.read() or self._early, None
         now = self._now_s = self._clock()
         stop = self._requested if controller.interventions.stop is None else None
         if stop is not None:
             log.event(tick, now - self._begun_s, "request", stop)
-        log.begin(tick, now, late_s, missed, state)
         self._policy_s = math.nan
-        command = controller.step(tick, now, state, missed, stop)
-        log.commanded(command)
-        sent = command if self.config.dry_run else self.robot.send(command)
-        tripped = str(getattr(self.robot, "tripped", ""))  # in a dry run, too: the remote
-        controller.sent(sent, tripped)
-        if not self.config.dry_run:
-            log.commanded(sent, "sent")
+        command = sent = None
+        try:
+            command = controller.step(tick, now, state, missed, stop)
+            taken = command if self.config.dry_run else self.robot.send(command)
+            tripped = str(getattr(self.robot, "tripped", ""))  # in a dry run, too: the remote
+            controller.sent(taken, tripped)
+            sent = None if self.config.dry_run else taken
+        finally:  # what led to an error, above all
+            work_s = self._clock() - start_s
+            log.begin(tick, now, late_s, missed, state)
+            log.commanded(command, sent)
+            log.end(
+                controller.phase,
+                controller.interventions.tick_bits,
+                controller.age_s,
+                work_s,
+                self._policy_s,
+                self._obs,
+                controller.action,
+                controller.target,
+            )
         if self._rehearsal is not None:
-            self._rehearsal.remember((tick, now, state, missed, stop), (sent, tripped))
+            self._rehearsal.remember((tick, now, state, missed, stop), (taken, tripped))
         stopped = controller.interventions.stop
         if stopped is not None and controller.interventions.tick_bits >> stopped.reason & 1:
             log.event(tick, now - self._begun_s, "stop", str(stopped))
-        log.end(
-            controller.phase,
-            controller.interventions.tick_bits,
-            controller.age_s,
-            self._clock() - start_s,
-            self._policy_s,
-            self._obs,
-            controller.action,
-            controller.target,
-        )
 
     def _timed_policy(self, obs: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
         start = self._clock()
@@ -231,6 +236,8 @@ class Runtime:
             raise ValueError(
                 f"warm-up: the policy takes {quickest * 1000:.3g} ms at best; a period has {self.period_s * 1000:.3g}"
             )
+        if self._rehearsal is not None:
+            self._rehearsal.call_s = quickest
 
     def _failed(self, error: BaseException, what: str = "") -> None:
         text = f"{what}{type(error).__name__}: {error}"
