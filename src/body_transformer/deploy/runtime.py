@@ -114,7 +114,7 @@ class Runtime:
         self._early: State | None = None
         """What came before the rehearsal, in case nothing comes after it."""
         self._usual_s = 0.0
-        """What a tick takes: the longest one, forgotten slowly."""
+        """What a tick takes: the longest of the last ones."""
         self._missed = 0
         self._ended = False
 
@@ -158,7 +158,7 @@ class Runtime:
             self._missed += missed
             self._tick(tick, start, start - begun - tick * period, missed)
             self._work_s = clock() - start
-            self._usual_s = max(self._work_s, 0.99 * self._usual_s)
+            self._usual_s = max(self._work_s, 0.9 * self._usual_s)
             missed = 1 if start + self._work_s - begun > (tick + 1) * period + 5e-10 else 0
             if self.controller.phase != phase:
                 phase = self.controller.phase
