@@ -9,7 +9,8 @@ demo: .venv/.core-ready
 	.venv/bin/bot demo
 
 test: check core robot
-	.venv/bin/pytest
+	OMP_NUM_THREADS=1 .venv/bin/pytest -m 'not alone' --numprocesses auto --maxprocesses 8 --dist loadfile
+	.venv/bin/pytest -m alone
 
 check: .venv/.dev-ready
 	.venv/bin/ruff check .

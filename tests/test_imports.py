@@ -57,6 +57,7 @@ def test_importing_the_package_brings_no_heavy_package():
     assert HEAVY.isdisjoint(name.split(".")[0] for name in new.split())
 
 
+@pytest.mark.alone
 def test_importing_the_package_is_quick():
     code = "import time; t = time.perf_counter(); import body_transformer; print(time.perf_counter() - t)"
     assert min(float(in_fresh_interpreter(code)) for _ in range(5)) < 0.3

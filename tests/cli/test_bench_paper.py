@@ -96,6 +96,7 @@ def test_bad_options_are_refused_before_anything_is_measured(flags: list[str], c
         main(["--quick", *flags])
 
 
+@pytest.mark.alone
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     start = time.monotonic()

@@ -23,6 +23,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(verb in out for verb in VERBS)
 
 
+@pytest.mark.alone
 def test_help_takes_less_than_a_second() -> None:
     def once() -> float:
         start = time.perf_counter()

@@ -22,6 +22,9 @@ from body_transformer.deploy.runtime import Runtime, Status
 from body_transformer.deploy.safety import Reason, SafetyConfig, Stop
 
 from . import fake_robot_interface as fake
+from .real_time import in_real_time
+
+pytestmark = pytest.mark.alone
 
 
 @pytest.mark.parametrize(
@@ -141,6 +144,7 @@ def test_a_folder_without_a_policy_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("dry", [False, True], ids=["for real", "dry run"])
+@in_real_time
 def test_a_policy_runs_across_the_link_and_its_log_can_be_replayed(folder, tmp_path, capsys, dry):
     args = ["deploy", str(folder), "--seconds", "0.5", "--out", str(tmp_path / "log"), "--json"]
     status = main([*args, *(["--dry-run"] if dry else [])])
@@ -243,6 +247,7 @@ def machine(monkeypatch):
     return fake.machine
 
 
+@in_real_time
 def test_on_the_a1_commands_leave_at_200_hz(folder, machine, tmp_path, capsys):
     status = main(["deploy", str(folder), "--robot", "a1", "--seconds", "0.3", "--out", str(tmp_path), "--json"])
     said = json.loads(capsys.readouterr().out)
@@ -254,6 +259,7 @@ def test_on_the_a1_commands_leave_at_200_hz(folder, machine, tmp_path, capsys):
     assert {motor.Kd for motor in machine.commands[-1].motorCmd[:12]} == {5.0}
 
 
+@in_real_time
 def test_a_protection_of_the_a1_that_raises_ends_the_run_in_damping(folder, machine, tmp_path, capsys, monkeypatch):
     good = []
 
@@ -280,6 +286,7 @@ def test_the_log_is_written_when_the_robot_has_been_left(folder, machine, tmp_pa
     assert heard == [len(machine.commands)]
 
 
+@in_real_time
 def test_a_dry_run_asks_the_a1_for_its_state_and_gives_it_no_torque(folder, machine, tmp_path, capsys):
     args = ["deploy", str(folder), "--robot", "a1", "--seconds", "0.3", "--dry-run", "--out", str(tmp_path), "--json"]
     main(args)
@@ -293,6 +300,7 @@ def test_a_dry_run_asks_the_a1_for_its_state_and_gives_it_no_torque(folder, mach
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 
+@in_real_time
 def test_a_robot_that_is_stopped_before_it_has_fallen_counts_as_fallen_when_it_falls(folder, tmp_path, capsys):
     args = ["deploy", str(folder), "--seconds", "5", "--out", str(tmp_path), "--json"]
     assert main([*args, "--faults", "fault=silent", "fault_at_s=3.2"]) == 1
@@ -302,6 +310,7 @@ def test_a_robot_that_is_stopped_before_it_has_fallen_counts_as_fallen_when_it_f
     assert said["report"]["fell"]
 
 
+@in_real_time
 def test_a_robot_that_sends_nonsense_ends_the_run_with_the_reason(folder, tmp_path, capsys):
     faults = ["--faults", "fault=nan", "fault_at_s=0.5"]
     assert main(["deploy", str(folder), "--seconds", "5", "--out", str(tmp_path), *faults]) == 1
@@ -311,6 +320,7 @@ def test_a_robot_that_sends_nonsense_ends_the_run_with_the_reason(folder, tmp_pa
     assert SavedLog.load(tmp_path).description["interventions"]["state not finite"] >= 3
 
 
+@in_real_time
 def test_when_the_robot_is_killed_the_run_ends_as_soon_as_its_last_state_is_too_old(folder):
     policy, killed = OnnxPolicy(folder), []
     with open_robot("sim", expected=policy.contract.control.joints) as robot:

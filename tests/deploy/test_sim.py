@@ -24,6 +24,9 @@ from body_transformer.deploy.robots.sim_body import SimBody
 from body_transformer.deploy.robots.sim_options import SimOptions
 
 from .datagrams import malformed
+from .real_time import in_real_time
+
+pytestmark = pytest.mark.alone
 
 ZEROS, ONES = np.zeros(12), np.ones(12)
 HOME = SimBody(SimOptions()).start_joints
@@ -89,7 +92,7 @@ class ByHand:
     """The robot's process, as one starts it by hand."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
-        self.log = folder / "robot.log"
+        self.log = folder / f"robot{len(list(folder.glob('robot*.log')))}.log"
         command = [sys.executable, "-m", "body_transformer.deploy.robots.sim_process", "--port", "0", *arguments]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
@@ -167,6 +170,7 @@ def test_robots_are_found_by_name():
         open_robot("sin")
 
 
+@in_real_time
 def test_it_stands_in_real_time_and_reports():
     with open_robot("sim", command_timeout_ms=500.0) as robot:
         first = wait(robot)
@@ -189,6 +193,7 @@ def test_it_stands_in_real_time_and_reports():
     assert not is_running(pid)
 
 
+@in_real_time
 def test_lying_down_after_the_end_is_no_fall_but_before_it_is():
     fell = {}
     for end in (True, False):
@@ -212,6 +217,7 @@ def test_the_options_reach_the_process():
     assert SimOptions.from_dict(listening["options"]) == robot.options
 
 
+@in_real_time
 def test_it_keeps_its_session_over_a_bad_network():
     bad = {"latency_ms": 20.0, "jitter_ms": 5.0, "loss_percent": 5.0, "duplicate_percent": 5.0, "noise": 1.0, "seed": 1}
     with open_robot("sim", command_timeout_ms=500.0, **bad) as robot:
@@ -226,6 +232,7 @@ def test_it_keeps_its_session_over_a_bad_network():
 
 
 @pytest.mark.parametrize("latency_ms", [0.0, 40.0])
+@in_real_time
 def test_the_round_trip_is_what_the_link_takes_however_seldom_commands_are_sent(latency_ms):
     with open_robot("sim", command_timeout_ms=500.0, latency_ms=latency_ms) as robot:
         trips = []
@@ -298,6 +305,7 @@ def test_outside_of_with_it_neither_reads_nor_sends():
 # -- what is killed ----------------------------------------------------------------------------------------------------
 
 
+@in_real_time
 def test_when_the_controller_is_killed_the_robot_damps_and_takes_the_next_one(by_hand, controller):
     robot = by_hand()
     process, _ = controller(str(robot.port))
@@ -314,6 +322,7 @@ def test_when_the_controller_is_killed_the_robot_damps_and_takes_the_next_one(by
     assert robot.process.poll() is None
 
 
+@in_real_time
 def test_when_bot_deploy_is_killed_while_the_policy_runs_the_robot_damps_by_its_own_time_out(by_hand, folder, tmp_path):
     robot = by_hand("--start", "hanging")  # so that a policy that cannot walk goes on
     terminal, end = pty.openpty()
@@ -356,6 +365,7 @@ def test_a_robot_does_not_outlive_the_controller_that_started_it(controller):
     assert not is_running(robot)
 
 
+@in_real_time
 def test_when_the_robot_is_killed_the_controller_sees_no_state_and_does_not_hang():
     with open_robot("sim") as robot:
         assert wait(robot) is not None
@@ -383,6 +393,7 @@ def test_a_stopped_robot_process_says_so_and_ends(by_hand):
     assert robot.events()[-1]["event"] == "report"
 
 
+@in_real_time
 def test_a_hung_robot_process_does_not_hang_the_controller():
     with open_robot("sim") as robot:
         wait(robot)
@@ -395,6 +406,7 @@ def test_a_hung_robot_process_does_not_hang_the_controller():
 # -- what is thrown at it ----------------------------------------------------------------------------------------------
 
 
+@in_real_time
 def test_malformed_datagrams_do_not_move_the_running_robot(by_hand):
     """From strangers and from the controller's own socket, while it stands."""
     process = by_hand("--command-timeout-ms", "500")

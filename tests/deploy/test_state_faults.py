@@ -12,6 +12,7 @@ from body_transformer.deploy.robots import open_robot
 from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.safety import Freshness, Reason, SafetyConfig
 
+from .real_time import in_real_time
 from .virtual_robot import (
     DEFAULT_POSE,
     FAULT_S,
@@ -202,6 +203,8 @@ def test_a_robot_that_rests_in_a_dry_run_is_not_frozen():
     assert "state frozen" not in result.interventions
 
 
+@pytest.mark.alone
+@in_real_time
 def test_the_simulated_robot_whose_measurement_freezes_is_damped_in_time():
     """The real process, across its link."""
     pytest.importorskip("mujoco")

@@ -19,6 +19,8 @@ from . import chromium
 from .deployment_folders import deploy, describe, exported, make, rows_of, ten_minutes, tilting
 from .test_page import Reader
 
+pytestmark = pytest.mark.alone
+
 
 def report(out: Path, *folders: Path, **options: Any) -> Reader:
     return Reader(write_report(out / "page.html", folders, **options).path.read_text())
@@ -45,7 +47,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy = exported(root)
     for name, flags in (("with", []), ("without", ["--no-filter"])):
         out = root / "deployments" / name
-        main(["deploy", str(policy), *flags, "--seconds", "1", "--faults", "noise=1", "--out", str(out), "--json"])
+        flags = [*flags, "--stale-ms", "1000", "--faults", "noise=1"]  # a busy computer is no reason to stop
+        main(["deploy", str(policy), "--seconds", "1", "--out", str(out), "--json", *flags])
     return root / "deployments"
 
 

@@ -1,0 +1,63 @@
+"""Tests that ask how long something takes, on a computer that may stand still meanwhile."""
+
+import functools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+PAUSE_S = 0.02
+ATTEMPTS = 6
+PROGRAM = """
+import signal, time
+goes_on, longest = [True], 0.0
+signal.signal(signal.SIGTERM, lambda *_: goes_on.clear())
+print("beats", flush=True)
+last = time.monotonic()
+while goes_on:
+    time.sleep(0.001)
+    now = time.monotonic()
+    longest, last = max(longest, now - last), now
+print(longest, flush=True)
+"""
+
+
+class Heart:
+    """A process that looks at the clock and does nothing else."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
+        self.process.stdout.readline()
+        self.s = 0.0
+        """The longest time that it did not get to, once it is stopped."""
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.s = float(self.process.communicate()[0])
+
+
+@contextmanager
+def pauses() -> Iterator[Heart]:
+    heart = Heart()
+    try:
+        yield heart
+    finally:
+        heart.stop()
+
+
+def in_real_time(test: Callable[..., None]) -> Callable[..., None]:
+    """A failure counts if the computer did not stand still meanwhile; else the test is made again."""
+
+    @functools.wraps(test)
+    def patient(*args: object, **kwargs: object) -> None:
+        for attempt in range(1, ATTEMPTS + 1):
+            with pauses() as longest:
+                try:
+                    return test(*args, **kwargs)
+                except Exception as error:
+                    failure = error
+            if longest.s < PAUSE_S or attempt == ATTEMPTS:
+                raise failure
+        return None
+
+    return patient

@@ -1,0 +1,45 @@
+"""Whether a computer that stands still is told from code that is slow."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from . import real_time
+from .real_time import ATTEMPTS, PAUSE_S, in_real_time, pauses
+
+
+def test_a_pause_is_noticed():
+    with pauses() as longest:
+        os.kill(longest.process.pid, signal.SIGSTOP)
+        time.sleep(0.1)
+        os.kill(longest.process.pid, signal.SIGCONT)
+    assert longest.s > 0.09
+
+
+@pytest.mark.parametrize(("pause_s", "attempts"), [(0.5 * PAUSE_S, 1), (2 * PAUSE_S, ATTEMPTS)])
+def test_a_failure_counts_at_once_unless_the_computer_stood_still(monkeypatch, pause_s, attempts):
+    monkeypatch.setattr(real_time.Heart, "stop", lambda self: setattr(self, "s", pause_s))
+    made = []
+
+    @in_real_time
+    def failing(word):
+        made.append(word)
+        raise AssertionError(word)
+
+    with pytest.raises(AssertionError, match="late"):
+        failing(word="late")
+    assert made == ["late"] * attempts
+
+
+def test_who_succeeds_after_a_pause_succeeds(monkeypatch):
+    monkeypatch.setattr(real_time.Heart, "stop", lambda self: setattr(self, "s", 2 * PAUSE_S))
+    made = []
+
+    @in_real_time
+    def second_time_lucky():
+        made.append(1)
+        assert len(made) == 2
+
+    second_time_lucky()
