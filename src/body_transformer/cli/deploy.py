@@ -10,15 +10,17 @@ import threading
 import time
 from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..deploy import cores
 from ..deploy.contract import Contract
 from ..deploy.plan import Phase, RuntimeConfig, control_of
 from ..deploy.policy import OnnxPolicy
 from ..deploy.replay import replay
+from ..deploy.robot import Robot
 from ..deploy.robots import open_robot
 from ..deploy.robots.a1 import A1Options
 from ..deploy.robots.sim_options import SimOptions
@@ -143,9 +145,9 @@ def main(args: list[str]) -> None:
     robot = open_robot(options.robot, expected=control.joints, **robot_settings(options))
     runtime: Runtime | None = None
     try:
-        with robot:
+        with entered(robot) as loops_own:
             runtime = Runtime(contract, policy, robot, config, safety, on_phase=lambda phase: mark(runtime, phase))
-            with live_line(runtime), stop_key(runtime):
+            with live_line(runtime), stop_key(runtime), cores.only(loops_own):
                 result = runtime.run()
     finally:  # when the robot is left: writing takes seconds, and the simulated one has said how it went
         seen = getattr(robot, "report", None)
@@ -155,6 +157,16 @@ def main(args: list[str]) -> None:
     tell(options, contract, result, folder, report)
     if result.stop is not None:
         raise ValueError(f"the run ended early, in damping: {result.stop}; the log is in {str(folder)!r}")
+
+
+@contextmanager
+def entered(robot: Robot) -> Iterator[frozenset[int]]:
+    """The robot, and the core that the loop has for itself: a robot that runs here, too, gets the others."""
+    mine, others = cores.split()
+    with ExitStack() as stack:
+        with cores.only(others):
+            stack.enter_context(robot)
+        yield mine if getattr(robot, "process", None) is not None else frozenset()
 
 
 def robot_settings(options: Deploy) -> dict[str, Any]:
