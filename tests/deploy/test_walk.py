@@ -1,7 +1,12 @@
-"""benchmarks/walk.py: what is a success, and what the table says."""
+"""benchmarks/walk.py and filter_figure.py: what is a success, and what table and figure say."""
 
 import numpy as np
 import pytest
+from PIL import Image
+
+from body_transformer.report.deployments import read_deployments
+
+from ..report.deployment_folders import deploy
 
 
 @pytest.fixture(scope="module")
@@ -39,4 +44,35 @@ def test_the_table_has_successes_speed_deadlines_and_times_of_steps(walk, monkey
 
 
 def test_the_counts_are_5_and_20(walk):
-    assert [one.num_rollouts for one in walk.CONDITIONS.values()] == [5, 20, 20, 20, 20]
+    assert [one.num_rollouts for one in walk.CONDITIONS.values()] == [5, 5, 20, 20, 20, 20]
+
+
+class Trembling:
+    """This way and that, as quickly as it can."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        return np.full(12, 0.02 * (-1) ** self.calls, np.float32)
+
+
+def test_the_figure_of_the_filter_shows_that_commands_are_smoother_with_it(benchmark_script, tmp_path, capsys):
+    script = benchmark_script("filter_figure")
+    for name, without in (("with", False), ("without", True)):
+        for k, speed in enumerate((0.4, 0.5)):
+            said = {"report": {"mean_speed_mps": speed}}
+            deploy(tmp_path / name / str(k), without, said, seconds=6.0, policy=Trembling())
+    sets = [read_deployments(sorted((tmp_path / name).iterdir())) for name in ("with", "without")]
+    smooth, rough = (script.roughness(one, commanded=True) for one in sets)
+    assert max(smooth) < 0.5 * min(rough)
+    out = tmp_path / "figure.png"
+    script.main([str(tmp_path / "with"), str(tmp_path / "without"), "--out", str(out)])
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(", roughness")[0] for line in said] == [
+        "with the filter: 2 rollouts, 0.450 m/s",
+        "without: 2 rollouts, 0.450 m/s",
+    ]
+    with Image.open(out) as picture:
+        assert picture.size[0] > 1000

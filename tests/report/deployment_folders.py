@@ -57,6 +57,7 @@ def ten_minutes(folder: Path, template: Path) -> tuple[Path, int]:
     arrays["state"][:] = 1
     arrays["quaternion"][:, 0] = 1
     arrays["command"][:, 2] = 100
+    arrays["sent"][:] = np.nan
     for name in ("joint_pos", "target", "joint_torque"):
         arrays[name][:] = np.sin(np.arange(count) / 37)[:, None] + 0.1 * rng.standard_normal((count, 12))
     arrays["command"][:, 0] = arrays["target"]
