@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from body_transformer import Layout, authors
+from body_transformer import Layout, Policy, authors
 from body_transformer.config import load_experiment
 
 GOLDEN = Path(__file__).parents[2] / "shared" / "reference" / "golden" / "door_hard.safetensors"
@@ -83,7 +83,7 @@ def their_actions(t: dict[str, Tensor], layout: Layout, variant: str, obs: Tenso
     if "net.embed_absolute_position.weight" in t:
         tokens = tokens + t["net.embed_absolute_position.weight"]
     for i in range(LAYERS):
-        layer = torch.nn.TransformerEncoderLayer(EMBED, HEADS, FF, dropout=0.0, batch_first=True)
+        layer = torch.nn.TransformerEncoderLayer(EMBED, HEADS, FF, dropout=0.0, batch_first=True, dtype=obs.dtype)
         layer.load_state_dict({name: t[f"net.encoder.layers.{i}.{name}"] for name in layer.state_dict()})
         mask: Tensor | None = None
         if variant == "bot-hard" or (variant == "bot-mix" and i % 2 == 0):
@@ -91,11 +91,18 @@ def their_actions(t: dict[str, Tensor], layout: Layout, variant: str, obs: Tenso
         elif variant == "bot-soft":
             mask = t["net.sp_embeddings.weight"][torch.from_numpy(graph.hops.copy()), 0]
         tokens = layer(tokens, src_mask=mask)
-    actions = torch.empty(len(obs), layout.action_dim)
+    actions = torch.empty(len(obs), layout.action_dim, dtype=obs.dtype)
     for k, node in enumerate(graph.nodes):
         name = f"detokenizer.detokenizers.{their_name(node)}"
         actions[:, layout.action_ids(node)] = F.linear(tokens[:, k], t[f"{name}.weight"], t[f"{name}.bias"])
     return actions
+
+
+def assert_theirs(policy: Policy, theirs: dict[str, Tensor], layout: Layout, variant: str) -> None:
+    """In double precision, where sums in another order agree."""
+    obs = torch.randn(4, layout.obs_dim, dtype=torch.float64)
+    exact = {name: tensor.double() for name, tensor in theirs.items()}
+    torch.testing.assert_close(policy.double()(obs), their_actions(exact, layout, variant, obs), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("experiment", ["adroit-door", "adroit-hammer", "adroit-relocate", "mocapact"])
@@ -106,8 +113,7 @@ def test_every_imitation_variant_computes_what_theirs_does(tmp_path: Path, exper
     file = tmp_path / "theirs.safetensors"
     save_file(theirs, file)
     policy = authors.load(file, experiment, variant, num_heads=HEADS)
-    obs = torch.randn(4, layout.obs_dim)
-    torch.testing.assert_close(policy(obs), their_actions(theirs, layout, variant, obs), rtol=1e-5, atol=1e-5)
+    assert_theirs(policy, theirs, layout, variant)
 
 
 def test_a_positional_encoding_is_found_in_the_file(tmp_path: Path) -> None:
@@ -117,8 +123,7 @@ def test_a_positional_encoding_is_found_in_the_file(tmp_path: Path) -> None:
     save_file(theirs, file, metadata={"num_heads": str(HEADS)})
     policy = authors.load(file, "adroit-door")
     assert policy.config.positional_encoding
-    obs = torch.randn(4, layout.obs_dim)
-    torch.testing.assert_close(policy(obs), their_actions(theirs, layout, "bot-hard", obs), rtol=1e-5, atol=1e-5)
+    assert_theirs(policy, theirs, layout, "bot-hard")
 
 
 def test_half_precision_weights_are_taken(tmp_path: Path) -> None:
@@ -127,9 +132,7 @@ def test_half_precision_weights_are_taken(tmp_path: Path) -> None:
     file = tmp_path / "theirs.safetensors"
     save_file(theirs, file)
     policy = authors.load(file, "adroit-door", num_heads=HEADS)
-    full = {name: tensor.float() for name, tensor in theirs.items()}
-    obs = torch.randn(4, layout.obs_dim)
-    torch.testing.assert_close(policy(obs), their_actions(full, layout, "bot-hard", obs), rtol=1e-5, atol=1e-5)
+    assert_theirs(policy, theirs, layout, "bot-hard")
 
 
 def test_the_node_orders_are_theirs() -> None:
