@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import rich
 
 from body_transformer.cli.main import main
 
@@ -94,7 +93,7 @@ def test_an_experiment_is_counted_with_the_papers_favourite_if_no_variant_is_giv
 def test_the_table_has_a_row_for_each_node_and_the_summary_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, robot: str
 ) -> None:
-    monkeypatch.setattr(rich.get_console(), "_width", 100)  # that of the terminal in which tests run may be any
+    monkeypatch.delenv("COLUMNS", raising=False)  # the width of the window in which tests run
     out = inspect(capsys, robot, "--root", "arm")
     rows = {cells[1].strip(): cells for line in out.splitlines() if len(cells := line.split("│")) == 7}
     assert list(rows) == ["arm", "plate", "[hand]"]
