@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,7 @@ def test_a_pause_is_noticed():
 
 @pytest.mark.parametrize(("pause_s", "attempts"), [(0.5 * PAUSE_S, 1), (2 * PAUSE_S, ATTEMPTS)])
 def test_a_failure_counts_at_once_unless_the_computer_stood_still(monkeypatch, pause_s, attempts):
-    monkeypatch.setattr(real_time.Heart, "stop", lambda self: setattr(self, "s", pause_s))
+    monkeypatch.setattr(real_time, "Heart", lambda: SimpleNamespace(s=pause_s, stop=lambda: None))
     made = []
 
     @in_real_time
@@ -34,7 +35,7 @@ def test_a_failure_counts_at_once_unless_the_computer_stood_still(monkeypatch, p
 
 
 def test_who_succeeds_after_a_pause_succeeds(monkeypatch):
-    monkeypatch.setattr(real_time.Heart, "stop", lambda self: setattr(self, "s", 2 * PAUSE_S))
+    monkeypatch.setattr(real_time, "Heart", lambda: SimpleNamespace(s=2 * PAUSE_S, stop=lambda: None))
     made = []
 
     @in_real_time
