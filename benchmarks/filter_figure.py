@@ -39,8 +39,8 @@ def dots(axes: Axes, groups: Sequence[tuple[str, str, Sequence[float]]]) -> None
     """A column of dots a group, with its mean."""
     for k, (_, color, values) in enumerate(groups):
         axes.plot(np.full(len(values), k), values, "o", color=color, alpha=0.5)
-        axes.plot([k - 0.3, k + 0.3], [np.mean(values)] * 2, color=color)
-        axes.annotate(f"{np.mean(values):.3g}", (k + 0.32, float(np.mean(values))), va="center")
+        axes.plot([k - 0.2, k + 0.2], [np.mean(values)] * 2, color=color)
+        axes.annotate(f"{np.mean(values):.3g}", (k + 0.24, float(np.mean(values))), va="center", fontsize=8)
     axes.set_xticks(range(len(groups)), [label for label, _, _ in groups])
     axes.set_xlim(-0.6, len(groups) - 0.2)
     axes.set_ylim(bottom=0)
