@@ -53,11 +53,11 @@ def in_real_time(test: Callable[..., None]) -> Callable[..., None]:
         for attempt in range(1, ATTEMPTS + 1):
             with pauses() as longest:
                 try:
-                    return test(*args, **kwargs)
+                    test(*args, **kwargs)
+                    return
                 except Exception as error:
                     failure = error
             if longest.s < PAUSE_S or attempt == ATTEMPTS:
                 raise failure
-        return None
 
     return patient

@@ -12,6 +12,7 @@ from body_transformer.deploy.plan import Phase
 from body_transformer.deploy.replay import replay
 from body_transformer.deploy.robot import Command
 from body_transformer.deploy.safety import Reason
+from body_transformer.report.deployments import read_deployments
 
 from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, SinePolicy, a1_contract, virtual_run
 
@@ -273,6 +274,27 @@ def test_a_run_that_raised_has_a_log_too(tmp_path):
     log = SavedLog.load(runtime.save_log(tmp_path))
     assert log.description["stop"] == {"reason": "error", "detail": "ZeroDivisionError: division by zero"}
     assert len(log.rows["tick"]) == 100
+
+
+@pytest.mark.parametrize("where", ["policy", "send"])
+def test_the_tick_that_raised_is_in_the_log_with_what_led_to_it(tmp_path, where):
+    runtime, robot = virtual_run()
+    target, name = (runtime, "_policy") if where == "policy" else (robot, "send")
+    as_before = getattr(target, name)
+    setattr(target, name, lambda given: as_before(given) if len(robot.sent) < 120 else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        runtime.run()
+    folder = runtime.save_log(tmp_path)
+    rows = SavedLog.load(folder).rows
+    assert len(rows["tick"]) == 121
+    assert rows["state"][-1] == 1
+    np.testing.assert_array_equal(rows["joint_pos"][-1], runtime.controller.measured.joint_pos)
+    assert np.isfinite(rows["command"][-1]).all() == (where == "send")
+    assert np.isnan(rows["sent"][-1]).all()
+    assert np.isfinite(rows["command"][:-1]).all()
+    assert np.isfinite(rows["sent"][:-1]).all()
+    (deployment,) = read_deployments([folder])
+    assert deployment.pushed is None  # its policy commands positions
 
 
 def test_ten_thousand_ticks_take_no_more_memory_than_one_thousand():

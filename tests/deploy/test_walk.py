@@ -1,12 +1,14 @@
-"""benchmarks/walk.py and filter_figure.py: what is a success, and what table and figure say."""
+"""benchmarks/walk.py, filter_figure.py, step_times.py: what is a success, and what tables and figure say."""
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from body_transformer.deploy.plan import Phase
 from body_transformer.report.deployments import read_deployments
 
 from ..report.deployment_folders import deploy
+from .virtual_robot import virtual_run
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,19 @@ def test_the_table_has_successes_speed_deadlines_and_times_of_steps(walk, monkey
 
 def test_the_counts_are_5_and_20(walk):
     assert [one.num_rollouts for one in walk.CONDITIONS.values()] == [5, 5, 20, 20, 20, 20]
+
+
+def test_step_times_are_told_stretch_by_stretch(benchmark_script, tmp_path, capsys):
+    runtime, _ = virtual_run(seconds=3.0)
+    runtime.run()
+    rows = runtime.log.rows()
+    walking = np.flatnonzero(rows["phase"] == Phase.POLICY)
+    rows["work_ms"][walking], rows["policy_ms"][walking] = 0.5, 0.1
+    rows["work_ms"][walking[120]], rows["missed"][walking[120]] = 7.0, 2
+    rows["policy_ms"][walking[130]], rows["work_ms"][walking[130]] = np.nan, 99.0  # did not ask the policy
+    benchmark_script("step_times").main([str(runtime.save_log(tmp_path)), "--every", "2"])
+    said = capsys.readouterr().out.splitlines()[2:]
+    assert said == ["| 0 | 0.50 | 0.50 | 0.50 | 0 |", "| 2 | 0.50 | 3.88 | 7.00 | 2 |"]  # 48 steps of 0.5 and one of 7
 
 
 class Trembling:

@@ -145,9 +145,9 @@ def main(args: list[str]) -> None:
     robot = open_robot(options.robot, expected=control.joints, **robot_settings(options))
     runtime: Runtime | None = None
     try:
-        with entered(robot) as loops_own:
+        with entered(robot) as own_core:
             runtime = Runtime(contract, policy, robot, config, safety, on_phase=lambda phase: mark(runtime, phase))
-            with live_line(runtime), stop_key(runtime), cores.only(loops_own):
+            with live_line(runtime), stop_key(runtime), cores.only(own_core):
                 result = runtime.run()
     finally:  # when the robot is left: writing takes seconds, and the simulated one has said how it went
         seen = getattr(robot, "report", None)
@@ -256,8 +256,7 @@ def tell(options: Deploy, contract: Contract, result: Result, folder: Path, repo
 
 @contextmanager
 def live_line(runtime: Runtime) -> Iterator[None]:
-    """`status_line` on standard error; from a thread, as a slow terminal must not hold the
-    loop."""
+    """`status_line` on standard error; from a thread, as a slow terminal must not hold the loop."""
     if not sys.stderr.isatty():
         yield
         return

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 def split() -> tuple[frozenset[int], frozenset[int]]:
-    """One core, and the others; all of them twice where there are no two, or the system has no say in it."""
+    """One core, and the others; the only one twice. Both are empty where programs cannot choose."""
     if sys.platform != "linux":
         return frozenset(), frozenset()
     cores = frozenset(os.sched_getaffinity(0))
@@ -19,7 +19,7 @@ def split() -> tuple[frozenset[int], frozenset[int]]:
 
 @contextmanager
 def only(cores: frozenset[int]) -> Iterator[None]:
-    """This thread, and what it starts meanwhile, on these cores; nothing where there are none."""
+    """This thread, and what it starts meanwhile, on these cores; anywhere if there are none."""
     if sys.platform != "linux" or not cores:
         yield
         return

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from .controller import Controller, Policy
 from .robot import Command, State
 
+Given = tuple[int, float, State | None, int, str | None]
+Sent = tuple[Command, str]
 MOST_CALLS = 8
 """Of the policy; after four or five it is no quicker."""
 COLD = 3.0
@@ -28,25 +30,19 @@ class Rehearsal:
         self._second, self._policy, self._clock = second, policy, clock
         self.call_s = 0.0
         """What the policy takes with warm caches."""
-        self._last: tuple[int, float, State | None, int, str | None] | None = None
-        self._sent: tuple[Command, str] | None = None
+        self._last: tuple[Given, Sent] | None = None
 
-    def remember(
-        self,
-        given: tuple[int, float, State | None, int, str | None],
-        sent: tuple[Command, str],
-    ) -> None:
+    def remember(self, given: Given, sent: Sent) -> None:
         """What the first controller's `step` and `sent` were given in this tick; nothing is copied."""
-        self._last, self._sent = given, sent
+        self._last = given, sent
 
     def __call__(self, obs: NDArray[np.float32], until_s: float) -> None:
         """The tick that was remembered, once; and the policy's answer to `obs`, while there is time."""
         if self._last is None:
             return
-        self._second.step(*self._last)
-        if self._sent is not None:
-            self._second.sent(*self._sent)
-        self._last = None
+        (given, sent), self._last = self._last, None
+        self._second.step(*given)
+        self._second.sent(*sent)
         for _ in range(MOST_CALLS):
             if self._clock() + COLD * self.call_s >= until_s:
                 return

@@ -125,7 +125,7 @@ class Deployment:
     def pushed(self) -> Floats | None:
         """[T, J] Torques that were commanded, if the policy commands torques."""
         torque = self.log.rows["command"][:, 4]
-        return np.where(self.during(POLICY)[:, None], torque, math.nan) if torque.any() else None
+        return np.where(self.during(POLICY)[:, None], torque, math.nan) if np.nan_to_num(torque).any() else None
 
     @cached_property
     def tilt_rad(self) -> Floats:
