@@ -22,7 +22,8 @@ EVERY = 10
 def keep(run: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     description = yaml.safe_load((run / DESCRIPTION).read_text(encoding="utf-8"))
-    description["command"] = without_place(description["command"])
+    for part in (description, *description.get("changes", [])):
+        part["command"] = without_place(part["command"])
     (target / DESCRIPTION).write_text(yaml.safe_dump(description, sort_keys=False), encoding="utf-8")
     if (run / EVALUATION).is_file():
         shutil.copyfile(run / EVALUATION, target / EVALUATION)

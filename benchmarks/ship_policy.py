@@ -77,6 +77,7 @@ def card(
         f"{found['title']}; `bot eval pretrained:{name}`.",
         "",
         f"- command: `{without_place(found['command'])}`",
+        *(f"- from iteration {more['step']}: `{without_place(more['command'])}`" for more in found.get("changes", [])),
         f"- variant: {found['variant']}, {policy.num_parameters:,} parameters, {size / 1e6:.2f} MB",
         f"- seed: {found['seed']}",
         f"- environment steps: {steps:,}",

@@ -165,8 +165,11 @@ def git_commit() -> str | None:
 
 
 def without_place(command: str) -> str:
-    """A command without `--out DIR`: what was run, wherever it was."""
+    """A command without `--out DIR`, and with RUN for the run that it resumes: what was run, wherever it was."""
     words = [word for word in shlex.split(command) if not word.startswith("--out=")]
+    words = ["--resume=RUN" if word.startswith("--resume=") else word for word in words]
+    if "--resume" in words[:-1]:
+        words[words.index("--resume") + 1] = "RUN"
     if "--out" in words:
         at = words.index("--out")
         del words[at : at + 2]

@@ -36,6 +36,7 @@ def run_folder(folder: Path, policy: Policy, task: str = "humanoid-mod", checkpo
         "command": f"bot train {task} --seed 4",
         "machine": "a machine",
         "date": "2025-01-02 03:04 UTC",
+        "changes": [{"step": 7, "command": "bot train --resume runs/x --rl.final-std 0.1"}],
     }
     Run.create(folder, {**about, "rl": {"task": task, "num_envs": 64, "num_steps": 10}})
     policy.save(folder / checkpoint)
@@ -218,6 +219,7 @@ def test_a_runs_policy_is_shipped_with_its_card(tmp_path, shelf, ship_policy):
     card = (shelf / "humanoid-mod" / "card.md").read_text()
     for line in (
         "- command: `bot train humanoid-mod --seed 4`",
+        "- from iteration 7: `bot train --resume RUN --rl.final-std 0.1`",
         "- variant: mlp,",
         "- seed: 4",
         "- environment steps: 1,920",

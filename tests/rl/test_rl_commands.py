@@ -1,6 +1,8 @@
 """`bot train` and `bot eval` of what is learned by reinforcement, by the real commands."""
 
 import json
+import shlex
+import shutil
 
 import pytest
 
@@ -51,13 +53,55 @@ def test_a_run_is_evaluated(run, capsys):
     assert 1 <= found["length"]["mean"] <= 1000
 
 
-def test_a_run_goes_on_beyond_its_end(run, capsys):
-    assert main(["train", "--resume", str(run), "--rl.num-iterations", "0", "--quiet"]) == 1
-    assert "this run has 1, and goes on to more; got 0" in capsys.readouterr().err
+def test_a_run_goes_on_beyond_its_end(run):
     assert main(["train", "--resume", str(run), "--rl.num-iterations", "2", "--quiet"]) == 0
     assert Run.open(run).description()["rl"]["num_iterations"] == 2
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps == [1, 1, 2, 2]
+
+
+def test_a_run_goes_on_with_other_settings_which_it_remembers(run, tmp_path, monkeypatch):
+    longer = shutil.copytree(run, tmp_path / "longer", symlinks=True)
+    args = ["train", "--resume", str(longer), "--rl.num-iterations", "3", "--rl.final-std", "0.01"]
+    args += ["--rl.std-iterations", "3", "--rl.options", "gentle", "true", "--quiet"]
+    monkeypatch.setattr("sys.argv", ["bot", *args])
+    begun = Run.open(run).description()
+    assert main(args) == 0
+    found = Run.open(longer).description()
+    asked = {"num_iterations": 3, "final_std": 0.01, "std_iterations": 3, "options": {"gentle": "true"}}
+    assert (found["rl"], found["num_steps"]) == ({**begun["rl"], **asked}, 3)
+    step = int(policy_folder(run).name)
+    assert found["changes"][-1] == {"step": step, "command": shlex.join(["bot", *args])}
+    assert found["command"] == begun["command"]
+    assert Policy.load(policy_folder(longer)).log_std.exp().max() < 0.05, "1 at first; the limit of iteration 2 of 3"
+    assert main(["train", "--resume", str(longer), "--quiet"]) == 0
+    assert Run.open(longer).description() == found, "nothing is asked anew"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (["--rl.task", "humanoid-mod"], "--rl.task: a run goes on with what it was begun with, 'humanoid-board'"),
+        (["--rl.learning-rate", "1e-4"], "--rl.learning-rate: a run goes on with what it was begun with, 0.0005"),
+        (["--rl.no-normalize-obs"], "--rl.normalize-obs: a run goes on with"),
+        (["--rl.by-hand", "obs", "root"], "--rl.by-hand: a run goes on with"),
+        (["--rl.options", "height", "2"], "'height'"),
+        (["--rl.num-iterations", "5", "--rl.options", "told", "true"], "critic"),
+    ],
+)
+def test_what_a_run_cannot_go_on_with_is_said_and_changes_nothing(run, capsys, asked, message):
+    before = (run / "experiment.yaml").read_text(), (run / "metrics.jsonl").read_text()
+    assert main(["train", "--resume", str(run), *asked, "--quiet"]) == 1
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert ((run / "experiment.yaml").read_text(), (run / "metrics.jsonl").read_text()) == before
+
+
+def test_a_run_does_not_go_back(run, capsys):
+    step = int(policy_folder(run).name)
+    if step == 1:
+        assert main(["train", "--resume", str(run), "--rl.num-iterations", "2", "--quiet"]) == 0
+    assert main(["train", "--resume", str(run), "--rl.num-iterations", "1", "--quiet"]) == 1
+    assert "this run has come to 2, and goes on; got 1" in capsys.readouterr().err
 
 
 def test_a_run_that_is_finished_says_so(run, capsys):

@@ -62,13 +62,32 @@ class RunOptions:
             "variant": self.policy.variant,
             "label": self.label or self.policy.variant,
             "seed": self.seed,
-            "command": shlex.join(["bot", *sys.argv[1:]]),
+            "command": command_line(),
             "cpu": self.cpu,
             "wandb": self.wandb,
             "machine": machine(self.cpu),
             "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "policy": self.policy.to_dict(),
         }
+
+
+@dataclass(kw_only=True)
+class ResumeOptions:
+    """Common to all ways of going on with a run that was stopped."""
+
+    resume: Annotated[Path, tyro.conf.arg(metavar="RUN")]
+    """The run's folder."""
+    cpu: Flag = False
+    """Stay on the CPU even where there is a GPU."""
+    wandb: Annotated[str | None, tyro.conf.arg(metavar="PROJECT")] = None
+    """Log to this project of Weights & Biases, too."""
+    quiet: Flag = False
+    """No progress bar."""
+
+
+def command_line() -> str:
+    """What this process was asked."""
+    return shlex.join(["bot", *sys.argv[1:]])
 
 
 def device_of(cpu: bool) -> str:

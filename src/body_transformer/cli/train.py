@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tyro
 
@@ -15,7 +15,7 @@ from ..model.config import PolicyConfig
 from ..rl.registry import MJLAB
 from . import train_rl
 from .output import console
-from .run_options import Flag, RunOptions, is_first_process, value_of
+from .run_options import Flag, ResumeOptions, RunOptions, is_first_process, value_of
 
 
 @dataclass(kw_only=True)
@@ -28,23 +28,13 @@ class Train(RunOptions):
     """Do not try the policy out."""
 
 
-@dataclass
-class Resume:
+@dataclass(kw_only=True)
+class Resume(ResumeOptions):
     """Goes on with a run that was stopped, from its newest whole checkpoint, as it was begun: on the CPU if it was told
     to stay there, with the same evaluation and the same project of Weights & Biases."""
 
-    resume: Annotated[Path, tyro.conf.arg(metavar="RUN")]
-    """The run's folder."""
-    cpu: Flag = False
-    """Stay on the CPU even where there is a GPU."""
     no_eval: Flag = False
     """Do not try the policy out."""
-    num_iterations: Annotated[int | None, tyro.conf.arg(name="rl.num-iterations", metavar="INT")] = None
-    """Go on beyond the run's own number, up to this one; of reinforcement only."""
-    wandb: Annotated[str | None, tyro.conf.arg(metavar="PROJECT")] = None
-    """Log to this project of Weights & Biases, too."""
-    quiet: Flag = False
-    """No progress bar."""
 
 
 def main(args: list[str]) -> None:
@@ -53,7 +43,7 @@ def main(args: list[str]) -> None:
     if any(arg.split("=")[0] == "--resume" for arg in args):
         if args and args[0] in experiment_names():  # the run knows its experiment
             args = args[1:]
-        resume(tyro.cli(Resume, prog="bot train", args=args))
+        resume(args)
         return
     if args and args[0].startswith(MJLAB):
         train_rl.main_mjlab(args)
@@ -89,16 +79,16 @@ def begin(options: Train, experiment: Experiment) -> None:
     _train(options, experiment, options.folder, {**options.describe(experiment.title), **how}, resumed=False)
 
 
-def resume(options: Resume) -> None:
+def resume(args: list[str]) -> None:
     from ..run import Run
 
+    folder = value_of("--resume", args)
+    if folder is not None and "rl" in Run.open(folder).description():
+        train_rl.resume(args, Run.open(folder))
+        return
+    options = tyro.cli(Resume, prog="bot train", args=args)
     run = Run.open(options.resume)
     description = run.description()
-    if "rl" in description:
-        train_rl.go_on(run, description, options.num_iterations, options.cpu, options.wandb, options.quiet)
-        return
-    if options.num_iterations is not None:
-        raise ValueError("--rl.num-iterations is for runs of reinforcement; this one learns by imitation")
     try:
         experiment = load_experiment(description["name"])
         policy = PolicyConfig.from_dict(description["policy"])

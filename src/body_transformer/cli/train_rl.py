@@ -11,6 +11,7 @@ from typing import Any
 
 import tyro
 
+from ..checkpoint import newest_path
 from ..config import Experiment
 from ..model.config import PolicyConfig
 from ..rl.config import RlConfig
@@ -19,7 +20,7 @@ from ..rl.registry import MJLAB, make_env, make_env_cfg, need_mjlab
 from ..run import Run
 from ..training.ranks import Ranks
 from .output import console
-from .run_options import RunOptions, device_of, is_first_process, value_of
+from .run_options import ResumeOptions, RunOptions, command_line, device_of, is_first_process, value_of
 
 
 @dataclass(kw_only=True)
@@ -28,6 +29,19 @@ class TrainRl(RunOptions):
 
     rl: RlConfig
     """The training."""
+
+
+@dataclass(kw_only=True)
+class ResumeRl(ResumeOptions):
+    """Goes on with a run that was stopped, from its newest whole checkpoint, as it was begun, or beyond its end with
+    more iterations. What is given of the training replaces, from there on, what the run was begun with."""
+
+    rl: RlConfig
+    """The training, as the run has it."""
+
+
+KEPT = ("task", "motion", "by_hand", "learning_rate", "normalize_obs", "normalize_values", "std_type")
+"""What a run goes on with as it was begun: its checkpoint is made of it."""
 
 
 def main(args: list[str], experiment: Experiment) -> None:
@@ -80,25 +94,38 @@ def check_by_hand(config: RlConfig, device: str) -> None:
             arrangements(env, config.by_hand)
 
 
-def go_on(
-    run: Run, found: Mapping[str, Any], num_iterations: int | None, cpu: bool, wandb: str | None, quiet: bool
-) -> None:
-    """With a run that was stopped, as it was begun; what is asked for now comes on top of that."""
-    config = RlConfig.from_dict(found["rl"])
-    if num_iterations is not None:
-        if num_iterations < config.num_iterations:
-            raise ValueError(
-                f"--rl.num-iterations: this run has {config.num_iterations}, and goes on to more; got {num_iterations}"
-            )
-        config = replace(config, num_iterations=num_iterations)
-        longer = {"rl": config.to_dict(), "num_steps": num_iterations}
-        found = {**found, **longer}
-        if is_first_process():
-            run.add(longer)
+def resume(args: list[str], run: Run) -> None:
+    """With a run that was stopped, as it was begun but for what is given now."""
+    found = run.description()
+    begun = RlConfig.from_dict(found["rl"])
+    default = ResumeRl(resume=run.folder, rl=replace(begun, options={}, by_hand={}))  # tyro would make a flag of each
+    options = tyro.cli(ResumeRl, prog="bot train", args=args, default=default)
+    config = changed(begun, options.rl)
+    come = newest_path(run.folder)
+    step = 0 if come is None else int(come.name)
+    if config.num_iterations < step:
+        raise ValueError(f"--rl.num-iterations: this run has come to {step}, and goes on; got {config.num_iterations}")
+    facts: dict[str, Any] = {}
+    if config != begun:
+        need_mjlab()
+        changes = [*found.get("changes", []), {"step": step, "command": command_line()}]
+        facts = {"rl": checked(config, begun.task).to_dict(), "num_steps": config.num_iterations, "changes": changes}
     if run.is_evaluated and max((line["step"] for line in run.metrics()), default=0) >= config.num_iterations:
         console().print(f"{run.folder} is finished: {config.num_iterations} iterations and the last evaluation")
         return
-    learn(run, {**found, "cpu": cpu or found["cpu"], "wandb": wandb or found["wandb"]}, quiet, resumed=True)
+    how = {"cpu": options.cpu or found["cpu"], "wandb": options.wandb or found["wandb"]}
+    learn(run, {**found, **facts, **how}, options.quiet, resumed=True, facts=facts)
+
+
+def changed(begun: RlConfig, given: RlConfig) -> RlConfig:
+    """Of options, those that are not named stay as they are."""
+    by_hand = {**begun.by_hand, **given.by_hand}
+    config = replace(given, options={**begun.options, **given.options}, by_hand=by_hand)
+    for name in KEPT:
+        if getattr(config, name) != getattr(begun, name):
+            flag, values = f"--rl.{name.replace('_', '-')}", (getattr(begun, name), getattr(config, name))
+            raise ValueError(f"{flag}: a run goes on with what it was begun with, {values[0]!r}; got {values[1]!r}")
+    return config
 
 
 def no_gpu() -> str:
@@ -112,8 +139,10 @@ def no_gpu() -> str:
     )
 
 
-def learn(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool) -> None:
-    """What a description says."""
+def learn(
+    run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool, facts: Mapping[str, Any] | None = None
+) -> None:
+    """What a description says; `facts` are new to it, and are written down when the run's checkpoint has been read."""
     from ..rl.train import Job, train
     from ..training.progress import Progress
     from ..training.saving import StoppedEarly
@@ -131,6 +160,7 @@ def learn(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool) -> Non
         resumed,
         found["wandb"],
         (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr)),
+        facts or {},
     )
     try:
         train(job, Progress(f"{found['name']} {found['variant']}", quiet=quiet))

@@ -126,8 +126,12 @@ class Learner:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         for part, module in (("actor", self.actor), ("critic", self.critic), ("value_scale", self.ppo.value_scale)):
-            if module is not None:
+            if module is None:
+                continue
+            try:
                 module.load_state_dict(_under(f"{part}.", tensors))
+            except RuntimeError as error:  # a critic that observes something else; the actor's layout fits
+                raise ValueError(f"the checkpoint's {part} does not fit the task: {error}") from None
         optimizer = self.ppo.optimizer.state_dict()
         optimizer["state"] = {
             index: _under(f"optimizer.{index}.", tensors)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from mjlab.envs import ManagerBasedRlEnv
@@ -53,6 +54,8 @@ class Job:
     wandb_project: str | None = None
     say: Callable[[str], object] = lambda text: None
     """Hears which entry of the observation went to which body part."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """For the run's description, once its checkpoint has been read: what it goes on with from there."""
 
 
 def train(job: Job, progress: Progress) -> Policy:
@@ -98,7 +101,7 @@ class _Loop:
         if self.ranks.is_first:
             (run.folder / EVALUATION).unlink(missing_ok=True)  # of a run that goes on beyond its first end
             run.forget_after(self.iteration)
-            run.add({"num_parameters": self._num_parameters})
+            run.add({"num_parameters": self._num_parameters, **self.job.facts})
             log = MetricsLog(run.folder, self.iteration, self.job.wandb_project, run.description())
         self.progress.start(self.iteration, self.config.num_iterations)
         saver = Saver(self._save, self.config.checkpoint_every_s)
