@@ -1,0 +1,76 @@
+"""How long do robots keep their balance on the board, while they learn it? As a figure.
+
+    python benchmarks/board_figure.py benchmarks/results/rl_h200/short/humanoid-board --out board.png
+
+Left: the four architectures with the critic told, gentle starts and a deviation led down (README.md there). Right:
+bot-mix trained on, and then with the task's own starts and less deviation. Evaluations have mean actions and the task's
+own starts; in training, actions are drawn.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from body_transformer.aside import write_aside
+from body_transformer.run import Run
+
+COLORS = {"mlp": "#7a7a7a", "transformer": "#c2571a", "bot-hard": "#3a8f4d", "bot-mix": "#1f5fa8"}
+SETTINGS = "told,gentle,final-std=0.25"
+LONGER = f"longer,{SETTINGS}-0.05"
+EVALUATED, TRAINING = "eval/rollouts/length", "train/length"
+
+
+def curve(folder: Path, metric: str) -> tuple[list[float], list[float]]:
+    """Millions of environment steps, and what was measured then."""
+    lines = [line for line in Run.open(folder / "seed0").metrics() if metric in line]
+    values = [line[metric] for line in lines]
+    means = [value["mean"] if isinstance(value, dict) else value for value in values]
+    return [line["env_steps"] / 1e6 for line in lines], means
+
+
+def label(axes: Axes, title: str) -> None:
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("environment steps, millions")
+    axes.set_ylabel("length of an episode, of 1000 steps")
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+
+
+def draw(runs: Path) -> Figure:
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for variant, color in COLORS.items():
+        left.plot(*curve(runs / f"{variant},{SETTINGS}", EVALUATED), "o-", color=color, label=variant, markersize=4)
+    label(left, "four architectures, evaluations")
+    longer = Run.open(runs / LONGER / "seed0").description()
+    per_iteration = longer["rl"]["num_envs"] * longer["rl"]["num_steps"] / 1e6
+    right.plot(*curve(runs / LONGER, TRAINING), color=COLORS["bot-mix"], alpha=0.4, label="in training")
+    right.plot(*curve(runs / LONGER, EVALUATED), "o-", color=COLORS["bot-mix"], label="evaluations", markersize=4)
+    for change in longer["changes"]:
+        right.axvline(
+            change["step"] * per_iteration, color="black", linestyle=":", label="less deviation, own starts"
+        )
+    label(right, "bot-mix, longer")
+    return figure
+
+
+def main(args: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.png")
+    options = parser.parse_args(args)
+    try:
+        figure = draw(options.runs)
+    except (OSError, ValueError) as error:
+        sys.exit(f"board_figure: {error}")
+    write_aside(options.out, lambda file: figure.savefig(file, format="png", dpi=110))
+    print(options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""benchmarks/board_figure.py: the figure of the runs that are kept."""
+
+from pathlib import Path
+
+import pytest
+
+RUNS = Path(__file__).parents[3] / "benchmarks" / "results" / "rl_h200" / "short" / "humanoid-board"
+
+
+@pytest.fixture(scope="module")
+def board_figure(benchmark_script):
+    return benchmark_script("board_figure")
+
+
+def test_it_shows_what_the_runs_say(board_figure, tmp_path):
+    left, right = board_figure.draw(RUNS).axes
+    assert [line.get_label() for line in left.lines] == ["mlp", "transformer", "bot-hard", "bot-mix"]
+    assert [round(line.get_ydata()[-1]) for line in left.lines] == [89, 166, 156, 192]
+    training, evaluations, change = right.lines
+    assert len(training.get_xdata()) > 100
+    assert max(evaluations.get_ydata()) > 800
+    assert 79 < change.get_xdata()[0] < 80
+    board_figure.main([str(RUNS), "--out", str(tmp_path / "board.png")])
+    assert (tmp_path / "board.png").stat().st_size > 10_000
+
+
+def test_where_runs_are_missing_it_says_which(board_figure, tmp_path):
+    with pytest.raises(SystemExit, match=r"board_figure: .*mlp,told"):
+        board_figure.main([str(tmp_path), "--out", str(tmp_path / "board.png")])
