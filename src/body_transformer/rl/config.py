@@ -28,7 +28,7 @@ class RlConfig:
     bodies …; see `arrangement.arrange`."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Of the task, where it has some: name -> value, as YAML. humanoid-board: gentle, told. a1-walk: command, noise,
-    latency, push_every_s, push_speed, turning."""
+    latency, stiffness, push_every_s, push_speed, turning."""
     num_envs: int = 2048
     """Robots that are simulated side by side, over all processes."""
     scattered: bool = False

@@ -115,7 +115,7 @@ def test_commands_are_drawn_from_their_ranges_for_every_episode(new_env):
 def test_parameters_are_drawn_from_the_papers_ranges():
     from body_transformer.rl.a1.parameters import Parameters
 
-    drawn = Parameters.draw(4000, 0, (0, 3), torch.device("cpu"), torch.float32)
+    drawn = Parameters.draw(4000, 0, (0, 3), (0.5, 2.0), torch.device("cpu"), torch.float32)
     for values, low, high in (
         (drawn.friction, 0, 2),
         (drawn.added_mass, 1, 3),
@@ -123,12 +123,14 @@ def test_parameters_are_drawn_from_the_papers_ranges():
         (drawn.com_offset[:, 1], -0.1, 0.1),
         (drawn.com_offset[:, 2], -0.05, 0.05),
         (drawn.strength, 0.9, 1.1),
+        (drawn.stiffness, 0.5, 2.0),
     ):
         assert values.min() == pytest.approx(low, abs=(high - low) / 100)
         assert values.max() == pytest.approx(high, abs=(high - low) / 100)
     assert drawn.latency.unique().tolist() == [0, 1, 2, 3]
-    few = Parameters.draw(5, 0, (0, 0), torch.device("cpu"), torch.float32)
+    few = Parameters.draw(5, 0, (0, 0), (1.0, 1.0), torch.device("cpu"), torch.float32)
     torch.testing.assert_close(few.friction, drawn.friction[:5])
+    assert few.stiffness.tolist() == [1.0] * 5
 
 
 def test_randomisation_reaches_the_physics(env):
@@ -153,8 +155,24 @@ def test_a_stronger_motor_gives_more_torque(env):
     torch.testing.assert_close(robots.state.torque, robots.parameters.strength * asked)
 
 
-def test_no_target_asks_for_more_than_25_nm_when_it_is_set(env):
-    made = env()
+def test_stiffer_motors_have_more_gain_and_the_same_targets(env):
+    usual, stiff = env(noise=False), env(noise=False, stiffness=(2.0, 2.0))
+    for made in (usual, stiff):
+        robots = robots_of(made)
+        made.reset(seed=0)
+        robots.memory.act(torch.full((8, 12), 0.3))
+        robots.memory.drive(0)
+    torch.testing.assert_close(robots_of(stiff).memory.targets, robots_of(usual).memory.targets)
+    state = robots_of(stiff).state
+    asked = 2 * KP * (robots_of(stiff).memory.targets[0] - state.joint_pos) - KD * state.joint_vel
+    limited = (robots_of(stiff).parameters.strength * asked).clamp(-33.5, 33.5)
+    torch.testing.assert_close(state.torque, limited)
+    assert (state.torque.abs() > robots_of(usual).state.torque.abs()).float().mean() > 0.5
+
+
+@pytest.mark.parametrize("stiffness", [(1.0, 1.0), (2.0, 2.0)])
+def test_no_target_asks_for_more_than_25_nm_when_it_is_set(env, stiffness):
+    made = env(stiffness=stiffness)
     robots = robots_of(made)
     for action in (torch.full((8, 12), 10.0), torch.full((8, 12), -10.0), torch.zeros(8, 12)):
         robots.memory.act(action)
@@ -194,7 +212,7 @@ def test_pushes_change_the_velocity_when_they_are_due(new_env):
 # -- a step ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"latency": (0, 6)}])
+@pytest.mark.parametrize("options", [{}, {"latency": (0, 6), "stiffness": (1.0, 2.0)}])
 def test_the_lean_step_is_mjlabs_step(env, options):
     lean, stock = env(noise=False, **options), env(lean=False, noise=False, **options)
     ends = torch.zeros(2)
@@ -417,6 +435,9 @@ def test_the_lean_step_refuses_terms_it_would_leave_out(change):
         ({"command": ((1.0, 0.0), (0.0, 0.0), (0.0, 0.0))}, "command must be three ranges"),
         ({"latency": 4}, "latency must be two numbers of physics steps"),
         ({"command": 0.8}, "command must be three ranges"),
+        ({"stiffness": (2.0, 1.0)}, r"stiffness must be two numbers, 0 < low <= high; got \(2.0, 1.0\)"),
+        ({"stiffness": (0.0, 1.0)}, "stiffness must be two numbers, 0 < low <= high"),
+        ({"stiffness": 2}, "stiffness must be two numbers, 0 < low <= high; got 2"),
         ({"noise": "no"}, "noise must be true or false; got 'no'"),
         ({"push_speed": "fast"}, "push_speed must be a number, 0 or above; got 'fast'"),
         ({"turning": -1}, "turning must be a number, 0 or above; got -1"),

@@ -78,7 +78,8 @@ def test_the_critic_is_told_friction_centre_of_mass_mass_and_strengths():
         torch.tensor([[0.1, 0.2, 0.3]]),
         torch.tensor([2.0]),
         torch.arange(12.0)[None],
-        torch.tensor([0]),
+        latency=torch.tensor([0]),
+        stiffness=torch.tensor([1.0]),
     )
     assert terms.privileged(one).tolist() == [[1.5, *torch.tensor([0.1, 0.2, 0.3]).tolist(), 2.0, *range(12)]]
 

@@ -1,4 +1,4 @@
-"""What differs from robot to robot: friction, mass, centre of mass, strength of the motors, latency."""
+"""What differs from robot to robot: friction, mass, centre of mass, the motors' strength and stiffness, latency."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0", "actuator_ac
 
 @dataclass(frozen=True)
 class Parameters:
-    """Those of B robots; they stay as they are. All but the latency are what the critic sees."""
+    """Those of B robots; they stay as they are. All but latency and stiffness are what the critic sees."""
 
     friction: Tensor
     """[B]"""
@@ -43,17 +43,33 @@ class Parameters:
     """[B, 12]"""
     latency: Tensor
     """[B], physics steps from an action to its effect."""
+    stiffness: Tensor
+    """[B], of the motors' position gain."""
 
     @classmethod
     def draw(
-        cls, num_envs: int, seed: int, latency: tuple[int, int], device: torch.device, dtype: torch.dtype
+        cls,
+        num_envs: int,
+        seed: int,
+        latency: tuple[int, int],
+        stiffness: tuple[float, float],
+        device: torch.device,
+        dtype: torch.dtype,
     ) -> Parameters:
         """Follow from the seed, the first robots' whatever the number of robots."""
         rng = np.random.default_rng([seed, 0xA3])
         low, high = np.array([FRICTION, *COM_OFFSET, ADDED_MASS, *[STRENGTH] * len(JOINTS)]).T
         delays = np.random.default_rng([seed, 0xA4]).integers(latency[0], latency[1] + 1, num_envs)
+        gains = np.random.default_rng([seed, 0xA5]).uniform(*stiffness, num_envs)
         drawn = torch.tensor(rng.uniform(low, high, (num_envs, len(low))), dtype=dtype, device=device)
-        return cls(drawn[:, 0], drawn[:, 1:4], drawn[:, 4], drawn[:, 5:], torch.tensor(delays, device=device))
+        return cls(
+            drawn[:, 0],
+            drawn[:, 1:4],
+            drawn[:, 4],
+            drawn[:, 5:],
+            latency=torch.tensor(delays, device=device),
+            stiffness=torch.tensor(gains, dtype=dtype, device=device),
+        )
 
     def ages(self) -> Tensor:
         """[physics steps of a control step, B]: how many actions ago the one was chosen that has its effect there."""

@@ -132,6 +132,7 @@ class Memory:
             base_vel=world.qvel[:, v : v + 3],
             base_spin=world.qvel[:, v + 3 : v + 6],
         )
+        self._kp = KP * parameters.stiffness[:, None]
         self._ages = parameters.ages()
         oldest = int(self._ages.max())
         self.targets = self.joints.default.expand(oldest + 1, world.num_envs, -1).clone()
@@ -159,7 +160,7 @@ class Memory:
         state = self.state
         if step:
             self.sum_up()
-        torque = KP * (self._target(step) - state.joint_pos) - KD * state.joint_vel
+        torque = self._kp * (self._target(step) - state.joint_pos) - KD * state.joint_vel
         limit = self.joints.max_torque
         state.torque.copy_(torch.minimum(torch.maximum(self.parameters.strength * torque, -limit), limit))
         torch.index_select(state.torque, 1, self._of_motor, out=self.world.ctrl)

@@ -53,6 +53,8 @@ class Task:
     """Whether the actor's observations are."""
     latency: tuple[int, int] = (0, 0)
     """Physics steps (5 ms) from an action to its effect; each robot draws one of this range."""
+    stiffness: tuple[float, float] = (1.0, 1.0)
+    """Of the motors' position gain; each robot draws one of this range. Targets are cut off as with 1."""
     push_every_s: float | None = None
     """From one push to the next; a push adds to the trunk's velocity."""
     push_speed: float = 0.5
@@ -66,6 +68,8 @@ class Task:
         )
         if not (steps and _is_range(self.latency)):
             raise ValueError(f"latency must be two numbers of physics steps, 0 <= low <= high; got {self.latency}")
+        if not (_is_range(self.stiffness) and self.stiffness[0] > 0):
+            raise ValueError(f"stiffness must be two numbers, 0 < low <= high; got {self.stiffness}")
         if not (isinstance(self.command, list | tuple) and [_is_range(part) for part in self.command] == [True] * 3):
             raise ValueError(f"command must be three ranges, low <= high; got {self.command}")
         if not isinstance(self.noise, bool):
@@ -92,7 +96,9 @@ class A1s:
 
     def __init__(self, task: Task, world: World, seed: int):
         self.task, self.world = task, world
-        self.parameters = Parameters.draw(world.num_envs, seed, task.latency, world.device, world.qpos.dtype)
+        self.parameters = Parameters.draw(
+            world.num_envs, seed, task.latency, task.stiffness, world.device, world.qpos.dtype
+        )
         self.memory = Memory(world, self.parameters)
         self.state, self.joints = self.memory.state, self.memory.joints
         self.starts = starts(world, partial(place, terrain=task.terrain), task.command, seed)

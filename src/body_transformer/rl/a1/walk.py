@@ -16,8 +16,8 @@ m) and the strength of each motor U(0.9, 1.1). An episode begins 0.2 to 0.6 m in
 with joint angles of U(0.5, 1.5) x the default pose, joint velocities of ±3 rad/s, and ±0.5 m/s and rad/s of the trunk.
 
 The critic has observations of its own (65): the same without noise, with the true velocity, and the 17 parameters of
-the robot (friction, centre of mass, mass, 12 strengths). Beyond the paper, and off: latency, pushes, other commands,
-more reward for going straight.
+the robot (friction, centre of mass, mass, 12 strengths). Beyond the paper, and off: latency, stiffer motors (the
+authors' robot has Kp 100), pushes, other commands, more reward for going straight.
 
 Where this is not the authors' environment:
 - the critic sees the parameters and the velocity: the paper says the former, the authors' code drops both;
