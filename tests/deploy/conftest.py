@@ -1,3 +1,4 @@
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -96,6 +97,18 @@ def servos(monkeypatch: pytest.MonkeyPatch) -> Servos:
     monkeypatch.setattr(fake, "machine", machine)
     monkeypatch.setitem(sys.modules, "robot_interface", fake)
     return machine
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A keyboard; what the test writes to is typed."""
+    import pty
+
+    near, far = pty.openpty()
+    keyboard = os.fdopen(far)
+    monkeypatch.setattr(sys, "stdin", keyboard)
+    yield os.fdopen(near, "wb", buffering=0)
+    keyboard.close()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 from body_transformer.cli.main import main
 from body_transformer.deploy.log import SavedLog
 from body_transformer.deploy.plan import Phase, RuntimeConfig
+from body_transformer.deploy.robots.a1 import A1Robot
 from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.safety import SafetyConfig
 
@@ -90,19 +91,35 @@ def test_a_log_of_an_earlier_deployment_is_not_overwritten(folder, servos, tmp_p
 
 def test_a_robot_that_cannot_be_entered_leaves_no_folder(folder, servos, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("body_transformer.deploy.robots.a1.A1Robot.__enter__", lambda self: 1 / 0)
+    monkeypatch.setattr(A1Robot, "__enter__", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         deploy(folder)
     assert list((tmp_path / "deployments").iterdir()) == []
 
 
 def test_a_signal_while_the_robot_is_entered_ends_it_there(folder, servos, quick, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        "body_transformer.deploy.robots.a1.A1Robot.__enter__", lambda self: os.kill(os.getpid(), signal.SIGTERM)
-    )
+    monkeypatch.setattr(A1Robot, "__enter__", lambda self: os.kill(os.getpid(), signal.SIGTERM))
     assert deploy(folder, "--out", tmp_path / "log") == 130
     assert "stopped" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_while_the_robot_is_entered_keeps_the_policy_from_beginning(
+    folder, servos, quick, terminal, tmp_path, monkeypatch, capsys
+):
+    enter = A1Robot.__enter__
+
+    def typed(self):
+        terminal.write(b" ")
+        return enter(self)
+
+    monkeypatch.setattr(A1Robot, "__enter__", typed)
+    assert deploy(folder, "--out", tmp_path, "--json") == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["stop"] == "emergency stop: key"
+    assert said["policy_seconds"] == 0
+    assert {motor.Kp for command in servos.commands for motor in command.motorCmd} == {0.0}
+    terminal.close()
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------
@@ -161,7 +178,7 @@ def test_the_result_is_told_when_the_robot_fails(folder, servos, quick, tmp_path
         if len(sent) > 60:
             raise OSError("network is unreachable")
 
-    monkeypatch.setattr("body_transformer.deploy.robots.a1.A1Robot._transmit", failing)
+    monkeypatch.setattr(A1Robot, "_transmit", failing)
     assert deploy(folder, "--out", tmp_path, "--json") == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out)["stop"] == "error: OSError: network is unreachable"
@@ -184,9 +201,7 @@ def test_a_second_signal_while_the_log_is_written_changes_nothing(
 
     stop_when(monkeypatch, Phase.POLICY)
     monkeypatch.setattr(Runtime, "save_log", interrupted)
-    monkeypatch.setattr(
-        "body_transformer.deploy.robots.a1.A1Robot.__exit__", lambda self, *exc: os.kill(os.getpid(), number)
-    )
+    monkeypatch.setattr(A1Robot, "__exit__", lambda self, *exc: os.kill(os.getpid(), number))
     assert deploy(folder, "--out", tmp_path, "--json") == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out)["stop"] == "emergency stop: SIGINT"

@@ -13,18 +13,6 @@ from body_transformer.cli.emergency import Emergency, stop_key
 from .virtual_robot import is_damping, virtual_run
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    """A keyboard; what the test writes to is typed."""
-    import pty
-
-    near, far = pty.openpty()
-    keyboard = os.fdopen(far)
-    monkeypatch.setattr(sys, "stdin", keyboard)
-    yield os.fdopen(near, "wb", buffering=0)
-    keyboard.close()
-
-
 class Stoppable:
     def __init__(self) -> None:
         self.why, self.asked = "", threading.Event()
