@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MAX_COMMAND = 5.0
 """m/s or rad/s; no legged robot of this size is as quick, and no policy was told so much."""
 MAX_LOOP_HZ = 1000.0
+"""Beyond it a tick has less time than the policy takes, and no robot here listens so often."""
 
 
 class Phase(IntEnum):
@@ -39,7 +40,7 @@ class RuntimeConfig:
     loop_hz: float | None = None
     """Commands a second, a multiple of the policy's rate; None: that rate."""
     command: tuple[float, ...] | None = None
-    """What the policy is told to do; None: what the contract says."""
+    """What the policy is told to do, each entry within MAX_COMMAND; None: what the contract says."""
     filter: bool = True
     """Targets go through the contract's low-pass."""
     dry_run: bool = False
