@@ -16,6 +16,7 @@ What a virtual machine's host does at the same time cannot be seen from inside, 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -101,6 +102,7 @@ def run(policy: Path, name: str, seed: int, seconds: float, out: Path) -> Rollou
     log = out / "logs" / name / str(seed)
     faults = ("--faults", f"seed={seed}", "noise=1", *CONDITIONS[name].faults)
     flags = ("--out", str(log), "--json", *CONDITIONS[name].flags)
+    shutil.rmtree(log, ignore_errors=True)  # of an earlier benchmark
     late = late_of_nothing()
     command = [sys.executable, "-m", "body_transformer.cli.main", "deploy", str(policy), "--seconds", str(seconds)]
     command += [*faults, *flags]

@@ -31,17 +31,17 @@ def check_a_policy_is_loaded_and_agrees(folder: Path) -> None:
     assert OnnxPolicy(folder).verify() <= 1e-5
 
 
-def check_it_runs_on_an_a1(folder: Path, log: Path) -> None:
+def check_it_runs_on_an_a1(folder: Path, logs: Path) -> None:
     """`bot deploy`, with Unitree's module played by a few lines; the computer may be busy."""
     from body_transformer.cli.main import main
 
     sys.modules["robot_interface"] = robot_interface()
-    patient = ["--loop-hz", "50", "--stale-ms", "1000"]
-    where = ["--robot", "a1", "--seconds", "0.5", "--out", str(log), "--json"]
-    for _ in range(ATTEMPTS):
-        out = io.StringIO()
+    patient = ["--loop-hz", "100", "--stale-ms", "1000"]
+    where = ["--robot", "a1", "--seconds", "0.5", "--json"]
+    for attempt in range(ATTEMPTS):
+        out, log = io.StringIO(), logs / str(attempt)
         with contextlib.redirect_stdout(out):
-            status = main(["deploy", str(folder), *where, *patient])
+            status = main(["deploy", str(folder), *where, *patient, "--out", str(log)])
         said = json.loads(out.getvalue())
         if not (said["stop"] or "").startswith(TOO_SLOW):
             break
@@ -104,7 +104,7 @@ def main(folder: Path) -> None:
         checks = [
             check_only_what_a_robot_needs_is_installed,
             lambda: check_a_policy_is_loaded_and_agrees(folder),
-            lambda: check_it_runs_on_an_a1(folder, Path(name, "log")),
+            lambda: check_it_runs_on_an_a1(folder, Path(name)),
         ]
         for check in checks:
             check()

@@ -1,3 +1,5 @@
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from body_transformer.config import load_experiment
 from body_transformer.deploy.link import FROM_CONTROLLER, FROM_ROBOT, Link
 from body_transformer.run import Run
 
+from . import fake_robot_interface as fake
 from .datagrams import JOINTS, udp
 
 SMALL = {"embed_dim": 8, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "mlp_dim": 12}
@@ -71,6 +74,41 @@ def copy(folder: Path, tmp_path: Path) -> Path:
 
     shutil.copytree(folder, tmp_path / "copy")
     return tmp_path / "copy"
+
+
+class Servos(fake.Machine):
+    """Joints that are where they were told to be, 5 ms later."""
+
+    def take(self, cmd):
+        for motor, told in zip(self.state.motorState, cmd.motorCmd, strict=True):
+            before = motor.q
+            motor.q = told.q if told.Kp else before
+            motor.dq = (motor.q - before) / 0.005
+        self.commands.append(cmd)
+        self.measure(ms=5)
+
+
+@pytest.fixture
+def servos(monkeypatch: pytest.MonkeyPatch) -> Servos:
+    """An A1 as far as Unitree's module goes."""
+    machine = Servos()
+    for motor, angle in zip(machine.state.motorState, [0.0, 1.0, -1.8] * 4, strict=False):
+        motor.q = angle
+    monkeypatch.setattr(fake, "machine", machine)
+    monkeypatch.setitem(sys.modules, "robot_interface", fake)
+    return machine
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A keyboard; what the test writes to is typed."""
+    import pty
+
+    near, far = pty.openpty()
+    keyboard = os.fdopen(far)
+    monkeypatch.setattr(sys, "stdin", keyboard)
+    yield os.fdopen(near, "wb", buffering=0)
+    keyboard.close()
 
 
 @pytest.fixture

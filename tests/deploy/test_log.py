@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from body_transformer.aside import write_aside
 from body_transformer.deploy.log import BAD_SHAPE, SavedLog
 from body_transformer.deploy.plan import Phase
 from body_transformer.deploy.replay import replay
@@ -263,6 +264,55 @@ def test_a_log_that_is_not_whole_is_refused(tmp_path):
     (folder / "log.npz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match="is not whole"):
         SavedLog.load(folder)
+
+
+def test_arrays_of_another_log_are_refused(tmp_path):
+    """Both are whole, and of as many ticks."""
+    for name, seed in (("one", 0.3), ("two", 0.2)):
+        runtime, _ = virtual_run(policy=PurePolicy(), seconds=0.1, ramp_s=0.1, command=(seed, 0.0, 0.0))
+        runtime.run()
+        runtime.save_log(tmp_path / name)
+    (tmp_path / "two" / "log.npz").replace(tmp_path / "one" / "log.npz")
+    with pytest.raises(ValueError, match=r"is not whole: log\.npz is not the one that log\.json describes"):
+        SavedLog.load(tmp_path / "one")
+
+
+def test_a_log_from_before_there_was_a_digest_is_read(tmp_path):
+    _, _, folder = recorded(tmp_path)
+    said = json.loads((folder / "log.json").read_text())
+    (folder / "log.json").write_text(json.dumps(without(said, "arrays_sha256")))
+    assert SavedLog.load(folder).rows["tick"].size
+
+
+def test_what_cannot_be_described_leaves_nothing_behind(tmp_path):
+    runtime, _ = virtual_run(seconds=0.1, ramp_s=0.1)
+    runtime.run()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        runtime.save_log(tmp_path / "log", {"report": float("nan")})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_description_that_cannot_be_written_takes_the_arrays_with_it(tmp_path, monkeypatch):
+    runtime, _ = virtual_run(seconds=0.1, ramp_s=0.1)
+    runtime.run()
+
+    def full(path, content):
+        if path.name == "log.json":
+            raise OSError("no space left")
+        return write_aside(path, content)
+
+    monkeypatch.setattr("body_transformer.deploy.log.write_aside", full)
+    with pytest.raises(OSError, match="no space left"):
+        runtime.save_log(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_that_is_there_is_not_overwritten(tmp_path):
+    runtime, _, folder = recorded(tmp_path)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with pytest.raises(FileExistsError, match="holds a log already"):
+        runtime.save_log(folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
 def test_a_run_that_raised_has_a_log_too(tmp_path):

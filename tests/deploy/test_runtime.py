@@ -3,14 +3,17 @@
 import os
 import signal
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from body_transformer.deploy.log import SavedLog
 from body_transformer.deploy.plan import Phase, RuntimeConfig
 from body_transformer.deploy.robot import Command
-from body_transformer.deploy.runtime import SIGNALS, Runtime
+from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.safety import Reason, SafetyConfig
+from body_transformer.deploy.signals import SIGNALS
 
 from .virtual_robot import (
     DEFAULT_POSE,
@@ -320,6 +323,45 @@ def test_a_stop_damps_within_one_period_and_stays(at_s):
     assert robot.damped_s == pytest.approx(at_s, abs=0.02)
     assert result.interventions == {"emergency stop": 1}
     assert robot.sent[-1][0] - robot.damped_s == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("what", ["stop", "tilt", "trip"])
+def test_after_a_planned_end_a_stop_is_counted_and_logged_but_is_not_the_runs(what, tmp_path):
+    """The policy ends at 4.9 s, damping at 5.1 s."""
+
+    def fault(state, seconds):
+        if seconds < 5.0:
+            return [state]
+        if what == "stop":
+            runtime.stop("SIGINT")
+        elif what == "tilt":
+            return [replace(state, quaternion=np.array([0.0, 1.0, 0.0, 0.0]))]
+        else:
+            robot.tripped = "B on the remote"
+        return [state]
+
+    runtime, robot = virtual_run(fault)
+    result = runtime.run()
+    assert result.stop is None
+    assert result.policy_seconds == pytest.approx(3.0)
+    assert is_damping(robot.sent[-1][1])
+    ((reason, count),) = result.interventions.items()
+    assert count == 1
+    said = SavedLog.load(runtime.save_log(tmp_path)).description
+    assert said["stop"] is None
+    late = [event for event in said["events"] if event["kind"] not in ("phase", "request")]
+    assert [event["kind"] for event in late] == ["afterwards"]
+    assert late[0]["text"].startswith(reason)
+    assert sum(event["kind"] == "request" for event in said["events"]) == (what == "stop")
+
+
+def test_an_error_after_a_planned_end_is_a_stop():
+    runtime, robot = virtual_run()
+    read = robot.read
+    robot.read = lambda: 1 / 0 if robot.time.now_s - robot.begun_s > 5.0 else read()
+    with pytest.raises(ZeroDivisionError):
+        runtime.run()
+    assert runtime.result().stop.reason is Reason.ERROR
 
 
 def test_whatever_a_terminal_can_send_is_an_emergency_stop():

@@ -1,6 +1,7 @@
 """Deployments as they are found, read and measured."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,7 @@ def test_a_log_with_bytes_changed_is_read_or_refused_and_nothing_else(tmp_path: 
 def test_nothing_is_unpickled(tmp_path: Path) -> None:
     folder = deploy(tmp_path / "log", seconds=0.1)
     np.savez(folder / "log.npz", **rows_of(folder) | {"tick": np.array([{}], object)})
+    describe(folder, {"arrays_sha256": sha256((folder / "log.npz").read_bytes()).hexdigest()})
     with pytest.raises(ValueError, match="is not whole: Object arrays cannot be loaded"):
         read(folder)
 

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import math
-import os
-import select
-import sys
-import threading
-import time
 from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..deploy import cores
-from ..deploy.contract import Contract
-from ..deploy.plan import Phase, RuntimeConfig, control_of
+from ..deploy.log_folder import claimed
+from ..deploy.plan import MAX_COMMAND, Phase, RuntimeConfig, control_of
 from ..deploy.policy import OnnxPolicy
+from ..deploy.preflight import check
 from ..deploy.replay import replay
 from ..deploy.robot import Robot
 from ..deploy.robots import open_robot
 from ..deploy.robots.a1 import A1Options
 from ..deploy.robots.sim_options import SimOptions
-from ..deploy.runtime import Result, Runtime, Status
+from ..deploy.runtime import Runtime
 from ..deploy.safety import SafetyConfig
+from ..deploy.signals import handled
+from .deploy_result import save, tell, tell_json
+from .emergency import Emergency, stop_key
+from .live_line import live_line
 from .output import print_json
 
-SAFETY: dict[str, dict[str, Any]] = {"sim": {"clock_drift": 0.2, "max_missed": 10}, "a1": {"max_missed": 20}}
-"""Robot -> what differs for it: where the computer is too slow for real time, the simulated robot's clock is slow; and
-20 periods at 200 Hz, or 10 at 100 Hz, are as long as 5 at 50 Hz."""
+SAFETY: dict[str, dict[str, Any]] = {"sim": {"clock_drift": 0.2}}
+"""Robot -> what differs for it: where the computer is too slow for real time, the simulated robot's clock is slow."""
 LOOP_HZ = {"sim": 100.0, "a1": 200.0}
 """Robot -> commands a second, if not as many as the policy gives: the A1 wants one every 1 to 10 ms. Two lost in a row
 at 50 Hz are longer than the simulated robot's time-out of 50 ms: at 5 % loss that is once in 10 s, at 100 Hz it is once
@@ -91,7 +90,11 @@ FLAGS: dict[str, dict[str, Any]] = {
     },
     "robot_options": _PAIRS | {"help": "of the A1: power_level=3"},
     "command": _NUMBER
-    | {"nargs": "+", "metavar": "X", "help": "what the policy is told to do, m/s and rad/s (default: the contract's)"},
+    | {
+        "nargs": "+",
+        "metavar": "X",
+        "help": f"what the policy is told to do, m/s and rad/s, {MAX_COMMAND:g} at most (default: the contract's)",
+    },
     "loop_hz": _NUMBER
     | {"metavar": "HZ", "help": "commands a second, a multiple of the policy's rate (default: 100; the A1: 200)"},
     "no_filter": {"action": "store_true", "help": "targets as they are, without the contract's low-pass"},
@@ -102,7 +105,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     "out": {
         "type": Path,
         "metavar": "DIR",
-        "help": "where the log goes (default: deployments/<experiment>-<date>)",
+        "help": "where the log goes; a folder that has one is refused (default: deployments/<experiment>-<date>)",
     },
     "json": {"action": "store_true", "help": "print one JSON object instead of lines"},
 }
@@ -128,6 +131,30 @@ def main(args: list[str]) -> None:
         return
     contract = policy.contract
     control = control_of(contract)
+    config, safety = settings(options)
+    robot = open_robot(options.robot, expected=control.joints, **robot_settings(options))
+    check(contract, policy, robot, config, safety)
+    emergency = Emergency()
+    with claimed(options.out, contract.experiment) as folder, handled(emergency.signal):
+        runtime: Runtime | None = None
+        try:
+            with stop_key(emergency.stop), entered(robot) as own_core:
+                runtime = Runtime(contract, policy, robot, config, safety, on_phase=lambda phase: mark(runtime, phase))
+                emergency.watch(runtime)
+                with live_line(runtime), cores.only(own_core):
+                    runtime.run()
+        finally:  # when the robot is left: writing takes seconds, and the simulated one has said how it went
+            log = finish(options, runtime, folder) if runtime is not None and runtime.log.num_ticks else None
+    stop = runtime.result().stop
+    if stop is not None:
+        where = "there is no log" if log is None else f"the log is in {str(log)!r}"
+        raise ValueError(f"the run ended early, in damping: {stop}; {where}")
+    if log is None:
+        raise ValueError("the run went as planned, but its log is lost")
+
+
+def settings(options: Deploy) -> tuple[RuntimeConfig, SafetyConfig]:
+    """How the run goes, and what it watches."""
     config = RuntimeConfig(
         seconds=options.seconds,
         loop_hz=LOOP_HZ.get(options.robot) if options.loop_hz is None else options.loop_hz,
@@ -141,22 +168,17 @@ def main(args: list[str]) -> None:
         torque_fraction=options.torque_fraction,
         **SAFETY.get(options.robot, {}),
     )
-    folder = options.out or Path("deployments") / f"{contract.experiment}-{time.strftime('%Y%m%d-%H%M%S')}"
-    robot = open_robot(options.robot, expected=control.joints, **robot_settings(options))
-    runtime: Runtime | None = None
-    try:
-        with entered(robot) as own_core:
-            runtime = Runtime(contract, policy, robot, config, safety, on_phase=lambda phase: mark(runtime, phase))
-            with live_line(runtime), stop_key(runtime), cores.only(own_core):
-                result = runtime.run()
-    finally:  # when the robot is left: writing takes seconds, and the simulated one has said how it went
-        seen = getattr(robot, "report", None)
-        report = None if seen is None else seen.to_dict()
-        if runtime is not None and runtime.log.num_ticks:
-            runtime.save_log(folder, {"robot": options.robot, "report": report})
-    tell(options, contract, result, folder, report)
-    if result.stop is not None:
-        raise ValueError(f"the run ended early, in damping: {result.stop}; the log is in {str(folder)!r}")
+    return config, safety
+
+
+def finish(options: Deploy, runtime: Runtime, folder: Path) -> Path | None:
+    """Writes the log, prints how it went, and says where the log is; whatever else fails, the stop can be told."""
+    seen = getattr(runtime.robot, "report", None)
+    report = None if seen is None else seen.to_dict()
+    log = save(runtime, folder, {"robot": options.robot, "report": report})
+    with suppress(OSError):  # the exit status does not depend on who reads; `main` says what cannot be written
+        (tell_json if options.json else tell)(runtime.contract.experiment, options.robot, runtime.result(), log, report)
+    return log
 
 
 @contextmanager
@@ -189,8 +211,8 @@ def robot_settings(options: Deploy) -> dict[str, Any]:
 
 def host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ValueError(f"an address is HOST:PORT, not {address!r}")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise ValueError(f"an address is HOST:PORT, the port from 1 to 65535, not {address!r}")
     return host, int(port)
 
 
@@ -230,96 +252,3 @@ def again(policy: OnnxPolicy, log: Path, json: bool) -> None:
         )
     if not json:
         print(f"all {len(found.commands)} commands are those of {log}, bit for bit")
-
-
-def tell(options: Deploy, contract: Contract, result: Result, folder: Path, report: dict[str, Any] | None) -> None:
-    if options.json:
-        facts = asdict(result) | {"stop": result.stop and str(result.stop)}
-        print_json(
-            {"experiment": contract.experiment, "robot": options.robot, **facts, "report": report, "log": str(folder)}
-        )
-        return
-    work, where = result.work_ms, f"{contract.experiment} on {options.robot}"
-    timing = f"; a step takes {work['p50']:.2f} ms (p99 {work['p99']:.2f})" if work else ""
-    print(f"{where}: {result.policy_seconds:.1f} s, {result.missed} deadlines missed{timing}")
-    if report is not None:
-        fell = f"fell after {report['fell_after_s']:.1f} s" if report["fell"] else "did not fall"
-        way = f"{report['distance_m']:.2f} m ahead and {abs(report['sideways_m']):.2f} m aside"
-        print(f"it {fell}, {way} at {report['mean_speed_mps']:.2f} m/s")
-    steps_in = ", ".join(f"{reason} {count}" for reason, count in result.interventions.items())
-    print(f"interventions: {steps_in or 'none'}")
-    print(f"wrote {folder}")
-
-
-# -- while it runs -----------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def live_line(runtime: Runtime) -> Iterator[None]:
-    """`status_line` on standard error; from a thread, as a slow terminal must not hold the loop."""
-    if not sys.stderr.isatty():
-        yield
-        return
-
-    def show(over: threading.Event) -> None:
-        while not over.wait(0.2):
-            sys.stderr.write(f"\r\x1b[K{status_line(runtime.status())}")
-            sys.stderr.flush()
-        sys.stderr.write("\n")
-
-    with beside(show):
-        yield
-
-
-def status_line(now: Status) -> str:
-    """Phase and time, rate, latencies, missed deadlines, interventions; a dash where the robot does not tell."""
-    where = f"{now.phase.name.lower():<8}{now.elapsed_s:7.1f} s {now.rate_hz:6.1f} Hz"
-    trip = f"{now.round_trip_ms:5.1f} ms" if math.isfinite(now.round_trip_ms) else f"{'–':>5}"
-    timing = f"step {now.work_ms:5.2f} ms  link {trip}  state {now.age_ms:5.1f} ms old  missed {now.missed}"
-    return f"{where}  {timing}  interventions {now.interventions}{f'  {now.stop}' if now.stop else ''}"
-
-
-@contextmanager
-def stop_key(runtime: Runtime) -> Iterator[None]:
-    """Space, Enter or q stop the robot, if somebody sits at a keyboard."""
-    if not sys.stdin or not sys.stdin.isatty():
-        yield
-        return
-    import termios
-    import tty
-
-    keyboard = sys.stdin.fileno()
-    before = termios.tcgetattr(keyboard)
-
-    def listen(over: threading.Event) -> None:
-        while not over.is_set():
-            if not select.select([keyboard], [], [], 0.05)[0]:
-                continue
-            try:
-                typed = os.read(keyboard, 64)
-            except OSError:
-                typed = b""
-            if not typed or set(typed) & set(b" \r\nq"):
-                runtime.stop("key" if typed else "the terminal is gone")
-                return
-
-    tty.setcbreak(keyboard)
-    try:
-        with beside(listen):
-            yield
-    finally:
-        with suppress(termios.error):  # it may be gone
-            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
-
-
-@contextmanager
-def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """In a thread of its own, which ends soon after the event is set."""
-    over = threading.Event()
-    thread = threading.Thread(target=work, args=(over,), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(1)

@@ -11,6 +11,7 @@ from typing import TextIO
 
 from .. import __version__
 from ..body.messages import unknown
+from .output import complain, to_nowhere
 
 PACKAGE = Path(__file__).parents[1]
 VERBS = {
@@ -32,12 +33,16 @@ def main(args: list[str] | None = None) -> int:
     """The exit status: 0 if all went well, 1 if what was asked could not be done, 2 if the question was malformed."""
     if sys.stdout is None:  # closed by the shell
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, for as long as the program runs
+    status = 0
     try:
         status = _run(sys.argv[1:] if args is None else args)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        to_nowhere(sys.stdout)
+    except OSError as error:
+        to_nowhere(sys.stdout)
+        complain(f"bot: standard output cannot be written: {error}")
+        return status or 1
     return status
 
 
@@ -58,10 +63,10 @@ def _run(args: list[str]) -> int:
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
-        print(f"bot {verb}: {error}", file=sys.stderr)
+        complain(f"bot {verb}: {error}")
         return 1
     except KeyboardInterrupt:
-        print(f"bot {verb}: stopped", file=sys.stderr)
+        complain(f"bot {verb}: stopped")
         return 130
     return 0
 
@@ -82,7 +87,7 @@ def _plain_warnings(verb: str) -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             if file is None and Path(filename).is_relative_to(PACKAGE):
-                print(f"bot {verb}: {message}", file=sys.stderr)
+                complain(f"bot {verb}: {message}")
             else:
                 as_usual(message, category, filename, lineno, file, line)
 

@@ -52,13 +52,12 @@ class Controller:
         self.command = Command(*self._commanded)
         """In the robot's order; its arrays change with the next tick."""
         self._policy = policy
-        told = control.command if config.command is None else config.command
-        if len(told) != len(control.command):
-            raise ValueError(f"the command has {len(control.command)} entries, not {len(told)}: {told}")
-        self._observation = Observation(contract, self.measured, self.action, np.array(told, np.float64))
+        told = np.array(config.told(control), np.float64)
+        self._observation = Observation(contract, self.measured, self.action, told)
         self._check = StateCheck(control, safety, self.order, self.measured)
         self._limiter = Limiter(control, safety, 1 / self.hz, self.interventions)
-        self._freshness, self._deadlines = Freshness(safety.clock_drift), DeadlineBudget(safety.max_missed)
+        self._freshness = Freshness(safety.clock_drift)
+        self._deadlines = DeadlineBudget(safety.missed_allowed(self.hz))
         self.low_pass = control.filter if config.filter else None
         """None: targets are not filtered."""
         self._filter = LowPass(self.low_pass.cutoff_hz, control.hz, size) if self.low_pass else None
@@ -227,6 +226,7 @@ class Controller:
             seconds = self.config.seconds
             if seconds is not None and tick - self._policy_tick >= seconds * self.hz:
                 self._end(tick)
+                self.interventions.ended = True
                 return
             if not self._ask():
                 return

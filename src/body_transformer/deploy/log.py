@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import struct
@@ -21,6 +22,8 @@ from .observation import JointOrder
 from .robot import COMMAND, Command, State
 
 ARRAYS, DESCRIPTION, FORMAT, VERSION = "log.npz", "log.json", "body_transformer.deploy_log", 1
+DIGEST = "arrays_sha256"
+"""Key of log.json: the two files belong together. Logs from before it was written have none."""
 NO_STATE, GOOD_SHAPE, BAD_SHAPE = 0, 1, 2
 """What `read` gave."""
 MAX_EVENTS = 1000
@@ -61,6 +64,12 @@ def _columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic],
     }
 
 
+def num_bytes(ticks: int, num_joints: int, obs_dim: int) -> int:
+    """What the log of so many ticks takes in memory."""
+    columns = _columns(num_joints, obs_dim).values()
+    return ticks * sum(np.dtype(kind).itemsize * math.prod(shape) for kind, shape in columns)
+
+
 @dataclass(frozen=True)
 class Event:
     """Something that happens rarely."""
@@ -68,7 +77,7 @@ class Event:
     tick: int
     time_s: float
     kind: str
-    """phase, stop, request, error"""
+    """phase, stop, request, error; afterwards: what would have been a stop, had the run not ended before"""
     text: str
 
 
@@ -157,14 +166,10 @@ class Log:
         return {name: np.roll(array, -self._row - 1, axis=0) for name, array in self.arrays.items()}
 
     def save(self, folder: Path, description: dict[str, Any]) -> Path:
-        """Writes log.npz and log.json; `description` goes into the latter."""
+        """Writes log.npz, then log.json, into which `description` goes; both or neither. A log that is there stays."""
+        if holds_log(folder):
+            raise FileExistsError(f"{str(folder)!r} holds a log already")
         rows = self.rows()
-
-        def write(path: Path) -> None:
-            with path.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **rows)
-
-        write_aside(folder / ARRAYS, write)
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -176,8 +181,33 @@ class Log:
             **description,
             "events": [vars(event) for event in self.events],
         }
-        write_aside(folder / DESCRIPTION, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        _as_json(content)  # what cannot be described is found before anything is written
+
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **rows)
+
+        arrays = write_aside(folder / ARRAYS, write)
+        try:
+            write_aside(folder / DESCRIPTION, _as_json({**content, DIGEST: _digest(arrays)}))
+        except BaseException:
+            arrays.unlink(missing_ok=True)
+            raise
         return folder
+
+
+def holds_log(folder: Path) -> bool:
+    """Whether there is one, or a part of one."""
+    return any((folder / name).exists() for name in (ARRAYS, DESCRIPTION))
+
+
+def _as_json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)
@@ -195,6 +225,7 @@ class SavedLog:
                 raise FileNotFoundError(f"no log in {str(folder)!r}: {name} is not there")
         try:
             description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+            _check_digest(description, folder / ARRAYS)
             with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
                 rows = {name: arrays[name] for name in arrays.files}
         except _BROKEN as error:
@@ -236,6 +267,12 @@ class SavedLog:
                 rows["angular_velocity"][k],
                 rows["quaternion"][k],
             )
+
+
+def _check_digest(description: Any, arrays: Path) -> None:
+    expected = description.get(DIGEST) if isinstance(description, dict) else None
+    if expected is not None and expected != _digest(arrays):
+        raise ValueError(f"{ARRAYS} is not the one that {DESCRIPTION} describes")
 
 
 def _check_rows(rows: dict[str, NDArray[Any]], description: dict[str, Any], folder: Path) -> None:

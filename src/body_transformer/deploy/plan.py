@@ -12,6 +12,11 @@ import numpy as np
 if TYPE_CHECKING:
     from .contract import Contract, Control
 
+MAX_COMMAND = 5.0
+"""m/s or rad/s; no legged robot of this size is as quick, and no policy was told so much."""
+MAX_LOOP_HZ = 1000.0
+"""Beyond it a tick has less time than the policy takes, and no robot here listens so often."""
+
 
 class Phase(IntEnum):
     WAIT = 0
@@ -35,7 +40,7 @@ class RuntimeConfig:
     loop_hz: float | None = None
     """Commands a second, a multiple of the policy's rate; None: that rate."""
     command: tuple[float, ...] | None = None
-    """What the policy is told to do; None: what the contract says."""
+    """What the policy is told to do, each entry within MAX_COMMAND; None: what the contract says."""
     filter: bool = True
     """Targets go through the contract's low-pass."""
     dry_run: bool = False
@@ -66,6 +71,18 @@ class RuntimeConfig:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
                 raise ValueError(f"{field.name} is a number above 0, not {value!r}")
+        if self.loop_hz is not None and self.loop_hz > MAX_LOOP_HZ:
+            raise ValueError(f"loop_hz is at most {MAX_LOOP_HZ:g}, not {self.loop_hz:g}")
+        for value in self.command or ():
+            if not abs(value) <= MAX_COMMAND:  # NaN, too
+                raise ValueError(f"a command's entries are from -{MAX_COMMAND:g} to {MAX_COMMAND:g}, not {value:g}")
+
+    def told(self, control: Control) -> tuple[float, ...]:
+        """The command that the policy gets."""
+        told = control.command if self.command is None else self.command
+        if len(told) != len(control.command):
+            raise ValueError(f"the command has {len(control.command)} entries, not {len(told)}: {told}")
+        return told
 
     def ticks_per_step(self, control: Control) -> int:
         """Ticks of the loop to one step of the policy."""
@@ -73,6 +90,15 @@ class RuntimeConfig:
         if ratio < 1 or abs(ratio - round(ratio)) > 1e-9:
             raise ValueError(f"the loop's rate is a multiple of the policy's {control.hz:g} Hz, not {self.loop_hz:g}")
         return round(ratio)
+
+    def log_ticks(self, control: Control, start_margin_rad: float) -> int:
+        """What the log has room for: a whole run, or the newest part of a long one."""
+        low, high = np.array(control.position_limits).T
+        ramp = self.length_of_ramp_s(control, float((high - low).max()) + start_margin_rad)
+        length = math.inf if self.seconds is None else self.seconds
+        total = self.start_s + ramp + self.hold_s + length + self.damping_s
+        ticks_per_step = self.ticks_per_step(control)
+        return math.ceil(min(total, self.log_s) * control.hz * ticks_per_step) + 8 * ticks_per_step
 
     def length_of_ramp_s(self, control: Control, furthest_rad: float) -> float:
         """So that the joint with the longest way is not too quick: the profile's peak is 1.5 times its mean speed."""

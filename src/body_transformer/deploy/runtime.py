@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gc
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,18 +17,14 @@ from numpy.typing import NDArray
 from .controller import Controller, Policy
 from .log import Log
 from .plan import Phase, RuntimeConfig
+from .preflight import check
 from .rehearsal import Rehearsal
 from .robot import Robot, State
 from .safety import Reason, SafetyConfig, Stop
+from .signals import handled
 
 if TYPE_CHECKING:
     from .contract import Contract
-
-SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP", "SIGTSTP") if hasattr(signal, name)
-)
-"""Each is an emergency stop; a lost terminal is one, too, and so is Ctrl-Z: a suspended controller damps nothing."""
-
 
 EARLY_S = 0.003
 """Before a tick, for the rehearsal; more where a tick takes long, and never more than half a period."""
@@ -99,6 +92,7 @@ class Runtime:
         """`on_phase` is told of each new phase, in the loop: it must be quick."""
         self.contract, self.robot = contract, robot
         self.config, self.safety = config or RuntimeConfig(), safety or SafetyConfig()
+        check(contract, policy, robot, self.config, self.safety)
         self._clock, self._sleep, self._policy = clock, sleep, policy
         self._on_phase = on_phase
         self._policy_s = 0.0
@@ -107,7 +101,8 @@ class Runtime:
         self.controller = Controller(contract, self._timed_policy, *how)
         self._rehearsal = Rehearsal(Controller(contract, policy, *how), policy, clock) if self.config.rehearse else None
         self.period_s = 1 / self.controller.hz
-        self.log = Log(self._capacity(), self.controller.order, contract.obs_dim)
+        capacity = self.config.log_ticks(self.controller.control, self.safety.start_margin_rad)
+        self.log = Log(capacity, self.controller.order, contract.obs_dim)
         self._requested: str | None = None
         self._begun_s = self._now_s = 0.0
         self._work_s = 0.0
@@ -129,7 +124,7 @@ class Runtime:
             raise ValueError("a runtime runs once")
         self._ended = True
         self._warm_up()
-        with self._signals(), _quiet_gc():
+        with handled(self.stop), _quiet_gc():
             try:
                 self._loop()
             except BaseException as error:
@@ -185,7 +180,8 @@ class Runtime:
         controller, log = self.controller, self.log
         state, self._early = self.robot.read() or self._early, None
         now = self._now_s = self._clock()
-        stop = self._requested if controller.interventions.stop is None else None
+        told = controller.interventions
+        stop = self._requested if told.stop is None and told.afterwards is None else None
         if stop is not None:
             log.event(tick, now - self._begun_s, "request", stop)
         self._policy_s = math.nan
@@ -212,9 +208,9 @@ class Runtime:
             )
         if self._rehearsal is not None:
             self._rehearsal.remember((tick, now, state, missed, stop), (taken, tripped))
-        stopped = controller.interventions.stop
-        if stopped is not None and controller.interventions.tick_bits >> stopped.reason & 1:
-            log.event(tick, now - self._begun_s, "stop", str(stopped))
+        for kind, stopped in (("stop", told.stop), ("afterwards", told.afterwards)):
+            if stopped is not None and told.tick_bits >> stopped.reason & 1:
+                log.event(tick, now - self._begun_s, kind, str(stopped))
 
     def _timed_policy(self, obs: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
         start = self._clock()
@@ -255,45 +251,20 @@ class Runtime:
             except Exception as error:
                 self._failed(error, "damping could not be sent: ")
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGINT and its kin are emergency stops while the loop runs."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # Python delivers signals to the main thread only; its owner calls `stop`
-            return
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            self.stop(signal.Signals(number).name)
-
-        before = {number: signal.signal(number, handle) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _capacity(self) -> int:
-        """Ticks that the log has room for."""
-        config, control = self.config, self.controller.control
-        low, high = np.array(control.position_limits).T
-        furthest = float((high - low).max()) + self.safety.start_margin_rad
-        ramp = config.length_of_ramp_s(control, furthest)
-        length = math.inf if config.seconds is None else config.seconds
-        total = config.start_s + ramp + config.hold_s + length + config.damping_s
-        return math.ceil(min(total, config.log_s) * self.controller.hz) + 8 * self.controller.ticks_per_step
-
     # -- what there is to know -----------------------------------------------------------------------------------------
 
     def status(self) -> Status:
         """For another thread."""
         elapsed = self._now_s - self._begun_s
+        trip_s = getattr(self.robot, "round_trip_s", math.nan)
         return Status(
             self.controller.phase,
             elapsed,
             self.log.num_ticks / elapsed if elapsed > 0 else 0.0,
             self._work_s * 1000,
             self.controller.age_s * 1000,
-            getattr(self.robot, "round_trip_s", math.nan) * 1000,
+            # below 0 where a simulated robot that was late catches up: more of its time goes by than of ours
+            0.0 if trip_s < 0 else trip_s * 1000,
             self.controller.interventions.total,
             self._missed,
             self.controller.interventions.stop,
@@ -325,7 +296,7 @@ class Runtime:
                 "loop_hz": self.controller.hz,
                 "policy_hz": self.controller.control.hz,
                 "filter": None if self.controller.low_pass is None else asdict(self.controller.low_pass),
-                "command": control.command if self.config.command is None else self.config.command,
+                "command": self.config.told(control),
                 "config": asdict(self.config),
                 "safety": asdict(self.safety),
                 "limits": {

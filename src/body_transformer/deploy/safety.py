@@ -73,6 +73,8 @@ class Reason(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
+MISSED_S = 0.1
+"""Missed deadlines that add up to this mean damping, unless somebody says how many."""
 BAD_STATE = (Reason.STATE_SHAPE, Reason.STATE_NOT_FINITE, Reason.STATE_ABSURD, Reason.STATE_JUMPED)
 
 
@@ -89,8 +91,8 @@ class SafetyConfig:
     """This many good states in a row before anything moves: by a first one alone, nobody knows whether it is true."""
     max_bad_states: int = 3
     """This many unusable states in a row: damping."""
-    max_missed: int = 5
-    """Missed deadlines until damping; ten kept ones make up for one missed."""
+    max_missed: int | None = None
+    """Missed deadlines until damping; ten kept ones make up for one missed. None: as many as make 100 ms."""
     max_tilt_rad: float = 1.0
     """The body's lean, from upright, that means damping."""
     step_rad: float | None = None
@@ -121,12 +123,16 @@ class SafetyConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is None and field.name in ("step_rad", "step_nm"):
+            if value is None and field.name in ("max_missed", "step_rad", "step_nm"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
                 raise ValueError(f"{field.name} is a number above 0, not {value!r}")
         if self.torque_fraction > 1:
             raise ValueError(f"torque_fraction is at most 1, not {self.torque_fraction!r}")
+
+    def missed_allowed(self, hz: float) -> int:
+        """Missed deadlines until damping, of a loop with this rate."""
+        return max(round(MISSED_S * hz), 1) if self.max_missed is None else self.max_missed
 
 
 @dataclass(frozen=True)
@@ -147,16 +153,25 @@ class Interventions:
         self._counts = [0] * len(Reason)
         self.tick_bits = 0
         self.stop: Stop | None = None
+        self.ended = False
+        """As planned: the robot is in damping, and there is nothing left to stop."""
+        self.afterwards: Stop | None = None
+        """What would have stopped the run, had it not ended before."""
 
     def count(self, reason: Reason, times: int = 1) -> None:
         self._counts[reason] += times
         self.tick_bits |= 1 << reason
 
     def latch(self, reason: Reason, detail: str = "") -> None:
-        """The first stop stays; whatever comes later does not change why the run ended."""
-        if self.stop is None:
+        """The first stop stays; whatever comes later does not change why the run ended. An error is one at any time."""
+        if self.stop is not None:
+            return
+        if not self.ended or reason is Reason.ERROR:
             self.count(reason)
             self.stop = Stop(reason, detail)
+        elif self.afterwards is None:
+            self.count(reason)
+            self.afterwards = Stop(reason, detail)
 
     @property
     def total(self) -> int:

@@ -129,6 +129,7 @@ def _facts(one: Deployment) -> str:
         parts.append(f"the log kept the last {len(one.time_s)} of {said['num_ticks']} ticks")
     if one.sent_otherwise:
         parts.append(f"in {one.sent_otherwise} ticks the robot sent something else than was commanded")
+    parts += one.trouble
     return " · ".join(filter(None, parts))
 
 

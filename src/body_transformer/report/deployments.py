@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..deploy.link_trouble import link_trouble
 from ..deploy.log import ARRAYS, DESCRIPTION, GOOD_SHAPE, SavedLog
 from .curves import Floats
 from .log_check import check, is_number
@@ -192,6 +193,12 @@ class Deployment:
         after = seen.get("fell_after_s")
         when = f" after {after:.1f} s" if after is not None and is_number(after) else ""
         return f"it fell{when}" if seen["fell"] else "it did not fall"
+
+    @property
+    def trouble(self) -> list[str]:
+        """What the robot says of the link, where it is not as it should be."""
+        seen = self.said.get("report")
+        return link_trouble(seen) if isinstance(seen, Mapping) else []
 
     @property
     def filter(self) -> str | None:

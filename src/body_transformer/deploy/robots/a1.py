@@ -89,6 +89,8 @@ class A1Robot:
     """A `Robot` over Unitree's low-level interface."""
 
     joints = JOINTS
+    rates_hz = (100.0, 1000.0)
+    """Commands a second that it takes: one every 1 to 10 ms."""
 
     def __init__(self, options: A1Options | None = None, expected: Sequence[str] = ()) -> None:
         """`expected`: joint names that the robot must have, in any order."""

@@ -1,0 +1,249 @@
+"""How `bot deploy` ends: what is refused before the A1 hears anything, and what becomes of the result and the log."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from body_transformer.cli.main import main
+from body_transformer.deploy.log import SavedLog
+from body_transformer.deploy.plan import Phase, RuntimeConfig
+from body_transformer.deploy.robots.a1 import A1Robot
+from body_transformer.deploy.runtime import Runtime
+from body_transformer.deploy.safety import SafetyConfig
+
+from .real_time import in_real_time
+
+pytestmark = pytest.mark.alone
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second, on a computer that may be busy."""
+    short = partial(RuntimeConfig, ramp_s=0.2, ramp_speed=10.0, hold_s=0.05, damping_s=0.2, warm_up=3)
+    patient = partial(SafetyConfig, max_missed=1000)
+    monkeypatch.setattr("body_transformer.cli.deploy.RuntimeConfig", short)
+    monkeypatch.setattr("body_transformer.cli.deploy.SafetyConfig", patient)
+
+
+def deploy(folder: Path, *args: object) -> int:
+    flags = {"--robot": "a1", "--seconds": "0.1", "--stale-ms": "2000"}
+    flags = {name: value for name, value in flags.items() if name not in args}
+    return main(["deploy", str(folder), *map(str, args), *(word for pair in flags.items() for word in pair)])
+
+
+def stop_when(monkeypatch: pytest.MonkeyPatch, wanted: Phase) -> None:
+    """SIGINT as soon as that phase begins."""
+    event = Runtime.__init__
+
+    def watched(self, *args, on_phase, **kwargs):
+        def tell(phase):
+            on_phase(phase)
+            if phase is wanted:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        event(self, *args, on_phase=tell, **kwargs)
+
+    monkeypatch.setattr(Runtime, "__init__", watched)
+
+
+# -- before ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--command", "nan", "0", "0"], "a command's entries are from -5 to 5, not nan"),
+        (["--command", "inf", "0", "0"], "a command's entries are from -5 to 5, not inf"),
+        (["--command", "1e9", "0", "0"], "a command's entries are from -5 to 5, not 1e+09"),
+        (["--command", "0.5"], "the command has 3 entries, not 1"),
+        (["--loop-hz", "75"], "the loop's rate is a multiple of the policy's 50 Hz, not 75"),
+        (["--loop-hz", "50"], "this robot takes 100 to 1000 commands a second (loop_hz), not 50"),
+        (["--loop-hz", "1e6", "--seconds", "1000"], "loop_hz is at most 1000, not 1e+06"),
+        (["--out", "/proc/x"], "no log can be written to '/proc/x': No such file or directory"),
+        (["--out", __file__], f"no log can be written to '{__file__}': File exists"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_before_the_robot_hears_anything(
+    folder, servos, tmp_path, monkeypatch, capsys, args, said
+):
+    monkeypatch.chdir(tmp_path)
+    assert deploy(folder, *args) == 1
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+    assert servos.commands == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_of_an_earlier_deployment_is_not_overwritten(folder, servos, tmp_path, capsys):
+    (tmp_path / "log.json").write_text("precious")
+    assert deploy(folder, "--out", tmp_path) == 1
+    assert "holds the log of an earlier deployment" in capsys.readouterr().err
+    assert (tmp_path / "log.json").read_text() == "precious"
+    assert servos.commands == []
+
+
+def test_a_robot_that_cannot_be_entered_leaves_no_folder(folder, servos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(A1Robot, "__enter__", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        deploy(folder)
+    assert list((tmp_path / "deployments").iterdir()) == []
+
+
+def test_a_signal_while_the_robot_is_entered_ends_it_there(folder, servos, quick, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(A1Robot, "__enter__", lambda self: os.kill(os.getpid(), signal.SIGTERM))
+    assert deploy(folder, "--out", tmp_path / "log") == 130
+    assert "stopped" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_while_the_robot_is_entered_keeps_the_policy_from_beginning(
+    folder, servos, quick, terminal, tmp_path, monkeypatch, capsys
+):
+    enter = A1Robot.__enter__
+
+    def typed(self):
+        terminal.write(b" ")
+        return enter(self)
+
+    monkeypatch.setattr(A1Robot, "__enter__", typed)
+    assert deploy(folder, "--out", tmp_path, "--json") == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["stop"] == "emergency stop: key"
+    assert said["policy_seconds"] == 0
+    assert {motor.Kp for command in servos.commands for motor in command.motorCmd} == {0.0}
+    terminal.close()
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """So often the log cannot be written."""
+    save, left = Runtime.save_log, iter(range(times))
+
+    def failing(self, folder, more):
+        if next(left, None) is not None:
+            raise OSError("no space left on device")
+        return save(self, folder, more)
+
+    monkeypatch.setattr(Runtime, "save_log", failing)
+
+
+def test_a_log_that_cannot_be_written_goes_to_a_temporary_folder(folder, servos, quick, tmp_path, monkeypatch, capsys):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    broken(monkeypatch, 1)
+    assert deploy(folder, "--out", tmp_path / "log", "--json") == 0
+    printed = capsys.readouterr()
+    said = json.loads(printed.out)
+    assert Path(said["log"]).parent == tmp_path / "temporary"
+    assert SavedLog.load(said["log"]).description["robot"] == "a1"
+    assert f"could not be written to '{tmp_path / 'log'}': no space left on device" in printed.err
+    assert f"the log is in '{said['log']}' instead" in printed.err
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_result_is_told_when_the_log_is_lost(folder, servos, quick, tmp_path, monkeypatch, capsys, stops):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    broken(monkeypatch, 2)
+    if stops:
+        stop_when(monkeypatch, Phase.POLICY)
+    assert deploy(folder, "--out", tmp_path / "log") == 1
+    printed = capsys.readouterr()
+    assert "a1-walk on a1" in printed.out
+    assert ("stop: emergency stop: SIGINT" in printed.out) == stops
+    assert "wrote" not in printed.out
+    last = printed.err.splitlines()[-1]
+    assert last == (
+        "bot deploy: the run ended early, in damping: emergency stop: SIGINT; there is no log"
+        if stops
+        else "bot deploy: the run went as planned, but its log is lost"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_result_is_told_when_the_robot_fails(folder, servos, quick, tmp_path, monkeypatch, capsys):
+    sent = []
+
+    def failing(self):
+        sent.append(None)
+        if len(sent) > 60:
+            raise OSError("network is unreachable")
+
+    monkeypatch.setattr(A1Robot, "_transmit", failing)
+    assert deploy(folder, "--out", tmp_path, "--json") == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["stop"] == "error: OSError: network is unreachable"
+    assert SavedLog.load(tmp_path).description["stop"]["reason"] == "error"
+    assert "network is unreachable" in printed.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_second_signal_while_the_log_is_written_changes_nothing(
+    folder, servos, quick, tmp_path, monkeypatch, capsys, number
+):
+    save, before = Runtime.save_log, signal.getsignal(number)
+
+    def interrupted(*args):
+        os.kill(os.getpid(), number)
+        try:
+            return save(*args)
+        finally:
+            os.kill(os.getpid(), number)
+
+    stop_when(monkeypatch, Phase.POLICY)
+    monkeypatch.setattr(Runtime, "save_log", interrupted)
+    monkeypatch.setattr(A1Robot, "__exit__", lambda self, *exc: os.kill(os.getpid(), number))
+    assert deploy(folder, "--out", tmp_path, "--json") == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["stop"] == "emergency stop: SIGINT"
+    assert SavedLog.load(tmp_path).description["stop"]["detail"] == "SIGINT"
+    assert signal.getsignal(number) is before
+
+
+@in_real_time
+def test_a_stop_in_the_planned_damping_is_no_early_end(folder, servos, quick, tmp_path, monkeypatch, capsys):
+    stop_when(monkeypatch, Phase.DAMPING)
+    assert deploy(folder, "--out", tmp_path, "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["stop"] is None
+    assert said["interventions"]["emergency stop"] == 1
+
+
+# -- who reads ---------------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import sys
+from tests.deploy import fake_robot_interface as fake
+from body_transformer.cli.main import main
+
+sys.modules["robot_interface"] = fake  # all of its joints are at 0: no calf can be
+sys.exit(main(["deploy", sys.argv[1], "--robot", "a1", "--out", sys.argv[2], *sys.argv[3:]]))
+"""
+
+
+@pytest.mark.parametrize("where", ["| true", "2>&1 | true", "> /dev/full"])
+def test_the_status_is_that_of_the_stop_whoever_reads(folder, tmp_path, where):
+    shell = f'set -o pipefail; "$@" {where}'
+    command = [sys.executable, "-c", PROGRAM, str(folder), str(tmp_path)]
+    done = subprocess.run(
+        ["bash", "-c", shell, "bash", *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    if "2>&1" not in where:
+        assert "the run ended early, in damping: bad states" in done.stderr
+    assert SavedLog.load(tmp_path).description["stop"]["reason"] == "bad states"

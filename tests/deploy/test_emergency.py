@@ -1,0 +1,112 @@
+"""Keys and signals that stop `bot deploy`."""
+
+import os
+import select
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from body_transformer.cli.emergency import Emergency, stop_key
+
+from .virtual_robot import is_damping, virtual_run
+
+
+class Stoppable:
+    def __init__(self) -> None:
+        self.why, self.asked = "", threading.Event()
+
+    def stop(self, why: str) -> None:
+        self.why = why
+        self.asked.set()
+
+
+@pytest.mark.parametrize(("typed", "stops"), [(b" ", True), (b"\r", True), (b"q", True), (b"x", False)])
+def test_space_enter_and_q_are_the_emergency_stop(terminal, typed, stops):
+    runtime = Stoppable()
+    with stop_key(runtime.stop):
+        terminal.write(typed)
+        assert runtime.asked.wait(2 if stops else 0.3) == stops
+    assert runtime.why == ("key" if stops else "")
+    terminal.close()
+
+
+def test_a_terminal_that_goes_away_is_an_emergency_stop_and_no_error(terminal):
+    runtime = Stoppable()
+    with stop_key(runtime.stop):
+        terminal.close()
+        assert runtime.asked.wait(2)
+    assert runtime.why == "the terminal is gone"
+
+
+def test_what_was_typed_before_anybody_listened_counts(terminal):
+    runtime = Stoppable()
+    terminal.write(b"\r")
+    assert select.select([sys.stdin], [], [], 2)[0]
+    with stop_key(runtime.stop):
+        assert runtime.asked.wait(2)
+
+
+def test_without_a_keyboard_it_is_said_that_no_key_stops_the_run(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    with stop_key(Stoppable().stop):
+        pass
+    assert f"no key stops this run, as there is no keyboard; kill -INT {os.getpid()} does" in capsys.readouterr().err
+
+
+IN_THE_BACKGROUND = """
+import os, sys
+from body_transformer.cli.emergency import stop_key
+
+os.setsid()
+sys.stdin = open(sys.argv[1])  # the session's terminal now
+child = os.fork()
+if not child:
+    os.setpgid(0, 0)
+    with stop_key(print):
+        os._exit(7)
+status = os.waitpid(child, os.WUNTRACED)[1]
+if os.WIFSTOPPED(status):
+    print("suspended")
+    os.kill(child, 9)
+else:
+    print("ended with", os.waitstatus_to_exitcode(status))
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def test_in_the_background_it_is_not_suspended_and_says_that_no_key_stops_it():
+    near, far = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", IN_THE_BACKGROUND, os.ttyname(far)], capture_output=True, text=True, timeout=60
+    )
+    os.close(near)
+    os.close(far)
+    assert done.stdout == "ended with 7\n"
+    assert "no key stops this run, as it runs in the background" in done.stderr
+
+
+def test_who_stops_before_there_is_a_runtime_keeps_it_from_beginning():
+    emergency, (runtime, robot) = Emergency(), virtual_run()
+    emergency.stop("key")
+    emergency.watch(runtime)
+    result = runtime.run()
+    assert str(result.stop) == "emergency stop: key"
+    assert result.policy_seconds == 0
+    assert all(is_damping(command) for _, command in robot.sent)
+
+
+def test_a_first_signal_before_there_is_a_runtime_interrupts_and_a_second_lets_the_robot_be_left():
+    emergency = Emergency()
+    with pytest.raises(KeyboardInterrupt):
+        emergency.signal("SIGTERM")
+    emergency.signal("SIGTERM")
+
+
+def test_a_signal_stops_the_runtime_once_there_is_one():
+    emergency, (runtime, _) = Emergency(), virtual_run()
+    emergency.watch(runtime)
+    emergency.signal("SIGTERM")
+    assert str(runtime.run().stop) == "emergency stop: SIGTERM"
