@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import IO, Any, Self
 
+from ..hardware import CommandBounds, hardware_of
 from ..link import (
     FROM_ROBOT,
     Address,
@@ -76,6 +77,7 @@ class SimRobot:
         self.process: subprocess.Popen[bytes] | None = None
         self.link: Link | None = None
         self._commanded = False
+        self._bounds: CommandBounds | None = None
         self._address = address
         self._expected = tuple(expected)
         self._output: IO[bytes] | None = None
@@ -113,8 +115,11 @@ class SimRobot:
         return state
 
     def send(self, command: Command) -> Command:
-        """Sends it as it is; what is no finite command for these joints is an error."""
+        """Sends it, cut to what the A1's hardware allows, and returns what that was; what is no finite command for
+        these joints is an error."""
         command.check(len(self.joints))
+        if self._bounds is not None:
+            command = self._bounds(command)
         self._commanded = True
         self._open().send(Kind.COMMAND, pack_command(command), time.monotonic())
         return command
@@ -227,6 +232,8 @@ class SimRobot:
         self.joints = unpack_names(answer.payload)
         if not self.joints or (self._expected and set(self.joints) != set(self._expected)):
             raise ValueError(f"the robot's joints are {self.joints}; expected were {self._expected}, in any order")
+        hardware = hardware_of(self.joints)
+        self._bounds = None if hardware is None else CommandBounds(hardware, self.joints)
         self._open().agree(self.joints)
 
     def _leave(self, link: Link) -> None:
