@@ -47,6 +47,9 @@ START_TIMEOUT_S = 60.0
 HELLO_TIMEOUT_S = 5.0
 REPORT_TIMEOUT_S = 2.0
 RETRY_S = 0.05
+MAX_ROUND_TRIP_S = 0.1
+"""Measurements of a link that is slower, there and back, are not used: as long as the runtime's own limit, which cannot
+see a delay that is always the same."""
 REPEATS = 5
 """A damping command or a mark is sent this often, for a network that loses some."""
 
@@ -101,7 +104,8 @@ class SimRobot:
             self._end()
 
     def read(self) -> State | None:
-        """The newest measurement that has come since the last call; never blocks."""
+        """The newest measurement that has come since the last call, unless it was under way for too long; never
+        blocks."""
         newest = self._open().newest(Kind.STATE)
         if newest is None:
             return None
@@ -112,7 +116,7 @@ class SimRobot:
             self._open().reject(newest, reason)
             return None
         self.round_trip_s = now_s - echo_s
-        return state
+        return None if self.round_trip_s > MAX_ROUND_TRIP_S else state  # NaN before the first command is no delay
 
     def send(self, command: Command) -> Command:
         """Sends it, cut to what the A1's hardware allows, and returns what that was; what is no finite command for
@@ -171,8 +175,8 @@ class SimRobot:
             if not self.alive:
                 break
             time.sleep(0.01)
-        said = self._said().decode(errors="replace").strip()
-        raise ValueError(f"the simulated robot did not start (does it have mujoco?); it said:\n{said}")
+        *_, said = self._said().decode(errors="replace").strip().rsplit("\n", 1)  # of a traceback, the error
+        raise ValueError(f"the simulated robot did not start (is mujoco installed here?); it said: {said}")
 
     def _said(self) -> bytes:
         """All that the process wrote; without moving the file's position, which it shares with the process."""
