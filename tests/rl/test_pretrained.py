@@ -184,7 +184,7 @@ def test_without_mjlab_one_sentence_says_how_to_get_it(shelf, monkeypatch, capsy
     monkeypatch.setitem(sys.modules, "mjlab", None)
     small_policy("humanoid-mod").save(shelf / "humanoid-mod")
     assert main(["eval", "pretrained:humanoid-mod", "--simulator", "mujoco"]) == 1
-    assert "pip install 'body-transformer[rl]'" in capsys.readouterr().err
+    assert "pip install -c constraints.txt -e '.[rl]'" in capsys.readouterr().err
 
 
 def test_a_run_of_imitation_has_no_choice_of_simulators(tmp_path, capsys):
