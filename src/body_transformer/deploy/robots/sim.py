@@ -176,7 +176,7 @@ class SimRobot:
                 break
             time.sleep(0.01)
         *_, said = self._said().decode(errors="replace").strip().rsplit("\n", 1)  # of a traceback, the error
-        raise ValueError(f"the simulated robot did not start (is mujoco installed here?); it said: {said}")
+        raise ValueError(f"the simulated robot did not start: {said}")
 
     def _said(self) -> bytes:
         """All that the process wrote; without moving the file's position, which it shares with the process."""
