@@ -52,9 +52,7 @@ def draw(runs: Path) -> Figure:
     right.plot(*curve(runs / LONGER, TRAINING), color=COLORS["bot-mix"], alpha=0.4, label="in training")
     right.plot(*curve(runs / LONGER, EVALUATED), "o-", color=COLORS["bot-mix"], label="evaluations", markersize=4)
     for change in longer["changes"]:
-        right.axvline(
-            change["step"] * per_iteration, color="black", linestyle=":", label="less deviation, own starts"
-        )
+        right.axvline(change["step"] * per_iteration, color="black", linestyle=":", label="less deviation, own starts")
     label(right, "bot-mix, longer")
     return figure
 

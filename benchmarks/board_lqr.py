@@ -5,7 +5,7 @@
 A linear-quadratic regulator that sees the whole state, board and cylinder too, stands in humanoid-board in plain
 MuJoCo: a pose in balance, the physics around it as a linear map over one control step, and the feedback that is optimal
 for this map and a quadratic cost. Far from its pose it is blind to what the physics does, so it tells what can be done,
-not the best that can be done. Needs mjlab and scipy (`pip install 'body-transformer[rl]'` brings both).
+not the best that can be done. Needs mjlab and scipy (`pip install -c constraints.txt -e '.[rl]'` brings both).
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 try:
     from scipy.linalg import solve_discrete_are
 except ImportError:
-    sys.exit("board_lqr: scipy is missing; pip install 'body-transformer[rl]'")
+    sys.exit("board_lqr: scipy is missing; pip install -c constraints.txt -e '.[rl]'")
 
 import mujoco
 import numpy as np

@@ -2,10 +2,10 @@
 
     bot eval RUN --episodes 100 --json > warp.json
     bot eval RUN --episodes 100 --simulator mujoco --json > mujoco.json
-    python benchmarks/ship_policy.py RUN NAME --evaluation warp.json mujoco.json
+    python benchmarks/ship_policy.py RUN NAME --evaluation warp.json mujoco.json --note "It walks in a curve."
 
 NAME is the run's task. Writes `src/body_transformer/pretrained/NAME/`: policy.safetensors, policy.json, and card.md,
-which says how it was trained and how good it is.
+which says how it was trained, how good it is, and what else whoever uses it must know.
 """
 
 import argparse
@@ -28,7 +28,7 @@ Evaluation = dict[str, Any]
 """What `bot eval --json` prints."""
 
 
-def ship(folder: Path, name: str, evaluations: Sequence[Evaluation]) -> Path:
+def ship(folder: Path, name: str, evaluations: Sequence[Evaluation], notes: Sequence[str] = ()) -> Path:
     """Copies the policy and writes its card; where a policy of this name is, it is replaced."""
     description = Run.open(folder).description()
     if "rl" not in description:
@@ -37,7 +37,7 @@ def ship(folder: Path, name: str, evaluations: Sequence[Evaluation]) -> Path:
     if task != name:
         raise ValueError(f"a policy is named after its task, which is {task!r}; got {name!r}")
     for evaluation in evaluations:
-        if evaluation.get("task") != task or "simulator" not in evaluation:
+        if evaluation.get("task") != task or not {"simulator", "seed"} <= evaluation.keys():
             raise ValueError(f"an evaluation must be of {task!r}, by bot eval --json; got {evaluation}")
     source = policy_folder(folder)
     size = sum((source / file).stat().st_size for file in FILES)
@@ -50,7 +50,7 @@ def ship(folder: Path, name: str, evaluations: Sequence[Evaluation]) -> Path:
     try:
         for file in FILES:
             shutil.copyfile(source / file, aside / file)
-        text = card(name, description, policy, env_steps(folder, source), size, evaluations)
+        text = card(name, description, policy, env_steps(folder, source), size, evaluations, notes)
         (aside / "card.md").write_text(text, encoding="utf-8")
         shutil.rmtree(target, ignore_errors=True)
         aside.rename(target)
@@ -68,7 +68,13 @@ def env_steps(folder: Path, checkpoint: Path) -> int:
 
 
 def card(
-    name: str, found: dict[str, Any], policy: Policy, steps: int, size: int, evaluations: Sequence[Evaluation]
+    name: str,
+    found: dict[str, Any],
+    policy: Policy,
+    steps: int,
+    size: int,
+    evaluations: Sequence[Evaluation],
+    notes: Sequence[str],
 ) -> str:
     """What there is to know of a policy, as Markdown."""
     lines = [
@@ -76,6 +82,7 @@ def card(
         "",
         f"{found['title']}; `bot eval pretrained:{name}`.",
         "",
+        *(line for note in notes for line in (note, "")),
         f"- command: `{without_place(found['command'])}`",
         *(f"- from iteration {more['step']}: `{without_place(more['command'])}`" for more in found.get("changes", [])),
         f"- variant: {found['variant']}, {policy.num_parameters:,} parameters, {size / 1e6:.2f} MB",
@@ -88,13 +95,16 @@ def card(
     ]
     if not evaluations:
         return "\n".join([*lines, "It has not been evaluated.", ""])
-    lines += ["| simulator | metric | mean | 95 % interval | episodes | machine |", "|---|---|---|---|---|---|"]
+    lines += [
+        "| simulator | metric | mean | 95 % interval | episodes | seed | machine |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for evaluation in evaluations:
         where = {"warp": "MuJoCo Warp (mjlab)", "mujoco": "plain MuJoCo"}[evaluation["simulator"]]
         for metric, value in evaluation["splits"]["rollouts"].items():
             interval = f"{value['low']:.2f} to {value['high']:.2f}"
             row = (where, metric.replace("_", " "), f"{value['mean']:.2f}", interval, value["num_episodes"])
-            lines.append(f"| {' | '.join(map(str, row))} | {evaluation['machine']} |")
+            lines.append(f"| {' | '.join(map(str, row))} | {evaluation['seed']} | {evaluation['machine']} |")
     return "\n".join([*lines, ""])
 
 
@@ -103,10 +113,11 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("name")
     parser.add_argument("--evaluation", type=Path, nargs="*", default=[], metavar="FILE.json")
+    parser.add_argument("--note", nargs="*", default=[], metavar="TEXT")
     options = parser.parse_args(args)
     try:
         evaluations = [json.loads(file.read_text(encoding="utf-8")) for file in options.evaluation]
-        print(ship(options.run, options.name, evaluations))
+        print(ship(options.run, options.name, evaluations, options.note))
     except (ValueError, OSError) as error:
         sys.exit(f"ship_policy: {error}")
 

@@ -51,6 +51,20 @@ def check_it_runs_on_an_a1(folder: Path, logs: Path) -> None:
         assert main(["deploy", str(folder), "--replay", str(log)]) == 0
 
 
+def check_what_else_is_asked_for_is_refused_in_one_sentence(folder: Path) -> None:
+    """Every other verb, and the simulated robot, need more than is here."""
+    from body_transformer.cli.main import VERBS, main
+
+    asked = [[verb] for verb in VERBS if verb != "deploy"] + [["deploy", str(folder), "--robot", "sim"]]
+    for args in asked:
+        words = io.StringIO()
+        with contextlib.redirect_stderr(words):
+            assert main(args) == 1, args
+        said = words.getvalue()
+        assert said.count("\n") == 1, said
+        assert "is not installed" in said or "did not start" in said, said
+
+
 def robot_interface() -> types.ModuleType:
     """Joints that are at once where they were told to be; a clock of milliseconds, as the robot's is."""
     made = types.ModuleType("robot_interface")
@@ -105,6 +119,7 @@ def main(folder: Path) -> None:
             check_only_what_a_robot_needs_is_installed,
             lambda: check_a_policy_is_loaded_and_agrees(folder),
             lambda: check_it_runs_on_an_a1(folder, Path(name)),
+            lambda: check_what_else_is_asked_for_is_refused_in_one_sentence(folder),
         ]
         for check in checks:
             check()

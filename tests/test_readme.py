@@ -41,7 +41,7 @@ def test_the_table_has_the_experiments_numbers(name: str) -> None:
 
     def count(variant: str) -> int:
         config = experiment.policy_config(variant)
-        critic = Critic(layout, config).num_parameters if experiment.critic else 0
+        critic = Critic(experiment.critic_layout(), config).num_parameters if experiment.critic else 0
         return Policy(layout, config).num_parameters + critic
 
     counts = [count(variant) for variant in ("transformer", "bot-hard", "bot-mix", "mlp")]

@@ -59,6 +59,8 @@ class Experiment:
     """Whether training has a critic beside the policy: reinforcement learning does, imitation does not."""
     policy: PolicyConfig
     """The policy, with the variant that the paper favours here."""
+    critic_obs: tuple[Term, ...] = ()
+    """What the critic observes beyond the policy, after it."""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What single variants set differently."""
     imitation: ImitationConfig | None = None
@@ -70,6 +72,11 @@ class Experiment:
 
     def layout(self) -> Layout:
         return Layout(self.robot.graph(), self.obs, self.actions, self.obs_dim, self.action_dim)
+
+    def critic_layout(self) -> Layout:
+        """The layout of what the critic observes."""
+        obs = (*self.obs, *self.critic_obs)
+        return Layout(self.robot.graph(), obs, self.actions, action_dim=self.action_dim)
 
     def policy_config(self, variant: str | None = None) -> PolicyConfig:
         """The policy's configuration for a variant; without one, the experiment's own."""
@@ -99,6 +106,7 @@ def load_experiment(name: str) -> Experiment:
                 "robot": Robot(**data["robot"]),
                 "obs": tuple(Term.from_dict(term) for term in data["obs"]),
                 "actions": tuple(Term.from_dict(term) for term in data["actions"]),
+                "critic_obs": tuple(Term.from_dict(term) for term in data.get("critic_obs", ())),
                 "policy": PolicyConfig.from_dict(data["policy"]),
                 "imitation": ImitationConfig.from_dict(data["imitation"]) if "imitation" in data else None,
                 "rl": RlConfig.from_dict(data["rl"]) if "rl" in data else None,

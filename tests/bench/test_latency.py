@@ -35,7 +35,9 @@ def test_a_missing_onnx_runtime_is_a_row_that_says_what_to_install(monkeypatch: 
     (row,) = table.rows
     assert row["onnx_p50"] == row["onnx_p99"] == "failed"
     assert row["eager_p50"] > 0
-    assert "ONNX Runtime: onnxruntime is not installed; pip install 'body-transformer[deploy]'" in notes
+    assert (
+        "ONNX Runtime: onnxruntime is not installed; pip install -c constraints.txt -e '.[deploy]' in a clone" in notes
+    )
 
 
 def test_all_variants_are_three_rows_and_the_thread_count_is_put_back() -> None:

@@ -65,7 +65,7 @@ def test_json_of_a_robot_file_with_a_variant_counts_its_parameters(
         ("adroit-door", "bot-soft", 39, 39, 28, 17_131_303),
         ("humanoid-mod", "bot-mix", 100, 100, 21, 688_762),
         ("humanoid-hill", "transformer", 100, 100, 21, 822_650),
-        ("a1-walk", "bot-mix", 48, 48, 12, 546_661),
+        ("a1-walk", "bot-mix", 48, 48, 12, 547_749),
     ],
 )
 def test_json_of_an_experiment_has_its_sizes(
@@ -81,6 +81,10 @@ def test_json_of_an_experiment_has_its_sizes(
     sizes = {"obs_dim": obs_dim, "used_obs_dim": used, "action_dim": actions, "parameters": parameters}
     assert {key: content[key] for key in sizes} == sizes
     assert content["variant"] == variant
+
+
+def test_a_critic_is_counted_with_what_it_observes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "bot-mix: 547,749 parameters (policy 273,304, critic 274,445)" in inspect(capsys, "a1-walk")
 
 
 def test_an_experiment_is_counted_with_the_papers_favourite_if_no_variant_is_given(

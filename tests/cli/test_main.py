@@ -67,6 +67,29 @@ def test_interrupting_says_stopped_and_gives_the_usual_status(
     assert capsys.readouterr().err == "bot list: stopped\n"
 
 
+def test_a_package_that_is_not_installed_is_said_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking(args: list[str]) -> None:
+        raise ModuleNotFoundError("No module named 'tyro'", name="tyro.conf")
+
+    monkeypatch.setattr("body_transformer.cli.list.main", lacking)
+    assert main(["list"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("bot list: the Python package 'tyro.conf' is not installed")
+    assert said.endswith("pip install -c constraints.txt -e . in a clone\n")
+    assert said.count("\n") == 1
+
+
+def test_a_module_of_our_own_that_is_not_there_is_a_mistake_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(args: list[str]) -> None:
+        raise ModuleNotFoundError("No module named 'body_transformer.x'", name="body_transformer.x")
+
+    monkeypatch.setattr("body_transformer.cli.list.main", mistaken)
+    with pytest.raises(ModuleNotFoundError):
+        main(["list"])
+
+
 @pytest.mark.filterwarnings("always")
 def test_our_own_warnings_are_sentences_and_those_of_others_stay_as_they_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

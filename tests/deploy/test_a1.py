@@ -196,9 +196,19 @@ def test_the_position_limit_cuts_targets_and_send_says_so(machine):
         np.testing.assert_array_equal(sent(machine, "q")[:12], back.position)
 
 
-def test_the_position_limit_can_be_left_out(machine):
+def test_without_the_sdks_position_limit_our_own_cuts_targets(machine):
     with open_robot("a1", position_limit=False, **QUICK) as robot:
-        np.testing.assert_array_equal(robot.send(command(np.full(12, 9.0))).position, 9.0)
+        back = robot.send(command(np.full(12, 9.0)))
+        np.testing.assert_allclose(back.position.reshape(4, 3), [[0.803, 4.19, -0.916]] * 4, rtol=1e-6)
+
+
+def test_a_command_beyond_the_a1s_hardware_is_cut_and_send_says_so(machine):
+    with open_robot("a1", **QUICK) as robot:
+        back = robot.send(command(kp=5000.0, kd=400.0, torque=np.full(12, -1e5)))
+        for theirs, ours, value in (("Kp", back.kp, 180.0), ("Kd", back.kd, 20.0), ("tau", back.torque, -33.5)):
+            np.testing.assert_array_equal(sent(machine, theirs)[:12], value)
+            np.testing.assert_array_equal(ours, value)
+        np.testing.assert_allclose(back.position, HOME, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("level", "trips"), [(1, True), (2, True), (3, False), (10, False)])

@@ -6,6 +6,7 @@ import pytest
 
 from body_transformer.cli.deploy import LOOP_HZ, SAFETY
 from body_transformer.config import load_experiment
+from body_transformer.deploy.hardware import A1 as HARDWARE
 from body_transformer.deploy.plan import RuntimeConfig
 from body_transformer.deploy.robots.a1 import A1Options
 from body_transformer.deploy.safety import Reason, SafetyConfig
@@ -44,6 +45,21 @@ PERIOD_MS = 1000 / LOOP_HZ["a1"]
 )
 def test_the_page_says_what_the_code_does(said):
     assert said in PAGE
+
+
+def test_the_page_says_the_robots_own_limits():
+    own = {part: HARDWARE.joints[f"FR_{part}_joint"] for part in ("hip", "thigh", "calf")}
+    ranges = (
+        f"hip ±{own['hip'].high:g}, thigh {own['thigh'].low:g} to {own['thigh'].high:g}, "
+        f"calf {own['calf'].low:g} to {own['calf'].high:g} rad"
+    ).replace("-", "−")
+    speeds = f"{own['hip'].velocity:g} (hip) and {own['calf'].velocity:g} rad/s; {own['hip'].torque:g} Nm"
+    assert f"{ranges}; {speeds}; kp {HARDWARE.kp:g}, kd {HARDWARE.kd:g}." in PAGE
+
+
+def test_the_binding_is_built_for_the_python_that_runs_it():
+    assert "python3-config" not in PAGE
+    assert """$(python -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')""" in PAGE
 
 
 def test_the_page_says_what_to_do_after_every_stop():

@@ -56,6 +56,11 @@ def test_an_option_without_a_value_is_refused(pair):
         setting(pair)
 
 
+def test_an_option_that_is_given_twice_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="noise is given 2 times: noise=1, noise=2"):
+        robot_settings(Deploy(tmp_path, faults=("noise=1", "seed=3", "noise=2")))
+
+
 def test_each_robot_has_its_own_options(tmp_path):
     assert robot_settings(Deploy(tmp_path, faults=("noise=1",))) == {"noise": 1}
     with pytest.raises(ValueError, match="--faults are those of the simulated robot"):

@@ -223,3 +223,12 @@ def test_options_that_make_no_sense_are_refused(options, message):
 def test_options_survive_json():
     options = SimOptions(payload_kg=-2.0, start_joints=(0.1,) * 12, start="lying")
     assert SimOptions.from_dict(options.to_dict()) == options
+
+
+def test_start_joints_may_be_text_as_a_command_line_has_it():
+    given = SimOptions.from_dict({"start_joints": ",".join(["0.1", "0.8", "-1.5"] * 4)})
+    assert given == SimOptions(start_joints=(0.1, 0.8, -1.5) * 4)
+    with pytest.raises(ValueError, match=r"start_joints are numbers with commas between; got '0\.1,leg'"):
+        SimOptions.from_dict({"start_joints": "0.1,leg"})
+    with pytest.raises(ValueError, match=r"start_joints\[1\] must be a finite number"):
+        SimOptions.from_dict({"start_joints": "0.1,nan"})

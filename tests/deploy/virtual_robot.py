@@ -24,6 +24,8 @@ from body_transformer.deploy.plan import RuntimeConfig
 from body_transformer.deploy.robot import Command, State
 from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.safety import SafetyConfig
+from body_transformer.deploy.sealed import trained_digest, tunable
+from body_transformer.deploy.strict import plain
 
 LEGS = {"FL": (0.1, 0.8), "FR": (-0.1, 0.8), "RL": (0.1, 1.0), "RR": (-0.1, 1.0)}
 JOINTS = tuple(f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf"))
@@ -55,11 +57,15 @@ def a1_contract(obs: tuple[ObsTerm, ...] | None = None, **control: Any) -> Contr
     if control.get("kind") == "torque":
         given["torque_clip"] = None
     graph, said = layout.to_dict()["graph"], layout.to_dict()
+    terms, steering = obs or a1_obs(), Control(**given | control)
+    exported = tunable(plain(steering))
     return Contract(
         VERSION,
         "a1-walk",
-        obs or a1_obs(),
-        Control(**given | control),
+        terms,
+        steering,
+        exported,
+        trained_digest(plain(terms), plain(steering), exported),
         graph,
         said,
         layout_digest(graph, said),

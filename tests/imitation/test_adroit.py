@@ -251,7 +251,7 @@ def test_a_simulator_that_dies_is_reported_and_replaced() -> None:
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)
-    with pytest.raises(ValueError, match=r"pip install 'body-transformer\[imitation\]'"):
+    with pytest.raises(ValueError, match=r"pip install -c constraints.txt -e '\.\[imitation\]'"):
         AdroitTask("door", 1).rollouts(swaying(28), 1, 0, "validation")
 
 

@@ -34,7 +34,7 @@ PAPER = [
     ("humanoid-board", "mlp", 699_467),
     *(("humanoid-hill", variant, 822_650) for variant in MASKED),
     ("humanoid-hill", "mlp", 699_467),
-    *(("a1-walk", variant, 546_661) for variant in MASKED),
+    *(("a1-walk", variant, 546_661) for variant in MASKED),  # with a critic that is not told more, as the authors' code
     ("a1-walk", "mlp", 479_577),
 ]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-pytest.importorskip("mjlab", reason="mjlab is not installed: pip install 'body-transformer[rl]'")
+pytest.importorskip("mjlab", reason="mjlab is not installed: pip install -c constraints.txt -e '.[rl]'")
 
 CARTPOLE = "Mjlab-Cartpole-Balance"
 GO1 = "Mjlab-Velocity-Flat-Unitree-Go1"

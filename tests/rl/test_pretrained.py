@@ -79,7 +79,15 @@ def test_every_policy_that_comes_with_the_package_is_small_and_fits_its_task():
     for name in pretrained.names():
         check_same(Policy.load(pretrained.path(name)).layout, load_experiment(name).layout())
         assert sum(file.stat().st_size for file in pretrained.path(name).iterdir()) < 3_100_000
-        assert "commit" in (pretrained.path(name) / "card.md").read_text()
+        card = (pretrained.path(name) / "card.md").read_text()
+        assert "commit" in card
+        assert "| episodes | seed | machine |" in card
+
+
+def test_it_is_said_wherever_the_a1_is_offered_that_it_walks_in_a_curve():
+    card = pretrained.path("a1-walk") / "card.md"
+    for page in (card, REPOSITORY / "README.md", REPOSITORY / "docs/a1.md"):
+        assert "in a curve" in page.read_text(encoding="utf-8"), page
 
 
 def test_the_wheel_holds_the_policies(tmp_path):
@@ -184,7 +192,7 @@ def test_without_mjlab_one_sentence_says_how_to_get_it(shelf, monkeypatch, capsy
     monkeypatch.setitem(sys.modules, "mjlab", None)
     small_policy("humanoid-mod").save(shelf / "humanoid-mod")
     assert main(["eval", "pretrained:humanoid-mod", "--simulator", "mujoco"]) == 1
-    assert "pip install 'body-transformer[rl]'" in capsys.readouterr().err
+    assert "pip install -c constraints.txt -e '.[rl]'" in capsys.readouterr().err
 
 
 def test_a_run_of_imitation_has_no_choice_of_simulators(tmp_path, capsys):
@@ -201,7 +209,8 @@ NUMBERS = {"mean": 1234.5, "low": 1200.25, "high": 1300.0, "num_episodes": 100}
 
 
 def evaluation(simulator: str, task: str = "humanoid-mod") -> dict:
-    return {"task": task, "simulator": simulator, "machine": "H200", "splits": {"rollouts": {"total_reward": NUMBERS}}}
+    about = {"task": task, "simulator": simulator, "machine": "H200", "seed": 12345}
+    return {**about, "splits": {"rollouts": {"total_reward": NUMBERS}}}
 
 
 def test_a_runs_policy_is_shipped_with_its_card(tmp_path, shelf, ship_policy):
@@ -212,12 +221,13 @@ def test_a_runs_policy_is_shipped_with_its_card(tmp_path, shelf, ship_policy):
         files.append(str(tmp_path / f"{simulator}.json"))
         Path(files[-1]).write_text(json.dumps(evaluation(simulator)))
     for _ in range(2):  # the second replaces the first
-        ship_policy.main([str(folder), "humanoid-mod", "--evaluation", *files])
+        ship_policy.main([str(folder), "humanoid-mod", "--evaluation", *files, "--note", "It runs in a curve."])
     assert sorted(file.name for file in shelf.iterdir()) == ["humanoid-mod"]
     obs = torch.randn(3, 100)
     assert torch.equal(Policy.load(pretrained.path("humanoid-mod"))(obs), policy(obs))
     card = (shelf / "humanoid-mod" / "card.md").read_text()
     for line in (
+        "\n\nIt runs in a curve.\n\n- command: ",
         "- command: `bot train humanoid-mod --seed 4`",
         "- from iteration 7: `bot train --resume RUN --rl.final-std 0.1`",
         "- variant: mlp,",
@@ -225,8 +235,8 @@ def test_a_runs_policy_is_shipped_with_its_card(tmp_path, shelf, ship_policy):
         "- environment steps: 1,920",
         "- machine: a machine",
         "- date: 2025-01-02 03:04 UTC",
-        "| MuJoCo Warp (mjlab) | total reward | 1234.50 | 1200.25 to 1300.00 | 100 | H200 |",
-        "| plain MuJoCo | total reward | 1234.50 | 1200.25 to 1300.00 | 100 | H200 |",
+        "| MuJoCo Warp (mjlab) | total reward | 1234.50 | 1200.25 to 1300.00 | 100 | 12345 | H200 |",
+        "| plain MuJoCo | total reward | 1234.50 | 1200.25 to 1300.00 | 100 | 12345 | H200 |",
     ):
         assert line in card
 

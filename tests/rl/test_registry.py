@@ -34,7 +34,9 @@ def test_the_registry_is_there_without_mjlab():
 def test_a_missing_mjlab_is_one_sentence_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "mjlab", None)
     for call in (lambda: registry.make_env_cfg("humanoid-mod", 1, 0), registry.names):
-        with pytest.raises(ValueError, match=r"needs mjlab; install it with: pip install 'body-transformer\[rl\]'"):
+        with pytest.raises(
+            ValueError, match=r"needs mjlab; install it with: pip install -c constraints.txt -e '\.\[rl\]'"
+        ):
             call()
 
 

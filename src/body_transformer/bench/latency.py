@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..body.messages import install
 from ..config import load_experiment
 from ..model.policy import Policy
 from .chart import Chart, Panel
@@ -106,7 +107,7 @@ def _prepare(job: LatencyJob, policy: Policy, obs: torch.Tensor, where: str) -> 
                 step()
             ready[name] = [step]
         except ModuleNotFoundError as error:
-            notes.append(f"{runner.title}: {error.name} is not installed; pip install 'body-transformer[deploy]'")
+            notes.append(f"{runner.title}: {error.name} is not installed; {install('deploy')}")
         except Exception as error:
             notes.append(f"{where}, {runner.title}: {first_line(error)}")
     return ready, notes

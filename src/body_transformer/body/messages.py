@@ -1,9 +1,15 @@
-"""How errors name things: what was given, and what exists."""
+"""How errors name things: what was given, what exists, and how to get what is missing."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 _MAX_LISTED = 60
+
+
+def install(extra: str = "") -> str:
+    """`pip install -c constraints.txt -e '.[rl]' in a clone`: the package is on no index."""
+    what = f"'.[{extra}]'" if extra else "."
+    return f"pip install -c constraints.txt -e {what} in a clone"
 
 
 def listing(names: Iterable[str]) -> str:

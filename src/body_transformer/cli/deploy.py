@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +84,16 @@ FLAGS: dict[str, dict[str, Any]] = {
         "and must give the same commands",
     },
     "faults": _PAIRS
-    | {"help": "of the simulated robot and its network: latency_ms=20 loss_percent=5 payload_kg=2 noise=1 start=lying"},
+    | {
+        "help": "of the simulated robot and its network, such as latency_ms=20 start=lying; there are: "
+        + ", ".join(field.name for field in fields(SimOptions))
+    },
     "address": {
         "metavar": "HOST:PORT",
         "help": "of a simulated robot that runs already, on this computer; it has its own faults",
     },
-    "robot_options": _PAIRS | {"help": "of the A1: power_level=3"},
+    "robot_options": _PAIRS
+    | {"help": f"of the A1, such as power_level=3; there are: {', '.join(field.name for field in fields(A1Options))}"},
     "command": _NUMBER
     | {
         "nargs": "+",
@@ -197,7 +202,7 @@ def robot_settings(options: Deploy) -> dict[str, Any]:
         raise ValueError(f"--faults are those of the simulated robot; {options.robot!r} brings its own")
     if options.robot_options and options.robot == "sim":
         raise ValueError("--robot-options are those of the A1; the simulated robot has --faults")
-    given = dict(setting(pair) for pair in (*options.faults, *options.robot_options))
+    given = each_once((*options.faults, *options.robot_options))
     if options.robot in OPTIONS:
         OPTIONS[options.robot](given)  # else a pair could name another argument of the robot, such as its address
     if given.get("listen_only") and not options.dry_run:
@@ -214,6 +219,16 @@ def host_and_port(address: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ValueError(f"an address is HOST:PORT, the port from 1 to 65535, not {address!r}")
     return host, int(port)
+
+
+def each_once(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """The settings that are given; the same name twice is a mistake."""
+    found = [setting(pair) for pair in pairs]
+    for name, count in Counter(name for name, _ in found).items():
+        if count > 1:
+            given = ", ".join(pair for pair in pairs if pair.startswith(f"{name}="))
+            raise ValueError(f"{name} is given {count} times: {given}")
+    return dict(found)
 
 
 def setting(pair: str) -> tuple[str, Any]:

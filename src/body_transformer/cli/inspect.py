@@ -55,7 +55,7 @@ class Subject:
     experiment: Experiment | None
 
     def count_parameters(self) -> dict[str, int]:
-        """Parameters of the policy, and of the critic if the experiment trains one."""
+        """Parameters of the policy, and of the critic with what it observes if the experiment trains one."""
         from ..model.critic import Critic
         from ..model.policy import Policy
 
@@ -63,7 +63,7 @@ class Subject:
             raise ValueError("this robot has neither actuators nor hinge or slide joints: there is no policy to count")
         counts = {"policy": Policy(self.layout, self.config).num_parameters}
         if self.experiment is not None and self.experiment.critic:
-            counts["critic"] = Critic(self.layout, self.config).num_parameters
+            counts["critic"] = Critic(self.experiment.critic_layout(), self.config).num_parameters
         return counts
 
 

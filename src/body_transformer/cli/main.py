@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from .. import __version__
-from ..body.messages import unknown
+from ..body.messages import install, unknown
 from .output import complain, to_nowhere
 
 PACKAGE = Path(__file__).parents[1]
@@ -62,6 +62,11 @@ def _run(args: list[str]) -> int:
             import_module(f".{verb}", __package__).main(rest)
     except BrokenPipeError:
         raise
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == PACKAGE.name:  # that is our own mistake
+            raise
+        complain(f"bot {verb}: {_missing(error.name)}")
+        return 1
     except (ValueError, OSError) as error:
         complain(f"bot {verb}: {error}")
         return 1
@@ -69,6 +74,13 @@ def _run(args: list[str]) -> int:
         complain(f"bot {verb}: stopped")
         return 130
     return 0
+
+
+def _missing(package: str) -> str:
+    return (
+        f"the Python package {package!r} is not installed (a robot's computer has only what `bot deploy` needs); use "
+        f"another computer, or install everything: {install()}"
+    )
 
 
 @contextmanager

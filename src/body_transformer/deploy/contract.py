@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ from ..aside import write_aside
 from ..body.layout import Layout
 from ..body.messages import listing
 from .document import differences, read_json, to_text
+from .hardware import hardware_of
+from .sealed import FIXED, TUNABLE, check_tightened, edits, trained_digest
 from .strict import High, Low, build, plain, shown
 
 DESCRIPTION, MODEL = "policy.json", "policy.onnx"
-FORMAT, VERSION = "body_transformer.contract", 2
+FORMAT, VERSION = "body_transformer.contract", 3
 
 Source = Literal[
     "", "zeros", "angular_velocity", "projected_gravity", "command", "joint_pos", "joint_vel", "previous_action"
@@ -194,6 +197,11 @@ class Contract:
     """The observation, in its order."""
     control: Control | None
     """None where no robot is behind the experiment."""
+    exported: dict[str, Any] | None
+    """What of the control may be set for a robot, as `bot export` wrote it: the keys of TUNABLE; None without one."""
+    trained_sha256: str
+    """Of what the training fixed, and of `exported`; `trained_digest` makes it. A file in which it is not that is
+    refused."""
     graph: dict[str, Any]
     """The body, as `BodyGraph.to_dict` has it."""
     layout: dict[str, Any]
@@ -251,17 +259,47 @@ class Contract:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Contract:
-        """policy.json by itself; a file that is not what `save` wrote is refused with the reason."""
+        """policy.json by itself; a file that is not what `save` wrote is refused with the reason, and one in which
+        something was set for a robot since its export warns of it."""
         file = _there(folder, DESCRIPTION)
         content = read_json(file)
         if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
             raise ValueError(f"{str(file)!r} is no contract: its format must be {FORMAT!r}; `bot export` writes one")
         if content.get("version") != VERSION:
-            raise ValueError(f"{str(file)!r} has version {shown(content.get('version'))}; this reads version {VERSION}")
+            raise ValueError(
+                f"{str(file)!r} has version {shown(content.get('version'))}; this reads version {VERSION}, which "
+                "`bot export` writes: export the policy again"
+            )
         try:
-            return build(cls, content, complete=True)
+            contract = build(cls, content, complete=True)
+            contract.check_edits()
         except ValueError as error:
             raise ValueError(f"{str(file)!r}: {error}") from None
+        if found := contract.edits():
+            warnings.warn(f"{str(file)!r} was edited since its export: {'; '.join(found)}", stacklevel=1)
+        return contract
+
+    def check_edits(self) -> None:
+        """An error if what the training fixed was changed, a limit widened, or a known robot asked for more than it
+        has."""
+        control = None if self.control is None else plain(self.control)
+        if set(self.exported or ()) != (set() if control is None else set(TUNABLE)):
+            raise ValueError(
+                f"exported must have the keys {listing(TUNABLE)}, or be null where control is; got "
+                f"{listing(self.exported or ())}"
+            )
+        if self.trained_sha256 != trained_digest(plain(self.obs), control, self.exported):
+            raise ValueError(
+                f"trained_sha256 is not that of what the training fixed (obs; {', '.join(FIXED)} of control) and of "
+                "exported: one of them was changed since the export"
+            )
+        check_tightened(control, self.exported)
+        if self.control is not None and (hardware := hardware_of(self.control.joints)) is not None:
+            hardware.check(self.control)
+
+    def edits(self) -> tuple[str, ...]:
+        """`kp 50.0 (exported: 100.0)`, one a key of the control that was set since the export."""
+        return edits(None if self.control is None else plain(self.control), self.exported)
 
     def model(self, folder: str | os.PathLike[str]) -> bytes:
         """What policy.onnx holds; refused if it is not this contract's network."""

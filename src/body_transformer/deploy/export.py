@@ -29,6 +29,8 @@ from .contract import DESCRIPTION, MODEL, TRAINING, VERSION, Checks, Contract, l
 from .control import control, obs_terms, training_gains
 from .onnx_file import Exporter, frozen, to_onnx
 from .policy import INPUT, OUTPUT, OnnxPolicy, check_agreement, open_session
+from .sealed import trained_digest, tunable
+from .strict import plain
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,16 @@ def make_contract(policy: Policy, trained: Trained, experiment: Experiment | Non
     data = layout.to_dict()
     obs, actions = check_vectors(policy)
     bound = 1.0 if policy.config.squash == "tanh" else None
+    terms = obs_terms(layout, experiment)
+    steering = None if experiment is None else control(experiment, layout, bound)
+    exported = tunable(plain(steering))
     return Contract(
         version=VERSION,
         experiment=trained.experiment,
-        obs=obs_terms(layout, experiment),
-        control=None if experiment is None else control(experiment, layout, bound),
+        obs=terms,
+        control=steering,
+        exported=exported,
+        trained_sha256=trained_digest(plain(terms), plain(steering), exported),
         graph=data["graph"],
         layout=data,
         layout_sha256=layout_digest(data["graph"], data),

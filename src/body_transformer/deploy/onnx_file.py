@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ..body.messages import install
 from ..model.policy import Policy
 from .lean import lean
 from .policy import INPUT, OUTPUT
@@ -104,4 +105,4 @@ def _need(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        raise ValueError(f"the export needs {package}: pip install 'body-transformer[deploy]'") from None
+        raise ValueError(f"the export needs {package}: {install('deploy')}") from None

@@ -293,6 +293,7 @@ class Runtime:
             {
                 "experiment": self.contract.experiment,
                 "model_sha256": self.contract.model_sha256,
+                "edited": self.contract.edits(),
                 "loop_hz": self.controller.hz,
                 "policy_hz": self.controller.control.hz,
                 "filter": None if self.controller.low_pass is None else asdict(self.controller.low_pass),

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..aside import put_folder
-from ..body.messages import unknown
+from ..body.messages import install, unknown
 from .task import Act
 
 Labels = Literal["executed", "clean"]
@@ -214,7 +214,7 @@ class _Writer:
         try:
             storage = import_module("minari.dataset.minari_storage").MinariStorage
         except ImportError as error:
-            raise ValueError(f"{error}; pip install 'body-transformer[imitation]'") from None
+            raise ValueError(f"{error}; {install('imitation')}") from None
         self.out.parent.mkdir(parents=True, exist_ok=True)
         self.aside.mkdir()  # now, not after hours of simulation, is the time to learn that it cannot be written
         self.storage = storage.new(self.aside, **self.task.describe())

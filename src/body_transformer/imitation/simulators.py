@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..body.messages import install
 from ..training.stopping import signals_held
 
 MAX_LANES = 32
@@ -161,7 +162,7 @@ def make_env(env_id: str, **options: Any) -> Any:
         with contextlib.redirect_stderr(io.StringIO()):  # importing it prints a notice, once a process
             robotics = import_module("gymnasium_robotics")
     except ImportError as error:
-        raise ValueError(f"{error}; pip install 'body-transformer[imitation]'") from None
+        raise ValueError(f"{error}; {install('imitation')}") from None
     gymnasium.register_envs(robotics)
     return gymnasium.make(env_id, max_episode_steps=NUM_STEPS, disable_env_checker=True, **options)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ..body.messages import listing, unknown
+from ..body.messages import install, listing, unknown
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
@@ -25,7 +25,7 @@ TASKS = {
 }
 """Our tasks -> the module of rl/ with their `cfg(num_envs, seed)`; beside it is `lean`, with their quick step."""
 MJLAB = "mjlab:"
-NO_MJLAB = "reinforcement learning needs mjlab; install it with: pip install 'body-transformer[rl]'"
+NO_MJLAB = f"reinforcement learning needs mjlab; install it with: {install('rl')}"
 
 
 def names() -> list[str]:

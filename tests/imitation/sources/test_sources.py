@@ -68,7 +68,7 @@ def test_the_readers_load_no_package_of_an_extra_until_they_are_used():
 def test_without_h5py_the_error_says_what_to_install(monkeypatch, tmp_path):
     (tmp_path / "demo.hdf5").touch()
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ValueError, match=r"pip install 'body-transformer\[imitation\]'"):
+    with pytest.raises(ValueError, match=r"pip install -c constraints.txt -e '\.\[imitation\]'"):
         open_episodes("robomimic", str(tmp_path / "demo.hdf5"), LAYOUT)
 
 

@@ -31,6 +31,7 @@ def test_the_actors_layout_is_the_experiments_and_the_critic_has_its_own(env):
     assert found.guessed == []
     told = arrange(made, ["critic"])
     assert told.guessed == []
+    assert differences(told.layout, load_experiment("a1-walk").critic_layout()) == []
     assert (told.layout.obs_dim, told.layout.used_obs_dim) == (65, 65)
     owners = {term.name: (term.kind, term.of) for term in told.layout.obs}
     assert owners["motor_strength"] == ("joints", JOINTS)

@@ -106,4 +106,4 @@ def test_without_scipy_it_says_what_to_install():
     code = f"import runpy, sys; sys.modules['scipy'] = None; runpy.run_path({str(FILE)!r}, run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == "board_lqr: scipy is missing; pip install 'body-transformer[rl]'\n"
+    assert done.stderr == "board_lqr: scipy is missing; pip install -c constraints.txt -e '.[rl]'\n"

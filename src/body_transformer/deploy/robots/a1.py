@@ -29,6 +29,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..hardware import A1, CommandBounds
 from ..robot import DAMPING_KD, Command, State
 from ..strict import build
 
@@ -99,6 +100,7 @@ class A1Robot:
         self.options = options or A1Options()
         self.tripped = ""
         """Which of the SDK's protections stopped the robot, or the remote; then only damping is sent."""
+        self._bounds = CommandBounds(A1, JOINTS)
         self._sdk = _sdk()
         self._tick: int | None = None
         self._sequence, self._stamp_s = 0, 0.0
@@ -152,11 +154,13 @@ class A1Robot:
         return newest
 
     def send(self, command: Command) -> Command:
-        """Sends it as far as the SDK's protections let it through, and returns what that was."""
+        """Sends it as far as the hardware's limits and the SDK's protections let it through, and returns what that
+        was."""
         self._check_entered()
         if self.options.listen_only:
             raise ValueError("the A1 is only listened to: no command is sent")
         command.check(len(JOINTS))
+        command = self._bounds(command)
         if not (self.tripped or _is_damping(command)):  # damping must not depend on whether the protections work
             self._fill(command)
             self._protect(command)

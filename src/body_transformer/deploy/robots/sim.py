@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import IO, Any, Self
 
+from ..hardware import CommandBounds, hardware_of
 from ..link import (
     FROM_ROBOT,
     Address,
@@ -46,6 +47,9 @@ START_TIMEOUT_S = 60.0
 HELLO_TIMEOUT_S = 5.0
 REPORT_TIMEOUT_S = 2.0
 RETRY_S = 0.05
+MAX_ROUND_TRIP_S = 0.1
+"""Measurements of a link that is slower, there and back, are not used: as long as the runtime's own limit, which cannot
+see a delay that is always the same."""
 REPEATS = 5
 """A damping command or a mark is sent this often, for a network that loses some."""
 
@@ -76,6 +80,7 @@ class SimRobot:
         self.process: subprocess.Popen[bytes] | None = None
         self.link: Link | None = None
         self._commanded = False
+        self._bounds: CommandBounds | None = None
         self._address = address
         self._expected = tuple(expected)
         self._output: IO[bytes] | None = None
@@ -99,7 +104,8 @@ class SimRobot:
             self._end()
 
     def read(self) -> State | None:
-        """The newest measurement that has come since the last call; never blocks."""
+        """The newest measurement that has come since the last call, unless it was under way for too long; never
+        blocks."""
         newest = self._open().newest(Kind.STATE)
         if newest is None:
             return None
@@ -110,11 +116,14 @@ class SimRobot:
             self._open().reject(newest, reason)
             return None
         self.round_trip_s = now_s - echo_s
-        return state
+        return None if self.round_trip_s > MAX_ROUND_TRIP_S else state  # NaN before the first command is no delay
 
     def send(self, command: Command) -> Command:
-        """Sends it as it is; what is no finite command for these joints is an error."""
+        """Sends it, cut to what the A1's hardware allows, and returns what that was; what is no finite command for
+        these joints is an error."""
         command.check(len(self.joints))
+        if self._bounds is not None:
+            command = self._bounds(command)
         self._commanded = True
         self._open().send(Kind.COMMAND, pack_command(command), time.monotonic())
         return command
@@ -166,8 +175,8 @@ class SimRobot:
             if not self.alive:
                 break
             time.sleep(0.01)
-        said = self._said().decode(errors="replace").strip()
-        raise ValueError(f"the simulated robot did not start (does it have mujoco?); it said:\n{said}")
+        *_, said = self._said().decode(errors="replace").strip().rsplit("\n", 1)  # of a traceback, the error
+        raise ValueError(f"the simulated robot did not start: {said}")
 
     def _said(self) -> bytes:
         """All that the process wrote; without moving the file's position, which it shares with the process."""
@@ -227,6 +236,8 @@ class SimRobot:
         self.joints = unpack_names(answer.payload)
         if not self.joints or (self._expected and set(self.joints) != set(self._expected)):
             raise ValueError(f"the robot's joints are {self.joints}; expected were {self._expected}, in any order")
+        hardware = hardware_of(self.joints)
+        self._bounds = None if hardware is None else CommandBounds(hardware, self.joints)
         self._open().agree(self.joints)
 
     def _leave(self, link: Link) -> None:

@@ -76,7 +76,11 @@ class SimOptions:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SimOptions:
-        """The reverse of `to_dict`; unknown keys and values of another type are errors."""
+        """The reverse of `to_dict`; unknown keys and values of another type are errors. `start_joints` may be text,
+        numbers with commas between, as a command line has it."""
+        joints = values.get("start_joints")
+        if isinstance(joints, str):
+            values = values | {"start_joints": _numbers(joints)}
         return build(cls, values, what="option of the simulated robot")
 
     def _at_least(self, low: float, *names: str) -> None:
@@ -93,6 +97,13 @@ class SimOptions:
         for name in names:
             if not 0 <= getattr(self, name) <= 100:
                 raise ValueError(f"{name} of the simulated robot is {getattr(self, name)}; it must be from 0 to 100")
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(number) for number in text.split(","))
+    except ValueError:
+        raise ValueError(f"start_joints are numbers with commas between; got {text!r}") from None
 
 
 @dataclass(frozen=True)

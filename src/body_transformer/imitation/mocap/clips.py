@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from ...body.messages import listing, unknown
+from ...body.messages import install, listing, unknown
 from ..clip_lists import read_clip_list
 from ..sources.files import DAMAGE, open_npz
 from .snippets import SHORTEST
@@ -30,7 +30,7 @@ from .snippets import SHORTEST
 try:
     import h5py
 except ImportError as error:
-    raise ValueError(f"motion clips are HDF5 files: pip install 'body-transformer[imitation]' ({error})") from error
+    raise ValueError(f"motion clips are HDF5 files: {install('imitation')} ({error})") from error
 
 DT_S = 0.03
 """Time between frames, and the tracking task's control step."""

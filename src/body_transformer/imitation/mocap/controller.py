@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...body.messages import install
 from .clips import DT_S
 from .environment import TrackingEnvironment
 
@@ -16,9 +17,7 @@ try:
     from dm_control import mjcf
     from scipy.optimize import nnls
 except ImportError as error:
-    raise ValueError(
-        f"motion tracking needs dm_control: pip install 'body-transformer[imitation]' ({error})"
-    ) from error
+    raise ValueError(f"motion tracking needs dm_control: {install('imitation')} ({error})") from error
 
 Array = npt.NDArray[np.float64]
 

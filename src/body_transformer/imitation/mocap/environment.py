@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...body.messages import install
 from .clips import DT_S, clip_lengths
 from .snippets import MIN_STEPS, REF_STEPS, Snippet, among
 
@@ -19,9 +20,7 @@ try:
     from dm_control.locomotion.walkers import cmu_humanoid
     from dm_control.utils import transformations
 except ImportError as error:
-    raise ValueError(
-        f"motion tracking needs dm_control: pip install 'body-transformer[imitation]' ({error})"
-    ) from error
+    raise ValueError(f"motion tracking needs dm_control: {install('imitation')} ({error})") from error
 
 TERMINATION_ERROR = 0.3
 """Half the mean joint error (rad) plus half the mean body error (m) that ends an episode: the default of dm_control's

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...body.messages import install
+
 try:
     import mujoco
     from dm_control import mjcf
@@ -14,7 +16,7 @@ try:
     from dm_control.locomotion.tasks.reference_pose import utils as reference_pose
     from dm_control.locomotion.walkers import cmu_humanoid
 except ImportError as error:
-    raise ValueError(f"motion clips need dm_control: pip install 'body-transformer[imitation]' ({error})") from error
+    raise ValueError(f"motion clips need dm_control: {install('imitation')} ({error})") from error
 
 Array = npt.NDArray[np.float64]
 NUM_JOINTS = 56

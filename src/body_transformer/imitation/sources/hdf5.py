@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...body.messages import listing
+from ...body.messages import install, listing
 
 
 def load_h5py() -> Any:
@@ -18,7 +18,7 @@ def load_h5py() -> Any:
     try:
         return import_module("h5py")
     except ModuleNotFoundError:
-        message = "HDF5 files are read with h5py, which is not installed: pip install 'body-transformer[imitation]'"
+        message = f"HDF5 files are read with h5py, which is not installed: {install('imitation')}"
         raise ValueError(message) from None
 
 
