@@ -86,7 +86,7 @@ def test_a_run_goes_on_with_other_settings_which_it_remembers(run, tmp_path, mon
         (["--rl.no-normalize-obs"], "--rl.normalize-obs: a run goes on with"),
         (["--rl.by-hand", "obs", "root"], "--rl.by-hand: a run goes on with"),
         (["--rl.options", "height", "2"], "'height'"),
-        (["--rl.num-iterations", "5", "--rl.options", "told", "true"], "critic"),
+        (["--rl.num-iterations", "5", "--rl.options", "told", "true"], "the checkpoint's critic does not fit this run"),
     ],
 )
 def test_what_a_run_cannot_go_on_with_is_said_and_changes_nothing(run, capsys, asked, message):

@@ -119,7 +119,7 @@ def test_a_run_that_goes_on_beyond_its_end_is_not_finished_meanwhile(tmp_path):
     folder = tmp_path / "run"
     train(job(folder, 1), Progress(quiet=True))
     spoiled = job(folder, 2, resume=True)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ValueError, match="the checkpoint's actor does not fit this run"):
         train(replace(spoiled, policy=replace(SMALL, ff_dim=16)), Progress(quiet=True))  # before it goes on
     assert (folder / "evaluation.json").is_file()
     with closing(_Loop(spoiled, Ranks(), Progress(quiet=True))) as loop:

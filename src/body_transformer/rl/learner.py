@@ -130,8 +130,8 @@ class Learner:
                 continue
             try:
                 module.load_state_dict(_under(f"{part}.", tensors))
-            except RuntimeError as error:  # a critic that observes something else; the actor's layout fits
-                raise ValueError(f"the checkpoint's {part} does not fit the task: {error}") from None
+            except RuntimeError as error:  # another architecture, or a critic that observes something else
+                raise ValueError(f"the checkpoint's {part} does not fit this run: {error}") from None
         optimizer = self.ppo.optimizer.state_dict()
         optimizer["state"] = {
             index: _under(f"optimizer.{index}.", tensors)
