@@ -44,3 +44,12 @@ def put_folder(new: Path, out: Path) -> None:
         os.replace(old, out)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """A file, or the names in a folder, are on the disk when this returns, even if the power fails."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -54,7 +54,8 @@ def test_the_page_says_the_robots_own_limits():
         f"calf {own['calf'].low:g} to {own['calf'].high:g} rad"
     ).replace("-", "−")
     speeds = f"{own['hip'].velocity:g} (hip) and {own['calf'].velocity:g} rad/s; {own['hip'].torque:g} Nm"
-    assert f"{ranges}; {speeds}; kp {HARDWARE.kp:g}, kd {HARDWARE.kd:g}." in PAGE
+    gains = f"kp {HARDWARE.kp:g}, kd {HARDWARE.kd:g} ({HARDWARE.damping_kd:g} in damping)"
+    assert f"{ranges}; {speeds}; {gains}." in PAGE
 
 
 def test_the_binding_is_built_for_the_python_that_runs_it():

@@ -59,6 +59,8 @@ def test_an_option_without_a_value_is_refused(pair):
 def test_an_option_that_is_given_twice_is_refused(tmp_path):
     with pytest.raises(ValueError, match="noise is given 2 times: noise=1, noise=2"):
         robot_settings(Deploy(tmp_path, faults=("noise=1", "seed=3", "noise=2")))
+    twice = ["--robot", "a1", "--robot-options", "power_level=3", "--robot-options", "position_limit=true"]
+    assert parse([str(tmp_path), *twice]).robot_options == ("power_level=3", "position_limit=true")
 
 
 def test_each_robot_has_its_own_options(tmp_path):
@@ -166,7 +168,7 @@ def test_a_policy_runs_across_the_link_and_its_log_can_be_replayed(folder, tmp_p
     assert f"all {said['ticks']} commands are those of" in capsys.readouterr().out
 
 
-def test_a_log_whose_commands_are_others_is_told(folder, tmp_path, capsys):
+def test_a_log_whose_commands_are_others_is_told(folder, tmp_path, capsys, monkeypatch):
     args = ["deploy", str(folder), "--seconds", "0.2", "--dry-run", "--out", str(tmp_path), "--json"]
     main(args)
     capsys.readouterr()
@@ -181,6 +183,12 @@ def test_a_log_whose_commands_are_others_is_told(folder, tmp_path, capsys):
     printed = capsys.readouterr()
     assert json.loads(printed.out)["different_ticks"] == [rows["tick"][7]]
     assert f"1 of {len(rows['tick'])} commands are not those of" in printed.err
+
+    def nobody_reads(content):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("body_transformer.cli.deploy.print_json", nobody_reads)
+    assert main(["deploy", str(folder), "--replay", str(tmp_path), "--json"]) == 1
 
 
 # -- the A1, as far as Unitree's module goes ---------------------------------------------------------------------------

@@ -105,6 +105,14 @@ def test_a_first_signal_before_there_is_a_runtime_interrupts_and_a_second_lets_t
     emergency.signal("SIGTERM")
 
 
+def test_a_signal_interrupts_whoever_waits_for_a_robot_also_after_a_key():
+    emergency = Emergency()
+    emergency.stop("key")
+    with pytest.raises(KeyboardInterrupt):
+        emergency.signal("SIGINT")
+    emergency.signal("SIGINT")  # lets the robot be left
+
+
 def test_a_signal_stops_the_runtime_once_there_is_one():
     emergency, (runtime, _) = Emergency(), virtual_run()
     emergency.watch(runtime)

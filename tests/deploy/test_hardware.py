@@ -44,12 +44,30 @@ def test_a_robot_is_known_by_its_joints_in_any_order():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"kp": (5000.0,) * 12}, "control.kp of 'FL_hip_joint' is 5000; the A1 allows 180 Nm/rad at most"),
-        ({"kd": (1.0,) * 11 + (21.0,)}, "control.kd of 'RR_calf_joint' is 21; the A1 allows 20 Nm s/rad at most"),
-        ({"torque_limits": (1e9,) * 12}, "control.torque_limits of 'FL_hip_joint' is 1e[+]09; the A1 allows 33.5 Nm"),
-        ({"velocity_limits": (60.0,) * 12}, "control.velocity_limits of 'FL_hip_joint' is 60; the A1 allows 52.4 rad"),
-        ({"velocity_limits": (float("inf"),) * 12}, "control.velocity_limits of 'FL_hip_joint' is inf; the A1 allows"),
-        ({"position_limits": ((-100.0, 100.0),) * 12}, r"is \(-100, 100\); the A1 allows -0.803 to 0.803 rad"),
+        (
+            {"kp": (5000.0,) * 12},
+            "control.kp of 'FL_hip_joint' is 5000; the A1 allows 180 Nm/rad at most",
+        ),
+        (
+            {"kd": (1.0,) * 11 + (9.0,)},
+            "control.kd of 'RR_calf_joint' is 9; the A1 allows 8 Nm s/rad at most",
+        ),
+        (
+            {"torque_limits": (1e9,) * 12},
+            "control.torque_limits of 'FL_hip_joint' is 1e[+]09; the A1 allows 33.5 Nm",
+        ),
+        (
+            {"velocity_limits": (60.0,) * 12},
+            "control.velocity_limits of 'FL_hip_joint' is 60; the A1 allows 52.4 rad",
+        ),
+        (
+            {"velocity_limits": (float("inf"),) * 12},
+            "control.velocity_limits of 'FL_hip_joint' is inf; the A1 allows",
+        ),
+        (
+            {"position_limits": ((-100.0, 100.0),) * 12},
+            r"is \(-100, 100\); the A1 allows -0.803 to 0.803 rad",
+        ),
     ],
 )
 def test_a_contract_that_asks_for_more_than_the_robot_has_is_refused(tmp_path, given, message):

@@ -1,5 +1,7 @@
 """What is refused before a robot is touched."""
 
+from dataclasses import replace
+
 import pytest
 
 from body_transformer.deploy.log import num_bytes
@@ -15,6 +17,9 @@ def test_a_command_that_no_policy_knows_is_refused(value):
     with pytest.raises(ValueError, match="a command's entries are from -5 to 5, not"):
         RuntimeConfig(command=(0.5, value, 0.0))
     assert RuntimeConfig(command=(5.0, -5.0, 0.0)).command == (5.0, -5.0, 0.0)
+    control = replace(a1_contract().control, command=(0.5, value, 0.0))
+    with pytest.raises(ValueError, match="a command's entries are from -5 to 5, not"):
+        RuntimeConfig().told(control)
 
 
 def test_a_rate_beyond_all_robots_is_refused():
@@ -22,7 +27,9 @@ def test_a_rate_beyond_all_robots_is_refused():
         RuntimeConfig(loop_hz=1e6)
 
 
-@pytest.mark.parametrize(("hz", "allowed"), [(5.0, 1), (50.0, 5), (100.0, 10), (200.0, 20), (1000.0, 100)])
+@pytest.mark.parametrize(
+    ("hz", "allowed"), [(5.0, 1), (25.0, 3), (50.0, 5), (70.0, 7), (100.0, 10), (200.0, 20), (1000.0, 100)]
+)
 def test_missed_deadlines_are_allowed_for_100_ms_at_every_rate(hz, allowed):
     assert SafetyConfig().missed_allowed(hz) == allowed
     assert SafetyConfig(max_missed=3).missed_allowed(hz) == 3

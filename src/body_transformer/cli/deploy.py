@@ -66,7 +66,7 @@ class Deploy:
 
 
 _NUMBER: dict[str, Any] = {"type": float}
-_PAIRS: dict[str, Any] = {"nargs": "+", "metavar": "NAME=VALUE"}
+_PAIRS: dict[str, Any] = {"action": "extend", "nargs": "+", "metavar": "NAME=VALUE"}
 FLAGS: dict[str, dict[str, Any]] = {
     "robot": {
         "metavar": "sim|a1",
@@ -181,7 +181,7 @@ def finish(options: Deploy, runtime: Runtime, folder: Path) -> Path | None:
     seen = getattr(runtime.robot, "report", None)
     report = None if seen is None else seen.to_dict()
     log = save(runtime, folder, {"robot": options.robot, "report": report})
-    with suppress(OSError):  # the exit status does not depend on who reads; `main` says what cannot be written
+    with suppress(OSError, UnicodeError):  # the status does not depend on who reads; `main` says what is not written
         (tell_json if options.json else tell)(runtime.contract.experiment, options.robot, runtime.result(), log, report)
     return log
 
@@ -259,7 +259,8 @@ def again(policy: OnnxPolicy, log: Path, json: bool) -> None:
     """`--replay`"""
     found = replay(log, policy.contract, policy)
     if json:
-        print_json({"log": str(log), "ticks": len(found.commands), "different_ticks": list(found.differences)})
+        with suppress(OSError):  # whether they are the same does not depend on who reads
+            print_json({"log": str(log), "ticks": len(found.commands), "different_ticks": list(found.differences)})
     if not found.identical:
         raise ValueError(
             f"{len(found.differences)} of {len(found.commands)} commands are not those of {str(log)!r}; the first is "

@@ -18,15 +18,15 @@ def save(runtime: Runtime, folder: Path, more: dict[str, Any]) -> Path | None:
     try:
         return runtime.save_log(folder, more)
     except Exception as error:
-        complain(f"bot deploy: the log could not be written to {str(folder)!r}: {error or type(error).__name__}")
+        complain(f"bot deploy: the log could not be written to {str(folder)!r}: {str(error) or type(error).__name__}")
     elsewhere = None
     try:
         elsewhere = Path(tempfile.mkdtemp(prefix="deployment-"))
-        runtime.save_log(elsewhere, more)
+        runtime.save_log(elsewhere, {**more, "report": None})  # which may be what cannot be written
         complain(f"bot deploy: the log is in {str(elsewhere)!r} instead")
         return elsewhere
     except Exception as error:
-        complain(f"bot deploy: nor to a temporary folder: {error or type(error).__name__}; it is lost")
+        complain(f"bot deploy: nor to a temporary folder: {str(error) or type(error).__name__}; it is lost")
     if elsewhere is not None:
         with suppress(OSError):
             elsewhere.rmdir()

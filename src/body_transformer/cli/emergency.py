@@ -1,4 +1,4 @@
-"""The emergency stop of `bot deploy`: keys and signals, from before the robot is entered until its log is written."""
+"""The emergency stop of `bot deploy`: keys as long as there is a robot, signals until its log is written."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Emergency:
 
     def __init__(self) -> None:
         self._why: str | None = None
+        self._interrupted = False
         self._runtime: Runtime | None = None
 
     def watch(self, runtime: Runtime) -> None:
@@ -37,9 +38,9 @@ class Emergency:
 
     def signal(self, name: str) -> None:
         """As `stop`; but who opens a robot may wait for long, so that the first one before the runtime interrupts."""
-        is_first = self._why is None
         self.stop(name)
-        if is_first and self._runtime is None:
+        if self._runtime is None and not self._interrupted:
+            self._interrupted = True
             raise KeyboardInterrupt
 
 
@@ -68,8 +69,8 @@ def stop_key(stop: Callable[[str], object]) -> Iterator[None]:
                 return
 
     before = termios.tcgetattr(keyboard)
-    tty.setcbreak(keyboard, termios.TCSADRAIN)  # the default throws away what was typed
     try:
+        tty.setcbreak(keyboard, termios.TCSADRAIN)  # the default throws away what was typed
         with beside(listen):
             yield
     finally:

@@ -33,6 +33,8 @@ def main(args: list[str] | None = None) -> int:
     """The exit status: 0 if all went well, 1 if what was asked could not be done, 2 if the question was malformed."""
     if sys.stdout is None:  # closed by the shell
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, for as long as the program runs
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     status = 0
     try:
         status = _run(sys.argv[1:] if args is None else args)
@@ -79,7 +81,7 @@ def _run(args: list[str]) -> int:
 def _missing(package: str) -> str:
     return (
         f"the Python package {package!r} is not installed (a robot's computer has only what `bot deploy` needs); use "
-        f"another computer, or install everything: {install()}"
+        f"another computer, or install the whole package: {install()}"
     )
 
 

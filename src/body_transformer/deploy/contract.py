@@ -7,7 +7,6 @@ here, and what does not fit is refused with the reason. Neither PyTorch nor MuJo
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import warnings
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import Any, Literal
 from ..aside import write_aside
 from ..body.layout import Layout
 from ..body.messages import listing
-from .document import differences, read_json, to_text
+from .document import differences, digest, read_json, to_text
 from .hardware import hardware_of
 from .sealed import FIXED, TUNABLE, check_tightened, edits, trained_digest
 from .strict import High, Low, build, plain, shown
@@ -317,9 +316,8 @@ class Contract:
 
 
 def layout_digest(graph: Mapping[str, Any], layout: Mapping[str, Any]) -> str:
-    """SHA-256 of both as canonical JSON: sorted keys, no spaces, ASCII."""
-    text = json.dumps({"graph": graph, "layout": layout}, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    """SHA-256 of both, see document.digest."""
+    return digest({"graph": graph, "layout": layout})
 
 
 def _check_training(training: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -10,6 +11,11 @@ from typing import Any
 
 from ..body.messages import listing
 from .strict import shown
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of it as canonical JSON: sorted keys, no spaces, ASCII."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def read_json(file: Path) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import pretrained
-from ..aside import put_folder
+from ..aside import put_folder, sync
 from ..body.compare import check_same
 from ..body.messages import listing
 from ..checkpoint import policy_folder
@@ -102,7 +102,7 @@ def export(trained: Trained, out: str | os.PathLike[str], exporter: Exporter = "
         contract.save(aside)
         off = max(OnnxPolicy(aside, verify=False).verify(), _as_one_batch(model, contract))
         for file in (aside / MODEL, aside / DESCRIPTION, aside):
-            _sync(file)
+            sync(file)
         put_folder(aside, out)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -152,12 +152,6 @@ def _check_place(out: Path) -> None:
         raise ValueError(
             f"{str(out)!r} is not empty: name another --out, or empty it; it holds {listing(sorted(there))}"
         )
-
-
-def _sync(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
 
 
 def _is_checkpoint(folder: Path) -> bool:

@@ -38,7 +38,9 @@ class Hardware:
     kp: float
     """Nm/rad"""
     kd: float
-    """Nm s/rad"""
+    """Nm s/rad, of a contract."""
+    damping_kd: float
+    """Nm s/rad, of a command: damping may have more."""
 
     def check(self, control: Control) -> None:
         """An error if the contract's control asks for more than the robot has."""
@@ -70,7 +72,7 @@ class CommandBounds:
             [limits.high for limits in own],
             [limits.velocity for limits in own],
             hardware.kp * gains,
-            hardware.kd * gains,
+            hardware.damping_kd * gains,
             [limits.torque for limits in own],
         ]
         self._most = np.array(most, np.float64)  # [5, J], as the parts of a command
@@ -98,12 +100,13 @@ A1 = Hardware(
         for part, limits in (("hip", _HIP), ("thigh", _THIGH), ("calf", _CALF))
     },
     kp=180.0,
-    kd=20.0,
+    kd=8.0,
+    damping_kd=20.0,
 )
 """Ranges: those of Unitree's description (`robots/a1.xml`) and of `a1_const.h` in Unitree's SDK, whichever is wider,
 rounded outwards; they are less than 0.004 rad apart. Speeds and torques: the description. Gains: the authors' robot has
 100 and 1; Unitree's own example of an A1 (unitree_ros, unitree_controller/src/body.cpp, for its simulator) has 180 and
-8 at a thigh. 20 is what damping may be given."""
+8 at a thigh."""
 
 KNOWN = (A1,)
 

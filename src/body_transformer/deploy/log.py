@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..aside import write_aside
+from ..aside import sync, write_aside
 from .observation import JointOrder
 from .robot import COMMAND, Command, State
 
@@ -189,7 +189,9 @@ class Log:
 
         arrays = write_aside(folder / ARRAYS, write)
         try:
-            write_aside(folder / DESCRIPTION, _as_json({**content, DIGEST: _digest(arrays)}))
+            sync(arrays)
+            sync(write_aside(folder / DESCRIPTION, _as_json({**content, DIGEST: _digest(arrays)})))
+            sync(folder)  # a robot's computer is often switched off next
         except BaseException:
             arrays.unlink(missing_ok=True)
             raise
@@ -229,7 +231,7 @@ class SavedLog:
             with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
                 rows = {name: arrays[name] for name in arrays.files}
         except _BROKEN as error:
-            raise ValueError(f"the log in {str(folder)!r} is not whole: {error or type(error).__name__}") from None
+            raise ValueError(f"the log in {str(folder)!r} is not whole: {str(error) or type(error).__name__}") from None
         if not isinstance(description, dict) or description.get("format") != FORMAT:
             raise ValueError(f"{str(folder / DESCRIPTION)!r} does not describe a log: its format must be {FORMAT!r}")
         if description.get("version") != VERSION:

@@ -73,15 +73,14 @@ class RuntimeConfig:
                 raise ValueError(f"{field.name} is a number above 0, not {value!r}")
         if self.loop_hz is not None and self.loop_hz > MAX_LOOP_HZ:
             raise ValueError(f"loop_hz is at most {MAX_LOOP_HZ:g}, not {self.loop_hz:g}")
-        for value in self.command or ():
-            if not abs(value) <= MAX_COMMAND:  # NaN, too
-                raise ValueError(f"a command's entries are from -{MAX_COMMAND:g} to {MAX_COMMAND:g}, not {value:g}")
+        _check_command(self.command or ())
 
     def told(self, control: Control) -> tuple[float, ...]:
         """The command that the policy gets."""
         told = control.command if self.command is None else self.command
         if len(told) != len(control.command):
             raise ValueError(f"the command has {len(control.command)} entries, not {len(told)}: {told}")
+        _check_command(told)
         return told
 
     def ticks_per_step(self, control: Control) -> int:
@@ -103,6 +102,12 @@ class RuntimeConfig:
     def length_of_ramp_s(self, control: Control, furthest_rad: float) -> float:
         """So that the joint with the longest way is not too quick: the profile's peak is 1.5 times its mean speed."""
         return max(self.ramp_s, 1.5 * furthest_rad / min(self.ramp_speed, *control.velocity_limits))
+
+
+def _check_command(entries: tuple[float, ...]) -> None:
+    for value in entries:
+        if not abs(value) <= MAX_COMMAND:  # NaN, too
+            raise ValueError(f"a command's entries are from -{MAX_COMMAND:g} to {MAX_COMMAND:g}, not {value:g}")
 
 
 def control_of(contract: Contract) -> Control:

@@ -132,7 +132,7 @@ class SafetyConfig:
 
     def missed_allowed(self, hz: float) -> int:
         """Missed deadlines until damping, of a loop with this rate."""
-        return max(round(MISSED_S * hz), 1) if self.max_missed is None else self.max_missed
+        return max(math.ceil(MISSED_S * hz - 1e-9), 1) if self.max_missed is None else self.max_missed
 
 
 @dataclass(frozen=True)

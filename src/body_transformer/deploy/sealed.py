@@ -6,12 +6,11 @@ of it can be told.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .document import digest
 from .strict import shown
 
 FIXED = ("kind", "hz", "joints", "scale", "offset", "clip", "torque_clip", "default_pose")
@@ -29,11 +28,9 @@ def tunable(control: Plain | None) -> dict[str, Any] | None:
 
 
 def trained_digest(obs: Sequence[Any], control: Plain | None, exported: Plain | None) -> str:
-    """SHA-256 of canonical JSON (sorted keys, no spaces, ASCII): `obs`, the control's FIXED, `exported`."""
+    """SHA-256, see document.digest: `obs`, the control's FIXED, `exported`."""
     fixed = None if control is None else {name: control[name] for name in FIXED}
-    content = {"control": fixed, "exported": exported, "obs": obs}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return digest({"control": fixed, "exported": exported, "obs": obs})
 
 
 def edits(control: Plain | None, exported: Plain | None) -> tuple[str, ...]:

@@ -24,8 +24,10 @@ def handled(stop: Callable[[str], object]) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         stop(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
+        for number in SIGNALS:
+            signal.signal(number, handle)
         yield
     finally:
         for number, handler in before.items():

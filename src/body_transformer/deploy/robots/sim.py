@@ -48,8 +48,8 @@ HELLO_TIMEOUT_S = 5.0
 REPORT_TIMEOUT_S = 2.0
 RETRY_S = 0.05
 MAX_ROUND_TRIP_S = 0.1
-"""Measurements of a link that is slower, there and back, are not used: as long as the runtime's own limit, which cannot
-see a delay that is always the same."""
+"""Measurements of a link that is slower, there and back, are not used: the runtime's own limit, by default as long,
+cannot see a delay that is always the same."""
 REPEATS = 5
 """A damping command or a mark is sent this often, for a network that loses some."""
 
