@@ -1,7 +1,7 @@
 """How long did control steps take, stretch by stretch? A machine that is disturbed at times is so in some of them.
 
-bot deploy a1 --loop-hz 50 --seconds 600 --out deployments/long
-python benchmarks/step_times.py deployments/long --every 30
+    bot deploy a1 --loop-hz 50 --seconds 600 --out deployments/long
+    python benchmarks/step_times.py deployments/long --every 30
 """
 
 import argparse
@@ -28,9 +28,7 @@ def table(log: SavedLog, every_s: float) -> str:
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        "step_times.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("log", type=Path, help="of `bot deploy`")
     parser.add_argument("--every", type=float, default=30.0, help="s")
     options = parser.parse_args(args)

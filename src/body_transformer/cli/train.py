@@ -83,12 +83,15 @@ def resume(args: list[str]) -> None:
     from ..run import Run
 
     folder = value_of("--resume", args)
-    if folder is not None and "rl" in Run.open(folder).description():
-        train_rl.resume(args, Run.open(folder))
+    if folder is None:
+        tyro.cli(Resume, prog="bot train", args=args)  # says what is missing
+        return
+    run = Run.open(folder)
+    description = run.description()
+    if "rl" in description:
+        train_rl.resume(args, run)
         return
     options = tyro.cli(Resume, prog="bot train", args=args)
-    run = Run.open(options.resume)
-    description = run.description()
     try:
         experiment = load_experiment(description["name"])
         policy = PolicyConfig.from_dict(description["policy"])
