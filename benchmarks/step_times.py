@@ -1,7 +1,7 @@
 """How long did control steps take, stretch by stretch? A machine that is disturbed at times is so in some of them.
 
-    bot deploy a1 --loop-hz 50 --seconds 600 --out deployments/long
-    python benchmarks/step_times.py deployments/long --every 30
+bot deploy a1 --loop-hz 50 --seconds 600 --out deployments/long
+python benchmarks/step_times.py deployments/long --every 30
 """
 
 import argparse

@@ -83,7 +83,7 @@ def resume(args: list[str]) -> None:
     from ..run import Run
 
     folder = value_of("--resume", args)
-    if folder is None:
+    if folder is None or folder.startswith("-"):
         tyro.cli(Resume, prog="bot train", args=args)  # says what is missing
         return
     run = Run.open(folder)
