@@ -96,18 +96,19 @@ def test_every_variant_and_option_agrees_by_the_older_exporter(options, tmp_path
     assert_agreement(tmp_path / "out", policy)
 
 
-@pytest.mark.parametrize("name", ["mlp", "bot-soft", "bot-mix-random", "every option", "many heads"])
-def test_the_dynamo_exporter_agrees_too(name, tmp_path):
-    policy = after_training(make_policy(**OPTIONS[name]))
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_the_dynamo_exporter_agrees_too(options, tmp_path):
+    policy = after_training(make_policy(**options))
     export(trained(policy), tmp_path / "out", "dynamo")
     assert_agreement(tmp_path / "out", policy)
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["policy.json", "policy.onnx"]
 
 
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
 @pytest.mark.parametrize("name", experiment_names())
-def test_every_experiments_policy_is_exported(name, tmp_path):
+def test_every_experiments_policy_is_exported(name, exporter, tmp_path):
     policy = make_policy(name)
-    contract = export(trained(policy, name), tmp_path / "out").contract
+    contract = export(trained(policy, name), tmp_path / "out", exporter).contract
     assert contract.experiment == name
     assert (contract.obs_dim, contract.action_dim) == (policy.obs_dim, policy.layout.action_dim)
     assert Layout.from_dict(contract.layout) == policy.layout
