@@ -4,8 +4,10 @@ import torch
 from torch import Tensor
 
 from ...assembler import sound_assembler
+from . import by_warp
 from .backward_kernel import backward_kernel
 from .forward_kernel import forward_kernel
+from .parameters import as_bits, pack, views
 from .sizes import OPERANDS, SAVED, Sizes
 from .weight_gradients import WeightGradients
 
@@ -24,20 +26,22 @@ def forward(
     """The output [B, N, E]; with `save` also what the backward pass needs: all parameters, the same as operands, every
     normalised value, every 1 / standard deviation."""
     sizes = Sizes.of(x, parameters, num_heads)
+    if by_warp.takes(sizes, precision, x.device):
+        return by_warp.forward(x, parameters, mask, masked, sizes, eps, save)
     flat, operands = pack(parameters, precision)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     saved, rstd = _kept(x if save else x[:0], sizes, precision)
     kernel = "forward" if save else "inference"
     forward_kernel[(sizes.programs(kernel, precision, len(x)),)](
         x.contiguous(),
-        *_views(flat, operands, sizes),
+        *views(flat, operands, sizes),
         mask.contiguous(),
         out,
         saved,
         rstd,
         len(x),
         sizes.num_layers,
-        _as_bits(masked),
+        as_bits(masked),
         sizes.scale,
         eps,
         SAVE=save,
@@ -60,6 +64,8 @@ def backward(
 ) -> list[Tensor]:
     """The gradients of x [B, N, E] and of all parameters in one row, [L * layer]."""
     sizes = Sizes.of(x, parameters, num_heads)
+    if by_warp.takes(sizes, precision, x.device):
+        return by_warp.backward(grad_out, kept, mask, masked, sizes)
     flat, operands, saved, rstd = kept
     embed_dim = sizes.embed_dim
     programs = sizes.programs("backward", precision, len(x))
@@ -75,7 +81,7 @@ def backward(
             x,
             saved,
             rstd,
-            *_views(flat, operands, sizes),
+            *views(flat, operands, sizes),
             *turned,
             mask.contiguous(),
             grad_x,
@@ -85,7 +91,7 @@ def backward(
             first,
             count,
             sizes.num_layers,
-            _as_bits(masked),
+            as_bits(masked),
             sizes.scale,
             TURNED=turned[0] is not operands,
             **sizes.constants("backward", precision),
@@ -98,33 +104,11 @@ def backward(
     return [grad_x, grads.view(-1)]
 
 
-def parameter_gradients(stacks: list[Tensor], parameters: list[Tensor]) -> list[Tensor]:
-    """The row of all gradients as one view for each parameter."""
-    parts = torch.split(stacks[0], [parameter.numel() for parameter in parameters])
-    return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]
-
-
-def pack(parameters: list[Tensor], precision: str) -> tuple[Tensor, Tensor]:
-    """All parameters in one row, [L * layer]: in float32, and as the products' operands."""
-    flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
-    if precision == "bf16":
-        return flat, flat.to(torch.bfloat16)
-    if precision == "tf32":  # to the nearest, as `tiles.operand` does: the matrix units only cut off
-        rounded = ((flat.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
-        return flat, torch.where(flat.isnan(), flat, rounded)
-    return flat, flat.clone()
-
-
 def _kept(x: Tensor, sizes: Sizes, precision: str) -> tuple[Tensor, Tensor]:
     """Room for every normalised value and for every 1 / standard deviation."""
     num_rows = x.shape[0] * x.shape[1]
     saved = x.new_empty(2 * sizes.num_layers, num_rows, x.shape[2], dtype=SAVED[precision])
     return saved, x.new_empty(2 * sizes.num_layers, num_rows)
-
-
-def _views(flat: Tensor, operands: Tensor, sizes: Sizes) -> list[Tensor]:
-    """Where the first layer's parameters start: matrices among the operands, vectors in float32."""
-    return [(operands if "weight" in name else flat)[start:] for name, start in sizes.starts.items()]
 
 
 def _turned(operands: Tensor, sizes: Sizes) -> list[Tensor]:
@@ -142,10 +126,6 @@ def _turned(operands: Tensor, sizes: Sizes) -> list[Tensor]:
     return parts
 
 
-def _as_bits(flags: list[bool]) -> int:
-    return sum(1 << k for k, flag in enumerate(flags) if flag)
-
-
 # -- for tracing: shapes without values --------------------------------------------------------------------------------
 
 
@@ -155,6 +135,8 @@ def fake_forward(x: Tensor, parameters: list[Tensor], num_heads: int, precision:
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not save:
         return [out]
+    if by_warp.takes(sizes, precision, x.device):
+        return by_warp.fake_forward(x, sizes)
     num_floats = sizes.num_layers * sizes.layer
     operands = x.new_empty(num_floats, dtype=OPERANDS[precision])
     return [out, x.new_empty(num_floats), operands, *_kept(x, sizes, precision)]

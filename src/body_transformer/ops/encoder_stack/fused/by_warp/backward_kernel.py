@@ -1,0 +1,180 @@
+# mypy: ignore-errors
+"""The backward pass of all layers in one launch, each warp with its own samples as in the forward pass.
+
+What the products need is computed again from the saved normalised values. Weight gradients are sums over all rows; here
+only their factors are written down.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma_wait
+
+from .layouts import by_row, by_rows, by_sample, crossed, turned
+from .tiles import (
+    LN2,
+    LOG2E,
+    add_times,
+    fetch_attention,
+    fetch_feed_forward,
+    fetch_vector,
+    keep,
+    kept,
+    linear,
+    load_forbidden,
+    places,
+    room_for_attention,
+    room_for_feed_forward,
+    room_for_vector,
+    softmax_numerator,
+    times,
+    vector,
+    within_samples,
+)
+
+
+@gluon.jit
+def norm_backward(grad, normed, rstd, weight):
+    """The gradient before a LayerNorm [R, E] from the one after it."""
+    E: gl.constexpr = grad.shape[1]
+    grad = grad * weight
+    mean = gl.sum(grad, axis=1) * (1.0 / E)
+    along = gl.sum(grad * normed, axis=1) * (1.0 / E)
+    return (grad - mean[:, None] - normed * along[:, None]) * rstd[:, None]
+
+
+@gluon.jit
+def feed_forward_backward(y, du, part, WARPS: gl.constexpr):
+    """du [R, E], the gradient at the sum before the second LayerNorm -> the gradient at y; both paths."""
+    first, second, bias = part
+    FC: gl.constexpr = second.shape[2]
+    dy = du
+    du = du.to(gl.bfloat16)
+    for c in range(second.shape[0]):
+        hidden = linear(y, first.index(c), bias, c * FC, WARPS)
+        grad = times(du, second.index(c), WARPS)
+        hidden, grad = warpgroup_mma_wait(0, [hidden, grad])
+        dy = warpgroup_mma_wait(0, [add_times(dy, gl.where(hidden > 0.0, grad, 0.0), first.index(c), WARPS)])
+    return dy
+
+
+@gluon.jit
+def attention_backward(
+    x, du, part, forbidden, scale, mixed_ptr, grad_qkv_ptr, batch, N: gl.constexpr, WARPS: gl.constexpr
+):
+    """du [R, E], the gradient at the sum before the first LayerNorm -> the gradient at x; both paths."""
+    qkv, out, bias = part
+    H: gl.constexpr = out.shape[0]
+    E: gl.constexpr = out.shape[1]
+    D: gl.constexpr = out.shape[2]
+    dx = du
+    du = du.to(gl.bfloat16)
+    for h in range(H):
+        q = linear(x, qkv.index(h), bias, h * D, WARPS)
+        k = linear(x, qkv.index(H + h), bias, E + h * D, WARPS)
+        v = linear(x, qkv.index(2 * H + h), bias, 2 * E + h * D, WARPS)
+        grad = times(du, out.index(h), WARPS)
+        q, k, v, grad = warpgroup_mma_wait(0, [q, k, v, grad])
+        q = by_sample((q * (scale * LOG2E)).to(gl.bfloat16), WARPS)
+        k, v = by_sample(k.to(gl.bfloat16), WARPS), by_sample(v.to(gl.bfloat16), WARPS)
+        grad = by_sample(grad.to(gl.bfloat16), WARPS)
+        p, total = softmax_numerator(within_samples(q, turned(k), WARPS), forbidden)
+        p *= 1.0 / total
+        rounded = p.to(gl.bfloat16)
+        keep(mixed_ptr + h * D, by_row(within_samples(rounded, crossed(v), WARPS), WARPS), batch, N, E, WARPS)
+        dv = by_row(within_samples(turned(crossed(rounded)), crossed(grad), WARPS), WARPS)
+        keep(grad_qkv_ptr + 2 * E + h * D, dv, batch, N, 3 * E, WARPS)
+        dp = within_samples(grad, turned(v), WARPS)
+        ds = (p * (dp - gl.sum(p * dp, axis=2)[:, :, None])).to(gl.bfloat16)
+        dq = by_row(within_samples(ds, crossed(k), WARPS), WARPS) * scale
+        keep(grad_qkv_ptr + h * D, dq, batch, N, 3 * E, WARPS)
+        dk = by_row(within_samples(turned(crossed(ds)), crossed(q), WARPS), WARPS) * LN2
+        keep(grad_qkv_ptr + E + h * D, dk, batch, N, 3 * E, WARPS)
+        dx = add_times(dx, dv, qkv.index(2 * H + h), WARPS)
+        dx = add_times(dx, dq, qkv.index(h), WARPS)
+        dx = add_times(dx, dk, qkv.index(H + h), WARPS)
+        dx = warpgroup_mma_wait(0, [dx])
+    return dx
+
+
+@gluon.jit(do_not_specialize=["batch", "first_layer", "count", "num_layers", "masked_layers"])
+def backward_kernel(
+    # inputs
+    grad_out_ptr, saved_ptr, rstd_ptr,
+    in_weight, in_bias, out_weight, out_bias, norm1, weight1, bias1, weight2, bias2, norm2, mask_ptr,
+    # outputs
+    grad_x_ptr, mixed_ptr, grad_qkv_ptr, grad_sum1_ptr, grad_sum2_ptr, last_norm_ptr,
+    # sizes
+    batch, first_layer, count, num_layers, masked_layers, scale,
+    N: gl.constexpr, S: gl.constexpr, E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr, H: gl.constexpr,
+    D: gl.constexpr, LAYER: gl.constexpr,
+):  # fmt: skip
+    """Layers `first_layer` to `first_layer + count - 1`, the last one first. The gradient of their output [B, N, E] ->
+    that of their input; the factors of the weight gradients, [count, B * N, width] each; and what the encoder's last
+    LayerNorm gets from this program's rows, [programs, 2, E] (the others' comes with the layers after them)."""
+    WARPS: gl.constexpr = gl.num_warps()
+    LAYOUT: gl.constexpr = by_rows(E, WARPS)
+    part1, part2 = room_for_attention(H, D, E), room_for_feed_forward(E, F, FC)
+    before1, before2 = room_for_vector(2 * E), room_for_vector(2 * E)
+    after1, after2 = room_for_vector(2 * E), room_for_vector(2 * E)
+    last = (first_layer + count - 1) * LAYER
+    fetch_feed_forward(part2, weight1 + last, bias1 + last, weight2 + last, WARPS)
+    fetch_vector(before2, norm1 + last, 2 * E, WARPS)
+    fetch_vector(after2, norm2 + last, 2 * E, WARPS)
+    async_copy.commit_group()
+    rows, exist = places(batch, N, S, LAYOUT)
+    begin = gl.program_id(0).to(gl.int64) * (S * N)
+    num_rows = batch.to(gl.int64) * N
+    plane = num_rows * E
+    at = begin * E + rows[:, None] * E + gl.arange(0, E, gl.SliceLayout(0, LAYOUT))[None, :]
+    grad = gl.load(grad_out_ptr + at, mask=exist[:, None], other=0.0)
+    saved_ptr += begin * E
+    rstd_ptr += begin
+    mixed_ptr += begin * E
+    grad_qkv_ptr += begin * (3 * E)
+    grad_sum1_ptr += begin * E
+    grad_sum2_ptr += begin * E
+    if first_layer + count == num_layers:
+        normed = kept(saved_ptr + 2 * num_layers * plane, batch, N, S * 16, E, WARPS)
+        to = last_norm_ptr + gl.program_id(0) * (2 * E) + gl.arange(0, E, gl.SliceLayout(0, LAYOUT))
+        gl.store(to, gl.sum(grad * normed, axis=0))
+        gl.store(to + E, gl.sum(grad, axis=0))
+    for step in range(count):
+        slot = count - 1 - step  # among the factors
+        layer = first_layer + slot
+        p = layer * LAYER
+        rstd = gl.load(rstd_ptr + (2 * layer + 1) * num_rows + rows, mask=exist, other=0.0)
+        normed = kept(saved_ptr + (2 * layer + 2) * plane, batch, N, S * 16, E, WARPS)
+        y = kept(saved_ptr + (2 * layer + 1) * plane, batch, N, S * 16, E, WARPS)
+        async_copy.wait_group(0)
+        fence_async_shared()
+        earlier = gl.maximum(layer - 1, 0) * LAYER
+        fetch_attention(part1, in_weight + p, in_bias + p, out_weight + p, WARPS)
+        fetch_vector(before1, norm2 + earlier, 2 * E, WARPS)
+        fetch_vector(after1, norm1 + p, 2 * E, WARPS)
+        async_copy.commit_group()
+        du = norm_backward(grad, normed, rstd, vector(after2, 0, E, WARPS))
+        keep(grad_sum2_ptr + slot * plane, du, batch, N, E, WARPS)
+        y = y * vector(before2, 0, E, WARPS) + vector(before2, E, E, WARPS)
+        grad = feed_forward_backward(y.to(gl.bfloat16), du, part2, WARPS)
+
+        rstd = gl.load(rstd_ptr + 2 * layer * num_rows + rows, mask=exist, other=0.0)
+        normed = kept(saved_ptr + (2 * layer + 1) * plane, batch, N, S * 16, E, WARPS)
+        x = kept(saved_ptr + 2 * layer * plane, batch, N, S * 16, E, WARPS)
+        forbidden = load_forbidden(mask_ptr, (masked_layers >> layer) & 1, N, WARPS)
+        async_copy.wait_group(0)
+        fence_async_shared()
+        fetch_feed_forward(part2, weight1 + earlier, bias1 + earlier, weight2 + earlier, WARPS)
+        fetch_vector(before2, norm1 + earlier, 2 * E, WARPS)
+        fetch_vector(after2, norm2 + earlier, 2 * E, WARPS)
+        async_copy.commit_group()
+        if layer > 0:
+            x = x * vector(before1, 0, E, WARPS) + vector(before1, E, E, WARPS)
+        du = norm_backward(grad, normed, rstd, vector(after1, 0, E, WARPS))
+        keep(grad_sum1_ptr + slot * plane, du, batch, N, E, WARPS)
+        grad = attention_backward(
+            x.to(gl.bfloat16), du, part1, forbidden, scale,
+            mixed_ptr + slot * plane, grad_qkv_ptr + slot * 3 * plane, batch, N, WARPS,
+        )  # fmt: skip
+    gl.store(grad_x_ptr + at, grad, mask=exist[:, None])
+    async_copy.wait_group(0)  # the last layer fetched, too

@@ -1,0 +1,104 @@
+# mypy: ignore-errors
+"""Gradients of the feed-forward part's weights, and of the LayerNorm before it, as in attention_gradient_kernel.py.
+
+Hidden values and their gradients are computed again: that takes less time than to write them down and read them. Each
+warp has 16 hidden units.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    warpgroup_mma,
+    warpgroup_mma_init,
+    warpgroup_mma_wait,
+)
+
+from .layouts import by_rows, by_units, column, in_pieces, in_shared, left
+from .sums import along, fetch_tile, loaded, ones, room_for_tiles, share_of_rows, sum_of
+from .tiles import operand, rectified
+
+
+@gluon.jit
+def fetch(n_tiles, du_tiles, normed_ptr, grad_sum_ptr, k, size, E: gl.constexpr, WARPS: gl.constexpr):
+    """Starts to bring the k-th tile of both."""
+    fetch_tile(n_tiles, normed_ptr, k, size, E, WARPS)
+    fetch_tile(du_tiles, grad_sum_ptr, k, size, E, WARPS)
+    async_copy.commit_group()
+
+
+@gluon.jit(do_not_specialize=["num_rows", "rows_each", "first", "num_layers"])
+def feed_forward_gradient_kernel(
+    # inputs: a factor [count, M, E] of the layers from `first` on; of all layers the saved values and parameters
+    grad_sum_ptr, saved_ptr, norm1, weight1, bias1, weight2,
+    # outputs, within [shares, L, LAYER]
+    weight1_ptr, bias1_ptr, weight2_ptr, bias2_ptr, norm1_ptr,
+    # sizes
+    num_rows, rows_each, first, num_layers,
+    E: gl.constexpr, F: gl.constexpr, ROWS: gl.constexpr, STAGES: gl.constexpr, LAYER: gl.constexpr,
+):  # fmt: skip
+    """What this program's share of the rows gives, for layer `first` + its second index."""
+    WARPS: gl.constexpr = gl.num_warps()
+    LAYOUT: gl.constexpr = by_rows(E, WARPS)
+    slot = gl.program_id(1)
+    layer = first + slot
+    p = layer * LAYER
+    begin, size = share_of_rows(num_rows, rows_each)
+    grad_sum_ptr += (slot * num_rows.to(gl.int64) + begin) * E
+    saved_ptr += ((2 * layer + 1) * num_rows.to(gl.int64) + begin) * E
+    n, du = room_for_tiles(ROWS, E, STAGES), room_for_tiles(ROWS, E, STAGES)
+    y = gl.allocate_shared_memory(gl.bfloat16, [ROWS, E], in_shared(E))  # what the part was given
+    for step in gl.static_range(STAGES - 2):
+        fetch(n, du, saved_ptr, grad_sum_ptr, step, size, E, WARPS)
+
+    PIECES: gl.constexpr = in_pieces(E, WARPS)
+    unit = gl.arange(0, F, gl.SliceLayout(1, PIECES))
+    e = column(gl.arange(0, E, gl.SliceLayout(0, PIECES)))
+    w1 = gl.allocate_shared_memory(gl.bfloat16, [F, E], in_shared(E))
+    w2 = gl.allocate_shared_memory(gl.bfloat16, [F, E], in_shared(E))
+    w1.store(gl.load(weight1 + p + unit[:, None] * E + e[None, :]))
+    w2.store(gl.load(weight2 + p + unit[:, None] + e[None, :] * F))
+    scale, shift = gl.load(norm1 + p + e)[None, :], gl.load(norm1 + p + E + e)[None, :]
+    HIDDEN: gl.constexpr = by_rows(ROWS, WARPS)
+    b1 = gl.load(bias1 + p + gl.arange(0, F, gl.SliceLayout(1, HIDDEN)))[:, None].broadcast_to([F, ROWS])
+
+    zeros = gl.zeros([F, ROWS], gl.float32, HIDDEN)
+    grad1 = warpgroup_mma_init(gl.zeros([F, E], gl.float32, LAYOUT))
+    grad2 = warpgroup_mma_init(gl.zeros([F, E], gl.float32, LAYOUT))
+    sum1 = gl.zeros([F, 16], gl.float32, by_units(WARPS))
+    sum2 = gl.zeros([ROWS, E], gl.float32, PIECES)
+    around = gl.zeros([ROWS, E], gl.float32, PIECES)
+    for step in range((size + ROWS - 1) // ROWS):
+        async_copy.wait_group(STAGES - 3)  # one tile more is in use by the last two products of the step before
+        fetch(n, du, saved_ptr, grad_sum_ptr, step + STAGES - 2, size, E, WARPS)
+        at = step % STAGES
+        normed, grad_sum = loaded(n.index(at), WARPS), loaded(du.index(at), WARPS)
+        y.store((normed * scale + shift).to(gl.bfloat16))
+        fence_async_shared()
+        hidden = warpgroup_mma(w1, y.permute((1, 0)), b1, is_async=True)
+        grad = warpgroup_mma(w2, du.index(at).permute((1, 0)), zeros, use_acc=False, is_async=True)
+        sum2 += grad_sum
+        around += normed * grad_sum
+        hidden, grad, grad1, grad2 = warpgroup_mma_wait(0, [hidden, grad, grad1, grad2])
+        grad = gl.where(hidden > 0.0, grad, 0.0).to(gl.bfloat16)
+        grad1 = warpgroup_mma(operand(grad, E, WARPS), n.index(at), grad1, is_async=True)
+        grad2 = warpgroup_mma(operand(rectified(hidden), E, WARPS), du.index(at), grad2, is_async=True)
+        sum1 = mma_v2(gl.convert_layout(grad, left(by_units(WARPS))), ones(ROWS, by_units(WARPS)), sum1)
+    grad1, grad2 = warpgroup_mma_wait(0, [grad1, grad2])
+    async_copy.wait_group(0)
+
+    to = (gl.program_id(0) * num_layers + layer).to(gl.int64) * LAYER
+    e = column(gl.arange(0, E, gl.SliceLayout(0, LAYOUT)))
+    unit = gl.arange(0, F, gl.SliceLayout(1, LAYOUT))
+    at = unit[:, None] * E + e[None, :]
+    bias = gl.convert_layout(sum_of(sum1), gl.SliceLayout(1, LAYOUT))
+    scale, shift = gl.load(norm1 + p + e)[None, :], gl.load(norm1 + p + E + e)[None, :]
+    gl.store(weight1_ptr + to + at, grad1 * scale + bias[:, None] * shift)
+    gl.store(bias1_ptr + to + unit, bias)
+    gl.store(weight2_ptr + to + unit[:, None] + e[None, :] * F, grad2)
+    bias2 = along(gl.sum(sum2, axis=0), LAYOUT)
+    gl.store(bias2_ptr + to + e, bias2)
+    given = gl.load(weight1 + p + at).to(gl.float32)
+    gl.store(norm1_ptr + to + e, gl.sum(given * grad1, axis=0) + along(gl.sum(around, axis=0), LAYOUT))
+    gl.store(norm1_ptr + to + E + e, gl.sum(given * bias[:, None], axis=0) + bias2)

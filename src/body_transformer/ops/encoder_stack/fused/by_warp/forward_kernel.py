@@ -1,0 +1,128 @@
+# mypy: ignore-errors
+"""The forward pass of all layers in one launch: a warp carries its samples through, and asks no other for anything.
+
+The weights of a layer's two parts are in shared memory; while one part computes, the other's are on their way.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma_init, warpgroup_mma_wait
+
+from .layouts import by_row, by_rows, by_sample, crossed, turned
+from .tiles import (
+    LOG2E,
+    add_times,
+    fetch_attention,
+    fetch_feed_forward,
+    fetch_vector,
+    keep,
+    linear,
+    load_forbidden,
+    normalise,
+    places,
+    rectified,
+    room_for_attention,
+    room_for_feed_forward,
+    room_for_vector,
+    softmax_numerator,
+    vector,
+    within_samples,
+)
+
+
+@gluon.jit
+def attention(x, acc, part, forbidden, scale, WARPS: gl.constexpr):
+    """acc [R, E] + masked multi-head attention on x [R, E] bfloat16; the last bias is the caller's."""
+    qkv, out, bias = part
+    H: gl.constexpr = out.shape[0]
+    E: gl.constexpr = out.shape[1]
+    D: gl.constexpr = out.shape[2]
+    acc = warpgroup_mma_init(acc)
+    for h in range(H):
+        q = linear(x, qkv.index(h), bias, h * D, WARPS)
+        k = linear(x, qkv.index(H + h), bias, E + h * D, WARPS)
+        v = linear(x, qkv.index(2 * H + h), bias, 2 * E + h * D, WARPS)
+        q, k, v, acc = warpgroup_mma_wait(0, [q, k, v, acc])
+        q = by_sample((q * (scale * LOG2E)).to(gl.bfloat16), WARPS)
+        k, v = by_sample(k.to(gl.bfloat16), WARPS), by_sample(v.to(gl.bfloat16), WARPS)
+        p, total = softmax_numerator(within_samples(q, turned(k), WARPS), forbidden)
+        mixed = by_row(within_samples(p.to(gl.bfloat16), crossed(v), WARPS) * (1.0 / total), WARPS)
+        acc = add_times(acc, mixed, out.index(h).permute((1, 0)), WARPS)
+    return warpgroup_mma_wait(0, [acc])
+
+
+@gluon.jit
+def feed_forward(y, acc, part, WARPS: gl.constexpr):
+    """acc [R, E] + two linear layers with a ReLU between on y [R, E] bfloat16; the last bias is the caller's."""
+    first, second, bias = part
+    FC: gl.constexpr = second.shape[2]
+    acc = warpgroup_mma_init(acc)
+    for c in range(second.shape[0]):
+        hidden = linear(y, first.index(c), bias, c * FC, WARPS)
+        hidden, acc = warpgroup_mma_wait(0, [hidden, acc])
+        acc = add_times(acc, rectified(hidden), second.index(c).permute((1, 0)), WARPS)
+    return warpgroup_mma_wait(0, [acc])
+
+
+@gluon.jit(do_not_specialize=["batch", "num_layers", "masked_layers"])
+def forward_kernel(
+    # inputs
+    x_ptr, in_weight, in_bias, out_weight, out_bias, norm1, weight1, bias1, weight2, bias2, norm2, mask_ptr,
+    # outputs
+    out_ptr, saved_ptr, rstd_ptr,
+    # sizes
+    batch, num_layers, masked_layers, scale, eps,
+    N: gl.constexpr, S: gl.constexpr, E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr, H: gl.constexpr,
+    D: gl.constexpr, LAYER: gl.constexpr, SAVE: gl.constexpr,
+):  # fmt: skip
+    """x [B, N, E] -> out [B, N, E]. With SAVE, for the backward pass: x and every normalised value [1 + 2L, B * N, E]
+    and every 1 / standard deviation [2L, B * N]. Bit l of `masked_layers`: layer l sees the mask."""
+    WARPS: gl.constexpr = gl.num_warps()
+    LAYOUT: gl.constexpr = by_rows(E, WARPS)
+    part1, part2 = room_for_attention(H, D, E), room_for_feed_forward(E, F, FC)
+    last_bias1, last_bias2 = room_for_vector(E), room_for_vector(E)
+    after1, after2 = room_for_vector(2 * E), room_for_vector(2 * E)
+    fetch_attention(part1, in_weight, in_bias, out_weight, WARPS)
+    fetch_vector(last_bias1, out_bias, E, WARPS)
+    fetch_vector(after1, norm1, 2 * E, WARPS)
+    async_copy.commit_group()
+    rows, exist = places(batch, N, S, LAYOUT)
+    begin = gl.program_id(0).to(gl.int64) * (S * N)
+    num_rows = batch.to(gl.int64) * N
+    at = begin * E + rows[:, None] * E + gl.arange(0, E, gl.SliceLayout(0, LAYOUT))[None, :]
+    x = gl.load(x_ptr + at, mask=exist[:, None], other=0.0)
+    if SAVE:
+        saved_ptr += begin * E
+        rstd_ptr += begin
+        keep(saved_ptr, x, batch, N, E, WARPS)
+    for layer in range(num_layers):
+        p = layer * LAYER  # where this layer's parameters start
+        forbidden = load_forbidden(mask_ptr, (masked_layers >> layer) & 1, N, WARPS)
+        async_copy.wait_group(0)
+        fence_async_shared()
+        fetch_feed_forward(part2, weight1 + p, bias1 + p, weight2 + p, WARPS)
+        fetch_vector(last_bias2, bias2 + p, E, WARPS)
+        fetch_vector(after2, norm2 + p, 2 * E, WARPS)
+        async_copy.commit_group()
+        u = x + vector(last_bias1, 0, E, WARPS)
+        x, rstd = normalise(attention(x.to(gl.bfloat16), u, part1, forbidden, scale, WARPS), eps)
+        if SAVE:
+            keep(saved_ptr + (2 * layer + 1) * num_rows * E, x, batch, N, E, WARPS)
+            gl.store(rstd_ptr + 2 * layer * num_rows + rows, rstd, mask=exist)
+        x = x * vector(after1, 0, E, WARPS) + vector(after1, E, E, WARPS)
+        async_copy.wait_group(0)
+        fence_async_shared()
+        after = gl.minimum(layer + 1, num_layers - 1) * LAYER
+        fetch_attention(part1, in_weight + after, in_bias + after, out_weight + after, WARPS)
+        fetch_vector(last_bias1, out_bias + after, E, WARPS)
+        fetch_vector(after1, norm1 + after, 2 * E, WARPS)
+        async_copy.commit_group()
+        u = x + vector(last_bias2, 0, E, WARPS)
+        x, rstd = normalise(feed_forward(x.to(gl.bfloat16), u, part2, WARPS), eps)
+        if SAVE:
+            keep(saved_ptr + (2 * layer + 2) * num_rows * E, x, batch, N, E, WARPS)
+            gl.store(rstd_ptr + (2 * layer + 1) * num_rows + rows, rstd, mask=exist)
+        x = x * vector(after2, 0, E, WARPS) + vector(after2, E, E, WARPS)
+    gl.store(out_ptr + at, x, mask=exist[:, None])
+    async_copy.wait_group(0)  # the last layer fetched, too

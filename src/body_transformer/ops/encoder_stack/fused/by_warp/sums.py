@@ -1,0 +1,68 @@
+# mypy: ignore-errors
+"""What the kernels that sum over all rows share: tiles of rows on their way through shared memory."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
+
+from .layouts import in_pieces, in_shared, left, right
+
+
+@gluon.jit
+def share_of_rows(num_rows, rows_each):
+    """The first row of this program's share, and how many there are."""
+    begin = gl.program_id(0).to(gl.int64) * rows_each
+    return begin, gl.minimum(num_rows - begin, rows_each).to(gl.int32)
+
+
+@gluon.jit
+def room_for_tiles(ROWS: gl.constexpr, E: gl.constexpr, STAGES: gl.constexpr):
+    """Shared memory for STAGES tiles [ROWS, E]."""
+    return gl.allocate_shared_memory(gl.bfloat16, [STAGES, ROWS, E], in_shared(E))
+
+
+@gluon.jit
+def fetch_tile(tiles, ptr, k, size, STRIDE: gl.constexpr, WARPS: gl.constexpr):
+    """Starts to bring the k-th tile of `size` rows, STRIDE apart; zeros beyond their end."""
+    ROWS: gl.constexpr = tiles.shape[1]
+    LAYOUT: gl.constexpr = in_pieces(tiles.shape[2], WARPS)
+    rows = k * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+    cols = gl.arange(0, tiles.shape[2], gl.SliceLayout(0, LAYOUT))
+    at = ptr + rows[:, None] * STRIDE + cols[None, :]
+    async_copy.async_copy_global_to_shared(tiles.index(k % tiles.shape[0]), at, mask=(rows < size)[:, None])
+
+
+@gluon.jit
+def first_factor(tile, LAYOUT: gl.constexpr):
+    """A tile [ROWS, A], turned, for a sum over rows [A, C] that comes out as LAYOUT."""
+    return tile.permute((1, 0)).load(left(LAYOUT))
+
+
+@gluon.jit
+def second_factor(tile, LAYOUT: gl.constexpr):
+    """A tile [ROWS, C] for that sum."""
+    return tile.load(right(LAYOUT))
+
+
+@gluon.jit
+def ones(ROWS: gl.constexpr, LAYOUT: gl.constexpr):
+    """[ROWS, 16]: a product with it is a sum over rows."""
+    return gl.full([ROWS, 16], 1.0, gl.bfloat16, right(LAYOUT))
+
+
+@gluon.jit
+def sum_of(product):
+    """[A] from a product with `ones`."""
+    return gl.sum(product, axis=1) * (1.0 / 16)
+
+
+@gluon.jit
+def loaded(tile, WARPS: gl.constexpr):
+    """[ROWS, E] float32"""
+    return tile.load(in_pieces(tile.shape[1], WARPS)).to(gl.float32)
+
+
+@gluon.jit
+def along(vector, LAYOUT: gl.constexpr):
+    """[C] as it belongs to the columns of LAYOUT."""
+    return gl.convert_layout(vector, gl.SliceLayout(0, LAYOUT))

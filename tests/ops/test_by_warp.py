@@ -1,0 +1,143 @@
+"""The kernels for small bodies: what they compute, without a GPU. How exact they are on one is in tests/gpu."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton")
+
+from body_transformer.ops.encoder_stack import PARAMETERS
+from body_transformer.ops.encoder_stack.fused.by_warp import passes, sizes
+from body_transformer.ops.encoder_stack.fused.by_warp.layouts import column
+from body_transformer.ops.encoder_stack.fused.parameters import parameter_gradients
+from body_transformer.ops.encoder_stack.fused.sizes import Sizes
+
+from .encoder_cases import Case, Problem, draw_problem, errors, exact, plain, poisoned_memory, same_bits
+from .gluon_on_cpu import LANGUAGE, as_python, on_cpu
+
+PAPER = Case(5, 16, 64, 128, 2, 3)
+CASES = [
+    PAPER,
+    replace(PAPER, batch=9, pattern="hard", mask="asymmetric"),
+    Case(3, 13, 32, 64, 1, 2, "hard", "star"),
+    Case(9, 5, 64, 64, 1, 2, "unmasked", "all ones"),
+    Case(7, 1, 64, 256, 2, 1, "hard", "identity"),
+    Case(130, 16, 64, 128, 2, 2),  # several sums over rows
+]
+
+
+@pytest.fixture(autouse=True)
+def _poisoned():
+    with poisoned_memory(), on_cpu(passes):
+        yield
+
+
+def run(problem: Problem) -> dict[str, Tensor]:
+    """As `encoder_cases.outcome`, by these kernels."""
+    shape = Sizes.of(problem.x, problem.parameters, problem.num_heads)
+    out, *kept = passes.forward(problem.x, problem.parameters, problem.mask, problem.masked, shape, 1e-5, save=True)
+    grad_x, row = passes.backward(problem.grad_out, kept, problem.mask, problem.masked, shape)
+    grads = parameter_gradients([row], problem.parameters)
+    stacked = {name: torch.stack(grads[k :: len(PARAMETERS)]) for k, name in enumerate(PARAMETERS)}
+    return {"out": out, "x": grad_x, **stacked}
+
+
+def infer(problem: Problem) -> Tensor:
+    shape = Sizes.of(problem.x, problem.parameters, problem.num_heads)
+    (out,) = passes.forward(problem.x, problem.parameters, problem.mask, problem.masked, shape, 1e-5, save=False)
+    return out
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_output_and_every_gradient_are_as_exact_as_torchs_in_bfloat16(case):
+    ratios: dict[str, list[float]] = {}
+    for seed in range(3):
+        problem = draw_problem(case, seed=seed)
+        expected = exact(problem)
+        theirs = errors(plain(problem, autocast=torch.bfloat16), expected)
+        for name, error in errors(run(problem), expected).items():
+            ratios.setdefault(name, []).append(error / max(theirs[name], 1e-4))
+    averages = {name: sum(values) / len(values) for name, values in ratios.items()}
+    assert max(averages.values()) <= 1.5, averages
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_layers_may_go_back_a_few_at_a_time(monkeypatch, at_once):
+    problem = draw_problem(PAPER, seed=0)
+    expected = run(problem)
+    rows = problem.x.shape[0] * problem.x.shape[1]
+    monkeypatch.setattr(passes, "FACTOR_BYTES", at_once * 6 * 64 * 2 * rows)
+    assert same_bits(run(problem), expected)
+
+
+def test_inference_gives_what_training_gives():
+    problem = draw_problem(PAPER, seed=0)
+    assert torch.equal(infer(problem), run(problem)["out"])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_sample_that_is_not_finite_spoils_no_other(bad):
+    problem = draw_problem(replace(PAPER, batch=12), seed=0)
+    expected = run(problem)
+    problem.x[7, 3, 5] = bad
+    found = run(problem)
+    others = [k for k in range(12) if k != 7]
+    for name in ("out", "x"):
+        assert torch.equal(found[name][others], expected[name][others])
+        assert found[name][7].isnan().any()
+    assert found["linear1.weight"].isnan().any()
+
+
+def test_a_node_sees_only_what_the_mask_allows():
+    problem = draw_problem(Case(2, 16, 64, 128, 2, 1, "hard", "tree"), seed=0)
+    before = infer(problem)
+    problem.x[:, 4] += 1.0
+    changed = (infer(problem) != before).any(dim=2).all(dim=0)
+    assert torch.equal(changed, problem.mask[:, 4])
+
+
+@pytest.mark.parametrize("width", [32, 64, 128])
+def test_places_and_columns_are_each_others_inverse(width):
+    places = torch.arange(width)
+    columns = as_python(column, SimpleNamespace(**LANGUAGE))(places)
+    assert sorted(columns.tolist()) == places.tolist()
+    assert torch.equal(as_python(column, SimpleNamespace(**LANGUAGE))(columns), places)
+
+
+SHAPE = Sizes(10, 16, 64, 128, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "precision", "taken"),
+    [
+        ({}, "bf16", True),
+        ({"num_nodes": 1}, "bf16", True),
+        ({"embed_dim": 32, "num_heads": 1}, "bf16", True),
+        ({"ff_dim": 256}, "bf16", True),
+        ({}, "tf32", False),
+        ({}, "fp32", False),
+        ({"num_nodes": 17}, "bf16", False),
+        ({"num_heads": 4}, "bf16", False),  # heads of 16
+        ({"embed_dim": 128, "num_heads": 4}, "bf16", False),
+        ({"ff_dim": 100}, "bf16", False),
+    ],
+    ids=str,
+)
+def test_which_encoders_they_take(monkeypatch, changes, precision, taken):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(sizes.triton.knobs.runtime, "interpret", False)
+    assert sizes.takes(replace(SHAPE, **changes), precision, torch.device("cuda")) is taken
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (10, 0), (12, 0)])
+def test_other_cards_than_hopper_have_the_general_kernels(monkeypatch, capability):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(sizes.triton.knobs.runtime, "interpret", False)
+    assert not sizes.takes(SHAPE, "bf16", torch.device("cuda"))
+
+
+def test_they_do_not_run_on_a_cpu():
+    assert not sizes.takes(SHAPE, "bf16", torch.device("cpu"))
