@@ -72,12 +72,13 @@ def attention_backward(
     for h in range(H):
         q = linear(x, qkv.index(h), bias, h * D, WARPS)
         k = linear(x, qkv.index(H + h), bias, E + h * D, WARPS)
+        q, k = warpgroup_mma_wait(0, [q, k])
         v = linear(x, qkv.index(2 * H + h), bias, 2 * E + h * D, WARPS)
         grad = times(du, out.index(h), WARPS)
-        q, k, v, grad = warpgroup_mma_wait(0, [q, k, v, grad])
         q = by_sample((q * (scale * LOG2E)).to(gl.bfloat16), WARPS)
-        k, v = by_sample(k.to(gl.bfloat16), WARPS), by_sample(v.to(gl.bfloat16), WARPS)
-        grad = by_sample(grad.to(gl.bfloat16), WARPS)
+        k = by_sample(k.to(gl.bfloat16), WARPS)
+        v, grad = warpgroup_mma_wait(0, [v, grad])
+        v, grad = by_sample(v.to(gl.bfloat16), WARPS), by_sample(grad.to(gl.bfloat16), WARPS)
         p, total = softmax_numerator(within_samples(q, turned(k), WARPS), forbidden)
         p *= 1.0 / total
         rounded = p.to(gl.bfloat16)
