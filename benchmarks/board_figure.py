@@ -1,6 +1,6 @@
 """How long do robots keep their balance on the board, while they learn it? As a figure.
 
-    python benchmarks/board_figure.py benchmarks/results/rl_h200/short/humanoid-board --out board.png
+    python benchmarks/board_figure.py benchmarks/results/rl_h200 --out board.png
 
 Left: the four architectures with the critic told, gentle starts and a deviation led down (README.md there). Right:
 bot-mix trained on, and then with the task's own starts and less deviation. Evaluations have mean actions and the task's
@@ -18,8 +18,7 @@ from body_transformer.aside import write_aside
 from body_transformer.run import Run
 
 COLORS = {"mlp": "#7a7a7a", "transformer": "#c2571a", "bot-hard": "#3a8f4d", "bot-mix": "#1f5fa8"}
-SETTINGS = "told,gentle,final-std=0.25"
-LONGER = f"longer,{SETTINGS}-0.05"
+FOUR, LONGER = "board/humanoid-board", "short/humanoid-board/longer,told,gentle,final-std=0.25-0.05"
 EVALUATED, TRAINING = "eval/rollouts/length", "train/length"
 
 
@@ -45,7 +44,7 @@ def draw(runs: Path) -> Figure:
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for variant, color in COLORS.items():
-        left.plot(*curve(runs / f"{variant},{SETTINGS}", EVALUATED), "o-", color=color, label=variant, markersize=4)
+        left.plot(*curve(runs / FOUR / variant, EVALUATED), "o-", color=color, label=variant, markersize=4)
     label(left, "four architectures, evaluations")
     longer = Run.open(runs / LONGER / "seed0").description()
     per_iteration = longer["rl"]["num_envs"] * longer["rl"]["num_steps"] / 1e6

@@ -1,6 +1,7 @@
 """Curves and tables of reinforcement learning, from runs whose numbers are known."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,12 @@ def test_a_curve_is_the_mean_over_the_seeds_that_were_evaluated_there(tmp_path):
     assert [stop.value.mean for stop in stops] == [15.0, 30.0, 30.0]
     assert [stop.value.error for stop in stops] == [pytest.approx(5.0), pytest.approx(10.0), None]
     assert [stop.value.num_seeds for stop in stops] == [2, 2, 1]
+
+
+def test_where_one_seed_was_evaluated_and_another_not_the_curve_has_no_point(tmp_path):
+    often = read_seed(Run(write_run(tmp_path / "seed0", [10.0, 20.0, 30.0])), "rollouts")
+    rarely = replace(often, curves={"total_reward": often.curves["total_reward"][::2]})
+    assert [stop.value.mean for stop in curve([often, rarely], "total_reward")] == [10.0, 30.0]
 
 
 def test_the_time_of_an_iteration_leaves_the_start_out(tmp_path):
@@ -149,3 +156,12 @@ def test_the_figure_has_a_panel_a_task_by_steps_and_by_time(tmp_path, capsys, mo
     assert not board_steps.get_lines()
     assert not board_time.get_lines()
     assert "of 16 runs, 2 unfinished and 12 missing" in drawn[0]._suptitle.get_text()
+
+
+def test_a_part_alone_can_be_drawn(tmp_path, capsys):
+    write_run(run_folder(tmp_path, arm_of("bot-hard", study="rl-random-mask"), 0), [10.0], last={"total_reward": 30.0})
+    asked = ["reproduce", "rl-random-mask", "--draw", "--seeds", "1", "--out", str(tmp_path)]
+    assert main([*asked, "--only", "humanoid-mod/bot-hard"]) == 0
+    table = (tmp_path / "rl-random-mask.md").read_text()
+    assert "| humanoid-mod | bot-hard | 1 |" in table
+    assert not any(words in table for words in ("humanoid-board", "bot-hard-random", "Not complete"))

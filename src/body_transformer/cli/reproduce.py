@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +30,7 @@ class Reproduce:
     """Runs an arm; by default as many as the paper has."""
     only: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME")] = ()
     """Run this part alone, an experiment, a label or both: humanoid-mod, bot-mix, humanoid-mod/bot-mix; may be given
-    several times. What is drawn is all that is there."""
+    several times. After running it, all that is there is drawn; with --draw, this part."""
     jobs: int = 1
     """Runs at once."""
     keep_going: Flag = False
@@ -96,6 +96,8 @@ def write(options: Reproduce, seeds: int) -> list[Path]:
     from ..reproduce.study import load_study
 
     study = load_study(options.what)
+    if options.draw:
+        study = replace(study, arms=tuple(study.chosen(options.only)))
     of = curves if study.statistic == "curves" else draw
     table = write_aside(options.out / f"{study.name}.md", of.as_markdown(study, options.out, seeds))
     if study.x is None and study.statistic != "curves":

@@ -69,14 +69,15 @@ def over(values: Sequence[float]) -> Mean:
 
 
 def curve(seeds: Sequence[Seed], metric: str) -> list[Stop]:
-    """By steps; the time at each is the seeds' mean as well."""
+    """Where every seed that came so far was evaluated, by steps; the time at each is the seeds' mean as well."""
+    curves = [seed.curves[metric] for seed in seeds if seed.curves.get(metric)]
     found: dict[int, list[Point]] = {}
-    for seed in seeds:
-        for point in seed.curves.get(metric, ()):
-            found.setdefault(point.env_steps, []).append(point)
+    for point in (point for points in curves for point in points):
+        found.setdefault(point.env_steps, []).append(point)
     return [
         Stop(steps, fmean(point.time_s for point in points), over([point.value for point in points]))
         for steps, points in sorted(found.items())
+        if len(points) == sum(curve[-1].env_steps >= steps for curve in curves)
     ]
 
 
