@@ -1,4 +1,5 @@
-"""How the fused encoder's kernels are launched best: the numbers behind `ops/encoder_stack/fused/sizes.py`.
+"""How the fused encoder's kernels are launched best: the numbers behind `ops/encoder_stack/fused/sizes.py` and, where the
+card has those kernels, `by_warp/sizes.py` there.
 
     python benchmarks/encoder_tuning.py bf16            # on a GPU, about a minute; tf32 and fp32 too
     python benchmarks/encoder_tuning.py bf16 backward   # one kernel
@@ -22,7 +23,7 @@ from torch.profiler import ProfilerActivity
 from body_transformer.bench.bodies import tree_mask
 from body_transformer.bench.timing import Effort, time_as_graph, warm_up
 from body_transformer.ops.encoder_stack import PRECISIONS
-from body_transformer.ops.encoder_stack.fused import passes, sizes
+from body_transformer.ops.encoder_stack.fused import by_warp, passes, sizes
 
 NODES, EMBED, HIDDEN, HEADS, LAYERS = 16, 64, 128, 2, 10
 TRAIN, ROLLOUT, TINY = 8192, 2048, 64
@@ -31,7 +32,7 @@ EFFORT = Effort(budget_s=0.1)
 
 Setting = Any
 """The arguments of a `Launch` or `SumLaunch`, or a number of shares."""
-SETTINGS: dict[str, list[Setting]] = {
+GENERAL: dict[str, list[Setting]] = {
     "forward": [
         (128, 128, 4, None, 2),
         (128, 128, 8, 128, 2),
@@ -61,6 +62,29 @@ SETTINGS: dict[str, list[Setting]] = {
     ],
     "product": [(64, 4), (32, 4), (32, 2), (16, 2)],
     "shares": [8, 12, 16, 24, 32, 48, 64],
+}
+BY_WARP: dict[str, list[Setting]] = {
+    "forward": [
+        (8, 4, 64, None),
+        (8, 4, 32, None),
+        (8, 4, 128, None),
+        (8, 8, 64, 128),
+        (8, 8, 32, 128),
+        (16, 8, 64, None),
+        (16, 16, 64, 128),
+    ],
+    "backward": [
+        (4, 4, 32, 168),
+        (4, 4, 32, 152),
+        (4, 4, 64, 168),
+        (4, 4, 64, None),
+        (8, 8, 32, 128),
+        (8, 8, 32, None),
+        (8, 4, 32, None),
+    ],
+    "attention": [(32, 3, 8, 128), (32, 4, 8, 128), (64, 3, 8, None), (64, 2, 8, 128)],
+    "feed-forward": [(64, 4), (64, 3), (32, 5), (32, 4, 8, 168)],
+    "programs": [132, 264, 396],
 }
 
 
@@ -99,17 +123,39 @@ class Problem:
         return self.backward(self.forward(save=True)[1:])
 
 
+def settings_for(precision: str) -> dict[str, list[Setting]]:
+    encoder = sizes.Sizes(LAYERS, NODES, EMBED, HIDDEN, HEADS)
+    return BY_WARP if by_warp.takes(encoder, precision, torch.device("cuda")) else GENERAL
+
+
 def use(kernel: str, precision: str, setting: Setting) -> None:
     """Every launch in this process from now on."""
-    if kernel == "shares":
+    if settings_for(precision) is BY_WARP:
+        _use_by_warp(kernel, setting)
+    elif kernel == "shares":
         sizes.SHARES[precision] = setting
     elif kernel in ("product", "feed-forward"):
         table = sizes.PRODUCT if kernel == "product" else sizes.FEED_FORWARD
         table[precision] = sizes.SumLaunch(*setting)
     else:
-        sizes.LAUNCH[kernel][precision] = sizes.Launch(*setting)
-    if kernel == "forward":
-        sizes.LAUNCH["inference"][precision] = sizes.Launch(*setting)
+        for one in _with_inference(kernel):
+            sizes.LAUNCH[one][precision] = sizes.Launch(*setting)
+
+
+def _use_by_warp(kernel: str, setting: Setting) -> None:
+    if kernel == "programs":
+        by_warp.sizes.PROGRAMS = setting
+    elif kernel == "attention":
+        by_warp.sizes.ATTENTION = by_warp.sizes.SumLaunch(*setting)
+    elif kernel == "feed-forward":
+        by_warp.sizes.FEED_FORWARD = by_warp.sizes.SumLaunch(*setting)
+    else:
+        for one in _with_inference(kernel):
+            by_warp.sizes.LAUNCH[one] = by_warp.sizes.Launch(*setting)
+
+
+def _with_inference(kernel: str) -> tuple[str, ...]:
+    return ("forward", "inference") if kernel == "forward" else (kernel,)
 
 
 def compile_one(kernel: str, precision: str, setting: Setting) -> None:
@@ -126,7 +172,7 @@ def that_compile(precision: str, kernels: Iterable[str]) -> dict[str, list[Setti
         jobs: list[tuple[str, Setting, Future[None]]] = [
             (kernel, setting, pool.submit(compile_one, kernel, precision, setting))
             for kernel in kernels
-            for setting in SETTINGS[kernel]
+            for setting in settings_for(precision)[kernel]
         ]
         good: dict[str, list[Setting]] = {kernel: [] for kernel in kernels}
         for kernel, setting, job in jobs:
@@ -173,12 +219,13 @@ def profile(step: Callable[[], object], steps: int = 3) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("precision", choices=PRECISIONS)
-    parser.add_argument("kernels", nargs="*", help=f"of {', '.join(SETTINGS)}; all without this")
+    parser.add_argument("kernels", nargs="*", help=f"of {', '.join({**GENERAL, **BY_WARP})}; all without this")
     options = parser.parse_args()
-    if unknown := [kernel for kernel in options.kernels if kernel not in SETTINGS]:
-        parser.error(f"no such kernel: {', '.join(unknown)}; there are {', '.join(SETTINGS)}")
+    known = settings_for(options.precision)
+    if unknown := [kernel for kernel in options.kernels if kernel not in known]:
+        parser.error(f"no such kernel: {', '.join(unknown)}; there are {', '.join(known)}")
     problem = Problem.draw(TRAIN, options.precision)
-    for kernel, settings in that_compile(options.precision, options.kernels or list(SETTINGS)).items():
+    for kernel, settings in that_compile(options.precision, options.kernels or list(known)).items():
         sweep(problem, kernel, settings)
     print(f"{options.precision} forward and backward: {milliseconds(problem.step):.3f} ms")
     profile(problem.step)

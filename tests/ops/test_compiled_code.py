@@ -13,18 +13,21 @@ pytest.importorskip("triton")
 from .compiled_code import overtaken, unfenced, uninitialised
 
 ROOT = Path(__file__).parents[2]
-KERNELS = ["inference", "forward", "backward", "weights", "feed-forward"]
+KERNELS = {
+    "compile_fused": ["inference", "forward", "backward", "weights", "feed-forward"],
+    "compile_by_warp": ["inference", "forward", "backward", "attention", "feed-forward"],
+}
 HOPPER, AMPERE = 227 * 1024, 163 * 1024  # bytes of shared memory that a program may use
 
 
-def compiled(case: str) -> list[dict]:
+def compiled(case: str, by: str = "compile_fused") -> list[dict]:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    command = [sys.executable, "-m", "tests.ops.compile_fused", *case.split()]
+    command = [sys.executable, "-m", f"tests.ops.{by}", *case.split()]
     run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     kernels = [json.loads(line) for line in run.stdout.splitlines()]
-    assert [kernel["kernel"] for kernel in kernels] == KERNELS
+    assert [kernel["kernel"] for kernel in kernels] == KERNELS[by]
     return kernels
 
 
@@ -48,6 +51,15 @@ def test_a_kernel_fits_and_reads_nothing_too_early_or_too_late(case):
 
 def test_older_cards_can_have_the_small_ones():
     assert all(kernel["shared"] <= AMPERE for kernel in compiled("bf16 16 64 128 2 --capability 80"))
+
+
+@pytest.mark.parametrize("case", ["16 64 128 2", "13 32 64 1", "5 64 64 1", "1 64 256 2"])
+def test_a_kernel_for_small_bodies_fits_and_reads_nothing_too_early(case):
+    for kernel in compiled(case, "compile_by_warp"):
+        assert (kernel["unfenced"], kernel["uninitialised"]) == (0, [])
+        assert kernel["shared"] <= HOPPER
+        if kernel["kernel"] in ("inference", "forward"):
+            assert kernel["exchanges"] == 0  # each warp for itself
 
 
 # -- whether faults are seen -------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def constants(sizes: Sizes, kernel: str) -> dict[str, Any]:
         "S": launch.samples,
         "E": sizes.embed_dim,
         "F": sizes.ff_dim,
-        "FC": launch.hidden,
+        "FC": min(launch.hidden, sizes.ff_dim),
         "H": sizes.num_heads,
         "D": sizes.embed_dim // sizes.num_heads,
         "LAYER": sizes.layer,

@@ -1,0 +1,91 @@
+"""Compiles the kernels for small bodies for a GPU, which takes none, and looks at what came out.
+
+    python -m tests.ops.compile_by_warp 16 64 128 2   # nodes, width, hidden units, heads
+
+- unfenced, uninitialised: as in compile_fused.py.
+- exchanges: how often a warp writes to shared memory what another will read.
+- waits: for products in flight; where registers are short, the assembler waits for every single one.
+
+Prints one JSON object a kernel.
+"""
+
+import argparse
+import json
+import re
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon._runtime import GluonASTSource
+
+from body_transformer.ops.assembler import sound_assembler
+from body_transformer.ops.encoder_stack.fused.by_warp import sizes as launches
+from body_transformer.ops.encoder_stack.fused.by_warp.attention_gradient_kernel import attention_gradient_kernel
+from body_transformer.ops.encoder_stack.fused.by_warp.backward_kernel import backward_kernel
+from body_transformer.ops.encoder_stack.fused.by_warp.feed_forward_gradient_kernel import feed_forward_gradient_kernel
+from body_transformer.ops.encoder_stack.fused.by_warp.forward_kernel import forward_kernel
+from body_transformer.ops.encoder_stack.fused.sizes import Sizes
+
+from .compiled_code import disassemble, unfenced, uninitialised
+
+KERNELS = {
+    "inference": forward_kernel,
+    "forward": forward_kernel,
+    "backward": backward_kernel,
+    "attention": attention_gradient_kernel,
+    "feed-forward": feed_forward_gradient_kernel,
+}
+INTEGERS = ("batch", "num_layers", "first_layer", "count", "masked_layers", "num_rows", "rows_each", "first")
+OPERANDS = re.compile(r"(in_|out_)?weight\d?|(saved|mixed|grad_qkv|grad_sum\d?)_ptr")
+
+
+def constants_of(kind: str, sizes: Sizes) -> dict[str, object]:
+    if kind == "attention":
+        return launches.attention_constants(sizes)
+    if kind == "feed-forward":
+        return launches.feed_forward_constants(sizes)
+    return launches.constants(sizes, kind) | ({} if kind == "backward" else {"SAVE": kind == "forward"})
+
+
+def signature(names: list[str], constants: dict[str, object]) -> dict[str, str]:
+    types = {"mask_ptr": "*i1", "scale": "fp32", "eps": "fp32", **dict.fromkeys(INTEGERS, "i32")}
+    types |= dict.fromkeys(constants, "constexpr")
+    return {name: types.get(name, "*bf16" if OPERANDS.fullmatch(name) else "*fp32") for name in names}
+
+
+def compile_kernel(kind: str, sizes: Sizes) -> dict[str, object]:
+    constants = constants_of(kind, sizes)
+    options = {name: constants.pop(name, None) for name in ("num_warps", "maxnreg", "ptx_version")}
+    names = KERNELS[kind].arg_names
+    types = signature(names, constants)
+    source = GluonASTSource(
+        KERNELS[kind],
+        types,
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={(k,): [["tt.divisibility", 16]] for k, name in enumerate(names) if "*" in types[name]},
+    )
+    options = {name: value for name, value in options.items() if value is not None}
+    with sound_assembler():
+        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    code = disassemble(compiled.asm["cubin"])
+    return {
+        "kernel": kind,
+        "shared": compiled.metadata.shared,
+        "unfenced": unfenced(compiled.asm["ptx"]),
+        "uninitialised": uninitialised(code),
+        "exchanges": len(re.findall(r"\sST[SM]+\S*\s", code)),
+        "waits": code.count("WARPGROUP.DEPBAR"),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("nodes", "width", "hidden", "heads"):
+        parser.add_argument(name, type=int)
+    options = parser.parse_args()
+    sizes = Sizes(10, options.nodes, options.width, options.hidden, options.heads)
+    for kind in KERNELS:
+        print(json.dumps(compile_kernel(kind, sizes)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
