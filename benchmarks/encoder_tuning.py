@@ -1,5 +1,5 @@
-"""How the fused encoder's kernels are launched best: the numbers behind `ops/encoder_stack/fused/sizes.py` and, where the
-card has those kernels, `by_warp/sizes.py` there.
+"""How the fused encoder's kernels are launched best: the numbers behind `ops/encoder_stack/fused/sizes.py` and, where
+the card has those kernels, `by_warp/sizes.py` there.
 
     python benchmarks/encoder_tuning.py bf16            # on a GPU, about a minute; tf32 and fp32 too
     python benchmarks/encoder_tuning.py bf16 backward   # one kernel

@@ -139,5 +139,16 @@ def test_other_cards_than_hopper_have_the_general_kernels(monkeypatch, capabilit
     assert not sizes.takes(SHAPE, "bf16", torch.device("cuda"))
 
 
+@pytest.mark.parametrize("num_layers", [1, 10, 62])
+@pytest.mark.parametrize("batch", [1, 8192, 4_000_000])
+def test_a_sum_has_rows_enough_and_not_too_many(num_layers, batch):
+    shape = replace(SHAPE, num_layers=num_layers)
+    found = sizes.shares(shape, 16 * batch)
+    assert found >= 1
+    assert 16 * batch * 3 * 64 / found < 2**31
+    if batch == 8192:
+        assert 100 <= found * num_layers <= 132
+
+
 def test_they_do_not_run_on_a_cpu():
     assert not sizes.takes(SHAPE, "bf16", torch.device("cpu"))

@@ -62,6 +62,8 @@ PROGRAMS = 132
 """How many sums there are of all layers together: one for each multiprocessor of an H200."""
 MIN_ROWS = 512
 """Rows in a sum."""
+MAX_NUMBERS = 2**30
+"""In the rows of a sum: the kernels count them in 32 bits."""
 
 
 def programs(kernel: str, batch: int) -> int:
@@ -70,7 +72,8 @@ def programs(kernel: str, batch: int) -> int:
 
 def shares(sizes: Sizes, num_rows: int) -> int:
     """Into how many sums the rows go: by size alone, so that sums are repeatable."""
-    return max(1, min(PROGRAMS // sizes.num_layers, num_rows // MIN_ROWS))
+    wanted = min(PROGRAMS // sizes.num_layers, num_rows // MIN_ROWS)
+    return max(1, wanted, num_blocks(num_rows * 3 * sizes.embed_dim, MAX_NUMBERS))
 
 
 def constants(sizes: Sizes, kernel: str) -> dict[str, Any]:
