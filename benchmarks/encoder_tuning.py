@@ -23,7 +23,8 @@ from torch.profiler import ProfilerActivity
 from body_transformer.bench.bodies import tree_mask
 from body_transformer.bench.timing import Effort, time_as_graph, warm_up
 from body_transformer.ops.encoder_stack import PRECISIONS
-from body_transformer.ops.encoder_stack.fused import by_warp, passes, sizes
+from body_transformer.ops.encoder_stack.fused import passes, sizes
+from body_transformer.ops.encoder_stack.fused.by_warp import sizes as by_warp
 
 NODES, EMBED, HIDDEN, HEADS, LAYERS = 16, 64, 128, 2, 10
 TRAIN, ROLLOUT, TINY = 8192, 2048, 64
@@ -144,14 +145,14 @@ def use(kernel: str, precision: str, setting: Setting) -> None:
 
 def _use_by_warp(kernel: str, setting: Setting) -> None:
     if kernel == "programs":
-        by_warp.sizes.PROGRAMS = setting
+        by_warp.PROGRAMS = setting
     elif kernel == "attention":
-        by_warp.sizes.ATTENTION = by_warp.sizes.SumLaunch(*setting)
+        by_warp.ATTENTION = by_warp.SumLaunch(*setting)
     elif kernel == "feed-forward":
-        by_warp.sizes.FEED_FORWARD = by_warp.sizes.SumLaunch(*setting)
+        by_warp.FEED_FORWARD = by_warp.SumLaunch(*setting)
     else:
         for one in _with_inference(kernel):
-            by_warp.sizes.LAUNCH[one] = by_warp.sizes.Launch(*setting)
+            by_warp.LAUNCH[one] = by_warp.Launch(*setting)
 
 
 def _with_inference(kernel: str) -> tuple[str, ...]:

@@ -156,12 +156,15 @@ class Run:
 
 
 def git_commit() -> str | None:
-    """Of the source tree that the package runs from; none for an installed package."""
+    """Of the source tree that the package runs from, "-dirty" if files of it differ; none for an installed package."""
     source = Path(__file__).resolve().parent
     if not (source.parents[1] / ".git").exists():
         return None
-    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=source, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or None
+    found, changed = (
+        subprocess.run(["git", *words], cwd=source, capture_output=True, text=True, check=False).stdout.strip()
+        for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no", "--", "."])
+    )
+    return (f"{found}-dirty" if changed else found) or None
 
 
 def without_place(command: str) -> str:

@@ -76,6 +76,10 @@ def torchs_own(problem: Problem, precision: str) -> dict[str, Tensor]:
         Case(301, 50, 64, 104, 4, 4),
         Case(301, 64, 32, 72, 4, 4),
         Case(301, 13, 36, 100, 3, 4),
+        Case(301, 13, 64, 128, 2, 4),  # from here on those of `by_warp`, like the paper's
+        Case(301, 5, 64, 64, 2, 3, "hard"),
+        Case(301, 13, 32, 64, 1, 4),
+        Case(301, 16, 32, 128, 1, 2),
     ],
     ids=str,
 )
@@ -120,7 +124,9 @@ def test_the_same_inputs_give_the_same_bits(precision):
 
 @COARSE
 @pytest.mark.parametrize(
-    "case", [Case(203, 16, 64, 128, 2), Case(203, 50, 64, 100, 4), Case(203, 50, 16, 100, 1)], ids=str
+    "case",
+    [Case(203, 16, 64, 128, 2), Case(203, 13, 32, 64, 1), Case(203, 50, 64, 100, 4), Case(203, 50, 16, 100, 1)],
+    ids=str,
 )
 def test_no_part_of_a_kernel_overtakes_another(precision, case):
     problem = draw_problem(case, "cuda")

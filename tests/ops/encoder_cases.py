@@ -169,6 +169,8 @@ def _counted(name: str, gradient: Tensor) -> Tensor:
 
 
 def _error(found: Tensor, expected: Tensor) -> float:
+    if not found.isfinite().all():
+        return float("inf")  # NaN is below every bound: `max` and `<` pass over it
     norm = expected.double().norm()  # zero where every ReLU is off; then so must be what was found
     return float((found.double() - expected).norm() / norm if norm > 0 else found.abs().sum())
 

@@ -67,9 +67,25 @@ def store(pointer: Pointer, value: Tensor, mask: Any = True) -> None:
     pointer.memory[at[mask]] = value.broadcast_to(at.shape)[mask].to(pointer.memory.dtype)
 
 
-def copy(shared: Shared, pointer: Pointer, mask: Any = True) -> None:
-    """Arrives at once."""
-    shared.memory.copy_(load(pointer, mask))
+class Copies:
+    """On their way: each arrives as late as it may, when its group is waited for."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[tuple[Shared, Tensor]]] = []
+        self.begun: list[tuple[Shared, Tensor]] = []
+
+    def async_copy_global_to_shared(self, shared: Shared, pointer: Pointer, mask: Any = True) -> None:
+        shared.memory.fill_(torch.nan)  # it may also arrive early: what was there is gone
+        self.begun.append((shared, load(pointer, mask)))
+
+    def commit_group(self) -> None:
+        self.groups.append(self.begun)
+        self.begun = []
+
+    def wait_group(self, count: int) -> None:
+        while len(self.groups) > count:
+            for shared, values in self.groups.pop(0):
+                shared.memory.copy_(values)
 
 
 def product(a: Tensor, b: Tensor, acc: Tensor) -> Tensor:
@@ -137,9 +153,6 @@ LAYOUTS = (
     "in_turn",
 )
 COMMANDS: dict[str, Any] = {
-    "async_copy": SimpleNamespace(
-        async_copy_global_to_shared=copy, commit_group=lambda: None, wait_group=lambda count: None
-    ),
     "fence_async_shared": lambda: None,
     "mma_v2": product,
     "warpgroup_mma": group_product,
@@ -161,6 +174,7 @@ class Kernel:
                 index = (*program, 0, 0)
                 here = {"program_id": lambda axis, at=index: torch.tensor(at[axis]), "num_warps": lambda: num_warps}
                 given = [self._as_argument(arg) for arg in args]
+                COMMANDS["async_copy"] = Copies()
                 as_python(self.kernel, SimpleNamespace(**LANGUAGE, **here))(*given, **constants)
 
         return launch

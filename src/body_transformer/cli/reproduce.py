@@ -96,8 +96,9 @@ def write(options: Reproduce, seeds: int) -> list[Path]:
     from ..reproduce.study import load_study
 
     study = load_study(options.what)
-    if options.draw:
-        study = replace(study, arms=tuple(study.chosen(options.only)))
+    if options.draw and options.only:
+        part = f"{study.title}: {', '.join(options.only)} alone"
+        study = replace(study, title=part, arms=tuple(study.chosen(options.only)))
     of = curves if study.statistic == "curves" else draw
     table = write_aside(options.out / f"{study.name}.md", of.as_markdown(study, options.out, seeds))
     if study.x is None and study.statistic != "curves":

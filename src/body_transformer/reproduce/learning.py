@@ -70,15 +70,15 @@ def over(values: Sequence[float]) -> Mean:
 
 def curve(seeds: Sequence[Seed], metric: str) -> list[Stop]:
     """Where every seed that came so far was evaluated, by steps; the time at each is the seeds' mean as well."""
-    curves = [seed.curves[metric] for seed in seeds if seed.curves.get(metric)]
-    found: dict[int, list[Point]] = {}
-    for point in (point for points in curves for point in points):
-        found.setdefault(point.env_steps, []).append(point)
-    return [
-        Stop(steps, fmean(point.time_s for point in points), over([point.value for point in points]))
-        for steps, points in sorted(found.items())
-        if len(points) == sum(curve[-1].env_steps >= steps for curve in curves)
-    ]
+    lines = [{point.env_steps: point for point in seed.curves[metric]} for seed in seeds if seed.curves.get(metric)]
+    stops = []
+    for steps in sorted({steps for line in lines for steps in line}):
+        so_far = [line for line in lines if max(line) >= steps]
+        if all(steps in line for line in so_far):
+            points = [line[steps] for line in so_far]
+            time_s = fmean(point.time_s for point in points)
+            stops.append(Stop(steps, time_s, over([point.value for point in points])))
+    return stops
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""All parameters of an encoder in one row, and what the kernels are given of it."""
+"""All parameters of an encoder in one row, what the kernels are given of it, and the factors of its gradients."""
 
 import torch
 from torch import Tensor
@@ -25,6 +25,19 @@ def views(flat: Tensor, operands: Tensor, sizes: Sizes) -> list[Tensor]:
 def as_bits(flags: list[bool]) -> int:
     """Bit k says flags[k]."""
     return sum(1 << k for k, flag in enumerate(flags) if flag)
+
+
+FACTOR_BYTES = 2 * 1024**3
+"""Bound on what is written down at a time for weight gradients; of one layer it may be more."""
+
+
+def room_for_factors(operands: Tensor, sizes: Sizes, num_rows: int) -> list[Tensor]:
+    """[layers, B * N, width] each, of as many layers as there is room for: what attention mixed, and the gradients at
+    the queries, keys and values, at the sum before the first LayerNorm and at that before the second."""
+    widths = [sizes.embed_dim * count for count in (1, 3, 1, 1)]
+    a_layer = sum(widths) * num_rows * operands.element_size()
+    num_layers = min(sizes.num_layers, max(1, FACTOR_BYTES // max(a_layer, 1)))
+    return [operands.new_empty(num_layers, num_rows, width) for width in widths]
 
 
 def parameter_gradients(stacks: list[Tensor], parameters: list[Tensor]) -> list[Tensor]:

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from ...assembler import sound_assembler
-from . import by_warp
 from .backward_kernel import backward_kernel
+from .by_warp.sizes import takes
 from .forward_kernel import forward_kernel
 from .parameters import as_bits, pack, views
 from .sizes import OPERANDS, SAVED, Sizes
@@ -26,7 +26,9 @@ def forward(
     """The output [B, N, E]; with `save` also what the backward pass needs: all parameters, the same as operands, every
     normalised value, every 1 / standard deviation."""
     sizes = Sizes.of(x, parameters, num_heads)
-    if by_warp.takes(sizes, precision, x.device):
+    if takes(sizes, precision, x.device):
+        from .by_warp import passes as by_warp  # imports Gluon
+
         return by_warp.forward(x, parameters, mask, masked, sizes, eps, save)
     flat, operands = pack(parameters, precision)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -64,7 +66,9 @@ def backward(
 ) -> list[Tensor]:
     """The gradients of x [B, N, E] and of all parameters in one row, [L * layer]."""
     sizes = Sizes.of(x, parameters, num_heads)
-    if by_warp.takes(sizes, precision, x.device):
+    if takes(sizes, precision, x.device):
+        from .by_warp import passes as by_warp
+
         return by_warp.backward(grad_out, kept, mask, masked, sizes)
     flat, operands, saved, rstd = kept
     embed_dim = sizes.embed_dim
@@ -135,7 +139,9 @@ def fake_forward(x: Tensor, parameters: list[Tensor], num_heads: int, precision:
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not save:
         return [out]
-    if by_warp.takes(sizes, precision, x.device):
+    if takes(sizes, precision, x.device):
+        from .by_warp import passes as by_warp
+
         return by_warp.fake_forward(x, sizes)
     num_floats = sizes.num_layers * sizes.layer
     operands = x.new_empty(num_floats, dtype=OPERANDS[precision])

@@ -4,11 +4,9 @@ from torch import Tensor
 
 from ...sizes import num_blocks
 from .feed_forward_gradient_kernel import feed_forward_gradient_kernel
+from .parameters import room_for_factors
 from .sizes import SHARES, Sizes
 from .weight_gradient_kernel import weight_gradient_kernel
-
-FACTOR_BYTES = 2 * 1024**3
-"""Bound on what is written down at a time; of one layer it may be more."""
 
 
 class WeightGradients:
@@ -23,10 +21,8 @@ class WeightGradients:
         self.num_rows, embed = saved.shape[1], sizes.embed_dim
         self.x, self.flat, self.operands, self.saved = x.view(1, self.num_rows, embed), flat, operands, saved
         self.sizes, self.precision = sizes, precision
-        widths = (embed, 3 * embed, embed, embed)
-        a_layer = sum(widths) * self.num_rows * operands.element_size()
-        self.num_layers = min(sizes.num_layers, max(1, FACTOR_BYTES // max(a_layer, 1)))
-        self.factors = [operands.new_empty(self.num_layers, self.num_rows, width) for width in widths]
+        self.factors = room_for_factors(operands, sizes, self.num_rows)
+        self.num_layers = len(self.factors[0])
         shares = max(1, min(SHARES[precision], self.num_rows // 512))  # by size alone, so that sums are repeatable
         self.sums = flat.new_empty(shares, sizes.num_layers, sizes.layer)
 

@@ -1,8 +1,7 @@
 # mypy: ignore-errors
 """Gradients of the feed-forward part's weights, and of the LayerNorm before it, as in attention_gradient_kernel.py.
 
-Hidden values and their gradients are computed again: that takes less time than to write them down and read them. Each
-warp has 16 hidden units.
+Hidden values and their gradients are computed again: that takes less time than to write them down and read them.
 """
 
 from triton.experimental import gluon

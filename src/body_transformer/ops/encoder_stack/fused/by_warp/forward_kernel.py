@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The forward pass of all layers in one launch: a warp carries its samples through, and asks no other for anything.
+"""The forward pass of all layers in one launch: a warp carries its samples through, and needs no value of another.
 
 The weights of a layer's two parts are in shared memory; while one part computes, the other's are on their way.
 """

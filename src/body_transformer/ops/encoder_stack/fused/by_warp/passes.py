@@ -4,16 +4,13 @@ import torch
 from torch import Tensor
 
 from ....sizes import num_blocks
-from ..parameters import as_bits, pack, views
+from ..parameters import as_bits, pack, room_for_factors, views
 from ..sizes import Sizes
 from .attention_gradient_kernel import attention_gradient_kernel
 from .backward_kernel import backward_kernel
 from .feed_forward_gradient_kernel import feed_forward_gradient_kernel
 from .forward_kernel import forward_kernel
 from .sizes import attention_constants, constants, feed_forward_constants, programs, shares
-
-FACTOR_BYTES = 2 * 1024**3
-"""Bound on the factors of weight gradients that are written down at a time; of one layer they may be more."""
 
 
 def forward(
@@ -46,72 +43,78 @@ def forward(
 def backward(grad_out: Tensor, kept: list[Tensor], mask: Tensor, masked: list[bool], sizes: Sizes) -> list[Tensor]:
     """The gradients of x [B, N, E] and of all parameters in one row, [L * layer]."""
     flat, operands, saved, rstd = kept
-    batch, num_rows, embed = len(grad_out), saved.shape[1], sizes.embed_dim
-    grad = grad_out.contiguous()
+    batch, num_rows, num_layers = len(grad_out), saved.shape[1], sizes.num_layers
+    grad, mask = grad_out.contiguous(), mask.contiguous()
     grad_x = torch.empty_like(grad)
-    sums = flat.new_empty(shares(sizes, num_rows), sizes.num_layers, sizes.layer)
-    places = dict(zip(sizes.starts, views(sums.view(-1), sums.view(-1), sizes), strict=True))
+    factors = room_for_factors(operands, sizes, num_rows)
+    at_once = len(factors[0])
+    sums = flat.new_empty(shares(sizes, at_once, num_rows), num_layers, sizes.layer)
+    last_norm = flat.new_empty(programs("backward", batch), 2 * sizes.embed_dim)
     given = dict(zip(sizes.starts, views(flat, operands, sizes), strict=True))
-
-    def counts(constants: dict[str, int]) -> list[int]:
-        """Rows, and rows of a share in whole tiles."""
-        return [num_rows, num_blocks(num_rows, len(sums) * constants["ROWS"]) * constants["ROWS"]]
-
-    last_norm = flat.new_empty(programs("backward", batch), 2 * embed)
-    widths = (embed, 3 * embed, embed, embed)
-    a_layer = sum(widths) * num_rows * operands.element_size()
-    at_once = min(sizes.num_layers, max(1, FACTOR_BYTES // max(a_layer, 1)))
-    mixed, grad_qkv, grad_sum1, grad_sum2 = (operands.new_empty(at_once, num_rows, width) for width in widths)
-    for first in reversed(range(0, sizes.num_layers, at_once)):
-        count = min(at_once, sizes.num_layers - first)
-        backward_kernel[(programs("backward", batch),)](
+    for first in reversed(range(0, num_layers, at_once)):
+        count = min(at_once, num_layers - first)
+        backward_kernel[(len(last_norm),)](
             grad,
             saved,
             rstd,
             *given.values(),
-            mask.contiguous(),
+            mask,
             grad_x,
-            mixed,
-            grad_qkv,
-            grad_sum1,
-            grad_sum2,
+            *factors,
             last_norm,
             batch,
             first,
             count,
-            sizes.num_layers,
+            num_layers,
             as_bits(masked),
             sizes.scale,
             **constants(sizes, "backward"),
         )
+        _sum_up(factors, saved, given, sums, sizes, first, count)
         grad = grad_x
-        of_attention, of_feed_forward = attention_constants(sizes), feed_forward_constants(sizes)
-        feed_forward_gradient_kernel[(len(sums), count)](
-            grad_sum2,
-            saved,
-            *(given[name] for name in ("norm1", "weight1", "bias1", "weight2")),
-            *(places[name] for name in ("weight1", "bias1", "weight2", "bias2", "norm1")),
-            *counts(of_feed_forward),
-            first,
-            sizes.num_layers,
-            **of_feed_forward,
-        )
-        attention_gradient_kernel[(len(sums), count)](
-            grad_qkv,
-            mixed,
-            grad_sum1,
-            saved,
-            given["in_weight"],
-            given["norm2"],
-            *(places[name] for name in ("in_weight", "in_bias", "out_weight", "out_bias", "norm2")),
-            *counts(of_attention),
-            first,
-            sizes.num_layers,
-            **of_attention,
-        )
     grads = sums.sum(0)
     torch.sum(last_norm, 0, out=grads[-1, sizes.starts["norm2"] :])
     return [grad_x, grads.view(-1)]
+
+
+def _sum_up(
+    factors: list[Tensor],
+    saved: Tensor,
+    given: dict[str, Tensor],
+    sums: Tensor,
+    sizes: Sizes,
+    first: int,
+    count: int,
+) -> None:
+    """The gradients of the weights of `count` layers from `first` on, and of the LayerNorms before their parts."""
+    mixed, grad_qkv, grad_sum1, grad_sum2 = factors
+    num_shares, num_rows = len(sums), saved.shape[1]
+    places = dict(zip(sizes.starts, views(sums.view(-1), sums.view(-1), sizes), strict=True))
+
+    def counts(rows: int) -> list[int]:
+        """Rows, rows of a share in whole tiles of `rows`, the first layer, all layers."""
+        return [num_rows, num_blocks(num_rows, num_shares * rows) * rows, first, sizes.num_layers]
+
+    of_attention, of_feed_forward = attention_constants(sizes), feed_forward_constants(sizes)
+    attention_gradient_kernel[(num_shares, count)](
+        grad_qkv,
+        mixed,
+        grad_sum1,
+        saved,
+        given["in_weight"],
+        given["norm2"],
+        *(places[name] for name in ("in_weight", "in_bias", "out_weight", "out_bias", "norm2")),
+        *counts(of_attention["ROWS"]),
+        **of_attention,
+    )
+    feed_forward_gradient_kernel[(num_shares, count)](
+        grad_sum2,
+        saved,
+        *(given[name] for name in ("norm1", "weight1", "bias1", "weight2")),
+        *(places[name] for name in ("weight1", "bias1", "weight2", "bias2", "norm1")),
+        *counts(of_feed_forward["ROWS"]),
+        **of_feed_forward,
+    )
 
 
 def _kept(x: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """What these kernels take, and how they are launched."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -10,22 +11,22 @@ from ....assembler import sound_options
 from ....sizes import num_blocks
 from ..sizes import Sizes
 
-MAX_HIDDEN = 256
-"""Hidden units of the feed-forward part: a layer's weights must fit into shared memory."""
+HAS_GLUON = find_spec("triton.experimental.gluon") is not None
+"""Triton calls it experimental: another version may be without it."""
 
 
 def takes(sizes: Sizes, precision: str, device: torch.device) -> bool:
-    """Whether these kernels are for such an encoder."""
-    head_dim = sizes.embed_dim // sizes.num_heads
+    """Whether these kernels are for such an encoder: what of them has been timed."""
     return (
         precision == "bf16"
         and device.type == "cuda"
         and not triton.knobs.runtime.interpret
         and torch.cuda.get_device_capability(device)[0] == 9
+        and HAS_GLUON
         and sizes.num_nodes <= 16
         and sizes.embed_dim in (32, 64)
-        and head_dim in (32, 64)
-        and sizes.ff_dim in (64, 128, MAX_HIDDEN)
+        and sizes.embed_dim == 32 * sizes.num_heads
+        and sizes.ff_dim in (64, 128)
     )
 
 
@@ -59,9 +60,11 @@ class SumLaunch:
 
 ATTENTION, FEED_FORWARD = SumLaunch(32, 3, 8, 128), SumLaunch(64, 4)
 PROGRAMS = 132
-"""How many sums there are of all layers together: one for each multiprocessor of an H200."""
+"""How many sums there are at a time, of all layers together: one for each multiprocessor of an H200."""
 MIN_ROWS = 512
 """Rows in a sum."""
+MAX_SUMS = 2**26
+"""Numbers in all sums together."""
 MAX_NUMBERS = 2**30
 """In the rows of a sum: the kernels count them in 32 bits."""
 
@@ -70,9 +73,10 @@ def programs(kernel: str, batch: int) -> int:
     return num_blocks(batch, LAUNCH[kernel].samples)
 
 
-def shares(sizes: Sizes, num_rows: int) -> int:
-    """Into how many sums the rows go: by size alone, so that sums are repeatable."""
-    wanted = min(PROGRAMS // sizes.num_layers, num_rows // MIN_ROWS)
+def shares(sizes: Sizes, at_once: int, num_rows: int) -> int:
+    """Into how many sums the rows go, `at_once` layers at a time: by size alone, so that sums are repeatable."""
+    fit = MAX_SUMS // (sizes.num_layers * sizes.layer)
+    wanted = min(PROGRAMS // at_once, num_rows // MIN_ROWS, fit)
     return max(1, wanted, num_blocks(num_rows * 3 * sizes.embed_dim, MAX_NUMBERS))
 
 
