@@ -59,6 +59,10 @@ def _parse_file(path: str) -> mujoco.MjSpec:
         return mujoco.MjSpec.from_string(stream.read())
 
 
+NO_TEXT = "it holds something that is not UTF-8 text"
+"""MuJoCo quotes what is wrong; where that is no text, Python up to 3.11.2 makes an error without words of it."""
+
+
 class BrokenParserError(ValueError):
     """The file is refused, and MuJoCo 3.11 was left in a state in which it may hang at the next one."""
 
@@ -67,7 +71,7 @@ def _parsed(parse: Callable[[], T], name: str) -> T:
     try:
         return parse()
     except (ValueError, mujoco.FatalError) as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).split()) or NO_TEXT
         if malformed := re.search(r"Error=XML_\w+.*Line number=(\d+)", reason):
             reason = f"it is not well-formed XML (line {malformed[1]})"
         raise ValueError(f"{name} is not an MJCF or URDF description that MuJoCo can read: {reason}") from None
