@@ -154,5 +154,18 @@ def test_sums_fill_the_card_and_are_neither_too_long_nor_too_large(num_layers, b
             assert 100 <= found * at_once <= 132
 
 
+def test_a_triton_without_gluon_has_the_general_kernels(monkeypatch):
+    def none_there(name):
+        raise ModuleNotFoundError(name)
+
+    assert sizes.has_gluon()
+    monkeypatch.setattr(sizes, "find_spec", none_there)
+    assert not sizes.has_gluon()
+    monkeypatch.setattr(sizes, "HAS_GLUON", False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(sizes.triton.knobs.runtime, "interpret", False)
+    assert not sizes.takes(SHAPE, "bf16", torch.device("cuda"))
+
+
 def test_they_do_not_run_on_a_cpu():
     assert not sizes.takes(SHAPE, "bf16", torch.device("cpu"))

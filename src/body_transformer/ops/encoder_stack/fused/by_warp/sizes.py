@@ -11,8 +11,16 @@ from ....assembler import sound_options
 from ....sizes import num_blocks
 from ..sizes import Sizes
 
-HAS_GLUON = find_spec("triton.experimental.gluon") is not None
-"""Triton calls it experimental: another version may be without it."""
+
+def has_gluon() -> bool:
+    """Triton calls it experimental: another version may be without it."""
+    try:
+        return find_spec("triton.experimental.gluon") is not None
+    except ModuleNotFoundError:  # not even what it would be in
+        return False
+
+
+HAS_GLUON = has_gluon()
 
 
 def takes(sizes: Sizes, precision: str, device: torch.device) -> bool:
