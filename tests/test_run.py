@@ -2,10 +2,12 @@
 
 import json
 import os
+import subprocess
 
 import pytest
 
 from body_transformer import __version__
+from body_transformer import run as run_files
 from body_transformer.run import Run
 
 
@@ -88,3 +90,15 @@ def test_a_broken_description_is_named(tmp_path):
     (tmp_path / "experiment.yaml").write_text("- a")
     with pytest.raises(ValueError, match="must be a mapping"):
         Run.open(tmp_path).description()
+
+
+@pytest.mark.parametrize("changed", ["", " M src/body_transformer/run.py"])
+def test_a_source_tree_that_differs_from_its_commit_is_said_to(monkeypatch, changed):
+    def git(words, **options):
+        assert options["cwd"].name == "body_transformer"
+        text = {"rev-parse": "c0ffee\n", "status": changed}[words[1]]
+        return subprocess.CompletedProcess(words, 0, stdout=text)
+
+    monkeypatch.setattr(run_files.subprocess, "run", git)
+    monkeypatch.setattr(run_files.Path, "exists", lambda path: True)
+    assert run_files.git_commit() == ("c0ffee-dirty" if changed else "c0ffee")

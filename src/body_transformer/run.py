@@ -155,8 +155,12 @@ class Run:
             write_aside(self.folder / METRICS, "".join(kept))
 
 
+DIRTY = "-dirty"
+"""Behind a commit: files of the source tree differed from it."""
+
+
 def git_commit() -> str | None:
-    """Of the source tree that the package runs from, "-dirty" if files of it differ; none for an installed package."""
+    """Of the source tree that the package runs from, with DIRTY if its files differ; none for an installed package."""
     source = Path(__file__).resolve().parent
     if not (source.parents[1] / ".git").exists():
         return None
@@ -164,7 +168,7 @@ def git_commit() -> str | None:
         subprocess.run(["git", *words], cwd=source, capture_output=True, text=True, check=False).stdout.strip()
         for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no", "--", "."])
     )
-    return (f"{found}-dirty" if changed else found) or None
+    return (f"{found}{DIRTY}" if changed else found) or None
 
 
 def without_place(command: str) -> str:

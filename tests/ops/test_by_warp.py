@@ -11,6 +11,7 @@ pytest.importorskip("triton")
 
 from body_transformer.ops.encoder_stack import PARAMETERS
 from body_transformer.ops.encoder_stack.fused import parameters
+from body_transformer.ops.encoder_stack.fused import passes as general
 from body_transformer.ops.encoder_stack.fused.by_warp import passes, sizes
 from body_transformer.ops.encoder_stack.fused.by_warp.layouts import column
 from body_transformer.ops.encoder_stack.fused.parameters import parameter_gradients
@@ -169,3 +170,12 @@ def test_a_triton_without_gluon_has_the_general_kernels(monkeypatch):
 
 def test_they_do_not_run_on_a_cpu():
     assert not sizes.takes(SHAPE, "bf16", torch.device("cpu"))
+
+
+def test_tracing_knows_what_is_kept(monkeypatch):
+    problem = draw_problem(PAPER, seed=0)
+    shape = Sizes.of(problem.x, problem.parameters, problem.num_heads)
+    found = passes.forward(problem.x, problem.parameters, problem.mask, problem.masked, shape, 1e-5, save=True)
+    monkeypatch.setattr(general, "takes", lambda *args: True)
+    traced = general.fake_forward(problem.x, problem.parameters, problem.num_heads, "bf16", save=True)
+    assert [(x.shape, x.dtype) for x in traced] == [(x.shape, x.dtype) for x in found]

@@ -244,6 +244,13 @@ def test_recorded_commands_are_given_as_they_are_and_missing_ones_are_said_to_be
     assert "recorded no command" in text
 
 
+@pytest.mark.parametrize(("suffix", "said"), [("", ""), ("-dirty", "  # the runs had files that differed from it")])
+def test_the_source_of_the_runs_can_be_checked_out_as_it_is_said(tmp_path: Path, suffix: str, said: str) -> None:
+    commit = "c0ffee" + 34 * "0"
+    one = write_run(tmp_path, "mlp", film=None, checkpoint=False, git_commit=commit + suffix)
+    assert f"git checkout {commit}{said}\n" in report(tmp_path, one).text()
+
+
 # -- films and pictures ------------------------------------------------------------------------------------------------
 
 

@@ -60,7 +60,7 @@ def _parse_file(path: str) -> mujoco.MjSpec:
 
 
 NO_TEXT = "it holds something that is not UTF-8 text"
-"""MuJoCo quotes what is wrong; where that is no text, Python up to 3.11.2 makes an error without words of it."""
+"""MuJoCo quotes what is wrong; where that is no text, the error has no words with Python 3.11.2 (3.11.7 has)."""
 
 
 class BrokenParserError(ValueError):

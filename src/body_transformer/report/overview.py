@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from ..run import DIRTY
 from . import numbers
 from .arms import Arm, compared, differing
 from .markup import Markup, join, tag
@@ -62,7 +63,7 @@ def rerun(arms: Sequence[Arm], places: Iterable[Place], out: Path) -> Markup:
     """The commands, exact where the runs recorded them."""
     lines, is_guessed = [], False
     commits = dict.fromkeys(run.settings.get("git_commit") for arm in arms for run in arm.runs)
-    lines += [f"git checkout {commit}" for commit in commits if commit and len(commits) == 1]
+    lines += [_checkout(commit) for commit in commits if commit and len(commits) == 1]
     for arm in arms:
         commands = [_command(run) for run in arm.runs]
         if None in commands:
@@ -88,6 +89,11 @@ def _set_apart(arm: Arm, arms: Sequence[Arm]) -> dict[str, Any]:
     alike = [other for other in arms if (other.experiment, other.variant) == (arm.experiment, arm.variant)]
     mine = compared(arm.runs[0])
     return {key: mine.get(key) for key in differing([compared(other.runs[0]) for other in alike])}
+
+
+def _checkout(commit: str) -> str:
+    found = commit.removesuffix(DIRTY)
+    return f"git checkout {found}" + ("" if found == commit else "  # the runs had files that differed from it")
 
 
 def _command(run: Run) -> str | None:

@@ -1,4 +1,4 @@
-"""All parameters of an encoder in one row, what the kernels are given of it, and the factors of its gradients."""
+"""All parameters of an encoder in one row, what the kernels are given of it, and what passes leave for each other."""
 
 import torch
 from torch import Tensor
@@ -25,6 +25,14 @@ def views(flat: Tensor, operands: Tensor, sizes: Sizes) -> list[Tensor]:
 def as_bits(flags: list[bool]) -> int:
     """Bit k says flags[k]."""
     return sum(1 << k for k, flag in enumerate(flags) if flag)
+
+
+def room_for_kept(x: Tensor, sizes: Sizes, dtype: torch.dtype, with_input: bool) -> tuple[Tensor, Tensor]:
+    """For the backward pass: room for every normalised value, before them x itself if `with_input`, and for every
+    1 / standard deviation."""
+    num_values, num_rows = 2 * sizes.num_layers, x.shape[0] * x.shape[1]
+    saved = x.new_empty(num_values + with_input, num_rows, x.shape[2], dtype=dtype)
+    return saved, x.new_empty(num_values, num_rows)
 
 
 FACTOR_BYTES = 2 * 1024**3

@@ -7,7 +7,7 @@ from ...assembler import sound_assembler
 from .backward_kernel import backward_kernel
 from .by_warp.sizes import takes
 from .forward_kernel import forward_kernel
-from .parameters import as_bits, pack, views
+from .parameters import as_bits, pack, room_for_kept, views
 from .sizes import OPERANDS, SAVED, Sizes
 from .weight_gradients import WeightGradients
 
@@ -32,7 +32,7 @@ def forward(
         return by_warp.forward(x, parameters, mask, masked, sizes, eps, save)
     flat, operands = pack(parameters, precision)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    saved, rstd = _kept(x if save else x[:0], sizes, precision)
+    saved, rstd = room_for_kept(x if save else x[:0], sizes, SAVED[precision], with_input=False)
     kernel = "forward" if save else "inference"
     forward_kernel[(sizes.programs(kernel, precision, len(x)),)](
         x.contiguous(),
@@ -108,13 +108,6 @@ def backward(
     return [grad_x, grads.view(-1)]
 
 
-def _kept(x: Tensor, sizes: Sizes, precision: str) -> tuple[Tensor, Tensor]:
-    """Room for every normalised value and for every 1 / standard deviation."""
-    num_rows = x.shape[0] * x.shape[1]
-    saved = x.new_empty(2 * sizes.num_layers, num_rows, x.shape[2], dtype=SAVED[precision])
-    return saved, x.new_empty(2 * sizes.num_layers, num_rows)
-
-
 def _turned(operands: Tensor, sizes: Sizes) -> list[Tensor]:
     """The four matrices of every layer transposed, each at its place in a row like `operands`; bfloat16 needs none."""
     if operands.dtype == torch.bfloat16:
@@ -139,13 +132,10 @@ def fake_forward(x: Tensor, parameters: list[Tensor], num_heads: int, precision:
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not save:
         return [out]
-    if takes(sizes, precision, x.device):
-        from .by_warp import passes as by_warp
-
-        return by_warp.fake_forward(x, sizes)
     num_floats = sizes.num_layers * sizes.layer
     operands = x.new_empty(num_floats, dtype=OPERANDS[precision])
-    return [out, x.new_empty(num_floats), operands, *_kept(x, sizes, precision)]
+    kept = room_for_kept(x, sizes, SAVED[precision], with_input=takes(sizes, precision, x.device))
+    return [out, x.new_empty(num_floats), operands, *kept]
 
 
 def fake_backward(x: Tensor, parameters: list[Tensor]) -> list[Tensor]:

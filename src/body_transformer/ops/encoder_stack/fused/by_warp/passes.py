@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ....sizes import num_blocks
-from ..parameters import as_bits, pack, room_for_factors, views
+from ..parameters import as_bits, pack, room_for_factors, room_for_kept, views
 from ..sizes import Sizes
 from .attention_gradient_kernel import attention_gradient_kernel
 from .backward_kernel import backward_kernel
@@ -20,7 +20,7 @@ def forward(
     every normalised value, every 1 / standard deviation."""
     flat, operands = pack(parameters, "bf16")
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    saved, rstd = _kept(x if save else x[:0], sizes)
+    saved, rstd = room_for_kept(x if save else x[:0], sizes, torch.bfloat16, with_input=True)
     kernel = "forward" if save else "inference"
     forward_kernel[(programs(kernel, len(x)),)](
         x.contiguous(),
@@ -115,17 +115,3 @@ def _sum_up(
         *counts(of_feed_forward["ROWS"]),
         **of_feed_forward,
     )
-
-
-def _kept(x: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
-    """Room for x and every normalised value, and for every 1 / standard deviation."""
-    num_rows = x.shape[0] * x.shape[1]
-    saved = x.new_empty(1 + 2 * sizes.num_layers, num_rows, x.shape[2], dtype=torch.bfloat16)
-    return saved, x.new_empty(2 * sizes.num_layers, num_rows)
-
-
-def fake_forward(x: Tensor, sizes: Sizes) -> list[Tensor]:
-    """For tracing: empty tensors like those that `forward` returns with `save`."""
-    num_floats = sizes.num_layers * sizes.layer
-    parameters = [x.new_empty(num_floats), x.new_empty(num_floats, dtype=torch.bfloat16)]
-    return [torch.empty_like(x, memory_format=torch.contiguous_format), *parameters, *_kept(x, sizes)]
