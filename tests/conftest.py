@@ -10,9 +10,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from . import triton_interpreter
 
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")  # a change fails, or it does not; `--hypothesis-profile default` looks further
 os.environ.setdefault("MUJOCO_GL", "disabled")  # dm_control looks for a display when it is imported
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "imitation": {"imitation", *LEARNING},
     "rl": {"rl", *LEARNING},
     "training": {"training", "aside", "run"},
-    "report": {"report", "body", "deploy.link_trouble", "deploy.log"},
+    "report": {"report", "body", "deploy.link_trouble", "deploy.log", "run.DIRTY"},
 }
 """Part of the package -> the parts it may use; whoever is not listed may use all but `cli`."""
 

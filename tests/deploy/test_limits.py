@@ -158,7 +158,7 @@ configs = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(configs, st.lists(st.tuples(wild, measured_pos, measured_vel), min_size=1, max_size=3))
 def test_whatever_comes_the_position_command_is_within_all_limits(config, ticks):
     made = limiter(config)
@@ -197,7 +197,7 @@ def test_a_thousand_wild_ticks_stay_within_all_limits(seed):
         before = made.position.copy()
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(configs, st.lists(st.tuples(wild, measured_pos, measured_vel), min_size=1, max_size=3))
 def test_whatever_comes_the_torque_command_is_within_all_limits(config, ticks):
     made = limiter(config, TORQUE_CONTROL)

@@ -74,6 +74,11 @@ class Problem:
         return [x.detach().to(dtype or x.dtype).requires_grad_() for x in tensors]
 
 
+def seeded(seed: int | None) -> torch.Generator:
+    """Without a seed, one that PyTorch's own generator draws: another at every call, the same whenever a test runs."""
+    return torch.Generator().manual_seed(int(torch.randint(2**31, ())) if seed is None else seed)
+
+
 def make_problem(
     shape: tuple[int, int, int, int],
     mask: Tensor | None,
@@ -85,8 +90,7 @@ def make_problem(
     seed: int | None = None,
 ) -> Problem:
     """Random; `packed`: q, k and v are views into one tensor [B, N, 3, H, D], as a projection leaves them."""
-    generator = torch.Generator()
-    generator.seed() if seed is None else generator.manual_seed(seed)
+    generator = seeded(seed)
     batch, heads, size, width = shape
 
     def draw(*shape: int) -> Tensor:

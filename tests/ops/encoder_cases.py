@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from body_transformer.ops.encoder_stack import PARAMETERS, encoder_stack, reference
 
-from .attention_cases import MASKS
+from .attention_cases import MASKS, seeded
 
 PATTERNS: dict[str, Callable[[int], bool]] = {
     "hard": lambda layer: True,
@@ -76,8 +76,7 @@ class Problem:
 
 def draw_problem(case: Case, device: str = "cpu", seed: int | None = None) -> Problem:
     """Random, with no parameter at its usual start, so that a forgotten one shows."""
-    generator = torch.Generator()
-    generator.seed() if seed is None else generator.manual_seed(seed)
+    generator = seeded(seed)
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator)
@@ -108,13 +107,14 @@ class _Kinks(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def draw_smooth(case: Case, device: str = "cpu") -> Problem:
-    """One in which float32 takes no ReLU for the other side's, which would change gradients by more than rounding."""
+def draw_smooth(case: Case, device: str = "cpu", margin: float = 3e-6) -> Problem:
+    """One in which rounding (float32's, by default) puts no ReLU on its other side, which would change gradients by far
+    more than rounding does."""
     while True:
         problem = draw_problem(case, device)
         with _Kinks() as kinks, torch.no_grad():
             exact_output(problem)
-        if min(kinks.nearest) > 3e-6:
+        if min(kinks.nearest) > margin:
             return problem
 
 

@@ -47,9 +47,8 @@ CASES = [
     Case(1030, 1, 16, 20, 1, 1, "hard", "identity"),  # more rows than one share of the weight gradients
 ]
 
-BOUNDS = {"tf32": (2e-3, 5e-2), "bf16": (2e-2, 0.2)}
-"""For output and gradients. Rounding puts some ReLUs on the other side, so these only tell a formula from another; how
-exact a GPU must be is in tests/gpu."""
+COARSE = {"tf32": 5e-3, "bf16": 4e-2}
+"""Precision -> how wrong anything may be, and how far from zero what comes to a ReLU must lie to stay on its side."""
 
 
 @pytest.fixture(autouse=True)
@@ -95,14 +94,24 @@ def test_few_hidden_units_are_enough(device, hidden):
     assert max(wrong.values()) < 1e-5, wrong
 
 
-@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("precision", COARSE)
+@pytest.mark.parametrize(
+    "case", [Case(1, 5, 32, 20, 2, 1), Case(1, 7, 16, 16, 1, 1, "hard"), Case(1, 3, 16, 16, 2, 2)], ids=str
+)
+def test_coarser_products_are_as_exact_as_their_rounding(device, precision, case):
+    problem = draw_smooth(case, device, margin=COARSE[precision])
+    wrong = errors(outcome(problem, precision=precision), exact(problem))
+    assert max(wrong.values()) < COARSE[precision], wrong
+
+
+@pytest.mark.parametrize("precision", COARSE)
 @pytest.mark.parametrize("case", [Case(5, 16, 64, 128, 2, 2), Case(3, 17, 96, 200, 3, 1, "hard")], ids=str)
-def test_coarser_products_stay_near(device, precision, case):
+def test_coarser_products_of_the_usual_sizes_stay_near(device, precision, case):
+    """Here some ReLUs come out on their other side: gradients only tell a formula from another."""
     problem = draw_problem(case, device)
     wrong = errors(outcome(problem, precision=precision), exact(problem))
-    bound_out, bound_gradients = BOUNDS[precision]
-    assert wrong["out"] < bound_out
-    assert max(wrong.values()) < bound_gradients, wrong
+    assert wrong["out"] < COARSE[precision]
+    assert max(wrong.values()) < 0.2, wrong
 
 
 def test_the_keys_bias_gets_no_gradient(device):
