@@ -49,14 +49,12 @@ def test_the_tokenizer_equals_one_linear_layer_a_node(layout):
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_as_one_product_the_tokenizer_is_the_same(layout):
     tokenizer, obs = Tokenizer(layout, 6), random_obs(layout)
-    whole = tokenizer._as_one_product(obs)
-    torch.testing.assert_close(whole, tokenizer(obs), atol=1e-6, rtol=1e-5)
+    whole, usual = tokenizer._as_one_product(obs, tokenizer.bias), tokenizer(obs)
+    torch.testing.assert_close(whole, usual, atol=1e-6, rtol=1e-5)
     upstream = torch.randn(whole.shape)
     parameters = [tokenizer.weight, tokenizer.bias]
     for ours, theirs in zip(
-        torch.autograd.grad(whole, parameters, upstream),
-        torch.autograd.grad(tokenizer(obs), parameters, upstream),
-        strict=True,
+        *(torch.autograd.grad(tokens, parameters, upstream) for tokens in (whole, usual)), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
 

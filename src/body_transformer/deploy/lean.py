@@ -60,7 +60,7 @@ def _transformer(policy: Policy) -> list[nn.Module]:
     position = torch.zeros(num_nodes, embed_dim) if encoder.position is None else encoder.position
     outputs: list[nn.Module] = [View(num_nodes, embed_dim), policy.detokenizer]
     if policy.obs_dim * num_nodes * embed_dim <= MAX_WHOLE:
-        tokens = _from_obs(policy, lambda obs: policy.tokenizer(obs) + position)
+        tokens = _from_obs(policy, lambda obs: policy.tokenizer(obs, position))
     else:
         tokens = [policy.normalizer, policy.tokenizer, Sum(position)]
     if policy.layout.action_dim * num_nodes * embed_dim <= MAX_WHOLE:

@@ -9,6 +9,7 @@ class MLPEncoder(nn.Module):
     def __init__(self, num_nodes: int, embed_dim: int, hidden_dim: int) -> None:
         super().__init__()
         flat_dim = num_nodes * embed_dim
+        self.position = None  # a token's place in the vector tells it apart
         self.layers = nn.Sequential(
             nn.Flatten(),
             nn.Linear(flat_dim, hidden_dim),
@@ -19,7 +20,7 @@ class MLPEncoder(nn.Module):
             nn.Unflatten(1, (num_nodes, embed_dim)),
         )
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, placed: bool = False) -> Tensor:
         """[B, N, E] -> [B, N, E]"""
         out: Tensor = self.layers(tokens)
         return out

@@ -29,8 +29,8 @@ class Critic(nn.Module):
         """[B, O] -> [B]"""
         check_obs(obs, self.obs_dim)
         obs = self.normalizer(obs)
-        tokens = self.tokenizer(obs)  # [B, N, E]
-        tokens = self.encoder(tokens)  # [B, N, E]
+        tokens = self.tokenizer(obs, self.encoder.position)  # [B, N, E]
+        tokens = self.encoder(tokens, placed=True)  # [B, N, E]
         values: Tensor = self.detokenizer(tokens)  # [B, N]
         return values.mean(-1)
 

@@ -44,9 +44,9 @@ class Encoder(nn.Module):
             self.position = nn.Parameter(torch.randn(graph.num_nodes, config.embed_dim))
         self.hop_bias = nn.Parameter(torch.zeros(graph.diameter + 1)) if variant.hop_bias else None  # drawn in build.py
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """[B, N, E] -> [B, N, E]"""
-        if self.position is not None:
+    def forward(self, tokens: Tensor, placed: bool = False) -> Tensor:
+        """[B, N, E] -> [B, N, E]; `placed`: the tokenizer has added the positions."""
+        if self.position is not None and not placed:
             tokens = tokens + self.position
         out: Tensor | None = None
         if not torch.jit.is_scripting():  # type: ignore

@@ -41,8 +41,8 @@ class Policy(nn.Module):
         """[B, O] -> [B, A]"""
         check_obs(obs, self.obs_dim)
         obs = self.normalizer(obs)
-        tokens = self.tokenizer(obs)  # [B, N, E]
-        tokens = self.encoder(tokens)  # [B, N, E]
+        tokens = self.tokenizer(obs, self.encoder.position)  # [B, N, E]
+        tokens = self.encoder(tokens, placed=True)  # [B, N, E]
         actions: Tensor = self.squash(self.detokenizer(tokens))  # [B, A]
         return actions
 

@@ -49,22 +49,23 @@ class Tokenizer(nn.Module):
             self.weight.uniform_(-1.0, 1.0).mul_(bound[node_ids, None])
             self.bias.uniform_(-1.0, 1.0).mul_(bound[:, None])
 
-    def forward(self, obs: Tensor) -> Tensor:
-        """[B, O] -> [B, N, E]"""
+    def forward(self, obs: Tensor, position: Tensor | None = None) -> Tensor:
+        """[B, O] -> [B, N, E]; with `position`, [N, E], added to the biases: for all samples at once."""
+        bias = self.bias if position is None else self.bias + position
         if obs.is_cuda and self.fits_as_one:
-            return self._as_one_product(obs)
+            return self._as_one_product(obs, bias)
         entries = F.pad(obs, (0, 1))[:, self.entry_ids]  # the added zero fills the padding, whatever the entries hold
         entries = entries.view(-1, self.num_nodes, self.max_entries)  # [B, N, K]
         slots = self.weight.new_zeros(self.num_nodes * self.max_entries, self.weight.shape[1])
         weight = slots.index_copy(0, self.slot_ids, self.weight).view(self.num_nodes, self.max_entries, -1)  # [N, K, E]
-        return torch.bmm(entries.transpose(0, 1), weight).transpose(0, 1) + self.bias
+        return torch.bmm(entries.transpose(0, 1), weight).transpose(0, 1) + bias
 
-    def _as_one_product(self, obs: Tensor) -> Tensor:
+    def _as_one_product(self, obs: Tensor, bias: Tensor) -> Tensor:
         entries = obs if self.uses_all else obs[:, self.used_ids]  # [B, used]
         num_used, embed_dim = self.weight.shape
         zeros = self.weight.new_zeros(num_used * self.num_nodes, embed_dim)
         whole = zeros.index_copy(0, self.place_ids, self.weight).view(num_used, self.num_nodes * embed_dim)
-        return torch.addmm(self.bias.view(-1), entries, whole).view(-1, self.num_nodes, embed_dim)
+        return torch.addmm(bias.view(-1), entries, whole).view(-1, self.num_nodes, embed_dim)
 
 
 class SharedTokenizer(nn.Module):
@@ -79,11 +80,11 @@ class SharedTokenizer(nn.Module):
         self.register_buffer("entry_ids", torch.from_numpy(entry_ids.reshape(-1)), persistent=False)
         self.linear = nn.Linear(self.max_entries, embed_dim)
 
-    def forward(self, obs: Tensor) -> Tensor:
-        """[B, O] -> [B, N, E]"""
+    def forward(self, obs: Tensor, position: Tensor | None = None) -> Tensor:
+        """[B, O] -> [B, N, E]; with `position`, [N, E], added."""
         entries = F.pad(obs, (0, 1))[:, self.entry_ids].view(-1, self.num_nodes, self.max_entries)  # [B, N, K]
         tokens: Tensor = self.linear(entries)
-        return tokens
+        return tokens if position is None else tokens + position
 
 
 def _slots(layout: Layout) -> tuple[np.ndarray, np.ndarray, list[int]]:

@@ -32,8 +32,8 @@ class Network(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         """[B, O] -> [B, A], [B, 2, A] with two heads, or a critic's [B, 1]"""
         obs = self.net.normalizer(obs)
-        tokens = self.net.tokenizer(obs)  # [B, N, E]
-        tokens = self.net.encoder(tokens) if torch.jit.is_scripting() else self._encode(tokens)  # type: ignore
+        tokens = self.net.tokenizer(obs, self.net.encoder.position)  # [B, N, E]
+        tokens = self.net.encoder(tokens, True) if torch.jit.is_scripting() else self._encode(tokens)  # type: ignore
         out: Tensor = self.finish(self.net.detokenizer(tokens))
         if self.second is not None:
             out = torch.stack([out, self.second(tokens)], 1)
@@ -43,7 +43,7 @@ class Network(nn.Module):
     def _encode(self, tokens: Tensor) -> Tensor:
         """In the precision that was asked for; on a GPU the fused encoder then runs by itself."""
         with _arithmetic(self.precision, tokens.is_cuda):
-            out: Tensor = self.net.encoder(tokens)
+            out: Tensor = self.net.encoder(tokens, placed=True)
         return out.to(tokens.dtype)
 
 
