@@ -37,3 +37,7 @@ class FlatDetokenizer(nn.Module):
         """[B, N, E] -> [B, A]"""
         out: Tensor = self.linear(tokens.flatten(1))
         return out
+
+    def mean(self, tokens: Tensor) -> Tensor:
+        """[B, N, E] -> [B]"""
+        return self.forward(tokens).mean(-1)

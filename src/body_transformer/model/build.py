@@ -17,6 +17,7 @@ from .encoder import Encoder
 from .tokenizer import SharedTokenizer, Tokenizer
 
 WHOLLY_NORMAL = ("normal", "far")
+AnyDetokenizer = Detokenizer | SharedDetokenizer | FlatDetokenizer
 
 
 def build_tokenizer(layout: Layout, config: PolicyConfig) -> nn.Module:
@@ -41,9 +42,9 @@ def build_encoder(graph: BodyGraph, config: PolicyConfig) -> nn.Module:
     return encoder
 
 
-def build_detokenizer(node_ids: Sequence[int], graph: BodyGraph, config: PolicyConfig) -> nn.Module:
+def build_detokenizer(node_ids: Sequence[int], graph: BodyGraph, config: PolicyConfig) -> AnyDetokenizer:
     """[B, N, E] -> [B, A]; `node_ids` says which node each output belongs to."""
-    detokenizer: nn.Module
+    detokenizer: AnyDetokenizer
     if config.architecture.encoder == "mlp":
         detokenizer = FlatDetokenizer(graph.num_nodes, config.embed_dim, len(node_ids))
     else:

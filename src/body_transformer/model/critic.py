@@ -31,8 +31,8 @@ class Critic(nn.Module):
         obs = self.normalizer(obs)
         tokens = self.tokenizer(obs, self.encoder.position)  # [B, N, E]
         tokens = self.encoder(tokens, placed=True)  # [B, N, E]
-        values: Tensor = self.detokenizer(tokens)  # [B, N]
-        return values.mean(-1)
+        value: Tensor = self.detokenizer.mean(tokens)  # [B]
+        return value
 
     @property
     def num_parameters(self) -> int:

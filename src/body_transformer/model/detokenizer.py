@@ -41,6 +41,11 @@ class Detokenizer(nn.Module):
         values = torch.bmm(tokens.transpose(0, 1), weight.transpose(1, 2))  # [N, B, K]
         return values.transpose(0, 1).flatten(1).index_select(1, self.slot_ids) + self.bias
 
+    def mean(self, tokens: Tensor) -> Tensor:
+        """[B, N, E] -> [B]: the mean of a critic's values, of which every node has one. What is averaged need not be
+        computed: one product with a vector."""
+        return torch.mv(tokens.flatten(1), self.weight.flatten() / self.num_nodes) + self.bias.mean()
+
     def _as_one_product(self, tokens: Tensor) -> Tensor:
         num_outputs, embed_dim = self.weight.shape
         zeros = self.weight.new_zeros(num_outputs * self.num_nodes, embed_dim)
@@ -65,6 +70,10 @@ class SharedDetokenizer(nn.Module):
         """[B, N, E] -> [B, A]"""
         values = F.linear(tokens, self.weight, self.bias)  # [B, N, K]
         return values.flatten(1).index_select(1, self.slot_ids)
+
+    def mean(self, tokens: Tensor) -> Tensor:
+        """[B, N, E] -> [B]"""
+        return self.forward(tokens).mean(-1)
 
 
 def _slots(node_ids: Sequence[int]) -> tuple[Tensor, int]:

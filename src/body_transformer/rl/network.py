@@ -23,7 +23,7 @@ class Network(nn.Module):
         super().__init__()
         self.net = net
         self.precision = precision
-        self.finish: nn.Module = net.squash if isinstance(net, Policy) else MeanOverNodes()
+        self.squash = net.squash if isinstance(net, Policy) else None
         self.second: nn.Module | None = None
         if two_heads:
             layout = net.layout
@@ -34,7 +34,10 @@ class Network(nn.Module):
         obs = self.net.normalizer(obs)
         tokens = self.net.tokenizer(obs, self.net.encoder.position)  # [B, N, E]
         tokens = self.net.encoder(tokens, True) if torch.jit.is_scripting() else self._encode(tokens)  # type: ignore
-        out: Tensor = self.finish(self.net.detokenizer(tokens))
+        if self.squash is None:
+            value: Tensor = self.net.detokenizer.mean(tokens)
+            return value.unsqueeze(-1)
+        out: Tensor = self.squash(self.net.detokenizer(tokens))
         if self.second is not None:
             out = torch.stack([out, self.second(tokens)], 1)
         return out
@@ -45,13 +48,6 @@ class Network(nn.Module):
         with _arithmetic(self.precision, tokens.is_cuda):
             out: Tensor = self.net.encoder(tokens, placed=True)
         return out.to(tokens.dtype)
-
-
-class MeanOverNodes(nn.Module):
-    """[B, N] -> [B, 1]: a critic's value."""
-
-    def forward(self, values: Tensor) -> Tensor:
-        return values.mean(-1, keepdim=True)
 
 
 @contextmanager
