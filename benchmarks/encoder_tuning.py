@@ -69,6 +69,7 @@ BY_WARP: dict[str, list[Setting]] = {
         (8, 4, 64, None),
         (8, 4, 32, None),
         (8, 4, 128, None),
+        (4, 4, 64, 168),
         (8, 8, 64, 128),
         (8, 8, 32, 128),
         (16, 8, 64, None),
@@ -83,9 +84,15 @@ BY_WARP: dict[str, list[Setting]] = {
         (8, 8, 32, None),
         (8, 4, 32, None),
     ],
-    "attention": [(32, 3, 8, 128), (32, 4, 8, 128), (64, 3, 8, None), (64, 2, 8, 128)],
-    "feed-forward": [(64, 4), (64, 3), (32, 5), (32, 4, 8, 168)],
-    "programs": [132, 264, 396],
+    "sums": [
+        ((32, 5), (64, 4), 0.38),
+        ((32, 5), (64, 4), 0.31),
+        ((32, 5), (64, 4), 0.46),
+        ((64, 3), (64, 4), 0.38),
+        ((64, 3), (64, 4), 0.31),
+        ((32, 7), (64, 5), 0.38),
+    ],
+    "programs": [132, 264],
 }
 
 
@@ -146,10 +153,8 @@ def use(kernel: str, precision: str, setting: Setting) -> None:
 def _use_by_warp(kernel: str, setting: Setting) -> None:
     if kernel == "programs":
         by_warp.PROGRAMS = setting
-    elif kernel == "attention":
-        by_warp.ATTENTION = by_warp.SumLaunch(*setting)
-    elif kernel == "feed-forward":
-        by_warp.FEED_FORWARD = by_warp.SumLaunch(*setting)
+    elif kernel == "sums":
+        by_warp.SUMS = by_warp.SumLaunch(*setting)
     else:
         for one in _with_inference(kernel):
             by_warp.LAUNCH[one] = by_warp.Launch(*setting)

@@ -3,6 +3,7 @@
     python -m tests.ops.compile_by_warp 16 64 128 2   # nodes, width, hidden units, heads
 
 - unfenced, uninitialised: as in compile_fused.py.
+- unmet: copies that may overwrite what other warps' products still read.
 - exchanges: how often a warp writes to shared memory what another will read.
 - waits: for products in flight; where registers are short, the assembler waits for every single one.
 
@@ -19,30 +20,27 @@ from triton.experimental.gluon._runtime import GluonASTSource
 
 from body_transformer.ops.assembler import sound_assembler
 from body_transformer.ops.encoder_stack.fused.by_warp import sizes as launches
-from body_transformer.ops.encoder_stack.fused.by_warp.attention_gradient_kernel import attention_gradient_kernel
 from body_transformer.ops.encoder_stack.fused.by_warp.backward_kernel import backward_kernel
-from body_transformer.ops.encoder_stack.fused.by_warp.feed_forward_gradient_kernel import feed_forward_gradient_kernel
 from body_transformer.ops.encoder_stack.fused.by_warp.forward_kernel import forward_kernel
+from body_transformer.ops.encoder_stack.fused.by_warp.weight_gradient_kernel import weight_gradient_kernel
 from body_transformer.ops.encoder_stack.fused.sizes import Sizes
 
-from .compiled_code import disassemble, unfenced, uninitialised
+from .compiled_code import disassemble, unfenced, uninitialised, unmet
 
 KERNELS = {
     "inference": forward_kernel,
     "forward": forward_kernel,
     "backward": backward_kernel,
-    "attention": attention_gradient_kernel,
-    "feed-forward": feed_forward_gradient_kernel,
+    "weights": weight_gradient_kernel,
 }
-INTEGERS = ("batch", "num_layers", "first_layer", "count", "masked_layers", "num_rows", "rows_each", "first")
-OPERANDS = re.compile(r"(in_|out_)?weight\d?|(saved|mixed|grad_qkv|grad_sum\d?)_ptr")
+INTEGERS = ("batch", "num_layers", "first_layer", "count", "masked_layers", "num_rows", "attention_shares", "first")
+INTEGERS += ("attention_rows", "ff_rows")
+OPERANDS = re.compile(r"(operands|saved|mixed|grad_qkv|grad_sum\d?)_ptr")
 
 
 def constants_of(kind: str, sizes: Sizes) -> dict[str, object]:
-    if kind == "attention":
-        return launches.attention_constants(sizes)
-    if kind == "feed-forward":
-        return launches.feed_forward_constants(sizes)
+    if kind == "weights":
+        return launches.sum_constants(sizes)
     return launches.constants(sizes, kind) | ({} if kind == "backward" else {"SAVE": kind == "forward"})
 
 
@@ -72,6 +70,7 @@ def compile_kernel(kind: str, sizes: Sizes) -> dict[str, object]:
         "shared": compiled.metadata.shared,
         "unfenced": unfenced(compiled.asm["ptx"]),
         "uninitialised": uninitialised(code),
+        "unmet": unmet(code),
         "exchanges": len(re.findall(r"\sST[SM]+\S*\s", code)),
         "waits": code.count("WARPGROUP.DEPBAR"),
     }

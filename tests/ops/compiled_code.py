@@ -68,6 +68,20 @@ def _depth(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
+def unmet(sass: str) -> int:
+    """Copies that follow matrix products, or the wait for them, with no barrier between, by the order of the code: a
+    warp that is done with its own would overwrite what another's still reads."""
+    count, met = 0, True
+    for name, _ in INSTRUCTION.findall(sass):
+        if name.startswith(("HGMMA", "WARPGROUP.DEPBAR")):
+            met = False
+        elif name.startswith("BAR."):
+            met = True
+        elif name.startswith("LDGSTS"):
+            count += not met
+    return count
+
+
 def disassemble(cubin: bytes) -> str:
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:

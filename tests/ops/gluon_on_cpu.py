@@ -102,6 +102,8 @@ def assembly(text: str, constraints: str, args: list[Tensor], dtype: torch.dtype
     (x,) = args
     if text.startswith("cvt.rn.relu.bf16x2.f32"):
         return x.relu().to(dtype)
+    if text.startswith(("cvt.rn.bf16x2.f32", "shl.b32")):
+        return x.to(dtype)
     assert text.startswith("movmatrix.sync.aligned.m8n8.trans.b16")
     samples, rows, cols = x.shape
     return x.reshape(samples, rows // 8, 8, cols // 8, 8).transpose(2, 4).reshape(x.shape)
@@ -142,7 +144,7 @@ LANGUAGE: dict[str, Any] = {
 LAYOUTS = (
     "by_rows",
     "by_samples",
-    "by_tiles",
+    "by_columns",
     "by_units",
     "left",
     "right",

@@ -24,7 +24,7 @@ PAPER = Case(5, 16, 64, 128, 2, 3)
 CASES = [
     PAPER,
     replace(PAPER, batch=9, pattern="hard", mask="asymmetric"),
-    Case(3, 13, 32, 64, 1, 2, "hard", "star"),
+    Case(3, 13, 64, 64, 2, 2, "hard", "star"),
     Case(9, 5, 64, 64, 2, 2, "unmasked", "all ones"),
     Case(7, 1, 64, 128, 2, 1, "hard", "identity"),
     Case(130, 16, 64, 128, 2, 2),  # several sums over rows
@@ -55,15 +55,15 @@ def infer(problem: Problem) -> Tensor:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_output_and_every_gradient_are_as_exact_as_torchs_in_bfloat16(case):
-    ratios: dict[str, list[float]] = {}
+    ours, theirs = dict.fromkeys(("out", "x", *PARAMETERS), 0.0), dict.fromkeys(("out", "x", *PARAMETERS), 3e-4)
     for seed in range(3):
         problem = draw_problem(case, seed=seed)
         expected = exact(problem)
-        theirs = errors(plain(problem, autocast=torch.bfloat16), expected)
-        for name, error in errors(run(problem), expected).items():
-            ratios.setdefault(name, []).append(error / max(theirs[name], 1e-4))
-    averages = {name: sum(values) / len(values) for name, values in ratios.items()}
-    assert all(average <= 1.5 for average in averages.values()), averages
+        for total, found in ((ours, run(problem)), (theirs, plain(problem, autocast=torch.bfloat16))):
+            for name, error in errors(found, expected).items():
+                total[name] += error
+    ratios = {name: ours[name] / theirs[name] for name in ours}  # of sums: one with few errors may have none
+    assert all(ratio <= 1.5 for ratio in ratios.values()), ratios
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
@@ -117,7 +117,7 @@ SHAPE = Sizes(10, 16, 64, 128, 2)
     [
         ({}, "bf16", True),
         ({"num_nodes": 1}, "bf16", True),
-        ({"embed_dim": 32, "num_heads": 1}, "bf16", True),
+        ({"embed_dim": 32, "num_heads": 1}, "bf16", False),
         ({"ff_dim": 64}, "bf16", True),
         ({}, "tf32", False),
         ({}, "fp32", False),
@@ -149,10 +149,11 @@ def test_sums_fill_the_card_and_are_neither_too_long_nor_too_large(num_layers, b
     shape = replace(SHAPE, num_layers=num_layers)
     for at_once in {1, num_layers}:
         found = sizes.shares(shape, at_once, 16 * batch)
-        assert 16 * batch * 3 * 64 / found < 2**31
-        assert found * num_layers * shape.layer <= 2**26 or batch == 4_000_000
+        assert 16 * batch * 3 * 64 / min(found) < 2**31
+        assert max(found) * num_layers * shape.layer <= 2**26 or batch == 4_000_000
         if batch == 60_000 and num_layers < 62:
-            assert 100 <= found * at_once <= 132
+            assert 100 <= sum(found) * at_once <= 132
+            assert found[0] < found[1]  # the feed-forward part's sums are more work
 
 
 def test_a_triton_without_gluon_has_the_general_kernels(monkeypatch):

@@ -8,21 +8,21 @@ only their factors are written down.
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma_init, warpgroup_mma_wait
 
 from .layouts import by_row, by_rows, by_sample, crossed, turned
 from .tiles import (
     LN2,
-    LOG2E,
     add_times,
     fetch_attention,
     fetch_feed_forward,
     fetch_vector,
     keep,
     kept,
-    linear,
     load_forbidden,
+    parts_of,
     places,
+    queries,
     room_for_attention,
     room_for_feed_forward,
     room_for_vector,
@@ -38,9 +38,9 @@ def norm_backward(grad, normed, rstd, weight):
     """The gradient before a LayerNorm [R, E] from the one after it."""
     E: gl.constexpr = grad.shape[1]
     grad = grad * weight
-    mean = gl.sum(grad, axis=1) * (1.0 / E)
-    along = gl.sum(grad * normed, axis=1) * (1.0 / E)
-    return (grad - mean[:, None] - normed * along[:, None]) * rstd[:, None]
+    mean = gl.sum(grad, axis=1) * (rstd * (-1.0 / E))
+    along = gl.sum(grad * normed, axis=1) * (rstd * (-1.0 / E))
+    return grad * rstd[:, None] + (normed * along[:, None] + mean[:, None])
 
 
 @gluon.jit
@@ -48,14 +48,15 @@ def feed_forward_backward(y, du, part, WARPS: gl.constexpr):
     """du [R, E], the gradient at the sum before the second LayerNorm -> the gradient at y; both paths."""
     first, second, bias = part
     FC: gl.constexpr = second.shape[2]
-    dy = du
+    dy = warpgroup_mma_init(du)
     du = du.to(gl.bfloat16)
     for c in range(second.shape[0]):
-        hidden = linear(y, first.index(c), bias, c * FC, WARPS)
+        hidden = times(y, first.index(c).permute((1, 0)), WARPS)
         grad = times(du, second.index(c), WARPS)
-        hidden, grad = warpgroup_mma_wait(0, [hidden, grad])
-        dy = warpgroup_mma_wait(0, [add_times(dy, gl.where(hidden > 0.0, grad, 0.0), first.index(c), WARPS)])
-    return dy
+        hidden, grad, dy = warpgroup_mma_wait(0, [hidden, grad, dy])
+        grad = gl.where(hidden + vector(bias, c * FC, FC, WARPS) > 0.0, grad, 0.0)
+        dy = add_times(dy, grad, first.index(c), WARPS)
+    return warpgroup_mma_wait(0, [dy])
 
 
 @gluon.jit
@@ -63,21 +64,22 @@ def attention_backward(
     x, du, part, forbidden, scale, mixed_ptr, grad_qkv_ptr, batch, N: gl.constexpr, WARPS: gl.constexpr
 ):
     """du [R, E], the gradient at the sum before the first LayerNorm -> the gradient at x; both paths."""
-    qkv, out, bias = part
+    qk, values, out, bias = part
     H: gl.constexpr = out.shape[0]
     E: gl.constexpr = out.shape[1]
     D: gl.constexpr = out.shape[2]
     dx = du
     du = du.to(gl.bfloat16)
     for h in range(H):
-        q = linear(x, qkv.index(h), bias, h * D, WARPS)
-        k = linear(x, qkv.index(H + h), bias, E + h * D, WARPS)
+        q = times(x, qk.index(h).permute((1, 0)), WARPS)
+        k = times(x, qk.index(H + h).permute((1, 0)), WARPS)
         q, k = warpgroup_mma_wait(0, [q, k])
-        v = linear(x, qkv.index(2 * H + h), bias, 2 * E + h * D, WARPS)
-        grad = times(du, out.index(h), WARPS)
-        q = by_sample((q * (scale * LOG2E)).to(gl.bfloat16), WARPS)
+        q = by_sample(queries(q, bias, h, scale, WARPS), WARPS)
         k = by_sample(k.to(gl.bfloat16), WARPS)
+        v = times(x, values.index(h).permute((1, 0)), WARPS)
+        grad = times(du, out.index(h), WARPS)
         v, grad = warpgroup_mma_wait(0, [v, grad])
+        v += vector(bias, 2 * E + h * D, D, WARPS)
         v, grad = by_sample(v.to(gl.bfloat16), WARPS), by_sample(grad.to(gl.bfloat16), WARPS)
         p, total = softmax_numerator(within_samples(q, turned(k), WARPS), forbidden)
         p *= 1.0 / total
@@ -85,24 +87,22 @@ def attention_backward(
         keep(mixed_ptr + h * D, by_row(within_samples(rounded, crossed(v), WARPS), WARPS), batch, N, E, WARPS)
         dv = by_row(within_samples(turned(crossed(rounded)), crossed(grad), WARPS), WARPS)
         keep(grad_qkv_ptr + 2 * E + h * D, dv, batch, N, 3 * E, WARPS)
+        dx = add_times(dx, dv, values.index(h), WARPS)
         dp = within_samples(grad, turned(v), WARPS)
         ds = (p * (dp - gl.sum(p * dp, axis=2)[:, :, None])).to(gl.bfloat16)
         dq = by_row(within_samples(ds, crossed(k), WARPS), WARPS) * scale
         keep(grad_qkv_ptr + h * D, dq, batch, N, 3 * E, WARPS)
+        dx = add_times(dx, dq, qk.index(h), WARPS)
         dk = by_row(within_samples(turned(crossed(ds)), crossed(q), WARPS), WARPS) * LN2
         keep(grad_qkv_ptr + E + h * D, dk, batch, N, 3 * E, WARPS)
-        dx = add_times(dx, dv, qkv.index(2 * H + h), WARPS)
-        dx = add_times(dx, dq, qkv.index(h), WARPS)
-        dx = add_times(dx, dk, qkv.index(H + h), WARPS)
-        dx = warpgroup_mma_wait(0, [dx])
+        dx = warpgroup_mma_wait(0, [add_times(dx, dk, qk.index(H + h), WARPS)])
     return dx
 
 
 @gluon.jit(do_not_specialize=["batch", "first_layer", "count", "num_layers", "masked_layers"])
 def backward_kernel(
     # inputs
-    grad_out_ptr, saved_ptr, rstd_ptr,
-    in_weight, in_bias, out_weight, out_bias, norm1, weight1, bias1, weight2, bias2, norm2, mask_ptr,
+    grad_out_ptr, saved_ptr, rstd_ptr, flat_ptr, operands_ptr, mask_ptr,
     # outputs
     grad_x_ptr, mixed_ptr, grad_qkv_ptr, grad_sum1_ptr, grad_sum2_ptr, last_norm_ptr,
     # sizes
@@ -115,6 +115,7 @@ def backward_kernel(
     LayerNorm gets from this program's rows, [programs, 2, E] (the others' comes with the layers after them)."""
     WARPS: gl.constexpr = gl.num_warps()
     LAYOUT: gl.constexpr = by_rows(E, WARPS)
+    in_weight, in_bias, out_weight, _, norm1, weight1, bias1, weight2, _, norm2 = parts_of(flat_ptr, operands_ptr, E, F)
     part1, part2 = room_for_attention(H, D, E), room_for_feed_forward(E, F, FC)
     before1, before2 = room_for_vector(2 * E), room_for_vector(2 * E)
     after1, after2 = room_for_vector(2 * E), room_for_vector(2 * E)

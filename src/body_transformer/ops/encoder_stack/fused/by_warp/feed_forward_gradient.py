@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Gradients of the feed-forward part's weights, and of the LayerNorm before it, as in attention_gradient_kernel.py.
+"""Gradients of the feed-forward part's weights, and of the LayerNorm before it, as in attention_gradient.py.
 
 Hidden values and their gradients are computed again: that takes less time than to write them down and read them.
 """
@@ -15,8 +15,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .layouts import by_rows, by_units, column, in_pieces, in_shared, left
-from .sums import along, fetch_tile, loaded, ones, room_for_tiles, share_of_rows, sum_of
-from .tiles import operand, rectified
+from .sums import along, fetch_tile, loaded, ones, room_for_tiles, sum_of
+from .tiles import operand, parts_of, rectified
 
 
 @gluon.jit
@@ -27,23 +27,15 @@ def fetch(n_tiles, du_tiles, normed_ptr, grad_sum_ptr, k, size, E: gl.constexpr,
     async_copy.commit_group()
 
 
-@gluon.jit(do_not_specialize=["num_rows", "rows_each", "first", "num_layers"])
-def feed_forward_gradient_kernel(
-    # inputs: a factor [count, M, E] of the layers from `first` on; of all layers the saved values and parameters
-    grad_sum_ptr, saved_ptr, norm1, weight1, bias1, weight2,
-    # outputs, within [shares, L, LAYER]
-    weight1_ptr, bias1_ptr, weight2_ptr, bias2_ptr, norm1_ptr,
-    # sizes
-    num_rows, rows_each, first, num_layers,
+@gluon.jit
+def feed_forward_gradient(
+    grad_sum_ptr, saved_ptr, norm1, weight1, bias1, weight2, sums_ptr, begin, size, num_rows, slot, layer,
     E: gl.constexpr, F: gl.constexpr, ROWS: gl.constexpr, STAGES: gl.constexpr, LAYER: gl.constexpr,
 ):  # fmt: skip
-    """What this program's share of the rows gives, for layer `first` + its second index."""
+    """What `size` rows from `begin` on give for a layer, whose factors are those at `slot`."""
     WARPS: gl.constexpr = gl.num_warps()
     LAYOUT: gl.constexpr = by_rows(E, WARPS)
-    slot = gl.program_id(1)
-    layer = first + slot
     p = layer * LAYER
-    begin, size = share_of_rows(num_rows, rows_each)
     grad_sum_ptr += (slot * num_rows.to(gl.int64) + begin) * E
     saved_ptr += ((2 * layer + 1) * num_rows.to(gl.int64) + begin) * E
     n, du = room_for_tiles(ROWS, E, STAGES), room_for_tiles(ROWS, E, STAGES)
@@ -87,17 +79,17 @@ def feed_forward_gradient_kernel(
     grad1, grad2 = warpgroup_mma_wait(0, [grad1, grad2])
     async_copy.wait_group(0)
 
-    to = (gl.program_id(0) * num_layers + layer).to(gl.int64) * LAYER
+    _, _, _, _, norm1_ptr, weight1_ptr, bias1_ptr, weight2_ptr, bias2_ptr, _ = parts_of(sums_ptr, sums_ptr, E, F)
     e = column(gl.arange(0, E, gl.SliceLayout(0, LAYOUT)))
     unit = gl.arange(0, F, gl.SliceLayout(1, LAYOUT))
     at = unit[:, None] * E + e[None, :]
     bias = gl.convert_layout(sum_of(sum1), gl.SliceLayout(1, LAYOUT))
     scale, shift = gl.load(norm1 + p + e)[None, :], gl.load(norm1 + p + E + e)[None, :]
-    gl.store(weight1_ptr + to + at, grad1 * scale + bias[:, None] * shift)
-    gl.store(bias1_ptr + to + unit, bias)
-    gl.store(weight2_ptr + to + unit[:, None] + e[None, :] * F, grad2)
+    gl.store(weight1_ptr + at, grad1 * scale + bias[:, None] * shift)
+    gl.store(bias1_ptr + unit, bias)
+    gl.store(weight2_ptr + unit[:, None] + e[None, :] * F, grad2)
     bias2 = along(gl.sum(sum2, axis=0), LAYOUT)
-    gl.store(bias2_ptr + to + e, bias2)
+    gl.store(bias2_ptr + e, bias2)
     given = gl.load(weight1 + p + at).to(gl.float32)
-    gl.store(norm1_ptr + to + e, gl.sum(given * grad1, axis=0) + along(gl.sum(around, axis=0), LAYOUT))
-    gl.store(norm1_ptr + to + E + e, gl.sum(given * bias[:, None], axis=0) + bias2)
+    gl.store(norm1_ptr + e, gl.sum(given * grad1, axis=0) + along(gl.sum(around, axis=0), LAYOUT))
+    gl.store(norm1_ptr + E + e, gl.sum(given * bias[:, None], axis=0) + bias2)

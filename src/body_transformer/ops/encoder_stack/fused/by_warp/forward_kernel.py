@@ -11,21 +11,22 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from .layouts import by_row, by_rows, by_sample, crossed, turned
 from .tiles import (
-    LOG2E,
     add_times,
     fetch_attention,
     fetch_feed_forward,
     fetch_vector,
     keep,
-    linear,
     load_forbidden,
     normalise,
+    parts_of,
     places,
+    queries,
     rectified,
     room_for_attention,
     room_for_feed_forward,
     room_for_vector,
     softmax_numerator,
+    times,
     vector,
     within_samples,
 )
@@ -34,19 +35,21 @@ from .tiles import (
 @gluon.jit
 def attention(x, acc, part, forbidden, scale, WARPS: gl.constexpr):
     """acc [R, E] + masked multi-head attention on x [R, E] bfloat16; the last bias is the caller's."""
-    qkv, out, bias = part
+    qk, values, out, bias = part
     H: gl.constexpr = out.shape[0]
     E: gl.constexpr = out.shape[1]
     D: gl.constexpr = out.shape[2]
     acc = warpgroup_mma_init(acc)
     for h in range(H):
-        q = linear(x, qkv.index(h), bias, h * D, WARPS)
-        k = linear(x, qkv.index(H + h), bias, E + h * D, WARPS)
-        v = linear(x, qkv.index(2 * H + h), bias, 2 * E + h * D, WARPS)
-        q, k, v, acc = warpgroup_mma_wait(0, [q, k, v, acc])
-        q = by_sample((q * (scale * LOG2E)).to(gl.bfloat16), WARPS)
-        k, v = by_sample(k.to(gl.bfloat16), WARPS), by_sample(v.to(gl.bfloat16), WARPS)
+        q = times(x, qk.index(h).permute((1, 0)), WARPS)
+        k = times(x, qk.index(H + h).permute((1, 0)), WARPS)
+        q, k, acc = warpgroup_mma_wait(0, [q, k, acc])
+        q = by_sample(queries(q, bias, h, scale, WARPS), WARPS)
+        k = by_sample(k.to(gl.bfloat16), WARPS)
+        v = times(x, values.index(h).permute((1, 0)), WARPS)
         p, total = softmax_numerator(within_samples(q, turned(k), WARPS), forbidden)
+        v = warpgroup_mma_wait(0, [v]) + vector(bias, 2 * E + h * D, D, WARPS)
+        v = by_sample(v.to(gl.bfloat16), WARPS)
         mixed = by_row(within_samples(p.to(gl.bfloat16), crossed(v), WARPS) * (1.0 / total), WARPS)
         acc = add_times(acc, mixed, out.index(h).permute((1, 0)), WARPS)
     return warpgroup_mma_wait(0, [acc])
@@ -59,16 +62,17 @@ def feed_forward(y, acc, part, WARPS: gl.constexpr):
     FC: gl.constexpr = second.shape[2]
     acc = warpgroup_mma_init(acc)
     for c in range(second.shape[0]):
-        hidden = linear(y, first.index(c), bias, c * FC, WARPS)
+        hidden = times(y, first.index(c).permute((1, 0)), WARPS)
         hidden, acc = warpgroup_mma_wait(0, [hidden, acc])
-        acc = add_times(acc, rectified(hidden), second.index(c).permute((1, 0)), WARPS)
+        hidden = rectified(hidden + vector(bias, c * FC, FC, WARPS))
+        acc = add_times(acc, hidden, second.index(c).permute((1, 0)), WARPS)
     return warpgroup_mma_wait(0, [acc])
 
 
 @gluon.jit(do_not_specialize=["batch", "num_layers", "masked_layers"])
 def forward_kernel(
     # inputs
-    x_ptr, in_weight, in_bias, out_weight, out_bias, norm1, weight1, bias1, weight2, bias2, norm2, mask_ptr,
+    x_ptr, flat_ptr, operands_ptr, mask_ptr,
     # outputs
     out_ptr, saved_ptr, rstd_ptr,
     # sizes
@@ -80,6 +84,9 @@ def forward_kernel(
     and every 1 / standard deviation [2L, B * N]. Bit l of `masked_layers`: layer l sees the mask."""
     WARPS: gl.constexpr = gl.num_warps()
     LAYOUT: gl.constexpr = by_rows(E, WARPS)
+    in_weight, in_bias, out_weight, out_bias, norm1, weight1, bias1, weight2, bias2, norm2 = parts_of(
+        flat_ptr, operands_ptr, E, F
+    )
     part1, part2 = room_for_attention(H, D, E), room_for_feed_forward(E, F, FC)
     last_bias1, last_bias2 = room_for_vector(E), room_for_vector(E)
     after1, after2 = room_for_vector(2 * E), room_for_vector(2 * E)

@@ -23,9 +23,9 @@ def by_samples(warps):
 
 
 @gluon.constexpr_function
-def by_tiles(warps):
-    """[A, C], for sums over rows: four warps along the first, the others along the second."""
-    return gl.NVMMADistributedLayout([2, 0], [4, warps // 4], [16, 8])
+def by_columns(cols, warps):
+    """[64, cols], for sums over rows: four warps along the first, the others along the second."""
+    return gl.NVMMADistributedLayout([3, 0], [4, warps // 4], [16, cols // (warps // 4), 16])
 
 
 @gluon.constexpr_function
@@ -100,17 +100,33 @@ def to_memory(x, WARPS: gl.constexpr):
     """
     R: gl.constexpr = x.shape[0]
     C: gl.constexpr = x.shape[1]
-    x = _neighbours_changed(gl.reshape(x, [R, C // 32, 4, 4, 2]).to(gl.bfloat16))
-    return gl.convert_layout(gl.reshape(gl.permute(x, (0, 1, 3, 2, 4)), [R, C]), in_memory(R, C, WARPS))
+    x = gl.permute(_neighbours_changed(gl.reshape(x, [R, C // 32, 4, 4, 2])), (0, 1, 3, 2, 4))
+    return narrowed(gl.convert_layout(gl.reshape(x, [R, C]), in_memory(R, C, WARPS)))
 
 
 @gluon.jit
 def from_memory(x, WARPS: gl.constexpr):
-    """The other way round, still in bfloat16."""
+    """The other way round."""
     R: gl.constexpr = x.shape[0]
     C: gl.constexpr = x.shape[1]
-    x = _neighbours_changed(gl.permute(gl.reshape(x, [R, C // 32, 4, 4, 2]), (0, 1, 3, 2, 4)))
+    x = _neighbours_changed(gl.permute(gl.reshape(widened(x), [R, C // 32, 4, 4, 2]), (0, 1, 3, 2, 4)))
     return gl.convert_layout(gl.reshape(x, [R, C]), by_rows(C, WARPS))
+
+
+@gluon.jit
+def narrowed(x):
+    """float32 -> bfloat16, two at a time; the compiler would do it one by one where one is needed elsewhere, too."""
+    return gl.inline_asm_elementwise(
+        "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], dtype=gl.bfloat16, is_pure=True, pack=2
+    )
+
+
+@gluon.jit
+def widened(x):
+    """bfloat16 -> float32, two that lie side by side in a register at a time; the compiler takes each out first."""
+    return gl.inline_asm_elementwise(
+        "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [x], dtype=gl.float32, is_pure=True, pack=2
+    )
 
 
 @gluon.jit

@@ -4,13 +4,12 @@ import torch
 from torch import Tensor
 
 from ....sizes import num_blocks
-from ..parameters import as_bits, pack, room_for_factors, room_for_kept, views
+from ..parameters import as_bits, pack, room_for_factors, room_for_kept
 from ..sizes import Sizes
-from .attention_gradient_kernel import attention_gradient_kernel
 from .backward_kernel import backward_kernel
-from .feed_forward_gradient_kernel import feed_forward_gradient_kernel
 from .forward_kernel import forward_kernel
-from .sizes import attention_constants, constants, feed_forward_constants, programs, shares
+from .sizes import constants, programs, shares, sum_constants
+from .weight_gradient_kernel import weight_gradient_kernel
 
 
 def forward(
@@ -24,7 +23,8 @@ def forward(
     kernel = "forward" if save else "inference"
     forward_kernel[(programs(kernel, len(x)),)](
         x.contiguous(),
-        *views(flat, operands, sizes),
+        flat,
+        operands,
         mask.contiguous(),
         out,
         saved,
@@ -48,16 +48,16 @@ def backward(grad_out: Tensor, kept: list[Tensor], mask: Tensor, masked: list[bo
     grad_x = torch.empty_like(grad)
     factors = room_for_factors(operands, sizes, num_rows)
     at_once = len(factors[0])
-    sums = flat.new_empty(shares(sizes, at_once, num_rows), num_layers, sizes.layer)
+    sums = Sums(flat, sizes, at_once, num_rows)
     last_norm = flat.new_empty(programs("backward", batch), 2 * sizes.embed_dim)
-    given = dict(zip(sizes.starts, views(flat, operands, sizes), strict=True))
     for first in reversed(range(0, num_layers, at_once)):
         count = min(at_once, num_layers - first)
         backward_kernel[(len(last_norm),)](
             grad,
             saved,
             rstd,
-            *given.values(),
+            flat,
+            operands,
             mask,
             grad_x,
             *factors,
@@ -70,48 +70,50 @@ def backward(grad_out: Tensor, kept: list[Tensor], mask: Tensor, masked: list[bo
             sizes.scale,
             **constants(sizes, "backward"),
         )
-        _sum_up(factors, saved, given, sums, sizes, first, count)
+        sums.add(factors, saved, flat, operands, first, count)
         grad = grad_x
-    grads = sums.sum(0)
-    torch.sum(last_norm, 0, out=grads[-1, sizes.starts["norm2"] :])
-    return [grad_x, grads.view(-1)]
+    return [grad_x, sums.total(last_norm).view(-1)]
 
 
-def _sum_up(
-    factors: list[Tensor],
-    saved: Tensor,
-    given: dict[str, Tensor],
-    sums: Tensor,
-    sizes: Sizes,
-    first: int,
-    count: int,
-) -> None:
-    """The gradients of the weights of `count` layers from `first` on, and of the LayerNorms before their parts."""
-    mixed, grad_qkv, grad_sum1, grad_sum2 = factors
-    num_shares, num_rows = len(sums), saved.shape[1]
-    places = dict(zip(sizes.starts, views(sums.view(-1), sums.view(-1), sizes), strict=True))
+class Sums:
+    """The gradients of all parameters, over shares of the rows: one number of shares for attention's, another for the
+    feed-forward part's. The gradient of a part's LayerNorm comes with what follows it."""
 
-    def counts(rows: int) -> list[int]:
-        """Rows, rows of a share in whole tiles of `rows`, the first layer, all layers."""
-        return [num_rows, num_blocks(num_rows, num_shares * rows) * rows, first, sizes.num_layers]
+    def __init__(self, flat: Tensor, sizes: Sizes, at_once: int, num_rows: int) -> None:
+        """`at_once` layers at a time."""
+        self.sizes, self.num_rows = sizes, num_rows
+        self.attention, self.feed_forward = shares(sizes, at_once, num_rows)
+        self.shares = flat.new_empty(max(self.attention, self.feed_forward), sizes.num_layers, sizes.layer)
 
-    of_attention, of_feed_forward = attention_constants(sizes), feed_forward_constants(sizes)
-    attention_gradient_kernel[(num_shares, count)](
-        grad_qkv,
-        mixed,
-        grad_sum1,
-        saved,
-        given["in_weight"],
-        given["norm2"],
-        *(places[name] for name in ("in_weight", "in_bias", "out_weight", "out_bias", "norm2")),
-        *counts(of_attention["ROWS"]),
-        **of_attention,
-    )
-    feed_forward_gradient_kernel[(num_shares, count)](
-        grad_sum2,
-        saved,
-        *(given[name] for name in ("norm1", "weight1", "bias1", "weight2")),
-        *(places[name] for name in ("weight1", "bias1", "weight2", "bias2", "norm1")),
-        *counts(of_feed_forward["ROWS"]),
-        **of_feed_forward,
-    )
+    def add(self, factors: list[Tensor], saved: Tensor, flat: Tensor, operands: Tensor, first: int, count: int) -> None:
+        """Those of `count` layers from `first` on, from what the backward kernel wrote down."""
+        of_kernel = sum_constants(self.sizes)
+        weight_gradient_kernel[(self.attention + self.feed_forward, count)](
+            *factors,
+            saved,
+            flat,
+            operands,
+            self.shares,
+            self.num_rows,
+            self.attention,
+            self._rows_each(self.attention, of_kernel["ATTENTION_ROWS"]),
+            self._rows_each(self.feed_forward, of_kernel["FF_ROWS"]),
+            first,
+            self.sizes.num_layers,
+            **of_kernel,
+        )
+
+    def _rows_each(self, num_shares: int, tile: int) -> int:
+        """Rows of a share, in whole tiles."""
+        return num_blocks(self.num_rows, num_shares * tile) * tile
+
+    def total(self, last_norm: Tensor) -> Tensor:
+        """[L, layer]; `last_norm` [programs, 2 E] has what the last LayerNorm gets, which nothing follows."""
+        total = torch.empty_like(self.shares[0])
+        after_attention, at_end = self.sizes.starts["norm1"], self.sizes.starts["norm2"]
+        of_attention, of_feed_forward = self.shares[: self.attention], self.shares[: self.feed_forward]
+        torch.sum(of_attention[..., :after_attention], 0, out=total[:, :after_attention])
+        torch.sum(of_feed_forward[..., after_attention:at_end], 0, out=total[:, after_attention:at_end])
+        torch.sum(of_attention[:, :-1, at_end:], 0, out=total[:-1, at_end:])
+        torch.sum(last_norm, 0, out=total[-1, at_end:])
+        return total

@@ -26,8 +26,8 @@ HAS_GLUON = has_gluon()
 def takes(sizes: Sizes, precision: str, device: torch.device) -> bool:
     """Whether these kernels are for such an encoder.
 
-    Timed were 16 nodes, a width of 64 and 128 hidden units; for the smaller ones it is assumed. Heads of 64 and 256
-    hidden units, which need more registers than there are, are left to the general kernels.
+    Timed were 16 nodes, a width of 64 and 128 hidden units; for smaller bodies and 64 units it is assumed. Heads of 64
+    and 256 hidden units, which need more registers than there are, are left to the general kernels.
     """
     return (
         precision == "bf16"
@@ -36,8 +36,7 @@ def takes(sizes: Sizes, precision: str, device: torch.device) -> bool:
         and torch.cuda.get_device_capability(device)[0] == 9
         and HAS_GLUON
         and sizes.num_nodes <= 16
-        and sizes.embed_dim in (32, 64)
-        and sizes.embed_dim == 32 * sizes.num_heads
+        and (sizes.embed_dim, sizes.num_heads) == (64, 2)
         and sizes.ff_dim in (64, 128)
     )
 
@@ -61,17 +60,18 @@ LAUNCH = {"inference": Launch(8, 4), "forward": Launch(8, 4), "backward": Launch
 
 @dataclass(frozen=True)
 class SumLaunch:
-    """How the kernels that sum over all rows are launched."""
+    """How the kernel that sums over all rows is launched."""
 
-    rows: int
-    """Rows at a time."""
-    stages: int
-    """Tiles of rows on their way and in use."""
+    attention: tuple[int, int]
+    """Rows at a time, and how many times that many are on their way or in use."""
+    feed_forward: tuple[int, int]
+    """The same in programs for the feed-forward part."""
+    split: float
+    """The part of all programs that is for attention."""
     warps: int = 8
-    registers: int | None = None
 
 
-ATTENTION, FEED_FORWARD = SumLaunch(32, 3, 8, 128), SumLaunch(64, 4)
+SUMS = SumLaunch((64, 3), (64, 4), 0.38)
 PROGRAMS = 132
 """How many sums there are at a time, of all layers together: one for each multiprocessor of an H200."""
 MIN_ROWS = 512
@@ -79,18 +79,21 @@ MIN_ROWS = 512
 MAX_SUMS = 2**26
 """Numbers in all sums together."""
 MAX_NUMBERS = 2**30
-"""In the rows of a sum: the kernels count them in 32 bits."""
+"""In the rows of a sum: the kernel counts them in 32 bits."""
 
 
 def programs(kernel: str, batch: int) -> int:
     return num_blocks(batch, LAUNCH[kernel].samples)
 
 
-def shares(sizes: Sizes, at_once: int, num_rows: int) -> int:
-    """Into how many sums the rows go, `at_once` layers at a time: by size alone, so that sums are repeatable."""
-    fit = MAX_SUMS // (sizes.num_layers * sizes.layer)
-    wanted = min(PROGRAMS // at_once, num_rows // MIN_ROWS, fit)
-    return max(1, wanted, num_blocks(num_rows * 3 * sizes.embed_dim, MAX_NUMBERS))
+def shares(sizes: Sizes, at_once: int, num_rows: int) -> tuple[int, int]:
+    """Into how many sums the rows go, `at_once` layers at a time, for attention and for the feed-forward part: by size
+    alone, so that sums are repeatable."""
+    attention = round(SUMS.split * (PROGRAMS // at_once))
+    most = min(num_rows // MIN_ROWS, MAX_SUMS // (sizes.num_layers * sizes.layer))
+    least = num_blocks(num_rows * 3 * sizes.embed_dim, MAX_NUMBERS)
+    first, second = (max(1, least, min(wanted, most)) for wanted in (attention, PROGRAMS // at_once - attention))
+    return first, second
 
 
 def constants(sizes: Sizes, kernel: str) -> dict[str, Any]:
@@ -109,18 +112,18 @@ def constants(sizes: Sizes, kernel: str) -> dict[str, Any]:
     }
 
 
-def attention_constants(sizes: Sizes) -> dict[str, Any]:
-    return _sum_constants(sizes, ATTENTION, ATTENTION.warps)
-
-
-def feed_forward_constants(sizes: Sizes) -> dict[str, Any]:
-    warps = min(FEED_FORWARD.warps, sizes.ff_dim // 16)
-    return {"F": sizes.ff_dim, **_sum_constants(sizes, FEED_FORWARD, warps)}
-
-
-def _sum_constants(sizes: Sizes, launch: SumLaunch, warps: int) -> dict[str, Any]:
-    tile = {"E": sizes.embed_dim, "ROWS": launch.rows, "STAGES": launch.stages, "LAYER": sizes.layer}
-    return {**tile, **_options(warps, launch.registers)}
+def sum_constants(sizes: Sizes) -> dict[str, Any]:
+    """Those of the kernel that sums over all rows."""
+    return {
+        "E": sizes.embed_dim,
+        "F": sizes.ff_dim,
+        "LAYER": sizes.layer,
+        "ATTENTION_ROWS": SUMS.attention[0],
+        "ATTENTION_STAGES": SUMS.attention[1],
+        "FF_ROWS": SUMS.feed_forward[0],
+        "FF_STAGES": SUMS.feed_forward[1],
+        **_options(min(SUMS.warps, sizes.ff_dim // 16), None),
+    }
 
 
 def _options(warps: int, registers: int | None) -> dict[str, Any]:

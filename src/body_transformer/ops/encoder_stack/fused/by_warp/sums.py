@@ -5,13 +5,13 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from .layouts import in_pieces, in_shared, left, right
+from .layouts import in_pieces, in_shared, right, widened
 
 
 @gluon.jit
-def share_of_rows(num_rows, rows_each):
-    """The first row of this program's share, and how many there are."""
-    begin = gl.program_id(0).to(gl.int64) * rows_each
+def share_of_rows(share, num_rows, rows_each):
+    """The first row of a share, and how many there are."""
+    begin = share.to(gl.int64) * rows_each
     return begin, gl.minimum(num_rows - begin, rows_each).to(gl.int32)
 
 
@@ -33,18 +33,6 @@ def fetch_tile(tiles, ptr, k, size, STRIDE: gl.constexpr, WARPS: gl.constexpr):
 
 
 @gluon.jit
-def first_factor(tile, LAYOUT: gl.constexpr):
-    """A tile [ROWS, A], turned, for a sum over rows [A, C] that comes out as LAYOUT."""
-    return tile.permute((1, 0)).load(left(LAYOUT))
-
-
-@gluon.jit
-def second_factor(tile, LAYOUT: gl.constexpr):
-    """A tile [ROWS, C] for that sum."""
-    return tile.load(right(LAYOUT))
-
-
-@gluon.jit
 def ones(ROWS: gl.constexpr, LAYOUT: gl.constexpr):
     """[ROWS, 16]: a product with it is a sum over rows."""
     return gl.full([ROWS, 16], 1.0, gl.bfloat16, right(LAYOUT))
@@ -59,7 +47,7 @@ def sum_of(product):
 @gluon.jit
 def loaded(tile, WARPS: gl.constexpr):
     """[ROWS, E] float32"""
-    return tile.load(in_pieces(tile.shape[1], WARPS)).to(gl.float32)
+    return widened(tile.load(in_pieces(tile.shape[1], WARPS)))
 
 
 @gluon.jit

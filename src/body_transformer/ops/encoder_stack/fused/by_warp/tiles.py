@@ -52,19 +52,35 @@ def kept(ptr, batch, N: gl.constexpr, R: gl.constexpr, C: gl.constexpr, WARPS: g
     LAYOUT: gl.constexpr = in_memory(R, C, WARPS)
     rows, exist = places(batch, N, R // 16, LAYOUT)
     at = rows[:, None] * C + gl.arange(0, C, gl.SliceLayout(0, LAYOUT))[None, :]
-    return from_memory(gl.load(ptr + at, mask=exist[:, None], other=0.0), WARPS).to(gl.float32)
+    return from_memory(gl.load(ptr + at, mask=exist[:, None], other=0.0), WARPS)
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------
 
 
 @gluon.jit
+def parts_of(flat_ptr, operands_ptr, E: gl.constexpr, F: gl.constexpr):
+    """Where the first layer's parameters start in a row of all of them, as `Sizes.starts` has it: matrices among the
+    operands, vectors in float32. That all start from the same two places leaves more registers for other things."""
+    in_bias = flat_ptr + 3 * E * E
+    out_weight = operands_ptr + 3 * E * (E + 1)
+    out_bias = in_bias + E * (E + 3)
+    norm1 = out_bias + E
+    weight1 = out_weight + E * (E + 3)
+    bias1 = norm1 + E * (F + 2)
+    weight2 = weight1 + F * (E + 1)
+    bias2 = bias1 + F * (E + 1)
+    return operands_ptr, in_bias, out_weight, out_bias, norm1, weight1, bias1, weight2, bias2, bias2 + E
+
+
+@gluon.jit
 def room_for_attention(H: gl.constexpr, D: gl.constexpr, E: gl.constexpr):
-    """Shared memory for what a layer's first part needs: weights of queries, keys and values of every head, of the
-    output of every head, and the biases of the former."""
-    qkv = gl.allocate_shared_memory(gl.bfloat16, [3 * H, D, E], in_shared(E))
+    """Shared memory for what a layer's first part needs: weights of queries and keys of every head, of its values, of
+    its output, and the biases of the former."""
+    qk = gl.allocate_shared_memory(gl.bfloat16, [2 * H, D, E], in_shared(E))
+    v = gl.allocate_shared_memory(gl.bfloat16, [H, D, E], in_shared(E))
     out = gl.allocate_shared_memory(gl.bfloat16, [H, E, D], in_shared(D))
-    return qkv, out, room_for_vector(4 * E)
+    return qk, v, out, room_for_vector(4 * E)
 
 
 @gluon.jit
@@ -83,12 +99,12 @@ def room_for_vector(SIZE: gl.constexpr):
 @gluon.jit
 def fetch_attention(part, in_weight, in_bias, out_weight, WARPS: gl.constexpr):
     """Starts to bring a layer's parameters; `async_copy.wait_group(0)` waits for them."""
-    qkv, out, bias = part
+    qk, v, out, bias = part
     H: gl.constexpr = out.shape[0]
     E: gl.constexpr = out.shape[1]
     D: gl.constexpr = out.shape[2]
-    for k in gl.static_range(3 * H):
-        _fetch(qkv.index(k), in_weight + k * D * E, E, WARPS)
+    _fetch(_at_once(qk), in_weight, E, WARPS)
+    _fetch(_at_once(v), in_weight + 2 * E * E, E, WARPS)
     for h in gl.static_range(H):
         _fetch(out.index(h), out_weight + h * D, E, WARPS)
     fetch_vector(bias, in_bias, 3 * E, WARPS)
@@ -101,10 +117,17 @@ def fetch_feed_forward(part, weight1, bias1, weight2, WARPS: gl.constexpr):
     E: gl.constexpr = second.shape[1]
     FC: gl.constexpr = second.shape[2]
     F: gl.constexpr = second.shape[0] * FC
+    _fetch(_at_once(first), weight1, E, WARPS)
     for c in gl.static_range(F // FC):
-        _fetch(first.index(c), weight1 + c * FC * E, E, WARPS)
         _fetch(second.index(c), weight2 + c * FC, F, WARPS)
     fetch_vector(bias, bias1, F, WARPS)
+
+
+@gluon.jit
+def _at_once(pieces):
+    """[K, R, C] -> [K * R, C]: what comes piece by piece, all warps would wait for before the next."""
+    ROWS: gl.constexpr = pieces.shape[0] * pieces.shape[1]
+    return pieces._reinterpret(gl.bfloat16, [ROWS, pieces.shape[2]], in_shared(pieces.shape[2]))
 
 
 @gluon.jit
@@ -147,16 +170,9 @@ def rectified(x):
 
 
 @gluon.jit
-def linear(x, weight, bias, start, WARPS: gl.constexpr):
-    """Starts x [R, K] -> [R, C] by a linear layer's weight [C, K] and bias [C], from `start` on, in shared memory."""
-    C: gl.constexpr = weight.shape[0]
-    acc = vector(bias, start, C, WARPS).broadcast_to([x.shape[0], C])
-    return warpgroup_mma(operand(x, C, WARPS), weight.permute((1, 0)), acc, is_async=True)
-
-
-@gluon.jit
 def times(x, weight, WARPS: gl.constexpr):
-    """Starts x [R, K] -> [R, C] by weight [K, C], in shared memory."""
+    """Starts x [R, K] -> [R, C] by weight [K, C], in shared memory. Whoever adds a bias does so when it has come: a
+    product that starts from a bias would wait until the one before it is done."""
     C: gl.constexpr = weight.shape[1]
     acc = gl.zeros([x.shape[0], C], gl.float32, by_rows(C, WARPS))
     return warpgroup_mma(operand(x, C, WARPS), weight, acc, use_acc=False, is_async=True)
@@ -198,6 +214,15 @@ def load_forbidden(mask_ptr, masked, N: gl.constexpr, WARPS: gl.constexpr):
     inside = (i < N) & (j < N)
     allowed = gl.load(mask_ptr + i * N + j, mask=inside & (masked != 0), other=1).to(gl.int1)
     return gl.where((inside & allowed) | (i == j), 0.0, float("-inf"))
+
+
+@gluon.jit
+def queries(q, bias, h, scale, WARPS: gl.constexpr):
+    """[R, D] of head h, with their bias, for scores to the base 2. Keys need none: it adds the same to all scores of a
+    query, and that the softmax takes away again."""
+    D: gl.constexpr = q.shape[1]
+    scale *= LOG2E
+    return (q * scale + vector(bias, h * D, D, WARPS) * scale).to(gl.bfloat16)
 
 
 @gluon.jit
