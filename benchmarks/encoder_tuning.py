@@ -4,8 +4,9 @@ the card has those kernels, `by_warp/sizes.py` there.
     python benchmarks/encoder_tuning.py bf16            # on a GPU, about a minute; tf32 and fp32 too
     python benchmarks/encoder_tuning.py bf16 backward   # one kernel
 
-The paper's PPO minibatch, medians of CUDA-graph replays in milliseconds. Each kernel keeps its best setting while the
-next one is swept; at the end the whole step, kernel by kernel. Settings are compiled by several processes first.
+The paper's PPO minibatch (`inference`: a step of its rollouts), medians of CUDA-graph replays in milliseconds. Each
+kernel keeps its best setting while the next one is swept; at the end the whole step, kernel by kernel. Settings are
+compiled by several processes first.
 """
 
 import argparse
@@ -33,15 +34,17 @@ EFFORT = Effort(budget_s=0.1)
 
 Setting = Any
 """The arguments of a `Launch` or `SumLaunch`, or a number of shares."""
+GENERAL_FORWARD: list[Setting] = [
+    (128, 128, 4, None, 2),
+    (128, 128, 8, 128, 2),
+    (128, 128, 8, 128, 1),
+    (64, 128, 4, 128, 2),
+    (64, 128, 4, 128, 1),
+    (64, 64, 4, None, 1),
+]
 GENERAL: dict[str, list[Setting]] = {
-    "forward": [
-        (128, 128, 4, None, 2),
-        (128, 128, 8, 128, 2),
-        (128, 128, 8, 128, 1),
-        (64, 128, 4, 128, 2),
-        (64, 128, 4, 128, 1),
-        (64, 64, 4, None, 1),
-    ],
+    "inference": GENERAL_FORWARD,
+    "forward": GENERAL_FORWARD,
     "backward": [
         (64, 64, 4, 128, 2),
         (64, 64, 4, 168, 2),
@@ -64,17 +67,20 @@ GENERAL: dict[str, list[Setting]] = {
     "product": [(64, 4), (32, 4), (32, 2), (16, 2)],
     "shares": [8, 12, 16, 24, 32, 48, 64],
 }
+BY_WARP_FORWARD: list[Setting] = [
+    (8, 4, 64, None),
+    (8, 4, 32, None),
+    (8, 4, 128, None),
+    (4, 4, 64, 168),
+    (4, 4, 64, 128),
+    (8, 8, 64, 128),
+    (8, 8, 32, 128),
+    (16, 8, 64, None),
+    (16, 16, 64, 128),
+]
 BY_WARP: dict[str, list[Setting]] = {
-    "forward": [
-        (8, 4, 64, None),
-        (8, 4, 32, None),
-        (8, 4, 128, None),
-        (4, 4, 64, 168),
-        (8, 8, 64, 128),
-        (8, 8, 32, 128),
-        (16, 8, 64, None),
-        (16, 16, 64, 128),
-    ],
+    "inference": BY_WARP_FORWARD,
+    "forward": BY_WARP_FORWARD,
     "backward": [
         (4, 4, 32, 168),
         (4, 4, 32, 152),
@@ -146,8 +152,7 @@ def use(kernel: str, precision: str, setting: Setting) -> None:
         table = sizes.PRODUCT if kernel == "product" else sizes.FEED_FORWARD
         table[precision] = sizes.SumLaunch(*setting)
     else:
-        for one in _with_inference(kernel):
-            sizes.LAUNCH[one][precision] = sizes.Launch(*setting)
+        sizes.LAUNCH[kernel][precision] = sizes.Launch(*setting)
 
 
 def _use_by_warp(kernel: str, setting: Setting) -> None:
@@ -156,12 +161,7 @@ def _use_by_warp(kernel: str, setting: Setting) -> None:
     elif kernel == "sums":
         by_warp.SUMS = by_warp.SumLaunch(*setting)
     else:
-        for one in _with_inference(kernel):
-            by_warp.LAUNCH[one] = by_warp.Launch(*setting)
-
-
-def _with_inference(kernel: str) -> tuple[str, ...]:
-    return ("forward", "inference") if kernel == "forward" else (kernel,)
+        by_warp.LAUNCH[kernel] = by_warp.Launch(*setting)
 
 
 def compile_one(kernel: str, precision: str, setting: Setting) -> None:
@@ -198,16 +198,15 @@ def sweep(problem: Problem, kernel: str, settings: list[Setting]) -> None:
     """Leaves the fastest in use."""
     few = Problem.draw(ROLLOUT, problem.precision)
     kept = problem.forward(save=True)[1:]
+    steps: dict[str, Callable[[], object]] = {
+        "inference": lambda: few.forward(save=False),
+        "forward": lambda: problem.forward(save=True),
+    }
     times = {}
     for setting in settings:
         use(kernel, problem.precision, setting)
-        if kernel == "forward":
-            times[setting] = milliseconds(lambda: problem.forward(save=True))
-            extra = f", inference of {ROLLOUT} {milliseconds(lambda: few.forward(save=False)):.4f}"
-        else:
-            times[setting] = milliseconds(lambda: problem.backward(kept))
-            extra = ""
-        print(f"{kernel} {setting!s:24} {times[setting]:.3f}{extra}", flush=True)
+        times[setting] = milliseconds(steps.get(kernel, lambda: problem.backward(kept)))
+        print(f"{kernel} {setting!s:28} {times[setting]:.4f}", flush=True)
     use(kernel, problem.precision, min(times, key=lambda setting: times[setting]))
 
 
