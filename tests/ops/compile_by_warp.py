@@ -22,6 +22,7 @@ from body_transformer.ops.assembler import sound_assembler
 from body_transformer.ops.encoder_stack.fused.by_warp import sizes as launches
 from body_transformer.ops.encoder_stack.fused.by_warp.backward_kernel import backward_kernel
 from body_transformer.ops.encoder_stack.fused.by_warp.forward_kernel import forward_kernel
+from body_transformer.ops.encoder_stack.fused.by_warp.total_kernel import total_kernel
 from body_transformer.ops.encoder_stack.fused.by_warp.weight_gradient_kernel import weight_gradient_kernel
 from body_transformer.ops.encoder_stack.fused.sizes import Sizes
 
@@ -32,15 +33,18 @@ KERNELS = {
     "forward": forward_kernel,
     "backward": backward_kernel,
     "weights": weight_gradient_kernel,
+    "total": total_kernel,
 }
 INTEGERS = ("batch", "num_layers", "first_layer", "count", "masked_layers", "num_rows", "attention_shares", "first")
-INTEGERS += ("attention_rows", "ff_rows")
+INTEGERS += ("attention_rows", "ff_rows", "size", "ff_shares")
 OPERANDS = re.compile(r"(operands|saved|mixed|grad_qkv|grad_sum\d?)_ptr")
 
 
 def constants_of(kind: str, sizes: Sizes) -> dict[str, object]:
     if kind == "weights":
         return launches.sum_constants(sizes)
+    if kind == "total":
+        return {"LAYER": sizes.layer, "NORM1": sizes.starts["norm1"], "NORM2": sizes.starts["norm2"], **launches.TOTAL}
     return launches.constants(sizes, kind) | ({} if kind == "backward" else {"SAVE": kind == "forward"})
 
 

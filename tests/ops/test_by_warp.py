@@ -75,6 +75,18 @@ def test_layers_may_go_back_a_few_at_a_time(monkeypatch, at_once):
     assert same_bits(run(problem), expected)
 
 
+@pytest.mark.parametrize("programs", [4, 10, 26])
+def test_in_how_many_sums_the_rows_go_changes_rounding_alone(monkeypatch, programs):
+    problem = draw_problem(Case(130, 16, 64, 128, 2, 2), seed=0)
+    expected = run(problem)
+    monkeypatch.setattr(sizes, "PROGRAMS", programs)
+    monkeypatch.setattr(sizes, "MIN_ROWS", 64)
+    shares = sizes.shares(Sizes(2, 16, 64, 128, 2), 2, 130 * 16)
+    assert sum(shares) == programs // 2
+    assert shares[0] != shares[1] or programs == 4
+    assert max(errors(run(problem), expected).values()) < 1e-6
+
+
 def test_inference_gives_what_training_gives():
     problem = draw_problem(PAPER, seed=0)
     assert torch.equal(infer(problem), run(problem)["out"])

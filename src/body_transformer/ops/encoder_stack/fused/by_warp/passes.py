@@ -8,7 +8,8 @@ from ..parameters import as_bits, pack, room_for_factors, room_for_kept
 from ..sizes import Sizes
 from .backward_kernel import backward_kernel
 from .forward_kernel import forward_kernel
-from .sizes import constants, programs, shares, sum_constants
+from .sizes import TOTAL, constants, programs, shares, sum_constants
+from .total_kernel import total_kernel
 from .weight_gradient_kernel import weight_gradient_kernel
 
 
@@ -109,11 +110,17 @@ class Sums:
 
     def total(self, last_norm: Tensor) -> Tensor:
         """[L, layer]; `last_norm` [programs, 2 E] has what the last LayerNorm gets, which nothing follows."""
-        total = torch.empty_like(self.shares[0])
-        after_attention, at_end = self.sizes.starts["norm1"], self.sizes.starts["norm2"]
-        of_attention, of_feed_forward = self.shares[: self.attention], self.shares[: self.feed_forward]
-        torch.sum(of_attention[..., :after_attention], 0, out=total[:, :after_attention])
-        torch.sum(of_feed_forward[..., after_attention:at_end], 0, out=total[:, after_attention:at_end])
-        torch.sum(of_attention[:, :-1, at_end:], 0, out=total[:-1, at_end:])
-        torch.sum(last_norm, 0, out=total[-1, at_end:])
+        total, starts = torch.empty_like(self.shares[0]), self.sizes.starts
+        total_kernel[(num_blocks(total.numel(), TOTAL["BLOCK"]),)](
+            self.shares,
+            total,
+            total.numel(),
+            self.attention,
+            self.feed_forward,
+            LAYER=self.sizes.layer,
+            NORM1=starts["norm1"],
+            NORM2=starts["norm2"],
+            **TOTAL,
+        )
+        torch.sum(last_norm, 0, out=total[-1, starts["norm2"] :])
         return total

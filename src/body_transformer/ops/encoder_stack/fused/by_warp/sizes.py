@@ -80,6 +80,8 @@ MAX_SUMS = 2**26
 """Numbers in all sums together."""
 MAX_NUMBERS = 2**30
 """In the rows of a sum: the kernel counts them in 32 bits."""
+TOTAL: dict[str, Any] = {"BLOCK": 512, "num_warps": 4, "maxnreg": None}
+"""How the sums of all shares are added up."""
 
 
 def programs(kernel: str, batch: int) -> int:
