@@ -41,6 +41,9 @@ class Shared:
     def index(self, k: int) -> "Shared":
         return Shared(self.memory[int(k)])
 
+    def slice(self, start: int, length: int) -> "Shared":
+        return Shared(self.memory[start : start + length])
+
     def permute(self, order: tuple[int, ...]) -> "Shared":
         return Shared(self.memory.permute(order))
 

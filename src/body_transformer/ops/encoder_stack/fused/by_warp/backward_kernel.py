@@ -22,7 +22,7 @@ from .tiles import (
     load_forbidden,
     parts_of,
     places,
-    queries,
+    queries_and_keys,
     room_for_attention,
     room_for_feed_forward,
     room_for_vector,
@@ -71,11 +71,8 @@ def attention_backward(
     dx = du
     du = du.to(gl.bfloat16)
     for h in range(H):
-        q = times(x, qk.index(h).permute((1, 0)), WARPS)
-        k = times(x, qk.index(H + h).permute((1, 0)), WARPS)
-        q, k = warpgroup_mma_wait(0, [q, k])
-        q = by_sample(queries(q, bias, h, scale, WARPS), WARPS)
-        k = by_sample(k.to(gl.bfloat16), WARPS)
+        product = warpgroup_mma_wait(0, [times(x, qk.index(h).permute((1, 0)), WARPS)])
+        q, k = queries_and_keys(product, bias, h, scale, WARPS)
         v = times(x, values.index(h).permute((1, 0)), WARPS)
         grad = times(du, out.index(h), WARPS)
         v, grad = warpgroup_mma_wait(0, [v, grad])
@@ -92,10 +89,10 @@ def attention_backward(
         ds = (p * (dp - gl.sum(p * dp, axis=2)[:, :, None])).to(gl.bfloat16)
         dq = by_row(within_samples(ds, crossed(k), WARPS), WARPS) * scale
         keep(grad_qkv_ptr + h * D, dq, batch, N, 3 * E, WARPS)
-        dx = add_times(dx, dq, qk.index(h), WARPS)
+        dx = add_times(dx, dq, qk.index(h).slice(0, D), WARPS)
         dk = by_row(within_samples(turned(crossed(ds)), crossed(q), WARPS), WARPS) * LN2
         keep(grad_qkv_ptr + E + h * D, dk, batch, N, 3 * E, WARPS)
-        dx = warpgroup_mma_wait(0, [add_times(dx, dk, qk.index(H + h), WARPS)])
+        dx = warpgroup_mma_wait(0, [add_times(dx, dk, qk.index(h).slice(D, D), WARPS)])
     return dx
 
 

@@ -20,7 +20,7 @@ from .tiles import (
     normalise,
     parts_of,
     places,
-    queries,
+    queries_and_keys,
     rectified,
     room_for_attention,
     room_for_feed_forward,
@@ -41,11 +41,9 @@ def attention(x, acc, part, forbidden, scale, WARPS: gl.constexpr):
     D: gl.constexpr = out.shape[2]
     acc = warpgroup_mma_init(acc)
     for h in range(H):
-        q = times(x, qk.index(h).permute((1, 0)), WARPS)
-        k = times(x, qk.index(H + h).permute((1, 0)), WARPS)
-        q, k, acc = warpgroup_mma_wait(0, [q, k, acc])
-        q = by_sample(queries(q, bias, h, scale, WARPS), WARPS)
-        k = by_sample(k.to(gl.bfloat16), WARPS)
+        product = times(x, qk.index(h).permute((1, 0)), WARPS)
+        product, acc = warpgroup_mma_wait(0, [product, acc])
+        q, k = queries_and_keys(product, bias, h, scale, WARPS)
         v = times(x, values.index(h).permute((1, 0)), WARPS)
         p, total = softmax_numerator(within_samples(q, turned(k), WARPS), forbidden)
         v = warpgroup_mma_wait(0, [v]) + vector(bias, 2 * E + h * D, D, WARPS)

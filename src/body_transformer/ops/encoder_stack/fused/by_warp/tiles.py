@@ -8,6 +8,7 @@ from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 
 from .layouts import (
     by_rows,
+    by_sample,
     by_samples,
     from_memory,
     in_memory,
@@ -77,7 +78,7 @@ def parts_of(flat_ptr, operands_ptr, E: gl.constexpr, F: gl.constexpr):
 def room_for_attention(H: gl.constexpr, D: gl.constexpr, E: gl.constexpr):
     """Shared memory for what a layer's first part needs: weights of queries and keys of every head, of its values, of
     its output, and the biases of the former."""
-    qk = gl.allocate_shared_memory(gl.bfloat16, [2 * H, D, E], in_shared(E))
+    qk = gl.allocate_shared_memory(gl.bfloat16, [H, 2 * D, E], in_shared(E))
     v = gl.allocate_shared_memory(gl.bfloat16, [H, D, E], in_shared(E))
     out = gl.allocate_shared_memory(gl.bfloat16, [H, E, D], in_shared(D))
     return qk, v, out, room_for_vector(4 * E)
@@ -103,7 +104,8 @@ def fetch_attention(part, in_weight, in_bias, out_weight, WARPS: gl.constexpr):
     H: gl.constexpr = out.shape[0]
     E: gl.constexpr = out.shape[1]
     D: gl.constexpr = out.shape[2]
-    _fetch(_at_once(qk), in_weight, E, WARPS)
+    r = gl.arange(0, 2 * E, gl.SliceLayout(1, in_pieces(E, WARPS)))
+    _fetch_rows(_at_once(qk), in_weight, r // D % 2 * E + r // (2 * D) * D + r % D, E, WARPS)
     _fetch(_at_once(v), in_weight + 2 * E * E, E, WARPS)
     for h in gl.static_range(H):
         _fetch(out.index(h), out_weight + h * D, E, WARPS)
@@ -132,9 +134,13 @@ def _at_once(pieces):
 
 @gluon.jit
 def _fetch(shared, ptr, STRIDE: gl.constexpr, WARPS: gl.constexpr):
-    LAYOUT: gl.constexpr = in_pieces(shared.shape[1], WARPS)
-    rows = gl.arange(0, shared.shape[0], gl.SliceLayout(1, LAYOUT))
-    cols = gl.arange(0, shared.shape[1], gl.SliceLayout(0, LAYOUT))
+    rows = gl.arange(0, shared.shape[0], gl.SliceLayout(1, in_pieces(shared.shape[1], WARPS)))
+    _fetch_rows(shared, ptr, rows, STRIDE, WARPS)
+
+
+@gluon.jit
+def _fetch_rows(shared, ptr, rows, STRIDE: gl.constexpr, WARPS: gl.constexpr):
+    cols = gl.arange(0, shared.shape[1], gl.SliceLayout(0, in_pieces(shared.shape[1], WARPS)))
     async_copy.async_copy_global_to_shared(shared, ptr + rows[:, None] * STRIDE + cols[None, :])
 
 
@@ -217,12 +223,16 @@ def load_forbidden(mask_ptr, masked, N: gl.constexpr, WARPS: gl.constexpr):
 
 
 @gluon.jit
-def queries(q, bias, h, scale, WARPS: gl.constexpr):
-    """[R, D] of head h, with their bias, for scores to the base 2. Keys need none: it adds the same to all scores of a
-    query, and that the softmax takes away again."""
-    D: gl.constexpr = q.shape[1]
+def queries_and_keys(product, bias, h, scale, WARPS: gl.constexpr):
+    """Both of head h, [S, 16, D] bfloat16, from the product [R, 2 D] with their weights; queries with their bias, for
+    scores to the base 2. Keys need none: it adds the same to all scores of a query, and that the softmax takes away
+    again."""
+    D: gl.constexpr = product.shape[1] // 2
+    q, k = gl.split(gl.permute(gl.reshape(product, [product.shape[0], 2, D]), (0, 2, 1)))
+    q = gl.convert_layout(q, by_rows(D, WARPS))
     scale *= LOG2E
-    return (q * scale + vector(bias, h * D, D, WARPS) * scale).to(gl.bfloat16)
+    q = q * scale + vector(bias, h * D, D, WARPS) * scale
+    return by_sample(q.to(gl.bfloat16), WARPS), by_sample(k.to(gl.bfloat16), WARPS)
 
 
 @gluon.jit
