@@ -24,7 +24,7 @@ PAPER = Case(5, 16, 64, 128, 2, 3)
 CASES = [
     PAPER,
     replace(PAPER, batch=9, pattern="hard", mask="asymmetric"),
-    Case(3, 13, 64, 64, 2, 2, "hard", "star"),
+    Case(21, 13, 64, 64, 2, 2, "hard", "star"),
     Case(9, 5, 64, 64, 2, 2, "unmasked", "all ones"),
     Case(7, 1, 64, 128, 2, 1, "hard", "identity"),
     Case(130, 16, 64, 128, 2, 2),  # several sums over rows

@@ -12,7 +12,6 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from .layouts import by_row, by_rows, by_sample, crossed, turned
 from .tiles import (
-    LN2,
     add_times,
     fetch_attention,
     fetch_feed_forward,
@@ -90,7 +89,7 @@ def attention_backward(
         dq = by_row(within_samples(ds, crossed(k), WARPS), WARPS) * scale
         keep(grad_qkv_ptr + h * D, dq, batch, N, 3 * E, WARPS)
         dx = add_times(dx, dq, qk.index(h).slice(0, D), WARPS)
-        dk = by_row(within_samples(turned(crossed(ds)), crossed(q), WARPS), WARPS) * LN2
+        dk = by_row(within_samples(turned(crossed(ds)), crossed(q), WARPS), WARPS)
         keep(grad_qkv_ptr + E + h * D, dk, batch, N, 3 * E, WARPS)
         dx = warpgroup_mma_wait(0, [add_times(dx, dk, qk.index(h).slice(D, D), WARPS)])
     return dx

@@ -22,7 +22,6 @@ from .layouts import (
 )
 
 LOG2E = gl.constexpr(1.4426950408889634)
-LN2 = gl.constexpr(0.6931471805599453)
 
 
 # -- rows in memory ----------------------------------------------------------------------------------------------------
@@ -224,20 +223,18 @@ def load_forbidden(mask_ptr, masked, N: gl.constexpr, WARPS: gl.constexpr):
 
 @gluon.jit
 def queries_and_keys(product, bias, h, scale, WARPS: gl.constexpr):
-    """Both of head h, [S, 16, D] bfloat16, from the product [R, 2 D] with their weights; queries with their bias, for
-    scores to the base 2. Keys need none: it adds the same to all scores of a query, and that the softmax takes away
-    again."""
+    """Both of head h, [S, 16, D] bfloat16, from the product [R, 2 D] with their weights; queries scaled, with their
+    bias. Keys need none: it adds the same to all scores of a query, and that the softmax takes away again."""
     D: gl.constexpr = product.shape[1] // 2
     q, k = gl.split(gl.permute(gl.reshape(product, [product.shape[0], 2, D]), (0, 2, 1)))
     q = gl.convert_layout(q, by_rows(D, WARPS))
-    scale *= LOG2E
     q = q * scale + vector(bias, h * D, D, WARPS) * scale
     return by_sample(q.to(gl.bfloat16), WARPS), by_sample(k.to(gl.bfloat16), WARPS)
 
 
 @gluon.jit
 def softmax_numerator(scores, forbidden):
-    """[S, 16, 16]: 2^(scores - their maximum), 0 where forbidden; and [S, 16, 1] the sum over each row."""
+    """[S, 16, 16]: e^(scores - their maximum), 0 where forbidden; and [S, 16, 1] the sum over each row."""
     scores += forbidden
-    p = gl.exp2(scores - gl.max(scores, axis=2)[:, :, None])
+    p = gl.exp2(scores * LOG2E - (gl.max(scores, axis=2) * LOG2E)[:, :, None])
     return p, gl.sum(p, axis=2)[:, :, None]
