@@ -73,6 +73,13 @@ def test_resumed_it_goes_on_with_weights_optimizer_rate_and_statistics(tmp_path)
     assert counts[1] > counts[0]
 
 
+def test_steps_are_counted_as_they_were_taken_where_a_run_goes_on_with_more_robots(tmp_path):
+    folder = tmp_path / "run"
+    train(job(folder, 2), Progress(quiet=True))
+    train(job(folder, 3, resume=True, num_envs=8), Progress(quiet=True))
+    assert [line["env_steps"] for line in lines(folder)] == [16, 32, 32, 64, 64]
+
+
 def test_the_last_evaluation_marks_the_run_as_finished_and_starts_alike_however_long_training_was(tmp_path):
     for length in (1, 2):
         train(job(tmp_path / f"run{length}", length, eval_every=1), Progress(quiet=True))

@@ -83,7 +83,7 @@ class _Loop:
         job.say(self.learner.arranged["actor"].describe())
         self.trial: ManagerBasedRlEnv | None = None
         self.try_out = recorded(self.learner.actor, self.learner.groups["actor"], job.device)
-        self.iteration, self.elapsed_s = 0, 0.0
+        self.iteration, self.env_steps, self.elapsed_s = 0, 0, 0.0
         found = newest_checkpoint(job.run.folder) if job.resume else None
         if found:
             self._restore(found)
@@ -143,8 +143,9 @@ class _Loop:
         if not all(math.isfinite(value) for value in losses.values()):
             raise ValueError(f"the loss is not finite at iteration {self.iteration}: {losses}; {self._last_good()}")
         num_steps = self.config.num_envs * self.config.num_steps
+        self.env_steps += num_steps
         values = {
-            "env_steps": self.iteration * num_steps,
+            "env_steps": self.env_steps,
             "time_s": round(self.elapsed_s, 3),
             "steps_per_s": num_steps / (done - begun),
             "collect_s": collected - begun,
@@ -186,8 +187,7 @@ class _Loop:
             if self.trial is None:
                 self.trial = self._make_env(self.config.eval_episodes, self.job.seed, play=True)
             found = {SPLIT: evaluate(self.try_out, self.trial, seed)}
-        steps = self.iteration * self.config.num_envs * self.config.num_steps
-        stamp = {"env_steps": steps, "time_s": round(self.elapsed_s, 3)}
+        stamp = {"env_steps": self.env_steps, "time_s": round(self.elapsed_s, 3)}
         log.write(self.iteration, {**stamp, **to_metrics(found)})
         return found, seed
 
@@ -228,7 +228,7 @@ class _Loop:
             )
         levels = terrain_levels(self.env.unwrapped)
         tensors = {**learned, **random, **({} if levels is None else {LEVELS: levels})}
-        values = {"iteration": self.iteration, "elapsed_s": self.elapsed_s}
+        values = {"iteration": self.iteration, "env_steps": self.env_steps, "elapsed_s": self.elapsed_s}
         values["common_step_counter"] = int(self.env.unwrapped.common_step_counter)
         state = TrainingState(tensors, values)
         policy = self.learner.policy()
@@ -238,6 +238,9 @@ class _Loop:
         check_same(found.policy.layout, self.learner.arranged["actor"].layout, ("checkpoint", "task"))
         values, tensors = found.state.values, found.state.tensors
         self.iteration, self.elapsed_s = values["iteration"], values["elapsed_s"]
+        # not what the settings of now make of the iterations: robots may have been more or fewer until here
+        an_iteration = self.config.num_envs * self.config.num_steps
+        self.env_steps = values.get("env_steps", self.iteration * an_iteration)  # older checkpoints do not say it
         self.learner.restore(tensors)
         if LEVELS in tensors:
             use_terrain_levels(self.env.unwrapped, tensors[LEVELS])
