@@ -170,6 +170,23 @@ def test_a_state_of_mjlabs_that_is_not_a_number_is_kept_too(tmp_path):
         torch.testing.assert_close(kept["qvel"], data.qvel[1:2], equal_nan=True)
 
 
+def test_what_breaks_in_the_last_step_of_a_rollout_is_kept_too(tmp_path):
+    with closing(_Loop(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance"), Ranks(), Progress())) as loop:
+        env = loop.env.unwrapped
+        step, taken = env.step, []
+
+        def spoiled(action):
+            taken.append(action)
+            if len(taken) == QUICK["num_steps"]:
+                env.sim.data.qvel[2] = torch.nan
+            return step(action)
+
+        env.step = spoiled
+        with pytest.raises(ValueError, match="1 of 4 environments at iteration 1"):
+            loop._iterate(None)
+    assert load_file(tmp_path / "run" / "broken_states_0.safetensors")["env_ids"].tolist() == [2]
+
+
 def test_every_process_keeps_its_own_broken_states(tmp_path):
     begun = job(tmp_path / "run", 1)
     for rank, robot in ((0, 1), (1, 0)):

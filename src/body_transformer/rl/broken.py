@@ -8,14 +8,19 @@ import torch
 from mjlab.envs import ManagerBasedRlEnv
 from rsl_rl.storage import RolloutStorage
 from safetensors.torch import save_file
+from tensordict import TensorDict
 from torch import Tensor
 
 from ..aside import write_aside
 
 
-def broken_envs(env: ManagerBasedRlEnv, stored: RolloutStorage) -> Tensor:
-    """Which of them, by what a rollout has stored. Waits for the device."""
-    columns = [*stored.observations.values(), stored.rewards]
+def broken_envs(env: ManagerBasedRlEnv, stored: RolloutStorage, obs: TensorDict) -> Tensor:
+    """Which of them, by what a rollout has stored and what they see after it. Waits for the device.
+
+    What the last step of a rollout led to is stored only by the next one, and mjlab makes a zero of a reward that is no
+    number.
+    """
+    columns = [*stored.observations.values(), stored.rewards, *(column[None] for column in obs.values())]
     whole = torch.stack([torch.isfinite(column).flatten(2).all(-1).all(0) for column in columns]).all(0)  # [envs]
     lost: Tensor | None = getattr(env, "lost", None)  # began anew before anything was stored
     if lost is not None:

@@ -200,7 +200,7 @@ class _Loop:
     def _check_physics(self) -> None:
         """States that are not numbers end the run, and are kept to be looked at."""
         env, stored = self.env.unwrapped, self.learner.ppo.storage
-        ids = broken_envs(env, stored)
+        ids = broken_envs(env, stored, self.collector.obs)
         if not len(ids):
             return
         file = self.job.run.folder / BROKEN.format(rank=self.ranks.rank)
