@@ -220,6 +220,7 @@ def test_an_episode_that_the_simulator_breaks_is_counted_and_training_goes_on(tm
         ({"num_minibatches": 3}, "num_minibatches must divide num_envs; got 3 and 2048"),
         ({"gamma": 1.5}, "gamma must be from 0 to 1; got 1.5"),
         ({"learning_rate": 0}, "learning_rate must be above 0; got 0"),
+        ({"min_learning_rate": 0.1}, "min_learning_rate must not be above max_learning_rate; got 0.1 and 0.01"),
         ({"schedule": "cosine"}, "unknown schedule 'cosine'; have: 'adaptive', 'fixed'"),
     ],
 )

@@ -103,6 +103,9 @@ class RlConfig:
         for name in ("value_coef", "entropy_coef", "bound_coef"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ValueError(f"{name} must be 0 or above; got {getattr(self, name)!r}")
+        if self.min_learning_rate > self.max_learning_rate:
+            bounds = f"{self.min_learning_rate!r} and {self.max_learning_rate!r}"
+            raise ValueError(f"min_learning_rate must not be above max_learning_rate; got {bounds}")
         whole = self.num_envs if self.blocks else self.num_envs * self.num_steps
         if whole % self.num_minibatches:
             what = "num_envs" if self.blocks else "num_envs x num_steps"
