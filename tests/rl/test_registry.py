@@ -98,11 +98,12 @@ class TestWithMjlab:
         with pytest.raises(ValueError, match=f"unknown task '{name}'; {hint}.*have: 'humanoid-mod', 'humanoid-hill'"):
             registry.make_env_cfg(name, 1, 0)
 
-    def test_no_robots_and_a_negative_seed_are_refused(self):
+    def test_no_robots_and_a_seed_that_mjlab_does_not_take_are_refused(self):
         with pytest.raises(ValueError, match="at least 1 robot, not num_envs=0"):
             registry.make_env_cfg("humanoid-mod", 0, 0)
-        with pytest.raises(ValueError, match="a seed is 0 or more, not -1"):
-            registry.make_env_cfg("humanoid-mod", 1, -1)
+        for seed in (-1, 2**32):
+            with pytest.raises(ValueError, match=rf"a seed is 0 or more and less than 2\*\*32, not {seed}"):
+                registry.make_env_cfg("humanoid-mod", 1, seed)
 
     def test_making_an_environment_prints_nothing(self, capfd):
         registry.make_env("mjlab:Mjlab-Cartpole-Balance", 1, 0, "cpu").reset()

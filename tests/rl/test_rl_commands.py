@@ -156,11 +156,12 @@ def test_what_cannot_be_trained_is_said(tmp_path, capsys, arguments, message):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_seed_below_zero_is_a_malformed_question(tmp_path, capsys):
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_that_no_simulator_takes_is_a_malformed_question(tmp_path, capsys, seed):
     with pytest.raises(SystemExit) as stop:
-        main(["train", "humanoid-mod", "--seed", "-1", "--out", str(tmp_path / "run")])
+        main(["train", "humanoid-mod", *SMALL, *QUICK, "--seed", str(seed), "--out", str(tmp_path / "run")])
     assert stop.value.code == 2
-    assert "a seed is 0 or more; got -1" in " ".join(capsys.readouterr().err.split())
+    assert f"a seed is 0 or more and less than 2**32; got {seed}" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()
 
 

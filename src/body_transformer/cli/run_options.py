@@ -41,8 +41,8 @@ class RunOptions:
     """No progress bar."""
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"a seed is 0 or more; got {self.seed}")
+        if not 0 <= self.seed < 2**32:  # NumPy's bound, which mjlab would come upon at the first evaluation
+            raise ValueError(f"a seed is 0 or more and less than 2**32; got {self.seed}")
 
     @property
     def folder(self) -> Path:

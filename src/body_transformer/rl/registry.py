@@ -54,8 +54,8 @@ def make_env_cfg(
     """
     if num_envs < 1:
         raise ValueError(f"an environment has at least 1 robot, not num_envs={num_envs}")
-    if seed < 0:
-        raise ValueError(f"a seed is 0 or more, not {seed}")
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"a seed is 0 or more and less than 2**32, not {seed}")
     need_mjlab()
     if name not in TASKS and name not in names():
         raise ValueError(unknown("task", name, names()))
