@@ -122,6 +122,15 @@ def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, c
     assert main(["eval", str(tmp_path / "run"), "--episodes", "2", "--json"]) == 0  # knows of it, too
 
 
+def test_what_was_placed_by_hand_is_evaluated_in_the_other_simulator_too(tmp_path, capsys):
+    folder = str(tmp_path / "run")
+    by_hand = ["--rl.by-hand", "contact_force", "root", "joint_vel", "unused"]
+    assert main(["train", "humanoid-mod", *SMALL, *QUICK, *by_hand, "--out", folder, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["eval", folder, "--episodes", "2", "--simulator", "mujoco", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["splits"]["rollouts"]["length"]["num_episodes"] == 2
+
+
 def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
     folder = str(tmp_path / "run")
     assert main(["train", "mjlab:Mjlab-Cartpole-Balance", *SMALL, *QUICK, "--out", folder, "--quiet"]) == 0

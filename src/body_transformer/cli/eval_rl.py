@@ -12,6 +12,7 @@ from rich.progress import Progress as Bars
 
 from .. import pretrained
 from ..body.compare import check_same
+from ..config import load_experiment
 from ..rl.config import RlConfig
 from ..rl.registry import TASKS, beside, make_env, make_env_cfg, need_mjlab
 from ..run import Run
@@ -22,6 +23,7 @@ from .run_options import device_of, machine
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..body.layout import Layout
     from ..model.policy import Policy
     from ..rl.plain import PlainRobots
     from ..training.summary import Estimate
@@ -86,16 +88,25 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dic
 
 
 def in_mujoco(policy: Policy, config: RlConfig, device: str, options: Eval) -> dict[str, Estimate]:
-    from ..config import load_experiment
     from ..rl.plain import evaluate
 
-    check_same(policy.layout, load_experiment(config.task).layout())
+    check_same(policy.layout, task_layout(config))
     with (
         closing(plain_env(config, options.episodes, options.seed)) as env,
         Bars(console=Console(stderr=True), disable=options.json) as bars,
     ):
         steps = bars.add_task("steps", total=env.max_steps + 1)
         return evaluate(on_device(policy, device), env, options.seed, watch=lambda: bars.advance(steps))
+
+
+def task_layout(config: RlConfig) -> Layout:
+    """Of one of our tasks, as the run has arranged it; names and places by hand are those of mjlab's environment."""
+    if not config.by_hand:
+        return load_experiment(config.task).layout()
+    from ..rl.arrangement import arrange
+
+    with closing(make_env(config.task, 1, 0, "cpu", options=config.options)) as env:
+        return arrange(env, ["actor"], config.by_hand).layout
 
 
 def plain_env(config: RlConfig, num_envs: int, seed: int) -> PlainRobots:
