@@ -96,6 +96,14 @@ def test_what_a_run_cannot_go_on_with_is_said_and_changes_nothing(run, capsys, a
     assert ((run / "experiment.yaml").read_text(), (run / "metrics.jsonl").read_text()) == before
 
 
+@pytest.mark.parametrize("name", ["policy", "seed", "cpu"])
+def test_a_run_whose_description_is_not_whole_says_what_is_missing(run, tmp_path, capsys, name):
+    found = Run.open(run).description()
+    spoiled = Run.create(tmp_path / "run", {key: value for key, value in found.items() if key != name})
+    assert main(["train", "--resume", str(spoiled.folder), "--quiet"]) == 1
+    assert f"does not say what was run: experiment.yaml has no '{name}'" in capsys.readouterr().err
+
+
 def test_a_run_does_not_go_back(run, capsys):
     assert main(["train", "--resume", str(run), "--rl.num-iterations", "2", "--quiet"]) == 0  # if it has not yet
     assert main(["train", "--resume", str(run), "--rl.num-iterations", "1", "--quiet"]) == 1

@@ -11,13 +11,14 @@ from typing import Any
 
 import tyro
 
+from ..body.messages import listing
 from ..checkpoint import newest_path
 from ..config import Experiment
 from ..model.config import PolicyConfig
 from ..rl.config import RlConfig
 from ..rl.mjlab_settings import mjlab_settings
 from ..rl.registry import MJLAB, make_env, make_env_cfg, need_mjlab
-from ..run import Run
+from ..run import DESCRIPTION, Run
 from ..training.ranks import Ranks
 from .output import console
 from .run_options import ResumeOptions, RunOptions, command_line, device_of, is_first_process, value_of
@@ -42,6 +43,8 @@ class ResumeRl(ResumeOptions):
 
 KEPT = ("task", "motion", "by_hand", "learning_rate", "normalize_obs", "normalize_values", "std_type")
 """What a run goes on with as it was begun: its checkpoint is made of it."""
+NEEDED = ("name", "variant", "policy", "seed", "cpu", "wandb")
+"""What a run's description says beside its training, and `learn` asks for."""
 
 
 def main(args: list[str], experiment: Experiment) -> None:
@@ -97,7 +100,7 @@ def check_by_hand(config: RlConfig, device: str) -> None:
 def resume(args: list[str], run: Run) -> None:
     """With a run that was stopped, as it was begun but for what is given now."""
     found = run.description()
-    begun = RlConfig.from_dict(found["rl"])
+    begun = described(run, found)
     default = ResumeRl(resume=run.folder, rl=replace(begun, options={}, by_hand={}))  # tyro would make a flag of each
     options = tyro.cli(ResumeRl, prog="bot train", args=args, default=default)
     config = changed(begun, options.rl)
@@ -115,6 +118,14 @@ def resume(args: list[str], run: Run) -> None:
         return
     how = {"cpu": options.cpu or found["cpu"], "wandb": options.wandb or found["wandb"]}
     learn(run, {**found, **facts, **how}, options.quiet, resumed=True, facts=facts)
+
+
+def described(run: Run, found: Mapping[str, Any]) -> RlConfig:
+    """How a run was begun; whatever else it takes to go on must be said there, too."""
+    missing = [name for name in NEEDED if name not in found]
+    if missing:
+        raise ValueError(f"{str(run.folder)!r} does not say what was run: {DESCRIPTION} has no {listing(missing)}")
+    return RlConfig.from_dict(found["rl"])
 
 
 def changed(begun: RlConfig, given: RlConfig) -> RlConfig:

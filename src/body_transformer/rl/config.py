@@ -93,10 +93,16 @@ class RlConfig:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(unknown(name, getattr(self, name), choices))
-        for name in _POSITIVE:
+        for name, kinds in _NUMBERS.items():
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
+            if value is None and "None" in kinds:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"{name} must be a number; got {value!r}")
+            if name in _POSITIVE and not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name} must be above 0; got {value!r}")
+            if "int" in kinds and not isinstance(value, int):
+                raise ValueError(f"{name} must be a whole number; got {value!r}")
         for name in ("gamma", "lam"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be from 0 to 1; got {getattr(self, name)!r}")
@@ -131,6 +137,10 @@ _CHOICES = {
     "precision": get_args(Precision),
     "std_type": get_args(StdType),
 }
+_NUMBERS = {
+    item.name: kinds for item in fields(RlConfig) if {"int", "float"} & (kinds := set(str(item.type).split(" | ")))
+}
+"""Setting -> the types that it may have."""
 _POSITIVE = (
     "num_envs",
     "num_steps",
