@@ -144,6 +144,7 @@ def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
     assert main(["train", "mjlab:Mjlab-Cartpole-Balance", *SMALL, *QUICK, "--out", folder, "--quiet"]) == 0
     assert main(["eval", folder, "--episodes", "3", "--cpu", "--json"]) == 0
     assert evaluated == [(2, False, 1000), (3, False, 1000)], "one episode a robot"
+    assert main(["train", "mjlab:Mjlab-Cartpole-Balance", "--resume", folder, "--quiet"]) == 0, "the task may be named"
 
 
 @pytest.mark.parametrize(

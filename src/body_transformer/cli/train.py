@@ -41,7 +41,7 @@ def main(args: list[str]) -> None:
     from ..imitation.demonstrations import agreed
 
     if any(arg.split("=")[0] == "--resume" for arg in args):
-        if args and args[0] in experiment_names():  # the run knows its experiment
+        if args and (args[0] in experiment_names() or args[0].startswith(MJLAB)):  # the run knows its experiment
             args = args[1:]
         resume(args)
         return
