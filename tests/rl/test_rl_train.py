@@ -126,7 +126,9 @@ def test_a_run_that_goes_on_beyond_its_end_is_not_finished_meanwhile(tmp_path):
     folder = tmp_path / "run"
     train(job(folder, 1), Progress(quiet=True))
     spoiled = job(folder, 2, resume=True)
-    with pytest.raises(ValueError, match="the checkpoint's actor does not fit this run"):
+    with pytest.raises(
+        ValueError, match=r"actor does not fit this run: .*is \[8, 8\] in the checkpoint and \[16, 8\] in"
+    ):
         train(replace(spoiled, policy=replace(SMALL, ff_dim=16)), Progress(quiet=True))  # before it goes on
     assert (folder / "evaluation.json").is_file()
     with closing(_Loop(spoiled, Ranks(), Progress(quiet=True))) as loop:
@@ -134,6 +136,16 @@ def test_a_run_that_goes_on_beyond_its_end_is_not_finished_meanwhile(tmp_path):
         with pytest.raises(KeyboardInterrupt), StopRequest() as stop:
             loop.run(stop)
     assert not (folder / "evaluation.json").exists()
+
+
+def test_a_checkpoint_of_another_architecture_is_refused_in_one_line(tmp_path):
+    folder = tmp_path / "run"
+    train(job(folder, 1), Progress(quiet=True))
+    other = replace(job(folder, 2, resume=True), policy=replace(SMALL, variant="mlp"))
+    with pytest.raises(ValueError, match=r"the checkpoint's actor does not fit this run: only the .* has ") as error:
+        train(other, Progress(quiet=True))
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
 
 
 def test_a_state_that_is_not_a_number_ends_it_and_is_kept(tmp_path, monkeypatch):

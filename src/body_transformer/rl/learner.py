@@ -20,6 +20,8 @@ from .model import BodyModel
 from .ppo import RecordedPPO
 
 SETS = ("actor", "critic")
+FEW = 4
+"""So many differences are named."""
 
 
 def obs_groups(env: ManagerBasedRlEnv) -> dict[str, list[str]]:
@@ -128,10 +130,11 @@ class Learner:
         for part, module in (("actor", self.actor), ("critic", self.critic), ("value_scale", self.ppo.value_scale)):
             if module is None:
                 continue
-            try:
-                module.load_state_dict(_under(f"{part}.", tensors))
-            except RuntimeError as error:  # another architecture, or a critic that observes something else
-                raise ValueError(f"the checkpoint's {part} does not fit this run: {error}") from None
+            saved = _under(f"{part}.", tensors)
+            different = _differences(saved, module.state_dict())
+            if different:  # another architecture, or a critic that observes something else
+                raise ValueError(f"the checkpoint's {part} does not fit this run: {different}")
+            module.load_state_dict(saved)
         optimizer = self.ppo.optimizer.state_dict()
         optimizer["state"] = {
             index: _under(f"optimizer.{index}.", tensors)
@@ -146,6 +149,19 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if not found:
         raise ValueError(f"the checkpoint's training state lacks {prefix}*")
     return found
+
+
+def _differences(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
+    """Of a checkpoint's tensors and those of this run: a few, and how many there are; empty if there are none."""
+    found = [f"only the checkpoint has {name!r}" for name in saved if name not in own]
+    found += [f"only this run has {name!r}" for name in own if name not in saved]
+    found += [
+        f"{name!r} is {list(tensor.shape)} in the checkpoint and {list(own[name].shape)} in this run"
+        for name, tensor in saved.items()
+        if name in own and tensor.shape != own[name].shape
+    ]
+    more = f"; {len(found) - FEW} more such differences" if len(found) > FEW else ""
+    return "; ".join(found[:FEW]) + more
 
 
 def _gaussian(policy: PolicyConfig, config: RlConfig) -> dict[str, Any]:
