@@ -183,10 +183,19 @@ def test_a_seed_that_no_simulator_takes_is_a_malformed_question(tmp_path, capsys
     assert not (tmp_path / "run").exists()
 
 
-def test_robots_that_cannot_be_shared_among_processes_are_refused_before_a_run_begins(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "3")
+@pytest.mark.parametrize(
+    ("processes", "message"),
+    [
+        ("3", "num_envs must be divisible by the number of processes; got 4 and 3"),
+        ("4", "num_minibatches must divide the robots of each process; got 2 and 1"),
+    ],
+)
+def test_robots_that_cannot_be_shared_among_processes_are_refused_before_a_run_begins(
+    tmp_path, capsys, monkeypatch, processes, message
+):
+    monkeypatch.setenv("WORLD_SIZE", processes)
     assert main(["train", "humanoid-mod", *QUICK, "--out", str(tmp_path / "run")]) == 1
-    assert "num_envs must be divisible by the number of processes; got 4 and 3" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

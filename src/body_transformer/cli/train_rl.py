@@ -66,7 +66,7 @@ def begin(args: list[str], default: TrainRl, title: str) -> None:
     options.check_variant(default.policy.variant)
     need_mjlab()
     options.rl = checked(options.rl, default.rl.task)
-    Ranks.from_environment().share(options.rl.num_envs, "num_envs")
+    check_shares(options.rl)
     run = Run(options.folder)
     if is_first_process():
         run.check_free()
@@ -86,6 +86,15 @@ def checked(config: RlConfig, own: str) -> RlConfig:
     if config.task != own:  # an experiment has the layout and the sizes of its task
         raise ValueError(f"the task is the experiment's; bot train {config.task} has that one, not --rl.task")
     return config
+
+
+def check_shares(config: RlConfig) -> None:
+    """Every process has as many robots, and its minibatches leave none of their steps out."""
+    own = Ranks.from_environment().share(config.num_envs, "num_envs")
+    whole, what = (own, "robots") if config.blocks else (own * config.num_steps, "steps")
+    if whole % config.num_minibatches:
+        numbers = f"{config.num_minibatches} and {whole}"
+        raise ValueError(f"num_minibatches must divide the {what} of each process; got {numbers}")
 
 
 def check_by_hand(config: RlConfig, device: str) -> None:
@@ -116,6 +125,7 @@ def resume(args: list[str], run: Run) -> None:
     if run.is_evaluated and max((line["step"] for line in run.metrics()), default=0) >= config.num_iterations:
         console().print(f"{run.folder} is finished: {config.num_iterations} iterations and the last evaluation")
         return
+    check_shares(config)
     how = {"cpu": options.cpu or found["cpu"], "wandb": options.wandb or found["wandb"]}
     learn(run, {**found, **facts, **how}, options.quiet, resumed=True, facts=facts)
 
