@@ -73,6 +73,15 @@ def test_resumed_it_goes_on_with_weights_optimizer_rate_and_statistics(tmp_path)
     assert counts[1] > counts[0]
 
 
+@pytest.mark.parametrize("std_type", ["log", "scalar"])
+def test_a_run_with_a_fixed_deviation_goes_on_with_it(tmp_path, std_type):
+    folder, fixed = tmp_path / "run", replace(SMALL, std="fixed", init_std=0.5)
+    train(replace(job(folder, 1, std_type=std_type), policy=fixed), Progress(quiet=True))
+    policy = train(replace(job(folder, 2, resume=True, std_type=std_type), policy=fixed), Progress(quiet=True))
+    assert newest_checkpoint(folder).step == 2
+    assert policy.log_std.exp().tolist() == pytest.approx([0.5] * 21)
+
+
 def test_steps_are_counted_as_they_were_taken_where_a_run_goes_on_with_more_robots(tmp_path):
     folder = tmp_path / "run"
     train(job(folder, 2), Progress(quiet=True))

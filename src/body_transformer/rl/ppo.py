@@ -94,7 +94,9 @@ class RecordedPPO(PPO):
         self._rate.fill_(value)
 
     def _parameters(self) -> list[nn.Parameter]:
-        return list(chain(self.actor.parameters(), self.critic.parameters()))
+        """All that learn: of one that does not, a fixed deviation, the optimizer would remember nothing to save."""
+        both = chain(self.actor.parameters(), self.critic.parameters())
+        return [parameter for parameter in both if parameter.requires_grad]
 
     # -- rollouts ------------------------------------------------------------------------------------------------------
 
