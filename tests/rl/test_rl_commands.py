@@ -104,6 +104,12 @@ def test_a_run_whose_description_is_not_whole_says_what_is_missing(run, tmp_path
     assert f"does not say what was run: experiment.yaml has no '{name}'" in capsys.readouterr().err
 
 
+def test_a_run_of_another_experiment_than_the_one_named_is_not_resumed(run, capsys):
+    assert main(["train", "humanoid-mod", "--resume", str(run), "--quiet"]) == 1
+    assert f"'{run}' is a run of 'humanoid-board', not of 'humanoid-mod'" in capsys.readouterr().err
+    assert main(["train", "humanoid-board", "--resume", str(run), "--quiet"]) == 0
+
+
 def test_a_run_does_not_go_back(run, capsys):
     assert main(["train", "--resume", str(run), "--rl.num-iterations", "2", "--quiet"]) == 0  # if it has not yet
     assert main(["train", "--resume", str(run), "--rl.num-iterations", "1", "--quiet"]) == 1

@@ -41,9 +41,8 @@ def main(args: list[str]) -> None:
     from ..imitation.demonstrations import agreed
 
     if any(arg.split("=")[0] == "--resume" for arg in args):
-        if args and (args[0] in experiment_names() or args[0].startswith(MJLAB)):  # the run knows its experiment
-            args = args[1:]
-        resume(args)
+        is_named = bool(args) and (args[0] in experiment_names() or args[0].startswith(MJLAB))
+        resume(args[1:] if is_named else args, args[0] if is_named else None)
         return
     if args and args[0].startswith(MJLAB):
         train_rl.main_mjlab(args)
@@ -79,7 +78,8 @@ def begin(options: Train, experiment: Experiment) -> None:
     _train(options, experiment, options.folder, {**options.describe(experiment.title), **how}, resumed=False)
 
 
-def resume(args: list[str]) -> None:
+def resume(args: list[str], named: str | None = None) -> None:
+    """A run knows its experiment; it may be `named` all the same, if it is the right one."""
     from ..run import Run
 
     folder = value_of("--resume", args)
@@ -88,6 +88,8 @@ def resume(args: list[str]) -> None:
         return
     run = Run.open(folder)
     description = run.description()
+    if named is not None and named != description.get("name"):
+        raise ValueError(f"{folder!r} is a run of {description.get('name')!r}, not of {named!r}")
     if "rl" in description:
         train_rl.resume(args, run)
         return
