@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 
+import numpy as np
 import pytest
 
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
@@ -11,6 +12,7 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from body_transformer import Policy
 from body_transformer.checkpoint import policy_folder
 from body_transformer.cli.main import main
+from body_transformer.rl.registry import MOTION
 from body_transformer.run import Run
 
 SMALL = ["--policy.embed-dim", "8", "--policy.num-layers", "2", "--policy.ff-dim", "8", "--cpu"]
@@ -177,6 +179,27 @@ def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
 def test_what_cannot_be_trained_is_said(tmp_path, capsys, arguments, message):
     assert main(["train", *arguments, "--out", str(tmp_path / "run")]) == 1
     assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("damage", ["cut off", "text", "an array", "one part", "other lengths"])
+def test_a_damaged_motion_is_found_before_the_run_is_begun(tmp_path, capsys, damage):
+    file = tmp_path / "walk.npz"
+    parts = {name: np.zeros((5, 3)) for name in MOTION}
+    if damage == "one part":
+        parts = {"joint_pos": np.zeros((5, 3))}
+    if damage == "other lengths":
+        parts["body_pos_w"] = np.zeros((4, 3))
+    np.savez(file, **parts)
+    if damage == "cut off":
+        file.write_bytes(file.read_bytes()[:-100])
+    if damage == "text":
+        file.write_text("time,x,y")
+    if damage == "an array":
+        with file.open("wb") as opened:
+            np.save(opened, np.zeros(3))
+    assert main(["train", TRACKING, "--rl.motion", str(file), "--out", str(tmp_path / "run")]) == 1
+    assert "walk.npz' is no motion" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

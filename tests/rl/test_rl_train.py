@@ -147,6 +147,18 @@ def test_a_run_that_goes_on_beyond_its_end_is_not_finished_meanwhile(tmp_path):
     assert not (folder / "evaluation.json").exists()
 
 
+def test_resumed_for_its_last_evaluation_alone_it_leaves_the_checkpoint_as_it_is(tmp_path):
+    """Other processes may be reading it."""
+    folder = tmp_path / "run"
+    train(job(folder, 1), Progress(quiet=True))
+    (folder / "evaluation.json").unlink()
+    files = sorted((folder / "checkpoints" / "1").iterdir())
+    before = [file.stat().st_ino for file in files]
+    train(job(folder, 1, resume=True), Progress(quiet=True))
+    assert (folder / "evaluation.json").exists()
+    assert [file.stat().st_ino for file in files] == before
+
+
 def test_a_checkpoint_of_another_architecture_is_refused_in_one_line(tmp_path):
     folder = tmp_path / "run"
     train(job(folder, 1), Progress(quiet=True))
@@ -168,7 +180,8 @@ def test_a_state_that_is_not_a_number_ends_it_and_is_kept(tmp_path, monkeypatch)
         return step(self, action)
 
     monkeypatch.setattr(LeanEnv, "step", spoiled)
-    with pytest.raises(ValueError, match=r"1 of 4 environments at iteration 2; .*broken_states_0\.safetensors"):
+    message = r"physics gave values that .* in 1 of 4 environments at iteration 2; .*broken_states_0\.safetensors"
+    with pytest.raises(ValueError, match=message):
         train(job(tmp_path / "run", 3, checkpoint_every_s=1e-9), Progress(quiet=True))
     kept = load_file(tmp_path / "run" / "broken_states_0.safetensors")
     assert kept["env_ids"].tolist() == [2]
@@ -206,6 +219,14 @@ def test_what_breaks_in_the_last_step_of_a_rollout_is_kept_too(tmp_path):
         with pytest.raises(ValueError, match="1 of 4 environments at iteration 1"):
             loop._iterate(None)
     assert load_file(tmp_path / "run" / "broken_states_0.safetensors")["env_ids"].tolist() == [2]
+
+
+def test_weights_that_are_not_numbers_are_not_blamed_on_the_physics(tmp_path):
+    """The last minibatch's step may break them; the loss before it is a number."""
+    with closing(_Loop(job(tmp_path / "run", 1), Ranks(), Progress(quiet=True))) as loop:
+        loop.learner.actor.network.net.detokenizer.bias.data[3] = torch.nan
+        with pytest.raises(ValueError, match="the policy gave actions that are not finite in 4 of 4 environments at "):
+            loop._iterate(None)
 
 
 def test_every_process_keeps_its_own_broken_states(tmp_path):

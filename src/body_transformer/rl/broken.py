@@ -1,4 +1,4 @@
-"""Environments whose physics gave values that are not finite: who they are, and what is kept of them."""
+"""Environments with values that are not finite: who they are, whose doing that is, and what is kept of them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ def broken_envs(env: ManagerBasedRlEnv, stored: RolloutStorage, obs: TensorDict)
     if lost is not None:
         whole &= ~lost
     return (~whole).nonzero().flatten()
+
+
+def is_policys_doing(stored: RolloutStorage, ids: Tensor) -> bool:
+    """Whether one of them was told to do something that is no number while all that it saw was: weights are broken."""
+    acted = torch.isfinite(stored.actions[:, ids]).all(-1)  # [T, ids]
+    groups = [torch.isfinite(column[:, ids]).flatten(2).all(-1) for column in stored.observations.values()]
+    return bool((torch.stack(groups).all(0) & ~acted).any())
 
 
 def save_broken(file: Path, env: ManagerBasedRlEnv, stored: RolloutStorage, ids: Tensor) -> None:

@@ -9,7 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
+import numpy as np
 import yaml
 
 from ..body.messages import install, listing, unknown
@@ -25,6 +27,8 @@ TASKS = {
 }
 """Our tasks -> the module of rl/ with their `cfg(num_envs, seed)`; beside it is `lean`, with their quick step."""
 MJLAB = "mjlab:"
+MOTION = ("joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w")
+"""What mjlab reads of a recorded motion, [T, …] each."""
 NO_MJLAB = f"reinforcement learning needs mjlab; install it with: {install('rl')}"
 
 
@@ -161,6 +165,18 @@ def _set_motion(name: str, cfg: ManagerBasedRlEnvCfg, motion: str | None) -> Non
             raise ValueError(f"{name} follows a recorded motion: {how}")
         if not Path(command.motion_file).is_file():
             raise FileNotFoundError(f"the motion {command.motion_file!r} is not there")
+        _check_motion(command.motion_file)
+
+
+def _check_motion(file: str) -> None:
+    """Before a run is begun with it: mjlab reads it only then."""
+    try:
+        with np.load(file) as data:
+            lengths = {name: len(data[name]) for name in MOTION}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile) as error:
+        raise ValueError(f"{file!r} is no motion as mjlab's csv_to_npz writes it: {error}") from None
+    if len(set(lengths.values())) > 1 or 0 in lengths.values():
+        raise ValueError(f"{file!r} is no motion: its parts have different lengths, or none: {lengths}")
 
 
 def need_mjlab() -> None:

@@ -26,7 +26,7 @@ from ..training.ranks import Ranks
 from ..training.saving import Saver
 from ..training.seeds import derived_seed
 from ..training.stopping import StopRequest
-from .broken import broken_envs, save_broken
+from .broken import broken_envs, is_policys_doing, save_broken
 from .collect import Collector
 from .config import RlConfig
 from .curriculum import terrain_levels, use_terrain_levels
@@ -105,13 +105,15 @@ class _Loop:
             log = MetricsLog(run.folder, self.iteration, self.job.wandb_project, run.description())
         self.progress.start(self.iteration, self.config.num_iterations)
         saver = Saver(self._save, self.config.checkpoint_every_s)
+        begun = self.iteration
         try:
             while self.iteration < self.config.num_iterations:
                 self._iterate(log)
                 if self._is_time_to_evaluate():
                     self._evaluate(log, self.iteration)
                 saver.after(self.iteration, stop, self.job.device)
-            self._save()
+            if self.iteration > begun:  # otherwise it is what was read, which other processes may still be reading
+                self._save()
             self._finish(log)
         finally:
             if log is not None:
@@ -205,8 +207,9 @@ class _Loop:
             return
         file = self.job.run.folder / BROKEN.format(rank=self.ranks.rank)
         save_broken(file, env, stored, ids)
+        what = "the policy gave actions" if is_policys_doing(stored, ids) else "physics gave values"
         raise ValueError(
-            f"physics gave values that are not finite in {len(ids)} of {env.num_envs} environments at iteration "
+            f"{what} that are not finite in {len(ids)} of {env.num_envs} environments at iteration "
             f"{self.iteration + 1}; their states, and what they saw and did, are in {str(file)!r}; {self._last_good()}"
         )
 
