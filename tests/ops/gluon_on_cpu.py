@@ -142,6 +142,7 @@ LANGUAGE: dict[str, Any] = {
     "sum": lambda x, axis: x.sum(axis),
     "where": lambda condition, a, b: torch.where(torch.as_tensor(condition), a, b),
     "zeros": lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype),
+    "zeros_like": torch.zeros_like,
     **dict.fromkeys(["BlockedLayout", "SliceLayout"], no_layout),
 }
 LAYOUTS = (

@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .layouts import by_columns, column, in_pieces
-from .sums import along, fetch_tile, loaded, room_for_tiles
+from .sums import along, down, fetch_tile, loaded, room_for_tiles
 from .tiles import parts_of
 
 
@@ -42,10 +42,8 @@ def over_rows(a, b, acc):
 def store_input_gradient(
     weight, bias, FIRST: gl.constexpr, scale, shift, in_weight, weight_ptr, bias_ptr, LAYOUT: gl.constexpr
 ):
-    """Stores E rows of the gradient, from row FIRST on; `bias` is still to be summed over rows. Returns what the
-    LayerNorm before gets from them, [E] each."""
+    """Stores E rows of the gradient, from row FIRST on; returns what the LayerNorm before gets from them, [E] each."""
     E: gl.constexpr = weight.shape[0]
-    bias = gl.convert_layout(gl.sum(bias, axis=0), gl.SliceLayout(1, LAYOUT))
     f = FIRST + column(gl.arange(0, E, gl.SliceLayout(1, LAYOUT)))
     e = column(gl.arange(0, E, gl.SliceLayout(0, LAYOUT)))
     at = f[:, None] * E + e[None, :]
@@ -77,7 +75,7 @@ def attention_gradient(
     grad_q = warpgroup_mma_init(gl.zeros([E, E], gl.float32, LAYOUT))
     grad_k, grad_v, grad_out = grad_q, grad_q, grad_q
     sum_q = gl.zeros([ROWS, E], gl.float32, in_pieces(E, WARPS))
-    sum_k, sum_v, sum_out, around = sum_q, sum_q, sum_q, sum_q
+    sum_v, sum_out, around = sum_q, sum_q, sum_q
     for step in range((size + ROWS - 1) // ROWS):
         grad_q, grad_k, grad_v, grad_out = warpgroup_mma_wait(0, [grad_q, grad_k, grad_v, grad_out])
         async_copy.wait_group(STAGES - 2)  # after the products, as all warps meet here: what they read is overwritten
@@ -89,9 +87,8 @@ def attention_gradient(
         grad_v = over_rows(v.index(at), n.index(at), grad_v)
         grad_out = over_rows(du.index(at), mixed.index(at), grad_out)
         grad = loaded(du.index(at), WARPS)
-        sum_q, sum_k = sum_q + loaded(q.index(at), WARPS), sum_k + loaded(k.index(at), WARPS)
-        sum_v, sum_out = sum_v + loaded(v.index(at), WARPS), sum_out + grad
-        around = around + loaded(n.index(at), WARPS) * grad
+        sum_q, sum_v = sum_q + loaded(q.index(at), WARPS), sum_v + loaded(v.index(at), WARPS)
+        sum_out, around = sum_out + grad, around + loaded(n.index(at), WARPS) * grad
     grad_q, grad_k, grad_v, grad_out = warpgroup_mma_wait(0, [grad_q, grad_k, grad_v, grad_out])
     async_copy.wait_group(0)
 
@@ -103,16 +100,19 @@ def attention_gradient(
     scale = gl.where(layer > 0, gl.load(before + e), 1.0)  # the first layer's input is no LayerNorm's output
     shift = gl.where(layer > 0, gl.load(before + E + e), 0.0)
     in_weight += layer * LAYER
-    norm_w, norm_b = store_input_gradient(grad_q, sum_q, 0, scale, shift, in_weight, in_weight_ptr, in_bias_ptr, LAYOUT)
-    more_w, more_b = store_input_gradient(grad_k, sum_k, E, scale, shift, in_weight, in_weight_ptr, in_bias_ptr, LAYOUT)
+    bias = down(sum_q, LAYOUT)
+    norm_w, norm_b = store_input_gradient(grad_q, bias, 0, scale, shift, in_weight, in_weight_ptr, in_bias_ptr, LAYOUT)
+    bias = gl.zeros_like(bias)  # what a key's bias adds is the same for all scores of a query
+    more_w, more_b = store_input_gradient(grad_k, bias, E, scale, shift, in_weight, in_weight_ptr, in_bias_ptr, LAYOUT)
+    bias = down(sum_v, LAYOUT)
     last_w, last_b = store_input_gradient(
-        grad_v, sum_v, 2 * E, scale, shift, in_weight, in_weight_ptr, in_bias_ptr, LAYOUT
+        grad_v, bias, 2 * E, scale, shift, in_weight, in_weight_ptr, in_bias_ptr, LAYOUT
     )
     f = column(gl.arange(0, E, gl.SliceLayout(1, LAYOUT)))
     gl.store(out_weight_ptr + f[:, None] * E + e[None, :], grad_out)
-    bias = along(gl.sum(sum_out, axis=0), LAYOUT)
+    bias = along(sum_out, LAYOUT)
     gl.store(out_bias_ptr + e, bias)
     if layer > 0:
         norm2_ptr -= LAYER  # the layer before
-        gl.store(norm2_ptr + e, norm_w + more_w + last_w + along(gl.sum(around, axis=0), LAYOUT))
+        gl.store(norm2_ptr + e, norm_w + more_w + last_w + along(around, LAYOUT))
         gl.store(norm2_ptr + E + e, norm_b + more_b + last_b + bias)

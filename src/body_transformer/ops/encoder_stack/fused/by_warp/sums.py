@@ -51,6 +51,12 @@ def loaded(tile, WARPS: gl.constexpr):
 
 
 @gluon.jit
-def along(vector, LAYOUT: gl.constexpr):
-    """[C] as it belongs to the columns of LAYOUT."""
-    return gl.convert_layout(vector, gl.SliceLayout(0, LAYOUT))
+def along(rows, LAYOUT: gl.constexpr):
+    """[R, C] -> [C], the sum over rows, as it belongs to the columns of LAYOUT."""
+    return gl.convert_layout(gl.sum(rows, axis=0), gl.SliceLayout(0, LAYOUT))
+
+
+@gluon.jit
+def down(rows, LAYOUT: gl.constexpr):
+    """The same as it belongs to the rows of LAYOUT."""
+    return gl.convert_layout(gl.sum(rows, axis=0), gl.SliceLayout(1, LAYOUT))
