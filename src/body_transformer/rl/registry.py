@@ -171,7 +171,7 @@ def _set_motion(name: str, cfg: ManagerBasedRlEnvCfg, motion: str | None) -> Non
 def _check_motion(file: str) -> None:
     """Before a run is begun with it: mjlab reads it only then."""
     try:
-        with np.load(file) as data:
+        with np.load(file, allow_pickle=False) as data:
             lengths = {name: len(data[name]) for name in MOTION}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile) as error:
         raise ValueError(f"{file!r} is no motion as mjlab's csv_to_npz writes it: {error}") from None
