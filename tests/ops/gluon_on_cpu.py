@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -92,13 +92,38 @@ class Copies:
 
 
 def product(a: Tensor, b: Tensor, acc: Tensor) -> Tensor:
-    assert (a.dtype, b.dtype, acc.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
-    return acc + a.float() @ b.float()
+    operands, sums = LANGUAGE["bfloat16"], LANGUAGE["float32"]
+    assert (a.dtype, b.dtype, acc.dtype) == (operands, operands, sums)
+    return acc + a.to(sums) @ b.to(sums)
 
 
-def group_product(a: Any, b: Shared, acc: Tensor, use_acc: bool = True, is_async: bool = False) -> Tensor:
-    a = a.memory if isinstance(a, Shared) else a
-    return product(a, b.memory, acc if use_acc else torch.zeros_like(acc))
+class Flying:
+    """A product on its way: it takes place as late as it may, when it is waited for. Whoever uses it before has no
+    tensor, and what was overwritten in shared memory meanwhile is gone."""
+
+    all: ClassVar[list["Flying"]] = []
+
+    def __init__(self, a: Any, b: Shared, acc: Any) -> None:
+        self.factors, self.acc, self.result = (a, b), acc, None
+        Flying.all.append(self)
+
+    def arrive(self) -> None:
+        a, b = (x.memory if isinstance(x, Shared) else x for x in self.factors)
+        self.result = product(a, b, self.acc.result if isinstance(self.acc, Flying) else self.acc)
+
+
+def group_product(a: Any, b: Shared, acc: Any, use_acc: bool = True, is_async: bool = False) -> Any:
+    flying = Flying(a, b, acc if use_acc else torch.zeros_like(acc))
+    return flying if is_async else wait_for_products(0, [flying])
+
+
+def wait_for_products(count: int, results: list[Any]) -> Any:
+    assert count == 0, "for less than all is not written"
+    for flying in Flying.all:  # in the order in which they began
+        flying.arrive()
+    Flying.all.clear()
+    found = [x.result if isinstance(x, Flying) else x for x in results]
+    return found if len(found) > 1 else found[0]
 
 
 def assembly(text: str, constraints: str, args: list[Tensor], dtype: torch.dtype, is_pure: bool, pack: int) -> Tensor:
@@ -163,7 +188,7 @@ COMMANDS: dict[str, Any] = {
     "mma_v2": product,
     "warpgroup_mma": group_product,
     "warpgroup_mma_init": lambda x: x,
-    "warpgroup_mma_wait": lambda count, results: results if len(results) > 1 else results[0],
+    "warpgroup_mma_wait": wait_for_products,
     **dict.fromkeys(LAYOUTS, no_layout),
 }
 
@@ -181,7 +206,9 @@ class Kernel:
                 here = {"program_id": lambda axis, at=index: torch.tensor(at[axis]), "num_warps": lambda: num_warps}
                 given = [self._as_argument(arg) for arg in args]
                 COMMANDS["async_copy"] = Copies()
+                Flying.all.clear()
                 as_python(self.kernel, SimpleNamespace(**LANGUAGE, **here))(*given, **constants)
+                assert not Flying.all, "a product was not waited for"
 
         return launch
 

@@ -14,11 +14,11 @@ from body_transformer.ops.encoder_stack.fused import parameters
 from body_transformer.ops.encoder_stack.fused import passes as general
 from body_transformer.ops.encoder_stack.fused.by_warp import passes, sizes
 from body_transformer.ops.encoder_stack.fused.by_warp.layouts import column
-from body_transformer.ops.encoder_stack.fused.parameters import parameter_gradients
+from body_transformer.ops.encoder_stack.fused.parameters import pack, parameter_gradients, room_for_kept
 from body_transformer.ops.encoder_stack.fused.sizes import Sizes
 
 from .encoder_cases import Case, Problem, draw_problem, errors, exact, plain, poisoned_memory, same_bits
-from .gluon_on_cpu import LANGUAGE, as_python, on_cpu
+from .gluon_on_cpu import LANGUAGE, Copies, Pointer, Shared, as_python, group_product, on_cpu, wait_for_products
 
 PAPER = Case(5, 16, 64, 128, 2, 3)
 CASES = [
@@ -64,6 +64,28 @@ def test_output_and_every_gradient_are_as_exact_as_torchs_in_bfloat16(case):
                 total[name] += error
     ratios = {name: ours[name] / theirs[name] for name in ours}  # of sums: one with few errors may have none
     assert all(ratio <= 1.5 for ratio in ratios.values()), ratios
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(("programs", "at_once"), [(132, 4), (7, 1), (26, 2)])
+def test_without_rounding_nothing_is_left_out(monkeypatch, case, programs, at_once):
+    rows = case.batch * case.num_nodes
+    monkeypatch.setattr(sizes, "PROGRAMS", programs)
+    monkeypatch.setattr(sizes, "MIN_ROWS", 16)
+    monkeypatch.setattr(parameters, "FACTOR_BYTES", at_once * 6 * 64 * 8 * rows)
+    for name in ("bfloat16", "float32"):
+        monkeypatch.setitem(LANGUAGE, name, torch.float64)
+    monkeypatch.setattr(passes, "pack", lambda given, precision: pack(given, "fp32"))
+    monkeypatch.setattr(
+        passes, "room_for_kept", lambda x, shape, dtype, **options: room_for_kept(x, shape, x.dtype, **options)
+    )
+    problem = draw_problem(case, seed=0)
+    whole = [t.double() for t in problem.parameters]
+    problem = replace(problem, x=problem.x.double(), parameters=whole, grad_out=problem.grad_out.double())
+    found = run(problem)
+    wrong = errors(found, exact(problem))
+    assert max(wrong.values()) < 1e-12, wrong
+    assert found["attention.in_proj.bias"][:, 64:128].abs().max() < 1e-12  # the keys', which `errors` leaves out
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
@@ -192,3 +214,23 @@ def test_tracing_knows_what_is_kept(monkeypatch):
     monkeypatch.setattr(general, "takes", lambda *args: True)
     traced = general.fake_forward(problem.x, problem.parameters, problem.num_heads, "bf16", save=True)
     assert [(x.shape, x.dtype) for x in traced] == [(x.shape, x.dtype) for x in found]
+
+
+# -- whether faults are seen -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("overtaken", [False, True])
+def test_a_copy_that_overtakes_a_product_is_seen(overtaken):
+    tile, ones = Shared(torch.ones(16, 16, dtype=torch.bfloat16)), torch.ones(16, 16, dtype=torch.bfloat16)
+    flying = group_product(ones, tile, torch.zeros(16, 16), is_async=True)
+    if overtaken:
+        Copies().async_copy_global_to_shared(tile, Pointer(ones.view(-1), torch.arange(256).view(16, 16)))
+    assert wait_for_products(0, [flying]).isnan().any() == overtaken
+
+
+def test_a_product_that_nobody_waited_for_is_none_yet():
+    ones = torch.ones(16, 16, dtype=torch.bfloat16)
+    flying = group_product(ones, Shared(ones), torch.zeros(16, 16), is_async=True)
+    with pytest.raises(TypeError):
+        flying + 1.0
+    wait_for_products(0, [flying])
