@@ -123,9 +123,10 @@ def narrowed(x):
 
 @gluon.jit
 def widened(x):
-    """bfloat16 -> float32, two that lie side by side in a register at a time; the compiler takes each out first."""
+    """bfloat16 -> float32, two that lie side by side in a register at a time; the compiler takes each out first. "&":
+    the first result is written before the second reads, so it must not be where both came from."""
     return gl.inline_asm_elementwise(
-        "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [x], dtype=gl.float32, is_pure=True, pack=2
+        "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=&r,=r,r", [x], dtype=gl.float32, is_pure=True, pack=2
     )
 
 
