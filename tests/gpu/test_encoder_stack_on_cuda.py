@@ -125,7 +125,13 @@ def test_the_same_inputs_give_the_same_bits(precision):
 @COARSE
 @pytest.mark.parametrize(
     "case",
-    [Case(203, 16, 64, 128, 2), Case(203, 13, 32, 64, 1), Case(203, 50, 64, 100, 4), Case(203, 50, 16, 100, 1)],
+    [
+        Case(203, 16, 64, 128, 2),
+        Case(203, 16, 64, 64, 2),
+        Case(203, 13, 32, 64, 1),
+        Case(203, 50, 64, 100, 4),
+        Case(203, 50, 16, 100, 1),
+    ],
     ids=str,
 )
 def test_no_part_of_a_kernel_overtakes_another(precision, case):
