@@ -13,7 +13,7 @@ FUSED = [
     Case(70, 16, 64, 128, 2),  # nothing is padded, and sums have several shares
     Case(5, 50, 32, 100, 2),
     Case(5, 13, 64, 128, 2),
-    Case(5, 5, 64, 64, 2),
+    Case(5, 5, 64, 128, 2),
 ]
 
 

@@ -4,6 +4,7 @@
 
 - unfenced, uninitialised: as in compile_fused.py.
 - unmet: copies that may overwrite what other warps' products still read.
+- stack: bytes a thread keeps in memory for want of registers.
 - exchanges: how often a warp writes to shared memory what another will read.
 - waits: for products in flight; where registers are short, the assembler waits for every single one.
 
@@ -68,13 +69,14 @@ def compile_kernel(kind: str, sizes: Sizes) -> dict[str, object]:
     options = {name: value for name, value in options.items() if value is not None}
     with sound_assembler():
         compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    code = disassemble(compiled.asm["cubin"])
+    code, used = disassemble(compiled.asm["cubin"]), disassemble(compiled.asm["cubin"], "-res-usage")
     return {
         "kernel": kind,
         "shared": compiled.metadata.shared,
         "unfenced": unfenced(compiled.asm["ptx"]),
         "uninitialised": uninitialised(code),
         "unmet": unmet(code),
+        "stack": int(re.findall(r"STACK:(\d+)", used)[0]),
         "exchanges": len(re.findall(r"\sST[SM]+\S*\s", code)),
         "waits": code.count("WARPGROUP.DEPBAR"),
     }

@@ -82,12 +82,12 @@ def unmet(sass: str) -> int:
     return count
 
 
-def disassemble(cubin: bytes) -> str:
+def disassemble(cubin: bytes, what: str = "-sass") -> str:
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        return subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
+        return subprocess.run([tool, what, file.name], capture_output=True, text=True, check=True).stdout
 
 
 def uninitialised(sass: str) -> list[str]:

@@ -134,7 +134,7 @@ def backward_kernel(
     grad_sum2_ptr += begin * E
     if first_layer + count == num_layers:
         normed = kept(saved_ptr + 2 * num_layers * plane, batch, N, S * 16, E, WARPS)
-        to = last_norm_ptr + gl.program_id(0) * (2 * E) + gl.arange(0, E, gl.SliceLayout(0, LAYOUT))
+        to = last_norm_ptr + gl.program_id(0).to(gl.int64) * (2 * E) + gl.arange(0, E, gl.SliceLayout(0, LAYOUT))
         gl.store(to, gl.sum(grad * normed, axis=0))
         gl.store(to + E, gl.sum(grad, axis=0))
     for step in range(count):

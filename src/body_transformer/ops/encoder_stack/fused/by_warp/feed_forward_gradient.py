@@ -73,9 +73,9 @@ def feed_forward_gradient(
         around += normed * grad_sum
         hidden, grad, grad1, grad2 = warpgroup_mma_wait(0, [hidden, grad, grad1, grad2])
         grad = gl.where(hidden > 0.0, grad, 0.0).to(gl.bfloat16)
+        sum1 = mma_v2(gl.convert_layout(grad, left(by_units(WARPS))), ones(ROWS, by_units(WARPS)), sum1)
         grad1 = warpgroup_mma(operand(grad, E, WARPS), n.index(at), grad1, is_async=True)
         grad2 = warpgroup_mma(operand(rectified(hidden), E, WARPS), du.index(at), grad2, is_async=True)
-        sum1 = mma_v2(gl.convert_layout(grad, left(by_units(WARPS))), ones(ROWS, by_units(WARPS)), sum1)
     grad1, grad2 = warpgroup_mma_wait(0, [grad1, grad2])
     async_copy.wait_group(0)
 

@@ -26,8 +26,8 @@ HAS_GLUON = has_gluon()
 def takes(sizes: Sizes, precision: str, device: torch.device) -> bool:
     """Whether these kernels are for such an encoder.
 
-    Timed were 16 nodes, a width of 64 and 128 hidden units; for smaller bodies and 64 units it is assumed. Heads of 64
-    and 256 hidden units, which need more registers than there are, are left to the general kernels.
+    The paper's sizes, of which 16 nodes were timed; for smaller bodies it is assumed. Others, which would need a split
+    among warps of their own or more registers than there are, are left to the general kernels.
     """
     return (
         precision == "bf16"
@@ -36,8 +36,7 @@ def takes(sizes: Sizes, precision: str, device: torch.device) -> bool:
         and torch.cuda.get_device_capability(device)[0] == 9
         and HAS_GLUON
         and sizes.num_nodes <= 16
-        and (sizes.embed_dim, sizes.num_heads) == (64, 2)
-        and sizes.ff_dim in (64, 128)
+        and (sizes.embed_dim, sizes.num_heads, sizes.ff_dim) == (64, 2, 128)
     )
 
 
@@ -54,8 +53,8 @@ class Launch:
 
 
 LAUNCH = {"inference": Launch(8, 4), "forward": Launch(8, 4), "backward": Launch(4, 4, 32, 168)}
-"""The best of some 35 that were tried by hand on an H200 (2026-11-16), like those below. What sweeps them is
-`benchmarks/encoder_tuning.py`."""
+"""The best of some 35 that were tried by hand on an H200 (2026-11-16), before products stopped waiting for each other.
+What sweeps them, and those below, is `benchmarks/encoder_tuning.py`."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,7 @@ class SumLaunch:
 
 
 SUMS = SumLaunch((64, 3), (64, 4), 0.38)
+"""Reckoned, not timed: attention's sums read three times as much as the others, which multiply twice as much."""
 PROGRAMS = 132
 """How many sums there are at a time, of all layers together: one for each multiprocessor of an H200."""
 MIN_ROWS = 512
@@ -124,7 +124,7 @@ def sum_constants(sizes: Sizes) -> dict[str, Any]:
         "ATTENTION_STAGES": SUMS.attention[1],
         "FF_ROWS": SUMS.feed_forward[0],
         "FF_STAGES": SUMS.feed_forward[1],
-        **_options(min(SUMS.warps, sizes.ff_dim // 16), None),
+        **_options(SUMS.warps, None),
     }
 
 
