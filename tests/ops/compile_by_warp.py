@@ -17,7 +17,8 @@ import re
 
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.experimental.gluon._runtime import GluonASTSource
+from triton.compiler import CompiledKernel
+from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
 from body_transformer.ops.assembler import sound_assembler
 from body_transformer.ops.encoder_stack.fused.by_warp import sizes as launches
@@ -49,26 +50,30 @@ def constants_of(kind: str, sizes: Sizes) -> dict[str, object]:
     return launches.constants(sizes, kind) | ({} if kind == "backward" else {"SAVE": kind == "forward"})
 
 
-def signature(names: list[str], constants: dict[str, object]) -> dict[str, str]:
+def signature(names: list[str]) -> dict[str, str]:
     types = {"mask_ptr": "*i1", "scale": "fp32", "eps": "fp32", **dict.fromkeys(INTEGERS, "i32")}
-    types |= dict.fromkeys(constants, "constexpr")
     return {name: types.get(name, "*bf16" if OPERANDS.fullmatch(name) else "*fp32") for name in names}
+
+
+def compile_for_hopper(kernel: GluonJITFunction, types: dict[str, str], constants: dict[str, object]) -> CompiledKernel:
+    """`constants` are the kernel's own and the options of its launch, `types` those of its other arguments."""
+    names = kernel.arg_names
+    own = {name: value for name, value in constants.items() if name in names}
+    source = GluonASTSource(
+        kernel,
+        types | dict.fromkeys(own, "constexpr"),
+        constexprs={(names.index(name),): value for name, value in own.items()},
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name, kind in types.items() if "*" in kind},
+    )
+    options = {name: value for name, value in constants.items() if name not in own and value is not None}
+    with sound_assembler():
+        return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
 def compile_kernel(kind: str, sizes: Sizes) -> dict[str, object]:
     constants = constants_of(kind, sizes)
-    options = {name: constants.pop(name, None) for name in ("num_warps", "maxnreg", "ptx_version")}
-    names = KERNELS[kind].arg_names
-    types = signature(names, constants)
-    source = GluonASTSource(
-        KERNELS[kind],
-        types,
-        constexprs={(names.index(name),): value for name, value in constants.items()},
-        attrs={(k,): [["tt.divisibility", 16]] for k, name in enumerate(names) if "*" in types[name]},
-    )
-    options = {name: value for name, value in options.items() if value is not None}
-    with sound_assembler():
-        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    arguments = [name for name in KERNELS[kind].arg_names if name not in constants]
+    compiled = compile_for_hopper(KERNELS[kind], signature(arguments), constants)
     code, used = disassemble(compiled.asm["cubin"]), disassemble(compiled.asm["cubin"], "-res-usage")
     return {
         "kernel": kind,

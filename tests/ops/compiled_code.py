@@ -1,17 +1,30 @@
 """What compilers are known to get wrong about kernels with matrix products, as it looks in what they made."""
 
+import os
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import triton
 
+ROOT = Path(__file__).parents[2]
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(\S+)\s+(.*?);")
 COPY = re.compile(r"async_copy_global_to_local %\w+, (%\w+)")
 DOT = re.compile(r"(%\w+) = ttng.warp_group_dot (%\w+), (%\w+), .*isAsync = true")
 WAIT = re.compile(r"warp_group_dot_wait .*pendings = (\d+)")
 PART = re.compile(r"(%\w+) = ttg.memdesc_(?:index|trans) (%\w+)")
+
+
+def output_of(module: str, *arguments: str) -> str:
+    """What a module of these tests prints, run by itself: it compiles, where the tests' own Triton may interpret."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-m", f"tests.ops.{module}", *arguments]
+    run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
 
 
 def unfenced(ptx: str) -> int:

@@ -1,18 +1,13 @@
 """The fused kernels as machine code: what the interpreter cannot see."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("triton")
 
-from .compiled_code import overtaken, unfenced, uninitialised, unmet
+from .compiled_code import output_of, overtaken, unfenced, uninitialised, unmet
 
-ROOT = Path(__file__).parents[2]
 KERNELS = {
     "compile_fused": ["inference", "forward", "backward", "weights", "feed-forward"],
     "compile_by_warp": ["inference", "forward", "backward", "weights", "total"],
@@ -21,12 +16,7 @@ HOPPER, AMPERE = 227 * 1024, 163 * 1024  # bytes of shared memory that a program
 
 
 def compiled(case: str, by: str = "compile_fused") -> list[dict]:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    command = [sys.executable, "-m", f"tests.ops.{by}", *case.split()]
-    run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr
-    kernels = [json.loads(line) for line in run.stdout.splitlines()]
+    kernels = [json.loads(line) for line in output_of(by, *case.split()).splitlines()]
     assert [kernel["kernel"] for kernel in kernels] == KERNELS[by]
     return kernels
 

@@ -1,0 +1,54 @@
+"""Compares the kernels for small bodies as compiled for a GPU with the same as written, both without one.
+
+    python -m tests.ops.ptx.check 21 13 --programs 8   # samples, nodes
+
+Prints one JSON object: by how much each tensor differs, the faults and the notes that were found.
+"""
+
+import argparse
+import json
+from unittest import mock
+
+import torch
+
+from body_transformer.ops.encoder_stack.fused.by_warp import passes, sizes
+
+from ..encoder_cases import Case, draw_problem, errors, poisoned_memory
+from ..gluon_on_cpu import on_cpu
+from ..test_by_warp import infer, run
+from .launch import on_machine
+
+
+def check(case: Case) -> dict[str, object]:
+    problem = draw_problem(case, seed=0)
+    with poisoned_memory():
+        with on_cpu(passes):
+            expected = run(problem)
+        with on_machine(passes) as faults:
+            found = run(problem)
+            inferred = infer(problem)
+    return {
+        "errors": errors(found, expected),
+        "inference": torch.equal(inferred, found["out"]),
+        "faults": sorted(faults.found),
+        "notes": sorted(faults.notes),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("batch", type=int)
+    parser.add_argument("nodes", type=int)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--pattern", default="hard", help="which layers see the mask")
+    parser.add_argument("--mask", default="star")
+    parser.add_argument("--programs", type=int, default=sizes.PROGRAMS, help="sums at a time")
+    parser.add_argument("--min-rows", type=int, default=sizes.MIN_ROWS, help="rows in a sum")
+    options = parser.parse_args()
+    case = Case(options.batch, options.nodes, 64, 128, 2, options.layers, options.pattern, options.mask)
+    with mock.patch.multiple(sizes, PROGRAMS=options.programs, MIN_ROWS=options.min_rows):
+        print(json.dumps(check(case)))
+
+
+if __name__ == "__main__":
+    main()
