@@ -104,7 +104,7 @@ def fetch_attention(part, in_weight, in_bias, out_weight, WARPS: gl.constexpr):
     E: gl.constexpr = out.shape[1]
     D: gl.constexpr = out.shape[2]
     r = gl.arange(0, 2 * E, gl.SliceLayout(1, in_pieces(E, WARPS)))
-    rows = r // D % 2 * E + r // (2 * D) * D + r % D  # a head's queries, then its keys; in memory all queries come first
+    rows = r // D % 2 * E + r // (2 * D) * D + r % D  # a head's queries, then its keys; in memory all queries are first
     _fetch_rows(_at_once(qk), in_weight, rows, E, WARPS)
     _fetch(_at_once(v), in_weight + 2 * E * E, E, WARPS)
     for h in gl.static_range(H):
