@@ -72,6 +72,17 @@ def test_one_call_of_the_operator_stands_for_all_layers(layout, device, backend)
     assert not ops_of(encoder, tokens)[OPERATOR]
 
 
+def test_half_precision_tokens_reach_the_operator_as_float32_under_autocast(layout, monkeypatch):
+    seen = []
+    operator = "body_transformer.model.encoder.encoder_stack"
+    monkeypatch.setattr(operator, lambda tokens, *rest, **options: seen.append(tokens.dtype) or tokens)
+    encoder = make_policy(layout).encoder
+    encoder.backend = "fused"
+    with torch.autocast("cpu", torch.bfloat16):
+        encoder(torch.randn(3, layout.graph.num_nodes, small().embed_dim, dtype=torch.bfloat16), placed=True)
+    assert seen == [torch.float32]
+
+
 def test_on_the_cpu_a_policy_runs_layer_by_layer_by_itself(layout):
     policy = make_policy(layout, embed_dim=24)
     assert policy.encoder.backend is None

@@ -38,7 +38,7 @@ KERNELS = {
     "total": total_kernel,
 }
 INTEGERS = ("batch", "num_layers", "first_layer", "count", "masked_layers", "num_rows", "attention_shares", "first")
-INTEGERS += ("attention_rows", "ff_rows", "size", "ff_shares")
+INTEGERS += ("attention_rows", "ff_rows", "size", "ff_shares", "num_norms")
 OPERANDS = re.compile(r"(operands|saved|mixed|grad_qkv|grad_sum\d?)_ptr")
 
 

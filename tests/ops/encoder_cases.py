@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from body_transformer.ops.encoder_stack import PARAMETERS, encoder_stack, reference
 
@@ -146,6 +147,27 @@ def plain(
     with torch.autocast(problem.x.device.type, autocast, enabled=autocast is not None):
         out = reference.encoder_stack(leaves[0], leaves[1:], problem.mask, problem.masked, problem.num_heads)
     return _named(out, leaves, problem.grad_out.to(out.dtype))
+
+
+def in_tf32(problem: Problem) -> dict[str, Tensor]:
+    """By the reference, with the factors of every product rounded to TF32; on any device."""
+    with _Rounded():
+        return plain(problem)
+
+
+class _Rounded(TorchDispatchMode):
+    """Products of factors with TF32's ten bits behind the point."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ in ("mm", "bmm", "addmm"):
+            args = (*args[:-2], *map(_to_tf32, args[-2:]))
+        return func(*args, **(kwargs or {}))
+
+
+def _to_tf32(x: Tensor) -> Tensor:
+    """To the nearest, to even between two."""
+    bits = x.contiguous().view(torch.int32)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & -0x2000).view(torch.float32)
 
 
 def _named(out: Tensor, leaves: list[Tensor], grad_out: Tensor) -> dict[str, Tensor]:

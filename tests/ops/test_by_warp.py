@@ -72,6 +72,7 @@ def test_without_rounding_nothing_is_left_out(monkeypatch, case, programs, at_on
     rows = case.batch * case.num_nodes
     monkeypatch.setattr(sizes, "PROGRAMS", programs)
     monkeypatch.setattr(sizes, "MIN_ROWS", 16)
+    monkeypatch.setitem(sizes.TOTAL, "ROWS", 2)
     monkeypatch.setattr(parameters, "FACTOR_BYTES", at_once * 6 * 64 * 8 * rows)
     for name in ("bfloat16", "float32"):
         monkeypatch.setitem(LANGUAGE, name, torch.float64)

@@ -21,6 +21,7 @@ from .encoder_cases import (
     errors,
     exact,
     exact_output,
+    in_tf32,
     outcome,
     poisoned_memory,
     same_bits,
@@ -102,6 +103,20 @@ def test_coarser_products_are_as_exact_as_their_rounding(device, precision, case
     problem = draw_smooth(case, device, margin=COARSE[precision])
     wrong = errors(outcome(problem, precision=precision), exact(problem))
     assert max(wrong.values()) < COARSE[precision], wrong
+
+
+@pytest.mark.parametrize("case", [Case(1, 5, 32, 20, 2, 1), Case(1, 3, 16, 16, 2, 2)], ids=str)
+def test_tf32_is_as_exact_as_products_of_rounded_factors(device, case):
+    ours, theirs = dict.fromkeys(("out", "x", *PARAMETERS), 0.0), dict.fromkeys(("out", "x", *PARAMETERS), 0.0)
+    for _ in range(8):  # of one so small, chance decides
+        problem = draw_smooth(case, device, margin=COARSE["tf32"])
+        expected = exact(problem)
+        for sums, found in ((ours, outcome(problem, precision="tf32")), (theirs, in_tf32(problem))):
+            for name, error in errors(found, expected).items():
+                sums[name] += error
+    ratios = {name: ours[name] / theirs[name] for name in theirs}
+    assert max(ratios.values()) <= 1.5, ratios
+    assert min(ratios.values()) > 0.3, ratios  # and no more exact: it is TF32
 
 
 @pytest.mark.parametrize("precision", COARSE)

@@ -8,7 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from body_transformer.ops.encoder_stack import BACKENDS, choose_backend, current_precision, encoder_stack, op
+from body_transformer.ops.encoder_stack import (
+    BACKENDS,
+    as_residual,
+    choose_backend,
+    current_precision,
+    encoder_stack,
+    op,
+)
 
 from .encoder_cases import Case, Problem, draw_problem, draw_smooth, errors, exact, outcome
 
@@ -91,6 +98,14 @@ def test_in_float16_the_reference_runs(device, monkeypatch):
     monkeypatch.setattr(op.reference, "encoder_stack", lambda *arguments: sentinel)
     with torch.autocast(device, torch.float16):
         assert problem.call(precision=None) is sentinel
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_under_autocast_alone_halves_are_widened(dtype):
+    x = torch.randn(2, 3).to(dtype)
+    assert as_residual(x) is x
+    with torch.autocast("cpu", torch.bfloat16):
+        assert as_residual(x).dtype == (torch.float32 if dtype.itemsize == 2 else dtype)
 
 
 @pytest.mark.parametrize(("precision", "autocast"), [("fp32", True), ("tf32", True), ("bf16", False)])

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ..body.graph import BodyGraph
 from ..ops.body_attention import body_attention
 from ..ops.body_attention.reference import body_attention as reference_attention
-from ..ops.encoder_stack import PARAMETERS, automatic_backend, current_precision, encoder_stack
+from ..ops.encoder_stack import PARAMETERS, as_residual, automatic_backend, current_precision, encoder_stack
 from .config import PolicyConfig
 from .mask import MASKS
 from .untouched import is_untouched, nobody_watches
@@ -66,6 +66,7 @@ class Encoder(nn.Module):
         wanted = tokens.is_cuda or self.backend is not None
         if not self.stackable or not wanted or self.backend == "layers" or _needs_plain_pytorch():
             return None
+        tokens = as_residual(tokens)  # a tokenizer that is one product gives half precision under autocast
         layers = [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
         as_built = len(layers) == len(self.layers) and all(layer.is_as_built() for layer in layers)
         parameters = [parameter for layer in layers for parameter in layer.in_order()] if as_built else []

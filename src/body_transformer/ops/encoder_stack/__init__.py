@@ -1,6 +1,6 @@
 """The whole transformer encoder as one operator."""
 
-from .choose import BACKENDS, PRECISIONS, automatic_backend, choose_backend, current_precision
+from .choose import BACKENDS, PRECISIONS, as_residual, automatic_backend, choose_backend, current_precision
 from .op import encoder_stack
 from .reference import PARAMETERS
 
@@ -8,6 +8,7 @@ __all__ = [
     "BACKENDS",
     "PARAMETERS",
     "PRECISIONS",
+    "as_residual",
     "automatic_backend",
     "choose_backend",
     "current_precision",

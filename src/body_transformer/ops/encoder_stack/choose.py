@@ -121,6 +121,12 @@ def current_precision(device: str) -> str | None:
     return "tf32" if device == "cuda" and tf32_is_allowed() else "fp32"
 
 
+def as_residual(x: Tensor) -> Tensor:
+    """x as LayerNorm would give it under autocast: what goes around the layers stays in float32."""
+    is_half = x.dtype in (torch.float16, torch.bfloat16)
+    return x.float() if is_half and torch.is_autocast_enabled(x.device.type) else x
+
+
 def automatic_backend(x: Tensor, num_heads: int, num_layers: int, precision: str | None) -> str:
     """What `encoder_stack` takes by itself for x [B, N, E]."""
     if not x.is_cuda or not HAS_TRITON or x.dtype != torch.float32 or precision is None:

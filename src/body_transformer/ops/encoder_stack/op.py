@@ -14,7 +14,7 @@ from ..body_attention.mask_facts import facts_of
 from ..device import on_device_of
 from . import reference
 from .check import check, check_reference_precision
-from .choose import automatic_backend, current_precision
+from .choose import as_residual, automatic_backend, current_precision
 
 
 def encoder_stack(
@@ -43,8 +43,7 @@ def encoder_stack(
         [B, N, E], as exact as PyTorch's own encoder in that precision.
     """
     kind = x.device.type
-    if torch.is_autocast_enabled(kind) and x.dtype in (torch.float16, torch.bfloat16):
-        x = x.float()  # as LayerNorm would give it: the residual stream is float32
+    x = as_residual(x)
     check(x, parameters, mask, masked, num_heads, precision, backend)
     wanted = precision or current_precision(kind)
     backend = backend or automatic_backend(x, num_heads, len(masked), wanted)

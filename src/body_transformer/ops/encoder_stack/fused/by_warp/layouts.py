@@ -85,6 +85,12 @@ def in_turn(size, warps):
     return gl.BlockedLayout([max(1, size // (32 * warps))], [32], [warps], [0])
 
 
+@gluon.constexpr_function
+def in_columns(cols, warps):
+    """A matrix of float32 whose rows are summed up: neighbouring threads have neighbouring columns, 32 at most."""
+    return gl.BlockedLayout([1, 1], [32 // cols, cols], [warps, 1], [1, 0])
+
+
 @gluon.jit
 def column(place):
     """Which column is kept at a place."""

@@ -8,7 +8,7 @@ from ..parameters import as_bits, pack, room_for_factors, room_for_kept
 from ..sizes import Sizes
 from .backward_kernel import backward_kernel
 from .forward_kernel import forward_kernel
-from .sizes import TOTAL, constants, programs, shares, sum_constants
+from .sizes import TOTAL, constants, programs, shares, sum_constants, total_programs
 from .total_kernel import total_kernel
 from .weight_gradient_kernel import weight_gradient_kernel
 
@@ -111,16 +111,17 @@ class Sums:
     def total(self, last_norm: Tensor) -> Tensor:
         """[L, layer]; `last_norm` [programs, 2 E] has what the last LayerNorm gets, which nothing follows."""
         total, starts = torch.empty_like(self.shares[0]), self.sizes.starts
-        total_kernel[(num_blocks(total.numel(), TOTAL["BLOCK"]),)](
+        total_kernel[(total_programs(self.sizes),)](
             self.shares,
+            last_norm,
             total,
             total.numel(),
             self.attention,
             self.feed_forward,
+            len(last_norm),
             LAYER=self.sizes.layer,
             NORM1=starts["norm1"],
             NORM2=starts["norm2"],
             **TOTAL,
         )
-        torch.sum(last_norm, 0, out=total[-1, starts["norm2"] :])
         return total

@@ -53,8 +53,7 @@ class Launch:
 
 
 LAUNCH = {"inference": Launch(8, 4), "forward": Launch(8, 4), "backward": Launch(4, 4, 32, 168)}
-"""The best of some 35 that were tried by hand on an H200 (2026-11-16), before products stopped waiting for each other.
-What sweeps them, and those below, is `benchmarks/encoder_tuning.py`."""
+"""The best of what `benchmarks/encoder_tuning.py` tries, on an H200 (2026-11-18); so are SUMS and PROGRAMS."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ class SumLaunch:
     warps: int = 8
 
 
-SUMS = SumLaunch((64, 3), (64, 4), 0.38)
-"""Reckoned, not timed: attention's sums read three times as much as the others, which multiply twice as much."""
+SUMS = SumLaunch((64, 3), (64, 4), 0.46)
+"""Attention's sums read three times as much as the others, which multiply twice as much; timed."""
 PROGRAMS = 132
 """How many sums there are at a time, of all layers together: one for each multiprocessor of an H200."""
 MIN_ROWS = 512
@@ -80,7 +79,7 @@ MAX_SUMS = 2**26
 """Numbers in all sums together."""
 MAX_NUMBERS = 2**30
 """In the rows of a sum: the kernel counts them in 32 bits."""
-TOTAL: dict[str, Any] = {"BLOCK": 512, "num_warps": 4, "maxnreg": None}
+TOTAL: dict[str, Any] = {"BLOCK": 512, "ROWS": 512, "COLUMNS": 8, "num_warps": 4, "maxnreg": None}
 """How the sums of all shares are added up."""
 
 
@@ -96,6 +95,12 @@ def shares(sizes: Sizes, at_once: int, num_rows: int) -> tuple[int, int]:
     least = num_blocks(num_rows * 3 * sizes.embed_dim, MAX_NUMBERS)
     first, second = (max(1, least, min(wanted, most)) for wanted in (attention, PROGRAMS // at_once - attention))
     return first, second
+
+
+def total_programs(sizes: Sizes) -> int:
+    """That add up the sums: some for the last LayerNorm's, the others for all else."""
+    columns, block = int(TOTAL["COLUMNS"]), int(TOTAL["BLOCK"])
+    return (sizes.layer - sizes.starts["norm2"]) // columns + num_blocks(sizes.num_layers * sizes.layer, block)
 
 
 def constants(sizes: Sizes, kernel: str) -> dict[str, Any]:
