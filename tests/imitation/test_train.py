@@ -123,17 +123,20 @@ def test_a_loss_that_is_not_a_number_ends_it_and_keeps_what_was_good(data, tmp_p
     assert newest_checkpoint(run).step == 20
 
 
-def test_two_processes_have_the_loss_of_one(data, tmp_path):
+def test_two_processes_have_the_loss_of_one_and_end_what_they_began(data, tmp_path):
+    """A thread of their group that outlives the interpreter now and then ends it with SIGABRT."""
     one, two = tmp_path / "one", tmp_path / "two"
     assert main(command(data, one, *steps(30))) == 0
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    script = Path(__file__).parents[1] / "training" / "threads_left.py"
     subprocess.run(
-        [*torchrun, "body_transformer.cli.main", *command(data, two, *steps(30))],
+        [*torchrun, str(script), str(tmp_path), *command(data, two, *steps(30))],
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         timeout=300,
     )
     assert [loss for _, loss in losses(one)] == pytest.approx([loss for _, loss in losses(two)], rel=1e-5)
+    assert [(tmp_path / f"threads{rank}.txt").read_text() for rank in (0, 1)] == ["", ""]
 
 
 def test_a_run_that_is_there_is_not_overwritten(data, tmp_path, capsys):

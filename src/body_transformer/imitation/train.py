@@ -9,7 +9,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 
 import torch
-from accelerate import Accelerator, PartialState
+from accelerate import Accelerator
 
 from ..checkpoint import TrainingState, newest_checkpoint, save_checkpoint
 from ..metrics_log import MetricsLog
@@ -18,7 +18,7 @@ from ..model.policy import Policy
 from ..run import Run
 from ..training.evaluation import to_metrics
 from ..training.progress import Progress
-from ..training.ranks import PATIENCE
+from ..training.ranks import Ranks
 from ..training.saving import Saver
 from ..training.seeds import derived_seed
 from ..training.stopping import StopRequest
@@ -51,8 +51,13 @@ class Job:
 
 def train(job: Job, progress: Progress) -> Policy:
     """Clones the demonstrations' actions; returns the policy, which the run's newest checkpoint holds too."""
-    is_main = PartialState(cpu=job.cpu, timeout=PATIENCE).is_main_process
-    with job.run.at_work() if is_main else nullcontext(), closing(progress):
+    ranks = Ranks.from_environment()
+    with ranks.joined("cuda" if _on_gpu(job) else "cpu"), job.run.at_work() if ranks.is_first else nullcontext():
+        return _learned(job, progress)
+
+
+def _learned(job: Job, progress: Progress) -> Policy:
+    with closing(progress):
         loop = _Loop(job, progress)
         with StopRequest() as stop:  # before that there is nothing to keep
             loop.run(stop)
@@ -201,7 +206,10 @@ def learning_rate(config: ImitationConfig, step: int, num_steps: int) -> float:
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
 
 
+def _on_gpu(job: Job) -> bool:
+    return torch.cuda.is_available() and not job.cpu
+
+
 def _mixed_precision(job: Job) -> str:
-    on_gpu = torch.cuda.is_available() and not job.cpu
     precision = job.config.precision
-    return "bf16" if precision == "bf16" or (precision == "auto" and on_gpu) else "no"
+    return "bf16" if precision == "bf16" or (precision == "auto" and _on_gpu(job)) else "no"

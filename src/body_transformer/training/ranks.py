@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,17 +46,20 @@ class Ranks:
 
     @contextmanager
     def joined(self, device: str) -> Iterator[None]:
-        """While it is entered, they can speak to each other."""
+        """While it is entered, they can speak to each other. Afterwards their group is gone, with its threads: one that
+        lets go of a tensor while the interpreter ends would end the process with SIGABRT."""
         if self.size == 1:
             yield
             return
         on_gpu = torch.device(device).type == "cuda"
         if on_gpu:
             torch.cuda.set_device(self.local)
+        importlib.import_module("torch.distributed.nn")  # once there is a group, its default arguments would keep it
         distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
         try:
             yield
         finally:
+            gc.collect()  # a module for several processes keeps the group, too
             distributed.destroy_process_group()
 
 
