@@ -152,6 +152,18 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     assert bench.find_device(None) == "cpu"
 
 
+@RL
+@pytest.mark.parametrize(("args", "is_said"), [([], True), (["--quick"], False), (["--device", "cpu"], False)])
+def test_ppo_without_a_gpu_says_what_that_means_unless_it_was_asked_for(
+    args: list[str], is_said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("body_transformer.bench.ppo.run", lambda job, say: None)
+    monkeypatch.setattr(bench, "finish", lambda *rest: None)
+    assert main(["bench", "ppo", *args]) == 0
+    assert ("no GPU is found, so this runs on the CPU" in capsys.readouterr().err) == is_said
+
+
 @pytest.mark.parametrize("what", ["attention", "encoder", "latency", pytest.param("ppo", marks=RL)])
 @pytest.mark.parametrize(
     ("out", "complaint"),

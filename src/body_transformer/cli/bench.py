@@ -18,6 +18,7 @@ from ..body.messages import unknown
 from ..config import experiment_names
 from ..model.variants import VARIANTS
 from .output import console, print_json
+from .run_options import no_gpu
 
 if TYPE_CHECKING:
     from ..bench.chart import Chart
@@ -190,6 +191,8 @@ def bench_ppo(args: list[str]) -> None:
     from ..bench.ppo import ALL, PpoJob, run
 
     variants = chosen("variant", options.variants, VARIANTS) if options.variants else list(ALL)
+    if device == "cpu" and options.device is None and not options.quick:
+        print(f"bot bench: {no_gpu('--device cpu')}; --quick takes tiny sizes", file=sys.stderr)
     num_envs = (4, 8) if options.quick else (2048, 4096, 8192) if device == "cuda" else (64,)
     job = PpoJob(device, options.task, variants, num_envs, 1 if options.quick else options.rounds, options.quick)
     finish("ppo", options, device, folder, args, run(job, Progress()))

@@ -97,6 +97,17 @@ def device_of(cpu: bool) -> str:
     return "cuda:0" if torch.cuda.is_available() and not cpu else "cpu"
 
 
+def no_gpu(flag: str) -> str:
+    """What it means to have none, and what helps; `flag` asks for it."""
+    import torch
+
+    fix = "nvidia-smi says whether its driver works" if torch.version.cuda else "pip install --force-reinstall torch"
+    return (
+        f"no GPU is found, so this runs on the CPU, hundreds of times as slow ({flag} asks for that); "
+        f"if this machine has an NVIDIA GPU: {fix}"
+    )
+
+
 def machine(cpu: bool) -> str:
     """Where it runs."""
     import torch

@@ -21,7 +21,7 @@ from ..rl.registry import MJLAB, make_env, make_env_cfg, need_mjlab
 from ..run import DESCRIPTION, Run
 from ..training.ranks import Ranks
 from .output import console
-from .run_options import ResumeOptions, RunOptions, command_line, device_of, is_first_process, value_of
+from .run_options import ResumeOptions, RunOptions, command_line, device_of, is_first_process, no_gpu, value_of
 
 
 @dataclass(kw_only=True)
@@ -149,17 +149,6 @@ def changed(begun: RlConfig, given: RlConfig) -> RlConfig:
     return config
 
 
-def no_gpu() -> str:
-    """What it means to have none, and what helps."""
-    import torch
-
-    fix = "nvidia-smi says whether its driver works" if torch.version.cuda else "pip install --force-reinstall torch"
-    return (
-        "no GPU is found, so this runs on the CPU, hundreds of times as slow (--cpu asks for that); "
-        f"if this machine has an NVIDIA GPU: {fix}"
-    )
-
-
 def learn(
     run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool, facts: Mapping[str, Any] | None = None
 ) -> None:
@@ -171,7 +160,7 @@ def learn(
     device = device_of(found["cpu"])
     quiet = quiet or not is_first_process()
     if is_first_process() and not found["cpu"] and device == "cpu":
-        print(f"bot train: {no_gpu()}", file=sys.stderr)
+        print(f"bot train: {no_gpu('--cpu')}", file=sys.stderr)
     job = Job(
         run,
         PolicyConfig.from_dict(found["policy"]),
