@@ -229,6 +229,28 @@ def test_weights_that_are_not_numbers_are_not_blamed_on_the_physics(tmp_path):
             loop._iterate(None)
 
 
+@pytest.mark.parametrize(("robots", "said"), [([2], "1 of 4"), ([], "4 of 4")])
+def test_a_loss_that_is_not_a_number_ends_it_and_what_it_was_computed_from_is_kept(tmp_path, robots, said):
+    """If nothing of what was collected explains it, all of it is kept."""
+    with closing(_Loop(job(tmp_path / "run", 1), Ranks(), Progress(quiet=True))) as loop:
+        loop._save()
+        ppo = loop.learner.ppo
+        update = ppo.update
+
+        def spoiled() -> dict[str, float]:
+            with torch.inference_mode():
+                ppo.storage.returns[:, robots] = torch.nan
+            return update() | {"value": math.nan}
+
+        ppo.update = spoiled
+        message = rf"the loss is not finite at iteration 1: .*nan.*; {said} environments .*broken_states_0.safetensors'"
+        with pytest.raises(ValueError, match=message + r"; the last good checkpoint is '.*/checkpoints/0'"):
+            loop._iterate(None)
+    kept = load_file(tmp_path / "run" / "broken_states_0.safetensors")
+    assert kept["env_ids"].tolist() == (robots or [0, 1, 2, 3])
+    assert kept["obs.actor"].shape == (4, len(robots) or 4, 100)
+
+
 def test_every_process_keeps_its_own_broken_states(tmp_path):
     begun = job(tmp_path / "run", 1)
     for rank, robot in ((0, 1), (1, 0)):

@@ -28,6 +28,13 @@ def broken_envs(env: ManagerBasedRlEnv, stored: RolloutStorage, obs: TensorDict)
     return (~whole).nonzero().flatten()
 
 
+def unlearnable_envs(stored: RolloutStorage) -> Tensor:
+    """Whose steps have a value, a return or a probability that is not finite; all, if nobody's have: weights broke."""
+    columns = (stored.values, stored.returns, stored.actions_log_prob)
+    whole = torch.stack([torch.isfinite(column).flatten(2).all(-1).all(0) for column in columns]).all(0)  # [envs]
+    return (whole.all() | ~whole).nonzero().flatten()
+
+
 def is_policys_doing(stored: RolloutStorage, ids: Tensor) -> bool:
     """Whether one of them was told to do something that is no number while all that it saw was: weights are broken."""
     acted = torch.isfinite(stored.actions[:, ids]).all(-1)  # [T, ids]

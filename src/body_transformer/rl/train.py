@@ -26,7 +26,7 @@ from ..training.ranks import Ranks
 from ..training.saving import Saver
 from ..training.seeds import derived_seed
 from ..training.stopping import StopRequest
-from .broken import broken_envs, is_policys_doing, save_broken
+from .broken import broken_envs, is_policys_doing, save_broken, unlearnable_envs
 from .collect import Collector
 from .config import RlConfig
 from .curriculum import terrain_levels, use_terrain_levels
@@ -142,8 +142,7 @@ class _Loop:
         self.learner.limit_std(self.iteration)
         done = time.perf_counter()
         self.elapsed_s += done - begun
-        if not all(math.isfinite(value) for value in losses.values()):
-            raise ValueError(f"the loss is not finite at iteration {self.iteration}: {losses}; {self._last_good()}")
+        self._check_loss(losses)
         num_steps = self.config.num_envs * self.config.num_steps
         self.env_steps += num_steps
         values = {
@@ -205,13 +204,27 @@ class _Loop:
         ids = broken_envs(env, stored, self.collector.obs)
         if not len(ids):
             return
-        file = self.job.run.folder / BROKEN.format(rank=self.ranks.rank)
-        save_broken(file, env, stored, ids)
         what = "the policy gave actions" if is_policys_doing(stored, ids) else "physics gave values"
         raise ValueError(
             f"{what} that are not finite in {len(ids)} of {env.num_envs} environments at iteration "
-            f"{self.iteration + 1}; their states, and what they saw and did, are in {str(file)!r}; {self._last_good()}"
+            f"{self.iteration + 1}; {self._keep(ids)}; {self._last_good()}"
         )
+
+    def _check_loss(self, losses: Mapping[str, float]) -> None:
+        """One that is no number ends the run, and what it was computed from is kept to be looked at."""
+        if all(math.isfinite(value) for value in losses.values()):
+            return
+        ids = unlearnable_envs(self.learner.ppo.storage)
+        raise ValueError(
+            f"the loss is not finite at iteration {self.iteration}: {dict(losses)}; {len(ids)} of {self.env.num_envs} "
+            f"environments may be the cause; {self._keep(ids)}; {self._last_good()}"
+        )
+
+    def _keep(self, ids: torch.Tensor) -> str:
+        """Writes down how these environments came where they are, and says where."""
+        file = self.job.run.folder / BROKEN.format(rank=self.ranks.rank)
+        save_broken(file, self.env.unwrapped, self.learner.ppo.storage, ids)
+        return f"their states, and what they saw and did, are in {str(file)!r}"
 
     def _last_good(self) -> str:
         found = newest_path(self.job.run.folder)
