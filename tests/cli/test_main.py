@@ -112,3 +112,15 @@ def test_a_reader_who_has_seen_enough_is_no_error(command: str) -> None:
     shell = f"set -o pipefail; {sys.executable} -m body_transformer.cli.main {command} | true"
     result = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("experiment", ["demo", "humanoid-mod"])
+def test_the_word_that_help_has_for_nothing_is_the_one_that_flags_take(
+    capsys: pytest.CaptureFixture[str], experiment: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", experiment, "--help"])
+    words = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--rl.eval-every {None}|INT" in words or "--imitation.eval-every {None}|INT" in words
+    assert "None = at the end only" in words
+    assert "; none" not in words

@@ -23,13 +23,13 @@ class ImitationConfig:
     reader: str
     """Who reads the demonstrations: a name from the table of readers."""
     data: str | None = None
-    """Where they are: a file, a folder, or what the reader calls them; none where the task makes its own."""
+    """Where they are: a file, a folder, or what the reader calls them; None where the task makes its own."""
     options: Mapping[str, str] = field(default_factory=dict)
     """What the reader wants to know beside that."""
     task_options: Mapping[str, str] = field(default_factory=dict)
     """What the task wants to know."""
     num_demos: int | None = None
-    """Train on so many demonstrations, drawn by the seed; none = all."""
+    """Train on so many demonstrations, drawn by the seed; None = all."""
     loss: Loss = "mse"
     """Squared error of the mean action, or the negative likelihood of a policy that has a Gaussian head."""
     learning_rate: float = 1e-4
@@ -47,9 +47,9 @@ class ImitationConfig:
     num_steps: int | None = None
     """How many updates there are; this or `num_epochs`."""
     eval_every: int | None = None
-    """Epochs from one evaluation to the next; none = at the end only."""
+    """Epochs from one evaluation to the next; None = at the end only."""
     eval_last: int | None = None
-    """Evaluate in so many of the last epochs only; none = in all."""
+    """Evaluate in so many of the last epochs only; None = in all."""
     eval_episodes: int = 100
     """Rollouts an evaluation, for each split."""
     log_every: int = 50

@@ -76,10 +76,10 @@ class RlConfig:
     """What the optimizer moves: the logarithm of the actions' standard deviation, or itself, as mjlab has it."""
     final_std: float | None = None
     """What the standard deviation may be at most after `std_iterations`, from the policy's first one on, each iteration
-    by the same factor less; none = whatever is learned."""
+    by the same factor less; None = whatever is learned."""
     std_iterations: int = 300
     eval_every: int | None = 50
-    """Iterations from one evaluation to the next, with the mean action; none = at the end only."""
+    """Iterations from one evaluation to the next, with the mean action; None = at the end only."""
     eval_episodes: int = 100
     """Rollouts an evaluation."""
     checkpoint_every_s: float = 120.0
