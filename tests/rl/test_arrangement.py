@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from body_transformer import BodyGraph, Layout, Term
+from body_transformer import BodyGraph, Layout, PolicyConfig, Term
 
 from .environments import CARTPOLE, G1, GO1, ROUGH_GO1, TRACKING, YAM, changed, make_env, observe, settle
 
@@ -333,6 +333,31 @@ def test_the_description_is_a_row_a_node(go1):
     assert all(node in text for node in ("trunk", "FR_calf", "RL_hip"))
     assert "3: joint_pos 1, joint_vel 1, actions 1" in text
     assert "48 observation entries, 48 used; 12 actions" in text
+
+
+def test_what_the_critic_alone_observes_is_described_too():
+    """And what nothing is known of is named there as well."""
+    from mjlab.managers.observation_manager import ObservationTermCfg
+    from tensordict import TensorDict
+
+    from body_transformer.rl.config import RlConfig
+    from body_transformer.rl.learner import Learner
+
+    def change(cfg) -> None:
+        cfg.observations["critic"].terms["mystery"] = ObservationTermCfg(func=mystery)
+
+    def described(env) -> str:
+        obs = TensorDict(env.observation_manager.compute(), batch_size=[env.num_envs])
+        config = RlConfig(CARTPOLE, num_envs=env.num_envs, num_minibatches=1)
+        return Learner(env, obs, PolicyConfig(num_layers=1, head="gaussian"), config).describe()
+
+    same = described(make_env(CARTPOLE))
+    assert "critic" not in same
+    assert same.count("5 observation entries") == 1
+    actor, critic = described(make_env(CARTPOLE, change)).split("critic:")
+    assert "5 observation entries" in actor
+    assert "17 observation entries" in critic
+    assert "nothing is known of 'mystery'" in critic
 
 
 def test_a_reference_motion_goes_to_the_joints_and_bodies_it_is_of(tmp_path):

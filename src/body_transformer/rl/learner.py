@@ -91,6 +91,11 @@ class Learner:
             multi_gpu_cfg=multi_gpu,
         )
 
+    def describe(self) -> str:
+        """Which entry of the observation went to which body part; of the critic, too, where that is something else."""
+        actor, critic = (self.arranged[name].describe() for name in SETS)
+        return actor if critic == actor else f"actor:\n{actor}\ncritic:\n{critic}"
+
     def policy(self) -> Policy:
         return self.actor.policy()
 

@@ -80,7 +80,7 @@ class _Loop:
         self.learner = Learner(env, obs, job.policy, self.config, multi_gpu=multi_gpu)
         torch.manual_seed(own_seed)  # and other actions
         self.collector = Collector(self.env, obs, self.learner)
-        job.say(self.learner.arranged["actor"].describe())
+        job.say(self.learner.describe())
         self.trial: ManagerBasedRlEnv | None = None
         self.try_out = recorded(self.learner.actor, self.learner.groups["actor"], job.device)
         self.iteration, self.env_steps, self.elapsed_s = 0, 0, 0.0
