@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from body_transformer import Policy
 from body_transformer.checkpoint import policy_folder
 from body_transformer.cli.main import main
-from body_transformer.rl.registry import MOTION
+from body_transformer.rl.registry import MOTION, NO_MJLAB
 from body_transformer.run import Run
 
 SMALL = ["--policy.embed-dim", "8", "--policy.num-layers", "2", "--policy.ff-dim", "8", "--cpu"]
@@ -123,6 +124,15 @@ def test_a_run_that_is_finished_says_so(run, capsys):
     assert main(["train", "--resume", str(run), "--quiet"]) == 0
     assert "is finished" in " ".join(capsys.readouterr().out.split())
     assert (run / "metrics.jsonl").read_text() == before
+
+
+def test_without_mjlab_a_run_that_should_go_on_says_how_to_get_it(run, tmp_path, capsys, monkeypatch):
+    unfinished = shutil.copytree(run, tmp_path / "unfinished", symlinks=True)
+    (unfinished / "evaluation.json").unlink()
+    monkeypatch.setitem(sys.modules, "mjlab", None)
+    monkeypatch.setattr("body_transformer.cli.train_rl.learn", lambda *_, **__: pytest.fail("it imports mjlab"))
+    assert main(["train", "--resume", str(unfinished), "--quiet"]) == 1
+    assert f"bot train: {NO_MJLAB}" in capsys.readouterr().err
 
 
 def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, capsys, evaluated):

@@ -119,12 +119,12 @@ def resume(args: list[str], run: Run) -> None:
         raise ValueError(f"--rl.num-iterations: this run has come to {step}, and goes on; got {config.num_iterations}")
     facts: dict[str, Any] = {}
     if config != begun:
-        need_mjlab()
         changes = [*found.get("changes", []), {"step": step, "command": command_line()}]
         facts = {"rl": checked(config, begun.task).to_dict(), "num_steps": config.num_iterations, "changes": changes}
     if run.is_evaluated and max((line["step"] for line in run.metrics()), default=0) >= config.num_iterations:
         console().print(f"{run.folder} is finished: {config.num_iterations} iterations and the last evaluation")
         return
+    need_mjlab()
     check_shares(config)
     how = {"cpu": options.cpu or found["cpu"], "wandb": options.wandb or found["wandb"]}
     learn(run, {**found, **facts, **how}, options.quiet, resumed=True, facts=facts)
