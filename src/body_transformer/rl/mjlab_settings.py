@@ -1,4 +1,8 @@
-"""How mjlab trains one of its tasks, as our settings. What we cannot follow is refused, not left out."""
+"""How mjlab trains one of its tasks, as our settings. What we cannot follow is refused, not left out.
+
+Two things are no settings, and are as in our tasks: gradients of actor and critic are clipped together, and statistics
+of observations move once an iteration (`joint_norm` and `normalize_after` of RecordedPPO).
+"""
 
 from __future__ import annotations
 
