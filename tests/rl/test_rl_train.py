@@ -73,6 +73,22 @@ def test_resumed_it_goes_on_with_weights_optimizer_rate_and_statistics(tmp_path)
     assert counts[1] > counts[0]
 
 
+def test_resumed_it_has_everything_that_was_saved(tmp_path):
+    folder = tmp_path / "run"
+    train(job(folder, 2), Progress(quiet=True))
+    saved = newest_checkpoint(folder).state
+    with closing(_Loop(job(folder, 3, resume=True), Ranks(), Progress(quiet=True))) as loop:
+        assert torch.equal(torch.get_rng_state(), saved.tensors["random.cpu"])
+        found, ppo = loop.learner.tensors(), loop.learner.ppo
+        assert saved.tensors.keys() == found.keys() | {"random.cpu"}
+        for name, value in found.items():
+            torch.testing.assert_close(value, saved.tensors[name], rtol=0, atol=0, msg=name)
+        assert ppo.learning_rate != pytest.approx(loop.config.learning_rate), "it has moved; else this shows nothing"
+        assert all(group["lr"] is ppo._rate for group in ppo.optimizer.param_groups), "and moves on"
+        assert (loop.iteration, loop.env_steps, loop.elapsed_s) == (2, 32, saved.values["elapsed_s"])
+        assert loop.env.unwrapped.common_step_counter == saved.values["common_step_counter"]
+
+
 @pytest.mark.parametrize("std_type", ["log", "scalar"])
 def test_a_run_with_a_fixed_deviation_goes_on_with_it(tmp_path, std_type):
     folder, fixed = tmp_path / "run", replace(SMALL, std="fixed", init_std=0.5)
