@@ -146,6 +146,22 @@ def test_values_are_learned_on_one_scale_whatever_the_rewards_are():
     assert losses[1] == pytest.approx(losses[0], rel=0.05)
 
 
+def test_the_critic_says_values_on_the_scale_of_returns():
+    """Whoever acts, and what comes after the rollout's end, too."""
+    algorithm = made(RecordedPPO, normalize_values=True)
+    algorithm.value_scale.update(torch.randn(50, 1) * 3 + 7)
+    obs = observations(torch.Generator().manual_seed(5))
+    expected = algorithm.value_scale.inverse(algorithm.critic(obs).detach())
+    algorithm.act(obs)
+    torch.testing.assert_close(algorithm.transition.values, expected)
+    play(algorithm)
+    stored = algorithm.storage
+    with torch.inference_mode():
+        stored.dones[-1] = 0
+        algorithm.compute_returns(obs)
+    torch.testing.assert_close(stored.returns[-1], stored.rewards[-1] + algorithm.gamma * expected)
+
+
 def test_the_value_scale_is_that_of_all_returns_together():
     scale, parts = ValueScale(), [torch.randn(7, 1) * 3 + 1, torch.randn(5, 10, 1) - 4, torch.randn(1, 1)]
     for part in parts:

@@ -89,6 +89,17 @@ def test_resumed_it_has_everything_that_was_saved(tmp_path):
         assert loop.env.unwrapped.common_step_counter == saved.values["common_step_counter"]
 
 
+def test_resumed_robots_are_on_ground_of_the_levels_that_were_saved(tmp_path, monkeypatch):
+    folder, put = tmp_path / "run", []
+    monkeypatch.setattr("body_transformer.rl.train.terrain_levels", lambda env: torch.tensor([3, 1, 4, 1]))
+    monkeypatch.setattr("body_transformer.rl.train.use_terrain_levels", lambda env, levels: put.append(levels.tolist()))
+    train(job(folder, 1), Progress(quiet=True))
+    assert put == []
+    with closing(_Loop(job(folder, 2, resume=True), Ranks(), Progress(quiet=True))) as loop:
+        assert put == [[3, 1, 4, 1]]
+        assert loop.env.unwrapped.episode_length_buf.tolist() == [0] * 4, "a reset puts them there"
+
+
 @pytest.mark.parametrize("std_type", ["log", "scalar"])
 def test_a_run_with_a_fixed_deviation_goes_on_with_it(tmp_path, std_type):
     folder, fixed = tmp_path / "run", replace(SMALL, std="fixed", init_std=0.5)
