@@ -9,6 +9,7 @@ from typing import Any
 
 import tyro
 
+from ..body.messages import unknown
 from ..config import Experiment, experiment_names, load_experiment
 from ..imitation.config import ImitationConfig
 from ..model.config import PolicyConfig
@@ -162,6 +163,9 @@ def _experiment(args: list[str]) -> Experiment:
         raise ValueError(f"name the experiment first: bot train EXPERIMENT …; have: {', '.join(_trainable())}")
     if args[0] in ("-h", "--help"):
         return load_experiment("demo")
+    if args[0] not in experiment_names():
+        have = unknown("experiment", args[0], experiment_names())
+        raise ValueError(f"{have}; a task of mjlab's is {MJLAB}NAME, and bot train {MJLAB} lists them")
     return load_experiment(args[0])
 
 
