@@ -129,3 +129,11 @@ class TestWithMjlab:
         assert cfg.rewards["death"].weight == pytest.approx(-0.01)
         assert load_rl_cfg("humanoid-mod").num_steps_per_env == 32
         assert registry.names()[:3] == OURS
+
+    @pytest.mark.parametrize(("name", "group"), [("humanoid-mod", "actor"), ("a1-walk", "critic")])
+    def test_in_mjlabs_runner_a_critic_with_observations_of_its_own_has_them(self, name, group):
+        import_module("body_transformer.rl.mjlab_plugin")
+        from mjlab.tasks.registry import load_env_cfg, load_rl_cfg
+
+        assert load_rl_cfg(name).obs_groups == {"actor": ("actor",), "critic": (group,)}
+        assert group in load_env_cfg(name).observations

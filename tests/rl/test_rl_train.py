@@ -358,6 +358,16 @@ def test_weights_that_are_not_numbers_are_never_saved(tmp_path):
     assert newest_checkpoint(folder).step == 1
 
 
+def test_processes_begin_with_the_same_weights_and_explore_differently(tmp_path):
+    begun, weights, drawn = job(tmp_path / "run", 1), [], []
+    for rank in (0, 1):
+        with closing(_Loop(begun, Ranks(rank, rank, 2), Progress(quiet=True))) as loop:
+            drawn.append(torch.rand(3).tolist())
+            weights.append(loop.learner.actor.network.net.state_dict())
+    assert drawn[0] != drawn[1]
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=0)
+
+
 def test_resumed_every_process_goes_on_with_random_numbers_of_its_own(tmp_path):
     folder = tmp_path / "run"
     train(job(folder, 1), Progress(quiet=True))
