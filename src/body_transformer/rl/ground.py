@@ -1,10 +1,15 @@
 """What uneven grounds share: the height field in a scene, feelers and their planes, and the memory those lie in.
 
-About 1 in 400 of MuJoCo Warp's (3.11) contacts with a height field has a wrong depth, and robots fly apart. There the
-robot has feelers instead: spheres, each with a plane to itself, which is laid on the ground before a physics step.
-Planes are geoms of the world body: MuJoCo Warp reads from its memory where those are and never computes it, so that is
-where we write it. Which feelers a robot has, where they will be, and which plane is the right one there is different
-from robot to robot and from ground to ground: see `humanoid/ground.py` and `a1/ground.py`.
+MuJoCo collides a geom with every prism under a height field's triangles by itself. A foot that is a little in the
+ground is pushed sideways by prisms that it only overlaps at their rim, by edges that are not there: on a *flat* height
+field with cells of 0.1 m a policy falls that runs on a plane (`benchmarks/height_field.py`). In MuJoCo Warp (3.11),
+besides, about 1 in 400 contacts has a wrong depth, and robots fly apart.
+
+So robots have feelers: spheres, each with a plane to itself, which is laid on the ground before a physics step. Planes
+are geoms of the world body. MuJoCo Warp reads from its memory where those are and never computes it, so that is where
+we write it; a plain model is told. Which feelers a robot has, where they will be, and which plane is the right one
+there is different from robot to robot and from ground to ground: see `humanoid/ground.py` and `a1/ground.py`. (a1-walk
+has planes in MuJoCo Warp only; in plain MuJoCo it walks on the height field.)
 """
 
 from __future__ import annotations
@@ -117,12 +122,29 @@ def add_plane(spec: mujoco.MjSpec, number: int) -> mujoco.MjsGeom:
     )
 
 
-def planes_in(model: mujoco.MjModel, geom_xpos: Tensor, geom_xmat: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """A point and the normal of each plane, [B, count, 3] each, as the simulator's memory has them: to be written to.
-
-    Of a plane's frame a contact knows the third axis alone.
-    """
+def planes_of(model: mujoco.MjModel, count: int) -> slice:
+    """Which of its geoms they are."""
     planes = [model.geom(f"{PLANE}{number}").id for number in range(count)]
     mine = slice(planes[0], planes[0] + count)
     assert planes == list(range(mine.start, mine.stop))
+    return mine
+
+
+def planes_in(geom_xpos: Tensor, geom_xmat: Tensor, mine: slice) -> tuple[Tensor, Tensor]:
+    """A point and the normal of each plane, [B, count, 3] each, as the world's memory has them: to be written to.
+
+    Of a plane's frame a contact knows the third axis alone.
+    """
     return geom_xpos[:, mine], geom_xmat.view(len(geom_xpos), -1, 3, 3)[:, mine, :, 2]
+
+
+def put_planes(model: mujoco.MjModel, mine: slice, point: NDArray[np.float64], normal: NDArray[np.float64]) -> None:
+    """A point and the normal of each plane, [count, 3] each, into a plain model, whose next step finds them there.
+
+    Plain MuJoCo, unlike MuJoCo Warp, computes in each step where the world's geoms are.
+    """
+    model.geom_sameframe[mine] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE  # they were compiled upright, as the world is
+    model.geom_pos[mine] = point
+    x, y, z = normal.T
+    quat = np.stack([1 + z, -y, x, np.zeros_like(z)], -1)  # the shortest turn from upright to the normal
+    model.geom_quat[mine] = quat / np.linalg.norm(quat, axis=-1, keepdims=True)

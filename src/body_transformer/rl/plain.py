@@ -48,7 +48,10 @@ class PlainRobots(ABC):
     """Of films."""
     robots: Robots
 
-    def __init__(self, cfg: ManagerBasedRlEnvCfg, model: mujoco.MjModel, num_threads: int | None) -> None:
+    def __init__(
+        self, cfg: ManagerBasedRlEnvCfg, model: mujoco.MjModel, num_threads: int | None, planes: bool = False
+    ) -> None:
+        """`planes`: the ground is laid under the robots (see ground.py), for which it must be known where geoms are."""
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else a broken state would begin anew, unseen
         num_envs, self._num_threads = cfg.scene.num_envs, num_threads or torch.get_num_threads()
         self.steps = torch.zeros(num_envs, dtype=torch.long)
@@ -64,6 +67,8 @@ class PlainRobots(ABC):
             ctrl=zeros(model.nu),
             sensordata=zeros(model.nsensordata),
             steps=lambda: self.steps,
+            geom_xpos=zeros(model.ngeom, 3) if planes else None,
+            geom_xmat=zeros(model.ngeom, 3, 3) if planes else None,
         )
         self._weights = {name: term.weight for name, term in cfg.rewards.items()}
         self._threads = ThreadPoolExecutor(self._num_threads)
@@ -122,6 +127,8 @@ class PlainRobots(ABC):
         mujoco.mj_step(model, data, nstep=num_steps)
         qpos[k], qvel[k], warmstart[k] = data.qpos, data.qvel, data.qacc_warmstart
         world.sensordata.numpy()[k] = data.sensordata
+        if world.geom_xpos is not None:
+            world.geom_xpos.numpy()[k] = data.geom_xpos
 
 
 def rollouts(act: Act, env: PlainRobots, seed: int, watch: Callable[[], object] = lambda: None) -> list[Result]:

@@ -37,7 +37,7 @@ class World:
     steps: Callable[[], Tensor]
     """[B]: steps of each present episode."""
     geom_xpos: Tensor | None = None
-    """[B, ngeom, 3], m, world; this and the next only of MuJoCo Warp, where geoms of the world can be moved."""
+    """[B, ngeom, 3], m, world; this and the next only where the ground is laid under the robots (see ground.py)."""
     geom_xmat: Tensor | None = None
     """[B, ngeom, 3, 3]"""
     fastest: Tensor = field(init=False)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..ground import FEELER, PLANE, add_feeler, add_plane, planes_in
+from ..ground import FEELER, PLANE, add_feeler, add_plane, planes_in, planes_of
 from .kinematics import Legs
 from .model import BASE, FEET, LEGS
 from .terrain import Terrain
@@ -165,7 +165,7 @@ class Planes:
         self._corners = torch.tensor(np.array(corners), dtype=torch.float32, device=world.device)  # [12, 3]
         radius = [float(model.geom(name).size[0]) for name in names]
         self._radius = torch.tensor(radius, dtype=torch.float32, device=world.device)
-        self.point, self.normal = planes_in(model, world.geom_xpos, world.geom_xmat, model.npair)
+        self.point, self.normal = planes_in(world.geom_xpos, world.geom_xmat, planes_of(model, model.npair))
         """[B, S, 3] each, of each feeler's plane."""
 
     def feelers(self, state: State) -> Tensor:

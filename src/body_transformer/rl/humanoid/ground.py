@@ -1,4 +1,4 @@
-"""Waves: a height field in plain MuJoCo, tangent planes in MuJoCo Warp (see ../ground.py).
+"""Waves: tangent planes under the robot, in MuJoCo Warp and in plain MuJoCo (see ../ground.py).
 
 The robot's feelers lie along the axes of its capsules, with the same radius. A plane lies on the face of the ground
 that its feeler is nearest to. One plane a capsule would not do: a foot across a crest rests on its middle.
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..ground import FAR_BELOW, FEELER, PLANE, add_feeler, add_field, add_plane, planes_in
+from ..ground import FAR_BELOW, FEELER, PLANE, add_feeler, add_field, add_plane, planes_in, planes_of, put_planes
 from ..world import World
 from .model import FEET
 
@@ -118,7 +118,7 @@ class Faces:
 
 
 class Planes:
-    """The planes of B environments in the simulator's memory."""
+    """The planes of B environments in the world's memory."""
 
     def __init__(self, world: World, faces: Faces):
         assert world.geom_xpos is not None
@@ -128,7 +128,8 @@ class Planes:
         feelers = [model.geom(f"{FEELER}{k}").id for k in range(count)]
         self._geom_xpos, self._feelers = world.geom_xpos, torch.tensor(feelers, device=world.device)
         self._radius = torch.tensor(model.geom_size[feelers, 0], dtype=torch.float32, device=world.device)[:, None]
-        self.point, self.normal = planes_in(model, world.geom_xpos, world.geom_xmat, count)
+        self._mine = planes_of(model, count)
+        self.point, self.normal = planes_in(world.geom_xpos, world.geom_xmat, self._mine)
         """[B, S, 3] each, of each feeler's plane."""
         self._centre, self._before = (torch.zeros_like(self.point) for _ in range(2))
         """[B, S, 3], m: where feelers were at the beginning of the last physics step, and of the one before."""
@@ -156,3 +157,7 @@ class Planes:
         point, normal = self._faces.nearest(ahead, self._radius)
         self.point.copy_(torch.where(known, point, self.point))
         self.normal.copy_(torch.where(known, normal, self.normal))
+
+    def put(self, k: int, model: mujoco.MjModel) -> None:
+        """Those of robot k into a plain model, before its physics step."""
+        put_planes(model, self._mine, self.point[k].numpy(), self.normal[k].numpy())

@@ -11,8 +11,8 @@ Where this is not the authors' environment, beside what humanoid-mod says:
 - an episode ends by time-out at the end of the ground: theirs ran off the mesh and fell without end;
 - each episode draws a tile: theirs kept one for an environment, and few environments would see few tiles;
 - y is counted from the middle of the ground, so that the target lies ahead;
-- in MuJoCo Warp the robot feels the ground at points along its limbs (see ground.py): with contacts of the height field
-  itself joints reached 10^7 rad/s, and nothing was learned. Plain MuJoCo has the height field.
+- the robot feels the ground at points along its limbs (see ../ground.py): on a height field feet are caught by edges
+  that are not there, and in MuJoCo Warp joints reached 10^7 rad/s.
 """
 
 from __future__ import annotations

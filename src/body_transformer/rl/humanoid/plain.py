@@ -1,7 +1,8 @@
-"""The humanoid tasks in plain MuJoCo, on the height field itself where the ground is uneven."""
+"""The humanoid tasks in plain MuJoCo."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import mujoco
@@ -13,7 +14,7 @@ from torch import Tensor
 from ..plain import PlainRobots, scene_model
 from .model import CONTROL_DT, DECIMATION
 from .still import VIEW
-from .task import MAX_STEPS, Humanoids, task_of
+from .task import MAX_STEPS, Humanoids, TorqueCfg, task_of
 
 
 class PlainEnv(PlainRobots):
@@ -23,20 +24,36 @@ class PlainEnv(PlainRobots):
     view = replace(VIEW, shadows=False)  # the sun shines around the origin only: a runner would lose its shadow
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int | None = None) -> None:
-        super().__init__(cfg, scene_model(on_solid_ground(cfg)), num_threads)
-        self.robots: Humanoids = Humanoids(task_of(cfg), self.world, seed=cfg.seed or 0)
-        self._datas = [mujoco.MjData(self.world.model) for _ in range(self._num_threads)]
+        task = task_of(cfg)
+        super().__init__(cfg, scene_model(cfg), num_threads, planes=task.ground is not None)
+        self.robots: Humanoids = Humanoids(task, self.world, seed=cfg.seed or 0)
+        model = self.world.model
+        self._models = [model, *(copy.copy(model) for _ in range(self._num_threads - 1))]
+        """One a thread, as each robot has planes of its own."""
+        self._datas = [mujoco.MjData(each) for each in self._models]
 
     def _move(self, action: Tensor) -> None:
         self.robots.act(action)
-        self._physics()
+        for number in range(DECIMATION):
+            if number:
+                self.robots.go_on()
+            self._physics()
 
     def _advance(self, thread: int, robots: NDArray[np.int64]) -> None:
+        model, data, planes = self._models[thread], self._datas[thread], self.robots.planes
         for k in robots:
-            self._step_robot(k, self.world.model, self._datas[thread], DECIMATION)
+            if planes is not None:
+                planes.put(k, model)
+            self._step_robot(k, model, data, num_steps=1)
 
 
-def on_solid_ground(cfg: ManagerBasedRlEnvCfg) -> ManagerBasedRlEnvCfg:
-    """With the height field itself where mjlab's environment has planes for it: contacts of another origin."""
-    ground = task_of(cfg).ground
-    return cfg if ground is None else replace(cfg, scene=replace(cfg.scene, spec_fn=ground.add_field))
+def on_height_field(cfg: ManagerBasedRlEnvCfg) -> ManagerBasedRlEnvCfg:
+    """Uneven ground as MuJoCo's own height field, to compare: feet are caught there by edges that are not there."""
+    torque = cfg.actions["torque"]
+    assert isinstance(torque, TorqueCfg)
+    assert torque.task.ground is not None
+    return replace(
+        cfg,
+        scene=replace(cfg.scene, spec_fn=torque.task.ground.add_field),
+        actions={"torque": replace(torque, task=replace(torque.task, ground=None))},
+    )

@@ -67,7 +67,7 @@ class Humanoids:
         self.starts = starts(world, task.place, seed, task.gentle)
         self._steps = world.steps
         self.planes = None if task.ground is None or world.geom_xpos is None else task.ground.planes(world)
-        """That the robots walk on, where the ground is uneven and the simulator MuJoCo Warp."""
+        """That the robots walk on, where the ground is uneven."""
 
     def act(self, action: Tensor) -> None:
         """Before the physics of a step."""

@@ -1,0 +1,27 @@
+"""benchmarks/height_field.py: one flat ground, made in four ways."""
+
+from contextlib import closing
+
+import pytest
+
+pytest.importorskip("mjlab")
+
+from body_transformer import Policy, pretrained
+from body_transformer.rl.humanoid.plain import PlainEnv
+from body_transformer.rl.plain import rollouts
+
+
+def test_a_runner_is_caught_by_the_cells_of_a_height_field_alone(benchmark_script):
+    height_field = benchmark_script("height_field")
+    policy = Policy.load(pretrained.path(height_field.TASK)).eval()
+    tilted, lengths = {}, {}
+    for name, cfg in height_field.grounds(num_envs=1, seed=1).items():
+        with closing(PlainEnv(cfg, num_threads=1)) as env:
+            watch = height_field.Watch(env)
+            lengths[name] = rollouts(policy, env, 1, watch)[0].length
+        assert watch.num_contacts > 100
+        tilted[name] = watch.share
+    plane, coarse, fine, feelers = tilted.values()
+    assert plane == feelers == 0
+    assert fine > 0.2 > coarse
+    assert min(lengths, key=lengths.__getitem__) == "height field, cells of 0.1 m"
