@@ -1,16 +1,18 @@
-"""What MuJoCo's height field does to who runs over it.
+"""What MuJoCo's height field does to who runs over it, in plain MuJoCo.
 
-    python benchmarks/height_field.py --episodes 100 --seed 1
+    python benchmarks/height_field.py [FOLDER …] --episodes 100 --seed 1
 
-Flat ground four times, in plain MuJoCo: as a plane, as two height fields, and as planes under feelers. A row says how
-`pretrained:humanoid-mod` runs there and, of its feet's contacts, how many have a normal more than 20 degrees from
-upright.
+First table: flat ground as a plane, as two height fields, and as planes under feelers; how `pretrained:humanoid-mod`
+runs there and, of one robot's feet, how many contacts have a normal more than 20 degrees from upright. Second table:
+the hill as planes under feelers and as a height field, for `pretrained:humanoid-hill` and the policies in the folders.
 """
 
 import argparse
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import mujoco
 import numpy as np
@@ -24,7 +26,7 @@ from body_transformer.rl.humanoid.task import task_of
 from body_transformer.rl.plain import evaluate
 from body_transformer.rl.registry import make_env_cfg
 
-TASK = "humanoid-mod"
+TASK, HILL = "humanoid-mod", "humanoid-hill"
 LOW, SIZE = (-20.0, -40.0), (160.0, 80.0)
 """m: the first corner of the ground and its size. At 6 m/s a robot comes 100 m far."""
 TILTED = 20.0
@@ -85,20 +87,44 @@ def grounds(num_envs: int, seed: int) -> dict[str, ManagerBasedRlEnvCfg]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+def flat_ground(episodes: int, seed: int) -> None:
+    """Prints the first table."""
     policy = Policy.load(pretrained.path(TASK)).eval()
     print("| flat ground | return | length | survived | m/s | contacts tilted |")
     print("|---|---|---|---|---|---|")
-    for name, cfg in grounds(options.episodes, options.seed).items():
+    for name, cfg in grounds(episodes, seed).items():
         with closing(PlainEnv(cfg)) as env:
             watch = Watch(env)
-            found = {metric: value.mean for metric, value in evaluate(policy, env, options.seed, watch).items()}
-        numbers = f"{found['total_reward']:.0f} | {found['length']:.0f} | {found['survived']:.0%}"
-        print(f"| {name} | {numbers} | {found['forward_speed']:.2f} | {watch.share:.0%} |", flush=True)
+            print(f"| {name} | {numbers(policy, env, seed, watch)} | {watch.share:.0%} |", flush=True)
+
+
+def hill(folders: Sequence[Path], episodes: int, seed: int) -> None:
+    """Prints the second."""
+    print("\n| on the hill | ground | return | length | survived | m/s |")
+    print("|---|---|---|---|---|---|")
+    cfg = make_env_cfg(HILL, episodes, seed, play=True)
+    for folder in (pretrained.path(HILL), *folders):
+        policy = Policy.load(folder).eval()
+        for name, ground in {"planes": cfg, "height field": on_height_field(cfg)}.items():
+            with closing(PlainEnv(ground)) as env:
+                print(f"| {folder.name} | {name} | {numbers(policy, env, seed)} |", flush=True)
+
+
+def numbers(policy: Policy, env: PlainEnv, seed: int, watch: Callable[[], object] = lambda: None) -> str:
+    """Four columns of either table."""
+    found = {metric: value.mean for metric, value in evaluate(policy, env, seed, watch).items()}
+    survived, speed = f"{found['survived']:.0%}", f"{found['forward_speed']:.2f}"
+    return f"{found['total_reward']:.0f} | {found['length']:.0f} | {survived} | {speed}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", type=Path, nargs="*", metavar="FOLDER")
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    flat_ground(options.episodes, options.seed)
+    hill(options.folders, options.episodes, options.seed)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from rich.table import Table
 from .. import pretrained, robots
 from ..config import experiment_names, load_experiment
 from ..model.variants import VARIANTS
+from ..rl.registry import MJLAB
 from .output import console, print_json
 
 
@@ -38,6 +39,7 @@ def main(args: list[str]) -> None:
         table.add_row(name, title)
     out = console()
     out.print(table)
+    out.print(f"\nbot train takes {MJLAB}NAME, too: a task of mjlab's. bot train {MJLAB} lists them.")
     out.print(f"\nvariants:   {', '.join(VARIANTS)}")
     out.print(f"robots:     {', '.join(robots.names())}")
     out.print(f"pretrained: {', '.join(pretrained.names())} (bot eval {pretrained.PREFIX}NAME)")

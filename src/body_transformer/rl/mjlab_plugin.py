@@ -1,6 +1,6 @@
 """Our tasks in mjlab's registry. mjlab imports this module by its entry point group `mjlab.tasks`; nobody else does.
 
-`train humanoid-mod`, mjlab's own command, then trains an MLP by rsl_rl with the paper's settings.
+`train humanoid-mod`, mjlab's own command, then trains rsl_rl's MLP with the paper's settings, as far as rsl_rl has them.
 """
 
 from mjlab.rl import RslRlModelCfg, RslRlOnPolicyRunnerCfg, RslRlPpoAlgorithmCfg
@@ -9,6 +9,9 @@ from mjlab.tasks.registry import list_tasks, register_mjlab_task
 from ..config import load_experiment
 from .config import RlConfig
 from .registry import TASKS, make_env_cfg
+
+HIDDEN = (400, 200, 100)
+"""Of rsl_rl's MLP: as in Isaac Lab's own configuration of a humanoid for rsl_rl. The paper's MLP has tokens."""
 
 
 def experiment(name: str) -> RlConfig:
@@ -22,15 +25,14 @@ def runner_cfg(name: str, groups: dict[str, tuple[str, ...]]) -> RslRlOnPolicyRu
     """PPO as the authors run it, as far as rsl_rl has it; `groups` are the observations of actor and critic."""
     config = experiment(name)
     gaussian = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": config.std_type}
-    hidden = (400, 200, 100)
     return RslRlOnPolicyRunnerCfg(
         experiment_name=name,
         num_steps_per_env=config.num_steps,
         max_iterations=config.num_iterations,
         obs_groups=groups,
         logger="tensorboard",
-        actor=RslRlModelCfg(hidden_dims=hidden, obs_normalization=config.normalize_obs, distribution_cfg=gaussian),
-        critic=RslRlModelCfg(hidden_dims=hidden, obs_normalization=config.normalize_obs),
+        actor=RslRlModelCfg(hidden_dims=HIDDEN, obs_normalization=config.normalize_obs, distribution_cfg=gaussian),
+        critic=RslRlModelCfg(hidden_dims=HIDDEN, obs_normalization=config.normalize_obs),
         algorithm=RslRlPpoAlgorithmCfg(
             num_learning_epochs=config.num_epochs,
             num_mini_batches=config.num_minibatches,
