@@ -1,6 +1,6 @@
 """Our tasks in mjlab's registry. mjlab imports this module by its entry point group `mjlab.tasks`; nobody else does.
 
-`train humanoid-mod`, mjlab's own command, then trains rsl_rl's MLP with the paper's settings, as far as rsl_rl has them.
+`train humanoid-mod`, mjlab's own command, then trains rsl_rl's MLP with what rsl_rl has of the paper's settings.
 """
 
 from mjlab.rl import RslRlModelCfg, RslRlOnPolicyRunnerCfg, RslRlPpoAlgorithmCfg
