@@ -8,8 +8,7 @@ besides, about 1 in 400 contacts has a wrong depth, and robots fly apart.
 So robots have feelers: spheres, each with a plane to itself, which is laid on the ground before a physics step. Planes
 are geoms of the world body. MuJoCo Warp reads from its memory where those are and never computes it, so that is where
 we write it; a plain model is told. Which feelers a robot has, where they will be, and which plane is the right one
-there is different from robot to robot and from ground to ground: see `humanoid/ground.py` and `a1/ground.py`. (a1-walk
-has planes in MuJoCo Warp only; in plain MuJoCo it walks on the height field.)
+there is different from robot to robot and from ground to ground: see `humanoid/ground.py` and `a1/ground.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """a1-walk in plain MuJoCo: the same robots, starts and rules."""
 
-import mujoco
 import numpy as np
 import pytest
 import torch
@@ -16,15 +15,11 @@ SMALL = Terrain(0, num_tracks=(6, 4))
 FLAT = Terrain(0, num_tracks=(6, 4), scale=(0.0, 0.0), border_scale=0.0)
 
 
-def add_plane(spec: mujoco.MjSpec, ground: Terrain) -> None:
-    """Flat ground; of a height field MuJoCo makes several contacts for one, and feet are a little stiffer."""
-    plane = mujoco.mjtGeom.mjGEOM_PLANE
-    spec.worldbody.add_geom(name="ground", type=plane, size=[1, 1, 1], contype=0, conaffinity=1)
-
-
-def test_a_step_on_flat_ground_is_that_of_mujoco_warp_for_each_robot(env, monkeypatch):
-    monkeypatch.setattr(plain, "add_field", add_plane)
-    warp, ours = env(flat=True, noise=False), plain.PlainEnv(walk.cfg(8, 0, terrain=FLAT, noise=False), num_threads=2)
+@pytest.mark.parametrize("flat", [True, False])
+def test_a_step_is_that_of_mujoco_warp_for_each_robot(env, flat):
+    """Seen: 9 of 10 steps within 4e-6 on either ground, at worst 4e-4 where a foot touches the ground in one alone."""
+    warp = env(flat=flat, noise=False)
+    ours = plain.PlainEnv(walk.cfg(8, 0, terrain=FLAT if flat else SMALL, noise=False), num_threads=2)
     theirs = robots_of(warp)
     first = ours.reset(0)
     torch.testing.assert_close(first, warp.get_observations()["actor"], atol=1e-6, rtol=0)
@@ -41,24 +36,23 @@ def test_a_step_on_flat_ground_is_that_of_mujoco_warp_for_each_robot(env, monkey
         standing += theirs.state.on_ground[living].any(1).tolist()
     ours.close()
     assert np.mean(standing) > 0.4
-    assert np.quantile(np.array(off)[standing], 0.9) < 1e-4
-    assert np.quantile(np.array(off)[~np.array(standing)], 0.9) < 1e-4
+    assert np.quantile(np.array(off)[standing], 0.9) < 2e-5
+    assert np.quantile(np.array(off)[~np.array(standing)], 0.9) < 2e-5
 
 
 def test_robots_differ_there_too():
     env = plain.PlainEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=1)
     env.close()
     model, parameters = env.world.model, env.robots.parameters
-    trunk, foot = model.body("robot/trunk").id, model.geom("robot/FL_foot").id
+    trunk = model.body("robot/trunk").id
     for k, kit in enumerate(env._kits):
         assert kit["body_mass"][trunk] == pytest.approx(4.714 + float(parameters.added_mass[k]))
-        assert kit["geom_friction"][foot, 0] == pytest.approx((1 + float(parameters.friction[k])) / 2)
+        assert kit["pair_friction"][:, :2] == pytest.approx((1 + float(parameters.friction[k])) / 2)
         assert kit["body_subtreemass"][trunk] == pytest.approx(12.454 + float(parameters.added_mass[k]), abs=1e-3)
     assert model.body_mass[trunk] == pytest.approx(4.714)
-    assert model.geom("robot/FL_foot").priority[0] > model.geom("ground").priority[0]
 
 
-def test_who_asks_for_nothing_stands_on_the_height_field():
+def test_who_asks_for_nothing_stands_on_the_ground():
     env = plain.PlainEnv(walk.cfg(6, 0, terrain=SMALL), num_threads=1)
     env.reset(0)
     for _ in range(75):

@@ -1,4 +1,4 @@
-"""The planes of the ground in MuJoCo Warp (see ../ground.py): one under each foot, knee, calf and corner of the trunk.
+"""The planes of the ground (see ../ground.py): one under each foot, knee, calf and corner of the trunk.
 
 Not as under the humanoid, as this ground has ridges every few centimetres, as sharp as a foot is wide: a plane goes
 through the nearest point of several faces, with the sphere's normal, not the face's; it is laid where the feeler is,
@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..ground import FEELER, PLANE, add_feeler, add_plane, planes_in, planes_of
+from ..ground import FEELER, PLANE, add_feeler, add_plane, planes_in, planes_of, put_planes
 from .kinematics import Legs
 from .model import BASE, FEET, LEGS
 from .terrain import Terrain
@@ -150,11 +150,11 @@ def _nearest_of(sphere: Tensor, point: Tensor, normal: Tensor, radius: Tensor) -
 
 
 class Planes:
-    """The planes of B environments in MuJoCo Warp's memory."""
+    """The planes of B environments in the world's memory."""
 
     def __init__(self, world: World, terrain: Terrain):
-        if world.geom_xpos is None or world.geom_xmat is None:
-            raise ValueError("planes are laid in MuJoCo Warp only")
+        assert world.geom_xpos is not None
+        assert world.geom_xmat is not None
         model = world.model
         self._faces = Faces(terrain.heights(), terrain.low, terrain.grid, world.device)
         self._legs = Legs(model, world.device)
@@ -165,7 +165,8 @@ class Planes:
         self._corners = torch.tensor(np.array(corners), dtype=torch.float32, device=world.device)  # [12, 3]
         radius = [float(model.geom(name).size[0]) for name in names]
         self._radius = torch.tensor(radius, dtype=torch.float32, device=world.device)
-        self.point, self.normal = planes_in(world.geom_xpos, world.geom_xmat, planes_of(model, model.npair))
+        self._mine = planes_of(model, model.npair)
+        self.point, self.normal = planes_in(world.geom_xpos, world.geom_xmat, self._mine)
         """[B, S, 3] each, of each feeler's plane."""
 
     def feelers(self, state: State) -> Tensor:
@@ -179,3 +180,7 @@ class Planes:
         point, normal = self._faces.nearest(self.feelers(state), self._radius)
         self.point.copy_(point)
         self.normal.copy_(normal)
+
+    def put(self, k: int, model: mujoco.MjModel) -> None:
+        """Those of robot k into a plain model, before its physics step."""
+        put_planes(model, self._mine, self.point[k].numpy(), self.normal[k].numpy())

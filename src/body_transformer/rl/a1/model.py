@@ -36,11 +36,11 @@ FOOT_CONTACT, BASE_CONTACT = "foot_contact", "base_contact"
 
 
 def robot_spec() -> mujoco.MjSpec:
-    """Our A1. It touches the ground but not itself, and what it touches with decides on friction."""
+    """Our A1. It touches nothing, nor itself, but what pairs say: the ground (see ground.py)."""
     spec = mujoco.MjSpec.from_file(str(robots.path("a1")))
     spec.option.timestep = mujoco.MjSpec().option.timestep  # the task's, not the file's
     for geom in spec.geoms:
-        geom.contype, geom.conaffinity, geom.priority = 1, 0, 1
+        geom.contype = geom.conaffinity = 0
     for key in spec.keys:
         spec.delete(key)  # poses come from the task
     return spec

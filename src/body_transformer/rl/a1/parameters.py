@@ -24,7 +24,7 @@ COM_OFFSET = ((-0.05, 0.15), (-0.1, 0.1), (-0.05, 0.05))
 """m, of the trunk's centre of mass, along x, y, z."""
 STRENGTH = (0.9, 1.1)
 """Torque of a motor for what is asked of it."""
-FIELDS = ("body_mass", "body_ipos", "body_inertia", "geom_friction")
+FIELDS = ("body_mass", "body_ipos", "body_inertia", "pair_friction")
 """Of a MjModel, that the parameters are in; and what MuJoCo derives from them:"""
 DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0", "actuator_acc0")
 
@@ -84,7 +84,6 @@ class Parameters:
     def kits(self, model: mujoco.MjModel) -> list[dict[str, np.ndarray]]:
         """For each robot, the fields of a plain model that are its own; the model is as it was afterwards."""
         data, trunk = mujoco.MjData(model), model.body(f"robot/{BASE}").id
-        own = [k for k in range(model.ngeom) if model.geom(k).name.startswith("robot/")]
         plain = {name: getattr(model, name).copy() for name in (*FIELDS, *DERIVED)}
         found = []
         for k in range(len(self.friction)):
@@ -92,7 +91,7 @@ class Parameters:
             model.body_mass[trunk] = mass
             model.body_inertia[trunk] = plain["body_inertia"][trunk] * mass / plain["body_mass"][trunk]
             model.body_ipos[trunk] = plain["body_ipos"][trunk] + self.com_offset[k].numpy()
-            model.geom_friction[own, 0] = float(self.contact_friction[k])
+            model.pair_friction[:, :2] = float(self.contact_friction[k])
             mujoco.mj_setConst(model, data)
             found.append({name: getattr(model, name).copy() for name in plain})
         use(plain, model)

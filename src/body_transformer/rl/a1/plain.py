@@ -1,4 +1,4 @@
-"""a1-walk in plain MuJoCo, on the height field itself."""
+"""a1-walk in plain MuJoCo."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...films.render import View
-from ..ground import Uneven, add_field, part_around
+from ..ground import add_field, part_around
 from ..plain import PlainRobots, scene_model
 from .model import BASE, CONTROL_DT, DECIMATION
 from .parameters import use
@@ -31,7 +31,7 @@ class PlainEnv(PlainRobots):
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int | None = None) -> None:
         self._cfg, task = cfg, task_of(cfg)
-        super().__init__(cfg, model_on(cfg, task.terrain), num_threads)
+        super().__init__(cfg, scene_model(cfg), num_threads, planes=True)
         self.robots: A1s = A1s(task, self.world, seed=cfg.seed or 0)
         model = self.world.model
         self._kits = self.robots.parameters.kits(model)
@@ -40,7 +40,8 @@ class PlainEnv(PlainRobots):
 
     def scenery(self, poses: NDArray[np.float64]) -> mujoco.MjModel:
         """With the ground near the robot alone: all of it is 14 million triangles."""
-        return model_on(self._cfg, part_around(self.robots.task.terrain, poses[:, :2], SEEN))
+        near = part_around(self.robots.task.terrain, poses[:, :2], SEEN)
+        return scene_model(replace(self._cfg, scene=replace(self._cfg.scene, spec_fn=partial(add_field, ground=near))))
 
     def _move(self, action: Tensor) -> None:
         self.robots.memory.act(action)
@@ -52,10 +53,5 @@ class PlainEnv(PlainRobots):
         model = self._models[thread]
         for k in robots:
             use(self._kits[k], model)
+            self.robots.planes.put(k, model)
             self._step_robot(k, model, self._datas[thread], num_steps=1)
-
-
-def model_on(cfg: ManagerBasedRlEnvCfg, ground: Uneven) -> mujoco.MjModel:
-    """The robot on a height field."""
-    solid = replace(cfg.scene, spec_fn=partial(add_field, ground=ground))
-    return scene_model(replace(cfg, scene=solid))

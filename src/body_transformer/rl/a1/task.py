@@ -102,8 +102,8 @@ class A1s:
         self.memory = Memory(world, self.parameters)
         self.state, self.joints = self.memory.state, self.memory.joints
         self.starts = starts(world, partial(place, terrain=task.terrain), task.command, seed)
-        self.planes = None if world.geom_xpos is None else Planes(world, task.terrain)
-        """That the robots walk on in MuJoCo Warp."""
+        self.planes = Planes(world, task.terrain)
+        """That the robots walk on."""
         self.privileged = terms.privileged(self.parameters)
         self._noise = self._largest_noise()
         self._steps = world.steps
@@ -116,8 +116,7 @@ class A1s:
     def drive(self, step: int) -> None:
         """Before physics step number `step` of a control step: torques, and the ground under the feet."""
         self.memory.drive(step)
-        if self.planes is not None:
-            self.planes.lay(self.state)
+        self.planes.lay(self.state)
 
     def feel(self) -> None:
         """After the last of them, before anything else writes the simulator's memory."""

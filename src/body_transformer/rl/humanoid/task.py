@@ -66,7 +66,7 @@ class Humanoids:
         self.stack = Stack.of(world) if task.told else None
         self.starts = starts(world, task.place, seed, task.gentle)
         self._steps = world.steps
-        self.planes = None if task.ground is None or world.geom_xpos is None else task.ground.planes(world)
+        self.planes = None if task.ground is None else task.ground.planes(world)
         """That the robots walk on, where the ground is uneven."""
 
     def act(self, action: Tensor) -> None:
