@@ -1,0 +1,141 @@
+"""Training by PPO goes on where it was stopped, with all that it had."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("mjlab", reason="needs the extra 'rl'")
+
+from body_transformer.checkpoint import newest_checkpoint
+from body_transformer.rl.train import _Loop, train
+from body_transformer.training.progress import Progress
+from body_transformer.training.ranks import Ranks
+from body_transformer.training.stopping import StopRequest
+
+from .jobs import SMALL, job, lines
+
+
+def test_resumed_it_goes_on_with_weights_optimizer_rate_and_statistics(tmp_path):
+    folder = tmp_path / "run"
+    train(job(folder, 2), Progress(quiet=True))
+    before = newest_checkpoint(folder)
+    train(job(folder, 3, resume=True), Progress(quiet=True))
+    after = newest_checkpoint(folder)
+    assert [line["step"] for line in lines(folder)] == [1, 2, 2, 3, 3]
+    assert (before.step, after.step) == (2, 3)
+    steps = [float(state.state.tensors["optimizer.0.step"]) for state in (before, after)]
+    assert steps == [8.0, 12.0]
+    counts = [state.state.values["common_step_counter"] for state in (before, after)]
+    assert counts[1] > counts[0]
+
+
+def test_resumed_it_has_everything_that_was_saved(tmp_path):
+    folder = tmp_path / "run"
+    train(job(folder, 2), Progress(quiet=True))
+    saved = newest_checkpoint(folder).state
+    with closing(_Loop(job(folder, 3, resume=True), Ranks(), Progress(quiet=True))) as loop:
+        assert torch.equal(torch.get_rng_state(), saved.tensors["random.cpu"])
+        found, ppo = loop.learner.tensors(), loop.learner.ppo
+        assert saved.tensors.keys() == found.keys() | {"random.cpu"}
+        for name, value in found.items():
+            torch.testing.assert_close(value, saved.tensors[name], rtol=0, atol=0, msg=name)
+        assert ppo.learning_rate != pytest.approx(loop.config.learning_rate), "it has moved; else this shows nothing"
+        assert all(group["lr"] is ppo._rate for group in ppo.optimizer.param_groups), "and moves on"
+        assert (loop.iteration, loop.env_steps, loop.elapsed_s) == (2, 32, saved.values["elapsed_s"])
+        assert loop.env.unwrapped.common_step_counter == saved.values["common_step_counter"]
+
+
+def test_resumed_robots_are_on_ground_of_the_levels_that_were_saved(tmp_path, monkeypatch):
+    folder, put = tmp_path / "run", []
+    monkeypatch.setattr("body_transformer.rl.train.terrain_levels", lambda env: torch.tensor([3, 1, 4, 1]))
+    monkeypatch.setattr("body_transformer.rl.train.use_terrain_levels", lambda env, levels: put.append(levels.tolist()))
+    train(job(folder, 1), Progress(quiet=True))
+    assert put == []
+    with closing(_Loop(job(folder, 2, resume=True), Ranks(), Progress(quiet=True))) as loop:
+        assert put == [[3, 1, 4, 1]]
+        assert loop.env.unwrapped.episode_length_buf.tolist() == [0] * 4, "a reset puts them there"
+
+
+@pytest.mark.parametrize("std_type", ["log", "scalar"])
+def test_a_run_with_a_fixed_deviation_goes_on_with_it(tmp_path, std_type):
+    folder, fixed = tmp_path / "run", replace(SMALL, std="fixed", init_std=0.5)
+    train(replace(job(folder, 1, std_type=std_type), policy=fixed), Progress(quiet=True))
+    policy = train(replace(job(folder, 2, resume=True, std_type=std_type), policy=fixed), Progress(quiet=True))
+    assert newest_checkpoint(folder).step == 2
+    assert policy.log_std.exp().tolist() == pytest.approx([0.5] * 21)
+
+
+def test_steps_are_counted_as_they_were_taken_where_a_run_goes_on_with_more_robots(tmp_path):
+    folder = tmp_path / "run"
+    train(job(folder, 2), Progress(quiet=True))
+    train(job(folder, 3, resume=True, num_envs=8), Progress(quiet=True))
+    assert [line["env_steps"] for line in lines(folder)] == [16, 32, 32, 64, 64]
+
+
+def test_a_run_that_died_before_its_last_evaluation_makes_up_for_it(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+
+    def die(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    whole = _Loop._finish
+    monkeypatch.setattr(_Loop, "_finish", die)
+    with pytest.raises(KeyboardInterrupt):
+        train(job(folder, 2), Progress(quiet=True))
+    assert newest_checkpoint(folder).step == 2
+    assert not (folder / "evaluation.json").exists()
+    monkeypatch.setattr(_Loop, "_finish", whole)
+    train(job(folder, 2, resume=True), Progress(quiet=True))
+    assert [line["step"] for line in lines(folder)] == [1, 2, 2]
+    assert (folder / "evaluation.json").is_file()
+
+
+def test_a_run_that_goes_on_beyond_its_end_is_not_finished_meanwhile(tmp_path):
+    folder = tmp_path / "run"
+    train(job(folder, 1), Progress(quiet=True))
+    spoiled = job(folder, 2, resume=True)
+    with pytest.raises(
+        ValueError, match=r"actor does not fit this run: .*is \[8, 8\] in the checkpoint and \[16, 8\] in"
+    ):
+        train(replace(spoiled, policy=replace(SMALL, ff_dim=16)), Progress(quiet=True))  # before it goes on
+    assert (folder / "evaluation.json").is_file()
+    with closing(_Loop(spoiled, Ranks(), Progress(quiet=True))) as loop:
+        loop._iterate = lambda log: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt), StopRequest() as stop:
+            loop.run(stop)
+    assert not (folder / "evaluation.json").exists()
+
+
+def test_resumed_for_its_last_evaluation_alone_it_leaves_the_checkpoint_as_it_is(tmp_path):
+    """Other processes may be reading it."""
+    folder = tmp_path / "run"
+    train(job(folder, 1), Progress(quiet=True))
+    (folder / "evaluation.json").unlink()
+    files = sorted((folder / "checkpoints" / "1").iterdir())
+    before = [file.stat().st_ino for file in files]
+    train(job(folder, 1, resume=True), Progress(quiet=True))
+    assert (folder / "evaluation.json").exists()
+    assert [file.stat().st_ino for file in files] == before
+
+
+def test_a_checkpoint_of_another_architecture_is_refused_in_one_line(tmp_path):
+    folder = tmp_path / "run"
+    train(job(folder, 1), Progress(quiet=True))
+    other = replace(job(folder, 2, resume=True), policy=replace(SMALL, variant="mlp"))
+    with pytest.raises(ValueError, match=r"the checkpoint's actor does not fit this run: only the .* has ") as error:
+        train(other, Progress(quiet=True))
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+def test_resumed_every_process_goes_on_with_random_numbers_of_its_own(tmp_path):
+    folder = tmp_path / "run"
+    train(job(folder, 1), Progress(quiet=True))
+    drawn = []
+    for rank in (0, 1, 1):
+        with closing(_Loop(job(folder, 2, resume=True), Ranks(rank, rank, 2), Progress(quiet=True))):
+            drawn.append(torch.rand(3).tolist())
+    assert drawn[0] != drawn[1]
+    assert drawn[1] == drawn[2]
