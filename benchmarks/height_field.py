@@ -22,7 +22,7 @@ from body_transformer import Policy, pretrained
 from body_transformer.rl.humanoid.ground import Ground
 from body_transformer.rl.humanoid.model import FEET
 from body_transformer.rl.humanoid.plain import PlainEnv, on_height_field
-from body_transformer.rl.humanoid.task import task_of
+from body_transformer.rl.humanoid.task import task_of, with_task
 from body_transformer.rl.plain import evaluate
 from body_transformer.rl.registry import make_env_cfg
 
@@ -40,9 +40,8 @@ def flat(grid: float) -> Ground:
 
 def on_planes(cfg: ManagerBasedRlEnvCfg, ground: Ground) -> ManagerBasedRlEnvCfg:
     """The task on uneven ground, instead of the plane that its scene has."""
-    scene = replace(cfg.scene, terrain=None, spec_fn=ground.add_planes)
-    torque = replace(cfg.actions["torque"], task=replace(task_of(cfg), ground=ground))
-    return replace(cfg, scene=scene, actions={"torque": torque})
+    uneven = replace(cfg, scene=replace(cfg.scene, terrain=None, spec_fn=ground.add_planes))
+    return with_task(uneven, replace(task_of(cfg), ground=ground))
 
 
 @dataclass

@@ -1,9 +1,10 @@
 """What uneven grounds share: the height field in a scene, feelers and their planes, and the memory those lie in.
 
-MuJoCo collides a geom with every prism under a height field's triangles by itself. A foot that is a little in the
-ground is pushed sideways by prisms that it only overlaps at their rim, by edges that are not there: on a *flat* height
-field with cells of 0.1 m a policy falls that runs on a plane (`benchmarks/height_field.py`). In MuJoCo Warp (3.11),
-besides, about 1 in 400 contacts has a wrong depth, and robots fly apart.
+MuJoCo tests a geom against each prism under a height field's triangles separately. Where two of them meet it sees a
+wall between them, even on flat ground, and pushes a foot that is a little in the ground sideways (internal-edge
+contacts): on a *flat* height field with cells of 0.1 m a policy falls that runs on a plane
+(`benchmarks/height_field.py`). In MuJoCo Warp (3.11), besides, about 1 in 400 contacts has a wrong depth, and robots
+fly apart.
 
 So robots have feelers: spheres, each with a plane to itself, which is laid on the ground before a physics step. Planes
 are geoms of the world body. MuJoCo Warp reads from its memory where those are and never computes it, so that is where

@@ -5,6 +5,7 @@ mjlab compiles the scene and no more; no environment of its own and no Warp is a
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -38,8 +39,8 @@ def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
 class PlainRobots(ABC):
     """B robots, each in an episode of its own; who is at its end stays there.
 
-    The cores share the robots: MuJoCo holds no lock of Python's while it steps. Each of them has one MjData, into which
-    a robot's state is put for a step and from which it is taken again.
+    The cores share the robots: MuJoCo holds no lock of Python's while it steps. Each of them has one MjModel and one
+    MjData, into which what is a robot's own is put for a step, and from which its state is taken again.
     """
 
     max_steps: ClassVar[int]
@@ -51,7 +52,7 @@ class PlainRobots(ABC):
     def __init__(
         self, cfg: ManagerBasedRlEnvCfg, model: mujoco.MjModel, num_threads: int | None, planes: bool = False
     ) -> None:
-        """`planes`: the ground is laid under the robots (see ground.py), for which it must be known where geoms are."""
+        """`planes`: the ground is laid under the robots (see ground.py), in the world's memory of where geoms are."""
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else a broken state would begin anew, unseen
         num_envs, self._num_threads = cfg.scene.num_envs, num_threads or torch.get_num_threads()
         self.steps = torch.zeros(num_envs, dtype=torch.long)
@@ -72,14 +73,16 @@ class PlainRobots(ABC):
         )
         self._weights = {name: term.weight for name, term in cfg.rewards.items()}
         self._threads = ThreadPoolExecutor(self._num_threads)
+        self._models = [model, *(copy.copy(model) for _ in range(self._num_threads - 1))]
+        self._datas = [mujoco.MjData(each) for each in self._models]
 
     @abstractmethod
     def _move(self, action: Tensor) -> None:
         """All physics steps of a step."""
 
     @abstractmethod
-    def _advance(self, thread: int, robots: NDArray[np.int64]) -> None:
-        """One thread's share of a call of `_physics`."""
+    def _fit(self, k: int, model: mujoco.MjModel) -> None:
+        """The model becomes that of robot k: what is the robot's own, and the ground under it."""
 
     def reset(self, seed: int) -> Tensor:
         """All robots begin; the starts are those of mjlab's environment with this seed. Observations [B, O]."""
@@ -112,6 +115,7 @@ class PlainRobots(ABC):
         self._threads.shutdown()
 
     def _physics(self) -> None:
+        """A physics step of all that are going."""
         parts = np.array_split(np.flatnonzero(self.going.numpy()), self._num_threads)
         for _ in self._threads.map(self._advance, range(self._num_threads), parts):
             pass
@@ -119,12 +123,18 @@ class PlainRobots(ABC):
         if broken:
             raise ValueError(f"physics gave values that are not finite in the episodes {broken}")
 
-    def _step_robot(self, k: int, model: mujoco.MjModel, data: mujoco.MjData, num_steps: int) -> None:
-        """Physics steps of robot k, in this MjData."""
+    def _advance(self, thread: int, robots: NDArray[np.int64]) -> None:
+        """One thread's share of it."""
+        model, data = self._models[thread], self._datas[thread]
+        for k in robots:
+            self._fit(k, model)
+            self._step_robot(k, model, data)
+
+    def _step_robot(self, k: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         world = self.world
         qpos, qvel, warmstart = world.qpos.numpy(), world.qvel.numpy(), world.warmstart.numpy()
         data.qpos, data.qvel, data.qacc_warmstart, data.ctrl = qpos[k], qvel[k], warmstart[k], world.ctrl.numpy()[k]
-        mujoco.mj_step(model, data, nstep=num_steps)
+        mujoco.mj_step(model, data)
         qpos[k], qvel[k], warmstart[k] = data.qpos, data.qvel, data.qacc_warmstart
         world.sensordata.numpy()[k] = data.sensordata
         if world.geom_xpos is not None:

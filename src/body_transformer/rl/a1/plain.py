@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from functools import partial
 
@@ -33,15 +32,13 @@ class PlainEnv(PlainRobots):
         self._cfg, task = cfg, task_of(cfg)
         super().__init__(cfg, scene_model(cfg), num_threads, planes=True)
         self.robots: A1s = A1s(task, self.world, seed=cfg.seed or 0)
-        model = self.world.model
-        self._kits = self.robots.parameters.kits(model)
-        self._models = [model, *(copy.copy(model) for _ in range(self._num_threads - 1))]
-        self._datas = [mujoco.MjData(each) for each in self._models]
+        self._kits = self.robots.parameters.kits(self.world.model)
 
     def scenery(self, poses: NDArray[np.float64]) -> mujoco.MjModel:
         """With the ground near the robot alone: all of it is 14 million triangles."""
         near = part_around(self.robots.task.terrain, poses[:, :2], SEEN)
-        return scene_model(replace(self._cfg, scene=replace(self._cfg.scene, spec_fn=partial(add_field, ground=near))))
+        scene = replace(self._cfg.scene, spec_fn=partial(add_field, ground=near, solid=False))
+        return scene_model(replace(self._cfg, scene=scene))
 
     def _move(self, action: Tensor) -> None:
         self.robots.memory.act(action)
@@ -49,9 +46,6 @@ class PlainEnv(PlainRobots):
             self.robots.drive(step)
             self._physics()
 
-    def _advance(self, thread: int, robots: NDArray[np.int64]) -> None:
-        model = self._models[thread]
-        for k in robots:
-            use(self._kits[k], model)
-            self.robots.planes.put(k, model)
-            self._step_robot(k, model, self._datas[thread], num_steps=1)
+    def _fit(self, k: int, model: mujoco.MjModel) -> None:
+        use(self._kits[k], model)
+        self.robots.planes.put(k, model)

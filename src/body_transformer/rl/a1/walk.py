@@ -34,7 +34,7 @@ Where this is not the authors' environment:
 - the robot does not touch itself: a leg at the trunk would else count as a fall;
 - added mass scales the trunk's inertia, and a motor's strength its whole torque, which stays below the motor's limit of
   33.5 Nm;
-- in MuJoCo Warp the ground is a plane under each foot, knee, calf and corner of the trunk, see ground.py;
+- the ground is a plane under each foot, knee, calf and corner of the trunk, see ground.py;
 - an episode in which the simulation breaks (50 m/s, 200 rad/s or no number) is over, with the reward 0, and counted;
 - the reward's torque and joint terms look at all 4 physics steps of a control step.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -207,6 +207,11 @@ def task_of(cfg: ManagerBasedRlEnvCfg) -> Task:
     torque = cfg.actions["torque"]
     assert isinstance(torque, TorqueCfg)
     return torque.task
+
+
+def with_task(cfg: ManagerBasedRlEnvCfg, task: Task) -> ManagerBasedRlEnvCfg:
+    """The same configuration of another task."""
+    return replace(cfg, actions={"torque": TorqueCfg(entity_name="robot", task=task)})
 
 
 def _observe(env: ManagerBasedRlEnv, term: str) -> Tensor:
