@@ -71,6 +71,7 @@ def test_evaluations_leave_training_as_it_is(tmp_path):
     ("options", "message"),
     [
         ({"num_minibatches": 3}, "num_minibatches must divide num_envs; got 3 and 2048"),
+        ({"num_envs": 1, "num_steps": 1, "num_minibatches": 1}, "num_envs x num_steps must be 2 or more"),
         ({"gamma": 1.5}, "gamma must be from 0 to 1; got 1.5"),
         ({"learning_rate": 0}, "learning_rate must be above 0; got 0"),
         ({"num_envs": "many"}, "num_envs must be a number; got 'many'"),

@@ -112,6 +112,8 @@ class RlConfig:
         if self.min_learning_rate > self.max_learning_rate:
             bounds = f"{self.min_learning_rate!r} and {self.max_learning_rate!r}"
             raise ValueError(f"min_learning_rate must not be above max_learning_rate; got {bounds}")
+        if self.num_envs * self.num_steps < 2:
+            raise ValueError("num_envs x num_steps must be 2 or more: advantages are divided by their deviation; got 1")
         whole = self.num_envs if self.blocks else self.num_envs * self.num_steps
         if whole % self.num_minibatches:
             what = "num_envs" if self.blocks else "num_envs x num_steps"
