@@ -62,9 +62,8 @@ class Watch:
         data.qpos = self.env.world.qpos[0].numpy()
         mujoco.mj_fwdPosition(model, data)
         feet = [model.body(f"robot/{foot}").id for foot in FEET]
-        bodies = model.body_weldid[
-            model.geom_bodyid[data.contact.geom]
-        ]  # [contacts, 2]; 0 is the world and what is fixed to it
+        # [contacts, 2]; 0 is the world, and what is fixed to it
+        bodies = model.body_weldid[model.geom_bodyid[data.contact.geom]]
         on_ground = (bodies == 0).any(1) & np.isin(bodies, feet).any(1)
         angles = np.degrees(np.arccos(np.clip(np.abs(data.contact.frame[on_ground, 2]), 0, 1)))
         self.num_contacts += len(angles)

@@ -4,8 +4,8 @@
     bot eval RUN --episodes 100 --simulator mujoco --json > mujoco.json
     python benchmarks/ship_policy.py RUN NAME --evaluation warp.json mujoco.json --note "It walks in a curve."
 
-NAME is the run's task. Writes `src/body_transformer/pretrained/NAME/`: policy.safetensors, policy.json, and card.md,
-which says how it was trained, how good it is, and what else whoever uses it must know.
+NAME is the run's task, or TASK.VARIANT. Writes `src/body_transformer/pretrained/NAME/`: policy.safetensors,
+policy.json and card.md, which says how it was trained, how good it is, and what else whoever uses it must know.
 """
 
 import argparse
@@ -34,8 +34,8 @@ def ship(folder: Path, name: str, evaluations: Sequence[Evaluation], notes: Sequ
     if "rl" not in description:
         raise ValueError(f"{str(folder)!r} is not a run of reinforcement learning")
     task = RlConfig.from_dict(description["rl"]).task
-    if task != name:
-        raise ValueError(f"a policy is named after its task, which is {task!r}; got {name!r}")
+    if name not in (task, f"{task}.{description['variant']}"):
+        raise ValueError(f"a policy is named after its task, which is {task!r}, and may say its variant; got {name!r}")
     for evaluation in evaluations:
         if evaluation.get("task") != task or not {"simulator", "seed"} <= evaluation.keys():
             raise ValueError(f"an evaluation must be of {task!r}, by bot eval --json; got {evaluation}")

@@ -1,6 +1,5 @@
 """The encoder at full size on a GPU; what fits the interpreter is tested in tests/ops and tests/model, here too."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -85,17 +84,16 @@ def torchs_own(problem: Problem, precision: str) -> dict[str, Tensor]:
     ids=str,
 )
 def test_it_is_as_exact_as_torch_in_the_same_precision(precision, case):
-    """By the sums over some problems: in a small one, a single ReLU on its other side is most of the error."""
-    ours: Counter[str] = Counter()
-    theirs: Counter[str] = Counter()
-    for seed in range(6):
+    ratios: dict[str, list[float]] = {}
+    for seed in range(3):
         problem = draw_problem(case, "cuda", seed)
         expected = exact(problem)
         with poisoned_memory():
-            ours.update(errors(outcome(problem, precision=precision), expected))
-        theirs.update(errors(torchs_own(problem, precision), expected))
-    ratios = {name: ours[name] / theirs[name] for name in theirs}
-    assert max(ratios.values()) <= 1.5, ratios
+            found = errors(outcome(problem, precision=precision), expected)
+        for name, theirs in errors(torchs_own(problem, precision), expected).items():
+            ratios.setdefault(name, []).append(found[name] / theirs)
+    averages = {name: sum(values) / len(values) for name, values in ratios.items()}
+    assert max(averages.values()) <= 1.5, averages
 
 
 @pytest.mark.parametrize(

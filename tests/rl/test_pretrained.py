@@ -77,7 +77,7 @@ def test_every_policy_that_comes_with_the_package_is_small_and_fits_its_task():
     from body_transformer.body.compare import check_same
 
     for name in pretrained.names():
-        check_same(Policy.load(pretrained.path(name)).layout, load_experiment(name).layout())
+        check_same(Policy.load(pretrained.path(name)).layout, load_experiment(pretrained.task(name)).layout())
         assert sum(file.stat().st_size for file in pretrained.path(name).iterdir()) < 3_100_000
         card = (pretrained.path(name) / "card.md").read_text()
         assert "commit" in card
@@ -120,9 +120,10 @@ class TestWithMjlab:
     def _mjlab(self):
         pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
-    def test_a_pretrained_policy_does_in_plain_mujoco_what_it_does_in_mjlab(self, shelf, capsys):
-        small_policy("humanoid-mod").save(shelf / "humanoid-mod")
-        asked = ["pretrained:humanoid-mod", "--episodes", "4", "--seed", "1"]
+    @pytest.mark.parametrize("name", ["humanoid-mod", "humanoid-mod.mlp"])
+    def test_a_pretrained_policy_does_in_plain_mujoco_what_it_does_in_mjlab(self, shelf, capsys, name):
+        small_policy("humanoid-mod").save(shelf / name)
+        asked = [f"pretrained:{name}", "--episodes", "4", "--seed", "1"]
         plain = evaluate(capsys, *asked, "--simulator", "mujoco")
         assert plain["simulator"] == "mujoco"
         assert plain["task"] == "humanoid-mod"
@@ -226,6 +227,8 @@ def test_a_runs_policy_is_shipped_with_its_card(tmp_path, shelf, ship_policy):
     obs = torch.randn(3, 100)
     assert torch.equal(Policy.load(pretrained.path("humanoid-mod"))(obs), policy(obs))
     card = (shelf / "humanoid-mod" / "card.md").read_text()
+    ship_policy.main([str(folder), "humanoid-mod.mlp"])
+    assert pretrained.names() == ["humanoid-mod", "humanoid-mod.mlp"]
     for line in (
         "\n\nIt runs in a curve.\n\n- command: ",
         "- command: `bot train humanoid-mod --seed 4`",
@@ -243,8 +246,10 @@ def test_a_runs_policy_is_shipped_with_its_card(tmp_path, shelf, ship_policy):
 
 def test_what_is_too_large_or_of_another_task_is_not_shipped(tmp_path, shelf, ship_policy, monkeypatch):
     folder = run_folder(tmp_path / "run", small_policy("humanoid-mod"))
-    with pytest.raises(SystemExit, match="named after its task, which is 'humanoid-mod'; got 'humanoid-hill'"):
+    with pytest.raises(SystemExit, match=r"named after its task, which is 'humanoid-mod', .*; got 'humanoid-hill'"):
         ship_policy.main([str(folder), "humanoid-hill"])
+    with pytest.raises(SystemExit, match=r"got 'humanoid-mod\.bot-mix'"):  # it is an MLP
+        ship_policy.main([str(folder), "humanoid-mod.bot-mix"])
     with pytest.raises(ValueError, match="an evaluation must be of 'humanoid-mod'"):
         ship_policy.ship(folder, "humanoid-mod", [evaluation("warp", "humanoid-hill")])
     monkeypatch.setattr(ship_policy, "MAX_BYTES", 1000)

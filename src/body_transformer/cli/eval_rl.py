@@ -63,7 +63,7 @@ def find(options: Eval) -> tuple[Path, RlConfig]:
     name = str(options.run)
     if name.startswith(pretrained.PREFIX):
         folder = pretrained.path(name.removeprefix(pretrained.PREFIX))
-        return folder, RlConfig(task=folder.name)
+        return folder, RlConfig(task=pretrained.task(folder.name))
     return policy_folder(options.run), RlConfig.from_dict(Run.open(options.run).description()["rl"])
 
 

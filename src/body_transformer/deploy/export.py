@@ -59,7 +59,7 @@ def find_trained(source: str | os.PathLike[str]) -> Trained:
     name = os.fspath(source)
     if name.startswith(pretrained.PREFIX):
         folder = pretrained.path(name.removeprefix(pretrained.PREFIX))
-        return Trained(Policy.load(folder), folder.name, _card(folder / "card.md"))
+        return Trained(Policy.load(folder), pretrained.task(folder.name), _card(folder / "card.md"))
     folder = Path(source).resolve()
     run = Run.open(folder.parents[1] if _is_checkpoint(folder) else folder)
     folder = policy_folder(folder)

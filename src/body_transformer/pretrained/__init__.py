@@ -1,5 +1,5 @@
 """Trained policies that come with the package: NAME/policy.safetensors, policy.json and card.md, which says how it was
-trained and how good it is. NAME is the task."""
+trained and how good it is. NAME is the task, for a Body Transformer, or TASK.VARIANT for another architecture."""
 
 from pathlib import Path
 
@@ -20,3 +20,8 @@ def path(name: str) -> Path:
     if name not in names():
         raise ValueError(unknown("pretrained policy", name, names()))
     return FOLDER / name
+
+
+def task(name: str) -> str:
+    """What it was trained for."""
+    return name.partition(".")[0]
