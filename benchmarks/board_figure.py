@@ -14,7 +14,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from body_transformer.aside import write_aside
+from body_transformer.files import atomic_write
 from body_transformer.run import Run
 
 COLORS = {"mlp": "#7a7a7a", "transformer": "#c2571a", "bot-hard": "#3a8f4d", "bot-mix": "#1f5fa8"}
@@ -65,7 +65,7 @@ def main(args: list[str] | None = None) -> None:
         figure = draw(options.runs)
     except (OSError, ValueError) as error:
         sys.exit(f"board_figure: {error}")
-    write_aside(options.out, lambda file: figure.savefig(file, format="png", dpi=110))
+    atomic_write(options.out, lambda file: figure.savefig(file, format="png", dpi=110))
     print(options.out)
 
 

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from body_transformer.aside import write_aside
 from body_transformer.bench.environment import device_name
+from body_transformer.files import atomic_write
 from body_transformer.rl.humanoid.model import DECIMATION
 from body_transformer.rl.humanoid.plain import PlainEnv
 from body_transformer.rl.humanoid.resets import JOINT_POS_RAD
@@ -203,7 +203,7 @@ def main(args: list[str] | None = None) -> None:
         print(found, flush=True)
         text.append(found)
     if options.out:
-        write_aside(options.out, "\n".join(text))
+        atomic_write(options.out, "\n".join(text))
 
 
 if __name__ == "__main__":

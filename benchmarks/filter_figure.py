@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from body_transformer.aside import write_aside
+from body_transformer.files import atomic_write
 from body_transformer.report.deployments import POLICY, Deployment, find_deployments, read_deployments
 
 NAMES, COLORS = ("with the filter", "without"), ("#1f5fa8", "#c2571a")
@@ -94,7 +94,7 @@ def main(args: list[str] | None = None) -> None:
             f"{name}: {len(one)} rollouts, {np.mean(speeds(one)):.3f} m/s, "
             f"roughness {wanted:.1f} wanted, {commanded:.1f} commanded"
         )
-    write_aside(options.out, lambda path: draw(sets).savefig(path, dpi=110, format="png"))
+    atomic_write(options.out, lambda path: draw(sets).savefig(path, dpi=110, format="png"))
 
 
 if __name__ == "__main__":

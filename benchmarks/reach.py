@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from body_transformer import Policy
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 
 EXPERIMENT, NUM_OBS, NUM_SEEDS = "humanoid-mod", 64, 5
 INITS = ("normal", "far", "torch")

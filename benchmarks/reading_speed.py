@@ -29,7 +29,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.batches import WINDOW_BYTES, Batches
 from body_transformer.imitation.sources import open_episodes
 

@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from body_transformer.aside import write_aside
 from body_transformer.deploy.log import SavedLog
+from body_transformer.files import atomic_write
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,9 @@ def write(out: Path, policy: Path, seconds: float, rollouts: Sequence[Rollout]) 
     head = (
         f"`python benchmarks/walk.py {policy.name}`: rollouts of {seconds:g} s in real time, {os.cpu_count()} cores\n\n"
     )
-    write_aside(out / "table.md", head + table(rollouts))
+    atomic_write(out / "table.md", head + table(rollouts))
     kept = [{name: value for name, value in asdict(one).items() if name != "log"} for one in rollouts]
-    write_aside(out / "rollouts.json", json.dumps(kept, indent=1) + "\n")
+    atomic_write(out / "rollouts.json", json.dumps(kept, indent=1) + "\n")
 
 
 def main(args: list[str] | None = None) -> None:

@@ -5,8 +5,8 @@ import sys
 import torch
 
 from body_transformer import Policy
-from body_transformer.config import load_experiment
 from body_transformer.deploy.export import Trained, export
+from body_transformer.experiment import load_experiment
 
 if __name__ == "__main__":
     torch.manual_seed(0)

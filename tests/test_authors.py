@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from body_transformer import Layout, Policy, authors
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 
 GOLDEN = Path(__file__).parents[2] / "shared" / "reference" / "golden" / "door_hard.safetensors"
 EMBED, FF, HEADS, LAYERS, HIDDEN = 8, 12, 2, 3, 10

@@ -10,7 +10,7 @@ import yaml
 from body_transformer import config
 from body_transformer.body.graph import BodyGraph
 from body_transformer.body.layout import Layout, Term
-from body_transformer.config import experiment_names, load_experiment
+from body_transformer.experiment import experiment_names, load_experiment
 
 NAMES = [
     "a1-walk", "adroit-door", "adroit-hammer", "adroit-relocate",

@@ -9,7 +9,7 @@ import pytest
 
 from body_transformer import Critic, Policy
 from body_transformer.cli.main import main
-from body_transformer.config import experiment_names, load_experiment
+from body_transformer.experiment import experiment_names, load_experiment
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

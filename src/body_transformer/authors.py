@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from .body.layout import UNUSED, Layout
-from .body.messages import listing
-from .config import load_experiment
+from .errors import listing
+from .experiment import load_experiment
 from .model.config import PolicyConfig
 from .model.policy import Policy
 

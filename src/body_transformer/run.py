@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from . import __version__
-from .aside import write_aside
-from .body.messages import listing
+from .errors import listing
+from .files import atomic_write
 
 if sys.platform != "win32":
     import fcntl
@@ -41,7 +41,7 @@ class Run:
         run.check_free()
         run.folder.mkdir(parents=True, exist_ok=True)
         content = {**description, "package_version": __version__, "git_commit": git_commit()}
-        write_aside(run.folder / DESCRIPTION, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        atomic_write(run.folder / DESCRIPTION, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
         return run
 
     @classmethod
@@ -77,7 +77,7 @@ class Run:
     def add(self, facts: Mapping[str, Any]) -> None:
         """To the description: what is known only once the run has begun."""
         content = {**self.description(), **facts}
-        write_aside(self.folder / DESCRIPTION, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        atomic_write(self.folder / DESCRIPTION, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
     def description(self) -> dict[str, Any]:
         file = self.folder / DESCRIPTION
@@ -152,7 +152,7 @@ class Run:
         """Drops lines later than this step: the run goes on from there."""
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         if (self.folder / METRICS).is_file():
-            write_aside(self.folder / METRICS, "".join(kept))
+            atomic_write(self.folder / METRICS, "".join(kept))
 
 
 DIRTY = "-dirty"

@@ -14,7 +14,7 @@ from body_transformer.bench.floors import (
     read_ms,
 )
 from body_transformer.bench.timing import QUICK
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.model.policy import Policy
 
 

@@ -7,7 +7,7 @@ import torch
 from body_transformer.bench import latency_runners
 from body_transformer.bench.latency import ALL, LatencyJob, percentiles, run
 from body_transformer.bench.latency_runners import RUNNERS
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.model.policy import Policy
 
 

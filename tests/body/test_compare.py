@@ -4,7 +4,7 @@ import pytest
 
 from body_transformer import BodyGraph, Layout, Term
 from body_transformer.body.compare import check_same, differences
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 
 NODES = ["torso", "hip", "foot"]
 JOINTS = {"yaw": "hip", "roll": "hip", "ankle": "foot"}

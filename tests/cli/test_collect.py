@@ -16,7 +16,7 @@ import torch
 from body_transformer import Policy, PolicyConfig
 from body_transformer.cli.collect import RECORDERS
 from body_transformer.cli.main import main
-from body_transformer.config import experiment_names, load_experiment
+from body_transformer.experiment import experiment_names, load_experiment
 from body_transformer.imitation.dapg import SHAPES
 
 EXPERTS = Path(__file__).parents[2] / "../shared/data/adroit_experts"

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from body_transformer import Policy
-from body_transformer.config import load_experiment
 from body_transformer.deploy.link import FROM_CONTROLLER, FROM_ROBOT, Link
+from body_transformer.experiment import load_experiment
 from body_transformer.run import Run
 
 from . import fake_robot_interface as fake

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from body_transformer.cli.deploy import LOOP_HZ, SAFETY
-from body_transformer.config import load_experiment
 from body_transformer.deploy.hardware import A1 as HARDWARE
 from body_transformer.deploy.plan import RuntimeConfig
 from body_transformer.deploy.robots.a1 import A1Options
 from body_transformer.deploy.safety import Reason, SafetyConfig
+from body_transformer.experiment import load_experiment
 
 PAGE = (Path(__file__).parents[2] / "docs/a1.md").read_text(encoding="utf-8")
 RUN, SAFE, A1 = RuntimeConfig(), SafetyConfig(**SAFETY.get("a1", {})), A1Options()

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from body_transformer import Policy, robots
-from body_transformer.config import load_experiment
 from body_transformer.deploy.contract import Contract, Control, TorqueClip, layout_digest
 from body_transformer.deploy.document import to_text
 from body_transformer.deploy.export import Trained, make_contract
+from body_transformer.experiment import load_experiment
 
 from .conftest import make_policy
 from .virtual_robot import virtual_run

@@ -12,7 +12,6 @@ import torch
 
 from body_transformer import Layout, Policy, Term, pretrained
 from body_transformer.cli.main import main
-from body_transformer.config import experiment_names, load_experiment
 from body_transformer.deploy import export as export_module
 from body_transformer.deploy import lean as lean_module
 from body_transformer.deploy.check_vectors import LARGE, check_vectors
@@ -20,6 +19,7 @@ from body_transformer.deploy.contract import Contract
 from body_transformer.deploy.export import Trained, export, find_trained
 from body_transformer.deploy.onnx_file import to_onnx
 from body_transformer.deploy.policy import TOLERANCE, OnnxPolicy, check_agreement, deviation, open_session
+from body_transformer.experiment import experiment_names, load_experiment
 from body_transformer.model.variants import VARIANTS
 
 from .conftest import make_policy, make_run

@@ -9,12 +9,12 @@ import pytest
 
 from body_transformer import robots
 from body_transformer.cli.main import main
-from body_transformer.config import load_experiment
 from body_transformer.deploy.contract import Contract
 from body_transformer.deploy.export import Trained, export
 from body_transformer.deploy.hardware import A1, CommandBounds, hardware_of
 from body_transformer.deploy.robot import Command
 from body_transformer.deploy.robots import a1
+from body_transformer.experiment import load_experiment
 
 from . import fake_robot_interface as fake
 from .conftest import make_policy

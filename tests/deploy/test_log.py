@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from body_transformer.aside import write_aside
 from body_transformer.deploy.log import BAD_SHAPE, SavedLog
 from body_transformer.deploy.plan import Phase
 from body_transformer.deploy.replay import replay
 from body_transformer.deploy.robot import Command
 from body_transformer.deploy.safety import Reason
+from body_transformer.files import atomic_write
 from body_transformer.report.deployments import read_deployments
 
 from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, SinePolicy, a1_contract, virtual_run
@@ -299,9 +299,9 @@ def test_a_description_that_cannot_be_written_takes_the_arrays_with_it(tmp_path,
     def full(path, content):
         if path.name == "log.json":
             raise OSError("no space left")
-        return write_aside(path, content)
+        return atomic_write(path, content)
 
-    monkeypatch.setattr("body_transformer.deploy.log.write_aside", full)
+    monkeypatch.setattr("body_transformer.deploy.log.atomic_write", full)
     with pytest.raises(OSError, match="no space left"):
         runtime.save_log(tmp_path)
     assert list(tmp_path.iterdir()) == []

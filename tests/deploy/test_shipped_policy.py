@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from body_transformer.config import load_experiment
 from body_transformer.deploy.contract import Contract, Filter
 from body_transformer.deploy.link import FROM_ROBOT, Kind, Link, pack_command, pack_names, unpack_names, unpack_state
 from body_transformer.deploy.plan import Phase, RuntimeConfig
 from body_transformer.deploy.robot import Command, State
 from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
 from body_transformer.deploy.runtime import Result, Runtime
+from body_transformer.experiment import load_experiment
 
 from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, VirtualTime
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from body_transformer.config import load_experiment
 from body_transformer.deploy.contract import (
     TRAINING,
     VERSION,
@@ -25,7 +24,8 @@ from body_transformer.deploy.robot import Command, State
 from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.safety import SafetyConfig
 from body_transformer.deploy.sealed import trained_digest, tunable
-from body_transformer.deploy.strict import plain
+from body_transformer.experiment import load_experiment
+from body_transformer.schema import plain
 
 LEGS = {"FL": (0.1, 0.8), "FR": (-0.1, 0.8), "RL": (0.1, 1.0), "RR": (-0.1, 1.0)}
 JOINTS = tuple(f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf"))

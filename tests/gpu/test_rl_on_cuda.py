@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 
 pytest.importorskip("mjlab", reason="mjlab is not installed")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

@@ -12,7 +12,7 @@ from accelerate.state import AcceleratorState
 
 from body_transformer import Policy, PolicyConfig
 from body_transformer.cli.main import main
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.evaluate import acting
 from body_transformer.imitation.losses import Cloning
 from body_transformer.imitation.update import Update

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.adroit import ENVIRONMENTS, STREAMS, AdroitTask, episode_seed
 from body_transformer.imitation.collect import Recording
 from body_transformer.imitation.simulators import make_env

@@ -16,7 +16,7 @@ pytest.importorskip("minari", reason="needs the extra 'imitation'")
 from body_transformer import Policy
 from body_transformer.checkpoint import newest_checkpoint
 from body_transformer.cli.main import main
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 
 SMALL = ["--policy.num-layers", "1", "--policy.embed-dim", "20", "--policy.ff-dim", "16"]
 

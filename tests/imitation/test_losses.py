@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from body_transformer import Policy, PolicyConfig
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.losses import Cloning, negative_likelihood, squared_error
 
 LAYOUT = load_experiment("adroit-door").layout()

@@ -14,7 +14,7 @@ import pytest
 
 from body_transformer.checkpoint import newest_checkpoint
 from body_transformer.cli.main import main
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.config import ImitationConfig
 from body_transformer.imitation.train import learning_rate, total_steps
 

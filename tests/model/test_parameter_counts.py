@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from body_transformer import Critic, Policy
-from body_transformer.config import Experiment, load_experiment
+from body_transformer.experiment import Experiment, load_experiment
 from body_transformer.model.config import PolicyConfig
 
 MASKED = ["transformer", "bot-hard", "bot-mix", "bot-hard-random", "bot-mix-random"]

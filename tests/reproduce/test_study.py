@@ -3,7 +3,7 @@
 import pytest
 
 from body_transformer.cli import train, train_rl
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.model.config import PolicyConfig
 from body_transformer.model.policy import Policy
 from body_transformer.reproduce.study import SEED, load_study, study_names

@@ -10,7 +10,7 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from tensordict import TensorDict
 
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.rl.learner import Learner
 from body_transformer.rl.registry import make_env
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from body_transformer import Policy, PolicyConfig, pretrained
 from body_transformer.cli.main import main
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.films.opengl import drawing
 
 REPOSITORY = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..aside import write_aside
+from ..files import atomic_write
 from .contenders import CONTENDERS
 from .record import Point, Record, break_even
 from .sweeps import SPARSITY
@@ -33,7 +33,7 @@ DPI, MARKER = 150, 4
 def draw_all(record: Record, folder: Path) -> list[Path]:
     """Every figure for which there is at least one point; their paths."""
     return [
-        write_aside(folder / f"paper_{sweep}.png", partial(_save, draw, record))
+        atomic_write(folder / f"paper_{sweep}.png", partial(_save, draw, record))
         for sweep, draw in FIGURES.items()
         if record.sweep(sweep)
     ]

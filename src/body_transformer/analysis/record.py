@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..aside import write_aside
+from ..files import atomic_write
 from .contenders import CONTENDERS
 from .counting import count
 from .flops import ALGORITHMS, REASONS, Costs, formula, left_out
@@ -98,7 +98,7 @@ def _read_unfinished(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> Path:
-    return write_aside(path, json.dumps(content, indent=1) + "\n")
+    return atomic_write(path, json.dumps(content, indent=1) + "\n")
 
 
 def headline(lengths: Sequence[Point]) -> list[Point]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..body.messages import listing
+from ..errors import listing
 from ..ops.body_attention import BACKENDS, body_attention, choose_backend, reference
 from .arithmetic import matmul_precision
 from .attention_peers import Attention

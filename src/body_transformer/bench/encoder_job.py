@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..body.layout import Layout
-from ..config import load_experiment
+from ..experiment import load_experiment
 from ..model.config import PolicyConfig
 from ..model.encoder import Encoder
 from .arithmetic import ON_DEVICE

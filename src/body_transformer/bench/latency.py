@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..body.messages import install
-from ..config import load_experiment
+from ..errors import install
+from ..experiment import load_experiment
 from ..model.policy import Policy
 from .chart import Chart, Panel
 from .floors import floor_ms, matmul_rate, policy_flops, read_ms

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..config import load_experiment
+from ..experiment import load_experiment
 from ..training.replay import Replayed
 from .chart import Chart, Panel
 from .measure import Say

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..errors import listing
 from .layout import Layout, Term
-from .messages import listing
 
 Names = tuple[str, str]
 """What the two layouts are called in what is said."""

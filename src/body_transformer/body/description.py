@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import mujoco
 
+from ..errors import listing, unknown
 from .graph import BodyGraph, Edge, Fixed, JointType
-from .messages import listing, unknown
 
 T = TypeVar("T")
 _JOINT_TYPES: dict[Any, JointType] = {

@@ -20,9 +20,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.textpath import text_to_path
 
+from ..errors import listing
 from .arrange import LEVEL_GAP, brackets, curves, descend, tidy_layout
 from .graph import BodyGraph
-from .messages import listing
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from .messages import listing, unknown
+from ..errors import listing, unknown
 
 if TYPE_CHECKING:
     import mujoco

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import listing, unknown
 from .graph import BodyGraph
-from .messages import listing, unknown
 
 Kind = Literal["root", "joints", "actuators", "bodies", "node", "unused"]
 UNUSED = -1

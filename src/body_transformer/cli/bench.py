@@ -14,8 +14,8 @@ from rich import box
 from rich.table import Table
 
 from ..bench.folder import output_folder
-from ..body.messages import unknown
-from ..config import experiment_names
+from ..errors import unknown
+from ..experiment import experiment_names
 from ..model.variants import VARIANTS
 from .output import console, print_json
 from .run_options import no_gpu

@@ -20,9 +20,9 @@ from ..analysis.compiled import compiler_version
 from ..analysis.contenders import CONTENDERS
 from ..analysis.record import UNFINISHED, Record
 from ..analysis.sweeps import QUICK, Settings
-from ..aside import write_aside
 from ..bench.environment import describe
 from ..bench.folder import output_folder
+from ..files import atomic_write
 from .output import console, print_json
 
 
@@ -110,7 +110,7 @@ def write(record: Record, folder: Path) -> Iterator[Path]:
     rows = "".join(f"| {' | '.join(row)} |\n" for row in [TITLES, ["---"] * len(TITLES), *rows_of(record)])
     where = "".join(f"- {name}: {value}\n" for name, value in record.environment.items())
     text = f"# bot bench paper\n\n{where}\n{rows}\n" + "".join(f"- {note}\n" for note in notes(record))
-    yield write_aside(folder / "table.md", text)
+    yield atomic_write(folder / "table.md", text)
     yield from draw_all(record, folder)
 
 

@@ -17,8 +17,8 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..body.messages import listing, unknown
-from ..config import Experiment, experiment_names, load_experiment
+from ..errors import listing, unknown
+from ..experiment import Experiment, experiment_names, load_experiment
 from ..imitation.adroit import AdroitTask
 from ..imitation.collect import Labels, Recorder, Tally, collect
 from ..imitation.dapg import DapgPolicy

@@ -13,7 +13,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from ..config import load_experiment
+from ..experiment import load_experiment
 from .output import console, print_json
 
 if TYPE_CHECKING:

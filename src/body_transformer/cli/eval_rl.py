@@ -12,7 +12,7 @@ from rich.progress import Progress as Bars
 
 from .. import pretrained
 from ..body.compare import check_same
-from ..config import load_experiment
+from ..experiment import load_experiment
 from ..rl.config import RlConfig
 from ..rl.registry import TASKS, beside, make_env, make_env_cfg, need_mjlab
 from ..run import Run

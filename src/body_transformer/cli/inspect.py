@@ -12,9 +12,9 @@ import tyro
 from .. import robots
 from ..body.graph import BodyGraph, Fixed
 from ..body.layout import Layout
-from ..body.messages import listing, unknown
 from ..body.table import allocation_table
-from ..config import Experiment, experiment_names, load_experiment
+from ..errors import listing, unknown
+from ..experiment import Experiment, experiment_names, load_experiment
 from ..model.config import PolicyConfig
 from ..model.variants import VARIANTS
 from .output import console, print_json

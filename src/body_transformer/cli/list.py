@@ -7,7 +7,7 @@ import tyro
 from rich.table import Table
 
 from .. import pretrained, robots
-from ..config import experiment_names, load_experiment
+from ..experiment import experiment_names, load_experiment
 from ..model.variants import VARIANTS
 from ..rl.registry import MJLAB
 from .output import console, print_json

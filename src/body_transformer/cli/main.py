@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from .. import __version__
-from ..body.messages import install, unknown
+from ..errors import install, unknown
 from .output import complain, to_nowhere
 
 PACKAGE = Path(__file__).parents[1]

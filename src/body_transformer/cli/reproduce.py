@@ -91,7 +91,7 @@ def run_missing(runs: Sequence[Planned], options: Reproduce) -> ValueError | Non
 
 def write(options: Reproduce, seeds: int) -> list[Path]:
     """The table, and the figure if it is one."""
-    from ..aside import write_aside
+    from ..files import atomic_write
     from ..reproduce import curves, draw
     from ..reproduce.study import load_study
 
@@ -100,8 +100,8 @@ def write(options: Reproduce, seeds: int) -> list[Path]:
         part = f"{study.title}: {', '.join(options.only)} alone"
         study = replace(study, title=part, arms=tuple(study.chosen(options.only)))
     of = curves if study.statistic == "curves" else draw
-    table = write_aside(options.out / f"{study.name}.md", of.as_markdown(study, options.out, seeds))
+    table = atomic_write(options.out / f"{study.name}.md", of.as_markdown(study, options.out, seeds))
     if study.x is None and study.statistic != "curves":
         return [table]
     figure = options.out / f"{study.name}.png"
-    return [table, write_aside(figure, lambda file: of.draw_figure(study, file, options.out, seeds))]
+    return [table, atomic_write(figure, lambda file: of.draw_figure(study, file, options.out, seeds))]

@@ -9,8 +9,8 @@ from typing import Any
 
 import tyro
 
-from ..body.messages import unknown
-from ..config import Experiment, experiment_names, load_experiment
+from ..errors import unknown
+from ..experiment import Experiment, experiment_names, load_experiment
 from ..imitation.config import ImitationConfig
 from ..model.config import PolicyConfig
 from ..rl.registry import MJLAB

@@ -11,9 +11,9 @@ from typing import Any
 
 import tyro
 
-from ..body.messages import listing
 from ..checkpoint import newest_path
-from ..config import Experiment
+from ..errors import listing
+from ..experiment import Experiment
 from ..model.config import PolicyConfig
 from ..rl.config import RlConfig
 from ..rl.mjlab_settings import mjlab_settings

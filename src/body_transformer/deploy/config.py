@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from ..body.messages import listing
+from ..errors import listing
+from ..schema import build, shown
 from .contract import Filter, Kind, Source
-from .strict import build, shown
 
 Named = Literal["default_pose", "range_middle", "per_half_range", "torque_limits"]
 """Numbers of the joints that stand elsewhere: in this section, or in the robot's file."""

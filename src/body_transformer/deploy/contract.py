@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..aside import write_aside
 from ..body.layout import Layout
-from ..body.messages import listing
+from ..errors import listing
+from ..files import atomic_write
+from ..schema import High, Low, build, plain, shown
 from .document import differences, digest, read_json, to_text
 from .hardware import hardware_of
 from .sealed import FIXED, TUNABLE, check_tightened, edits, trained_digest
-from .strict import High, Low, build, plain, shown
 
 DESCRIPTION, MODEL = "policy.json", "policy.onnx"
 FORMAT, VERSION = "body_transformer.contract", 3
@@ -247,7 +247,7 @@ class Contract:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes policy.json into the folder."""
-        write_aside(Path(folder) / DESCRIPTION, to_text({"format": FORMAT} | plain(self)) + "\n")
+        atomic_write(Path(folder) / DESCRIPTION, to_text({"format": FORMAT} | plain(self)) + "\n")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Contract:

@@ -8,8 +8,8 @@ from typing import Any
 
 from .. import robots
 from ..body.layout import Layout, Term
-from ..body.messages import unknown
-from ..config import Experiment
+from ..errors import unknown
+from ..experiment import Experiment
 from .config import DeployConfig, ObsSource, PerJoint, per_joint
 from .contract import Control, ObsTerm, TorqueClip
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..body.messages import listing
-from .strict import shown
+from ..errors import listing
+from ..schema import shown
 
 
 def digest(value: Any) -> str:

@@ -15,22 +15,22 @@ from typing import Any
 import numpy as np
 
 from .. import pretrained
-from ..aside import put_folder, sync
 from ..body.compare import check_same
-from ..body.messages import listing
 from ..checkpoint import policy_folder
-from ..config import Experiment, experiment_names, load_experiment
+from ..errors import listing
+from ..experiment import Experiment, experiment_names, load_experiment
+from ..files import replace_folder, sync
 from ..model.policy import Policy
 from ..rl.config import RlConfig
 from ..run import DESCRIPTION as EXPERIMENT_FILE
 from ..run import Run, without_place
+from ..schema import plain
 from .check_vectors import check_vectors
 from .contract import DESCRIPTION, MODEL, TRAINING, VERSION, Checks, Contract, layout_digest
 from .control import control, obs_terms, training_gains
 from .onnx_file import Exporter, frozen, to_onnx
 from .policy import INPUT, OUTPUT, OnnxPolicy, check_agreement, open_session
 from .sealed import trained_digest, tunable
-from .strict import plain
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def export(trained: Trained, out: str | os.PathLike[str], exporter: Exporter = "
         off = max(OnnxPolicy(aside, verify=False).verify(), _as_one_batch(model, contract))
         for file in (aside / MODEL, aside / DESCRIPTION, aside):
             sync(file)
-        put_folder(aside, out)
+        replace_folder(aside, out)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return Exported(out, contract, off)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..aside import sync, write_aside
+from ..files import atomic_write, sync
 from .observation import JointOrder
 from .robot import COMMAND, Command, State
 
@@ -187,10 +187,10 @@ class Log:
             with path.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **rows)
 
-        arrays = write_aside(folder / ARRAYS, write)
+        arrays = atomic_write(folder / ARRAYS, write)
         try:
             sync(arrays)
-            sync(write_aside(folder / DESCRIPTION, _as_json({**content, DIGEST: _digest(arrays)})))
+            sync(atomic_write(folder / DESCRIPTION, _as_json({**content, DIGEST: _digest(arrays)})))
             sync(folder)  # a robot's computer is often switched off next
         except BaseException:
             arrays.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..body.messages import listing
+from ..errors import listing
 from .robot import COMMAND, Command, State
 
 if TYPE_CHECKING:

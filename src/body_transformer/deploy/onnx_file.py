@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..body.messages import install
+from ..errors import install
 from ..model.policy import Policy
 from .lean import lean
 from .policy import INPUT, OUTPUT

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..schema import build
 from .controller import Controller, Policy
 from .log import SavedLog
 from .plan import RuntimeConfig
 from .robot import COMMAND, Command
 from .safety import Reason, SafetyConfig
-from .strict import build
 
 if TYPE_CHECKING:
     from .contract import Contract

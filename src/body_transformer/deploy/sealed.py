@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..schema import shown
 from .document import digest
-from .strict import shown
 
 FIXED = ("kind", "hz", "joints", "scale", "offset", "clip", "torque_clip", "default_pose")
 """Of the control; all of the observation is fixed, too."""

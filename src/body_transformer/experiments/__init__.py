@@ -1,1 +1,1 @@
-"""Every experiment, as data; `body_transformer.config` reads it."""
+"""Every experiment, as data; `body_transformer.experiment` reads it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from ..body.messages import unknown
+from ..errors import unknown
 from . import Frame
 
 ANIMATED = (".gif", ".webp", ".png")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..body.messages import unknown
+from ..errors import unknown
 from ..films import Frame
 from ..films.opengl import drawing
 from .collect import Recording

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from ..body.messages import listing
+from ..errors import listing
 
 SNIPPET = re.compile(r"(?P<clip>.+)-(?P<start>\d+)-(?P<end>\d+)")
 """How MoCapAct names a part of a clip: `CMU_009_12-165-363`."""

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
-from ..aside import put_folder
-from ..body.messages import install, unknown
+from ..errors import install, unknown
+from ..files import replace_folder
 from .task import Act
 
 Labels = Literal["executed", "clean"]
@@ -259,7 +259,7 @@ class _Writer:
             descriptor = os.open(file, os.O_RDONLY)
             os.fsync(descriptor)
             os.close(descriptor)
-        put_folder(self.aside, self.out)
+        replace_folder(self.aside, self.out)
 
     def __exit__(self, *error: object) -> None:
         shutil.rmtree(self.aside, ignore_errors=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..body.messages import listing
+from ..errors import listing
 from .sources.files import DAMAGE, open_npz
 
 Floats = npt.NDArray[np.float32]

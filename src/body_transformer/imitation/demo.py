@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..aside import write_aside
-from ..config import Experiment
+from ..experiment import Experiment
+from ..files import atomic_write
 from ..run import Run
 from ..training.jobs import Planned
 from .config import ImitationConfig
@@ -58,7 +58,7 @@ def equal_time(config: ImitationConfig, data: Path, out: Path, seeds: Sequence[i
             name: sum(_seconds_a_step(out / name / f"seed{seed}") for seed in seeds) for name in ("bot-hard", "mlp")
         }
         steps = round((config.num_steps or 0) * took["bot-hard"] / took["mlp"])
-        write_aside(file, json.dumps({"steps": steps, "seconds_a_step": took}) + "\n")
+        atomic_write(file, json.dumps({"steps": steps, "seconds_a_step": took}) + "\n")
     return [_planned(config, data, out, seed, len(seeds), "mlp", EQUAL_TIME, steps) for seed in seeds]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..body.layout import UNUSED, Layout
-from ..body.messages import listing
+from ..errors import listing
 
 Floats = npt.NDArray[np.float32]
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..body.messages import install
+from ..errors import install
 from ..training.stopping import signals_held
 
 MAX_LANES = 32

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from ..body.layout import UNUSED, Layout
-from ..body.messages import listing
+from ..errors import listing
 from ..model.normalizer import RunningStatistics
 from .episodes import Episodes, Floats
 

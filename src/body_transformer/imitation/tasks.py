@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 
 from ..body.layout import Layout
-from ..body.messages import unknown
+from ..errors import unknown
 from .task import Task
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
-from ..body.messages import unknown
+from ..errors import unknown
 from .variants import VARIANTS, Variant
 
 Norm = Literal["post", "pre"]

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .. import __version__
 from ..body.layout import Layout
-from ..body.messages import listing
+from ..errors import listing
 from .config import PolicyConfig
 from .policy import Policy
 

@@ -3,7 +3,7 @@ trained and how good it is. NAME is the task, for a Body Transformer, or TASK.VA
 
 from pathlib import Path
 
-from ..body.messages import unknown
+from ..errors import unknown
 
 PREFIX = "pretrained:"
 """Of their names on the command line."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from ..body.messages import unknown
+from ..errors import unknown
 from ..training.jobs import Planned
 
 Statistic = Literal["maximum-and-mean", "mean", "last-ten", "curves"]

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from ..body.graph import Fixed
 from ..body.layout import Layout, Term
-from ..body.messages import listing, unknown
 from ..body.table import allocation_table
+from ..errors import listing, unknown
 from .owners import ObsTerm, action_owners, obs_owners, owners_by_hand, with_defaults
 from .robot import ROOT, Owner, Robot
 

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from tensordict import TensorDict
 from torch import Tensor
 
-from ..aside import write_aside
+from ..files import atomic_write
 
 
 def broken_envs(env: ManagerBasedRlEnv, stored: RolloutStorage, obs: TensorDict) -> Tensor:
@@ -49,4 +49,4 @@ def save_broken(file: Path, env: ManagerBasedRlEnv, stored: RolloutStorage, ids:
     now = {name: getattr(env.sim.data, name) for name in ("qpos", "qvel")}
     states = {name: state[ids] for name, state in getattr(env, "left", now).items()}  # left: before they began anew
     tensors = {name: value.contiguous() for name, value in {**rollout, **states, "env_ids": ids}.items()}
-    write_aside(file, lambda path: save_file(tensors, str(path)))
+    atomic_write(file, lambda path: save_file(tensors, str(path)))

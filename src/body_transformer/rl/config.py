@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from ..body.messages import unknown
+from ..errors import unknown
 
 Schedule = Literal["adaptive", "fixed"]
 DivergenceFrom = Literal["rollout", "epoch"]

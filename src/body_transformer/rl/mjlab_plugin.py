@@ -6,7 +6,7 @@
 from mjlab.rl import RslRlModelCfg, RslRlOnPolicyRunnerCfg, RslRlPpoAlgorithmCfg
 from mjlab.tasks.registry import list_tasks, register_mjlab_task
 
-from ..config import load_experiment
+from ..experiment import load_experiment
 from .config import RlConfig
 from .registry import TASKS, make_env_cfg
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..body.messages import unknown
+from ..errors import unknown
 from ..model.config import PolicyConfig
 from .config import RlConfig
 from .registry import MJLAB, names

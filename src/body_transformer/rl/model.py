@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from ..body.layout import Layout
-from ..body.messages import listing, unknown
+from ..errors import listing, unknown
 from ..model.config import PolicyConfig
 from ..model.critic import Critic
 from ..model.policy import Policy

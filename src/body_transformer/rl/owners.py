@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..body.messages import listing
+from ..errors import listing
 from .robot import ROOT, Owner, Robot
 
 if TYPE_CHECKING:

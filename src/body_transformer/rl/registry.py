@@ -14,7 +14,7 @@ from zipfile import BadZipFile
 import numpy as np
 import yaml
 
-from ..body.messages import install, listing, unknown
+from ..errors import install, listing, unknown
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg

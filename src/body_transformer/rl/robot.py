@@ -9,7 +9,7 @@ import mujoco
 
 from ..body.graph import BodyGraph, Fixed
 from ..body.layout import Kind
-from ..body.messages import listing
+from ..errors import listing
 
 if TYPE_CHECKING:
     from mjlab.entity import Entity

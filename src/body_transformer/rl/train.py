@@ -14,8 +14,8 @@ from mjlab.envs import ManagerBasedRlEnv
 from mjlab.rl import RslRlVecEnvWrapper
 
 from ..body.compare import check_same
-from ..body.messages import listing
 from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, newest_path, save_checkpoint
+from ..errors import listing
 from ..metrics_log import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy

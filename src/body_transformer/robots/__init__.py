@@ -6,7 +6,7 @@ only, so that the body graph is known without the package that has their physics
 
 from pathlib import Path
 
-from ..body.messages import unknown
+from ..errors import unknown
 
 _FOLDER = Path(__file__).parent
 _PARTS = {"adroit_hand_bodies", "adroit_hand_actuators"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from ..aside import write_aside
+from ..files import atomic_write
 from ..run import EVALUATION, Run
 from .summary import Estimate
 
@@ -27,4 +27,4 @@ def to_json(found: Summary, num_episodes: int, seed: int) -> dict[str, object]:
 
 def write_evaluation(run: Run, found: Summary, num_episodes: int, seed: int) -> None:
     """evaluation.json, in the run's folder: the run is finished, so all else must be on disk by now."""
-    write_aside(run.folder / EVALUATION, json.dumps(to_json(found, num_episodes, seed), indent=1) + "\n")
+    atomic_write(run.folder / EVALUATION, json.dumps(to_json(found, num_episodes, seed), indent=1) + "\n")

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from dm_control.locomotion.tasks.reference_pose import tracking
 
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.mocap.clips import SCALE
 from body_transformer.imitation.mocap.environment import TERMINATION_ERROR, SnippetTracking
 from body_transformer.imitation.mocap.snippets import REF_STEPS, Snippet

@@ -2,7 +2,7 @@ import h5py
 import numpy as np
 import pytest
 
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.mocap import generate as generate_module
 from body_transformer.imitation.mocap.controller import BalanceController
 from body_transformer.imitation.mocap.generate import Settings, generate

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.mocap.task import MocapTask
 
 
@@ -120,7 +120,7 @@ def test_clips_may_be_missing_if_that_is_said(layout, clips_file, tmp_path):
 FILM = """
 import sys
 import numpy as np
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.mocap.task import MocapTask
 
 task = MocapTask(load_experiment("mocapact").layout(), sys.argv[1], validation=["CMU_900_02"])

@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.sources import mocapact, open_episodes
 
 from .mocapact_files import LENGTH, SNIPPETS, write_clip, write_folder

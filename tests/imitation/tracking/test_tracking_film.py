@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.films import opengl
 from body_transformer.imitation.tracking import film
 from body_transformer.imitation.tracking.stage import COLORS, HEIGHT, WIDTH, Stage

@@ -7,7 +7,7 @@ pytest.importorskip("minari", reason="needs the extra 'imitation'")
 
 from body_transformer import Policy
 from body_transformer.cli.main import main
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.sources import open_episodes
 from body_transformer.imitation.tracking.bodies import Bodies
 from body_transformer.imitation.tracking.demonstrations import demonstrate

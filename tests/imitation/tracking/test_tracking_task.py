@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from body_transformer import Layout, Policy, Term
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.task import Task
 from body_transformer.imitation.tracking.bodies import Bodies
 from body_transformer.imitation.tracking.clips import NUM_STEPS

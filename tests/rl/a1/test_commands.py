@@ -9,7 +9,7 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from body_transformer import Policy
 from body_transformer.checkpoint import newest_checkpoint, policy_folder
 from body_transformer.cli.main import main
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 
 SMALL = ["--policy.embed-dim", "8", "--policy.num-layers", "2", "--policy.ff-dim", "8", "--cpu"]
 QUICK = ["--rl.num-envs", "8", "--rl.num-steps", "4", "--rl.num-minibatches", "2", "--rl.num-iterations", "3"]

@@ -8,13 +8,13 @@ import torch
 
 pytest.importorskip("mjlab")
 
-from body_transformer.config import load_experiment
 from body_transformer.deploy import control
 from body_transformer.deploy.controller import Controller
 from body_transformer.deploy.observation import Measured, Observation, gravity_direction
 from body_transformer.deploy.plan import Phase, RuntimeConfig
 from body_transformer.deploy.robots import sim_body, sim_rollout
 from body_transformer.deploy.safety import SafetyConfig
+from body_transformer.experiment import load_experiment
 from body_transformer.rl.a1 import model, plain, terms, walk
 from body_transformer.rl.a1.state import State
 from body_transformer.rl.a1.terrain import Terrain

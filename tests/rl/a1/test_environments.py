@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("mjlab")
 
 from body_transformer.body.compare import differences
-from body_transformer.config import load_experiment
+from body_transformer.experiment import load_experiment
 from body_transformer.rl.a1 import terms
 from body_transformer.rl.a1.model import DEFAULT_POSE, JOINTS, KD, KP
 from body_transformer.rl.a1.task import robots_of

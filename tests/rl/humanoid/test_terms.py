@@ -123,7 +123,7 @@ def test_the_observation_has_its_hundred_entries_in_the_papers_order(joints):
 
 
 def test_names_of_bodies_and_joints_are_those_of_the_experiment():
-    from body_transformer.config import load_experiment
+    from body_transformer.experiment import load_experiment
 
     layout = {term.name: term for term in load_experiment("humanoid-mod").obs}
     assert tuple(layout["joint_pos"].of) == JOINTS

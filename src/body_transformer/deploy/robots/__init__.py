@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, cast
 
-from ...body.messages import unknown
+from ...errors import unknown
 from ..robot import Robot
 
 _MODULES = {"sim": "sim", "a1": "a1"}

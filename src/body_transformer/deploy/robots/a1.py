@@ -29,9 +29,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ...schema import build
 from ..hardware import A1, CommandBounds
 from ..robot import DAMPING_KD, Command, State
-from ..strict import build
 
 JOINTS = tuple(f"{leg}_{part}_joint" for leg in ("FR", "FL", "RR", "RL") for part in ("hip", "thigh", "calf"))
 LOW_LEVEL = 0xFF

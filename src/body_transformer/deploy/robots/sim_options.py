@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from typing import Any
 
-from ...body.messages import unknown
+from ...errors import unknown
+from ...schema import build
 from ..link import DatagramError
-from ..strict import build
 
 DEFAULT_PORT = 47001
 STARTS = ("home", "lying", "hanging")

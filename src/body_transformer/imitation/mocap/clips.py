@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from ...body.messages import install, listing, unknown
+from ...errors import install, listing, unknown
 from ..clip_lists import read_clip_list
 from ..sources.files import DAMAGE, open_npz
 from .snippets import SHORTEST

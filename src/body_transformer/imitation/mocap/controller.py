@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...body.messages import install
+from ...errors import install
 from .clips import DT_S
 from .environment import TrackingEnvironment
 

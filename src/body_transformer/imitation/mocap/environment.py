@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...body.messages import install
+from ...errors import install
 from .clips import DT_S, clip_lengths
 from .snippets import MIN_STEPS, REF_STEPS, Snippet, among
 

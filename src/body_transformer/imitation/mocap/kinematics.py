@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...body.messages import install
+from ...errors import install
 
 try:
     import mujoco

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...body.messages import listing
+from ...errors import listing
 from ..clip_lists import SNIPPET
 
 REF_STEPS = (1, 2, 3, 4, 5)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...body.layout import Layout
-from ...body.messages import unknown
+from ...errors import unknown
 from ...films import Frame
 from ...films.opengl import drawing, no_film
 from ..clip_lists import read_clip_list

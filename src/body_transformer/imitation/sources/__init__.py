@@ -6,7 +6,7 @@ from inspect import signature
 from typing import Any
 
 from ...body.layout import Layout
-from ...body.messages import unknown
+from ...errors import unknown
 from ..episodes import Episodes
 from . import minari, mocapact, npz, robomimic, tracking
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...body.messages import install, listing
+from ...errors import install, listing
 
 
 def load_h5py() -> Any:

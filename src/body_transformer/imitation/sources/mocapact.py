@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...body.layout import Layout
-from ...body.messages import listing, unknown
+from ...errors import listing, unknown
 from ..clip_lists import SNIPPET, read_splits
 from ..episodes import EpisodeInfo, Episodes, Floats, Steps
 from .files import OpenFiles, naming

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...body.layout import Layout
-from ...body.messages import listing
+from ...errors import listing
 from ..episodes import EpisodeInfo, Episodes, Floats, Steps
 from .files import naming, open_npz
 from .terms import check_flat, check_split, check_terms, side_by_side, term_keys

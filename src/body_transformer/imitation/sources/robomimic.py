@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...body.layout import Layout
-from ...body.messages import listing
+from ...errors import listing
 from ..episodes import EpisodeInfo, Episodes, Steps
 from .files import OpenFiles, naming
 from .hdf5 import dataset, is_group, open_file, strings

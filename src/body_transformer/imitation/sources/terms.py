@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...body.layout import Layout
-from ...body.messages import listing, unknown
+from ...errors import listing, unknown
 from ..episodes import Floats
 
 SPLITS = ("train", "validation")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...body.layout import Layout
-from ...config import load_experiment
+from ...experiment import load_experiment
 from ..episodes import EpisodeInfo, Floats, InMemory
 from .bodies import Bodies
 from .clips import NUM_STEPS

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...body.layout import Layout, Term
-from ...body.messages import listing, unknown
+from ...errors import listing, unknown
 from .bodies import Bodies
 from .clips import LOOKAHEAD
 from .model import HANDS, joint_names

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...body.messages import unknown
+from ...errors import unknown
 from .clips import Clip, Doubles, clip
 
 MAX_PAYLOAD_KG = 2.0

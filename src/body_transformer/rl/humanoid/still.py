@@ -15,7 +15,7 @@ import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
 from PIL import Image
 
-from ...aside import write_aside
+from ...files import atomic_write
 from ...films import Frame
 from ...films.render import View, pictures
 from ..plain import scene_model
@@ -36,7 +36,7 @@ def frame(cfg: ManagerBasedRlEnvCfg, view: View = VIEW) -> Frame:
 def main(folder: Path) -> None:
     for name in [name for name, module in TASKS.items() if module.startswith("humanoid.")]:
         picture = Image.fromarray(frame(make_env_cfg(name, num_envs=1, seed=0)))
-        print(write_aside(folder / f"{name}.png", partial(picture.save, optimize=True)))
+        print(atomic_write(folder / f"{name}.png", partial(picture.save, optimize=True)))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def write_aside(path: Path, content: str | Callable[[Path], object]) -> Path:
+def atomic_write(path: Path, content: str | Callable[[Path], object]) -> Path:
     """Writes under another name, then renames: whoever reads finds the old file or the new one, never half of it.
 
     `content` is a text, or whatever writes to the path that it is given.
@@ -31,7 +31,7 @@ def write_aside(path: Path, content: str | Callable[[Path], object]) -> Path:
             unfinished.unlink(missing_ok=True)
 
 
-def put_folder(new: Path, out: Path) -> None:
+def replace_folder(new: Path, out: Path) -> None:
     """Renames; an old folder is removed only when the new one is in its place."""
     if not out.exists() or not any(out.iterdir()):
         os.replace(new, out)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from body_transformer.aside import write_aside
+from body_transformer.files import atomic_write
 
 
 def test_a_text_or_whatever_writes_itself_is_written(tmp_path: Path) -> None:
-    assert write_aside(tmp_path / "new" / "a.md", "naïve ✓\n").read_text(encoding="utf-8") == "naïve ✓\n"
+    assert atomic_write(tmp_path / "new" / "a.md", "naïve ✓\n").read_text(encoding="utf-8") == "naïve ✓\n"
     seen = []
-    write_aside(tmp_path / "b.png", lambda path: (seen.append(path), path.write_bytes(b"png")))
+    atomic_write(tmp_path / "b.png", lambda path: (seen.append(path), path.write_bytes(b"png")))
     assert (tmp_path / "b.png").read_bytes() == b"png"
     assert seen[0].name.startswith(".")
     assert seen[0].suffix == ".png"
@@ -25,6 +25,6 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     target = tmp_path / "results.json"
     target.write_text("old")
     with pytest.raises(OSError, match=r"cannot write .*results.json': No space left on device"):
-        write_aside(target, fail)
+        atomic_write(target, fail)
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
     assert target.read_text() == "old"

@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from reprlib import Repr
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ..body.messages import listing, unknown
+from .errors import listing, unknown
 
 T = TypeVar("T")
 Low = Annotated[float, -math.inf]

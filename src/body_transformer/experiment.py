@@ -12,8 +12,8 @@ import yaml
 from . import robots
 from .body.graph import BodyGraph, Edge, Fixed
 from .body.layout import Layout, Term
-from .body.messages import unknown
 from .deploy.config import DeployConfig
+from .errors import unknown
 from .imitation.config import ImitationConfig
 from .model.config import PolicyConfig
 from .model.variants import VARIANTS
@@ -21,7 +21,7 @@ from .rl.config import RlConfig
 
 
 @dataclass(frozen=True)
-class Robot:
+class RobotSpec:
     """Which file the body comes from, and how it is read."""
 
     file: str
@@ -45,7 +45,7 @@ class Experiment:
     """The name on the command line."""
     title: str
     """What it is, in a line."""
-    robot: Robot
+    robot: RobotSpec
     """The body."""
     obs_dim: int
     """Entries of the flat observation; the terms must add up to it."""
@@ -99,11 +99,11 @@ def load_experiment(name: str) -> Experiment:
     data = _resolve(name) | {"name": name}
     try:
         _check(Experiment, data)
-        _check(Robot, data["robot"])
+        _check(RobotSpec, data["robot"])
         experiment = Experiment(
             **data
             | {
-                "robot": Robot(**data["robot"]),
+                "robot": RobotSpec(**data["robot"]),
                 "obs": tuple(Term.from_dict(term) for term in data["obs"]),
                 "actions": tuple(Term.from_dict(term) for term in data["actions"]),
                 "critic_obs": tuple(Term.from_dict(term) for term in data.get("critic_obs", ())),
@@ -124,7 +124,7 @@ _YAML_TYPES = {
     "str": str,
     "int": int,
     "bool": bool,
-    "Robot": dict,
+    "RobotSpec": dict,
     "PolicyConfig": dict,
     "ImitationConfig | None": dict,
     "RlConfig | None": dict,
@@ -134,7 +134,7 @@ _YAML_TYPES = {
 }
 
 
-def _check(kind: type[Experiment] | type[Robot], data: Mapping[str, Any]) -> None:
+def _check(kind: type[Experiment] | type[RobotSpec], data: Mapping[str, Any]) -> None:
     """Every key is known and holds the right kind of value, and none is missing that has no default."""
     items = {item.name: item for item in fields(kind)}
     for key, value in data.items():
