@@ -9,7 +9,7 @@ import body_transformer
 
 SOURCE = Path(body_transformer.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-HEAVY = {"torch", "mujoco", "matplotlib", "numpy", "scipy", "safetensors", "yaml", "tyro", "rich"}
+HEAVY = {"torch", "mujoco", "matplotlib", "jinja2", "imageio", "numpy", "scipy", "safetensors", "yaml", "tyro", "rich"}
 
 LEAVES = {"errors", "files", "schema", "__version__"}
 """Modules at the top that import nothing of ours but each other; every part may use them."""
@@ -17,12 +17,12 @@ LEARNING = {
     "body",
     "checkpoint",
     "experiment",
-    "films",
     "metrics_log",
     "model",
     "robots",
     "run",
     "training",
+    "video",
 }
 """What the ways of training may use."""
 MAY_IMPORT = {
@@ -32,7 +32,6 @@ MAY_IMPORT = {
     "analysis": {"analysis", "body", "ops", "robots"},
     "bench": {"bench", "body", "experiment", "model", "ops", "rl", "robots", "training"},
     "model": {"model", "body", "ops"},
-    "films": {"films"},
     "imitation": {"imitation", *LEARNING},
     "rl": {"rl", *LEARNING},
     "training": {"training", "run"},

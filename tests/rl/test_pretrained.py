@@ -13,7 +13,7 @@ from PIL import Image
 from body_transformer import Policy, PolicyConfig, pretrained
 from body_transformer.cli.main import main
 from body_transformer.experiment import load_experiment
-from body_transformer.films.opengl import drawing
+from body_transformer.video import opengl
 
 REPOSITORY = Path(__file__).parents[2]
 SMALL = PolicyConfig(variant="mlp", mlp_dim=8, num_layers=2, head="gaussian")
@@ -158,7 +158,7 @@ class TestWithMjlab:
     def test_a_film_is_written(self, tmp_path, monkeypatch):
         monkeypatch.delenv("MUJOCO_GL", raising=False)
         try:
-            with drawing():
+            with opengl():
                 pass
         except ValueError as error:
             pytest.skip(str(error))

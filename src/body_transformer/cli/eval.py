@@ -40,7 +40,7 @@ class Eval:
     simulator: Simulator | None = None
     """Of what learned by reinforcement: mjlab's MuJoCo Warp, the default, or plain MuJoCo on the CPU."""
     video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """One more rollout as a film: .gif, .webp, .png (animated), or .mp4 where ffmpeg is there."""
+    """One more rollout as a film: .gif, .webp, .png (animated) or .mp4."""
     json: Flag = False
     """Print one JSON object instead of a table."""
     cpu: Flag = False
@@ -52,7 +52,7 @@ def main(args: list[str]) -> None:
     if options.episodes < 1:
         raise ValueError(f"--episodes must be 1 or more; got {options.episodes}")
     if options.video is not None:
-        from ..films.write import check_format
+        from ..video import check_format
 
         check_format(options.video)
     if str(options.run).startswith(PREFIX) or "rl" in Run.open(options.run).description():
@@ -112,10 +112,10 @@ def roll_out(policy: Policy, task: Task, options: Eval, splits: tuple[str, ...])
 
 
 def film(policy: Policy, task: Task, file: Path, seed: int, split: str) -> None:
-    from ..films.write import write_film
     from ..imitation.evaluate import acting
+    from ..video import write_video
 
-    write_film(file, task.film(acting(policy), seed, split), task.frames_hz)
+    write_video(file, task.film(acting(policy), seed, split), task.frames_hz)
 
 
 def show(found: Summary) -> None:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def main_rl(options: Eval) -> None:
-    from ..films.opengl import drawing
     from ..training.evaluation import to_json
+    from ..video import opengl
 
     if options.split:
         raise ValueError("--split is for runs of imitation; this policy learned by reinforcement")
@@ -42,7 +42,7 @@ def main_rl(options: Eval) -> None:
         if asked and task not in TASKS:
             raise ValueError(f"{flag} knows the tasks {', '.join(TASKS)}; this policy's is {task}")
     # before mjlab, which settles on one way to draw; and before rollouts whose film nobody could draw
-    with drawing() if options.video is not None else nullcontext():
+    with opengl() if options.video is not None else nullcontext():
         need_mjlab()
         policy, device = load(folder, options.cpu)
         try_out = {"warp": in_warp, "mujoco": in_mujoco}[simulator]
@@ -119,8 +119,8 @@ def plain_env(config: RlConfig, num_envs: int, seed: int) -> PlainRobots:
 
 def film(policy: Policy, config: RlConfig, device: str, options: Eval) -> None:
     """One more episode, in plain MuJoCo."""
-    from ..films.write import write_film
     from ..rl.film import film
+    from ..video import write_video
 
     assert options.video is not None
     with (
@@ -134,7 +134,7 @@ def film(policy: Policy, config: RlConfig, device: str, options: Eval) -> None:
             options.seed,
             on_done=lambda done, total: bars.update(drawn, completed=done, total=total),
         )
-    write_film(options.video, frames, frames_hz)
+    write_video(options.video, frames, frames_hz)
 
 
 def on_device(policy: Policy, device: str) -> Callable[[Tensor], Tensor]:

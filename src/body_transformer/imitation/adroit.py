@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import unknown
-from ..films import Frame
-from ..films.opengl import drawing
+from ..video import Frame, opengl
 from .collect import Recording
 from .cores import num_cores
 from .simulators import MAX_LANES, NUM_STEPS, After, Simulators, make_env
@@ -82,7 +81,7 @@ class AdroitTask(Task):
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """The first rollout of the seed; every fourth step is a picture."""
         start = episode_seed(seed, 0, split)
-        with drawing():
+        with opengl():
             env = make_env(self.env_id, render_mode="rgb_array")
             try:
                 obs, _ = env.reset(seed=start)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..films import Frame
+from ..video import Frame
 
 Act = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
 """Observations [B, O] -> actions [B, A]."""

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..films import Frame
-from ..films.render import pictures
+from ..video import Frame, render
 from .plain import Act, PlainRobots, rollouts
 
 STRIDE = 2
@@ -22,5 +21,5 @@ def film(
     poses: list[NDArray[np.float64]] = []
     rollouts(act, env, seed, watch=lambda: poses.append(env.world.qpos[0].numpy().copy()))
     shown = np.stack(poses[::STRIDE])
-    frames = pictures(env.scenery(shown), shown, env.view, lambda done: on_done(done, len(shown)))
+    frames = render(env.scenery(shown), shown, env.view, lambda done: on_done(done, len(shown)))
     return frames, 1 / (STRIDE * env.control_dt)

@@ -20,8 +20,8 @@ from mjlab.scene import Scene
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..films.render import View
 from ..training.summary import Estimate
+from ..video import View
 from .results import Result, means, results
 from .world import Robots, World
 

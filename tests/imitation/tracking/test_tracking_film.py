@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from body_transformer import video
 from body_transformer.experiment import load_experiment
-from body_transformer.films import opengl
 from body_transformer.imitation.tracking import film
 from body_transformer.imitation.tracking.stage import COLORS, HEIGHT, WIDTH, Stage
 from body_transformer.imitation.tracking.task import TrackingTask
@@ -40,7 +40,7 @@ def test_without_opengl_the_film_is_drawn(task, monkeypatch, gl):
 
 def test_a_driver_that_hangs_is_left_alone(task, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "egl")
-    monkeypatch.setattr(opengl, "TIMEOUT_S", 0.01)
+    monkeypatch.setattr(video, "TIMEOUT_S", 0.01)
     start = task.start("train", 0, 0)
     frames = film.film(start, start.clip.pos[:2], start.clip.pos[:2])
     assert len(frames) == 2

@@ -10,8 +10,7 @@ import numpy as np
 
 from ...body.layout import Layout
 from ...errors import unknown
-from ...films import Frame
-from ...films.opengl import drawing, no_film
+from ...video import Frame, no_opengl, opengl
 from ..clip_lists import read_clip_list
 from ..cores import num_cores
 from ..task import Act, Result, Task
@@ -91,7 +90,7 @@ class MocapTask(Task):
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """The walker, and the reference as a grey figure beside it."""
         snippet = self.draw(1, seed, split)[0]
-        with drawing():
+        with opengl():
             from .environment import TrackingEnvironment  # dm_control decides how to draw when it is imported
 
             env = TrackingEnvironment(self.clips_file, ghost=True)
@@ -134,4 +133,4 @@ def _rendered(env: TrackingEnvironment) -> Frame:
     try:
         return env.render()
     except Exception as error:  # each way to draw has errors of its own, MuJoCo's among them
-        raise ValueError(no_film(f"dm_control says: {error}")) from None
+        raise ValueError(no_opengl(f"dm_control says: {error}")) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...films import Frame
+from ...video import Frame
 from .clips import Doubles
 from .stage import FLOOR, HEIGHT, SKY, VIEW_M, WIDTH, Shapes
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...films import Frame
-from ...films.opengl import platforms, runs_well
+from ...video import Frame, platforms, runs_with
 from .clips import Doubles
 from .drawing import draw_picture
 from .stage import HEIGHT, WIDTH, Stage
@@ -42,7 +41,7 @@ def render(start: Start, poses: Doubles, reference: Doubles) -> list[Frame] | No
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "poses.json").write_text(text, encoding="utf-8")
         command = (sys.executable, "-m", f"{__package__}.render", folder)
-        if not any(runs_well(command, platform) for platform in platforms()):
+        if not any(runs_with(platform, command) for platform in platforms()):
             return None
         pixels = np.frombuffer(Path(folder, "frames.raw").read_bytes(), dtype=np.uint8)
         return list(pixels.reshape(len(poses), HEIGHT, WIDTH, 3).copy())

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...body.layout import Layout
-from ...films import Frame
+from ...video import Frame
 from ..task import Act, Result, Task
 from .bodies import Bodies
 from .clips import NUM_STEPS, Doubles

@@ -11,7 +11,7 @@ from mjlab.envs import ManagerBasedRlEnvCfg
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...films.render import View
+from ...video import View
 from ..ground import add_field, part_around
 from ..plain import PlainRobots, scene_model
 from .model import BASE, CONTROL_DT, DECIMATION

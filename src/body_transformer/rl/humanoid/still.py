@@ -16,8 +16,7 @@ from mjlab.envs import ManagerBasedRlEnvCfg
 from PIL import Image
 
 from ...files import atomic_write
-from ...films import Frame
-from ...films.render import View, pictures
+from ...video import Frame, View, render
 from ..plain import scene_model
 from ..registry import TASKS, make_env_cfg
 from .resets import draw_starts
@@ -30,7 +29,7 @@ def frame(cfg: ManagerBasedRlEnvCfg, view: View = VIEW) -> Frame:
     """[height, width, 3]: a start of the configuration's seed."""
     model = scene_model(cfg)
     qpos, _ = draw_starts(model, task_of(cfg).place, np.random.default_rng(cfg.seed), count=1)
-    return pictures(model, qpos, view)[0]
+    return render(model, qpos, view)[0]
 
 
 def main(folder: Path) -> None:
