@@ -22,7 +22,7 @@ def test_the_humanoids_are_trained_with_the_authors_settings(name):
     assert (config.num_envs, config.num_steps, config.num_iterations) == (2048, 32, 10_000)
     assert config.num_envs * config.num_steps // config.num_minibatches == 8192
     assert config.reward_scale == 0.01
-    assert not config.scattered
+    assert not config.random_initial_step
     assert config.final_std is None
 
 

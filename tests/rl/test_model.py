@@ -17,7 +17,7 @@ BodyModel, with_layouts = rl_model.BodyModel, rl_model.with_layouts
 from rsl_rl.runners import OnPolicyRunner  # noqa: E402
 from tensordict import TensorDict  # noqa: E402
 
-from body_transformer.rl.arrangement import arrange  # noqa: E402
+from body_transformer.rl.infer_layout import infer_layout  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # PyTorch's own, about TorchScript and its ONNX exporter
@@ -45,7 +45,7 @@ def go1():
 
 @pytest.fixture(scope="module")
 def layouts(go1) -> dict[str, Layout]:
-    return {group: arrange(go1, [group]).layout for group in ("actor", "critic")}
+    return {group: infer_layout(go1, [group]).layout for group in ("actor", "critic")}
 
 
 def random_obs(batch: int = 6, seed: int = 0) -> TensorDict:
@@ -143,7 +143,9 @@ def test_names_in_mjlabs_own_configuration_are_enough(capsys):
     from body_transformer.rl.by_name import BodyModelCfg
 
     cfg = RslRlOnPolicyRunnerCfg(
-        actor=BodyModelCfg(policy=SMALL, distribution_cfg=DISTRIBUTIONS["log std"], by_hand={"cart_pos": "pole_1"}),
+        actor=BodyModelCfg(
+            policy=SMALL, distribution_cfg=DISTRIBUTIONS["log std"], layout_overrides={"cart_pos": "pole_1"}
+        ),
         critic=BodyModelCfg(policy=SMALL | {"variant": "mlp"}),
         algorithm=RslRlPpoAlgorithmCfg(
             class_name="body_transformer.rl.by_name:BodyPPO", num_mini_batches=2, num_learning_epochs=1
@@ -302,7 +304,7 @@ def test_observations_that_were_padded_for_a_recurrent_partner_are_unpadded(layo
 
 
 def test_two_groups_are_read_one_after_the_other(go1):
-    layout = arrange(go1, ["critic", "actor"]).layout
+    layout = infer_layout(go1, ["critic", "actor"]).layout
     obs = random_obs()
     groups = {"actor": ["critic", "actor"]}
     model = BodyModel(obs, groups, "actor", 12, layout=layout.to_dict(), policy=SMALL)

@@ -66,12 +66,12 @@ def test_a_run_goes_on_beyond_its_end(run):
 def test_a_run_goes_on_with_other_settings_which_it_remembers(run, tmp_path, monkeypatch):
     longer = shutil.copytree(run, tmp_path / "longer", symlinks=True)
     args = ["train", "--resume", str(longer), "--rl.num-iterations", "3", "--rl.final-std", "0.01"]
-    args += ["--rl.std-iterations", "3", "--rl.options", "gentle", "true", "--quiet"]
+    args += ["--rl.std-iterations", "3", "--rl.options", "start_noise_curriculum", "true", "--quiet"]
     monkeypatch.setattr("sys.argv", ["bot", *args])
     begun = Run.open(run).description()
     assert main(args) == 0
     found = Run.open(longer).description()
-    asked = {"num_iterations": 3, "final_std": 0.01, "std_iterations": 3, "options": {"gentle": "true"}}
+    asked = {"num_iterations": 3, "final_std": 0.01, "std_iterations": 3, "options": {"start_noise_curriculum": "true"}}
     assert (found["rl"], found["num_steps"]) == ({**begun["rl"], **asked}, 3)
     step = int(policy_folder(run).name)
     assert found["changes"][-1] == {"step": step, "command": shlex.join(["bot", *args])}
@@ -87,9 +87,12 @@ def test_a_run_goes_on_with_other_settings_which_it_remembers(run, tmp_path, mon
         (["--rl.task", "humanoid-mod"], "--rl.task: a run goes on with what it was begun with, 'humanoid-board'"),
         (["--rl.learning-rate", "1e-4"], "--rl.learning-rate: a run goes on with what it was begun with, 0.0005"),
         (["--rl.no-normalize-obs"], "--rl.normalize-obs: a run goes on with"),
-        (["--rl.by-hand", "obs", "root"], "--rl.by-hand: a run goes on with"),
+        (["--rl.layout-overrides", "obs", "root"], "--rl.layout-overrides: a run goes on with"),
         (["--rl.options", "height", "2"], "'height'"),
-        (["--rl.num-iterations", "5", "--rl.options", "told", "true"], "the checkpoint's critic does not fit this run"),
+        (
+            ["--rl.num-iterations", "5", "--rl.options", "privileged_critic", "true"],
+            "the checkpoint's critic does not fit this run",
+        ),
     ],
 )
 def test_what_a_run_cannot_go_on_with_is_said_and_changes_nothing(run, capsys, asked, message):
@@ -137,8 +140,10 @@ def test_without_mjlab_a_run_that_should_go_on_says_how_to_get_it(run, tmp_path,
 
 def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, capsys, evaluated):
     name = "mjlab:Mjlab-Cartpole-Balance"
-    by_hand = ["--rl.by-hand", "cart_pos", "pole_1"]
-    assert main(["train", name, "--variant", "bot-mix", *SMALL, *QUICK, *by_hand, "--out", str(tmp_path / "run")]) == 0
+    overrides = ["--rl.layout-overrides", "cart_pos", "pole_1"]
+    assert (
+        main(["train", name, "--variant", "bot-mix", *SMALL, *QUICK, *overrides, "--out", str(tmp_path / "run")]) == 0
+    )
     assert "observation entries" in capsys.readouterr().err
     policy = Policy.load(policy_folder(tmp_path / "run"))
     assert policy.config.variant == "bot-mix"
@@ -150,8 +155,8 @@ def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, c
 
 def test_what_was_placed_by_hand_is_evaluated_in_the_other_simulator_too(tmp_path, capsys):
     folder = str(tmp_path / "run")
-    by_hand = ["--rl.by-hand", "contact_force", "root", "joint_vel", "unused"]
-    assert main(["train", "humanoid-mod", *SMALL, *QUICK, *by_hand, "--out", folder, "--quiet"]) == 0
+    overrides = ["--rl.layout-overrides", "contact_force", "root", "joint_vel", "unused"]
+    assert main(["train", "humanoid-mod", *SMALL, *QUICK, *overrides, "--out", folder, "--quiet"]) == 0
     capsys.readouterr()
     assert main(["eval", folder, "--episodes", "2", "--simulator", "mujoco", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["splits"]["rollouts"]["length"]["num_episodes"] == 2
@@ -183,8 +188,8 @@ def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
             ["mjlab:Mjlab-Lift-Cube-Yam-Depth"],
             "its actor observes actor, camera; bot train knows actor alone, and no images",
         ),
-        (["mjlab:Mjlab-Cartpole-Balance", "--rl.by-hand", "cart_po", "root"], "unknown term 'cart_po'"),
-        (["mjlab:Mjlab-Cartpole-Balance", "--rl.by-hand", "cart_pos", "wheel"], "'wheel'"),
+        (["mjlab:Mjlab-Cartpole-Balance", "--rl.layout-overrides", "cart_po", "root"], "unknown term 'cart_po'"),
+        (["mjlab:Mjlab-Cartpole-Balance", "--rl.layout-overrides", "cart_pos", "wheel"], "'wheel'"),
     ],
 )
 def test_what_cannot_be_trained_is_said(tmp_path, capsys, arguments, message):

@@ -76,14 +76,14 @@ def load(folder: Path, cpu: bool) -> tuple[Policy, str]:
 
 
 def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dict[str, Estimate]:
-    from ..rl.arrangement import arrange
     from ..rl.evaluate import acting, evaluate, recorded
+    from ..rl.infer_layout import infer_layout
 
     env = make_env(
         config.task, options.episodes, options.seed, device, motion=config.motion, play=True, options=config.options
     )
     with closing(env):
-        check_same(policy.layout, arrange(env, ["actor"], config.by_hand).layout)
+        check_same(policy.layout, infer_layout(env, ["actor"], config.layout_overrides).layout)
         return evaluate(recorded(acting(policy), ["actor"], device), env, options.seed)
 
 
@@ -101,12 +101,12 @@ def in_mujoco(policy: Policy, config: RlConfig, device: str, options: Eval) -> d
 
 def task_layout(config: RlConfig) -> Layout:
     """Of one of our tasks, as the run has arranged it; names and places by hand are those of mjlab's environment."""
-    if not config.by_hand:
+    if not config.layout_overrides:
         return load_experiment(config.task).layout()
-    from ..rl.arrangement import arrange
+    from ..rl.infer_layout import infer_layout
 
     with closing(make_env(config.task, 1, 0, "cpu", options=config.options)) as env:
-        return arrange(env, ["actor"], config.by_hand).layout
+        return infer_layout(env, ["actor"], config.layout_overrides).layout
 
 
 def plain_env(config: RlConfig, num_envs: int, seed: int) -> PlainRobots:

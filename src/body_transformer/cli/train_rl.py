@@ -41,7 +41,7 @@ class ResumeRl(ResumeOptions):
     """The training, as the run has it."""
 
 
-KEPT = ("task", "motion", "by_hand", "learning_rate", "normalize_obs", "normalize_values", "std_type")
+KEPT = ("task", "motion", "layout_overrides", "learning_rate", "normalize_obs", "normalize_values", "std_type")
 """What a run goes on with as it was begun: its checkpoint is made of it."""
 NEEDED = ("name", "variant", "policy", "seed", "cpu", "wandb")
 """What a run's description says beside its training, and `learn` asks for."""
@@ -70,7 +70,7 @@ def begin(args: list[str], default: TrainRl, title: str) -> None:
     run = Run(options.folder)
     if is_first_process():
         run.check_free()
-        check_by_hand(options.rl, device_of(options.cpu))
+        check_layout_overrides(options.rl, device_of(options.cpu))
     how = {"rl": options.rl.to_dict(), "num_steps": options.rl.num_iterations}
     description = {**options.describe(title), **how}
     if is_first_process():
@@ -97,20 +97,21 @@ def check_shares(config: RlConfig) -> None:
         raise ValueError(f"num_minibatches must divide the {what} of each process; got {numbers}")
 
 
-def check_by_hand(config: RlConfig, device: str) -> None:
+def check_layout_overrides(config: RlConfig, device: str) -> None:
     """Terms and places are the environment's, so a small one is made."""
-    if config.by_hand:
-        from ..rl.learner import arrangements
+    if config.layout_overrides:
+        from ..rl.learner import model_layouts
 
         with closing(make_env(config.task, 1, 0, device, motion=config.motion, options=config.options)) as env:
-            arrangements(env, config.by_hand)
+            model_layouts(env, config.layout_overrides)
 
 
 def resume(args: list[str], run: Run) -> None:
     """With a run that was stopped, as it was begun but for what is given now."""
     found = run.description()
     begun = described(run, found)
-    default = ResumeRl(resume=run.folder, rl=replace(begun, options={}, by_hand={}))  # tyro would make a flag of each
+    # without them: tyro would make a flag of each
+    default = ResumeRl(resume=run.folder, rl=replace(begun, options={}, layout_overrides={}))
     options = tyro.cli(ResumeRl, prog="bot train", args=args, default=default)
     config = changed(begun, options.rl)
     come = newest_path(run.folder)
@@ -140,8 +141,8 @@ def described(run: Run, found: Mapping[str, Any]) -> RlConfig:
 
 def changed(begun: RlConfig, given: RlConfig) -> RlConfig:
     """Of options, those that are not named stay as they are."""
-    by_hand = {**begun.by_hand, **given.by_hand}
-    config = replace(given, options={**begun.options, **given.options}, by_hand=by_hand)
+    overrides = {**begun.layout_overrides, **given.layout_overrides}
+    config = replace(given, options={**begun.options, **given.options}, layout_overrides=overrides)
     for name in KEPT:
         if getattr(config, name) != getattr(begun, name):
             flag, values = f"--rl.{name.replace('_', '-')}", (getattr(begun, name), getattr(config, name))

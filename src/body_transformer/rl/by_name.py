@@ -20,11 +20,19 @@ from rsl_rl.algorithms import PPO
 from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
-from .model import NAME, arrange_models
+from .model import NAME, infer_layouts
 from .network import Precision
 
-MEANINGLESS = ("hidden_dims", "activation", "cnn_cfg", "rnn_type", "rnn_hidden_dim", "rnn_num_layers", "by_hand")
-"""What a configuration has for others: for mjlab's own models, and for the arrangement."""
+MEANINGLESS = (
+    "hidden_dims",
+    "activation",
+    "cnn_cfg",
+    "rnn_type",
+    "rnn_hidden_dim",
+    "rnn_num_layers",
+    "layout_overrides",
+)
+"""What a configuration has for others: for mjlab's own models, and for the inference of a layout."""
 
 
 @dataclass
@@ -37,8 +45,8 @@ class BodyModelCfg(RslRlModelCfg):
     """The fields of PolicyConfig that differ from its defaults."""
     precision: Precision = "fp32"
     """Of the encoder's products on a GPU."""
-    by_hand: dict[str, str] = field(default_factory=dict)
-    """Term -> where it goes, as in `arrangement.arrange`."""
+    layout_overrides: dict[str, str] = field(default_factory=dict)
+    """Term -> where it goes, as in `infer_layout.infer_layout`."""
 
 
 class BodyPPO(PPO):
@@ -46,7 +54,7 @@ class BodyPPO(PPO):
 
     @staticmethod
     def construct_algorithm(obs: TensorDict, env: VecEnv, cfg: dict[str, Any], device: str) -> PPO:
-        for model, found in arrange_models(cfg, env.unwrapped).items():
+        for model, found in infer_layouts(cfg, env.unwrapped).items():
             kept = {key: value for key, value in cfg[model].items() if key not in MEANINGLESS}
             cfg[model] = kept | {"layout": found.layout.to_dict()}
             if os.environ.get("RANK", "0") == "0":

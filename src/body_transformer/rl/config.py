@@ -23,15 +23,15 @@ class RlConfig:
     """The environment: a name from the table of tasks, or mjlab:NAME for one of mjlab's."""
     motion: str | None = None
     """What mjlab's tracking tasks follow: a file as mjlab's csv_to_npz writes it."""
-    by_hand: Mapping[str, str] = field(default_factory=dict)
+    layout_overrides: Mapping[str, str] = field(default_factory=dict)
     """Term of the environment -> where it goes, instead of what would be found: a body's name, root, unused, joints,
-    bodies …; see `arrangement.arrange`."""
+    bodies …; see `infer_layout.infer_layout`."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Of the task, where it has some: name -> value, as YAML. humanoid-board: gentle, told. a1-walk: command, noise,
-    latency, stiffness, push_every_s, push_speed, turning."""
+    """Options of the task: name -> value, as YAML. humanoid-board: start_noise_curriculum, privileged_critic. a1-walk:
+    command, noise, latency, stiffness, push_every_s, push_speed, turning."""
     num_envs: int = 2048
     """Robots that are simulated side by side, over all processes."""
-    scattered: bool = False
+    random_initial_step: bool = False
     """Training begins somewhere in the robots' episodes, so that they do not all come to their ends at once."""
     num_steps: int = 32
     """Steps of each robot from one update to the next."""

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
-from .arrangement import Arranged, arrange
 from .config import RlConfig
+from .infer_layout import InferredLayout, infer_layout
 from .model import BodyModel
 from .ppo import RecordedPPO
 
@@ -30,9 +30,9 @@ def obs_groups(env: ManagerBasedRlEnv) -> dict[str, list[str]]:
     return {name: [name if name in have else "actor"] for name in SETS}
 
 
-def arrangements(env: ManagerBasedRlEnv, by_hand: Mapping[str, str]) -> dict[str, Arranged]:
+def model_layouts(env: ManagerBasedRlEnv, overrides: Mapping[str, str]) -> dict[str, InferredLayout]:
     """Which node owns what of that, for each model."""
-    return {name: arrange(env, groups, by_hand) for name, groups in obs_groups(env).items()}
+    return {name: infer_layout(env, groups, overrides) for name, groups in obs_groups(env).items()}
 
 
 class Learner:
@@ -47,7 +47,7 @@ class Learner:
         multi_gpu: dict[str, int] | None = None,
     ) -> None:
         self.config, self.groups, self._first_std = config, obs_groups(env), policy.init_std
-        self.arranged = arrangements(env, config.by_hand)
+        self.layouts = model_layouts(env, config.layout_overrides)
         num_actions = env.action_manager.total_action_dim
         device = str(env.device)
         self.actor, self.critic = (
@@ -56,7 +56,7 @@ class Learner:
                 self.groups,
                 name,
                 num_actions if name == "actor" else 1,
-                layout=self.arranged[name].layout,
+                layout=self.layouts[name].layout,
                 policy=policy,
                 obs_normalization=config.normalize_obs,
                 distribution_cfg=_gaussian(policy, config) if name == "actor" else None,
@@ -93,7 +93,7 @@ class Learner:
 
     def describe(self) -> str:
         """Which entry of the observation went to which body part; of the critic, too, where that is something else."""
-        actor, critic = (self.arranged[name].describe() for name in SETS)
+        actor, critic = (self.layouts[name].describe() for name in SETS)
         return actor if critic == actor else f"actor:\n{actor}\ncritic:\n{critic}"
 
     def policy(self) -> Policy:

@@ -62,7 +62,7 @@ def mjlab_settings(name: str, variant: str = "bot-mix") -> tuple[PolicyConfig, R
     )
     config = RlConfig(
         task=name,
-        scattered=True,
+        random_initial_step=True,
         num_steps=theirs.num_steps_per_env,
         num_iterations=theirs.max_iterations,
         blocks=False,

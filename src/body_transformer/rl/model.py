@@ -19,7 +19,7 @@ from ..errors import listing, unknown
 from ..model.config import PolicyConfig
 from ..model.critic import Critic
 from ..model.policy import Policy
-from .arrangement import Arranged, arrange
+from .infer_layout import InferredLayout, infer_layout
 from .network import Exported, Network, Precision
 from .running import RunningNormalization
 
@@ -272,23 +272,23 @@ def _log_std(gaussian: GaussianDistribution) -> tuple[Tensor, bool]:
 
 
 def with_layouts(
-    cfg: Mapping[str, Any], env: ManagerBasedRlEnv, by_hand: Mapping[str, str] | None = None
+    cfg: Mapping[str, Any], env: ManagerBasedRlEnv, overrides: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """A copy of rsl_rl's configuration in which every BodyModel that had none has its layout, as plain data.
 
-    `by_hand` is as in `arrange`, for all models; a model's own "by_hand" goes before it.
+    `overrides` is as in `infer_layout`, for all models; a model's own "layout_overrides" come first.
     """
     out = copy.deepcopy(dict(cfg))
-    for model, found in arrange_models(cfg, env, by_hand).items():
+    for model, found in infer_layouts(cfg, env, overrides).items():
         out[model]["layout"] = found.layout.to_dict()
-        out[model].pop("by_hand", None)
+        out[model].pop("layout_overrides", None)
     return out
 
 
-def arrange_models(
-    cfg: Mapping[str, Any], env: ManagerBasedRlEnv, by_hand: Mapping[str, str] | None = None
-) -> dict[str, Arranged]:
-    """Model ("actor", "critic", …) -> its arrangement, for every BodyModel in the configuration without a layout."""
+def infer_layouts(
+    cfg: Mapping[str, Any], env: ManagerBasedRlEnv, overrides: Mapping[str, str] | None = None
+) -> dict[str, InferredLayout]:
+    """Model ("actor", "critic", …) -> its layout, for every BodyModel in the configuration without a layout."""
     found = {}
     for model, options in cfg.items():
         if not _is_body_model(options) or options.get("layout"):
@@ -296,7 +296,8 @@ def arrange_models(
         groups = cfg.get("obs_groups", {}).get(model)
         if groups is None:
             raise ValueError(f"obs_groups says nothing of {model!r}; it has: {listing(cfg.get('obs_groups', {}))}")
-        found[model] = arrange(env, list(groups), {**(by_hand or {}), **options.get("by_hand", {})})
+        own = options.get("layout_overrides", {})
+        found[model] = infer_layout(env, list(groups), {**(overrides or {}), **own})
     return found
 
 

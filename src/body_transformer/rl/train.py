@@ -87,7 +87,7 @@ class _Loop:
         found = newest_checkpoint(job.run.folder) if job.resume else None
         if found:
             self._restore(found)
-        if self.config.scattered:
+        if self.config.random_initial_step:
             env.episode_length_buf = torch.randint_like(env.episode_length_buf, int(env.max_episode_length))
 
     def _make_env(self, num_envs: int, seed: int, play: bool = False) -> ManagerBasedRlEnv:
@@ -251,7 +251,7 @@ class _Loop:
         save_checkpoint(self.job.run.folder, self.iteration, policy, state, self.config.keep_checkpoints)
 
     def _restore(self, found: Checkpoint) -> None:
-        check_same(found.policy.layout, self.learner.arranged["actor"].layout, ("checkpoint", "task"))
+        check_same(found.policy.layout, self.learner.layouts["actor"].layout, ("checkpoint", "task"))
         values, tensors = found.state.values, found.state.tensors
         self.iteration, self.elapsed_s = values["iteration"], values["elapsed_s"]
         # not what the settings of now make of the iterations: robots may have been more or fewer until here

@@ -14,7 +14,7 @@ from body_transformer.experiment import load_experiment
 from body_transformer.rl.a1 import terms
 from body_transformer.rl.a1.model import DEFAULT_POSE, JOINTS, KD, KP
 from body_transformer.rl.a1.task import robots_of
-from body_transformer.rl.arrangement import arrange
+from body_transformer.rl.infer_layout import infer_layout
 
 
 def random_actions(steps: int, num_envs: int = 8, seed: int = 1, scale: float = 0.5) -> torch.Tensor:
@@ -26,10 +26,10 @@ def random_actions(steps: int, num_envs: int = 8, seed: int = 1, scale: float = 
 
 def test_the_actors_layout_is_the_experiments_and_the_critic_has_its_own(env):
     made = env()
-    found = arrange(made, ["actor"])
+    found = infer_layout(made, ["actor"])
     assert differences(found.layout, load_experiment("a1-walk").layout()) == []
     assert found.guessed == []
-    told = arrange(made, ["critic"])
+    told = infer_layout(made, ["critic"])
     assert told.guessed == []
     assert differences(told.layout, load_experiment("a1-walk").critic_layout()) == []
     assert (told.layout.obs_dim, told.layout.used_obs_dim) == (65, 65)

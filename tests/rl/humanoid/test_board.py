@@ -9,7 +9,7 @@ pytest.importorskip("mjlab")
 
 from body_transformer.rl.humanoid import board, terms
 from body_transformer.rl.humanoid.task import humanoids, task_of
-from body_transformer.rl.learner import arrangements
+from body_transformer.rl.learner import model_layouts
 from body_transformer.rl.plain import scene_model
 from body_transformer.rl.registry import make_env_cfg
 
@@ -110,7 +110,7 @@ def test_standing_at_the_origin_the_heading_is_that_of_the_start(env):
 
 # -- what the critic is told -------------------------------------------------------------------------------------------
 
-TOLD = ("told",)
+PRIVILEGED = ("privileged_critic",)
 
 
 def told_of(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray) -> list[float]:
@@ -137,7 +137,7 @@ def told_of(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray) -> list[f
 
 
 def test_the_critic_sees_board_and_cylinder_as_they_are(env):
-    made = env("humanoid-board", options=TOLD)
+    made = env("humanoid-board", options=PRIVILEGED)
     generator = torch.Generator().manual_seed(4)
     for _ in range(8):
         obs, *_ = made.step(torch.randn(8, 21, generator=generator))
@@ -149,7 +149,7 @@ def test_the_critic_sees_board_and_cylinder_as_they_are(env):
 
 
 def test_told_the_critic_the_actor_and_all_else_stay_as_they_were_to_the_bit(env):
-    plain, told = env("humanoid-board"), env("humanoid-board", options=TOLD)
+    plain, told = env("humanoid-board"), env("humanoid-board", options=PRIVILEGED)
     generator = torch.Generator().manual_seed(5)
     assert torch.equal(plain.get_observations()["actor"], told.get_observations()["actor"])
     ends = 0
@@ -165,16 +165,16 @@ def test_told_the_critic_the_actor_and_all_else_stay_as_they_were_to_the_bit(env
 
 
 def test_what_the_critic_is_told_goes_to_the_root_and_none_of_it_is_guessed(env):
-    found = arrangements(env("humanoid-board", options=TOLD), {})
+    found = model_layouts(env("humanoid-board", options=PRIVILEGED), {})
     actor, critic = found["actor"], found["critic"]
-    assert actor.layout == arrangements(env("humanoid-board"), {})["critic"].layout
+    assert actor.layout == model_layouts(env("humanoid-board"), {})["critic"].layout
     assert critic.guessed == actor.guessed == []
     assert critic.layout.obs_dim == critic.layout.used_obs_dim == 117
     seen = [(term.name, term.kind) for term in critic.layout.obs[len(actor.layout.obs) :]]
-    assert seen == [(name, "root") for name in terms.TOLD]
+    assert seen == [(name, "root") for name in terms.PRIVILEGED]
 
 
-@pytest.mark.parametrize("option", ["gentle", "told"])
+@pytest.mark.parametrize("option", ["start_noise_curriculum", "privileged_critic"])
 @pytest.mark.parametrize("value", ["1", "often", "[true]", "null"])
 def test_an_option_that_is_not_true_or_false_is_refused(option, value):
     with pytest.raises(ValueError, match=f"{option} must be true or false; got "):
@@ -183,6 +183,6 @@ def test_an_option_that_is_not_true_or_false_is_refused(option, value):
 
 def test_options_are_off_by_default():
     task, cfg = task_of(board.cfg(1, 0)), board.cfg(1, 0)
-    assert not task.gentle
-    assert not task.told
+    assert not task.start_noise_curriculum
+    assert not task.privileged_critic
     assert list(cfg.observations) == ["actor"]

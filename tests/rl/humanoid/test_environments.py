@@ -18,7 +18,7 @@ from body_transformer.rl.plain import scene_model
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
 WITH_OPTIONS = [
     *(pytest.param(name, (), id=name) for name in TASKS),
-    pytest.param("humanoid-board", ("told",), id="humanoid-board, told"),
+    pytest.param("humanoid-board", ("privileged_critic",), id="humanoid-board, privileged critic"),
 ]
 
 
@@ -209,7 +209,7 @@ def test_the_lean_step_refuses_terms_it_would_leave_out(change):
     from body_transformer.rl.registry import make_env_cfg
 
     cfg = make_env_cfg("humanoid-mod", 1, 0)
-    told = make_env_cfg("humanoid-board", 1, 0, options={"told": "true"})
+    privileged = make_env_cfg("humanoid-board", 1, 0, options={"privileged_critic": "true"})
     noise = UniformNoiseCfg(n_min=-0.1, n_max=0.1)
     if change == "noise":
         cfg.observations["actor"].terms["joint_pos"].noise = noise
@@ -218,10 +218,10 @@ def test_the_lean_step_refuses_terms_it_would_leave_out(change):
     elif change == "action":
         cfg.actions["push"] = cfg.actions["torque"]
     elif change == "a critic's noise":
-        cfg = told
+        cfg = privileged
         cfg.observations["critic"].terms["board_velocity"].noise = noise
     elif change == "a critic's term":
-        cfg = told
+        cfg = privileged
         del cfg.observations["critic"].terms["board_velocity"]
     else:
         cfg.observations["critic"] = cfg.observations["actor"]

@@ -124,11 +124,11 @@ def test_episodes_and_environments_begin_differently(env):
     assert not torch.equal(second[2], first[2])
 
 
-# -- gentle starts -----------------------------------------------------------------------------------------------------
+# -- curriculum of the start noise -------------------------------------------------------------------------------------
 
 
-def test_a_gentle_start_has_a_share_of_angles_and_velocities_from_none_to_all():
-    _, qpos, qvel = starts("humanoid-board", gentle=True)
+def test_with_the_curriculum_a_start_has_a_share_of_angles_and_velocities_from_none_to_all():
+    _, qpos, qvel = starts("humanoid-board", start_noise_curriculum=True)
     reach = {"pose": np.abs(qpos[:, 7:28]).max(1) / 0.2, "speed": np.abs(qvel[:, 6:27]).max(1) / 0.1}
     for found in reach.values():
         assert found.min() < 0.02
@@ -141,7 +141,7 @@ def test_a_gentle_start_has_a_share_of_angles_and_velocities_from_none_to_all():
     assert (qpos[:, [*range(7), *range(28, 42)]] == whole[:, [*range(7), *range(28, 42)]]).all()  # torso, board, …
 
 
-def test_starts_that_are_not_gentle_are_what_they_were_before_there_were_gentle_ones():
+def test_starts_without_the_curriculum_are_drawn_in_the_original_order():
     """To the bit: all velocities, then pose after pose, with nothing drawn between."""
     model, qpos, qvel = starts("humanoid-board", 50)
     low, high = np.array([model.joint(f"robot/{joint}").range for joint in JOINTS]).T
@@ -156,9 +156,13 @@ def test_starts_that_are_not_gentle_are_what_they_were_before_there_were_gentle_
         assert (data.qpos[7:28] == start[7:28]).all()
 
 
-def test_gentle_starts_are_for_training_and_evaluations_have_the_full_ones(new_env):
-    made = new_env("humanoid-board", num_envs=1, options=("gentle",))
+def test_the_curriculum_is_for_training_and_evaluations_start_with_full_noise(new_env):
+    made = new_env("humanoid-board", num_envs=1, options=("start_noise_curriculum",))
     reach = humanoids(made).starts.qpos[:, 7:28].abs().amax(1) / 0.2
     assert reach.quantile(0.25) < 0.3
-    task = task_of(make_env_cfg("humanoid-board", 1, 0, play=True, options={"gentle": "true", "told": "true"}))
-    assert not task.gentle
+    task = task_of(
+        make_env_cfg(
+            "humanoid-board", 1, 0, play=True, options={"start_noise_curriculum": "true", "privileged_critic": "true"}
+        )
+    )
+    assert not task.start_noise_curriculum

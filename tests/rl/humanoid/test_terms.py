@@ -174,8 +174,8 @@ def test_the_critic_is_told_all_of_it_in_the_order_of_the_names():
         board={"pos": [0.3, 0.5, 0.3], "quat": turned("y", 0.4), "vel": [1, 2, 3], "spin": [0, 5, 0]},
         cylinder={"pos": [0.7, 0.4, 0.1], "vel": [6, 7, 8], "spin": [9, 10, 11]},
     )
-    seen = terms.told(moving)
-    assert torch.equal(seen, torch.cat([getattr(terms, name)(moving) for name in terms.TOLD], -1))
+    seen = terms.privileged(moving)
+    assert torch.equal(seen, torch.cat([getattr(terms, name)(moving) for name in terms.PRIVILEGED], -1))
     expected = [0, 0.4, 0, 0.1, 0.2, 0.2, 0.3, 1, 2, 3, 0, 5, 0, 7, 9, -0.6, -0.2]
     assert seen[0].tolist() == pytest.approx(expected, abs=1e-6)
 

@@ -5,9 +5,9 @@ The cylinder (radius 0.1 m, length 0.4 m, 12.57 kg, axis along x) rests on the g
 are free. An episode ends in death when the torso is below 1.3 m; the target is the origin, so progress is at best 0 and
 a step is worth about 2.6. Neither board nor cylinder are observed. Observation, action and reward as in humanoid-mod.
 
-Two options go beyond the paper, both off by default and for training alone: with `gentle`, starts have a share of the
-random pose, from none to all of it (see resets.draw_starts); with `told`, the critic sees board and cylinder (see
-terms.TOLD) beside the actor's observations, which stay as they are.
+Two options for training go beyond the paper; both are off by default. With `start_noise_curriculum`, each start has a
+share of the random pose, from none to all of it (see resets.draw_starts). With `privileged_critic`, the critic also
+observes board and cylinder (see terms.PRIVILEGED); the actor's observations stay the same.
 
 Where this is not the authors' environment, beside what humanoid-mod says:
 - heading is measured against the direction of the start (x): theirs was that to the origin, on which the robot stands,
@@ -50,13 +50,15 @@ TASK = Task(
     direction=terms.straight_ahead,
     died=partial(terms.below, height=DEATH_Z),
 )
-OPTIONS = ("gentle", "told")
-TRAINING_ONLY = ("gentle",)
+OPTIONS = ("start_noise_curriculum", "privileged_critic")
+TRAINING_ONLY = ("start_noise_curriculum",)
 
 
-def cfg(num_envs: int, seed: int, gentle: bool = False, told: bool = False) -> ManagerBasedRlEnvCfg:
+def cfg(
+    num_envs: int, seed: int, start_noise_curriculum: bool = False, privileged_critic: bool = False
+) -> ManagerBasedRlEnvCfg:
     """mjlab's configuration of humanoid-board."""
-    for name, value in (("gentle", gentle), ("told", told)):
+    for name, value in (("start_noise_curriculum", start_noise_curriculum), ("privileged_critic", privileged_critic)):
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be true or false; got {value!r}")
     scene = SceneCfg(
@@ -70,5 +72,5 @@ def cfg(num_envs: int, seed: int, gentle: bool = False, told: bool = False) -> M
         },
         sensors=(contact_sensor(),),
     )
-    task = replace(TASK, gentle=gentle, told=told)
+    task = replace(TASK, start_noise_curriculum=start_noise_curriculum, privileged_critic=privileged_critic)
     return env_cfg(task, scene, simulation(max_contacts=48, max_constraints=240), seed)

@@ -22,13 +22,13 @@ NUM_STARTS = 8192
 
 
 def draw_starts(
-    model: mujoco.MjModel, place: Place, rng: np.random.Generator, count: int, gentle: bool = False
+    model: mujoco.MjModel, place: Place, rng: np.random.Generator, count: int, start_noise_curriculum: bool = False
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Start states qpos [count, nq] and qvel [count, nv] of a whole scene.
 
     Joint angles U(-0.2, 0.2), within the joints' ranges, joint velocities U(-0.1, 0.1); the torso upright where `place`
-    says, at rest; other bodies as the scene's keyframe says. States that are `entangled` are drawn again. `gentle`:
-    every start has some share of these angles and velocities, from none to all of them.
+    says, at rest; other bodies as the scene's keyframe says. States that are `entangled` are drawn again. With
+    `start_noise_curriculum`, every start has a share of these angles and velocities, from none to all of them.
     """
     data, own = mujoco.MjData(model), robot_geoms(model)
     joints = [model.joint(f"robot/{name}") for name in JOINTS]
@@ -39,7 +39,7 @@ def draw_starts(
     qvel = np.zeros((count, model.nv))
     qpos[:, torso : torso + 3] = place(rng, count)
     qvel[:, v_ids] = rng.uniform(-JOINT_VEL_RAD_S, JOINT_VEL_RAD_S, (count, len(joints)))
-    shares = rng.uniform(0, 1, count) if gentle else np.ones(count)
+    shares = rng.uniform(0, 1, count) if start_noise_curriculum else np.ones(count)
     qvel *= shares[:, None]
     for start, share in zip(qpos, shares, strict=True):
         data.qpos = start
@@ -73,7 +73,7 @@ def entangled(model: mujoco.MjModel, data: mujoco.MjData, own: NDArray[np.bool_]
     return bool(((first & second) | ((first | second) & (pushed_up < 0.5))).any())
 
 
-def starts(world: World, place: Place, seed: int, gentle: bool) -> Starts:
+def starts(world: World, place: Place, seed: int, start_noise_curriculum: bool) -> Starts:
     """In single precision in every simulator, so that they are the same ones."""
-    drawn = draw_starts(world.model, place, np.random.default_rng(seed), NUM_STARTS, gentle)
+    drawn = draw_starts(world.model, place, np.random.default_rng(seed), NUM_STARTS, start_noise_curriculum)
     return Starts(world, drawn, seed, torch.float32)

@@ -49,9 +49,9 @@ class Task:
     """[B, bool]: the world ends here, by no fault of the robot; a time-out."""
     ground: Ground | None = None
     """Of uneven ground; flat ground is part of the scene."""
-    gentle: bool = False
+    start_noise_curriculum: bool = False
     """Starts have a share of the random pose, from none to all of it."""
-    told: bool = False
+    privileged_critic: bool = False
     """The critic sees board and cylinder beside what the actor sees; only where they are in the scene."""
 
 
@@ -63,8 +63,8 @@ class Humanoids:
         self.memory = Memory(world)
         self.state = self.memory.state
         self.joints = Joints.of(world.model, "robot/", world.device)
-        self.stack = Stack.of(world) if task.told else None
-        self.starts = starts(world, task.place, seed, task.gentle)
+        self.stack = Stack.of(world) if task.privileged_critic else None
+        self.starts = starts(world, task.place, seed, task.start_noise_curriculum)
         self._steps = world.steps
         self.planes = None if task.ground is None else task.ground.planes(world)
         """That the robots walk on, where the ground is uneven."""
@@ -105,7 +105,7 @@ class Humanoids:
         actor = self.observation()
         if self.stack is None:
             return {ACTOR: actor}
-        return {ACTOR: actor, CRITIC: torch.cat([actor, terms.told(self.stack)], -1)}
+        return {ACTOR: actor, CRITIC: torch.cat([actor, terms.privileged(self.stack)], -1)}
 
     def forward_speed(self) -> Tensor:
         return terms.forward_speed(self.state)
@@ -268,15 +268,15 @@ OBSERVATIONS = (
 
 def observations(task: Task) -> dict[str, ObservationGroupCfg]:
     """The groups that `Humanoids.observations` gives, term by term."""
-    groups = [ACTOR, CRITIC] if task.told else [ACTOR]
+    groups = [ACTOR, CRITIC] if task.privileged_critic else [ACTOR]
     found = {
         group: {name: ObservationTermCfg(func=_observe, params={"term": name}) for name in OBSERVATIONS}
         for group in groups
     }
-    if task.told:
+    if task.privileged_critic:
         found[CRITIC] |= {
             name: ObservationTermCfg(func=_observe_stack, params={"term": name, "entity": entity})
-            for name, entity in terms.TOLD.items()
+            for name, entity in terms.PRIVILEGED.items()
         }
     return {group: ObservationGroupCfg(of_group) for group, of_group in found.items()}
 

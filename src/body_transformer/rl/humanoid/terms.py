@@ -83,7 +83,7 @@ def observation(state: State, joints: Joints) -> Tensor:
 
 # -- what the critic alone can be told ---------------------------------------------------------------------------------
 
-TOLD = {
+PRIVILEGED = {
     "board_roll_pitch_yaw": "board",
     "board_from_cylinder": "board",
     "board_from_torso": "board",
@@ -134,8 +134,8 @@ def torso_from_cylinder(stack: Stack) -> Tensor:
     return stack.torso.pos[:, :2] - stack.cylinder.pos[:, :2]
 
 
-def told(stack: Stack) -> Tensor:
-    """[B, 17]: all of TOLD, in its order."""
+def privileged(stack: Stack) -> Tensor:
+    """[B, 17]: all of PRIVILEGED, in its order."""
     return torch.cat(
         [
             board_roll_pitch_yaw(stack),

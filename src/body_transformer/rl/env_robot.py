@@ -31,7 +31,7 @@ class Owner(NamedTuple):
 ROOT = Owner("root")
 
 
-class Robot:
+class EnvRobot:
     """The entity that the actions drive."""
 
     def __init__(self, env: ManagerBasedRlEnv, fixed: Fixed = "keep") -> None:

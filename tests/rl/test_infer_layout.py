@@ -8,8 +8,8 @@ from body_transformer import BodyGraph, Layout, PolicyConfig, Term
 
 from .environments import CARTPOLE, G1, GO1, ROUGH_GO1, TRACKING, YAM, changed, make_env, observe, settle
 
-arrangement = pytest.importorskip("body_transformer.rl.arrangement")
-arrange = arrangement.arrange
+module = pytest.importorskip("body_transformer.rl.infer_layout")
+infer_layout = module.infer_layout
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def below(graph: BodyGraph, node: str) -> set[str]:
 @pytest.mark.parametrize("joint", ["FR_hip_joint", "FL_thigh_joint", "RL_calf_joint"])
 @pytest.mark.parametrize(("quantity", "term"), [("qpos", "joint_pos"), ("qvel", "joint_vel")])
 def test_a_joints_state_changes_exactly_its_nodes_entry(go1, joint, quantity, term):
-    layout = arrange(go1, ["actor"]).layout
+    layout = infer_layout(go1, ["actor"]).layout
     robot = go1.scene["robot"]
     index = robot.joint_names.index(joint)
     addresses = robot.indexing.joint_q_adr if quantity == "qpos" else robot.indexing.joint_v_adr
@@ -64,7 +64,7 @@ def test_a_joints_state_changes_exactly_its_nodes_entry(go1, joint, quantity, te
 
 
 def test_what_a_joint_moves_besides_is_on_the_bodies_below_it(go1):
-    layout = arrange(go1, ["critic"]).layout
+    layout = infer_layout(go1, ["critic"]).layout
     index = go1.scene["robot"].joint_names.index("FR_thigh_joint")
     go1.sim.data.qpos[:, 2] += 0.4  # in the air: on the ground one foot's load is another's relief
     settle(go1)
@@ -83,7 +83,7 @@ def test_what_a_joint_moves_besides_is_on_the_bodies_below_it(go1):
 
 @pytest.mark.parametrize("foot", ["FR", "FL", "RR", "RL"])
 def test_a_foots_contact_changes_exactly_the_entries_of_its_leg(go1, foot):
-    layout = arrange(go1, ["critic"]).layout
+    layout = infer_layout(go1, ["critic"]).layout
     settle(go1)
     before = observe(go1, "critic")
     data = go1.sim.data.sensordata
@@ -99,8 +99,8 @@ def test_a_foots_contact_changes_exactly_the_entries_of_its_leg(go1, foot):
 
 
 def test_the_last_action_goes_to_the_joints_it_drove(yam):
-    arranged = arrange(yam, ["actor"])
-    layout, manager = arranged.layout, yam.action_manager
+    inferred = infer_layout(yam, ["actor"])
+    layout, manager = inferred.layout, yam.action_manager
     for index, joint in enumerate(manager.get_term("joint_pos").target_names):
         before = observe(yam, "actor")
         manager._action[:, index] += 1.0
@@ -109,7 +109,7 @@ def test_the_last_action_goes_to_the_joints_it_drove(yam):
 
 
 def test_a_site_term_goes_to_the_body_it_sits_on_and_another_entitys_to_the_root(yam):
-    layout = arrange(yam, ["actor"]).layout
+    layout = infer_layout(yam, ["actor"]).layout
     assert {term.name: term.of for term in layout.obs}["ee_to_cube"] == ("link_6",)
     cube = yam.scene["cube"]
     before = observe(yam, "actor")
@@ -131,13 +131,13 @@ def test_actions_in_task_space_go_to_the_body_they_move():
             ),
         }
 
-    arranged = arrange(make_env(YAM, reach, reset=False), ["actor"])
-    layout = arranged.layout
+    inferred = infer_layout(make_env(YAM, reach, reset=False), ["actor"])
+    layout = inferred.layout
     assert layout.actions == (Term.joints("grip", ["left_finger"]), Term.bodies("reach", ["link_6"], 6))
     last = layout.obs_slices["actions.0"].start
     nodes = [layout.graph.nodes[k] for k in layout.obs_node_ids[last : last + 7]]
     assert nodes == ["link_left_finger", *["link_6"] * 6]
-    assert arranged.guessed == []
+    assert inferred.guessed == []
 
 
 def test_actions_that_drive_two_entities_are_refused():
@@ -149,29 +149,29 @@ def test_actions_that_drive_two_entities_are_refused():
 
     env = make_env(CARTPOLE, second, reset=False)
     with pytest.raises(ValueError, match=r"the actions must drive one entity, .*; they drive 'cartpole', 'other'"):
-        arrange(env, ["actor"])
+        infer_layout(env, ["actor"])
 
 
 # -- whole robots ------------------------------------------------------------------------------------------------------
 
 
 def test_the_body_that_mjlab_puts_under_a_fixed_robot_is_no_node(cartpole, yam):
-    graph = arrange(cartpole, ["actor"]).layout.graph
+    graph = infer_layout(cartpole, ["actor"]).layout.graph
     assert graph.nodes == ("cart", "pole_1")
     assert graph.root == graph.bodies["mocap_base"] == "cart"
-    assert arrange(yam, ["actor"]).layout.graph.root == "arm"
+    assert infer_layout(yam, ["actor"]).layout.graph.root == "arm"
 
 
 def test_cosine_and_sine_of_one_joint_are_its_two_entries(cartpole):
-    arranged = arrange(cartpole, ["actor"])
-    assert arranged.layout.obs == (
+    inferred = infer_layout(cartpole, ["actor"])
+    assert inferred.layout.obs == (
         Term.joints("cart_pos", ["slider"]),
         Term.joints("pole_angle", ["hinge_1"], 2),
         Term.joints("cart_vel", ["slider"]),
         Term.joints("pole_vel", ["hinge_1"]),
     )
-    assert arranged.layout.actions == (Term.joints("effort", ["slider"]),)
-    assert arranged.guessed == []
+    assert inferred.layout.actions == (Term.joints("effort", ["slider"]),)
+    assert inferred.guessed == []
 
 
 @pytest.mark.parametrize(
@@ -180,17 +180,17 @@ def test_cosine_and_sine_of_one_joint_are_its_two_entries(cartpole):
 def test_mjlabs_own_robots_are_understood(task, obs_dims, num_nodes):
     env = make_env(task, reset=False)  # no kernel for its rough ground need be compiled
     for group, obs_dim in obs_dims.items():
-        arranged = arrange(env, [group])
-        assert (arranged.layout.obs_dim, arranged.layout.graph.num_nodes) == (obs_dim, num_nodes)
-        assert arranged.guessed == []
-        terms = {term.name: term for term in arranged.layout.obs}
+        inferred = infer_layout(env, [group])
+        assert (inferred.layout.obs_dim, inferred.layout.graph.num_nodes) == (obs_dim, num_nodes)
+        assert inferred.guessed == []
+        terms = {term.name: term for term in inferred.layout.obs}
         assert terms["joint_pos"].of == terms["actions"].of == env.scene["robot"].joint_names
-        assert arranged.layout.obs_slices["command"].start in arranged.layout.obs_ids(arranged.layout.graph.root)
+        assert inferred.layout.obs_slices["command"].start in inferred.layout.obs_ids(inferred.layout.graph.root)
 
 
 def test_several_geoms_of_one_foot_are_that_foots():
     """And a sensor whose geoms go back and forth between bodies is as many terms as it takes."""
-    as_terms, owner = arrangement.as_terms, arrangement.Owner
+    as_terms, owner = module.as_terms, module.Owner
     left, right = owner("bodies", "left"), owner("bodies", "right")
     assert as_terms("touch", [left] * 3 + [right] * 3, 2) == [Term.bodies("touch", ["left", "right"], 3, 2)]
     assert as_terms("touch", [left, right] * 2, 1) == [Term.bodies("touch", ["left", "right"], 1, steps=2)]
@@ -203,13 +203,13 @@ def test_several_geoms_of_one_foot_are_that_foots():
 
 
 def test_names_alone_can_tell_where_a_term_belongs(go1):
-    from body_transformer.rl.owners import ObsTerm, obs_owners
-    from body_transformer.rl.robot import ROOT, Owner, Robot
+    from body_transformer.rl.env_robot import ROOT, EnvRobot, Owner
+    from body_transformer.rl.term_owners import EnvTerm, obs_owners
 
-    robot = Robot(go1)
+    robot = EnvRobot(go1)
 
     def owners(name: str, size: int, **params: str) -> list[Owner] | None:
-        return obs_owners(robot, ObsTerm(name, mystery, params, size))
+        return obs_owners(robot, EnvTerm(name, mystery, params, size))
 
     joints, bodies = go1.scene["robot"].joint_names, go1.scene["robot"].body_names
     assert owners("dof_torque", 12) == [Owner("joints", joint) for joint in joints]
@@ -229,7 +229,7 @@ def test_history_repeats_the_joints_step_by_step():
         cfg.observations["actor"].terms["joint_pos"].history_length = 3
 
     env = make_env(GO1, remember)
-    layout = arrange(env, ["actor"]).layout
+    layout = infer_layout(env, ["actor"]).layout
     term = {term.name: term for term in layout.obs}["joint_pos"]
     assert (term.steps, term.dim, len(term.of)) == (3, 1, 12)
     place = layout.obs_slices["joint_pos"]
@@ -246,7 +246,7 @@ def test_history_repeats_the_joints_step_by_step():
 
 
 def test_groups_follow_each_other_and_terms_that_both_have_are_told_apart(go1):
-    layout = arrange(go1, ["actor", "critic"]).layout
+    layout = infer_layout(go1, ["actor", "critic"]).layout
     assert layout.obs_dim == 48 + 72
     assert layout.obs_slices["actor/joint_pos"] == slice(9, 21)
     assert layout.obs_slices["critic/joint_pos"] == slice(48 + 9, 48 + 21)
@@ -271,19 +271,19 @@ def strange():
 
 
 def test_a_term_that_is_not_understood_goes_to_the_root_and_is_named(strange):
-    arranged = arrange(strange, ["actor"])
-    assert arranged.guessed == ["mystery"]
-    assert len(entries(arranged.layout, "mystery", "trunk")) == 12
-    assert "nothing is known of 'mystery'" in arranged.describe()
+    inferred = infer_layout(strange, ["actor"])
+    assert inferred.guessed == ["mystery"]
+    assert len(entries(inferred.layout, "mystery", "trunk")) == 12
+    assert "nothing is known of 'mystery'" in inferred.describe()
 
 
 @pytest.mark.parametrize("place", ["joints", "actions", "FR_hip", "unused", "root", "actuators"])
 def test_a_mapping_by_hand_wins(strange, place):
-    arranged = arrange(
+    inferred = infer_layout(
         strange, ["actor"], {"mystery": place, "actor/base_lin_vel": "RL_calf", "action/joint_pos": "trunk"}
     )
-    layout = arranged.layout
-    assert arranged.guessed == []
+    layout = inferred.layout
+    assert inferred.guessed == []
     term = {term.name: term for term in layout.obs}["mystery"]
     robot = strange.scene["robot"]
     expected = {
@@ -300,23 +300,23 @@ def test_a_mapping_by_hand_wins(strange, place):
 
 
 @pytest.mark.parametrize(
-    ("by_hand", "message"),
+    ("overrides", "message"),
     [
         ({"mistery": "root"}, "unknown term 'mistery'; did you mean 'mystery'"),
         ({"mystery": "FR_knee"}, "term 'mystery' cannot go to 'FR_knee'; allowed: 'root', 'unused', 'joints'"),
         ({"mystery": "bodies"}, "term 'mystery' has 12 entries, which 13 bodies cannot share evenly"),
     ],
 )
-def test_a_mistake_in_the_mapping_is_said(strange, by_hand, message):
+def test_a_mistake_in_the_mapping_is_said(strange, overrides, message):
     with pytest.raises(ValueError, match=message):
-        arrange(strange, ["actor"], by_hand)
+        infer_layout(strange, ["actor"], overrides)
 
 
 def test_an_unknown_group_is_said(go1):
     with pytest.raises(ValueError, match="unknown observation group 'actr'; did you mean 'actor'"):
-        arrange(go1, ["actr"])
+        infer_layout(go1, ["actr"])
     with pytest.raises(ValueError, match="groups must be a list of observation groups; got 'actor'"):
-        arrange(go1, "actor")
+        infer_layout(go1, "actor")
 
 
 def test_a_history_that_is_not_flat_is_refused():
@@ -325,11 +325,11 @@ def test_a_history_that_is_not_flat_is_refused():
         cfg.observations["actor"].flatten_history_dim = False
 
     with pytest.raises(ValueError, match=r"a policy reads vectors; observation group 'actor' is not one, .*\(3, 5\)"):
-        arrange(make_env(CARTPOLE, remember), ["actor"])
+        infer_layout(make_env(CARTPOLE, remember), ["actor"])
 
 
 def test_the_description_is_a_row_a_node(go1):
-    text = arrange(go1, ["actor"]).describe()
+    text = infer_layout(go1, ["actor"]).describe()
     assert all(node in text for node in ("trunk", "FR_calf", "RL_hip"))
     assert "3: joint_pos 1, joint_vel 1, actions 1" in text
     assert "48 observation entries, 48 used; 12 actions" in text
@@ -364,8 +364,8 @@ def test_a_reference_motion_goes_to_the_joints_and_bodies_it_is_of(tmp_path):
     env = make_env(
         TRACKING, lambda cfg: setattr(cfg.commands["motion"], "motion_file", write_motion(tmp_path)), reset=False
     )
-    terms = {term.name: term for term in arrange(env, ["critic"]).layout.obs}
-    assert arrange(env, ["critic"]).guessed == []
+    terms = {term.name: term for term in infer_layout(env, ["critic"]).layout.obs}
+    assert infer_layout(env, ["critic"]).guessed == []
     assert terms["command"] == Term.joints("command", env.scene["robot"].joint_names, steps=2)
     bodies = env.command_manager.get_term("motion").cfg.body_names
     assert terms["body_pos"] == Term.bodies("body_pos", bodies, 3)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import listing
-from .robot import ROOT, Owner, Robot
+from .env_robot import ROOT, EnvRobot, Owner
 
 if TYPE_CHECKING:
     from mjlab.managers.action_manager import ActionTerm
@@ -23,12 +23,12 @@ GLOBAL_WORDS = {"base", "root", "gravity", "command", "commands", "clock", "phas
 JOINT_WORDS = {"joint", "joints", "dof", "dofs"}
 BODY_WORDS = {"body", "bodies", "link", "links", "contact", "contacts"}
 ACTION_WORDS = {"action", "actions"}
-BY_HAND = ("root", "unused", "joints", "actuators", "bodies", "actions")
+PLACES = ("root", "unused", "joints", "actuators", "bodies", "actions")
 """What a mapping by hand may say beside the name of a body."""
 
 
 @dataclass(frozen=True)
-class ObsTerm:
+class EnvTerm:
     """An observation term, as far as its owners depend on it."""
 
     name: str
@@ -62,7 +62,7 @@ def with_defaults(func: Any, params: Mapping[str, Any]) -> dict[str, Any]:
 # -- observations ----------------------------------------------------------------------------------------------------
 
 
-def obs_owners(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+def obs_owners(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     """[size] the owner of each entry; None if nothing is known of the term."""
     for rule in RULES:
         owners = rule(robot, term)
@@ -71,7 +71,7 @@ def obs_owners(robot: Robot, term: ObsTerm) -> list[Owner] | None:
     return None
 
 
-def _last_action(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+def _last_action(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     if not term.words & ACTION_WORDS:
         return None
     manager = robot.env.action_manager
@@ -80,7 +80,7 @@ def _last_action(robot: Robot, term: ObsTerm) -> list[Owner] | None:
     return owners if len(owners) == term.size else None
 
 
-def _motion(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+def _motion(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     """A reference motion: positions and velocities for all joints, or what concerns the bodies it tracks."""
     from mjlab.tasks.tracking.mdp import MotionCommand
 
@@ -98,7 +98,7 @@ def _motion(robot: Robot, term: ObsTerm) -> list[Owner] | None:
     return None
 
 
-def _selection(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+def _selection(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     """The joints, bodies, … of the robot that its configuration selects, if it selects one kind of thing."""
     from mjlab.managers.scene_entity_config import SceneEntityCfg
 
@@ -117,7 +117,7 @@ def _selection(robot: Robot, term: ObsTerm) -> list[Owner] | None:
     return _shared_out(owners, term.size)
 
 
-def _sensor(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+def _sensor(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     """Where the one sensor that it reads sits."""
     from mjlab.sensor import BuiltinSensor, ContactSensor, RayCastSensor
 
@@ -139,7 +139,7 @@ def _sensor(robot: Robot, term: ObsTerm) -> list[Owner] | None:
     return _shared_out(places, term.size)
 
 
-def _by_name(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+def _by_name(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     """`joint_…` with an entry a joint, `body_…` or `contact_…` with some a body; `torso_…`, if there is a torso."""
     if _other_entities(robot, term):
         return None
@@ -151,13 +151,13 @@ def _by_name(robot: Robot, term: ObsTerm) -> list[Owner] | None:
     return [Owner("bodies", max(named, key=len))] * term.size if named else None
 
 
-def _about_everything(robot: Robot, term: ObsTerm) -> list[Owner] | None:
+def _about_everything(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     """Commands, other things in the scene, and what the name says is global."""
     is_global = "command_name" in term.params or _other_entities(robot, term) or term.words & GLOBAL_WORDS
     return [ROOT] * term.size if is_global else None
 
 
-RULES: Sequence[Callable[[Robot, ObsTerm], list[Owner] | None]] = (
+RULES: Sequence[Callable[[EnvRobot, EnvTerm], list[Owner] | None]] = (
     _last_action,
     _motion,
     _selection,
@@ -167,16 +167,16 @@ RULES: Sequence[Callable[[Robot, ObsTerm], list[Owner] | None]] = (
 )
 
 
-_FINDERS: Mapping[str, Callable[[Robot, Any], list[Owner]]] = {
-    "joint": Robot.joints,
-    "actuator": Robot.actuators,
-    "body": Robot.bodies,
-    "site": Robot.sites,
-    "geom": Robot.geoms,
+_FINDERS: Mapping[str, Callable[[EnvRobot, Any], list[Owner]]] = {
+    "joint": EnvRobot.joints,
+    "actuator": EnvRobot.actuators,
+    "body": EnvRobot.bodies,
+    "site": EnvRobot.sites,
+    "geom": EnvRobot.geoms,
 }
 
 
-def _other_entities(robot: Robot, term: ObsTerm) -> set[str]:
+def _other_entities(robot: EnvRobot, term: EnvTerm) -> set[str]:
     """The other entities that its parameters name."""
     from mjlab.managers.scene_entity_config import SceneEntityCfg
 
@@ -198,7 +198,7 @@ def _shared_out(owners: Sequence[Owner], size: int) -> list[Owner] | None:
 # -- actions ---------------------------------------------------------------------------------------------------------
 
 
-def action_owners(robot: Robot, term: ActionTerm) -> list[Owner] | None:
+def action_owners(robot: EnvRobot, term: ActionTerm) -> list[Owner] | None:
     """[A] the owner of each of the term's actions; None if nothing is known of the term."""
     from mjlab.actuator.actuator import TransmissionType
     from mjlab.envs.mdp.actions.actions import BaseAction
@@ -216,7 +216,7 @@ def action_owners(robot: Robot, term: ActionTerm) -> list[Owner] | None:
     return [Owner("joints", name) for name in names] if are_joints else None
 
 
-def all_action_owners(robot: Robot, names: Sequence[str]) -> list[Owner]:
+def all_action_owners(robot: EnvRobot, names: Sequence[str]) -> list[Owner]:
     """Of these action terms, one after the other."""
     terms = [robot.env.action_manager.get_term(name) for name in names]
     return [owner for term in terms for owner in action_owners(robot, term) or [ROOT] * term.action_dim]
@@ -225,8 +225,8 @@ def all_action_owners(robot: Robot, names: Sequence[str]) -> list[Owner]:
 # -- by hand ---------------------------------------------------------------------------------------------------------
 
 
-def owners_by_hand(robot: Robot, name: str, size: int, place: str) -> list[Owner]:
-    """[size] what a person decided for the term `name`: the name of a body, or one of `BY_HAND`."""
+def override_owners(robot: EnvRobot, name: str, size: int, place: str) -> list[Owner]:
+    """[size] what a person decided for the term `name`: the name of a body, or one of `PLACES`."""
     if place in ("root", "unused"):
         return [Owner(place)] * size  # type: ignore[arg-type]
     if place in robot.graph.bodies:
@@ -239,7 +239,7 @@ def owners_by_hand(robot: Robot, name: str, size: int, place: str) -> list[Owner
     }
     if place not in groups:
         raise ValueError(
-            f"term {name!r} cannot go to {place!r}; allowed: {listing(BY_HAND)}, or a body: "
+            f"term {name!r} cannot go to {place!r}; allowed: {listing(PLACES)}, or a body: "
             f"{listing(robot.graph.bodies)}"
         )
     owners = groups[place]()

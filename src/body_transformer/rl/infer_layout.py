@@ -16,8 +16,8 @@ from ..body.graph import Fixed
 from ..body.layout import Layout, Term
 from ..body.table import allocation_table
 from ..errors import listing, unknown
-from .owners import ObsTerm, action_owners, obs_owners, owners_by_hand, with_defaults
-from .robot import ROOT, Owner, Robot
+from .env_robot import ROOT, EnvRobot, Owner
+from .term_owners import EnvTerm, action_owners, obs_owners, override_owners, with_defaults
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
@@ -27,7 +27,7 @@ ACTION = "action/"
 
 
 @dataclass(frozen=True)
-class Arranged:
+class InferredLayout:
     """A layout, and what was not known when it was made."""
 
     layout: Layout
@@ -46,9 +46,9 @@ class Arranged:
         return out.file.getvalue()
 
 
-def arrange(
-    env: ManagerBasedRlEnv, groups: Sequence[str], by_hand: Mapping[str, str] | None = None, fixed: Fixed = "keep"
-) -> Arranged:
+def infer_layout(
+    env: ManagerBasedRlEnv, groups: Sequence[str], overrides: Mapping[str, str] | None = None, fixed: Fixed = "keep"
+) -> InferredLayout:
     """The layout for a model that reads these observation groups, one after the other, of this environment.
 
     The graph is that of the entity that the actions drive. Joint terms go to the joints' nodes; body, contact, foot and
@@ -57,13 +57,13 @@ def arrange(
     Args:
         env: the environment; it is only read.
         groups: names of observation groups, as rsl_rl's `obs_groups` lists them for a model.
-        by_hand: term -> where it goes, instead of what would be found: a body's name, "root", "unused", "joints",
+        overrides: term -> where it goes, instead of what would be found: a body's name, "root", "unused", "joints",
             "actuators", "bodies" (each in mjlab's order, the entries of one in a row) or "actions". A term is named
             by its name, as `group/name` where groups differ, and as `action/name` if it is an action's.
         fixed: as in `BodyGraph.from_file`.
     """
-    robot = Robot(env, fixed)
-    decided = dict(by_hand or {})
+    robot = EnvRobot(env, fixed)
+    decided = dict(overrides or {})
     _check_names(env, groups, decided)
     names = Counter(name for group in groups for name in env.observation_manager.active_terms[group])
     obs: list[Term] = []
@@ -73,19 +73,21 @@ def arrange(
         for term, steps in _read_group(env, group):
             label = term.name if names[term.name] == 1 else f"{group}/{term.name}"
             place = decided.get(f"{group}/{term.name}", decided.get(term.name))
-            owners = obs_owners(robot, term) if place is None else owners_by_hand(robot, term.name, term.size, place)
+            owners = obs_owners(robot, term) if place is None else override_owners(robot, term.name, term.size, place)
             if owners is None:
                 guessed.append(label)
             obs += as_terms(label, owners or [ROOT] * term.size, steps)
     for name in env.action_manager.active_terms:
         action = env.action_manager.get_term(name)
         place = decided.get(ACTION + name)
-        found = action_owners(robot, action) if place is None else owners_by_hand(robot, name, action.action_dim, place)
+        found = (
+            action_owners(robot, action) if place is None else override_owners(robot, name, action.action_dim, place)
+        )
         if found is None:
             guessed.append(ACTION + name)
         actions += as_terms(name, found or [ROOT] * action.action_dim, steps=1)
     obs_dim = sum(prod(shape) for group in groups for shape in env.observation_manager.group_obs_term_dim[group])
-    return Arranged(Layout(robot.graph, obs, actions, obs_dim, env.action_manager.total_action_dim), guessed)
+    return InferredLayout(Layout(robot.graph, obs, actions, obs_dim, env.action_manager.total_action_dim), guessed)
 
 
 def as_terms(name: str, owners: Sequence[Owner], steps: int) -> list[Term]:
@@ -125,16 +127,16 @@ def _term(name: str, piece: Sequence[tuple[Owner, int]], steps: int) -> Term:
     return Term(name, kind, of, dim, steps)
 
 
-def _read_group(env: ManagerBasedRlEnv, group: str) -> Iterator[tuple[ObsTerm, int]]:
+def _read_group(env: ManagerBasedRlEnv, group: str) -> Iterator[tuple[EnvTerm, int]]:
     """Each term of a group and its steps of history; a flattened history comes step by step, the oldest first."""
     manager = env.observation_manager
     for name, shape in zip(manager.active_terms[group], manager.group_obs_term_dim[group], strict=True):
         cfg = manager.get_term_cfg(group, name)
         steps = max(cfg.history_length, 1)
-        yield ObsTerm(name, cfg.func, with_defaults(cfg.func, cfg.params), prod(shape) // steps), steps
+        yield EnvTerm(name, cfg.func, with_defaults(cfg.func, cfg.params), prod(shape) // steps), steps
 
 
-def _check_names(env: ManagerBasedRlEnv, groups: Sequence[str], by_hand: Mapping[str, str]) -> None:
+def _check_names(env: ManagerBasedRlEnv, groups: Sequence[str], overrides: Mapping[str, str]) -> None:
     manager = env.observation_manager
     if not groups or isinstance(groups, str):
         have = listing(manager.active_terms)
@@ -148,6 +150,6 @@ def _check_names(env: ManagerBasedRlEnv, groups: Sequence[str], by_hand: Mapping
     terms = [name for group in manager.active_terms for name in manager.active_terms[group]]
     full = [f"{group}/{name}" for group in manager.active_terms for name in manager.active_terms[group]]
     actions = [ACTION + name for name in env.action_manager.active_terms]
-    for name in by_hand:
+    for name in overrides:
         if name not in terms + full + actions:
             raise ValueError("by hand: " + unknown("term", name, [*dict.fromkeys(terms), *actions]))
