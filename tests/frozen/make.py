@@ -73,7 +73,7 @@ TRAININGS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
     "PPO, humanoid-mod": ("humanoid-mod", ["--variant", "bot-mix"], {"blocks": True}),
     "PPO, humanoid-board, mlp": (
         "humanoid-board",
-        ["--variant", "mlp", "--policy.mlp-dim", "12", "--rl.options", "told", "true"],
+        ["--variant", "mlp", "--policy.mlp-dim", "12", "--rl.options", "privileged_critic", "true"],
         {"final_std": 0.5, "std_iterations": 3, "divergence_from": "epoch"},
     ),
     "PPO, a1-walk": ("a1-walk", ["--variant", "bot-hard"], {"num_envs": 8}),
@@ -95,9 +95,8 @@ NEW_NAMES = {
     "num_minibatches": "num_mini_batches",
     "num_iterations": "max_iterations",
     "blocks": "minibatch_by_env",
-    "told": "privileged_critic",
 }
-"""Settings of PPO and its tasks that have two names, in the old and in the new code."""
+"""Settings of PPO by their names before and after they were renamed as rsl_rl names them."""
 
 
 def rounded(value: Any) -> Any:
@@ -241,11 +240,10 @@ def training(name: str, folder: Path) -> dict[str, Any]:
             flags.append(flag if value else f"--{section}.no-{key.replace('_', '-')}")
         else:
             flags += [flag, _write_data(folder.with_suffix(".npz")) if value == "DATA" else str(value)]
-    if not hasattr(load_experiment("humanoid-mod").rl, "num_minibatches"):
-        flags = [NEW_NAMES["told"] if flag == "told" else flag for flag in flags]
     with one_thread(), short_episodes() if experiment.startswith("mjlab:") else nullcontext():
         quietly(["train", experiment, *flags, "--out", str(folder)])
-    return weights(folder) | _evaluation(folder)
+    policy = Policy.load(folder / "checkpoints" / "last")
+    return weights(folder) | {"actions": rounded(_act(policy))} | _evaluation(folder)
 
 
 def weights(run: Path) -> dict[str, Any]:
