@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from body_transformer.bench.bodies import tree_mask
-from body_transformer.bench.timing import Effort, time_as_graph, warm_up
+from body_transformer.bench.clocks import Effort, time_as_graph, warm_up
 from body_transformer.ops.body_attention import sparse, tile
 from body_transformer.ops.body_attention.neighbour_lists import NeighbourLists, build_lists
 

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from body_transformer.bench.environment import device_name
+from body_transformer.bench.results import device_name
 from body_transformer.files import atomic_write
 from body_transformer.rl.humanoid.model import DECIMATION
 from body_transformer.rl.humanoid.plain import PlainEnv

@@ -12,9 +12,8 @@ import torch
 
 from body_transformer import BodyGraph, PolicyConfig
 from body_transformer.bench.bodies import random_parents
-from body_transformer.bench.stacks import Stack
-from body_transformer.bench.steps import gradient_steps
-from body_transformer.bench.timing import Effort, time_as_graph, warm_up
+from body_transformer.bench.clocks import Effort, time_as_graph, warm_up
+from body_transformer.bench.steps import TimedModel, gradient_steps
 from body_transformer.model.encoder import Encoder
 from body_transformer.ops.encoder_stack import BACKENDS, PRECISIONS
 
@@ -46,7 +45,7 @@ def milliseconds(name: str, row: Row, precision: str, effort: Effort) -> float |
     encoder = Encoder(body(num_nodes), config).cuda()
     encoder.backend = name
     inputs = [torch.randn(batch, num_nodes, width, device="cuda") for _ in range(2)]
-    steps = gradient_steps(Stack(encoder, list(encoder.parameters())), inputs, precision)
+    steps = gradient_steps(TimedModel(encoder, list(encoder.parameters())), inputs, precision)
     warm_up(steps)
     return time_as_graph(steps, effort)
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity
 
 from body_transformer.bench.bodies import tree_mask
-from body_transformer.bench.timing import Effort, time_as_graph, warm_up
+from body_transformer.bench.clocks import Effort, time_as_graph, warm_up
 from body_transformer.ops.encoder_stack import PRECISIONS
 from body_transformer.ops.encoder_stack.fused import passes, sizes
 from body_transformer.ops.encoder_stack.fused.by_warp import sizes as by_warp

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from triton.runtime.errors import OutOfResources
 
-from body_transformer.bench.timing import capture, warm_up
+from body_transformer.bench.clocks import capture, warm_up
 from body_transformer.ops.body_attention import tile
 from body_transformer.ops.encoder_stack import encoder_stack
 from body_transformer.ops.encoder_stack.wide import gradients, passes, products, rows, storage

@@ -29,7 +29,6 @@ MAY_IMPORT = {
     "ops": {"ops"},
     "body": {"body"},
     "robots": {"robots"},
-    "analysis": {"analysis", "body", "ops", "robots"},
     "bench": {"bench", "body", "experiment", "model", "ops", "rl", "robots", "training"},
     "model": {"model", "body", "ops"},
     "imitation": {"imitation", *LEARNING},

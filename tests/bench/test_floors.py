@@ -1,8 +1,9 @@
-"""Floors by hand-made numbers."""
+"""Floors against numbers counted by hand."""
 
 import pytest
 import torch
 
+from body_transformer.bench.clocks import QUICK
 from body_transformer.bench.floors import (
     attending_pairs,
     attention_bytes,
@@ -13,7 +14,6 @@ from body_transformer.bench.floors import (
     policy_flops,
     read_ms,
 )
-from body_transformer.bench.timing import QUICK
 from body_transformer.experiment import load_experiment
 from body_transformer.model.policy import Policy
 
@@ -47,7 +47,7 @@ def test_masked_layers_attend_along_the_ones_only() -> None:
 
 
 @pytest.mark.parametrize("variant", ["mlp", "transformer"])
-def test_policy_arithmetic_is_what_pytorch_counts(variant: str) -> None:
+def test_policy_arithmetic_equals_pytorchs_count(variant: str) -> None:
     """PyTorch's own counter also sees the zeros that pad the tokenizer's and the detokenizer's products."""
     from torch.utils.flop_counter import FlopCounterMode
 

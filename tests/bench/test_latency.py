@@ -1,12 +1,11 @@
-"""One observation's latency: percentiles, runners, what is missing."""
+"""Latency of one observation: percentiles, runners, missing packages."""
 
 import numpy as np
 import pytest
 import torch
 
-from body_transformer.bench import latency_runners
-from body_transformer.bench.latency import ALL, LatencyJob, percentiles, run
-from body_transformer.bench.latency_runners import RUNNERS
+from body_transformer.bench import latency
+from body_transformer.bench.latency import ALL, RUNNERS, LatencyJob, percentiles, run
 from body_transformer.experiment import load_experiment
 from body_transformer.model.policy import Policy
 
@@ -26,11 +25,11 @@ def test_onnx_runtime_gives_the_policys_action() -> None:
     np.testing.assert_allclose(action, RUNNERS["eager"].make(policy, obs)().numpy(), atol=1e-5)
 
 
-def test_a_missing_onnx_runtime_is_a_row_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_onnx_runtime_is_a_failed_row_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(latency_runners, "import_module", missing)
+    monkeypatch.setattr(latency, "import_module", missing)
     (table,), notes, _ = run(LatencyJob("cpu", ["a1-walk"], ["mlp"], quick=True), lambda line: None)
     (row,) = table.rows
     assert row["onnx_p50"] == row["onnx_p99"] == "failed"
@@ -40,7 +39,7 @@ def test_a_missing_onnx_runtime_is_a_row_that_says_what_to_install(monkeypatch: 
     )
 
 
-def test_all_variants_are_three_rows_and_the_thread_count_is_put_back() -> None:
+def test_all_variants_are_three_rows_and_the_thread_count_is_restored() -> None:
     threads = torch.get_num_threads()
     (table,), _, chart = run(LatencyJob("cpu", ["a1-walk"], ALL, quick=True), lambda line: None)
     assert [row["variant"] for row in table.rows] == ["mlp", "transformer", "bot-hard"]

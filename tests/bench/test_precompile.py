@@ -1,4 +1,4 @@
-"""Peers compiled ahead: who is started with what, and what becomes of a failure."""
+"""Peers compiled ahead of the timed run."""
 
 import subprocess
 import sys
@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from body_transformer.bench.measure import Contender, measure
-from body_transformer.bench.timing import ONCE
+from body_transformer.bench.clocks import ONCE
+from body_transformer.bench.harness import Contender, measure
 from body_transformer.cli import bench
 
 
@@ -20,7 +20,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         commands.append(command)
         return SimpleNamespace(returncode=-4)
 
-    monkeypatch.setattr("body_transformer.bench.precompile.subprocess", SimpleNamespace(run=run, DEVNULL=None))
+    monkeypatch.setattr("body_transformer.bench.harness.subprocess", SimpleNamespace(run=run, DEVNULL=None))
     for what in ("attention", "encoder"):
         monkeypatch.setattr(f"body_transformer.bench.{what}.run", lambda job, say: ([], [], None))
     return commands
@@ -30,7 +30,7 @@ COMMAND = [sys.executable, "-m", "body_transformer.cli.main", "bench"]
 SAME = ["--device", "cpu", "--quick", "--compile", "--compile-only"]
 
 
-def test_attention_starts_one_process_a_shape_and_dtype_and_their_failures_are_told_not_raised(
+def test_attention_starts_one_process_per_shape_and_dtype_and_reports_failures(
     started: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.main(["attention", "--quick", "--device", "cpu", "--compile", "--compile-workers", "2"])
@@ -40,7 +40,7 @@ def test_attention_starts_one_process_a_shape_and_dtype_and_their_failures_are_t
     assert "compiled 2 of 2: attention --rows" in capsys.readouterr().err
 
 
-def test_the_encoder_starts_one_process_for_each_part_with_something_to_compile(started: list[list[str]]) -> None:
+def test_the_encoder_starts_one_process_per_part_with_compiled_peers(started: list[list[str]]) -> None:
     args = [
         "encoder",
         "--rows",
@@ -81,7 +81,7 @@ def test_compiling_only_runs_every_contender_once_and_prints_nothing(capsys: pyt
     assert outcomes["broken"].error == "ZeroDivisionError: division by zero"
 
 
-def test_a_child_really_takes_its_arguments() -> None:
+def test_a_process_accepts_its_arguments() -> None:
     command = [*COMMAND, "attention", "--rows", "2x2x24x16", "--dtypes", "fp32", "--device", "cpu", "--quick"]
     done = subprocess.run([*command, "--compile-only"], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

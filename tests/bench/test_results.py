@@ -1,18 +1,19 @@
 """Tables of results as text, JSON and files."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from body_transformer.bench.chart import Chart, Panel
-from body_transformer.bench.results import Column, Report, ResultTable, significant, write_report, written
+from body_transformer.bench.chart import Chart, Panel, draw
+from body_transformer.bench.results import BenchReport, ResultColumn, ResultTable, significant, written
 
 ROWS = [{"name": "a|b", "ms": 0.01634, "ratio": 2.0}, {"name": "c", "ms": "failed", "ratio": None}]
-COLUMNS = [Column("name", "who"), Column("ms", "ms", "number"), Column("ratio", "over", "ratio")]
+COLUMNS = [ResultColumn("name", "who"), ResultColumn("ms", "ms", "number"), ResultColumn("ratio", "over", "ratio")]
 TABLE = ResultTable("times", "some times", COLUMNS, ROWS)
 CHART = Chart("a chart", [Panel("panel", ["a", "c"], {"time": [0.016, None], "floor": [0.01, 0.01]})])
-REPORT = Report("attention", {"device": "a CPU"}, [TABLE], ["a note"], CHART)
+REPORT = BenchReport("attention", {"device": "a CPU"}, [TABLE], ["a note"], {"chart.png": partial(draw, CHART)})
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ def test_numbers_show_the_digits_that_count(value: float, text: str) -> None:
     assert significant(value) == text
 
 
-def test_what_is_missing_or_failed_says_so() -> None:
+def test_missing_and_failed_values_are_shown_as_such() -> None:
     assert written(None, "number") == "-"
     assert written("failed", "number") == "failed"
 
@@ -35,26 +36,26 @@ def test_markdown_has_the_environment_every_row_and_the_notes() -> None:
     assert text.endswith("- a note\n")
 
 
-def test_the_files_are_json_markdown_and_a_picture_and_nothing_is_left_over(tmp_path: Path) -> None:
+def test_the_files_are_json_markdown_and_a_figure_and_no_temporary_file_is_left(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
-    paths = write_report(REPORT, folder)
+    paths = REPORT.write(folder)
     assert [path.name for path in paths] == ["results.json", "table.md", "chart.png"]
     assert sorted(folder.iterdir()) == sorted(paths)
     assert json.loads(paths[0].read_text()) == REPORT.to_dict()
     assert paths[2].read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_is_not_finite_is_a_word_in_json() -> None:
-    report = Report("encoder", {}, [ResultTable("errors", "errors", [], [{"ours": float("nan"), "torch": 1e-3}])])
+def test_a_number_that_is_not_finite_is_a_string_in_json() -> None:
+    report = BenchReport("encoder", {}, [ResultTable("errors", "errors", [], [{"ours": float("nan"), "torch": 1e-3}])])
     assert report.to_dict()["tables"]["errors"]["rows"] == [{"ours": "nan", "torch": 1e-3}]
 
 
 def test_a_chart_with_nothing_in_it_can_be_drawn(tmp_path: Path) -> None:
-    report = Report("attention", {}, [], chart=Chart("empty", []))
-    assert (tmp_path / "chart.png") in write_report(report, tmp_path)
+    report = BenchReport("attention", {}, [], figures={"chart.png": partial(draw, Chart("empty", []))})
+    assert (tmp_path / "chart.png") in report.write(tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="cannot write results to"):
-        write_report(REPORT, tmp_path / "file" / "folder")
+    with pytest.raises(OSError, match=r"cannot write .*file"):
+        REPORT.write(tmp_path / "file" / "folder")

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from body_transformer.analysis.contenders import CONTENDERS, available
-from body_transformer.analysis.sweeps import QUICK
-from body_transformer.cli.bench_paper import main
+from body_transformer.bench.paper.algorithms import IMPLEMENTATIONS, available
+from body_transformer.bench.paper.sweeps import QUICK
+from body_transformer.cli.bench import bench_paper as main
+from body_transformer.schema import plain
 
 FEW = ["--quick", "--draws", "3", "--masks", "5", "--body-draws", "2"]
-PROGRAM = "import sys; from body_transformer.cli.bench_paper import main; main(sys.argv[1:])"
+PROGRAM = "import sys; from body_transformer.cli.bench import bench_paper; bench_paper(sys.argv[1:])"
 WAITING = (
     """
 import time
-from body_transformer.analysis.record import Record
+from body_transformer.bench.paper.record import Record
 save = Record.save
 Record.save = lambda self, folder: (save(self, folder), time.sleep(100 if len(self.points) >= 3 else 0))[0]
 """
@@ -47,12 +48,12 @@ def test_json_is_one_object_and_nothing_else(results: Path) -> None:
 
 def test_every_point_is_there_with_every_contender(results: Path) -> None:
     found = json.loads((results / "results.json").read_text())
-    settings = QUICK.to_dict() | {"draws": 3, "masks": 5, "body_draws": 2}
+    settings = plain(QUICK) | {"draws": 3, "masks": 5, "body_draws": 2}
     assert found["settings"] == settings
     assert [point["key"] for point in found["points"]] == [point.key for point in QUICK.points()]
     for point in found["points"]:
         assert set(point["median_us"]) == set(available())
-    assert set(found["contenders"]) == set(CONTENDERS)
+    assert set(found["contenders"]) == set(IMPLEMENTATIONS)
     assert set(found["break_even_sparsity"]) == {"16 nodes", "32 nodes", "64 nodes"}
     assert {row["dtype"] for row in found["headline"]} == {"float32", "float64"}
     assert all(row["formula"] == row["counted"] for row in found["flop_counts"])
@@ -121,19 +122,19 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     kept = json.loads(saved.read_text())["points"]
     command = [sys.executable, "-c", PROGRAM, *options]
     second = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    assert f"going on with the {len(kept)} points" in second.stderr
+    assert f"resuming with the {len(kept)} points" in second.stderr
     assert json.loads((tmp_path / "results.json").read_text())["points"][: len(kept)] == kept
     assert not saved.exists()
 
 
 def test_a_measuring_process_that_dies_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("body_transformer.analysis.worker.sys.executable", "false")
+    monkeypatch.setattr("body_transformer.bench.paper.worker.sys.executable", "false")
     with pytest.raises(OSError, match="measuring process"):
         main(FEW)
 
 
 def test_a_stopped_run_of_another_setting_is_not_discarded_unasked(tmp_path: Path) -> None:
-    kept = {"settings": {**QUICK.to_dict(), "draws": 10000}, "points": [{"key": "length 2 float32"}]}
+    kept = {"settings": {**plain(QUICK), "draws": 10000}, "points": [{"key": "length 2 float32"}]}
     (tmp_path / "unfinished.json").write_text(json.dumps(kept | {"environment": {"command": "bot bench paper"}}))
     with pytest.raises(ValueError, match=r"1 points of a stopped run.*bot bench paper.*--overwrite"):
         main([*FEW, "--out", str(tmp_path)])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 HERE = Path(__file__).parent
-KERNELS = ("ops", "model/test_encoder_backends.py", "bench/test_timing_on_cuda.py")
+KERNELS = ("ops", "model/test_encoder_backends.py", "bench/test_harness_on_cuda.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:

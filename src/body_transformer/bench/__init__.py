@@ -1,1 +1,1 @@
-"""How fast it is: ours, its peers and the hardware's floor, timed in one run."""
+"""Benchmarks: this package, its peers and the hardware's floor, timed in one run."""

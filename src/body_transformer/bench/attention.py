@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 from torch import Tensor
 
-from .attention_job import (
+from ..errors import listing
+from .attention_peers import (
     DTYPES,
-    SCALING,
-    AttentionJob,
+    PEERS,
+    Attention,
     Inputs,
-    Make,
+    MakeAttention,
     Shape,
     attention_steps,
     backends_on,
@@ -21,25 +23,63 @@ from .attention_job import (
     chosen_backend,
     draw_inputs,
     ours,
-    row_shapes,
-    shape_name,
+    peer_names,
     takes,
 )
-from .attention_peers import PEERS, Attention, peer_names
-from .attention_scaling import time_scaling
 from .bodies import tree_mask
 from .chart import Chart, Panel
+from .clocks import Step
 from .floors import attention_bytes, copy_rate, floor_ms
-from .measure import Contender, Outcome, Say, complaints, measure
-from .results import Column, ResultTable
-from .timing import Step
+from .harness import BenchJob, Contender, Say, Timing, complaints, measure
+from .results import ResultColumn, ResultTable
 
+ON_DEVICE = {"cuda": tuple(DTYPES), "cpu": ("fp32",)}
+"""Dtypes that can be timed: a CPU has no tf32, and on one without bf16 PyTorch's bf16 products end the process."""
+DEFAULT_DTYPES = {"cuda": ("bf16", "fp32"), "cpu": ("fp32",)}
+SHAPES: Mapping[str, Sequence[Shape]] = {
+    "cuda": ((8192, 2, 16, 32), (256, 5, 32, 64), (1024, 4, 128, 64), (128, 4, 1024, 64), (16, 4, 4096, 64)),
+    "cpu": ((256, 2, 16, 32), (16, 5, 32, 64), (8, 4, 128, 64), (1, 4, 1024, 64)),
+}
+QUICK_SHAPES: Sequence[Shape] = ((4, 2, 16, 32), (2, 2, 24, 16))
+SCALING = "scaling"
+"""The row that times the cost per node over the number of nodes."""
 PASSES = {False: "fwd", True: "fwd+bwd"}
-"""Backward too? -> what the table calls it."""
+"""Whether backward is timed too -> its name in the table."""
+SCALING_NODES = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+SCALING_TOKENS = {"cuda": 2**17, "cpu": 2**14}
+QUICK_TOKENS = 256
+HEADS, HEAD_DIM = 4, 64
+
+
+@dataclass(frozen=True)
+class AttentionJob(BenchJob):
+    """What `bot bench attention` times."""
+
+    rows: Sequence[str]
+    """Keys of row_shapes, and `scaling`."""
+    dtypes: Sequence[str]
+    """Keys of DTYPES."""
+    peers: bool
+    compile_peers: bool
+
+    def __post_init__(self) -> None:
+        for dtype in self.dtypes:
+            if dtype not in ON_DEVICE[self.device]:
+                have = listing(ON_DEVICE[self.device])
+                raise ValueError(f"dtype {dtype!r} is not timed on {self.device}; have there: {have}")
+
+
+def row_shapes(device: str, quick: bool) -> dict[str, Shape]:
+    """Return row name -> shape: `8192x2x16x32`."""
+    return {shape_name(shape): shape for shape in (QUICK_SHAPES if quick else SHAPES[device])}
+
+
+def shape_name(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
 
 
 def run(job: AttentionJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
-    """The tables, what went wrong, and the chart."""
+    """Return the tables, notes on the floor and on failures, and the chart."""
     rate = copy_rate(job.device, job.effort, 2**22 if job.quick or job.compile_only else None)
     notes = [f"floor: bytes that must move, at the {rate / 1e9:,.0f} GB/s of a copy in this run"]
     shapes = row_shapes(job.device, job.quick)
@@ -57,16 +97,22 @@ def run(job: AttentionJob, say: Say) -> tuple[list[ResultTable], list[str], Char
     return tables, notes, _chart(tables)
 
 
+# -- rows of shapes ----------------------------------------------------------------------------------------------------
+
+
 def time_shape(
     job: AttentionJob, shape: Shape, dtype: str, rate: float, say: Say
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Everyone on the same inputs, a row a pass, and the notes of those that failed."""
+    """Time all contenders on the same inputs; return one row per pass, and notes on failures."""
     where = f"{shape_name(shape)} {dtype}"
     mask = tree_mask(shape[2]).to(job.device)
     num_bytes = {backward: attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward) for backward in PASSES}
     counts = {backward: job.num_sets(num_bytes[backward]) for backward in PASSES}
     sets = draw_inputs(shape, dtype, job.device, max(counts.values()))
-    entrants = {name: make for name, make in _entrants(job).items() if _takes_part(job, name, shape, dtype)}
+    backends = backends_on(job.device)
+    entrants = {
+        name: make for name, make in _entrants(job).items() if name not in backends or takes(name, shape, dtype)
+    }
     checked = cache(lambda name: _checked(name, entrants[name](mask), mask, sets[0], dtype))
 
     def build(name: str, backward: bool) -> list[Step]:
@@ -78,7 +124,7 @@ def time_shape(
         for name in entrants
         for backward in PASSES
     ]
-    outcomes = measure(contenders, job.device, job.effort, lambda name: say(f"{where}: {name}"))
+    timings = measure(contenders, job.device, job.effort, lambda name: say(f"{where}: {name}"))
     about = {
         "row": shape_name(shape),
         **dict(zip(("batch", "heads", "nodes", "head_dim"), shape, strict=True)),
@@ -86,22 +132,19 @@ def time_shape(
         "num_ones": int(mask.sum()),
         "chosen": chosen_backend(sets[0], mask),
     }
-    rows = [
-        about | _row_of(backward, {name: outcomes[f"{name} {PASSES[backward]}"] for name in entrants}, floor)
-        for backward, floor in ((backward, floor_ms(num_bytes[backward], rate)) for backward in PASSES)
-    ]
-    return rows, complaints(where, outcomes)
+    rows = []
+    for backward, title in PASSES.items():
+        own = {name: timings[f"{name} {title}"] for name in entrants}
+        floor = floor_ms(num_bytes[backward], rate)
+        times = {name: timing.shown for name, timing in own.items()}
+        rows.append({**about, "pass": title, **times, "floor": floor, **compare(own, floor)})
+    return rows, complaints(where, timings)
 
 
-def _row_of(backward: bool, outcomes: Mapping[str, Outcome], floor: float) -> dict[str, Any]:
-    times = {name: outcome.shown for name, outcome in outcomes.items()}
-    return {"pass": PASSES[backward], **times, "floor": floor, **compare(outcomes, floor)}
-
-
-def compare(outcomes: Mapping[str, Outcome], floor: float) -> dict[str, Any]:
-    """Ours against the best of the masked peers, and against the floor."""
-    own = outcomes["ours"].ms
-    times = {name: outcomes[name].ms for name, peer in PEERS.items() if peer.masked and name in outcomes}
+def compare(timings: Mapping[str, Timing], floor: float) -> dict[str, Any]:
+    """Compare this package with the best masked peer and with the floor."""
+    own = timings["ours"].ms
+    times = {name: timings[name].ms for name, peer in PEERS.items() if peer.masked and name in timings}
     ranked = sorted((ms, name) for name, ms in times.items() if ms is not None)
     best_ms, best = ranked[0] if ranked else (None, None)
     return {
@@ -112,15 +155,11 @@ def compare(outcomes: Mapping[str, Outcome], floor: float) -> dict[str, Any]:
     }
 
 
-def _entrants(job: AttentionJob) -> dict[str, Make]:
-    """The peers, the backend that the table chooses, and each backend by itself."""
+def _entrants(job: AttentionJob) -> dict[str, MakeAttention]:
+    """Return the peers, the backend that the dispatch table chooses, and each backend by itself."""
     peers = {name: PEERS[name].make for name in peer_names(job.compile_peers)} if job.peers else {}
     backends = {backend: partial(ours, backend=backend) for backend in backends_on(job.device)}
     return {**peers, "ours": ours, **backends}
-
-
-def _takes_part(job: AttentionJob, name: str, shape: Shape, dtype: str) -> bool:
-    return name not in backends_on(job.device) or takes(name, shape, dtype)
 
 
 def _checked(name: str, attention: Attention, mask: Tensor, inputs: Inputs, dtype: str) -> Attention:
@@ -129,35 +168,91 @@ def _checked(name: str, attention: Attention, mask: Tensor, inputs: Inputs, dtyp
     return attention
 
 
-# -- how it is shown ---------------------------------------------------------------------------------------------------
-
-
-def _columns(job: AttentionJob) -> list[Column]:
+def _columns(job: AttentionJob) -> list[ResultColumn]:
     titles = {name: PEERS[name].title if name in PEERS else name for name in _entrants(job)}
     return [
-        Column("row", "B x H x N x D"),
-        Column("dtype", "dtype"),
-        Column("pass", "pass"),
-        *(Column(name, title, "number") for name, title in titles.items()),
-        Column("chosen", "ours is"),
-        Column("floor", "floor", "number"),
-        *([Column("speedup", "best masked peer / ours", "ratio")] if job.peers else []),
-        Column("over_floor", "ours / floor", "ratio"),
+        ResultColumn("row", "B x H x N x D"),
+        ResultColumn("dtype", "dtype"),
+        ResultColumn("pass", "pass"),
+        *(ResultColumn(name, title, "number") for name, title in titles.items()),
+        ResultColumn("chosen", "ours is"),
+        ResultColumn("floor", "floor", "number"),
+        *([ResultColumn("speedup", "best masked peer / ours", "ratio")] if job.peers else []),
+        ResultColumn("over_floor", "ours / floor", "ratio"),
     ]
 
+
+# -- cost per node -----------------------------------------------------------------------------------------------------
+
+
+SCALING_COLUMNS = (
+    ResultColumn("nodes", "nodes", "count"),
+    ResultColumn("batch", "batch", "count"),
+    ResultColumn("dtype", "dtype"),
+    ResultColumn("chosen", "backend"),
+    ResultColumn("forward_ns", "forward, ns per node", "number"),
+    ResultColumn("forward_floor_ns", "floor", "number"),
+    ResultColumn("both_ns", "forward+backward, ns per node", "number"),
+    ResultColumn("both_floor_ns", "floor", "number"),
+    ResultColumn("over_floor", "forward+backward / floor", "ratio"),
+)
+SCALING_PASSES = {"forward": False, "both": True}
+"""Prefix of a row's keys -> whether backward is timed too."""
+
+
+def time_scaling(job: AttentionJob, rate: float, say: Say) -> tuple[ResultTable, list[str]]:
+    """Time this package alone at a constant number of tokens; the cost per node should not depend on the body's size.
+
+    `rate` is that of a copy, in bytes per second.
+    """
+    rows, notes = [], []
+    tokens = QUICK_TOKENS if job.quick else SCALING_TOKENS[job.device]
+    for dtype in job.dtypes:
+        for nodes in [count for count in SCALING_NODES if count <= tokens]:
+            row, wrong = _time_scaling_row(job, nodes, tokens, dtype, rate, say)
+            rows.append(row)
+            notes += wrong
+    title = f"cost per node, ours alone: {tokens:,} nodes in all, {HEADS} heads of {HEAD_DIM}"
+    return ResultTable(SCALING, title, SCALING_COLUMNS, rows), notes
+
+
+def _time_scaling_row(
+    job: AttentionJob, nodes: int, tokens: int, dtype: str, rate: float, say: Say
+) -> tuple[dict[str, Any], list[str]]:
+    mask = tree_mask(nodes).to(job.device)
+    shape = (tokens // nodes, HEADS, nodes, HEAD_DIM)
+    sets = draw_inputs(shape, dtype, job.device, 1)  # larger than any cache
+    where = f"{SCALING} {nodes} nodes {dtype}"
+    contenders = [
+        Contender(name, partial(attention_steps, ours(mask), sets, dtype, backward))
+        for name, backward in SCALING_PASSES.items()
+    ]
+    timings = measure(contenders, job.device, job.effort, lambda name: say(f"{where}: {name}"))
+    chosen = chosen_backend(sets[0], mask)
+    row: dict[str, Any] = {"nodes": nodes, "batch": tokens // nodes, "dtype": dtype, "chosen": chosen}
+    for name, backward in SCALING_PASSES.items():
+        ms = timings[name].ms
+        floor = floor_ms(attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward), rate)
+        row[f"{name}_ns"] = "failed" if ms is None else 1e6 * ms / tokens
+        row[f"{name}_floor_ns"] = 1e6 * floor / tokens
+        row["over_floor"] = ms / floor if ms else None  # of the last pass, forward+backward
+    return row, complaints(where, timings)
+
+
+# -- chart -------------------------------------------------------------------------------------------------------------
 
 SERIES = {
     "attention": {"best masked peer": "best_peer_ms", "ours": "ours", "floor": "floor"},
     SCALING: {"forward": "forward_ns", "forward+backward": "both_ns", "floor": "both_floor_ns"},
 }
-"""Table -> what its panel shows."""
-UNITS = {"attention": "ms", SCALING: "ns a node"}
+"""Table -> series of its panel."""
+UNITS = {"attention": "ms", SCALING: "ns per node"}
 
 
 def _chart(tables: Sequence[ResultTable]) -> Chart:
     panels = []
     for table in tables:
-        series = {name: [_number(row[key]) for row in table.rows] for name, key in SERIES[table.key].items()}
+        series = {name: table.numbers(key) for name, key in SERIES[table.key].items()}
         shown = {name: values for name, values in series.items() if any(values)}
         panels.append(Panel(table.title, [_label(row) for row in table.rows], shown, UNITS[table.key]))
     return Chart("Attention over a body's mask", panels)
@@ -165,7 +260,3 @@ def _chart(tables: Sequence[ResultTable]) -> Chart:
 
 def _label(row: Mapping[str, Any]) -> str:
     return f"{row['row']} {row['dtype']} {row['pass']}" if "row" in row else f"{row['nodes']} nodes {row['dtype']}"
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

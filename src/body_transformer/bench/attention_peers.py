@@ -1,40 +1,101 @@
-"""Other ways to compute masked attention, at their best: what a user would write without this package."""
+"""Masked attention as it is timed: this package's and its peers at their best, their inputs, and the check of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..ops.body_attention import BACKENDS, body_attention, choose_backend, reference
+from .clocks import Step
+from .steps import matmul_precision
+
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 """q, k, v [B, H, N, D] -> [B, H, N, D]"""
+MakeAttention = Callable[[Tensor], Attention]
+"""A mask [N, N] -> attention with it."""
+Shape = tuple[int, int, int, int]
+"""B, H, N, D"""
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
+"""q, k, v, and the output's gradient, [B, H, N, D] each"""
 
 
 @dataclass(frozen=True)
-class Peer:
-    """One way, for a mask [N, N]."""
+class TimedDtype:
+    """A dtype of the inputs, the precision of its products, and the errors that are allowed."""
+
+    dtype: torch.dtype
+    matmul: str
+    """Precision of float32 products, a key of steps.PRECISIONS."""
+    tolerance: float
+    """Largest relative error of a peer's output; peers may round more than this package does."""
+    our_tolerance: float
+    """Largest relative error of this package's output and gradients."""
+
+
+DTYPES = {
+    "bf16": TimedDtype(torch.bfloat16, "tf32", 2e-2, 1e-2),
+    "fp32": TimedDtype(torch.float32, "fp32", 2e-3, 1e-5),
+    "tf32": TimedDtype(torch.float32, "tf32", 5e-3, 1e-3),
+}
+CHECKED_SAMPLES = 2
+"""Number of samples of a batch that are compared with float64."""
+
+
+# -- this package ------------------------------------------------------------------------------------------------------
+
+
+def ours(mask: Tensor, backend: str | None = None) -> Attention:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out: Tensor = body_attention(q, k, v, mask, backend=backend)
+        return out
+
+    return attend
+
+
+def chosen_backend(inputs: Inputs, mask: Tensor) -> str:
+    """Return the backend that the dispatch table picks for these inputs."""
+    q = inputs[0]
+    density = float(mask.float().mean())
+    return choose_backend(q.device.type, q.dtype, q.shape[2], q.shape[3], density)
+
+
+def backends_on(device: str) -> list[str]:
+    """Return the backends to time; on a CPU the Triton ones run in an interpreter, for tests only."""
+    return [name for name, backend in BACKENDS.items() if device == "cuda" or not backend.needs_triton]
+
+
+def takes(backend: str, shape: Shape, dtype: str) -> bool:
+    """Return whether the backend supports this size and type."""
+    limits, (_, _, num_nodes, head_dim) = BACKENDS[backend], shape
+    return (
+        DTYPES[dtype].dtype in limits.dtypes
+        and num_nodes <= (limits.max_nodes or num_nodes)
+        and head_dim <= (limits.max_head_dim or head_dim)
+    )
+
+
+# -- peers -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AttentionPeer:
+    """One way to compute masked attention without this package."""
 
     title: str
-    make: Callable[[Tensor], Attention]
+    make: MakeAttention
     masked: bool = True
     """False: it ignores the mask, and is shown for context only."""
     compiled: bool = False
-    """Whether it lives on `torch.compile`."""
-
-
-def _without_mask(mask: Tensor) -> Attention:
-    return F.scaled_dot_product_attention
-
-
-def _sdpa(mask: Tensor) -> Attention:
-    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    """Whether it needs `torch.compile`."""
 
 
 def naive(mask: Tensor) -> Attention:
-    """Scores of all pairs, softmax, product."""
+    """Compute the scores of all pairs, their softmax, and the product with the values."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scores = (q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
@@ -44,7 +105,7 @@ def naive(mask: Tensor) -> Attention:
 
 
 def gather(mask: Tensor) -> Attention:
-    """Keys and values of the neighbours alone, gathered and padded to the longest row."""
+    """Gather the keys and values of the neighbours alone, padded to the longest row."""
     width = int(mask.sum(1).max())
     valid, ids = torch.sort(mask.to(torch.int8), dim=1, descending=True, stable=True)  # a row's ones come first
     ids, valid = ids[:, :width], valid[:, :width].bool()  # [N, K]
@@ -59,7 +120,7 @@ def gather(mask: Tensor) -> Attention:
 
 
 def _flex(mask: Tensor) -> Attention:
-    """FlexAttention skips the blocks of the mask that are empty."""
+    """Use FlexAttention, which skips the empty blocks of the mask."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     def may_attend(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -75,22 +136,95 @@ def _flex(mask: Tensor) -> Attention:
     return attend
 
 
-def _compiled(make: Callable[[Tensor], Attention]) -> Callable[[Tensor], Attention]:
+def _compiled(make: MakeAttention) -> MakeAttention:
     return lambda mask: torch.compile(make(mask), dynamic=False)
 
 
 PEERS = {
-    "sdpa_unmasked": Peer("SDPA, no mask", _without_mask, masked=False),
-    "sdpa": Peer("SDPA + mask", _sdpa),
-    "naive": Peer("naive", naive),
-    "gather": Peer("gather", gather),
-    "naive_compiled": Peer("naive, comp.", _compiled(naive), compiled=True),
-    "flex": Peer("Flex, comp.", _flex, compiled=True),
-    "gather_compiled": Peer("gather, comp.", _compiled(gather), compiled=True),
+    "sdpa_unmasked": AttentionPeer("SDPA, no mask", lambda mask: F.scaled_dot_product_attention, masked=False),
+    "sdpa": AttentionPeer("SDPA + mask", lambda mask: partial(F.scaled_dot_product_attention, attn_mask=mask)),
+    "naive": AttentionPeer("naive", naive),
+    "gather": AttentionPeer("gather", gather),
+    "naive_compiled": AttentionPeer("naive, comp.", _compiled(naive), compiled=True),
+    "flex": AttentionPeer("Flex, comp.", _flex, compiled=True),
+    "gather_compiled": AttentionPeer("gather, comp.", _compiled(gather), compiled=True),
 }
 
 
 def peer_names(compile_peers: bool) -> list[str]:
-    """Who takes part. What can be compiled is timed compiled, where compiling is asked for, and as it is elsewhere."""
+    """Return the peers to time; with compiling, a peer that has a compiled form takes part in that form only."""
     left_out = {"naive", "gather"} if compile_peers else {name for name, peer in PEERS.items() if peer.compiled}
     return [name for name in PEERS if name not in left_out]
+
+
+# -- inputs, steps and checks ------------------------------------------------------------------------------------------
+
+
+def draw_inputs(shape: Shape, dtype: str, device: str, count: int) -> list[Inputs]:
+    generator = torch.Generator(device=device).manual_seed(0)
+
+    def draw() -> Tensor:
+        return torch.randn(shape, generator=generator, device=device).to(DTYPES[dtype].dtype)
+
+    def draw_leaf() -> Tensor:
+        return draw().requires_grad_()
+
+    return [(draw_leaf(), draw_leaf(), draw_leaf(), draw()) for _ in range(count)]
+
+
+def attention_step(
+    attention: Attention, inputs: Inputs, dtype: str, backward: bool
+) -> Callable[[], Tensor | tuple[Tensor, ...]]:
+    q, k, v, grad = inputs
+    precision = DTYPES[dtype].matmul
+
+    def forward() -> Tensor:
+        with matmul_precision(precision), torch.no_grad():
+            return attention(q, k, v)
+
+    def both() -> tuple[Tensor, ...]:
+        with matmul_precision(precision):
+            return torch.autograd.grad(attention(q, k, v), (q, k, v), grad)
+
+    return both if backward else forward
+
+
+def attention_steps(attention: Attention, sets: Sequence[Inputs], dtype: str, backward: bool) -> list[Step]:
+    return [attention_step(attention, inputs, dtype, backward) for inputs in sets]
+
+
+def check(attention: Attention, mask: Tensor, inputs: Inputs, dtype: str, is_ours: bool = False) -> None:
+    """Compare the output with float64 before it is timed; an incorrect implementation has no meaningful time.
+
+    The whole batch is computed, as in the timed run, and its first samples are compared. This package is held to a
+    closer bound, and its gradients are compared too.
+    """
+    numbers = DTYPES[dtype]
+    q, k, v, _ = inputs
+    with matmul_precision(numbers.matmul), torch.no_grad():
+        out = attention(q, k, v)[:CHECKED_SAMPLES]
+    few = few_samples(inputs, numbers.dtype)
+    exact = few_samples(inputs, torch.float64)
+    wanted = reference.body_attention(*exact[:3], mask)
+    _compare("output", out, wanted, numbers.our_tolerance if is_ours else numbers.tolerance)
+    if is_ours:
+        found = attention_step(attention, few, dtype, backward=True)()
+        grads = torch.autograd.grad(wanted, exact[:3], exact[3])
+        for name, value, truth in zip("qkv", found, grads, strict=True):
+            _compare(f"gradient of {name}", value, truth, numbers.our_tolerance)
+
+
+def few_samples(inputs: Inputs, dtype: torch.dtype) -> Inputs:
+    """Return copies of the first samples, with q, k and v as leaves."""
+    q, k, v, grad = (x.detach()[:CHECKED_SAMPLES].to(dtype) for x in inputs)
+    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), grad
+
+
+def relative_error(value: Tensor, truth: Tensor) -> float:
+    return float((value.detach().double() - truth.detach()).norm() / truth.detach().norm())
+
+
+def _compare(what: str, value: Tensor, truth: Tensor, tolerance: float) -> None:
+    error = relative_error(value, truth)
+    if not error < tolerance:  # also true of NaN
+        raise ValueError(f"wrong {what}: relative error {error:.1e}, more than {tolerance:.0e}")

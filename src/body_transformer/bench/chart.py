@@ -1,4 +1,4 @@
-"""Times as dots on a logarithmic axis, one panel a table."""
+"""Charts of times: dots on a logarithmic axis, one panel per table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-# Okabe and Ito's colours stay apart in the common colour blindnesses; the floor is grey: nobody runs there.
+# Okabe and Ito's colours stay apart in the common colour blindnesses; the floor is grey, as no contender reaches it.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 FLOOR = "#888888"
-LINE, GAP, WIDTH, HEADER, DPI = 0.13, 0.1, 8.0, 0.75, 150  # inches, and dots an inch
+LINE, GAP, WIDTH, HEADER, DPI = 0.13, 0.1, 8.0, 0.75, 150  # inches; dots per inch
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Groups of dots: for each label one a series; None draws none."""
+    """Groups of dots: per label one dot of each series; None draws none."""
 
     title: str
     labels: Sequence[str]
     series: Mapping[str, Sequence[float | None]]
-    """Name -> one value a label; the series called `floor` is grey."""
+    """Name -> one value per label; the series called `floor` is grey."""
     unit: str = "ms"
 
 
@@ -33,15 +33,15 @@ class Chart:
 
 
 def draw(chart: Chart, path: Path) -> None:
-    """Writes the chart as a PNG file."""
+    """Write the chart as a PNG file."""
     panels = [panel for panel in chart.panels if panel.labels and panel.series]
     heights = [HEADER + len(panel.labels) * _pitch(panel) for panel in panels] or [HEADER]
     with mpl.rc_context():
-        mpl.rcdefaults()  # whatever style the user has set
+        mpl.rcdefaults()  # ignore the style that the user has set
         figure = Figure(figsize=(WIDTH, sum(heights) + 0.4), layout="constrained")
         figure.suptitle(chart.title, fontsize=10)
         grid = figure.subplots(len(heights), 1, squeeze=False, gridspec_kw={"height_ratios": heights})
-        for axes, panel in zip(grid[:, 0], panels, strict=False):  # nothing to show: one empty pair of axes
+        for axes, panel in zip(grid[:, 0], panels, strict=False):  # without panels, one empty pair of axes remains
             _draw_panel(axes, panel)
         figure.savefig(path, format="png", dpi=DPI)
 

@@ -1,32 +1,95 @@
-"""`bot bench encoder`: the whole encoder, the whole policy's step, a whole imitation step, and how exact they are."""
+"""`bot bench encoder`: the whole encoder, the whole policy's step, a whole imitation step, and their accuracy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .accuracy import find_errors
-from .chart import Chart
-from .encoder_job import EncoderJob, Subject, load_subject
-from .floors import BACKWARD, floor_ms
-from .measure import Contender, Say, complaints, measure
-from .policy import time_policy
-from .results import ResultTable
-from .stacks import Stack, stack_kinds
-from .step_table import Parts, step_chart, step_row, step_table
-from .steps import forward_steps, gradient_steps, optimiser_steps
-from .timing import Step
-from .witness import what_ran
+from .attention_peers import relative_error
+from .chart import Chart, Panel
+from .clocks import Step
+from .encoder_peers import (
+    OURS,
+    PLAIN,
+    POLICY_TITLES,
+    TimedExperiment,
+    build_policy,
+    config_of,
+    encoder_kinds,
+    load_timed,
+)
+from .floors import BACKWARD, floor_ms, matmul_rate, policy_flops
+from .harness import BenchJob, Contender, Say, Timing, complaints, first_line, measure
+from .results import ResultColumn, ResultTable
+from .steps import (
+    ON_DEVICE,
+    TimedModel,
+    forward_steps,
+    gradient_steps,
+    optimizer_steps,
+    output_and_gradients,
+    what_ran,
+)
 
-MakeSteps = Callable[[Stack, list[Tensor], str], list[Step]]
-"""An encoder, sets of tokens and a precision -> what is timed."""
+MakeSteps = Callable[[TimedModel, list[Tensor], str], list[Step]]
+"""An encoder, sets of tokens and a precision -> the timed steps."""
+Parts = tuple[list[ResultTable], list[str]]
+"""Tables, and notes on failures."""
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """Batch sizes; smaller on a CPU and in a quick run."""
+
+    train: int
+    """Observations in a PPO minibatch."""
+    rollout: int
+    """Observations in a step of all environments."""
+    imitation: int
+    """Samples in an imitation minibatch."""
+    errors: int
+    """Samples of the accuracy tables; not a multiple of any block."""
+    max_layers: int = 99
+
+
+SIZES = {"cuda": BatchSizes(8192, 2048, 256, 1003), "cpu": BatchSizes(256, 64, 4, 101)}
+QUICK_SIZES = BatchSizes(4, 2, 1, 3, max_layers=2)
+
+
+@dataclass(frozen=True)
+class EncoderJob(BenchJob):
+    """What `bot bench encoder` times."""
+
+    rows: Sequence[str]
+    """Keys of PARTS."""
+    peers: bool
+    compile_peers: bool
+
+    @property
+    def sizes(self) -> BatchSizes:
+        return QUICK_SIZES if self.quick else SIZES[self.device]
+
+    @property
+    def precisions(self) -> Sequence[str]:
+        return ON_DEVICE[self.device]
+
+    @cached_property
+    def rates(self) -> dict[str, float]:
+        """Operations per second at each precision, measured once."""
+        size = 128 if self.quick or self.compile_only else None
+        return {precision: matmul_rate(self.device, precision, self.effort, size) for precision in self.precisions}
+
+    def load(self, experiment: str) -> TimedExperiment:
+        return load_timed(experiment, self.device, self.sizes.max_layers)
 
 
 def run(job: EncoderJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
-    """The tables, what went wrong, and the chart."""
+    """Return the tables, notes on the floor and on failures, and the chart."""
     notes: list[str] = []
     if any(name in COMPILED_PARTS for name in job.rows):
         rates = ", ".join(f"{name} {rate / 1e12:.3g} TFLOP/s" for name, rate in job.rates.items())
@@ -39,37 +102,35 @@ def run(job: EncoderJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]
     return tables, notes, step_chart(tables)
 
 
-def time_ppo(job: EncoderJob, say: Say) -> Parts:
-    """The humanoid's encoder at the paper's PPO minibatch, and the forward pass of a rollout's step."""
-    subject = load_subject(job, "humanoid-mod")
-    train, rollout = job.sizes.train, job.sizes.rollout
+# -- the encoder -------------------------------------------------------------------------------------------------------
 
-    both = _stack_table(
-        job, subject, "ppo", f"humanoid encoder, batch {train}, forward+backward", train, BACKWARD, gradient_steps, say
-    )
-    forward = _stack_table(
-        job, subject, "rollout", f"humanoid encoder, batch {rollout}, forward", rollout, 1, forward_steps, say
-    )
-    return [both[0], forward[0]], [*both[1], *forward[1]]
+
+def time_ppo(job: EncoderJob, say: Say) -> Parts:
+    """Time the humanoid's encoder at the paper's PPO minibatch, and the forward pass of a rollout's step."""
+    timed, train, rollout = job.load("humanoid-mod"), job.sizes.train, job.sizes.rollout
+    title = f"humanoid encoder, batch {train}, forward+backward"
+    both, wrong = _time_encoders(job, timed, "ppo", title, train, BACKWARD, gradient_steps, say)
+    title = f"humanoid encoder, batch {rollout}, forward"
+    forward, also_wrong = _time_encoders(job, timed, "rollout", title, rollout, 1, forward_steps, say)
+    return [both, forward], [*wrong, *also_wrong]
 
 
 def time_imitation(job: EncoderJob, say: Say) -> Parts:
-    """MoCapAct's encoder: one whole step of AdamW."""
-    subject = load_subject(job, "mocapact")
-    batch = job.sizes.imitation
+    """Time one whole AdamW step of MoCapAct's encoder."""
+    timed, batch = job.load("mocapact"), job.sizes.imitation
 
-    def steps(stack: Stack, inputs: list[Tensor], precision: str) -> list[Step]:
-        targets = subject.draw(batch, len(inputs), seed=2)
-        return optimiser_steps(stack, inputs, targets, precision, torch.optim.AdamW)
+    def steps(model: TimedModel, inputs: list[Tensor], precision: str) -> list[Step]:
+        targets = timed.draw(batch, len(inputs), seed=2)
+        return optimizer_steps(model, inputs, targets, precision, torch.optim.AdamW)
 
     title = f"MoCapAct encoder, batch {batch}, forward+backward+AdamW"
-    table, notes = _stack_table(job, subject, "imitation", title, batch, BACKWARD, steps, say)
+    table, notes = _time_encoders(job, timed, "imitation", title, batch, BACKWARD, steps, say)
     return [table], notes
 
 
-def _stack_table(
+def _time_encoders(
     job: EncoderJob,
-    subject: Subject,
+    timed: TimedExperiment,
     key: str,
     title: str,
     batch: int,
@@ -77,27 +138,183 @@ def _stack_table(
     make_steps: MakeSteps,
     say: Say,
 ) -> tuple[ResultTable, list[str]]:
-    """Every kind of encoder at every precision; `factor` is the arithmetic over that of a forward pass."""
-    token_bytes = 4 * batch * subject.layout.graph.num_nodes * subject.config.embed_dim
-    inputs = subject.draw(batch, job.num_sets(2 * token_bytes), seed=1)
-    flops = factor * batch * subject.flops()
-    kinds = stack_kinds(job.peers, job.compile_peers)
-    ran: dict[tuple[str, str], str] = {}
+    """Time every kind of encoder at every precision; `factor` is the arithmetic over that of a forward pass."""
+    token_bytes = 4 * batch * timed.layout.graph.num_nodes * timed.config.embed_dim
+    inputs = timed.draw(batch, job.num_sets(2 * token_bytes), seed=1)
+    kinds = encoder_kinds(job.peers, job.compile_peers)
+    ran: dict[str, str] = {}
 
     def build(name: str, precision: str) -> list[Step]:
-        stack = kinds[name].make(subject.weights, precision)
+        model = kinds[name].make(timed.weights, precision)
         if name == "ours":
-            ran[name, precision] = what_ran(forward_steps(stack, inputs[:1], precision)[0])
-        return make_steps(stack, inputs, precision)
+            ran[precision] = what_ran(forward_steps(model, inputs[:1], precision)[0])
+        return make_steps(model, inputs, precision)
 
-    names = [(name, precision) for name in kinds for precision in job.precisions]
-    contenders = [Contender(f"{name} {precision}", partial(build, name, precision)) for name, precision in names]
-    outcomes = measure(contenders, job.device, job.effort, lambda name: say(f"{title}: {name}"))
-    rows = [
-        step_row(name, kinds[name].title, precision, outcomes[f"{name} {precision}"], floor, ran.get((name, precision)))
-        for (name, precision), floor in ((one, floor_ms(flops, job.rates[one[1]])) for one in names)
-    ]
-    return step_table(key, title, rows), complaints(title, outcomes)
+    entrants = {(name, precision): kinds[name].title for name in kinds for precision in job.precisions}
+    floors = dict.fromkeys(kinds, factor * batch * timed.flops())
+    return _time_entrants(job, key, title, entrants, floors, build, ran, say)
+
+
+def _time_entrants(
+    job: EncoderJob,
+    key: str,
+    title: str,
+    entrants: Mapping[tuple[str, str], str],
+    flops: Mapping[str, int],
+    build: Callable[[str, str], list[Step]],
+    ran: Mapping[str, str],
+    say: Say,
+) -> tuple[ResultTable, list[str]]:
+    """Time (name, precision) -> title; `ran` has this package's operators per precision, as `build` recorded them."""
+    contenders = [Contender(f"{name} {precision}", partial(build, name, precision)) for name, precision in entrants]
+    timings = measure(contenders, job.device, job.effort, lambda name: say(f"{title}: {name}"))
+    rows = []
+    for (name, precision), shown in entrants.items():
+        floor = floor_ms(flops[name], job.rates[precision])
+        own = ran.get(precision) if name == "ours" else None
+        rows.append(step_row(name, shown, precision, timings[f"{name} {precision}"], floor, own))
+    return step_table(key, title, rows), complaints(title, timings)
+
+
+# -- the policy --------------------------------------------------------------------------------------------------------
+
+
+def time_policy(job: EncoderJob, say: Say) -> Parts:
+    """Time the humanoid's whole policy at the paper's PPO minibatch, from the normalizer to fused Adam."""
+    timed = job.load("humanoid-mod")
+    title = f"humanoid-mod policy, batch {job.sizes.train}, forward+backward+Adam"
+    obs, targets = draw_data(job, timed)
+    ran: dict[str, str] = {}
+
+    def build(name: str, precision: str) -> list[Step]:
+        model = build_policy(name, timed, job.device)
+        if name == "ours":
+            ran[precision] = what_ran(forward_steps(model, obs[:1], precision)[0])
+        return optimizer_steps(model, obs, targets, precision, torch.optim.Adam)
+
+    entrants = {one: POLICY_TITLES[one[0]] for one in policy_entrants(job)}
+    flops = {
+        name: BACKWARD * job.sizes.train * policy_flops(timed.layout, config_of(name, timed.config))
+        for name in POLICY_TITLES
+    }
+    table, notes = _time_entrants(job, "policy", title, entrants, flops, build, ran, say)
+    return [table], notes
+
+
+def policy_entrants(job: EncoderJob) -> list[tuple[str, str]]:
+    """Return (policy, precision) pairs. Compiling takes minutes, so it is done for the fastest arithmetic alone."""
+    precisions = dict.fromkeys(POLICY_TITLES, job.precisions) | {"compiled": job.precisions[:1]}
+    peers = [name for name in POLICY_TITLES if name != "ours" and (job.compile_peers or name != "compiled")]
+    names = [*(peers if job.peers else []), "ours"]
+    return [(name, precision) for name in names for precision in precisions[name]]
+
+
+def draw_data(job: EncoderJob, timed: TimedExperiment) -> tuple[list[Tensor], list[Tensor]]:
+    """Draw sets of observations and target actions."""
+    batch, layout = job.sizes.train, timed.layout
+    generator = torch.Generator(device=job.device).manual_seed(1)
+
+    def draw(width: int) -> Tensor:
+        return torch.randn(batch, width, generator=generator, device=job.device)
+
+    count = min(4, job.num_sets(4 * batch * layout.obs_dim))
+    return [draw(layout.obs_dim) for _ in range(count)], [draw(layout.action_dim) for _ in range(count)]
+
+
+# -- accuracy ----------------------------------------------------------------------------------------------------------
+
+ERROR_COLUMNS = (
+    ResultColumn("precision", "precision"),
+    ResultColumn("quantity", "relative error of"),
+    ResultColumn("ours", "ours", "error"),
+    ResultColumn("torch", "PyTorch", "error"),
+    ResultColumn("ratio", "ours / PyTorch", "ratio"),
+)
+
+
+def find_errors(job: EncoderJob, say: Say) -> Parts:
+    """Compare the humanoid encoder's output and gradients with float64, beside PyTorch's of the same precision."""
+    timed, batch = job.load("humanoid-mod"), job.sizes.errors
+    x, grad = timed.draw(batch, 2, seed=3)
+    exact = PLAIN.make(timed.weights.double(), "fp32")
+    truth = output_and_gradients(exact, x.double().requires_grad_(), grad.double(), "fp32")
+    x.requires_grad_()
+    rows, notes = [], []
+    for precision in job.precisions:
+        say(f"errors: {precision}")
+        try:
+            results = [
+                output_and_gradients(kind.make(timed.weights, precision), x, grad, precision) for kind in (OURS, PLAIN)
+            ]
+        except Exception as error:
+            notes.append(f"errors, {precision}: {first_line(error)}")
+            continue
+        ours, theirs = ([relative_error(a, b) for a, b in zip(result, truth, strict=True)] for result in results)
+        for quantity, a, b in (("output", ours[0], theirs[0]), ("worst gradient", worst(ours[1:]), worst(theirs[1:]))):
+            rows.append({"precision": precision, "quantity": quantity, "ours": a, "torch": b, "ratio": a / b})
+    title = f"humanoid encoder, batch {batch}: errors against float64, beside PyTorch's of the same precision"
+    return [ResultTable("errors", title, ERROR_COLUMNS, rows)], notes
+
+
+def worst(errors: Sequence[float]) -> float:
+    """Return the largest error; NaN if there is one, which `max` might skip."""
+    return float(torch.tensor(errors, dtype=torch.float64).max())
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+STEP_COLUMNS = (
+    ResultColumn("title", "contender"),
+    ResultColumn("precision", "precision"),
+    ResultColumn("ms", "ms", "number"),
+    ResultColumn("over_ours", "time / ours", "ratio"),
+    ResultColumn("floor", "floor, ms", "number"),
+    ResultColumn("over_floor", "time / floor", "ratio"),
+    ResultColumn("peak_mib", "peak, MiB", "number"),
+    ResultColumn("timed", "timed"),
+    ResultColumn("ran", "ours ran"),
+)
+
+
+def step_row(name: str, title: str, precision: str, timing: Timing, floor: float, ran: str | None) -> dict[str, Any]:
+    """Return one contender's row; `ran` is the operator, backend and arithmetic that this package used."""
+    return {
+        "contender": name,
+        "title": title,
+        "precision": precision,
+        "ran": ran,
+        "ms": timing.shown,
+        "floor": floor,
+        "over_floor": timing.ms / floor if timing.ms else None,
+        "peak_mib": timing.peak_mib,
+        "timed": timing.method,
+    }
+
+
+def step_table(key: str, title: str, rows: Sequence[Mapping[str, Any]]) -> ResultTable:
+    """Return the table, with each row's time over that of this package at the same precision."""
+    ours = {row["precision"]: row["ms"] for row in rows if row["contender"] == "ours"}
+    full = [{**row, "over_ours": _ratio(row["ms"], ours.get(row["precision"]))} for row in rows]
+    return ResultTable(key, title, STEP_COLUMNS, full)
+
+
+def _ratio(a: Any, b: Any) -> float | None:
+    return a / b if isinstance(a, float) and isinstance(b, float) else None
+
+
+def step_chart(tables: Sequence[ResultTable]) -> Chart:
+    """Return a chart with one panel per table of steps."""
+    panels = []
+    for table in tables:
+        if not table.rows or "ms" not in table.rows[0]:
+            continue
+        labels = [f"{row['title']}, {row['precision']}" for row in table.rows]
+        times, is_ours = table.numbers("ms"), [row["contender"] == "ours" for row in table.rows]
+        peers = [None if own else ms for ms, own in zip(times, is_ours, strict=True)]
+        ours = [ms if own else None for ms, own in zip(times, is_ours, strict=True)]
+        panels.append(Panel(table.title, labels, {"peers": peers, "ours": ours, "floor": table.numbers("floor")}))
+    return Chart("The encoder: ours, its peers, the arithmetic's floor", panels)
 
 
 PARTS: dict[str, Callable[[EncoderJob, Say], Parts]] = {
@@ -106,6 +323,6 @@ PARTS: dict[str, Callable[[EncoderJob, Say], Parts]] = {
     "imitation": time_imitation,
     "errors": find_errors,
 }
-"""What there is to run, by its name on the command line."""
+"""Parts by their name on the command line."""
 COMPILED_PARTS = ("ppo", "policy", "imitation")
-"""Those that are timed, with peers that are compiled."""
+"""The timed parts, which have compiled peers."""

@@ -1,6 +1,6 @@
-"""The least that the hardware needs: bytes at the rate of a copy, arithmetic at the rate of a matrix product.
+"""Hardware floors: bytes at the rate of a copy, arithmetic at the rate of a matrix product.
 
-Both rates are measured in the same run, on the same device, so that a floor is one of this machine today.
+Both rates are measured in the same run on the same device, so that a floor describes this machine at this time.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .arithmetic import matmul_precision
-from .timing import Effort, Step, best_on_cpu, time_with_events, warm_up
+from .clocks import Effort, Step, best_on_cpu, time_with_events, warm_up
+from .steps import matmul_precision
 
 if TYPE_CHECKING:
     from ..body.layout import Layout
@@ -24,24 +24,27 @@ BACKWARD = 3
 
 
 def attention_bytes(shape: Sequence[int], itemsize: int, backward: bool) -> int:
-    """[B, H, N, D] tensors that must move: q, k, v in and o out; then q, k, v, o, do in and dq, dk, dv out."""
+    """Count the bytes of all [B, H, N, D] tensors that must move.
+
+    Forward reads q, k, v and writes o; backward reads q, k, v, o, do and writes dq, dk, dv.
+    """
     batch, heads, nodes, head_dim = shape
     return (12 if backward else 4) * batch * heads * nodes * head_dim * itemsize
 
 
 def encoder_flops(num_nodes: int, embed_dim: int, ff_dim: int, ones: Sequence[int]) -> int:
-    """One sample's forward pass; `ones` has the pairs that attend, for each layer."""
+    """Count the operations of one sample's forward pass; `ones` has the attending pairs of each layer."""
     projections = num_nodes * (4 * embed_dim**2 + 2 * embed_dim * ff_dim)  # queries, keys, values, output, feed-forward
     return sum(2 * (projections + 2 * pairs * embed_dim) for pairs in ones)
 
 
 def attending_pairs(num_nodes: int, num_ones: int, masked: Sequence[bool]) -> list[int]:
-    """For each layer, how many pairs of nodes attend."""
+    """Return the number of attending pairs of each layer."""
     return [num_ones if is_masked else num_nodes**2 for is_masked in masked]
 
 
 def policy_flops(layout: Layout, config: PolicyConfig) -> int:
-    """One observation's forward pass."""
+    """Count the operations of one observation's forward pass."""
     nodes, width = layout.graph.num_nodes, config.embed_dim
     tokenizer = 2 * layout.used_obs_dim * width
     variant = config.architecture
@@ -54,25 +57,25 @@ def policy_flops(layout: Layout, config: PolicyConfig) -> int:
 
 
 def floor_ms(amount: float, rate: float) -> float:
-    """Milliseconds for so many bytes or operations at so many a second."""
+    """Return the milliseconds for `amount` bytes or operations at `rate` per second."""
     return 1e3 * amount / rate
 
 
 AT_LEAST = Effort(budget_s=0.05)
-"""For a floor on a CPU: one that a few slow samples raised would be above what it is the floor of."""
+"""Minimum effort for a floor on a CPU: too few samples would overestimate it."""
 
 
 def copy_rate(device: str, effort: Effort, num_bytes: int | None = None) -> float:
-    """Bytes a second that a large copy on the device reads and writes."""
+    """Measure the bytes per second that a large copy on the device reads and writes."""
     source = torch.ones(num_bytes or COPY_BYTES[device], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return 2e3 * source.numel() / _floor_step_ms(lambda: target.copy_(source), device, effort)
 
 
 def read_ms(num_bytes: int, device: str, effort: Effort) -> float:
-    """Milliseconds to use so many bytes of float32 weights once each: a matrix by a vector.
+    """Measure the milliseconds to use that many bytes of float32 weights once each: a matrix by a vector.
 
-    Of the very size, so that what stays in a cache between calls stays there here too.
+    The matrix has exactly this size, so that it stays in a cache between calls just when the weights do.
     """
     width = 256
     weights = torch.ones(max(1, num_bytes // (4 * width)), width, device=device)
@@ -81,7 +84,7 @@ def read_ms(num_bytes: int, device: str, effort: Effort) -> float:
 
 
 def matmul_rate(device: str, precision: str, effort: Effort, size: int | None = None) -> float:
-    """Operations a second of a large square product."""
+    """Measure the operations per second of a large square product."""
     size = size or MATMUL_SIZE[device]
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     generator = torch.Generator(device=device).manual_seed(0)
@@ -93,7 +96,7 @@ def matmul_rate(device: str, precision: str, effort: Effort, size: int | None = 
 
 
 def _floor_step_ms(step: Step, device: str, effort: Effort) -> float:
-    """On a GPU the median, as everyone's; on a CPU the best: what others do on the machine must not raise a floor."""
+    """Time a floor: on a GPU the median, as for contenders; on a CPU the best, which other load does not raise."""
     if device == "cuda":
         warm_up([step])
         return time_with_events([step], effort)

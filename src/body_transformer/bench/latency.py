@@ -1,69 +1,71 @@
-"""`bot bench latency`: one observation in, one action out, as a robot's control loop asks."""
+"""`bot bench latency`: one observation in, one action out, as in a robot's control loop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..errors import install
 from ..experiment import load_experiment
 from ..model.policy import Policy
 from .chart import Chart, Panel
+from .clocks import Step, capture, take_turns, warm_up
 from .floors import floor_ms, matmul_rate, policy_flops, read_ms
-from .latency_runners import RUNNERS, Runner
-from .measure import Say, first_line
-from .results import Column, ResultTable
-from .timing import QUICK, Effort, Step, take_turns
+from .harness import BenchJob, Say, first_line
+from .results import ResultColumn, ResultTable
 
 FAVOURED = "favoured"
 """Stands for the variant that the experiment favours."""
 ALL = ("mlp", "transformer", "bot-hard")
-"""What `--variant all` means: the three that cost differently."""
+"""Variants of `--variant all`: the three that differ in cost."""
 QUICK_ROWS = ("a1-walk", "humanoid-mod")
 
 
 @dataclass(frozen=True)
-class LatencyJob:
-    """What to time."""
+class LatencyJob(BenchJob):
+    """What `bot bench latency` times."""
 
-    device: str
     rows: Sequence[str]
     """Names of experiments."""
     variants: Sequence[str] = (FAVOURED,)
-    quick: bool = False
 
     @property
     def runners(self) -> dict[str, Runner]:
         return {name: runner for name, runner in RUNNERS.items() if runner.device == self.device}
 
     @property
-    def effort(self) -> Effort:
-        return QUICK if self.quick else Effort()
+    def where(self) -> str:
+        return "one thread" if self.device == "cpu" else "GPU, float32"
 
 
 def run(job: LatencyJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
-    """The table, what went wrong, and the chart."""
+    """Return the table, notes on the floor and on failures, and the chart."""
     with _one_thread():
         rate = matmul_rate(job.device, "fp32", job.effort, 128 if job.quick else None)
-        rows, notes = [], [_explain(job, rate)]
+        rows, notes = [], [_explain_floor(job, rate)]
         for name in job.rows:
             for variant in job.variants:
                 row, wrong = time_policy(job, name, None if variant == FAVOURED else variant, rate, say)
                 rows.append(row)
                 notes += wrong
-    table = ResultTable("latency", f"one observation, {_where(job)}, ms", _columns(job), rows)
+    table = ResultTable("latency", f"one observation, {job.where}, ms", _columns(job), rows)
     return [table], list(dict.fromkeys(notes)), _chart(job, table)
 
 
 def time_policy(
     job: LatencyJob, experiment: str, variant: str | None, rate: float, say: Say
 ) -> tuple[dict[str, Any], list[str]]:
-    """One experiment's policy through every runner, in turns."""
+    """Time one experiment's policy with all runners in turns."""
     loaded = load_experiment(experiment)
     layout, config = loaded.layout(), loaded.policy_config(variant)
     say(f"{experiment} {config.variant}")
@@ -91,14 +93,14 @@ def time_policy(
 
 
 def percentiles(samples: Sequence[float] | None) -> dict[str, float | str]:
-    """p50 and p99, or that there are none."""
+    """Return p50 and p99; `failed` without samples."""
     if not samples:
         return {"p50": "failed", "p99": "failed"}
     return {f"p{q}": float(np.percentile(samples, q)) for q in (50, 99)}
 
 
-def _prepare(job: LatencyJob, policy: Policy, obs: torch.Tensor, where: str) -> tuple[dict[str, list[Step]], list[str]]:
-    """The runners that work, warm, and what is wrong with the others."""
+def _prepare(job: LatencyJob, policy: Policy, obs: Tensor, where: str) -> tuple[dict[str, list[Step]], list[str]]:
+    """Return the runners that work, warm, and notes on the others."""
     ready, notes = {}, []
     for name, runner in job.runners.items():
         try:
@@ -114,15 +116,12 @@ def _prepare(job: LatencyJob, policy: Policy, obs: torch.Tensor, where: str) -> 
 
 
 def _rounds(job: LatencyJob, ready: Mapping[str, Sequence[Step]]) -> tuple[int, int]:
-    """Turns, and calls a turn: enough calls for a p99, and turns long enough for a runner to have the caches itself."""
+    """Return turns and calls per turn: enough calls for a p99, and turns in which a runner has the caches to itself."""
     if job.quick or not ready:
         return 2, 5
     slowest_ms = max(times[0] for times in take_turns(list(ready.values()), 1))
     calls = min(3000, max(300, int(4e3 / max(slowest_ms, 1e-3))))
     return calls // 50, 50
-
-
-# -- threads and floors ------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -135,41 +134,115 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _where(job: LatencyJob) -> str:
-    return "one thread" if job.device == "cpu" else "GPU, float32"
+# -- runners -----------------------------------------------------------------------------------------------------------
 
 
-def _explain(job: LatencyJob, rate: float) -> str:
+@dataclass(frozen=True)
+class Runner:
+    """One way to run a policy on one observation; the action ends in the CPU's memory, where a robot needs it."""
+
+    title: str
+    device: str
+    make: Callable[[Policy, Tensor], Step]
+    """A policy and an observation [1, O], both on the CPU -> one run."""
+
+
+def _eager(policy: Policy, obs: Tensor) -> Step:
+    def step() -> Tensor:
+        with torch.inference_mode():
+            out: Tensor = policy(obs)
+            return out
+
+    return step
+
+
+def _onnx_runtime(policy: Policy, obs: Tensor) -> Step:
+    onnxruntime: Any = import_module("onnxruntime")
+    import_module("onnx")  # the exporter imports it too, where its absence is a less clear error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(_exported(policy, obs), options, providers=["CPUExecutionProvider"])
+    feed = {"obs": obs.numpy()}
+    return lambda: session.run(["action"], feed)
+
+
+def _exported(policy: Policy, obs: Tensor) -> bytes:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch warns about its own exporter
+        file = Path(folder, "policy.onnx")
+        # the older exporter: a tenth of the newer one's time, and ONNX Runtime is as fast on the graphs of either
+        torch.onnx.export(policy, (obs,), file, input_names=["obs"], output_names=["action"], dynamo=False)
+        return file.read_bytes()
+
+
+def _eager_on_gpu(policy: Policy, obs: Tensor) -> Step:
+    policy, source = policy.to("cuda"), obs.pin_memory()
+
+    def step() -> Tensor:
+        with torch.inference_mode():
+            out: Tensor = policy(source.to("cuda", non_blocking=True)).cpu()
+            return out
+
+    return step
+
+
+def _graph_on_gpu(policy: Policy, obs: Tensor) -> Step:
+    policy, source = policy.to("cuda"), obs.pin_memory()
+    held = obs.to("cuda")
+
+    @torch.no_grad()
+    def forward() -> Tensor:
+        out: Tensor = policy(held)
+        return out
+
+    warm_up([forward])
+    graph, action = capture(forward)
+
+    def step() -> Tensor:
+        held.copy_(source, non_blocking=True)
+        graph.replay()
+        return action.cpu()
+
+    return step
+
+
+RUNNERS = {
+    "eager": Runner("PyTorch eager", "cpu", _eager),
+    "onnx": Runner("ONNX Runtime", "cpu", _onnx_runtime),
+    "eager_gpu": Runner("PyTorch eager", "cuda", _eager_on_gpu),
+    "graph": Runner("CUDA graph", "cuda", _graph_on_gpu),
+}
+
+
+# -- table and chart ---------------------------------------------------------------------------------------------------
+
+
+def _explain_floor(job: LatencyJob, rate: float) -> str:
     return (
         f"floor: the larger of the arithmetic at {rate / 1e9:,.0f} GFLOP/s, a large float32 product's, and of the "
-        f"product of a matrix as large as the weights with a vector; both measured in this run, {_where(job)}"
+        f"product of a matrix as large as the weights with a vector; both measured in this run, {job.where}"
     )
 
 
-# -- how it is shown ---------------------------------------------------------------------------------------------------
-
-
-def _columns(job: LatencyJob) -> list[Column]:
+def _columns(job: LatencyJob) -> list[ResultColumn]:
     return [
-        Column("experiment", "experiment"),
-        Column("variant", "variant"),
-        Column("parameters", "parameters", "count"),
-        Column("mflop", "MFLOP", "number"),
+        ResultColumn("experiment", "experiment"),
+        ResultColumn("variant", "variant"),
+        ResultColumn("parameters", "parameters", "count"),
+        ResultColumn("mflop", "MFLOP", "number"),
         *(
-            Column(f"{name}_{q}", f"{runner.title} {q}", "number")
+            ResultColumn(f"{name}_{q}", f"{runner.title} {q}", "number")
             for name, runner in job.runners.items()
             for q in ("p50", "p99")
         ),
-        Column("arithmetic_ms", "arithmetic floor", "number"),
-        Column("weights_ms", "weights floor", "number"),
-        Column("over_floor", "best p50 / floor", "ratio"),
+        ResultColumn("arithmetic_ms", "arithmetic floor", "number"),
+        ResultColumn("weights_ms", "weights floor", "number"),
+        ResultColumn("over_floor", "best p50 / floor", "ratio"),
     ]
 
 
 def _chart(job: LatencyJob, table: ResultTable) -> Chart:
-    def values(key: str) -> list[float | None]:
-        return [row[key] if isinstance(row[key], float) else None for row in table.rows]
-
-    series = {f"{runner.title}, p50": values(f"{name}_p50") for name, runner in job.runners.items()}
+    series = {f"{runner.title}, p50": table.numbers(f"{name}_p50") for name, runner in job.runners.items()}
     labels = [f"{row['experiment']} {row['variant']}" for row in table.rows]
-    return Chart("One observation, one action", [Panel(table.title, labels, {**series, "floor": values("floor")})])
+    series["floor"] = table.numbers("floor")
+    return Chart("One observation, one action", [Panel(table.title, labels, series)])

@@ -1,9 +1,8 @@
-"""`bot bench ppo`: how fast robots are simulated, and what an iteration of PPO takes with each architecture."""
+"""`bot bench ppo`: environment steps per second, and the time of a PPO iteration with each architecture."""
 
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,8 +14,9 @@ import torch
 from ..experiment import load_experiment
 from ..training.replay import Replayed
 from .chart import Chart, Panel
-from .measure import Say
-from .results import Column, ResultTable
+from .clocks import now
+from .harness import BenchJob, Say
+from .results import ResultColumn, ResultTable
 
 if TYPE_CHECKING:
     from ..rl.collect import Collector
@@ -25,22 +25,20 @@ if TYPE_CHECKING:
 BASELINE = "mlp"
 ALL = ("mlp", "transformer", "bot-hard", "bot-mix")
 WARM_UP = 5
-"""Kernels are compiled and steps recorded."""
+"""Iterations in which kernels are compiled and steps captured."""
 
 
 @dataclass(frozen=True)
-class PpoJob:
-    """What to time."""
+class PpoJob(BenchJob):
+    """What `bot bench ppo` times."""
 
-    device: str
     task: str
-    """One of the experiments that are learned by reinforcement."""
+    """A reinforcement-learning experiment."""
     variants: Sequence[str]
     num_envs: Sequence[int]
-    """Environments alone are timed with so many robots each."""
+    """Numbers of robots with which environments alone are timed."""
     rounds: int
-    """Iterations of each variant; they take turns."""
-    quick: bool = False
+    """Timed iterations of each variant; variants take turns."""
 
     @property
     def config(self) -> RlConfig:
@@ -50,7 +48,7 @@ class PpoJob:
 
     @property
     def warm_up(self) -> int:
-        """Iterations or calls before the first that counts."""
+        """Iterations or calls before the first timed one."""
         return 1 if self.quick else WARM_UP
 
     @property
@@ -59,12 +57,13 @@ class PpoJob:
 
 
 def run(job: PpoJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
+    """Return the tables, notes on the sizes, and the chart."""
     tables = [time_environments(job, say), *time_iterations(job, say)]
     config = job.config
     notes = [
         f"an iteration: {config.num_envs} robots x {config.num_steps} steps, {config.num_minibatches} minibatches x "
         f"{config.num_epochs} epochs, actor and critic; the variants take turns, medians of {job.rounds} each",
-        "parts are timed one by one, each alone; what remains of an iteration is launching, copying and waiting",
+        "parts are timed alone, one after the other; the rest of an iteration is launching, copying and waiting",
     ]
     return tables, notes, Chart(f"PPO on {job.task}", [_panel(tables[1])])
 
@@ -78,11 +77,11 @@ def time_environments(job: PpoJob, say: Say) -> ResultTable:
         say(f"{job.task}, {num_envs} robots")
         rows.append(time_environment(job, num_envs))
     columns = [
-        Column("num_envs", "robots", "count"),
-        Column("steps_per_s", "steps/s", "count"),
-        Column("step_ms", "a step, ms", "number"),
-        Column("physics_ms", "physics, ms", "number"),
-        Column("terms_ms", "observation, reward, resets, ms", "number"),
+        ResultColumn("num_envs", "robots", "count"),
+        ResultColumn("steps_per_s", "steps/s", "count"),
+        ResultColumn("step_ms", "a step, ms", "number"),
+        ResultColumn("physics_ms", "physics, ms", "number"),
+        ResultColumn("terms_ms", "observation, reward, resets, ms", "number"),
     ]
     return ResultTable("environment", f"{job.task} alone, random actions", columns, rows)
 
@@ -107,8 +106,10 @@ def time_environment(job: PpoJob, num_envs: int) -> dict[str, Any]:
 
 
 def time_step(env: Any, actions: torch.Tensor, repeats: int, job: PpoJob) -> tuple[float, float]:
-    """Milliseconds of a step, with actions [k, B, A] in turn, and of what follows its physics; on hills the ground is
-    laid under the robots with the physics."""
+    """Return the milliseconds of a step, with actions [k, B, A] in turn, and of the part after its physics.
+
+    On hills the ground under the robots is set up with the physics.
+    """
     taken = cycle(actions)
     return timed(lambda: env.step(next(taken)), repeats, job), timed(env.judge, repeats, job)
 
@@ -153,19 +154,19 @@ def time_iterations(job: PpoJob, say: Say) -> list[ResultTable]:
             "iteration",
             "an iteration of PPO",
             [
-                Column("variant", "variant"),
-                Column("total_ms", "ms", "number"),
-                Column("ratio", f"time / {BASELINE}", "ratio"),
-                Column("collect_ms", "collecting, ms", "number"),
-                Column("learn_ms", "learning, ms", "number"),
-                Column("steps_per_s", "steps/s", "count"),
+                ResultColumn("variant", "variant"),
+                ResultColumn("total_ms", "ms", "number"),
+                ResultColumn("ratio", f"time / {BASELINE}", "ratio"),
+                ResultColumn("collect_ms", "collecting, ms", "number"),
+                ResultColumn("learn_ms", "learning, ms", "number"),
+                ResultColumn("steps_per_s", "steps/s", "count"),
             ],
             rows,
         ),
         ResultTable(
             "parts",
             "where the time of an iteration goes, ms",
-            [Column("variant", "variant"), *(Column(key, title, "number") for key, title in PARTS.items())],
+            [ResultColumn("variant", "variant"), *(ResultColumn(key, title, "number") for key, title in PARTS.items())],
             rows,
         ),
     ]
@@ -188,18 +189,18 @@ def make_collector(job: PpoJob, variant: str) -> Collector:
 
 
 def iterate(collector: Collector, device: str) -> tuple[float, float]:
-    """Milliseconds of collecting and of learning."""
-    start = _now(device)
+    """Return the milliseconds of collecting and of learning."""
+    start = now(device)
     collector.collect()
-    middle = _now(device)
+    middle = now(device)
     collector.value()
     collector.learner.ppo.update()
-    end = _now(device)
+    end = now(device)
     return 1e3 * (middle - start), 1e3 * (end - middle)
 
 
 def parts_of(collector: Collector, job: PpoJob, total_ms: float) -> dict[str, float]:
-    """Milliseconds of each part of an iteration."""
+    """Return the milliseconds of each part of an iteration."""
     learner, env, on_gpu = collector.learner, collector.env.unwrapped, job.device == "cuda"
     config, ppo = learner.config, learner.ppo
     repeats = 2 if job.quick else 20
@@ -225,26 +226,20 @@ def parts_of(collector: Collector, job: PpoJob, total_ms: float) -> dict[str, fl
     return {**parts, "rest_ms": total_ms - sum(parts.values()), "steps_per_s": steps_per_s}
 
 
-# -- clocks ------------------------------------------------------------------------------------------------------------
+# -- clock and chart -------------------------------------------------------------------------------------------------
 
 
 def timed(work: Callable[[], object], repeats: int, job: PpoJob) -> float:
-    """Milliseconds of one call among many, once warm."""
+    """Return the milliseconds of one call among many, once warm."""
     for _ in range(job.warm_up):
         work()
-    start = _now(job.device)
+    start = now(job.device)
     for _ in range(repeats):
         work()
-    return 1e3 * (_now(job.device) - start) / repeats
-
-
-def _now(device: str) -> float:
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
+    return 1e3 * (now(job.device) - start) / repeats
 
 
 def _panel(table: ResultTable) -> Panel:
     names = {"collect_ms": "collecting", "learn_ms": "learning", "total_ms": "iteration"}
-    series = {title: [row[key] for row in table.rows] for key, title in names.items()}
+    series = {title: table.numbers(key) for key, title in names.items()}
     return Panel(table.title, [row["variant"] for row in table.rows], series)

@@ -1,24 +1,32 @@
-"""What a benchmark found: tables of plain values, which become JSON, Markdown and a chart."""
+"""Results of a benchmark: tables of plain values that become JSON, Markdown and figures, with their environment."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import platform
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from .chart import Chart, draw
+from .. import __version__
+from ..files import atomic_write
 
 Cell = float | int | str | bool | None
-Row = Mapping[str, Any]
+PACKAGES = ("torch", "triton", "numpy", "onnxruntime")
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column of a table: where its value is in a row, and how it is written."""
+class ResultColumn:
+    """One column of a table: the key of its value in a row, and its format."""
 
     key: str
     title: str
@@ -32,55 +40,20 @@ class ResultTable:
 
     key: str
     title: str
-    columns: Sequence[Column]
-    rows: Sequence[Row]
+    columns: Sequence[ResultColumn]
+    rows: Sequence[Mapping[str, Any]]
 
     def cells(self) -> list[list[str]]:
-        """Every row as it is shown."""
+        """Return every row as it is shown."""
         return [[written(row.get(column.key), column.form) for column in self.columns] for row in self.rows]
 
-
-@dataclass(frozen=True)
-class Report:
-    """All that one run of a benchmark has to say."""
-
-    name: str
-    environment: Mapping[str, str]
-    tables: Sequence[ResultTable]
-    notes: Sequence[str] = field(default_factory=tuple)
-    chart: Chart | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        tables = {
-            table.key: {"title": table.title, "rows": [{key: storable(row[key]) for key in row} for row in table.rows]}
-            for table in self.tables
-        }
-        return {
-            "bench": self.name,
-            "environment": dict(self.environment),
-            "tables": tables,
-            "notes": list(self.notes),
-        }
-
-    def to_markdown(self) -> str:
-        head = [f"# bot bench {self.name}", "", *(f"- {key}: {value}" for key, value in self.environment.items())]
-        body = [line for table in self.tables for line in ("", f"## {table.title}", "", *markdown_table(table))]
-        notes = ["", *(f"- {note}" for note in self.notes)] if self.notes else []
-        return "\n".join([*head, *body, *notes, ""])
-
-
-def markdown_table(table: ResultTable) -> list[str]:
-    rows = [[column.title for column in table.columns], ["---"] * len(table.columns), *table.cells()]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-
-
-def storable(value: Cell) -> Cell:
-    """JSON has no word for what is not finite."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    def numbers(self, key: str) -> list[float | None]:
+        """Return one value per row, for a chart; None where there is no number."""
+        return [float(row[key]) if isinstance(row[key], int | float) else None for row in self.rows]
 
 
 def significant(value: float) -> str:
-    """Three digits that count: `0.0163`, `2.68`, `40.4`, `1,235`."""
+    """Format three significant digits: `0.0163`, `2.68`, `40.4`, `1,235`."""
     if value == 0:
         return "0"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}"
@@ -88,7 +61,10 @@ def significant(value: float) -> str:
 
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "text": str,
+    "label": str,  # a text that is never wrapped
     "number": significant,
+    "tenths": lambda value: f"{value:,.1f}",
+    "share": lambda value: f"{value:.4f}",
     "ratio": lambda value: f"{value:.2f}x",
     "count": lambda value: f"{value:,.0f}",
     "error": lambda value: f"{value:.1e}",
@@ -101,27 +77,118 @@ def written(value: Cell, form: str) -> str:
     return value if isinstance(value, str) else FORMS[form](value)
 
 
-def write_report(report: Report, folder: Path) -> list[Path]:
-    """`results.json`, `table.md` and `chart.png` in `folder`; each is written aside, then renamed."""
-    makers: dict[str, Callable[[Path], object]] = {
-        "results.json": lambda path: path.write_text(json.dumps(report.to_dict(), indent=1) + "\n", encoding="utf-8"),
-        "table.md": lambda path: path.write_text(report.to_markdown(), encoding="utf-8"),
-    }
-    if report.chart is not None:
-        chart = report.chart
-        makers["chart.png"] = lambda path: draw(chart, path)
+def storable(value: Cell) -> Cell:
+    """Return the value for JSON, which has no number that is not finite."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# -- the report --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """All results of one run of a benchmark."""
+
+    name: str
+    environment: Mapping[str, str]
+    tables: Sequence[ResultTable]
+    notes: Sequence[str] = field(default_factory=tuple)
+    figures: Mapping[str, Callable[[Path], object]] = field(default_factory=dict)
+    """File name -> function that draws the figure to a path."""
+    content: Mapping[str, Any] | None = None
+    """JSON content in place of the tables."""
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.content is not None:
+            return dict(self.content)
+        tables = {
+            table.key: {"title": table.title, "rows": [{key: storable(row[key]) for key in row} for row in table.rows]}
+            for table in self.tables
+        }
+        environment, notes = dict(self.environment), list(self.notes)
+        return {"bench": self.name, "environment": environment, "tables": tables, "notes": notes}
+
+    def to_markdown(self) -> str:
+        head = [f"# bot bench {self.name}", "", *(f"- {key}: {value}" for key, value in self.environment.items())]
+        body = [line for table in self.tables for line in ("", f"## {table.title}", "", *markdown_table(table))]
+        notes = ["", *(f"- {note}" for note in self.notes)] if self.notes else []
+        return "\n".join([*head, *body, *notes, ""])
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write `results.json`, `table.md` and the figures; each file appears only when it is complete."""
+        return [
+            atomic_write(folder / "results.json", json.dumps(self.to_dict(), indent=1) + "\n"),
+            atomic_write(folder / "table.md", self.to_markdown()),
+            *(atomic_write(folder / name, draw) for name, draw in self.figures.items()),
+        ]
+
+
+def markdown_table(table: ResultTable) -> list[str]:
+    rows = [[column.title for column in table.columns], ["---"] * len(table.columns), *table.cells()]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+
+
+def output_folder(given: str | None) -> Path | None:
+    """Make the folder for results; one that cannot be written is refused before any work is done."""
+    if given is None:
+        return None
+    if not given:
+        raise ValueError("--out is empty; give a folder for the results ('.' is the current one)")
+    folder = Path(given)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [_written_aside(folder / name, make) for name, make in makers.items()]
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except FileExistsError:
+        raise OSError(f"cannot write results to {given!r}: it is a file, not a folder") from None
     except OSError as error:
-        raise OSError(f"cannot write results to {str(folder)!r}: {error.strerror}") from None
+        raise OSError(f"cannot write results to {given!r}: {error.strerror}") from None
 
 
-def _written_aside(path: Path, make: Callable[[Path], object]) -> Path:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+# -- environment -------------------------------------------------------------------------------------------------------
+
+
+def describe(device: str, command: str) -> dict[str, str]:
+    """Return device, versions, date and command, in the order in which they are shown."""
+    import torch
+
+    described = {
+        "device": device_name(device),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": command,
+        "body_transformer": __version__,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in PACKAGES},
+    }
+    if device == "cuda":
+        described["cuda"] = str(torch.version.cuda)
+    else:
+        described["default threads"] = str(torch.get_num_threads())
+        if hasattr(os, "getloadavg"):  # not on Windows
+            described["load average"] = f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    return described
+
+
+def device_name(device: str) -> str:
+    if device != "cuda":
+        return _cpu_name()
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
+def _cpu_name() -> str:
+    """Return the processor's model name where the system has it, else its kind."""
     try:
-        make(unfinished)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return path
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,63 +1,148 @@
-"""What a network is timed at: its forward pass, its gradients, a whole step of an optimiser."""
+"""The timed steps of a network: its forward pass, its gradients, a whole optimizer step; their precision; what ran."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from .arithmetic import autocast, matmul_precision
-from .stacks import Stack
-from .timing import Step
+from .clocks import Step
 
 Optimizer = type[torch.optim.Adam] | type[torch.optim.AdamW]
+MatmulPrecision = Literal["highest", "high"]
 
 
-def forward_steps(stack: Stack, inputs: Sequence[Tensor], precision: str) -> list[Step]:
-    """One step an input: the forward pass, nothing kept."""
+# -- precision ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Arithmetic of products of float32 tensors."""
+
+    matmul: MatmulPrecision
+    """For `torch.set_float32_matmul_precision`: "high" allows tf32."""
+    autocast: bool = False
+    """Whether the forward pass runs under bf16 autocast."""
+
+
+PRECISIONS = {
+    "bf16": Precision("high", autocast=True),
+    "tf32": Precision("high"),
+    "fp32": Precision("highest"),
+}
+ON_DEVICE = {"cuda": ("bf16", "tf32"), "cpu": ("fp32",)}
+"""Precisions timed per device: a CPU has no tf32, and few have bf16."""
+
+
+@contextmanager
+def matmul_precision(name: str) -> Iterator[None]:
+    """Set the precision for a whole step: the backward pass reads it too."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(PRECISIONS[name].matmul)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def autocast(name: str, device: str) -> torch.autocast:
+    """Return autocast for the forward pass; its weight cache is off, since a CUDA graph must not keep one."""
+    return torch.autocast(device, torch.bfloat16, enabled=PRECISIONS[name].autocast, cache_enabled=False)
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TimedModel:
+    """An encoder or a policy as a function, with the parameters that it learns."""
+
+    forward: Callable[[Tensor], Tensor]
+    parameters: Sequence[Tensor]
+
+
+def forward_steps(model: TimedModel, inputs: Sequence[Tensor], precision: str) -> list[Step]:
+    """Return one step per input: the forward pass without gradients."""
 
     def step(x: Tensor) -> Tensor:
         with matmul_precision(precision), torch.no_grad(), autocast(precision, x.device.type):
-            return stack.forward(x)
+            return model.forward(x)
 
-    return [_bound(step, x) for x in inputs]
+    return [partial(step, x) for x in inputs]
 
 
-def gradient_steps(stack: Stack, inputs: Sequence[Tensor], precision: str) -> list[Step]:
-    """One step an input: forward, then the gradients of the input and of every parameter."""
+def gradient_steps(model: TimedModel, inputs: Sequence[Tensor], precision: str) -> list[Step]:
+    """Return one step per input: the forward pass, then the gradients of the input and of every parameter."""
     generator = torch.Generator(device=inputs[0].device).manual_seed(4)
     grad = torch.randn(inputs[0].shape, generator=generator, device=inputs[0].device)
-    leaves = [x.detach().requires_grad_() for x in inputs]
 
     def step(x: Tensor) -> tuple[Tensor, ...]:
-        with matmul_precision(precision):
-            with autocast(precision, x.device.type):
-                out = stack.forward(x)
-            return torch.autograd.grad(out, (x, *stack.parameters), grad.to(out.dtype))
+        return output_and_gradients(model, x, grad, precision)[1:]
 
-    return [_bound(step, x) for x in leaves]
+    return [partial(step, x.detach().requires_grad_()) for x in inputs]
 
 
-def optimiser_steps(
-    stack: Stack, inputs: Sequence[Tensor], targets: Sequence[Tensor], precision: str, kind: Optimizer
+def output_and_gradients(model: TimedModel, x: Tensor, grad: Tensor, precision: str) -> tuple[Tensor, ...]:
+    """Return the output, then the gradients of the input (a leaf) and of every parameter."""
+    with matmul_precision(precision):
+        with autocast(precision, x.device.type):
+            out = model.forward(x)
+        return out, *torch.autograd.grad(out, (x, *model.parameters), grad.to(out.dtype))
+
+
+def optimizer_steps(
+    model: TimedModel, inputs: Sequence[Tensor], targets: Sequence[Tensor], precision: str, kind: Optimizer
 ) -> list[Step]:
-    """One step an input: forward, mean squared error, backward, the optimiser's fused update of all parameters."""
+    """Return one step per input: forward, mean squared error, backward, the optimizer's fused update."""
     on_gpu = inputs[0].is_cuda
-    optimizer = kind(stack.parameters, lr=1e-5, fused=True, capturable=on_gpu)
+    optimizer = kind(model.parameters, lr=1e-5, fused=True, capturable=on_gpu)
 
     def step(x: Tensor, target: Tensor) -> None:
-        optimizer.zero_grad(set_to_none=True)  # so that gradients are made anew, inside a graph in its own memory
+        optimizer.zero_grad(set_to_none=True)  # gradients are allocated anew, inside a graph from its own memory
         with matmul_precision(precision):
             with autocast(precision, x.device.type):
-                out = stack.forward(x)
+                out = model.forward(x)
             loss = F.mse_loss(out.float(), target)
             torch.autograd.backward(loss)
             optimizer.step()
 
-    return [_bound(step, x, target) for x, target in zip(inputs, targets, strict=True)]
+    return [partial(step, x, target) for x, target in zip(inputs, targets, strict=True)]
 
 
-def _bound(step: Callable[..., object], *inputs: Tensor) -> Step:
-    return lambda: step(*inputs)
+# -- what ran ----------------------------------------------------------------------------------------------------------
+
+OWN = "body_transformer"
+NO_OPERATOR = "PyTorch's layers"
+"""Name of a step that called no operator of this package."""
+
+
+class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records the operators of this package that are called inside: `encoder_stack fused bf16`."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: dict[str, None] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func.namespace == OWN:
+            names = [argument.name for argument in func._schema.arguments]
+            given = dict(zip(names, args, strict=False)) | dict(kwargs or {})
+            settings = [given[name] for name in ("backend", "precision") if given.get(name)]
+            self.seen[" ".join([func._schema.name.partition("::")[2], *settings])] = None
+        return func(*args, **(kwargs or {}))
+
+
+def what_ran(forward: Step) -> str:
+    """Return the operators of one call: `encoder_stack fused bf16`."""
+    with torch.no_grad(), OperatorRecorder() as recorder:
+        forward()
+    return ", ".join(recorder.seen) or NO_OPERATOR

@@ -112,7 +112,7 @@ def machine(cpu: bool) -> str:
     """Where it runs."""
     import torch
 
-    from ..bench.environment import device_name
+    from ..bench.results import device_name
 
     on_gpu = torch.cuda.is_available() and not cpu
     return device_name("cuda" if on_gpu else "cpu") + ("" if on_gpu else f", {os.cpu_count()} cores")

@@ -1,1 +1,0 @@
-"""What masked attention costs, counted and timed as the paper does."""

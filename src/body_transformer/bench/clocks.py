@@ -1,0 +1,168 @@
+"""Clocks: CUDA-graph replays between device events on a GPU, turns by the wall clock on a CPU.
+
+`triton.testing.do_bench` and `torch.utils.benchmark` time one function on one set of inputs. Here contenders take turns
+in one run, so that a machine that slows down slows all of them, and inputs rotate, so that they come from memory and
+not from the cache.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+Step = Callable[[], object]
+"""One run of the timed work, on inputs of its own."""
+Clock = Callable[[], float]
+
+CACHE_BYTES = {"cuda": 60 * 2**20, "cpu": 32 * 2**20}
+"""Size of a device's last cache: the H200's L2, a server CPU's share of the L3."""
+MAX_SETS, MAX_CALLS = 16, 64
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long one contender is timed."""
+
+    budget_s: float = 0.5
+    """Time for its samples, once warm."""
+    min_samples: int = 11
+    max_samples: int = 51
+    graph_ms: float = 1.0
+    """Minimum length of a replayed graph; the launch is then a negligible part of it."""
+
+    def num_samples(self, sample_s: float) -> int:
+        wanted = int(self.budget_s / max(sample_s, 1e-9))
+        return min(self.max_samples, max(self.min_samples, wanted))
+
+
+QUICK = Effort(budget_s=0.02, min_samples=3, max_samples=5)
+ONCE = Effort(budget_s=0.0, min_samples=1, max_samples=1)
+"""Times nothing: contenders compile, and PyTorch's cache on disk keeps the result."""
+
+
+def num_sets(set_bytes: int, device: str) -> int:
+    """Return how many input sets rotate so that together they exceed the cache twice."""
+    return min(MAX_SETS, max(1, math.ceil(2 * CACHE_BYTES[device] / max(set_bytes, 1))))
+
+
+# -- CPU clock ---------------------------------------------------------------------------------------------------------
+
+
+def take_turns(
+    contenders: Sequence[Sequence[Step]],
+    rounds: int,
+    calls: int = 1,
+    *,
+    warm: int = 0,
+    order: Callable[[int], Iterable[int]] = range,
+    clock: Clock = time.perf_counter,
+) -> list[list[float]]:
+    """Time contenders in turns and return the milliseconds of every call, one list per contender.
+
+    Args:
+        contenders: the steps of each, used in rotation.
+        rounds: how often each contender has its turn.
+        calls: timed calls per turn.
+        warm: calls before each timed one that do not count.
+        order: number of contenders -> the order of one round.
+    """
+    samples: list[list[float]] = [[] for _ in contenders]
+    for _ in range(rounds):
+        for place in order(len(contenders)):
+            steps, times = contenders[place], samples[place]
+            for _ in range(calls):
+                step = steps[len(times) % len(steps)]
+                for _ in range(warm):
+                    step()
+                start = clock()
+                step()
+                times.append(1e3 * (clock() - start))
+    return samples
+
+
+def best_on_cpu(steps: Sequence[Step], effort: Effort, clock: Clock = time.perf_counter) -> float:
+    """Return the smallest of all samples in milliseconds: the least that the machine needs."""
+    ((first,),) = take_turns([steps], 1, clock=clock)
+    (samples,) = take_turns([steps], effort.num_samples(first / 1e3), clock=clock)
+    return min(samples)
+
+
+def now(device: str) -> float:
+    """Return the wall clock in seconds, once the device has finished its work."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+# -- GPU clock ---------------------------------------------------------------------------------------------------------
+
+
+def warm_up(steps: Sequence[Step], times: int = 3) -> None:
+    """Run the steps on a side stream, as PyTorch requires before a capture; compilation and tuning happen here."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(times):
+            for step in steps:
+                step()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+
+
+def time_with_events(steps: Sequence[Step], effort: Effort) -> float:
+    """Return the median milliseconds of one step launched from Python; the steps are warm."""
+    (first,) = _event_times(steps[:1], 1)
+    return statistics.median(_event_times(steps, effort.num_samples(first / 1e3)))
+
+
+def time_as_graph(steps: Sequence[Step], effort: Effort) -> float:
+    """Return the median milliseconds of one step inside a replayed CUDA graph; the steps are warm."""
+    calls = len(steps)  # every set as often as the others
+    one_ms = _replay_ms(steps, calls, QUICK) / calls
+    wanted = min(MAX_CALLS, effort.graph_ms / max(one_ms, 1e-6))
+    calls *= max(1, math.ceil(wanted / len(steps)))
+    return _replay_ms(steps, calls, effort) / calls
+
+
+def _replay_ms(steps: Sequence[Step], calls: int, effort: Effort) -> float:
+    # all return values are kept until the last call: writing to memory that is reused would be served by the cache
+    graph, _ = capture(lambda: [steps[call % len(steps)]() for call in range(calls)])
+    for _ in range(3):
+        graph.replay()
+    (first,) = _event_times([graph.replay], 1)
+    return statistics.median(_event_times([graph.replay], effort.num_samples(first / 1e3)))
+
+
+def capture(body: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
+    """Capture the warm body as a CUDA graph; also return its return value, which every replay overwrites."""
+    stream = torch.cuda.current_stream()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            out = body()
+    except BaseException:
+        torch.cuda.set_stream(stream)  # a capture that fails at its end leaves its own stream current
+        raise
+    torch.cuda.synchronize()
+    return graph, out
+
+
+def _event_times(steps: Sequence[Step], count: int) -> list[float]:
+    pairs = [(_event(), _event()) for _ in range(count)]
+    for k, (start, end) in enumerate(pairs):
+        start.record()
+        steps[k % len(steps)]()
+        end.record()
+    torch.cuda.synchronize()
+    return [float(start.elapsed_time(end)) for start, end in pairs]
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

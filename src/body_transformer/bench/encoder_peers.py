@@ -1,0 +1,242 @@
+"""The encoders and policies that are timed: this package's and its peers, all from the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..body.layout import Layout
+from ..experiment import load_experiment
+from ..model.config import PolicyConfig
+from ..model.encoder import Encoder, EncoderLayer
+from ..model.policy import Policy
+from ..ops.encoder_stack import PARAMETERS, encoder_stack
+from .floors import attending_pairs, encoder_flops
+from .steps import TimedModel
+
+
+@dataclass(frozen=True)
+class EncoderWeights:
+    """The parameters of an encoder: the starting point of every contender."""
+
+    parameters: list[Tensor]
+    """Parameters of one layer after the other, each in the order of ops.encoder_stack."""
+    mask: Tensor
+    masked: list[bool]
+    """Whether each layer uses the mask."""
+    num_heads: int
+
+    def copy(self) -> EncoderWeights:
+        """Return new leaves, so that the optimizer of one contender does not change another's weights."""
+        leaves = [parameter.detach().clone().requires_grad_() for parameter in self.parameters]
+        return EncoderWeights(leaves, self.mask, self.masked, self.num_heads)
+
+    def double(self) -> EncoderWeights:
+        """Return the same weights in float64."""
+        doubled = [parameter.double() for parameter in self.parameters]
+        return EncoderWeights(doubled, self.mask, self.masked, self.num_heads)
+
+    def layers(self) -> list[list[Tensor]]:
+        width = len(PARAMETERS)
+        return [self.parameters[k : k + width] for k in range(0, len(self.parameters), width)]
+
+    def masks(self) -> list[Tensor | None]:
+        return [self.mask if is_masked else None for is_masked in self.masked]
+
+
+@dataclass(frozen=True)
+class TimedExperiment:
+    """One experiment's layout, architecture and encoder weights."""
+
+    layout: Layout
+    config: PolicyConfig
+    weights: EncoderWeights
+
+    def flops(self) -> int:
+        """Count the operations of one sample's forward pass through the encoder."""
+        nodes, config = self.layout.graph.num_nodes, self.config
+        pairs = attending_pairs(nodes, self.layout.graph.num_ones, self.weights.masked)
+        return encoder_flops(nodes, config.embed_dim, config.ff_dim, pairs)
+
+    def draw(self, batch: int, count: int, seed: int) -> list[Tensor]:
+        """Draw `count` sets of tokens [B, N, E]."""
+        device = self.weights.mask.device
+        generator = torch.Generator(device=device).manual_seed(seed)
+        shape = (batch, self.layout.graph.num_nodes, self.config.embed_dim)
+        return [torch.randn(shape, generator=generator, device=device) for _ in range(count)]
+
+
+def load_timed(name: str, device: str, max_layers: int = 99) -> TimedExperiment:
+    """Load an experiment's architecture, cut to `max_layers`, with seeded weights."""
+    experiment = load_experiment(name)
+    layout, config = experiment.layout(), experiment.policy_config()
+    config = PolicyConfig.from_dict({**config.to_dict(), "num_layers": min(config.num_layers, max_layers)})
+    torch.manual_seed(0)
+    encoder = Encoder(layout.graph, config)
+    parameters = [layer.get_parameter(name).detach().to(device) for layer in encoder.layers for name in PARAMETERS]
+    masked = [config.architecture.is_masked(k) for k in range(config.num_layers)]
+    return TimedExperiment(
+        layout, config, EncoderWeights(parameters, encoder.mask.to(device), masked, config.num_heads)
+    )
+
+
+# -- encoders ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EncoderKind:
+    """One way to run the encoder, at a precision (a key of steps.PRECISIONS)."""
+
+    title: str
+    make: Callable[[EncoderWeights, str], TimedModel]
+    compiled: bool = False
+
+
+def _ours(weights: EncoderWeights, precision: str) -> TimedModel:
+    parts = weights.copy()
+
+    def forward(x: Tensor) -> Tensor:
+        out: Tensor = encoder_stack(x, parts.parameters, parts.mask, parts.masked, parts.num_heads, precision=precision)
+        return out
+
+    return TimedModel(forward, parts.parameters)
+
+
+def _torch_layers(weights: EncoderWeights, precision: str) -> TimedModel:
+    """Use PyTorch's own `nn.TransformerEncoderLayer`."""
+    layers = nn.ModuleList(_torch_layer(parts, weights.num_heads) for parts in weights.layers())
+    layers.eval()  # there is no dropout, and without gradients PyTorch then takes its fast path
+    masks = [None if mask is None else ~mask for mask in weights.masks()]  # there, True = may not attend
+
+    def forward(x: Tensor) -> Tensor:
+        for layer, mask in zip(layers, masks, strict=True):
+            x = layer(x, src_mask=mask)
+        return x
+
+    return TimedModel(forward, list(layers.parameters()))
+
+
+def _torch_layer(parts: Sequence[Tensor], num_heads: int) -> nn.Module:
+    embed_dim, ff_dim = parts[0].shape[1], parts[6].shape[0]
+    layer = nn.TransformerEncoderLayer(embed_dim, num_heads, ff_dim, dropout=0.0, batch_first=True)
+    names = ["self_attn.in_proj_weight", "self_attn.in_proj_bias", "self_attn.out_proj.weight"]
+    names += ["self_attn.out_proj.bias", *PARAMETERS[4:]]
+    layer.load_state_dict(dict(zip(names, parts, strict=True)))
+    return layer.to(parts[0].device)
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def _softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    scores = (q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def _plain_layer(x: Tensor, parts: Sequence[Tensor], mask: Tensor | None, num_heads: int, attend: Any) -> Tensor:
+    """Compute one layer, [B, N, E] -> [B, N, E], in plain functions that the compiler can trace as a whole."""
+    in_w, in_b, out_w, out_b, norm1_w, norm1_b, up_w, up_b, down_w, down_b, norm2_w, norm2_b = parts
+    batch, nodes, width = x.shape
+    qkv = F.linear(x, in_w, in_b).view(batch, nodes, 3, num_heads, width // num_heads).permute(2, 0, 3, 1, 4)
+    heads = attend(qkv[0], qkv[1], qkv[2], mask).transpose(1, 2).reshape(batch, nodes, width)
+    x = F.layer_norm(x + F.linear(heads, out_w, out_b), (width,), norm1_w, norm1_b)
+    return F.layer_norm(x + F.linear(F.relu(F.linear(x, up_w, up_b)), down_w, down_b), (width,), norm2_w, norm2_b)
+
+
+def compiled_layer() -> Any:
+    """Return one function for all layers: it is compiled twice, with and without a mask, for any number of layers."""
+    return torch.compile(_plain_layer, dynamic=False)
+
+
+def _plain_layers(weights: EncoderWeights, precision: str, attend: Any, compiled: bool) -> TimedModel:
+    parts = weights.copy()
+    layer: Any = compiled_layer() if compiled else _plain_layer
+
+    def forward(x: Tensor) -> Tensor:
+        for own, mask in zip(parts.layers(), parts.masks(), strict=True):
+            x = layer(x, own, mask, parts.num_heads, attend)
+        return x
+
+    return TimedModel(forward, parts.parameters)
+
+
+def _plain_kind(title: str, attend: Any, compiled: bool) -> EncoderKind:
+    return EncoderKind(f"plain layers, {title}", partial(_plain_layers, attend=attend, compiled=compiled), compiled)
+
+
+OURS = EncoderKind("ours", _ours)
+PLAIN = _plain_kind("eager", _softmax, compiled=False)
+"""The reference of the accuracy tables; not timed."""
+PEERS = {
+    "torch": EncoderKind("nn.TransformerEncoderLayer, eager", _torch_layers),
+    "plain_sdpa": _plain_kind("SDPA, eager", _sdpa, compiled=False),
+    "compiled_sdpa": _plain_kind("SDPA, compiled", _sdpa, compiled=True),
+    "compiled_softmax": _plain_kind("matmul-softmax, compiled", _softmax, compiled=True),
+}
+
+
+def encoder_kinds(peers: bool, compile_peers: bool) -> dict[str, EncoderKind]:
+    """Return the encoders to time, this package's last."""
+    chosen = {name: kind for name, kind in PEERS.items() if peers and (compile_peers or not kind.compiled)}
+    return chosen | {"ours": OURS}
+
+
+# -- whole policies ----------------------------------------------------------------------------------------------------
+
+POLICY_TITLES = {
+    "mlp": "mlp, eager",
+    "reference": "bot-mix, reference encoder, eager",
+    "compiled": "bot-mix, tokenizer, plain layers and detokenizer compiled",
+    "ours": "bot-mix, ours",
+}
+
+
+class CompiledLayer(nn.Module):
+    """Replaces a layer of `model.encoder` and uses its parameters; `run` is `compiled_layer()`, shared by all."""
+
+    def __init__(self, layer: EncoderLayer, num_heads: int, run: Any) -> None:
+        super().__init__()
+        self.layer, self.num_heads, self.run = layer, num_heads, run
+
+    def forward(self, x: Tensor, mask: Tensor, bias: Tensor | None) -> Tensor:
+        """Compute [B, N, E] -> [B, N, E]; the plain layer has no bias."""
+        own = mask if self.layer.masked else None
+        out: Tensor = self.run(x, self.layer.in_order(), own, self.num_heads, _softmax)
+        return out
+
+
+def config_of(name: str, config: PolicyConfig) -> PolicyConfig:
+    return PolicyConfig.from_dict({**config.to_dict(), "variant": "mlp"}) if name == "mlp" else config
+
+
+def build_policy(name: str, timed: TimedExperiment, device: str) -> TimedModel:
+    """Build one of POLICY_TITLES with seeded weights."""
+    torch.manual_seed(0)
+    policy = Policy(timed.layout, config_of(name, timed.config)).to(device)
+    if name == "reference":
+        policy.encoder.backend = "reference"  # type: ignore[assignment]  # a plain attribute of Encoder
+    elif name == "compiled":
+        _compile_in_parts(policy)
+    learned = [parameter for key, parameter in policy.named_parameters() if key != "log_std"]  # not in this loss
+    return TimedModel(policy, learned)
+
+
+def _compile_in_parts(policy: Policy) -> None:
+    """Compile layer by layer: one layer is compiled, not ten."""
+    encoder = policy.encoder
+    assert isinstance(encoder, Encoder)
+    encoder.backend = "layers"
+    run = compiled_layer()
+    layers = [layer for layer in encoder.layers if isinstance(layer, EncoderLayer)]
+    encoder.layers = nn.ModuleList(CompiledLayer(layer, encoder.num_heads, run) for layer in layers)
+    for part in (policy.normalizer, policy.tokenizer, policy.detokenizer):
+        part.compile(dynamic=False)

@@ -1,0 +1,199 @@
+"""The harness of every benchmark: contenders in, one timing per contender out.
+
+A contender that fails becomes a row with the reason; it never ends the run.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+
+from .clocks import ONCE, QUICK, Effort, Step, num_sets, take_turns, time_as_graph, time_with_events, warm_up
+
+Say = Callable[[str], None]
+"""Takes a line of progress."""
+GRAPH, EVENTS, CLOCK = "graph", "events", "clock"
+"""How a contender was timed: as a replayed CUDA graph, as launches between events, or by the wall clock."""
+
+
+@dataclass(frozen=True)
+class BenchJob:
+    """Settings that all benchmarks share."""
+
+    device: str
+    quick: bool = field(default=False, kw_only=True)
+    """Tiny sizes and few samples."""
+    compile_only: bool = field(default=False, kw_only=True)
+    """Run every contender once and time nothing."""
+
+    @property
+    def effort(self) -> Effort:
+        return ONCE if self.compile_only else QUICK if self.quick else Effort()
+
+    def num_sets(self, set_bytes: int) -> int:
+        return 1 if self.quick or self.compile_only else num_sets(set_bytes, self.device)
+
+
+# -- contenders --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One implementation to time. Its steps are built when its turn comes and dropped afterwards."""
+
+    name: str
+    build: Callable[[], Sequence[Step]]
+    """Makes the steps, one per input set."""
+    family: str = ""
+    """Consecutive contenders of one family share compiled code; a contender without a family starts with none."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The time of one contender, or the reason why there is none."""
+
+    ms: float | None = None
+    method: str = ""
+    """`GRAPH`, `EVENTS` or `CLOCK`."""
+    peak_mib: float | None = None
+    """Peak GPU memory, with weights and optimizer state, without shared inputs."""
+    error: str | None = None
+    """First line of the error; beside a time, the reason why no CUDA graph could be captured."""
+
+    @property
+    def shown(self) -> float | str:
+        return "failed" if self.ms is None else self.ms
+
+
+def measure(contenders: Sequence[Contender], device: str, effort: Effort, say: Say) -> dict[str, Timing]:
+    """Time all contenders: on a GPU one after the other, on a CPU in turns. Return name -> timing."""
+    if effort == ONCE:
+        return _one_by_one(contenders, _run_once, say)
+    if device == "cuda":
+        return _one_by_one(contenders, partial(_measure_on_gpu, effort=effort), say)
+    return _measure_on_cpu(contenders, effort, say)
+
+
+def complaints(where: str, timings: Mapping[str, Timing]) -> list[str]:
+    """Return one line per contender that failed or could not be captured."""
+    return [f"{where}, {name}: {timing.error}" for name, timing in timings.items() if timing.error]
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
+
+
+def _one_by_one(
+    contenders: Sequence[Contender], measure_one: Callable[[Contender], Timing], say: Say
+) -> dict[str, Timing]:
+    timings, family = {}, ""
+    for contender in contenders:
+        say(contender.name)
+        _start_clean(keep_compiled=family != "" and contender.family == family)
+        timings[contender.name] = measure_one(contender)
+        family = contender.family
+    return timings
+
+
+def _run_once(contender: Contender) -> Timing:
+    try:
+        contender.build()[0]()
+        return Timing()
+    except Exception as error:
+        return Timing(error=first_line(error))
+
+
+def _measure_on_gpu(contender: Contender, effort: Effort) -> Timing:
+    before = torch.cuda.memory_allocated()
+    try:
+        steps = contender.build()
+        warm_up(steps)
+        torch.cuda.reset_peak_memory_stats()
+        steps[0]()
+        torch.cuda.synchronize()
+        peak_mib = (torch.cuda.max_memory_allocated() - before) / 2**20
+        return _timed_on_gpu(steps, effort, peak_mib)
+    except Exception as error:
+        return Timing(error=first_line(error))
+
+
+def _timed_on_gpu(steps: Sequence[Step], effort: Effort, peak_mib: float) -> Timing:
+    try:
+        return Timing(time_as_graph(steps, effort), GRAPH, peak_mib)
+    except Exception as error:
+        reason = f"no CUDA graph, launches count: {first_line(error)}"
+    torch.cuda.synchronize()
+    return Timing(time_with_events(steps, effort), EVENTS, peak_mib, reason)
+
+
+def _measure_on_cpu(contenders: Sequence[Contender], effort: Effort, say: Say) -> dict[str, Timing]:
+    timings: dict[str, Timing] = {}
+    ready: dict[str, Sequence[Step]] = {}
+    rounds = effort.max_samples
+    _start_clean(keep_compiled=False)  # PyTorch stops compiling a function of which it holds many versions
+    for contender in contenders:
+        say(contender.name)
+        try:
+            steps = contender.build()
+            take_turns([steps], 1)
+            ((warm,),) = take_turns([steps], 1)
+        except Exception as error:
+            timings[contender.name] = Timing(error=first_line(error))
+            continue
+        ready[contender.name] = steps
+        rounds = min(rounds, effort.num_samples(warm / 1e3))
+    samples = take_turns(list(ready.values()), rounds)
+    timings |= {name: Timing(statistics.median(times), CLOCK) for name, times in zip(ready, samples, strict=True)}
+    return {contender.name: timings[contender.name] for contender in contenders}
+
+
+def _start_clean(keep_compiled: bool) -> None:
+    """Drop code and memory of earlier contenders."""
+    if "torch._dynamo" in sys.modules and not keep_compiled:
+        torch.compiler.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+# -- compiling ahead of time -------------------------------------------------------------------------------------------
+
+
+def precompile(jobs: Sequence[Sequence[str]], workers: int, say: Say) -> None:
+    """Run `bot bench ARGS --compile-only` for each ARGS, `workers` processes at a time.
+
+    PyTorch's compiler keeps its code in a cache on disk, where the timed run finds it. After a failure the peers are
+    compiled in their turn.
+    """
+    with ThreadPoolExecutor(workers) as pool:
+        futures = {pool.submit(_compile_in_process, args, workers): " ".join(args) for args in jobs}
+        try:
+            for count, future in enumerate(as_completed(futures), 1):
+                status = future.result()
+                end = f" ended with status {status}; its peers are compiled in their turn" if status else ""
+                say(f"compiled {count} of {len(jobs)}: {futures[future]}{end}")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _compile_in_process(args: Sequence[str], workers: int) -> int:
+    command = [sys.executable, "-m", "body_transformer.cli.main", "bench", *args, "--compile-only"]
+    threads = str(max(1, (os.cpu_count() or 1) // workers))
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": threads},
+    )
+    return done.returncode

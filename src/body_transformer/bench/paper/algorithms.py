@@ -1,0 +1,170 @@
+"""Masked attention for one sample and one head: vanilla (as usually written, and tuned), the paper's, ours.
+
+Each class takes the mask once, since a robot's body does not change, precomputes what depends on it together with its
+working memory, and is then called with q, k and v [N, D]. The next call overwrites the array that it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..bodies import Mask
+from .compiled import CompiledAttention, why_not
+from .masks import MaskRows, check
+
+Floats = npt.NDArray[Any]
+
+
+class NumpyAttention(Protocol):
+    def __call__(self, q: Floats, k: Floats, v: Floats) -> Floats:
+        """[N, D] three times -> [N, D]"""
+
+
+class TextbookAttention:
+    """All pairs, as usually written."""
+
+    def __init__(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> None:
+        check(mask)
+        self.mask = mask
+
+    def __call__(self, q: Floats, k: Floats, v: Floats) -> Floats:
+        scores = np.where(self.mask, q @ k.T / sqrt(q.shape[1]), -np.inf)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        out: Floats = (weights / weights.sum(axis=1, keepdims=True)) @ v
+        return out
+
+
+class VanillaAttention:
+    """All pairs, tuned: in place, the mask added to the scores as 0 and -inf. This is the baseline."""
+
+    def __init__(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> None:
+        check(mask)
+        # Scores are stored keys first, [N keys, N queries]: NumPy reduces the first axis with whole vectors, which is
+        # a fifth faster than the usual order.
+        self.bias = np.where(mask.T, 0.0, -np.inf).astype(dtype)
+        self.scores = np.empty_like(self.bias)
+        self.out = np.empty((len(mask), head_dim), dtype)
+
+    def __call__(self, q: Floats, k: Floats, v: Floats) -> Floats:
+        scores = np.matmul(k, q.T, out=self.scores)
+        scores *= 1 / sqrt(q.shape[1])
+        scores += self.bias
+        scores -= scores.max(axis=0)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=0)
+        return np.matmul(scores.T, v, out=self.out)
+
+
+class _NeighbourAttention:
+    """Scores and softmax over neighbour lists whose rows are padded to the longest."""
+
+    def __init__(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> None:
+        self.columns, self.valid = MaskRows.of(mask).padded()  # [N, K]
+        self.bias = np.where(self.valid, 0.0, -np.inf).astype(dtype)
+        self.gathered = np.empty((*self.columns.shape, head_dim), dtype)
+        self.scores = np.empty((*self.columns.shape, 1), dtype)
+        self.out = np.empty((len(mask), head_dim), dtype)
+
+    def gather(self, x: Floats) -> Floats:
+        """Gather [N, D] -> [N, K, D]."""
+        return x.take(self.columns, axis=0, out=self.gathered, mode="clip")  # any other mode copies once more
+
+    def weights(self, q: Floats, k: Floats) -> Floats:
+        """Return the attention weights [N, K], 0 in the padding."""
+        np.matmul(self.gather(k), q[:, :, None], out=self.scores)
+        scores = self.scores[:, :, 0]
+        scores *= 1 / sqrt(q.shape[1])
+        scores += self.bias
+        scores -= scores.max(axis=1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=1, keepdims=True)
+        return scores
+
+
+class PaperAttention(_NeighbourAttention):
+    """Scores and softmax where the mask is True, then a dense product with v."""
+
+    def __init__(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> None:
+        super().__init__(mask, head_dim, dtype)
+        num_nodes = len(mask)
+        flat = np.arange(num_nodes)[:, None] * num_nodes + self.columns
+        self.places = np.where(self.valid, flat, num_nodes**2)  # padding is written to one extra entry at the end
+        self.room = np.zeros(num_nodes**2 + 1, dtype)  # stays zero where the mask is False
+        self.dense = self.room[:-1].reshape(num_nodes, num_nodes)
+
+    def __call__(self, q: Floats, k: Floats, v: Floats) -> Floats:
+        self.room[self.places] = self.weights(q, k)
+        return np.matmul(self.dense, v, out=self.out)
+
+
+class SparseAttention(_NeighbourAttention):
+    """Scores, softmax and values where the mask is True."""
+
+    def __call__(self, q: Floats, k: Floats, v: Floats) -> Floats:
+        weights = self.weights(q, k)
+        np.matmul(weights[:, None, :], self.gather(v), out=self.out[:, None, :])
+        return self.out
+
+
+class TorchAttention:
+    """PyTorch's own attention, which computes all pairs with any mask."""
+
+    def __init__(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> None:
+        import torch
+
+        check(mask)
+        self.mask = torch.tensor(mask)
+        self.as_tensor = torch.from_numpy
+        self.attend = torch.nn.functional.scaled_dot_product_attention
+
+    def __call__(self, q: Floats, k: Floats, v: Floats) -> Floats:
+        queries, keys, values = (self.as_tensor(x)[None, None] for x in (q, k, v))
+        out: Floats = self.attend(queries, keys, values, attn_mask=self.mask)[0, 0].numpy()
+        return out
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One timed implementation."""
+
+    label: str
+    """Its name in tables and figures."""
+    prepare: Callable[[Mask, int, npt.DTypeLike], NumpyAttention]
+    """(mask, head_dim, dtype) -> the attention; everything that depends on the mask alone is computed here."""
+    is_ours: bool = False
+    """Whether it is this project's."""
+
+
+IMPLEMENTATIONS: Mapping[str, Implementation] = {
+    "vanilla": Implementation("NumPy vanilla", VanillaAttention),
+    "textbook": Implementation("NumPy textbook", TextbookAttention),
+    "paper": Implementation("NumPy paper", PaperAttention),
+    "ours": Implementation("NumPy ours", SparseAttention, is_ours=True),
+    "ours-c": Implementation("C ours", CompiledAttention, is_ours=True),
+    "sdpa": Implementation("torch SDPA", TorchAttention),
+}
+
+
+def available() -> dict[str, Implementation]:
+    """Return the implementations that can run here: C needs a working compiler."""
+    return {
+        name: one for name, one in IMPLEMENTATIONS.items() if one.prepare is not CompiledAttention or why_not() is None
+    }
+
+
+TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
+"""Largest allowed difference between two outputs, with inputs of order one."""
+
+
+def check_agreement(outputs: Mapping[str, Floats], dtype: str) -> None:
+    """Refuse to time an implementation whose output differs from vanilla's."""
+    for name, out in outputs.items():
+        apart = float(np.abs(out - outputs["vanilla"]).max())
+        if not apart < TOLERANCE[dtype]:
+            raise ArithmeticError(f"{name} is {apart:.2g} away from vanilla in {dtype}; allowed: {TOLERANCE[dtype]:g}")

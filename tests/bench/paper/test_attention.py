@@ -1,0 +1,145 @@
+"""The implementations against the specification of masked attention."""
+
+import numpy as np
+import pytest
+import torch
+
+from body_transformer.bench.bodies import BODIES, body_mask
+from body_transformer.bench.paper.algorithms import IMPLEMENTATIONS, available, check_agreement
+from body_transformer.bench.paper.compiled import CompiledAttention, why_not
+from body_transformer.bench.paper.masks import random_mask
+from body_transformer.ops.body_attention import reference
+
+TOLERANCE = {"float64": 1e-12, "float32": 2e-6}
+
+needs_compiler = pytest.mark.skipif(why_not() is not None, reason="no C compiler that works")
+every_implementation = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs_compiler) if name == "ours-c" else name for name in IMPLEMENTATIONS]
+)
+
+
+def draw(num_nodes: int, head_dim: int, dtype: str, scale: float = 1.0) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(num_nodes + head_dim)
+    return tuple((scale * rng.standard_normal((num_nodes, head_dim))).astype(dtype) for _ in range(3))
+
+
+def exact(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The reference in float64."""
+    tensors = (torch.from_numpy(x.astype("float64"))[None, None] for x in (q, k, v))
+    return reference.body_attention(*tensors, torch.tensor(mask))[0, 0].numpy()
+
+
+@every_implementation
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    ("num_nodes", "sparsity"), [(1, 0.0), (2, 0.5), (13, 0.78), (33, 0.0), (64, 0.908), (128, 0.908)]
+)
+@pytest.mark.parametrize("head_dim", [16, 32, 64, 128])
+def test_every_implementation_computes_the_reference(
+    name: str, dtype: str, num_nodes: int, sparsity: float, head_dim: int
+) -> None:
+    mask = random_mask(num_nodes, sparsity, np.random.default_rng(3))
+    q, k, v = draw(num_nodes, head_dim, dtype)
+    out = IMPLEMENTATIONS[name].prepare(mask, head_dim, dtype)(q, k, v)
+    assert out.dtype == dtype
+    np.testing.assert_allclose(out, exact(q, k, v, mask), atol=TOLERANCE[dtype], rtol=0)
+
+
+@every_implementation
+def test_a_row_that_attends_only_to_itself_keeps_its_value(name: str) -> None:
+    q, k, v = draw(9, 16, "float64")
+    out = IMPLEMENTATIONS[name].prepare(np.eye(9, dtype=bool), 16, "float64")(q, k, v)
+    np.testing.assert_allclose(out, v, rtol=1e-15)
+
+
+@every_implementation
+def test_large_scores_do_not_overflow(name: str) -> None:
+    mask = random_mask(24, 0.8, np.random.default_rng(0))
+    q, k, v = draw(24, 32, "float32", scale=100.0)
+    out = IMPLEMENTATIONS[name].prepare(mask, 32, "float32")(q, k, v)
+    np.testing.assert_allclose(out, exact(q, k, v, mask), rtol=1e-2, atol=0.1)
+
+
+@every_implementation
+def test_a_second_call_does_not_depend_on_the_first(name: str) -> None:
+    mask = random_mask(24, 0.8, np.random.default_rng(0))
+    attention = IMPLEMENTATIONS[name].prepare(mask, 32, "float64")
+    attention(*draw(24, 32, "float64", scale=50.0))
+    q, k, v = draw(24, 32, "float64")
+    np.testing.assert_allclose(attention(q, k, v), exact(q, k, v, mask), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ours", pytest.param("ours-c", marks=needs_compiler)])
+def test_a_nan_of_a_masked_node_does_not_reach_a_row(name: str) -> None:
+    mask = np.eye(6, dtype=bool)
+    mask[0] = mask[1, 2] = True
+    q, k, v = draw(6, 16, "float64")
+    k[0] = v[0] = np.nan
+    assert np.isfinite(IMPLEMENTATIONS[name].prepare(mask, 16, "float64")(q, k, v)[1:]).all()
+
+
+@every_implementation
+def test_a_mask_without_self_loops_is_refused_by_all(name: str) -> None:
+    with pytest.raises(ValueError, match="attend to itself"):
+        IMPLEMENTATIONS[name].prepare(~np.eye(4, dtype=bool), 16, "float32")
+
+
+@every_implementation
+@pytest.mark.parametrize("body", BODIES)
+def test_real_bodies_are_computed_alike(name: str, body: str) -> None:
+    mask = body_mask(body)
+    q, k, v = draw(len(mask), 32, "float64")
+    np.testing.assert_allclose(
+        IMPLEMENTATIONS[name].prepare(mask, 32, "float64")(q, k, v), exact(q, k, v, mask), atol=1e-12
+    )
+
+
+# -- in C --------------------------------------------------------------------------------------------------------------
+
+
+@needs_compiler
+def test_the_compiled_attention_refuses_inputs_of_another_shape_dtype_or_stride() -> None:
+    attention = CompiledAttention(np.eye(8, dtype=bool), 16, "float32")
+    right = np.zeros((8, 16), dtype="float32")
+    for wrong in (np.zeros((8, 16)), np.zeros((7, 16), dtype="float32"), np.zeros((8, 32), dtype="float32")):
+        with pytest.raises(ValueError, match=r"must be float32 \[8, 16\]; got"):
+            attention(right, wrong, right)
+    with pytest.raises((ValueError, TypeError, BufferError)):
+        attention(right, np.zeros((16, 8), dtype="float32").T, right)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("head_dim", "dtype"), [(20, "float32"), (256, "float32"), (64, "float16")])
+def test_widths_and_dtypes_that_were_not_compiled_are_refused(head_dim: int, dtype: str) -> None:
+    with pytest.raises(ValueError, match="the compiled attention has"):
+        CompiledAttention(np.eye(4, dtype=bool), head_dim, dtype)
+
+
+@needs_compiler
+def test_loading_the_compiled_attention_leaves_tiny_numbers_alone() -> None:
+    CompiledAttention(np.eye(4, dtype=bool), 16, "float32")
+    tiny = np.array([1e-40], dtype="float32")
+    assert (tiny * np.float32(0.5))[0] != 0
+
+
+@needs_compiler
+def test_a_nan_is_propagated_in_c() -> None:
+    q, k, v = draw(6, 16, "float32")
+    v[2, 3] = np.nan
+    out = CompiledAttention(np.ones((6, 6), dtype=bool), 16, "float32")(q, k, v)
+    assert np.isnan(out[:, 3]).all()
+
+
+def test_without_a_compiler_c_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CC", raising=False)
+    assert set(available()) == set(IMPLEMENTATIONS) - {"ours-c"}
+
+
+def test_an_implementation_that_computes_something_else_is_noticed() -> None:
+    right, wrong = np.zeros((2, 2)), np.full((2, 2), 1e-3)
+    check_agreement({"vanilla": right, "ours": right}, "float32")
+    with pytest.raises(ArithmeticError, match=r"ours is 0\.001 away"):
+        check_agreement({"vanilla": right, "ours": wrong}, "float32")
+    with pytest.raises(ArithmeticError, match="ours is nan"):
+        check_agreement({"vanilla": right, "ours": wrong * np.nan}, "float32")

@@ -1,0 +1,83 @@
+"""The saved points of a run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from body_transformer.bench.paper.record import UNFINISHED, Record, crossing
+from body_transformer.bench.paper.sweeps import QUICK
+
+HERE = {"device": "a CPU", "body_transformer": "0", "numpy": "2", "torch": "2", "compiler": "cc 1", "date": "today"}
+HERE |= {"command": "bot bench paper --quick"}
+
+
+def unfinished(folder: Path) -> list[dict]:
+    points = [{"key": point.key, "sweep": point.sweep} for point in QUICK.points()[:3]]
+    Record(QUICK, HERE, points).save(folder)
+    return points
+
+
+def test_an_unfinished_run_is_continued(tmp_path: Path) -> None:
+    points = unfinished(tmp_path)
+    record = Record(QUICK, HERE | {"date": "tomorrow"})
+    assert record.take_over(tmp_path) == 3
+    assert record.points == points
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Record(replace(QUICK, head_dim=32), HERE),
+        Record(QUICK, HERE | {"device": "another CPU"}),
+        Record(QUICK, HERE | {"numpy": "3"}),
+        Record(QUICK, HERE | {"compiler": "none"}),
+    ],
+    ids=["settings", "machine", "version", "compiler"],
+)
+def test_a_different_run_is_discarded_only_with_overwrite(other: Record, tmp_path: Path) -> None:
+    unfinished(tmp_path)
+    with pytest.raises(ValueError, match=r"3 points of a stopped run .*'bot bench paper --quick'.*--overwrite"):
+        other.take_over(tmp_path)
+    assert other.take_over(tmp_path, overwrite=True) == 0
+
+
+def test_the_difference_is_named(tmp_path: Path) -> None:
+    unfinished(tmp_path)
+    with pytest.raises(ValueError, match=r"head_dim 64, here 32"):
+        Record(replace(QUICK, head_dim=32), HERE).take_over(tmp_path)
+    with pytest.raises(ValueError, match=r"numpy 2, here 3"):
+        Record(QUICK, HERE | {"numpy": "3"}).take_over(tmp_path)
+
+
+def test_a_stopped_run_without_points_may_be_replaced(tmp_path: Path) -> None:
+    Record(QUICK, HERE).save(tmp_path)
+    assert Record(replace(QUICK, head_dim=32), HERE).take_over(tmp_path) == 0
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"settings": 3}', '{"points": []}'])
+def test_a_file_of_another_format_is_ignored(text: str | None, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / UNFINISHED).write_text(text)
+    assert Record(QUICK, HERE).take_over(tmp_path) == 0
+
+
+def test_earlier_results_stay_until_the_new_ones_are_complete(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text("{}")
+    unfinished(tmp_path)
+    assert (tmp_path / "results.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("speedups", "expected"),
+    [
+        ([1.5, 2, 3], 0.0),
+        ([0.5, 0.7, 0.9], None),
+        ([0.5, 1.5, 3], 0.25),
+        ([0.5, 0.5, 2], 0.5 + 0.4 / 3),
+        ([1.5, 0.5, 2], 0.5 + 0.4 / 3),
+    ],
+)
+def test_break_even_is_where_it_becomes_faster_for_good(speedups: list[float], expected: float | None) -> None:
+    found = crossing([0.0, 0.5, 0.9], speedups)
+    assert found == (expected if expected is None else pytest.approx(expected))

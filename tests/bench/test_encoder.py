@@ -1,0 +1,122 @@
+"""The timed encoders and policies: they compute the same result, and the tables say what ran."""
+
+import math
+
+import pytest
+import torch
+
+from body_transformer.bench.attention_peers import relative_error
+from body_transformer.bench.encoder import EncoderJob, policy_entrants, worst
+from body_transformer.bench.encoder_peers import (
+    OURS,
+    PLAIN,
+    CompiledLayer,
+    build_policy,
+    encoder_kinds,
+    load_timed,
+)
+from body_transformer.bench.steps import NO_OPERATOR, forward_steps, optimizer_steps, output_and_gradients, what_ran
+from body_transformer.ops.body_attention import body_attention
+
+
+@pytest.fixture(scope="module")
+def timed():
+    return load_timed("humanoid-mod", "cpu", max_layers=2)
+
+
+def test_the_timed_encoder_is_the_experiments_cut_to_two_layers(timed) -> None:
+    assert timed.weights.masked == [True, False]
+    assert len(timed.weights.parameters) == 24
+    assert timed.layout.graph.num_nodes == 16
+
+
+@pytest.mark.parametrize("name", list(encoder_kinds(peers=True, compile_peers=False)))
+def test_every_encoder_gives_the_same_output_and_gradients(timed, name: str) -> None:
+    x, grad = timed.draw(3, 2, seed=0)
+    kind = encoder_kinds(peers=True, compile_peers=False)[name]
+    truth = output_and_gradients(
+        PLAIN.make(timed.weights.double(), "fp32"), x.double().requires_grad_(), grad.double(), "fp32"
+    )
+    found = output_and_gradients(kind.make(timed.weights, "fp32"), x.requires_grad_(), grad, "fp32")
+    shapes = [value.shape for value in truth]
+    assert sorted(map(tuple, shapes)) == sorted(tuple(value.shape) for value in found)
+    assert relative_error(found[0], truth[0]) < 1e-5
+    assert relative_error(found[1], truth[1]) < 1e-4
+
+
+@pytest.mark.parametrize("name", list(encoder_kinds(peers=True, compile_peers=False)))
+def test_every_encoder_gives_the_same_output_without_gradients(timed, name: str) -> None:
+    inputs = timed.draw(3, 2, seed=0)
+    model = encoder_kinds(peers=True, compile_peers=False)[name].make(timed.weights, "fp32")
+    exact = PLAIN.make(timed.weights.double(), "fp32")
+    for step, x in zip(forward_steps(model, inputs, "fp32"), inputs, strict=True):
+        assert relative_error(step(), exact.forward(x.double())) < 1e-5
+
+
+def test_optimizer_steps_reduce_the_loss(timed) -> None:
+    (x,), (target,) = timed.draw(3, 1, seed=0), timed.draw(3, 1, seed=1)
+    model = OURS.make(timed.weights, "fp32")
+
+    def loss() -> float:
+        return float((model.forward(x) - target).detach().square().mean())
+
+    before = loss()
+    (step,) = optimizer_steps(model, [x], [target], "fp32", torch.optim.AdamW)
+    for _ in range(20):
+        step()
+    assert loss() < before
+
+
+def test_a_nan_gradient_is_the_worst() -> None:
+    assert worst([1.0, 3.0, 2.0]) == 3.0
+    assert math.isnan(worst([1.0, float("nan"), 2.0]))
+
+
+def test_contenders_do_not_share_weights(timed) -> None:
+    first, second = OURS.make(timed.weights, "fp32"), OURS.make(timed.weights, "fp32")
+    with torch.no_grad():
+        first.parameters[0].zero_()
+    assert second.parameters[0].abs().sum() > 0
+    assert timed.weights.parameters[0].abs().sum() > 0
+
+
+def test_compiled_encoders_take_part_only_where_asked() -> None:
+    assert list(encoder_kinds(peers=False, compile_peers=True)) == ["ours"]
+    assert "compiled_sdpa" in encoder_kinds(peers=True, compile_peers=True)
+    assert "compiled_sdpa" not in encoder_kinds(peers=True, compile_peers=False)
+
+
+def test_the_policy_in_compiled_parts_gives_the_same_action(timed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)  # takes long; PyTorch tests it
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: None)
+    obs = torch.randn(3, timed.layout.obs_dim)
+    wanted = build_policy("reference", timed, "cpu").forward(obs)
+    compiled = build_policy("compiled", timed, "cpu")
+    assert all(isinstance(layer, CompiledLayer) for layer in compiled.forward.encoder.layers)
+    torch.testing.assert_close(compiled.forward(obs), wanted)
+
+
+# -- what ran ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_is_recorded_with_its_backend() -> None:
+    q, mask = torch.randn(2, 1, 5, 8), torch.eye(5, dtype=torch.bool)
+    assert what_ran(lambda: body_attention(q, q, q, mask, backend="neighbours")) == "body_attention neighbours"
+    assert what_ran(lambda: q + 1) == NO_OPERATOR
+
+
+def test_the_encoder_is_recorded_with_backend_and_precision(device: str) -> None:
+    model = build_policy("ours", load_timed("humanoid-mod", "cpu", max_layers=2), device)
+    model.forward.encoder.backend = "fused"
+    obs = torch.randn(2, model.forward.layout.obs_dim, device=device)
+    with torch.autocast(device, enabled=False):
+        assert what_ran(lambda: model.forward(obs)) == "encoder_stack fused fp32"
+
+
+def test_the_compiled_policy_takes_part_in_the_fastest_arithmetic_alone() -> None:
+    job = EncoderJob("cuda", [], peers=True, compile_peers=True)
+    named = policy_entrants(job)
+    assert [precision for name, precision in named if name == "compiled"] == ["bf16"]
+    assert [precision for name, precision in named if name == "ours"] == ["bf16", "tf32"]
+    alone = policy_entrants(EncoderJob("cuda", [], peers=False, compile_peers=True))
+    assert {name for name, _ in alone} == {"ours"}

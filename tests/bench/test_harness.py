@@ -1,0 +1,265 @@
+"""Clocks and the harness: turns, samples, failures."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from body_transformer.bench.clocks import (
+    CACHE_BYTES,
+    MAX_SETS,
+    QUICK,
+    Effort,
+    Step,
+    best_on_cpu,
+    capture,
+    num_sets,
+    take_turns,
+    time_as_graph,
+    time_with_events,
+    warm_up,
+)
+from body_transformer.bench.harness import EVENTS, GRAPH, Contender, complaints, first_line, measure
+
+
+class FakeClock:
+    """A clock that only steps advance."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def step(self, name: str, *seconds: float) -> Callable[[], None]:
+        left = list(seconds)
+
+        def run() -> None:
+            self.calls.append(name)
+            self.now += left.pop(0) if len(left) > 1 else left[0]
+
+        return run
+
+
+def test_contenders_take_turns_and_every_call_is_timed() -> None:
+    clock = FakeClock()
+    samples = take_turns([[clock.step("a", 0.002)], [clock.step("b", 0.005)]], rounds=3, clock=clock)
+    assert clock.calls == ["a", "b"] * 3
+    assert samples == [pytest.approx([2, 2, 2]), pytest.approx([5, 5, 5])]
+
+
+def test_a_turn_may_have_several_calls() -> None:
+    clock = FakeClock()
+    take_turns([[clock.step("a", 1)], [clock.step("b", 1)]], rounds=2, calls=2, clock=clock)
+    assert clock.calls == ["a", "a", "b", "b"] * 2
+
+
+def test_warm_calls_do_not_count_and_a_round_may_have_any_order() -> None:
+    clock = FakeClock()
+    contenders = [[clock.step("a", 9, 0.001)], [clock.step("b", 9, 0.002)]]
+    samples = take_turns(contenders, rounds=1, warm=1, order=lambda count: reversed(range(count)), clock=clock)
+    assert clock.calls == ["b", "b", "a", "a"]
+    assert samples == [pytest.approx([1]), pytest.approx([2])]
+
+
+def test_a_contenders_input_sets_are_used_in_rotation() -> None:
+    clock = FakeClock()
+    take_turns([[clock.step(name, 1) for name in "abc"]], rounds=5, clock=clock)
+    assert clock.calls == ["a", "b", "c", "a", "b"]
+
+
+def test_a_floors_step_counts_as_its_best_sample() -> None:
+    clock = FakeClock()
+    step = clock.step("a", 0.002, 0.003, 0.001, 9.0, 0.002)
+    assert best_on_cpu([step], Effort(0.011, 5, 50), clock) == pytest.approx(1)
+    assert len(clock.calls) == 1 + 5
+
+
+def test_samples_fill_the_budget_within_bounds() -> None:
+    effort = Effort(budget_s=1.0, min_samples=5, max_samples=50)
+    assert [effort.num_samples(seconds) for seconds in (10.0, 0.1, 0.001, 0.0)] == [5, 10, 50, 50]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_input_sets_together_do_not_fit_into_the_cache(device: str) -> None:
+    cache = CACHE_BYTES[device]
+    assert num_sets(2 * cache, device) == 1
+    assert num_sets(cache // 2, device) == 4
+    assert num_sets(1, device) == MAX_SETS
+
+
+def test_a_contender_that_fails_becomes_a_row_with_the_reason_and_the_others_are_timed() -> None:
+    def broken() -> list[Callable[[], None]]:
+        raise RuntimeError("\n  no such kernel\n  at line 3")
+
+    contenders = [Contender("broken", broken), Contender("works", lambda: [lambda: None])]
+    said: list[str] = []
+    outcomes = measure(contenders, "cpu", QUICK, said.append)
+    assert list(outcomes) == said == ["broken", "works"]
+    assert outcomes["broken"].shown == "failed"
+    assert outcomes["works"].ms is not None
+    assert outcomes["works"].ms >= 0
+    assert complaints("here", outcomes) == ["here, broken: RuntimeError: no such kernel"]
+
+
+def test_a_contender_whose_step_fails_is_a_row_too() -> None:
+    outcomes = measure([Contender("divides", lambda: [lambda: 1 / 0])], "cpu", QUICK, lambda line: None)
+    assert outcomes["divides"].error == "ZeroDivisionError: division by zero"
+
+
+def test_interrupting_ends_the_run() -> None:
+    def interrupted() -> list[Callable[[], None]]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure([Contender("a", interrupted)], "cpu", QUICK, lambda line: None)
+
+
+def test_an_error_without_a_message_has_its_name() -> None:
+    assert first_line(MemoryError()) == "MemoryError"
+
+
+# -- a fake GPU with a clock -------------------------------------------------------------------------------------------
+
+
+class FakeGraph:
+    """Keeps the captured work; a replay takes as long."""
+
+    captured: Callable[[], None]
+
+    def replay(self) -> None:
+        self.captured()
+
+
+class FakeDevice:
+    """The parts of `torch.cuda` that timing uses, on a fake clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, launch_s: float) -> None:
+        self.clock, self.launch_s, self.recording = FakeClock(), launch_s, None
+        device = self
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self) -> None:
+                self.time = device.clock.now
+
+            def elapsed_time(self, end: "Event") -> float:
+                return 1e3 * (end.time - self.time)
+
+        @contextmanager
+        def capture(graph: FakeGraph) -> Iterator[None]:
+            self.recording = kernels = []
+            try:
+                yield
+            finally:
+                self.recording = None
+            graph.captured = lambda: [kernel() for kernel in kernels]
+
+        stream = SimpleNamespace(wait_stream=lambda other: None)
+        replaced = {
+            "Event": Event,
+            "CUDAGraph": FakeGraph,
+            "graph": capture,
+            "Stream": lambda: stream,
+            "stream": lambda _: nullcontext(),
+            "current_stream": lambda: stream,
+            "set_stream": lambda _: None,
+            "synchronize": lambda: None,
+            "empty_cache": lambda: None,
+            "reset_peak_memory_stats": lambda: None,
+            "memory_allocated": lambda: 2**20,
+            "max_memory_allocated": lambda: 3 * 2**20,
+        }
+        for name, value in replaced.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+
+    def kernel(self, name: str, seconds: float) -> Step:
+        """Return a kernel whose launch takes time too, unless it is replayed."""
+        work = self.clock.step(name, seconds)
+
+        def launch() -> None:
+            if self.recording is not None:
+                self.recording.append(work)
+            else:
+                self.clock.now += self.launch_s
+                work()
+
+        return launch
+
+
+def test_a_graphs_replay_counts_no_launches_and_is_divided_by_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = FakeDevice(monkeypatch, launch_s=0.0001)
+    steps = [device.kernel(name, 0.00003) for name in "abc"]
+    warm_up(steps)
+    assert device.clock.calls == list("abc") * 3
+    assert time_with_events(steps, QUICK) == pytest.approx(0.13)
+    device.clock.calls.clear()
+    assert time_as_graph(steps, QUICK) == pytest.approx(0.03)
+    assert device.clock.calls == list("abc") * (len(device.clock.calls) // 3)
+
+
+def test_a_graph_holds_as_many_calls_as_make_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = FakeDevice(monkeypatch, launch_s=0.0)
+    time_as_graph([device.kernel("a", 0.0001)], QUICK)
+    short = 3 + 1 + QUICK.max_samples  # replays of the first graph, of one call
+    assert len(device.clock.calls) == short + 10 * (3 + 1 + QUICK.max_samples)
+
+
+def test_a_capture_returns_the_return_value_of_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = FakeDevice(monkeypatch, launch_s=0.0)
+    kernel = device.kernel("a", 1.0)
+    graph, out = capture(lambda: [kernel(), "action"][1])
+    assert (out, device.clock.calls) == ("action", [])
+    graph.replay()
+    assert device.clock.calls == ["a"]
+
+
+def test_on_a_gpu_each_contender_has_its_time_its_method_and_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = FakeDevice(monkeypatch, launch_s=0.0001)
+    kernel = device.kernel("a", 0.00003)
+
+    def waits() -> None:
+        if device.recording is not None:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        kernel()
+
+    def broken() -> list[Step]:
+        raise RuntimeError("out of memory")
+
+    contenders = [
+        Contender("graph", lambda: [kernel]),
+        Contender("waits", lambda: [waits]),
+        Contender("broken", broken),
+    ]
+    outcomes = measure(contenders, "cuda", QUICK, lambda line: None)
+    assert (outcomes["graph"].ms, outcomes["graph"].method) == (pytest.approx(0.03), GRAPH)
+    assert outcomes["graph"].peak_mib == 2
+    assert (outcomes["waits"].ms, outcomes["waits"].method) == (pytest.approx(0.13), EVENTS)
+    assert complaints("here", outcomes) == [
+        "here, waits: no CUDA graph, launches count: RuntimeError: operation not permitted when stream is capturing",
+        "here, broken: RuntimeError: out of memory",
+    ]
+
+
+def test_neighbours_of_one_family_share_what_they_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = FakeDevice(monkeypatch, launch_s=0.0)
+    happened: list[str] = []
+    monkeypatch.setitem(sys.modules, "torch._dynamo", SimpleNamespace())
+    monkeypatch.setattr(torch.compiler, "reset", lambda: happened.append("reset"))
+
+    def contender(name: str, family: str) -> Contender:
+        def build() -> list[Step]:
+            happened.append(name)
+            return [device.kernel(name, 0.001)]
+
+        return Contender(name, build, family)
+
+    contenders = [contender("a fwd", "a"), contender("a bwd", "a"), contender("b fwd", "b"), contender("c", "")]
+    measure([*contenders, contender("d", "")], "cuda", QUICK, lambda line: None)
+    assert happened == ["reset", "a fwd", "a bwd", "reset", "b fwd", "reset", "c", "reset", "d"]
