@@ -85,12 +85,6 @@ class PaperSettings:
         return [SweepPoint("sparsity", f"{size} nodes", size, sparsity, self.dtype, draws) for sparsity in grid]
 
 
-QUICK = PaperSettings(
-    lengths=(16, 64, 128), draws=30, sizes=(16, 32, 64), sparsities=(0.0, 0.4, 0.7, 0.9), masks=60, body_draws=10
-)
-"""For CI: every part, in seconds."""
-
-
 @dataclass(frozen=True)
 class SweepPoint:
     """One place of a sweep."""
@@ -114,6 +108,12 @@ class SweepPoint:
             body = body_mask(self.name)
             return lambda: body
         return partial(random_mask, self.num_nodes, self.sparsity, rng)
+
+
+QUICK = PaperSettings(
+    lengths=(16, 64, 128), draws=30, sizes=(16, 32, 64), sparsities=(0.0, 0.4, 0.7, 0.9), masks=60, body_draws=10
+)
+"""For CI: every part, in seconds."""
 
 
 # -- measurement -------------------------------------------------------------------------------------------------------
