@@ -6,8 +6,7 @@ if TYPE_CHECKING:
     from .body.graph import BodyGraph
     from .body.layout import Layout, Term
     from .model.config import PolicyConfig
-    from .model.critic import Critic
-    from .model.policy import Policy
+    from .model.policy import Critic, Policy
 
 __version__ = "0.1.0"
 __all__ = ["BodyGraph", "Critic", "Layout", "Policy", "PolicyConfig", "Term"]
@@ -18,7 +17,7 @@ _HOMES = {
     "Term": "body.layout",
     "PolicyConfig": "model.config",
     "Policy": "model.policy",
-    "Critic": "model.critic",
+    "Critic": "model.policy",
 }
 
 

@@ -16,7 +16,7 @@ def make_critic(layout, **changes) -> Critic:
 @pytest.mark.parametrize("variant", ENCODERS)
 def test_the_value_is_the_mean_of_one_linear_value_a_node(variant, shared, layout, obs):
     critic = make_critic(layout, variant=variant, shared_tokenizer=shared)
-    tokens = critic.encoder(critic.tokenizer(obs))
+    tokens = critic.encoder(critic.tokenizer(obs, critic.encoder.position))
     weight, bias = critic.detokenizer.weight, critic.detokenizer.bias
     assert weight.shape == ((1, 8) if shared else (6, 8))
     values = [tokens[:, k] @ weight[0 if shared else k] + bias[0 if shared else k] for k in range(6)]
@@ -25,7 +25,7 @@ def test_the_value_is_the_mean_of_one_linear_value_a_node(variant, shared, layou
 
 def test_the_mlp_critic_has_one_value_for_all_nodes(layout, obs):
     critic = make_critic(layout, variant="mlp")
-    tokens = critic.encoder(critic.tokenizer(obs))
+    tokens = critic.encoder(critic.tokenizer(obs, critic.encoder.position))
     assert critic.detokenizer.linear.weight.shape == (1, 6 * 8)
     torch.testing.assert_close(critic(obs), critic.detokenizer.linear(tokens.flatten(1)).squeeze(1))
 

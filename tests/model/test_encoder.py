@@ -3,10 +3,10 @@ import torch
 from torch import Tensor, nn
 
 from body_transformer import Layout, PolicyConfig
-from body_transformer.model.build import build_encoder
 from body_transformer.model.encoder import Encoder, EncoderLayer
+from body_transformer.model.trunk import build_encoder
 
-from .bodies import chain, make_policy, ops_of, small
+from .bodies import chain, make_policy, ops_of, random_obs, small
 
 OPTIONS = [(norm, activation) for norm in ("post", "pre") for activation in ("relu", "gelu")]
 WIDTH, HEADS, HIDDEN = 16, 4, 24
@@ -44,8 +44,6 @@ def scrambled(module: nn.Module) -> nn.Module:
 
 def run_reference(encoder: Encoder, tokens: Tensor, norm: str, activation: str, masks: list[Tensor | None]) -> Tensor:
     """The stack of PyTorch's layers, each with its own mask."""
-    if encoder.position is not None:
-        tokens = tokens + encoder.position
     for layer, mask in zip(encoder.layers, masks, strict=True):
         tokens = torch_layer(layer, norm, activation)(tokens, src_mask=mask)
     return encoder.norm(tokens)
@@ -54,8 +52,8 @@ def run_reference(encoder: Encoder, tokens: Tensor, norm: str, activation: str, 
 @pytest.mark.parametrize(("norm", "activation"), OPTIONS)
 @pytest.mark.parametrize("masked", [True, False])
 def test_a_layer_equals_torchs_with_the_same_weights(norm, activation, masked, layout):
-    layer = scrambled(EncoderLayer(small(**SIZES, norm=norm, activation=activation), masked)).double()
-    mask = torch.tensor(layout.graph.mask)
+    layer = scrambled(EncoderLayer(small(**SIZES, norm=norm, activation=activation))).double()
+    mask = torch.tensor(layout.graph.mask) if masked else None
     x = torch.randn(3, 6, WIDTH, dtype=torch.float64)
     expected = torch_layer(layer, norm, activation)(x, src_mask=~mask if masked else None)
     torch.testing.assert_close(layer(x, mask, None), expected, atol=1e-12, rtol=0)
@@ -84,7 +82,7 @@ def test_the_stack_equals_torchs_in_single_precision_too(layout):
 
 
 def test_gradients_equal_torchs(layout):
-    layer = scrambled(EncoderLayer(small(**SIZES), masked=True)).double()
+    layer = scrambled(EncoderLayer(small(**SIZES))).double()
     reference, mask = torch_layer(layer, "post", "relu"), torch.tensor(layout.graph.mask)
     x, upstream = torch.randn(2, 3, 6, WIDTH, dtype=torch.float64)
     inputs = [x.clone().requires_grad_(), x.clone().requires_grad_()]
@@ -129,12 +127,13 @@ def test_layer_norms_use_torchs_epsilon(layout):
 
 
 def test_the_positional_encoding_is_one_vector_a_node_added_to_the_tokens(layout):
-    with_position = Encoder(layout.graph, small())
-    without = Encoder(layout.graph, small(positional_encoding=False))
-    assert without.position is None
-    without.load_state_dict({k: v for k, v in with_position.state_dict().items() if k != "position"})
-    x = torch.randn(3, 6, 8)
-    torch.testing.assert_close(with_position(x), without(x + with_position.position))
+    with_position = make_policy(layout)
+    without = make_policy(layout, positional_encoding=False)
+    assert without.encoder.position is None
+    without.load_state_dict({k: v for k, v in with_position.state_dict().items() if k != "encoder.position"})
+    obs = random_obs(layout)
+    tokens = without.tokenizer(obs) + with_position.encoder.position
+    torch.testing.assert_close(with_position(obs), without.head(without.encoder(tokens)))
 
 
 def test_the_number_of_operations_does_not_depend_on_the_number_of_nodes():
@@ -200,12 +199,12 @@ def test_normal_init_draws_what_it_says_and_nothing_else(init, variant, shared):
 
 
 def test_with_the_far_init_a_masked_encoder_sees_much_more_of_far_nodes():
-    graph = chain(6).graph
+    layout = chain(6)
     tokens = torch.randn(32, 6, 64)
 
     def influence(init: str) -> float:
         torch.manual_seed(0)
-        encoder = build_encoder(graph, PolicyConfig(variant="bot-hard", init=init))
+        encoder = build_encoder(layout, PolicyConfig(variant="bot-hard", init=init))
         moved = tokens.clone()
         moved[:, 0] += 1.0
         with torch.no_grad():

@@ -37,11 +37,11 @@ def test_an_empty_batch_gives_no_actions(variant, shared, layout):
 @ALL
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_policy_is_its_parts_one_after_the_other(variant, shared, layout, obs):
-    """Though positions are added by the tokenizer then, where they cost nothing."""
     policy = make_policy(layout, variant=variant, shared_tokenizer=shared).double()
     upstream = torch.randn(5, layout.action_dim, dtype=torch.float64)
     whole = policy(obs.double())
-    in_parts = policy.detokenizer(policy.encoder(policy.tokenizer(policy.normalizer(obs.double()))))
+    tokens = policy.tokenizer(policy.normalizer(obs.double()), policy.encoder.position)
+    in_parts = policy.detokenizer(policy.encoder(tokens))
     torch.testing.assert_close(whole, in_parts)
     parameters = [parameter for parameter in policy.parameters() if parameter is not policy.log_std]
     for ours, theirs in zip(

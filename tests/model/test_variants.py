@@ -15,12 +15,12 @@ CHOICES = {
     "head": ["deterministic", "gaussian"],
     "std": ["learned", "fixed"],
     "squash": ["none", "tanh"],
-    "init": ["torch", "normal", "normal-encoder"],
+    "init": ["torch", "normal", "normal-encoder", "far"],
 }
 
 
 def masked_layers(layout, variant: str) -> list[bool]:
-    return [layer.masked for layer in make_policy(layout, variant=variant, num_layers=5).encoder.layers]
+    return make_policy(layout, variant=variant, num_layers=5).encoder.masked
 
 
 def test_the_table_has_the_papers_architectures():

@@ -206,11 +206,11 @@ class CompiledLayer(nn.Module):
     def __init__(self, layer: EncoderLayer, num_heads: int, run: Any) -> None:
         super().__init__()
         self.layer, self.num_heads, self.run = layer, num_heads, run
+        self.parts = layer.in_order()
 
-    def forward(self, x: Tensor, mask: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
         """Compute [B, N, E] -> [B, N, E]; the plain layer has no bias."""
-        own = mask if self.layer.masked else None
-        out: Tensor = self.run(x, self.layer.in_order(), own, self.num_heads, _softmax)
+        out: Tensor = self.run(x, self.parts, mask, self.num_heads, _softmax)
         return out
 
 

@@ -56,8 +56,7 @@ class Subject:
 
     def count_parameters(self) -> dict[str, int]:
         """Parameters of the policy, and of the critic with what it observes if the experiment trains one."""
-        from ..model.critic import Critic
-        from ..model.policy import Policy
+        from ..model.policy import Critic, Policy
 
         if self.layout is None:
             raise ValueError("this robot has neither actuators nor hinge or slide joints: there is no policy to count")

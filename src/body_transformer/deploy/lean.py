@@ -13,8 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..model.baselines import MLPEncoder
 from ..model.encoder import Encoder, EncoderLayer, SelfAttention
+from ..model.mlp import MLPEncoder
 from ..model.policy import Policy
 
 MAX_WHOLE = 1 << 18
@@ -66,7 +66,11 @@ def _transformer(policy: Policy) -> list[nn.Module]:
     if policy.layout.action_dim * num_nodes * embed_dim <= MAX_WHOLE:
         size = num_nodes * embed_dim
         outputs = [View(size), as_linear(nn.Sequential(*outputs), size)]
-    layers = [LeanLayer(layer, encoder, num_nodes) for layer in encoder.layers if isinstance(layer, EncoderLayer)]
+    layers = [
+        LeanLayer(layer, encoder, masked, num_nodes)
+        for layer, masked in zip(encoder.layers, encoder.masked, strict=True)
+        if isinstance(layer, EncoderLayer)
+    ]
     return [*tokens, View(embed_dim), *layers, encoder.norm, *outputs]
 
 
@@ -82,23 +86,23 @@ def _from_obs(policy: Policy, affine: Callable[[Tensor], Tensor]) -> list[nn.Mod
     return [Sum(-policy.normalizer.shift), product]
 
 
-def _pair_bias(encoder: Encoder, layer: EncoderLayer) -> Tensor | None:
+def _pair_bias(encoder: Encoder, masked: bool) -> Tensor | None:
     """[N, N] what is added to this layer's scores: -inf where the mask is, and the bias of the hops."""
-    if not layer.masked and encoder.hop_bias is None:
+    if not masked and encoder.hop_bias is None:
         return None
     bias = torch.zeros_like(encoder.mask, dtype=torch.float64)
     if encoder.hop_bias is not None:
         bias += encoder.hop_bias[encoder.hops]
-    return bias.masked_fill(~encoder.mask, -torch.inf) if layer.masked else bias
+    return bias.masked_fill(~encoder.mask, -torch.inf) if masked else bias
 
 
 class LeanLayer(nn.Module):
     """[B N, E] -> [B N, E], an EncoderLayer's function."""
 
-    def __init__(self, layer: EncoderLayer, encoder: Encoder, num_nodes: int) -> None:
+    def __init__(self, layer: EncoderLayer, encoder: Encoder, masked: bool, num_nodes: int) -> None:
         super().__init__()
         self.pre_norm, self.activation = layer.pre_norm, layer.activation
-        folds, pair_bias = layer.attention.num_heads <= MAX_FOLDED_HEADS, _pair_bias(encoder, layer)
+        folds, pair_bias = layer.attention.num_heads <= MAX_FOLDED_HEADS, _pair_bias(encoder, masked)
         self.attention = (FoldedAttention if folds else SplitAttention)(layer.attention, pair_bias, num_nodes)
         self.norm1, self.norm2 = layer.norm1, layer.norm2
         self.linear1, self.linear2 = layer.linear1, layer.linear2

@@ -1,24 +1,33 @@
-"""The transformer encoder over body parts."""
+"""The transformer encoder over body parts: parameters and masks. The layers' maths is `ops.encoder_stack.reference`."""
 
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules import module as hooks
 
 from ..body.graph import BodyGraph
 from ..ops.body_attention import body_attention
 from ..ops.body_attention.reference import body_attention as reference_attention
-from ..ops.encoder_stack import PARAMETERS, as_residual, automatic_backend, current_precision, encoder_stack
+from ..ops.encoder_stack import (
+    PARAMETERS,
+    as_residual,
+    automatic_backend,
+    current_precision,
+    encoder_stack,
+    reference,
+)
 from .config import PolicyConfig
 from .mask import MASKS
-from .untouched import is_untouched, nobody_watches
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+MIN_SPARSE_NODES = 192
+"""Number of nodes from which, on a CPU, masked attention is worth the overhead of an operator."""
 
 
 class Encoder(nn.Module):
-    """[B, N, E] -> [B, N, E]; which layers see the mask is the variant's choice.
+    """[B, N, E] -> [B, N, E]; the variant decides which layers see the mask.
 
     On a GPU the layers of a post-norm encoder run as one operator, `ops.encoder_stack`, with the same parameters.
     """
@@ -26,7 +35,9 @@ class Encoder(nn.Module):
     mask: Tensor
     hops: Tensor
     backend: str | None
-    """The operator's backend; None = its own choice, "layers" = layer by layer, always."""
+    """Backend of the operator; None = its own choice, "layers" = always layer by layer."""
+    position: Tensor | None
+    """[N, E] positional encoding; the tokenizer adds it."""
 
     def __init__(self, graph: BodyGraph, config: PolicyConfig) -> None:
         super().__init__()
@@ -34,35 +45,34 @@ class Encoder(nn.Module):
         self.backend = None
         self.num_heads = config.num_heads
         self.stackable = config.norm == "post" and config.activation == "relu" and not variant.hop_bias
+        self.masked = [variant.is_masked(k) for k in range(config.num_layers)]
         mask = MASKS[variant.mask](graph, config.mask_seed)
         self.register_buffer("mask", torch.tensor(mask), persistent=False)  # True = may attend
         self.register_buffer("hops", torch.tensor(graph.hops), persistent=False)
-        self.layers = nn.ModuleList(EncoderLayer(config, variant.is_masked(k)) for k in range(config.num_layers))
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
         self.norm = nn.LayerNorm(config.embed_dim) if config.norm == "pre" else nn.Identity()
         self.position = None
         if config.positional_encoding:
             self.position = nn.Parameter(torch.randn(graph.num_nodes, config.embed_dim))
-        self.hop_bias = nn.Parameter(torch.zeros(graph.diameter + 1)) if variant.hop_bias else None  # drawn in build.py
+        self.hop_bias = nn.Parameter(torch.zeros(graph.diameter + 1)) if variant.hop_bias else None  # drawn in init.py
 
-    def forward(self, tokens: Tensor, placed: bool = False) -> Tensor:
-        """[B, N, E] -> [B, N, E]; `placed`: the tokenizer has added the positions."""
-        if self.position is not None and not placed:
-            tokens = tokens + self.position
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[B, N, E] -> [B, N, E]; the tokens include the positional encoding."""
         out: Tensor | None = None
         if not torch.jit.is_scripting():  # type: ignore
-            out = self._as_one(tokens)
+            out = self._by_operator(tokens)
         return self._layer_by_layer(tokens) if out is None else out
 
     def _layer_by_layer(self, tokens: Tensor) -> Tensor:
         bias = None if self.hop_bias is None else self.hop_bias[self.hops]  # [N, N]
-        for layer in self.layers:
-            tokens = layer(tokens, self.mask, bias)
+        for k, layer in enumerate(self.layers):
+            tokens = layer(tokens, self.mask if self.masked[k] else None, bias)
         out: Tensor = self.norm(tokens)
         return out
 
     @torch.jit.unused
-    def _as_one(self, tokens: Tensor) -> Tensor | None:
-        """By the operator, if it is for this encoder and this device."""
+    def _by_operator(self, tokens: Tensor) -> Tensor | None:
+        """Run all layers as one operator; None if it does not serve this encoder on this device."""
         wanted = tokens.is_cuda or self.backend is not None
         if not self.stackable or not wanted or self.backend == "layers" or _needs_plain_pytorch():
             return None
@@ -70,45 +80,34 @@ class Encoder(nn.Module):
         layers = [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
         as_built = len(layers) == len(self.layers) and all(layer.is_as_built() for layer in layers)
         parameters = [parameter for layer in layers for parameter in layer.in_order()] if as_built else []
-        if not as_built or not nobody_watches() or len(parameters) < len(PARAMETERS) * len(layers):
-            return None  # somebody wrapped, hooked or exchanged a part: it must run
+        if not as_built or _has_global_hooks() or len(parameters) < len(PARAMETERS) * len(layers):
+            return None  # a part was wrapped, hooked or replaced: it must run
         backend = self.backend
         if backend is None:
             precision = current_precision(tokens.device.type)
             backend = automatic_backend(tokens, self.num_heads, len(layers), precision)
             if backend == "reference":
-                return None  # layer by layer the attention at least is the fast one
-        masked = [layer.masked for layer in layers]
-        return encoder_stack(tokens, parameters, self.mask, masked, self.num_heads, backend=backend)
+                return None  # layer by layer, the attention at least has a fast backend
+        return encoder_stack(tokens, parameters, self.mask, self.masked, self.num_heads, backend=backend)
 
 
-class EncoderLayer(nn.Module):
-    """Self-attention and a feed-forward part, each with a residual sum and a LayerNorm."""
+class EncoderLayer(reference.EncoderLayer, nn.Module):
+    """One layer's parameters; the computation is the specification's."""
 
-    def __init__(self, config: PolicyConfig, masked: bool) -> None:
+    pre_norm: bool  # with an annotation here, TorchScript does not read the specification's, which it cannot parse
+
+    def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
-        self.masked = masked
         self.pre_norm = config.norm == "pre"
-        self.attention = SelfAttention(config.embed_dim, config.num_heads)
-        self.norm1 = nn.LayerNorm(config.embed_dim)
-        self.linear1 = nn.Linear(config.embed_dim, config.ff_dim)
-        self.linear2 = nn.Linear(config.ff_dim, config.embed_dim)
-        self.norm2 = nn.LayerNorm(config.embed_dim)
+        self.attention: SelfAttention = SelfAttention(config.embed_dim, config.num_heads)
+        self.norm1: nn.LayerNorm = nn.LayerNorm(config.embed_dim)
+        self.linear1: nn.Linear = nn.Linear(config.embed_dim, config.ff_dim)
+        self.linear2: nn.Linear = nn.Linear(config.ff_dim, config.embed_dim)
+        self.norm2: nn.LayerNorm = nn.LayerNorm(config.embed_dim)
         self.activation = ACTIVATIONS[config.activation]
 
-    def forward(self, x: Tensor, mask: Tensor, bias: Tensor | None) -> Tensor:
-        """[B, N, E] -> [B, N, E]; the mask counts if this layer is a masked one."""
-        layer_mask = mask if self.masked else None
-        if self.pre_norm:
-            x = x + self.attention(self.norm1(x), layer_mask, bias)
-            x = x + self._feed_forward(self.norm2(x))
-        else:
-            x = self.norm1(x + self.attention(x, layer_mask, bias))
-            x = self.norm2(x + self._feed_forward(x))
-        return x
-
     def in_order(self) -> list[Tensor]:
-        """The parameters as `ops.encoder_stack.PARAMETERS` names them, less any that was taken away."""
+        """Return the parameters in the order of `ops.encoder_stack.PARAMETERS`, without any that was removed."""
         own, attention = self._modules, self.attention._modules  # found in a seventh of the time that attributes take
         parts = (
             attention["in_proj"],
@@ -122,55 +121,73 @@ class EncoderLayer(nn.Module):
         return [parameter for parameter in both if parameter is not None]
 
     def is_as_built(self) -> bool:
-        """Nobody exchanged or hooked a part, and the LayerNorms are alike: the parameters say it all."""
+        """Whether the parameters alone determine the output: no part was replaced or hooked."""
         linear, norm = nn.Linear, nn.LayerNorm
         return (
-            is_untouched(self, EncoderLayer, linear1=linear, linear2=linear, norm1=norm, norm2=norm)
-            and is_untouched(self.attention, SelfAttention, in_proj=linear, out_proj=linear)
+            _is_unmodified(self, EncoderLayer, linear1=linear, linear2=linear, norm1=norm, norm2=norm)
+            and _is_unmodified(self.attention, SelfAttention, in_proj=linear, out_proj=linear)
             and self.activation is F.relu
-            and self.norm1.eps == self.norm2.eps == 1e-5  # LayerNorm's and `encoder_stack`'s own
+            and self.norm1.eps == self.norm2.eps == 1e-5  # LayerNorm's and `encoder_stack`'s default
         )
 
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.linear2(self.activation(self.linear1(x)))
-        return out
 
+class SelfAttention(reference.SelfAttention, nn.Module):
+    """The attention's parameters; the computation is the specification's."""
 
-class SelfAttention(nn.Module):
-    """Multi-head attention of the tokens among themselves."""
+    num_heads: int  # as in EncoderLayer
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.in_proj = nn.Linear(embed_dim, 3 * embed_dim)  # queries, keys, values
-        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        self.attend = _attend
+        self.in_proj: nn.Linear = nn.Linear(embed_dim, 3 * embed_dim)  # queries, keys, values
+        self.out_proj: nn.Linear = nn.Linear(embed_dim, embed_dim)
         # as nn.MultiheadAttention starts
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.zeros_(self.in_proj.bias)
         nn.init.zeros_(self.out_proj.bias)
 
-    def forward(self, x: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        """[B, N, E] -> [B, N, E]"""
-        batch, num_nodes, embed_dim = x.shape
-        qkv = self.in_proj(x).view(batch, num_nodes, 3, self.num_heads, embed_dim // self.num_heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # [B, H, N, D]
-        if torch.jit.is_scripting() or not _pays_to_dispatch(x, mask):  # type: ignore
-            heads = reference_attention(q, k, v, mask, bias)
-        else:
-            heads = body_attention(q, k, v, mask, bias)
-        out: Tensor = self.out_proj(heads.transpose(1, 2).reshape(batch, num_nodes, embed_dim))
-        return out
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Compute `body_attention` by its operator where that is faster and allowed, else by its specification."""
+    if torch.jit.is_scripting() or not _pays_to_dispatch(q, mask):  # type: ignore
+        return reference_attention(q, k, v, mask, bias)
+    return body_attention(q, k, v, mask, bias)
 
 
 @torch.jit.unused
-def _pays_to_dispatch(x: Tensor, mask: Tensor | None) -> bool:
-    """On the CPU only a large sparse body is worth an operator."""
-    return not _needs_plain_pytorch() and (x.is_cuda or (mask is not None and x.shape[1] >= 192))
+def _pays_to_dispatch(q: Tensor, mask: Tensor | None) -> bool:
+    """Whether the operator is faster: always on a GPU, for large sparse bodies on a CPU."""
+    return not _needs_plain_pytorch() and (q.is_cuda or (mask is not None and q.shape[2] >= MIN_SPARSE_NODES))
 
 
 def _needs_plain_pytorch() -> bool:
-    """What is exported must be readable without us; functional transforms see through plain operations only."""
+    """Whether PyTorch's own operations must be seen: exported files and functional transforms know no others."""
     tracing: bool = torch.jit.is_tracing()  # type: ignore
     if torch.compiler.is_compiling():
         return tracing or torch.compiler.is_exporting()
     return tracing or torch.onnx.is_in_onnx_export() or torch._C._are_functorch_transforms_active()
+
+
+def _is_unmodified(part: nn.Module | None, kind: type[nn.Module], **parts: type[nn.Module]) -> bool:
+    """Whether a module is exactly of this kind, without hooks and without a `forward` of its own.
+
+    The same must hold for the named parts of it.
+    """
+    if type(part) is not kind:
+        return False
+    own = part.__dict__  # looked up once: this runs in every step
+    if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+        return False
+    inside = own["_modules"]
+    return "forward" not in own and all(_is_unmodified(inside.get(name), parts[name]) for name in parts)
+
+
+def _has_global_hooks() -> bool:
+    """Whether a hook is registered for all modules."""
+    return bool(
+        hooks._global_forward_hooks
+        or hooks._global_forward_pre_hooks
+        or hooks._global_backward_hooks
+        or hooks._global_backward_pre_hooks
+    )

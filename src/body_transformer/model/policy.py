@@ -1,4 +1,4 @@
-"""Policy: observation -> action."""
+"""Policy: observation -> action. Critic: observation -> value. Both are a trunk with a head."""
 
 import os
 
@@ -7,27 +7,18 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
 from ..body.layout import Layout
-from .build import build_detokenizer, build_encoder, build_tokenizer
 from .config import PolicyConfig
-from .normalizer import Normalizer
+from .trunk import Trunk
 
 
-class Policy(nn.Module):
+class Policy(Trunk):
     """A robot's policy; `forward` is the deterministic (mean) action, which is what an exported policy computes."""
-
-    __jit_unused_properties__ = ("num_parameters",)  # TorchScript would try to compile it
 
     log_std: Tensor | None
 
     def __init__(self, layout: Layout, config: PolicyConfig | None = None) -> None:
-        super().__init__()
-        self.layout = layout
-        self.config = config = config or PolicyConfig()
-        self.obs_dim = layout.obs_dim
-        self.normalizer = Normalizer(layout.obs_dim, config.obs_clip)
-        self.tokenizer = build_tokenizer(layout, config)
-        self.detokenizer = build_detokenizer(layout.action_node_ids.tolist(), layout.graph, config)
-        self.encoder = build_encoder(layout.graph, config)
+        config = config or PolicyConfig()
+        super().__init__(layout, config, layout.action_node_ids.tolist())
         self.squash = nn.Tanh() if config.squash == "tanh" else nn.Identity()
         log_std = torch.full((layout.action_dim,), config.init_std).log()
         if config.head == "deterministic":
@@ -39,46 +30,49 @@ class Policy(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """[B, O] -> [B, A]"""
-        check_obs(obs, self.obs_dim)
-        obs = self.normalizer(obs)
-        tokens = self.tokenizer(obs, self.encoder.position)  # [B, N, E]
-        tokens = self.encoder(tokens, placed=True)  # [B, N, E]
-        actions: Tensor = self.squash(self.detokenizer(tokens))  # [B, A]
+        return self.head(self.encode(obs))
+
+    def head(self, tokens: Tensor) -> Tensor:
+        """[B, N, E] -> [B, A]"""
+        actions: Tensor = self.squash(self.detokenizer(tokens))
         return actions
 
     def distribution(self, obs: Tensor) -> Independent[Normal]:
-        """The Gaussian over actions, for a policy whose head is one."""
+        """Return the Gaussian over actions of a policy with a Gaussian head."""
         if self.log_std is None:
             raise ValueError("this policy is deterministic; PolicyConfig(head='gaussian') has a distribution")
         mean = self(obs)
         return Independent(Normal(mean, self.log_std.exp().expand_as(mean)), 1)
 
-    @property
-    def num_parameters(self) -> int:
-        return count_parameters(self)
-
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `policy.safetensors` and `policy.json` into the folder `path`."""
+        """Write `policy.safetensors` and `policy.json` into the folder `path`."""
         from .storage import save_policy
 
         save_policy(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Policy":
-        """Reads what `save` wrote; anything else is refused with the reason."""
+        """Read a policy that `save` wrote; anything else is refused with the reason."""
         from .storage import load_policy
 
         return load_policy(path)
 
 
-def check_obs(obs: Tensor, obs_dim: int) -> None:
-    """The network is built for exactly these entries."""
-    # In a trace sizes are tensors. (TorchScript reads "type:" comments itself; of mypy's it knows the bare one only.)
-    if torch.jit.is_tracing():  # type: ignore
-        return
-    if obs.ndim != 2 or obs.shape[1] != obs_dim:
-        raise ValueError(f"obs must be [B, {obs_dim}]; got {list(obs.shape)}")
+class Critic(Trunk):
+    """A value function: one value per node, averaged over the nodes; the mlp variant has a single value.
 
+    A critic shares no weights with its policy.
+    """
 
-def count_parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+    def __init__(self, layout: Layout, config: PolicyConfig | None = None) -> None:
+        config = config or PolicyConfig()
+        num_values = 1 if config.architecture.encoder == "mlp" else layout.graph.num_nodes
+        super().__init__(layout, config, range(num_values))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """[B, O] -> [B]"""
+        return self.head(self.encode(obs))
+
+    def head(self, tokens: Tensor) -> Tensor:
+        """[B, N, E] -> [B]"""
+        return self.detokenizer.mean(tokens)

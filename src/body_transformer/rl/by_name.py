@@ -20,8 +20,8 @@ from rsl_rl.algorithms import PPO
 from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
+from ..model.trunk import Precision
 from .model import NAME, infer_layouts
-from .network import Precision
 
 MEANINGLESS = (
     "hidden_dims",

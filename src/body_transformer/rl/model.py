@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from ..body.layout import Layout
 from ..errors import listing, unknown
 from ..model.config import PolicyConfig
-from ..model.critic import Critic
-from ..model.policy import Policy
+from ..model.policy import Critic, Policy
+from ..model.trunk import Precision
 from .infer_layout import InferredLayout, infer_layout
-from .network import Exported, Network, Precision
+from .network import Exported, Network
 from .running import RunningNormalization
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ class BodyModel(nn.Module):
         deterministic = replace(config, head="deterministic")
         net = Critic(self.layout, config) if obs_set == CRITIC else Policy(self.layout, deterministic)
         two_heads = self.distribution is not None and self.distribution.input_dim != output_dim
-        self.network = Network(net, two_heads, precision)
+        net.precision = precision
+        self.network = Network(net, two_heads)
         self.statistics = RunningNormalization(self.obs_dim) if obs_normalization else None
         if self.distribution is not None:
             self.distribution.init_mlp_weights(_as_mlp(self.network))

@@ -1,15 +1,15 @@
-"""The MLP that the paper compares with: the same tokenizer, then the tokens as one long vector."""
+"""The MLP baseline of the paper: the same tokenizer, then all tokens as one vector."""
 
 from torch import Tensor, nn
 
 
 class MLPEncoder(nn.Module):
-    """Three linear layers over all tokens at once, two ReLUs between them."""
+    """Three linear layers over all tokens at once, with ReLUs between them."""
 
     def __init__(self, num_nodes: int, embed_dim: int, hidden_dim: int) -> None:
         super().__init__()
         flat_dim = num_nodes * embed_dim
-        self.position = None  # a token's place in the vector tells it apart
+        self.position = None  # the place in the flat vector already identifies the node
         self.layers = nn.Sequential(
             nn.Flatten(),
             nn.Linear(flat_dim, hidden_dim),
@@ -20,7 +20,7 @@ class MLPEncoder(nn.Module):
             nn.Unflatten(1, (num_nodes, embed_dim)),
         )
 
-    def forward(self, tokens: Tensor, placed: bool = False) -> Tensor:
+    def forward(self, tokens: Tensor) -> Tensor:
         """[B, N, E] -> [B, N, E]"""
         out: Tensor = self.layers(tokens)
         return out

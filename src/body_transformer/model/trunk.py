@@ -1,0 +1,121 @@
+"""The trunk that policies and critics share: observation -> tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..body.layout import Layout
+from .config import PolicyConfig
+from .detokenizer import Detokenizer, SharedDetokenizer
+from .encoder import Encoder
+from .init import init_encoder, init_tokenizer
+from .mlp import FlatDetokenizer, MLPEncoder
+from .normalizer import Normalizer
+from .tokenizer import SharedTokenizer, Tokenizer
+
+Precision = Literal["fp32", "tf32", "bf16"]
+
+
+class Trunk(nn.Module):
+    """Normalizer, tokenizer and encoder, and the detokenizer that reads their tokens.
+
+    Each part is initialised before the next is built, the encoder last, so that with one seed the weights that two
+    variants have in common are equal.
+    """
+
+    __jit_unused_properties__ = ("num_parameters",)  # TorchScript would try to compile the property
+
+    def __init__(self, layout: Layout, config: PolicyConfig, output_node_ids: Sequence[int]) -> None:
+        """`output_node_ids` names the node of each output."""
+        super().__init__()
+        self.layout = layout
+        self.config = config
+        self.obs_dim = layout.obs_dim
+        self.precision: Precision = "fp32"  # of the encoder's products on a GPU; "fp32" keeps PyTorch's own settings
+        self.normalizer = Normalizer(layout.obs_dim, config.obs_clip)
+        self.tokenizer = build_tokenizer(layout, config)
+        self.detokenizer = build_detokenizer(layout, config, output_node_ids)
+        self.encoder = build_encoder(layout, config)
+
+    def encode(self, obs: Tensor) -> Tensor:
+        """[B, O] -> [B, N, E]"""
+        check_obs(obs, self.obs_dim)
+        obs = self.normalizer(obs)
+        tokens = self.tokenizer(obs, self.encoder.position)  # [B, N, E], the positional encoding included
+        tokens = self.encoder(tokens) if torch.jit.is_scripting() else self._run_encoder(tokens)  # type: ignore
+        return tokens  # noqa: RET504, TorchScript needs the name's type
+
+    @torch.jit.unused
+    def _run_encoder(self, tokens: Tensor) -> Tensor:
+        if self.precision == "fp32" or not tokens.is_cuda:
+            out: Tensor = self.encoder(tokens)
+            return out
+        with _products_in(self.precision):
+            out = self.encoder(tokens)
+        return out.to(tokens.dtype)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trainable parameters."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+
+def build_tokenizer(layout: Layout, config: PolicyConfig) -> nn.Module:
+    """Return the module that computes [B, O] -> [B, N, E]."""
+    kind = SharedTokenizer if config.shared_tokenizer else Tokenizer
+    tokenizer = kind(layout, config.embed_dim)
+    init_tokenizer(tokenizer, config.init)
+    return tokenizer
+
+
+def build_encoder(layout: Layout, config: PolicyConfig) -> nn.Module:
+    """Return the module that computes [B, N, E] -> [B, N, E]."""
+    is_mlp = config.architecture.encoder == "mlp"
+    num_nodes = layout.graph.num_nodes
+    encoder = MLPEncoder(num_nodes, config.embed_dim, config.mlp_dim) if is_mlp else Encoder(layout.graph, config)
+    init_encoder(encoder, config.init)
+    return encoder
+
+
+def build_detokenizer(
+    layout: Layout, config: PolicyConfig, node_ids: Sequence[int]
+) -> Detokenizer | SharedDetokenizer | FlatDetokenizer:
+    """Return the module that computes [B, N, E] -> [B, A]; output j belongs to node `node_ids[j]`."""
+    detokenizer: Detokenizer | SharedDetokenizer | FlatDetokenizer
+    num_nodes = layout.graph.num_nodes
+    if config.architecture.encoder == "mlp":
+        detokenizer = FlatDetokenizer(num_nodes, config.embed_dim, len(node_ids))
+    else:
+        kind = SharedDetokenizer if config.shared_tokenizer else Detokenizer
+        detokenizer = kind(node_ids, config.embed_dim, num_nodes)
+    init_tokenizer(detokenizer, config.init)
+    return detokenizer
+
+
+def check_obs(obs: Tensor, obs_dim: int) -> None:
+    """Refuse observations of another shape than [B, obs_dim]."""
+    # In a trace sizes are tensors. (TorchScript reads "type:" comments itself; of mypy's it knows the bare one only.)
+    if torch.jit.is_tracing():  # type: ignore
+        return
+    if obs.ndim != 2 or obs.shape[1] != obs_dim:
+        raise ValueError(f"obs must be [B, {obs_dim}]; got {list(obs.shape)}")
+
+
+@contextmanager
+def _products_in(precision: Precision) -> Iterator[None]:
+    """Run CUDA matrix products in bf16 (autocast) or TF32; the previous setting returns at the end."""
+    if precision == "bf16":
+        with torch.autocast("cuda", torch.bfloat16):
+            yield
+        return
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
