@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from body_transformer import Policy, pretrained
-from body_transformer.checkpoint import policy_folder
+from body_transformer.policy_folder import DESCRIPTION, WEIGHTS, PolicyFolder, find_policy
 from body_transformer.rl.config import RlConfig
 from body_transformer.run import Run, without_place
 
 MAX_BYTES = 3_000_000
-FILES = ("policy.safetensors", "policy.json")
+FILES = (WEIGHTS, DESCRIPTION)
 Evaluation = dict[str, Any]
 """What `bot eval --json` prints."""
 
@@ -39,7 +39,8 @@ def ship(folder: Path, name: str, evaluations: Sequence[Evaluation], notes: Sequ
     for evaluation in evaluations:
         if evaluation.get("task") != task or not {"simulator", "seed"} <= evaluation.keys():
             raise ValueError(f"an evaluation must be of {task!r}, by bot eval --json; got {evaluation}")
-    source = policy_folder(folder)
+    found = find_policy(folder)
+    source = found.path
     size = sum((source / file).stat().st_size for file in FILES)
     if size > MAX_BYTES:
         raise ValueError(f"the policy has {size:,} bytes; at most {MAX_BYTES:,} come with the package")
@@ -50,7 +51,7 @@ def ship(folder: Path, name: str, evaluations: Sequence[Evaluation], notes: Sequ
     try:
         for file in FILES:
             shutil.copyfile(source / file, aside / file)
-        text = card(name, description, policy, env_steps(folder, source), size, evaluations, notes)
+        text = card(name, description, policy, env_steps(found), size, evaluations, notes)
         (aside / "card.md").write_text(text, encoding="utf-8")
         shutil.rmtree(target, ignore_errors=True)
         aside.rename(target)
@@ -59,12 +60,12 @@ def ship(folder: Path, name: str, evaluations: Sequence[Evaluation], notes: Sequ
     return target
 
 
-def env_steps(folder: Path, checkpoint: Path) -> int:
-    """That the policy had seen when it was saved."""
-    config = RlConfig.from_dict(Run.open(folder).description()["rl"])
-    if not checkpoint.name.isdigit():
-        raise ValueError(f"{str(checkpoint)!r} is not a checkpoint of a run: how long it was trained is not known")
-    return int(checkpoint.name) * config.num_envs * config.num_steps
+def env_steps(found: PolicyFolder) -> int:
+    """Return the number of environment steps that the policy was trained for."""
+    if found.run is None or found.step is None:
+        raise ValueError(f"{str(found.path)!r} is not a checkpoint of a run, so the length of its training is unknown")
+    config = RlConfig.from_dict(Run.open(found.run).description()["rl"])
+    return found.step * config.num_envs * config.num_steps
 
 
 def card(

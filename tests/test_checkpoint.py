@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from body_transformer import BodyGraph, Layout, Policy, PolicyConfig
-from body_transformer.checkpoint import TrainingState, newest_checkpoint, policy_folder, save_checkpoint
+from body_transformer.checkpoint import TrainingState, newest_checkpoint, save_checkpoint
+from body_transformer.policy_folder import find_policy
 
 CONFIG = PolicyConfig(variant="bot-hard", embed_dim=8, num_layers=1, num_heads=2, ff_dim=8)
 KILLED = """
@@ -71,8 +72,8 @@ def test_the_newest_stay_and_last_points_at_the_newest(tmp_path):
     save_checkpoint(tmp_path, 101, policy, state_of(101), keep=2)
     assert sorted(entry.name for entry in folder.iterdir()) == ["100", "101", "last"]
     assert (folder / "last").resolve() == (folder / "101").resolve()
-    assert policy_folder(tmp_path).name == "101"
-    assert policy_folder(folder / "last") == folder / "last"
+    assert find_policy(tmp_path).path.name == "101"
+    assert find_policy(folder / "last").step == 101
 
 
 def test_a_step_that_comes_again_replaces_the_old_one(tmp_path):
@@ -85,7 +86,7 @@ def test_a_step_that_comes_again_replaces_the_old_one(tmp_path):
 def test_a_run_without_checkpoints_has_none(tmp_path):
     assert newest_checkpoint(tmp_path) is None
     with pytest.raises(FileNotFoundError, match="no policy in"):
-        policy_folder(tmp_path)
+        find_policy(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_one_that_cannot_be_used_gives_way_to_the_next_that_is_written(tmp_path,
     (save_checkpoint(tmp_path, 9, policy, state_of(9)) / "policy.json").unlink()
     save_checkpoint(tmp_path, 5, policy, state_of(5), keep)
     assert newest_checkpoint(tmp_path).step == 5
-    assert policy_folder(tmp_path).name == "5"
+    assert find_policy(tmp_path).step == 5
 
 
 def test_if_none_can_be_used_that_is_an_error(tmp_path):
@@ -132,7 +133,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_says_so(tmp_path, monkeypatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("body_transformer.checkpoint.save_file", full)
-    with pytest.raises(OSError, match=r"cannot write the checkpoint .*2: No space left .*newest whole one is .*1"):
+    with pytest.raises(OSError, match=r"cannot write the checkpoint .*2: No space left .*newest complete one is .*1"):
         save_checkpoint(tmp_path, 2, policy, state_of(2))
     assert newest_checkpoint(tmp_path).step == 1
     assert sorted(entry.name for entry in (tmp_path / "checkpoints").iterdir()) == ["1", "last"]
@@ -147,7 +148,7 @@ def test_a_file_system_that_takes_no_more_leaves_the_old_checkpoint_and_says_so(
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     try:
         with pytest.raises(
-            OSError, match=r"cannot write the checkpoint .*2: .*File too large.*newest whole one is .*1"
+            OSError, match=r"cannot write the checkpoint .*2: .*File too large.*newest complete one is .*1"
         ):
             save_checkpoint(tmp_path, 2, policy, state_of(2))
     finally:

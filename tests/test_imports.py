@@ -11,7 +11,7 @@ SOURCE = Path(body_transformer.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 HEAVY = {"torch", "mujoco", "matplotlib", "jinja2", "imageio", "numpy", "scipy", "safetensors", "yaml", "tyro", "rich"}
 
-LEAVES = {"errors", "files", "schema", "__version__"}
+LEAVES = {"errors", "files", "policy_folder", "pretrained", "schema", "__version__"}
 """Modules at the top that import nothing of ours but each other; every part may use them."""
 LEARNING = {
     "body",
@@ -164,7 +164,7 @@ def test_the_rule_would_notice(file, line, offence):
 
 DEPLOY = SOURCE / "deploy"
 EXPORT = {f"{part}.py": {"torch"} for part in ("export", "lean", "onnx_file", "check_vectors")} | {
-    "control.py": {"mujoco"}
+    "config.py": {"mujoco"}
 }
 """`bot export`, where the policy was trained: file -> what of the two it may import."""
 SIMULATED_ROBOT = {f"robots/sim_{part}.py": set() for part in ("process", "channel", "rollout")} | {
@@ -173,7 +173,7 @@ SIMULATED_ROBOT = {f"robots/sim_{part}.py": set() for part in ("process", "chann
 """The simulated robot's process, likewise."""
 APART = EXPORT | SIMULATED_ROBOT
 ON_THE_ROBOT = {"numpy", "onnxruntime"}
-OF_OURS = ("files", "body.layout", "errors", "schema", "deploy")
+OF_OURS = ("files", "body.layout", "errors", "policy_folder", "schema", "deploy")
 """What the rest of deploy/ may use: packages, and parts of this one."""
 MISSING = sorted({*HEAVY, "onnx", "onnxscript", "mjlab", "rsl_rl", "warp", "PIL", "accelerate"} - ON_THE_ROBOT)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -53,3 +54,50 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `path`; after the block, sync it and rename it to `path`, replacing an older one.
+
+    If the block raises, `path` stays as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _scratch(path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")) as unfinished:
+        yield unfinished
+        _sync_all(unfinished)
+        replace_folder(unfinished, path)
+
+
+@contextmanager
+def new_files(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder inside `folder`; after the block, sync its files and move them into `folder` one by one.
+
+    The other files of `folder` stay. The parent of `folder` need not be writable.
+    """
+    with _scratch(folder / f".{folder.name}.{uuid.uuid4().hex[:8]}") as unfinished:
+        yield unfinished
+        _sync_all(unfinished)
+        for file in sorted(unfinished.iterdir()):
+            os.replace(file, folder / file.name)
+
+
+@contextmanager
+def _scratch(path: Path) -> Iterator[Path]:
+    """Yield a new folder that is gone afterwards."""
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _sync_all(folder: Path) -> None:
+    for file in (*folder.iterdir(), folder):
+        sync(file)

@@ -15,14 +15,15 @@ from typing import Any
 
 import yaml
 
-from . import __version__
+from . import __version__, pretrained
 from .errors import listing
 from .files import atomic_write
+from .policy_folder import RUN_DESCRIPTION, PolicyFolder, read_description
 
 if sys.platform != "win32":
     import fcntl
 
-DESCRIPTION, METRICS, EVALUATION = "experiment.yaml", "metrics.jsonl", "evaluation.json"
+DESCRIPTION, METRICS, EVALUATION = RUN_DESCRIPTION, "metrics.jsonl", "evaluation.json"
 LOCK = ".at_work"
 LEFT_BEHIND = (".*", "*.log", "*log.txt", "slurm-*", "nohup.out")
 """What a run that died before it was described may leave in its folder: the lock, half a file, what was logged."""
@@ -153,6 +154,19 @@ class Run:
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         if (self.folder / METRICS).is_file():
             atomic_write(self.folder / METRICS, "".join(kept))
+
+
+def experiment_of(policy: PolicyFolder) -> str | None:
+    """Return the name of the experiment that a policy was trained for; None if its folder does not name one."""
+    if policy.pretrained is not None:
+        return pretrained.task(policy.pretrained)
+    if policy.run is None:
+        contract = read_description(policy.path).get("contract")
+        return contract.get("experiment") if isinstance(contract, dict) else None
+    found = Run.open(policy.run).description()
+    if "name" not in found:
+        raise ValueError(f"{str(policy.run)!r} does not say what was run: {DESCRIPTION} has no 'name'")
+    return str(found["name"])
 
 
 DIRTY = "-dirty"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import types
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
 from reprlib import Repr
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -122,3 +126,47 @@ def _scalar(hint: type, value: Any, where: str) -> Any:
     if not is_right or (hint is float and not math.isfinite(value)):
         raise ValueError(f"{where} must be {_KINDS[hint]}; got {shown(value)}")
     return float(value) if hint is float else value
+
+
+# -- JSON files --------------------------------------------------------------------------------------------------------
+
+
+def read_json(file: Path) -> Any:
+    """Read strict JSON: NaN, infinities and repeated keys are refused."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{str(file)!r} is not valid JSON: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{str(file)!r}: {error}") from None
+
+
+def json_text(value: Any, indent: int = 0) -> str:
+    """Format as indented JSON, with a list of plain values on one line."""
+    if not isinstance(value, dict | list) or not value or (isinstance(value, list) and _is_flat(value)):
+        return json.dumps(value, allow_nan=False)
+    step = " " * (indent + 1)
+    if isinstance(value, dict):
+        rows = [f"{step}{json.dumps(key)}: {json_text(entry, indent + 1)}" for key, entry in value.items()]
+        return "{\n" + ",\n".join(rows) + "\n" + " " * indent + "}"
+    return "[\n" + ",\n".join(step + json_text(entry, indent + 1) for entry in value) + "\n" + " " * indent + "]"
+
+
+def json_digest(value: Any) -> str:
+    """Return the SHA-256 of plain data, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _is_flat(values: list[Any]) -> bool:
+    return not any(isinstance(value, dict | list) for value in values)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+    if repeated:
+        raise ValueError(f"keys given more than once: {listing(repeated)}")
+    return dict(pairs)
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not a JSON number")

@@ -82,9 +82,9 @@ def test_every_experiment_that_can_be_collected_exists() -> None:
         ("a1-walk", "expert.npz", "bot collect has no simulator for the experiment 'a1-walk'; have: 'adroit-door'"),
         ("adroit-relocate", "expert.npz", "has 39 observation entries and 28 actions; adroit-relocate has 39 and 30"),
         ("adroit-hammer", "policy", "has 39 observation entries and 28 actions; adroit-hammer has 46 and 26"),
-        ("adroit-door", "nowhere", "it is neither a folder nor an .npz file"),
+        ("adroit-door", "nowhere", "the folder does not exist; expected a folder with policy.json, a run folder"),
         ("adroit-door", "nowhere.npz", "no DAPG policy at"),
-        ("adroit-door", "empty", "neither policy.json nor checkpoints/ is there"),
+        ("adroit-door", "empty", "policy.json is not there; expected a folder with policy.json, a run folder"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_is_played(

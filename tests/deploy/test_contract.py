@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from body_transformer import Policy, robots
-from body_transformer.deploy.contract import Contract, Control, TorqueClip, layout_digest
-from body_transformer.deploy.document import to_text
+from body_transformer.deploy.contract import Contract
+from body_transformer.deploy.control import Control, TorqueClip
 from body_transformer.deploy.export import Trained, make_contract
 from body_transformer.experiment import load_experiment
+from body_transformer.schema import json_digest
 
 from .conftest import make_policy
-from .virtual_robot import virtual_run
+from .virtual_robot import save_contract, virtual_run
 
 FAR_HIPS = [0.1, 0.8, -1.5, -0.1, 0.8, -1.5, 0.1, 1.0, -1.5, -0.1, 1.0, -1.5]
 
@@ -34,10 +35,10 @@ def control(contract: Contract) -> Control:
 
 
 def change(folder: Path, path: str, value: Any = None, remove: bool = False) -> None:
-    """In policy.json: `control.kp.3`, for example."""
+    """In the contract of policy.json: `control.kp.3`, for example; `.format` is a key outside the contract."""
     content = json.loads((folder / "policy.json").read_text())
-    *way, last = [int(key) if key.isdigit() else key for key in path.split(".")]
-    place = content
+    *way, last = [int(key) if key.isdigit() else key for key in path.removeprefix(".").split(".")]
+    place = content if path.startswith(".") else content["contract"]
     for key in way:
         place = place[key]
     if remove:
@@ -51,10 +52,8 @@ def change(folder: Path, path: str, value: Any = None, remove: bool = False) -> 
 
 
 def test_a_contract_reads_as_it_was_written(contract, tmp_path):
-    contract.save(tmp_path)
-    again = Contract.read(tmp_path)
-    assert again == contract
-    assert again.differences(contract) == []
+    save_contract(contract, tmp_path)
+    assert Contract.read(tmp_path) == contract
 
 
 @pytest.mark.parametrize(
@@ -141,39 +140,34 @@ def test_the_training_is_named(contract):
 
 def test_every_digit_is_kept(contract, folder):
     written = json.loads((folder / "policy.json").read_text())
-    assert written["checks"]["obs"] == [list(row) for row in contract.checks.obs]
-    assert written["control"]["position_limits"][0] == [-0.802851455917, 0.802851455917]
+    assert written["contract"]["checks"]["obs"] == [list(row) for row in contract.checks.obs]
+    assert written["contract"]["control"]["position_limits"][0] == [-0.802851455917, 0.802851455917]
 
 
 def test_the_file_has_one_line_a_list_of_numbers(folder):
     text = (folder / "policy.json").read_text()
-    assert '\n  "kp": [100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0],\n' in text
+    assert '\n   "kp": [100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0],\n' in text
     assert len(text.splitlines()) < 430
 
 
-def test_the_digest_covers_graph_and_layout_in_any_order_of_keys(contract):
-    assert contract.layout_sha256 == layout_digest(contract.graph, dict(reversed(contract.layout.items())))
-    assert contract.layout_sha256 != layout_digest(contract.graph, contract.layout | {"obs": []})
-    assert contract.layout_sha256 != layout_digest(contract.graph | {"root": "FL_hip"}, contract.layout)
+def test_the_digest_covers_the_layout_in_any_order_of_keys(contract, policy):
+    layout = policy.layout.to_dict()
+    assert contract.layout_sha256 == json_digest(dict(reversed(layout.items())))
+    contract.check_layout(dict(reversed(layout.items())))
+    for change in ({"obs": layout["obs"][1:]}, {"graph": layout["graph"] | {"joints": {}}}):
+        with pytest.raises(ValueError, match=r"layout_sha256 is not the digest|unknown joint"):
+            contract.check_layout(layout | change)
 
 
 def test_no_limit_is_null_in_the_file_and_infinite_here(tmp_path):
     policy = make_policy("humanoid-hill")
     contract = make_contract(policy, Trained(policy, "humanoid-hill", {}), load_experiment("humanoid-hill"), b"model")
     assert contract.control.velocity_limits == (math.inf,) * 21
+    policy.save(tmp_path)
     contract.save(tmp_path)
-    written = json.loads((tmp_path / "policy.json").read_text())
+    written = json.loads((tmp_path / "policy.json").read_text())["contract"]
     assert written["control"]["velocity_limits"] == written["exported"]["velocity_limits"] == [None] * 21
     assert Contract.read(tmp_path) == contract
-
-
-def test_differences_say_where_and_what(contract, control):
-    other = replace(contract, experiment="other", control=replace(control, kp=(*control.kp[:3], 50.0, *control.kp[4:])))
-    assert contract.differences(other) == [
-        "experiment: 'a1-walk' here, 'other' there",
-        "control.kp[3]: 100.0 here, 50.0 there",
-    ]
-    assert contract.differences(replace(contract, control=None))[0].startswith("control: {")
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -187,21 +181,25 @@ def test_differences_say_where_and_what(contract, control):
         ("control.filter.typ", 3, "control.filter: unknown key 'typ'"),
         ("obs.4.unit", "rad", r"obs\[4\]: unknown key 'unit'"),
         ("training.mood", "good", "training: keys unknown: 'mood'"),
-        ("version", 1, "has version 1; this reads version 3.*export the policy again"),
-        ("version", "3", "has version '3'"),
-        ("format", "body_transformer.policy", "is no contract"),
+        (".format_version", 3, "has format version 3, .* reads versions up to 2"),
+        (".format_version", "2", "has format version '2'"),
+        (".format", "body_transformer.contract", "an older version of the package: export the policy again"),
+        (".format", "policy", "does not describe a policy"),
+        (".note", "mine", "unknown key 'note'"),
+        (".contract", 3, "contract must be a mapping .*; got 3"),
+        ("model_sha256", "0" * 64, "unknown key 'model_sha256'; it stands outside the contract"),
         ("control.kp", 100, "control.kp must be a list; got 100"),
         ("control.kp.3", "100", r"control.kp\[3\] must be a finite number; got '100'"),
         ("control.kp.3", True, r"control.kp\[3\] must be a finite number; got True"),
         ("control.kp.3", None, r"control.kp\[3\] must be a finite number; got None"),
         ("control.kp.3", -1, "control: kp of 'FR_hip_joint' must be 0 or above; got -1"),
-        ("control.kp", [100.0] * 11, "kp must have 12 entries, one a joint; got 11"),
+        ("control.kp", [100.0] * 11, "kp must have 12 entries, one per joint; got 11"),
         ("control.hz", 0, "hz must be above 0"),
         ("control.kind", "speed", "control.kind: unknown value 'speed'"),
-        ("control.torque_clip.kp", [50.0] * 11, "torque, kp and kd must have one number a joint each"),
+        ("control.torque_clip.kp", [50.0] * 11, "torque, kp and kd must have one number per joint each"),
         ("control.torque_clip.kp.3", 0, "torque and kp must be above 0"),
         ("control.torque_clip.kd.3", -1, "kd 0 or above"),
-        ("control.kind", "torque", "a torque_clip is of positions"),
+        ("control.kind", "torque", "a torque_clip is for positions"),
         ("control.filter.order", 2.0, "control.filter.order must be a whole number"),
         ("control.filter.cutoff_hz", 25, "cutoff must be below half of 50"),
         ("control.position_limits.0", [1, -1], "position_limits of 'FL_hip_joint' must be"),
@@ -211,18 +209,18 @@ def test_differences_say_where_and_what(contract, control):
         ("control.joints.0", "FL_hip", "control.joints must be the layout's, in its order"),
         ("obs.4.source", "joint_position", r"obs\[4\].source: unknown value 'joint_position'; did you mean 'joint_pos"),
         ("obs.3.source", "joint_vel", "obs term 'command' must be of the joints that act"),
-        ("obs.1.history", 2, "obs must have the layout's terms"),
+        ("obs.1.history", 2, r"checks.obs\[0\] must have 51 entries; got 48"),
         ("obs.1.scale", [0.25], "scale must have 3 entries"),
         ("obs.1.clip", 0, "clip must be above 0"),
         ("obs.0.name", "velocity", "obs must have the layout's terms"),
-        ("graph.root", "FL_hip", "graph is not the layout's graph"),
-        ("layout.obs.0.name", "velocity", "layout_sha256 is not that of graph and layout"),
-        ("layout.obs", 3, "not a layout"),
-        ("training.seed", "4", "training.seed must be a int or null"),
+        (".policy.layout.graph.extra_edges", [["FL_hip", "FR_hip"]], "layout_sha256 is not the digest of the policy's"),
+        (".policy.layout.obs.0.name", "velocity", "layout_sha256 is not the digest of the policy's layout"),
+        (".policy.layout.obs", 3, "not a layout"),
+        ("training.seed", "4", "training.seed must be of type int, or null"),
         ("checks.obs.2", [0.0], r"checks.obs\[2\] must have 48 entries; got 1"),
         ("checks.actions", [], "as many actions as obs"),
-        ("model_sha256", "0" * 64, "policy.onnx' is not the file that policy.json was written with"),
-        ("model_sha256", 3, "model_sha256 must be a string; got 3"),
+        (".model_sha256", "0" * 64, "policy.onnx' is not the file that policy.json was written with"),
+        (".model_sha256", 3, "model_sha256 must be a string; got 3"),
     ],
 )  # fmt: skip
 def test_what_is_unknown_or_wrong_is_refused_with_the_reason(copy, path, value, message):
@@ -242,8 +240,11 @@ def test_what_is_unknown_or_wrong_is_refused_with_the_reason(copy, path, value, 
         ("obs.0.history", r"obs\[0\]: the key missing: 'history'"),
         ("checks.actions", "checks: the key missing: 'actions'"),
         ("training.seed", "training: keys missing: 'seed'"),
-        ("version", "has version None"),
-        ("format", "is no contract"),
+        (".format_version", "has format version None"),
+        (".format", "does not describe a policy"),
+        (".policy", "does not describe a policy: KeyError"),
+        (".contract", "no exported policy in .* `bot export .* --out DIR` exports it"),
+        (".model_sha256", "model_sha256 must be a string; got None"),
     ],
 )
 def test_what_is_missing_is_refused(copy, path, message):
@@ -255,10 +256,10 @@ def test_what_is_missing_is_refused(copy, path, message):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"hz": 50.0', '"hz": NaN', "NaN is no number that JSON knows"),
+        ('"hz": 50.0', '"hz": NaN', "NaN is not a JSON number"),
         ('"hz": 50.0', '"hz": 1e999', "control.hz must be a finite number; got inf"),
         ('"hz": 50.0', '"hz": 50.0, "hz": 500.0', "keys given more than once: 'hz'"),
-        ('"hz": 50.0', '"hz": ', "is not whole JSON"),
+        ('"hz": 50.0', '"hz": ', "is not valid JSON"),
     ],
 )
 def test_what_is_not_json_is_refused(copy, old, new, message):
@@ -296,11 +297,15 @@ def test_a_folder_without_one_of_the_files_is_refused(copy, name):
 
 def test_a_policy_that_was_not_exported_is_refused(policy, tmp_path):
     policy.save(tmp_path)
-    with pytest.raises(ValueError, match=r"is no contract: .*`bot export` writes one"):
+    with pytest.raises(ValueError, match=r"no exported policy in .* has no contract; `bot export .* exports it"):
         Contract.load(tmp_path)
-    (tmp_path / "policy.json").write_text(to_text({"format": "body_transformer.contract"}))
-    with pytest.raises(ValueError, match="does not describe a policy"):
-        Policy.load(tmp_path)
+
+
+def test_an_export_of_an_older_version_is_refused_in_one_sentence(tmp_path):
+    (tmp_path / "policy.json").write_text('{"format": "body_transformer.contract", "version": 3}')
+    for load in (Policy.load, Contract.load):
+        with pytest.raises(ValueError, match="an older version of the package: export the policy again"):
+            load(tmp_path)
 
 
 # -- the section of an experiment --------------------------------------------------------------------------------------

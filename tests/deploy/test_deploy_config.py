@@ -32,9 +32,9 @@ def test_a_name_stands_for_numbers_that_are_elsewhere():
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        ({"*_hip": 1.0}, "joint 'FL_calf' must fit one pattern .* it fits 0"),
-        ({"*": 1.0, "*_hip": 2.0}, "joint 'FL_hip' must fit one pattern .* it fits 2"),
-        ({"*": 1.0, "*_foot": 2.0}, "no joint fits '\\*_foot'"),
+        ({"*_hip": 1.0}, "joint 'FL_calf' must match one pattern .* it matches 0"),
+        ({"*": 1.0, "*_hip": 2.0}, "joint 'FL_hip' must match one pattern .* it matches 2"),
+        ({"*": 1.0, "*_foot": 2.0}, "no joint matches '\\*_foot'"),
     ],
 )
 def test_every_joint_fits_one_pattern_and_every_pattern_a_joint(patterns, message):

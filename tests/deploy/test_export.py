@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from body_transformer import Layout, Policy, Term, pretrained
+from body_transformer import Layout, Policy, Term, files, pretrained
 from body_transformer.cli.main import main
 from body_transformer.deploy import export as export_module
 from body_transformer.deploy import lean as lean_module
@@ -27,6 +27,7 @@ from .conftest import make_policy, make_run
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
+FILES = ["policy.json", "policy.onnx", "policy.safetensors"]
 OPTIONS = {
     **{variant: {"variant": variant} for variant in VARIANTS},
     "every option": {
@@ -101,7 +102,7 @@ def test_the_dynamo_exporter_agrees_too(options, tmp_path):
     policy = after_training(make_policy(**options))
     export(trained(policy), tmp_path / "out", "dynamo")
     assert_agreement(tmp_path / "out", policy)
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["policy.json", "policy.onnx"]
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == FILES
 
 
 @pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
@@ -111,7 +112,7 @@ def test_every_experiments_policy_is_exported(name, exporter, tmp_path):
     contract = export(trained(policy, name), tmp_path / "out", exporter).contract
     assert contract.experiment == name
     assert (contract.obs_dim, contract.action_dim) == (policy.obs_dim, policy.layout.action_dim)
-    assert Layout.from_dict(contract.layout) == policy.layout
+    assert Policy.load(tmp_path / "out").layout == policy.layout
     assert (contract.control is None) == (load_experiment(name).deploy is None)
     assert Contract.load(tmp_path / "out") == contract
     OnnxPolicy(tmp_path / "out")
@@ -341,7 +342,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path, policy, monkeypatch):
 def test_an_earlier_export_stays_if_the_new_one_fails_and_is_replaced_if_it_does_not(copy, policy, monkeypatch):
     before = (copy / "policy.json").read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(export_module.os, "replace", lambda *args: (_ for _ in ()).throw(OSError("disk is gone")))
+        patch.setattr(files, "replace_folder", lambda *args: (_ for _ in ()).throw(OSError("disk is gone")))
         with pytest.raises(OSError, match="disk is gone"):
             export(trained(policy), copy)
     assert (copy / "policy.json").read_bytes() == before
@@ -385,4 +386,4 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     assert main(["export", "pretrained:a1-wlk", "--out", str(tmp_path / "out")]) == 1
     assert "unknown pretrained policy 'a1-wlk'" in capsys.readouterr().err
     assert main(["export", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
-    assert "is not a run" in capsys.readouterr().err
+    assert "no policy in" in capsys.readouterr().err

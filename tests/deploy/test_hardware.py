@@ -19,7 +19,7 @@ from body_transformer.experiment import load_experiment
 from . import fake_robot_interface as fake
 from .conftest import make_policy
 from .test_contract import change
-from .virtual_robot import JOINTS, a1_contract
+from .virtual_robot import JOINTS, a1_contract, save_contract
 
 ZEROS, ONES = np.zeros(12), np.ones(12)
 
@@ -75,7 +75,7 @@ def test_a_contract_that_asks_for_more_than_the_robot_has_is_refused(tmp_path, g
     contract = a1_contract(**given)
     with pytest.raises(ValueError, match=message):
         contract.check_edits()
-    contract.save(tmp_path)
+    save_contract(contract, tmp_path)
     with pytest.raises(ValueError, match=message):
         Contract.read(tmp_path)
 

@@ -271,7 +271,7 @@ def test_a_contract_without_limits_is_refused(change):
 def test_a_contract_without_a_robot_is_refused():
     from dataclasses import replace
 
-    with pytest.raises(ValueError, match="no robot is behind the experiment 'a1-walk'"):
+    with pytest.raises(ValueError, match="cannot run on a robot: experiment 'a1-walk' has no `deploy` section"):
         virtual_run(contract=replace(a1_contract(), control=None))
 
 

@@ -7,12 +7,12 @@ from dataclasses import fields
 import pytest
 
 from body_transformer.cli.main import main
-from body_transformer.deploy.contract import Contract, Control
+from body_transformer.deploy.contract import FIXED, TUNABLE, Contract
+from body_transformer.deploy.control import Control
 from body_transformer.deploy.policy import OnnxPolicy
-from body_transformer.deploy.sealed import FIXED, TUNABLE
 
 from .test_contract import change
-from .virtual_robot import a1_contract
+from .virtual_robot import a1_contract, save_contract
 
 
 def test_every_part_of_a_control_is_either_fixed_or_tunable():
@@ -40,7 +40,7 @@ def test_every_part_of_a_control_is_either_fixed_or_tunable():
 )
 def test_what_the_training_fixed_cannot_be_changed(copy, path, value):
     change(copy, path, value)
-    with pytest.raises(ValueError, match=r"trained_sha256 is not that of what the training fixed .* was changed since"):
+    with pytest.raises(ValueError, match=r"trained_sha256 is not the digest of the fixed part .* was changed since"):
         OnnxPolicy(copy)
 
 
@@ -75,7 +75,7 @@ def test_what_is_set_for_a_robot_is_told_in_one_line(copy, path, value, said):
 
 def test_an_export_that_nobody_touched_says_nothing(folder, copy):
     content = json.loads((copy / "policy.json").read_text())
-    content["control"]["hz"] = 50  # another way to write the same number
+    content["contract"]["control"]["hz"] = 50  # another way to write the same number
     (copy / "policy.json").write_text(json.dumps(content, indent=4, sort_keys=True))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -113,7 +113,7 @@ def test_bot_deploy_tells_what_was_edited(copy, capsys):
 
 def test_a_contract_that_was_edited_and_saved_again_still_tells(tmp_path):
     contract = a1_contract()
-    contract.save(tmp_path)
+    save_contract(contract, tmp_path)
     change(tmp_path, "control.kd", [2.0] * 12)
     with pytest.warns(UserWarning, match="kd 2.0"):
         edited = Contract.read(tmp_path)

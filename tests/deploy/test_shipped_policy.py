@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from body_transformer.deploy.contract import Contract, Filter
+from body_transformer import Policy
+from body_transformer.deploy.contract import Contract
+from body_transformer.deploy.control import Filter
 from body_transformer.deploy.link import FROM_ROBOT, Kind, Link, pack_command, pack_names, unpack_names, unpack_state
 from body_transformer.deploy.plan import Phase, RuntimeConfig
 from body_transformer.deploy.robot import Command, State
@@ -120,7 +122,7 @@ def test_its_contract_is_the_experiments(shipped):
     contract, known = Contract.load(shipped), load_experiment("a1-walk")
     control = contract.control
     assert contract.experiment == "a1-walk"
-    assert contract.layout == known.layout().to_dict()
+    assert Policy.load(shipped).layout == known.layout()
     assert [term.name for term in contract.obs] == [term.name for term in known.layout().obs]
     assert (control.kind, control.hz, control.joints) == ("position", 50.0, JOINTS)
     assert control.command == known.deploy.command == (0.5, 0.0, 0.0)

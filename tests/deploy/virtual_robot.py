@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from body_transformer.deploy.contract import (
-    TRAINING,
-    VERSION,
-    Checks,
-    Contract,
-    Control,
-    Filter,
-    ObsTerm,
-    TorqueClip,
-    layout_digest,
-)
+from body_transformer.deploy.contract import Checks, Contract
+from body_transformer.deploy.control import Control, Filter, ObsTerm, TorqueClip
 from body_transformer.deploy.plan import RuntimeConfig
 from body_transformer.deploy.robot import Command, State
 from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.safety import SafetyConfig
-from body_transformer.deploy.sealed import trained_digest, tunable
 from body_transformer.experiment import load_experiment
-from body_transformer.schema import plain
+from body_transformer.policy_folder import DESCRIPTION, new_description
+from body_transformer.schema import json_text
 
 LEGS = {"FL": (0.1, 0.8), "FR": (-0.1, 0.8), "RL": (0.1, 1.0), "RR": (-0.1, 1.0)}
 JOINTS = tuple(f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf"))
@@ -56,23 +48,15 @@ def a1_contract(obs: tuple[ObsTerm, ...] | None = None, **control: Any) -> Contr
     }
     if control.get("kind") == "torque":
         given["torque_clip"] = None
-    graph, said = layout.to_dict()["graph"], layout.to_dict()
-    terms, steering = obs or a1_obs(), Control(**given | control)
-    exported = tunable(plain(steering))
-    return Contract(
-        VERSION,
-        "a1-walk",
-        terms,
-        steering,
-        exported,
-        trained_digest(plain(terms), plain(steering), exported),
-        graph,
-        said,
-        layout_digest(graph, said),
-        "0" * 64,
-        dict.fromkeys(TRAINING),
-        Checks(((0.0,) * 48,), ((0.0,) * 12,)),
-    )
+    checks = Checks(((0.0,) * 48,), ((0.0,) * 12,))
+    return Contract.make("a1-walk", obs or a1_obs(), Control(**given | control), layout, checks, b"model")
+
+
+def save_contract(contract: Contract, folder: Path) -> None:
+    """Write the policy.json of an exported A1 policy, without its weights and network."""
+    policy = {"config": {}, "layout": load_experiment("a1-walk").layout().to_dict()}
+    (folder / DESCRIPTION).write_text(json_text(new_description(policy)))
+    contract.save(folder)
 
 
 def a1_obs() -> tuple[ObsTerm, ...]:

@@ -101,6 +101,6 @@ def test_what_cannot_be_evaluated_is_said(run, capsys, arguments, message):
     assert message in capsys.readouterr().err
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path, capsys):
+def test_a_folder_without_a_policy_is_named(tmp_path, capsys):
     assert main(["eval", str(tmp_path)]) == 1
-    assert "is not a run: experiment.yaml is not there" in capsys.readouterr().err
+    assert "policy.json is not there; expected a folder with policy.json, a run folder" in capsys.readouterr().err

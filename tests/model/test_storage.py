@@ -18,6 +18,7 @@ from hypothesis import given
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from body_transformer import Layout, Policy
+from body_transformer.files import digest
 from body_transformer.model import storage
 from body_transformer.model.variants import VARIANTS
 
@@ -195,7 +196,7 @@ def test_a_truncated_description_is_refused_wherever_it_ends(saved):
     whole = description.read_bytes()
     for end in {0, 1, 2, *range(0, len(whole) - 2, len(whole) // 40), len(whole) - 2}:  # the last byte ends the line
         description.write_bytes(whole[:end])
-        assert "policy.json' is not whole JSON" in refusal(saved)
+        assert "policy.json' is not valid JSON" in refusal(saved)
 
 
 def test_a_changed_byte_in_the_description_is_refused_or_of_no_consequence(saved, policy):
@@ -273,10 +274,10 @@ def test_a_path_without_a_policy_is_named(tmp_path):
 
 
 def test_a_newer_format_is_refused_with_both_versions(saved):
-    edit(saved, lambda content: content.update(format_version=2, package_version="9.1.0"))
+    edit(saved, lambda content: content.update(format_version=3, package_version="9.1.0"))
     message = refusal(saved)
-    assert "format version 2, written by body_transformer '9.1.0'" in message
-    assert "reads version 1" in message
+    assert "format version 3, written by body_transformer '9.1.0'" in message
+    assert "reads versions up to 2" in message
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ def test_json_that_describes_no_policy_is_refused(text, saved):
 
 def test_bytes_that_are_no_text_are_refused(saved):
     (saved / "policy.json").write_bytes(b"\xff\xfe{}")
-    assert "is not whole JSON" in refusal(saved)
+    assert "is not valid JSON" in refusal(saved)
 
 
 class Payload:
@@ -312,7 +313,7 @@ def test_a_pickle_in_place_of_the_weights_is_refused_and_never_executed(write, f
     marker, weights = tmp_path / "executed", saved / "policy.safetensors"
     write(Payload(marker), weights)
     if forged:
-        edit(saved, lambda content: content.update(weights_sha256=storage._digest_of_file(weights)))
+        edit(saved, lambda content: content.update(weights_sha256=digest(weights)))
     assert "policy.safetensors' is not " in refusal(saved)
     assert not marker.exists()
 
@@ -436,7 +437,7 @@ INTERRUPTIONS = pytest.mark.parametrize(
     ("module", "name", "calls_before"),
     [
         (storage, "save_file", 0),
-        (storage, "_digest_of_file", 0),
+        (storage, "digest", 0),
         (os, "fsync", 0),
         (os, "fsync", 2),
         (os, "replace", 0),

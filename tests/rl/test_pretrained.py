@@ -199,7 +199,9 @@ def test_without_mjlab_one_sentence_says_how_to_get_it(shelf, monkeypatch, capsy
 def test_a_run_of_imitation_has_no_choice_of_simulators(tmp_path, capsys):
     from body_transformer.run import Run
 
-    Run.create(tmp_path / "run", {"name": "demo", "imitation": {}})
+    imitation = {"task": "tracking", "reader": "tracking", "num_epochs": 1}
+    Run.create(tmp_path / "run", {"name": "demo", "imitation": imitation})
+    small_policy("demo").save(tmp_path / "run" / "checkpoints" / "1")
     assert main(["eval", str(tmp_path / "run"), "--simulator", "mujoco"]) == 1
     assert "--simulator is for what learned by reinforcement" in capsys.readouterr().err
 

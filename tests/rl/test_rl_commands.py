@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from body_transformer import Policy
-from body_transformer.checkpoint import policy_folder
 from body_transformer.cli.main import main
+from body_transformer.policy_folder import find_policy
 from body_transformer.rl.registry import MOTION, NO_MJLAB
 from body_transformer.run import Run
 
@@ -73,10 +73,10 @@ def test_a_run_goes_on_with_other_settings_which_it_remembers(run, tmp_path, mon
     found = Run.open(longer).description()
     asked = {"num_iterations": 3, "final_std": 0.01, "std_iterations": 3, "options": {"start_noise_curriculum": "true"}}
     assert (found["rl"], found["num_steps"]) == ({**begun["rl"], **asked}, 3)
-    step = int(policy_folder(run).name)
+    step = find_policy(run).step
     assert found["changes"][-1] == {"step": step, "command": shlex.join(["bot", *args])}
     assert found["command"] == begun["command"]
-    assert Policy.load(policy_folder(longer)).log_std.exp().max() < 0.05, "1 at first; the limit of iteration 2 of 3"
+    assert Policy.load(longer).log_std.exp().max() < 0.05, "1 at first; the limit of iteration 2 of 3"
     assert main(["train", "--resume", str(longer), "--quiet"]) == 0
     assert Run.open(longer).description() == found, "nothing is asked anew"
 
@@ -145,7 +145,7 @@ def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, c
         main(["train", name, "--variant", "bot-mix", *SMALL, *QUICK, *overrides, "--out", str(tmp_path / "run")]) == 0
     )
     assert "observation entries" in capsys.readouterr().err
-    policy = Policy.load(policy_folder(tmp_path / "run"))
+    policy = Policy.load(tmp_path / "run")
     assert policy.config.variant == "bot-mix"
     assert "cart" in policy.layout.graph.nodes
     first = policy.layout.obs[0]

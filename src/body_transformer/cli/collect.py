@@ -23,6 +23,7 @@ from ..imitation.adroit import AdroitTask
 from ..imitation.collect import Labels, Recorder, Tally, collect
 from ..imitation.dapg import DapgPolicy
 from ..imitation.task import Act
+from ..policy_folder import KINDS
 from .output import print_json
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
@@ -50,7 +51,7 @@ class Collect:
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
     """What is played: adroit-door, adroit-hammer, adroit-relocate, demo."""
     policy: Annotated[Path, tyro.conf.arg(metavar="POLICY")]
-    """Who plays: a policy's folder, a run's folder (its last checkpoint), or a DAPG expert (.npz)."""
+    """A saved or exported policy, a run or checkpoint folder, pretrained:NAME, or a DAPG expert (.npz)."""
     episodes: Annotated[int, tyro.conf.arg(metavar="N")]
     """Episodes in the data set."""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")]
@@ -131,21 +132,20 @@ def load_player(path: Path) -> Player:
     if path.suffix == ".npz":
         expert = DapgPolicy.load(path)
         return Player(expert.obs_dim, expert.action_dim, expert.mean, expert.std)
-    if not path.is_dir():
-        raise FileNotFoundError(f"no policy at {str(path)!r}: it is neither a folder nor an .npz file")
+    if path.is_file():
+        raise ValueError(f"no policy in {str(path)!r}: a file must be an .npz file; otherwise give {KINDS}")
     return load_own(path)
 
 
 def load_own(path: Path) -> Player:
-    """One of ours, or the newest of a run, on the GPU if there is one."""
+    """Load a policy that `find_policy` finds, on the GPU if there is one."""
     import torch
 
-    from ..checkpoint import policy_folder
     from ..imitation.evaluate import acting
     from ..model.policy import Policy
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    policy = Policy.load(policy_folder(path)).to(device).eval()
+    policy = Policy.load(path).to(device).eval()
     std = None if policy.log_std is None else policy.log_std.detach().double().exp().cpu().numpy()
     return Player(policy.layout.obs_dim, policy.layout.action_dim, acting(policy), std)
 

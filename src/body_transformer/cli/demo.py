@@ -94,13 +94,12 @@ def write_page(options: Demo, runs: Sequence[Planned]) -> Path:
 
 
 def film(folder: Path) -> None:
-    from ..checkpoint import policy_folder
     from ..imitation.evaluate import acting
     from ..imitation.tracking.task import TrackingTask
     from ..model.policy import Policy
     from ..video import write_video
 
-    policy = Policy.load(policy_folder(folder))
+    policy = Policy.load(folder)
     task = TrackingTask(policy.layout)
     write_video(folder / "film.webp", task.film(acting(policy), 0, "validation"), task.frames_hz)
 

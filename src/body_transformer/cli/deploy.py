@@ -140,7 +140,7 @@ def main(args: list[str]) -> None:
     robot = open_robot(options.robot, expected=control.joints, **robot_settings(options))
     check(contract, policy, robot, config, safety)
     emergency = Emergency()
-    with claimed(options.out, contract.experiment) as folder, handled(emergency.signal):
+    with claimed(options.out, contract.experiment or "policy") as folder, handled(emergency.signal):
         runtime: Runtime | None = None
         try:
             with stop_key(emergency.stop), entered(robot) as own_core:
@@ -182,7 +182,8 @@ def finish(options: Deploy, runtime: Runtime, folder: Path) -> Path | None:
     report = None if seen is None else seen.to_dict()
     log = save(runtime, folder, {"robot": options.robot, "report": report})
     with suppress(OSError, UnicodeError):  # the status does not depend on who reads; `main` says what is not written
-        (tell_json if options.json else tell)(runtime.contract.experiment, options.robot, runtime.result(), log, report)
+        name = runtime.contract.experiment or "policy"
+        (tell_json if options.json else tell)(name, options.robot, runtime.result(), log, report)
     return log
 
 

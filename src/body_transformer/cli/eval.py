@@ -1,4 +1,4 @@
-"""`bot eval RUN`: a trained policy is tried out; `eval_rl.py` has what learned by reinforcement."""
+"""`bot eval POLICY`: evaluate a trained policy; `eval_rl.py` evaluates policies of reinforcement learning."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from ..pretrained import PREFIX
-from ..run import Run
+from ..errors import listing
+from ..experiment import experiment_names, load_experiment
+from ..imitation.config import ImitationConfig
+from ..policy_folder import PolicyFolder, find_policy
+from ..rl.config import RlConfig
+from ..run import Run, experiment_of
 from .output import console, print_json
 
 if TYPE_CHECKING:
@@ -27,10 +31,12 @@ Simulator = Literal["warp", "mujoco"]
 
 @dataclass
 class Eval:
-    """Rolls a run's newest policy out, and says how it did: means with 95 % bootstrap intervals over episodes."""
+    """Evaluate a policy: means with 95 % bootstrap intervals over episodes."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """The run's folder; pretrained:NAME is a policy that comes with the package."""
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="POLICY")]
+    """A run folder (its newest checkpoint), a checkpoint, a saved or exported policy, or pretrained:NAME."""
+    experiment: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """The experiment whose task is used; needed for a policy that was saved outside a run."""
     episodes: int = 100
     """Rollouts for each split."""
     seed: int = 0
@@ -55,44 +61,64 @@ def main(args: list[str]) -> None:
         from ..video import check_format
 
         check_format(options.video)
-    if str(options.run).startswith(PREFIX) or "rl" in Run.open(options.run).description():
+    found, config = find(options)
+    if isinstance(config, RlConfig):
         from .eval_rl import main_rl
 
-        main_rl(options)
+        main_rl(options, found, config)
         return
     if options.simulator is not None:
         raise ValueError("--simulator is for what learned by reinforcement; this run learned by imitation")
-    policy, task = load(options)
+    policy, task = load(found, config, options.cpu)
     splits = options.split or task.splits
     for split in splits:
         if split not in task.splits:
             raise ValueError(f"unknown split {split!r}; have: {', '.join(task.splits)}")
     with closing(task):
-        found = roll_out(policy, task, options, splits)
+        estimates = roll_out(policy, task, options, splits)
         if options.video is not None:
             film(policy, task, options.video, options.seed, splits[0])
     if options.json:
         from ..training.evaluation import to_json
 
-        print_json(to_json(found, options.episodes, options.seed))
+        print_json(to_json(estimates, options.episodes, options.seed))
     else:
-        show(found)
+        show(estimates)
 
 
-def load(options: Eval) -> tuple[Policy, Task]:
+def find(options: Eval) -> tuple[PolicyFolder, ImitationConfig | RlConfig]:
+    """Return the policy's folder and the settings that its task is made from."""
+    found = find_policy(options.run)
+    if options.experiment is None and found.run is not None:
+        description = Run.open(found.run).description()
+        if "rl" in description:
+            return found, RlConfig.from_dict(description["rl"])
+        if "imitation" in description:
+            return found, ImitationConfig.from_dict(description["imitation"])
+        raise ValueError(f"{str(found.run)!r} describes neither 'rl' nor 'imitation', so it has no task to evaluate on")
+    name = options.experiment or experiment_of(found)
+    if name is None:
+        raise ValueError(
+            f"the policy in {str(options.run)!r} does not name its experiment, so there is no task to evaluate it on; "
+            f"add --experiment NAME, one of: {listing(experiment_names())}"
+        )
+    if name.startswith("mjlab:"):
+        return found, RlConfig(task=name)
+    experiment = load_experiment(name)
+    config = experiment.rl or experiment.imitation
+    if config is None:
+        raise ValueError(f"experiment {name!r} has neither an 'rl' nor an 'imitation' section to evaluate on")
+    return found, config
+
+
+def load(found: PolicyFolder, config: ImitationConfig, cpu: bool) -> tuple[Policy, Task]:
     import torch
 
-    from ..checkpoint import policy_folder
-    from ..imitation.config import ImitationConfig
     from ..imitation.tasks import make_task
     from ..model.policy import Policy
 
-    description = Run.open(options.run).description()
-    if "imitation" not in description:
-        raise ValueError(f"{str(options.run)!r} is not a run of imitation")
-    config = ImitationConfig.from_dict(description["imitation"])
-    policy = Policy.load(policy_folder(options.run))
-    device = "cuda" if torch.cuda.is_available() and not options.cpu else "cpu"
+    policy = Policy.load(found.path)
+    device = "cuda" if torch.cuda.is_available() and not cpu else "cpu"
     return policy.to(device).eval(), make_task(config.task, policy.layout, config.task_options)
 
 

@@ -1,21 +1,18 @@
-"""`bot eval` of what learned by reinforcement: one episode a robot, all at once, in either simulator."""
+"""`bot eval` of policies of reinforcement learning: one episode per robot, all at once, in either simulator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import Progress as Bars
 
-from .. import pretrained
 from ..body.compare import check_same
 from ..experiment import load_experiment
 from ..rl.config import RlConfig
 from ..rl.registry import TASKS, beside, make_env, make_env_cfg, need_mjlab
-from ..run import Run
 from .eval import Eval, show
 from .output import print_json
 from .run_options import device_of, machine
@@ -25,17 +22,17 @@ if TYPE_CHECKING:
 
     from ..body.layout import Layout
     from ..model.policy import Policy
+    from ..policy_folder import PolicyFolder
     from ..rl.plain import PlainRobots
     from ..training.summary import Estimate
 
 
-def main_rl(options: Eval) -> None:
+def main_rl(options: Eval, found: PolicyFolder, config: RlConfig) -> None:
     from ..training.evaluation import to_json
     from ..video import opengl
 
     if options.split:
         raise ValueError("--split is for runs of imitation; this policy learned by reinforcement")
-    folder, config = find(options)
     task = config.task
     simulator = options.simulator or "warp"
     for flag, asked in (("--simulator mujoco", simulator == "mujoco"), ("--video", options.video is not None)):
@@ -44,35 +41,24 @@ def main_rl(options: Eval) -> None:
     # before mjlab, which settles on one way to draw; and before rollouts whose film nobody could draw
     with opengl() if options.video is not None else nullcontext():
         need_mjlab()
-        policy, device = load(folder, options.cpu)
+        policy, device = load(found, options.cpu)
         try_out = {"warp": in_warp, "mujoco": in_mujoco}[simulator]
-        found = {"rollouts": try_out(policy, config, device, options)}
+        estimates = {"rollouts": try_out(policy, config, device, options)}
         if options.video is not None:
             film(policy, config, device, options)
     if options.json:
         about = {"policy": str(options.run), "task": task, "simulator": simulator, "machine": machine(device == "cpu")}
-        print_json({**about, **to_json(found, options.episodes, options.seed)})
+        print_json({**about, **to_json(estimates, options.episodes, options.seed)})
     else:
-        show(found)
+        show(estimates)
 
 
-def find(options: Eval) -> tuple[Path, RlConfig]:
-    """The policy's folder, and what it was trained for."""
-    from ..checkpoint import policy_folder
-
-    name = str(options.run)
-    if name.startswith(pretrained.PREFIX):
-        folder = pretrained.path(name.removeprefix(pretrained.PREFIX))
-        return folder, RlConfig(task=pretrained.task(folder.name))
-    return policy_folder(options.run), RlConfig.from_dict(Run.open(options.run).description()["rl"])
-
-
-def load(folder: Path, cpu: bool) -> tuple[Policy, str]:
-    """The policy, and the device that it is on."""
+def load(found: PolicyFolder, cpu: bool) -> tuple[Policy, str]:
+    """Return the policy and the device that it is on."""
     from ..model.policy import Policy
 
     device = device_of(cpu)
-    return Policy.load(folder).to(device).eval(), device
+    return Policy.load(found.path).to(device).eval(), device
 
 
 def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dict[str, Estimate]:

@@ -1,4 +1,4 @@
-"""`bot export RUN --out DIR`: a policy as ONNX, with the contract that a robot's computer needs."""
+"""`bot export POLICY --out DIR`: a policy as ONNX, with the contract that a robot's computer needs."""
 
 from __future__ import annotations
 
@@ -15,24 +15,30 @@ Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 @dataclass
 class Export:
-    """Writes policy.onnx (the normaliser inside) and policy.json: joints, observation, gains, limits, check vectors."""
+    """Write policy.onnx (with the normaliser), policy.json with the contract (joints, observation, gains, limits, check
+    vectors), and the weights. A robot's computer needs the first two."""
 
-    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
-    """The run's folder, or one of its checkpoints; pretrained:NAME is a policy that comes with the package."""
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POLICY")]
+    """A run folder (its newest checkpoint), a checkpoint, a saved or exported policy, or pretrained:NAME."""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")]
-    """Where both files go; it appears when both are whole. An earlier export there is replaced."""
+    """Folder of the export, which appears when it is complete. An earlier export there is replaced."""
+    experiment: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """The experiment whose `deploy` section goes into the contract; needed for a policy saved outside a run."""
     exporter: Literal["torchscript", "dynamo"] = "torchscript"
-    """Which of PyTorch's ONNX exporters; what they write is equally fast, and dynamo takes much longer."""
+    """PyTorch's ONNX exporter. The files of both are equally fast, and dynamo takes much longer."""
     json: Flag = False
     """Print one JSON object instead of a sentence."""
 
 
 def main(args: list[str]) -> None:
     options = tyro.cli(Export, prog="bot export", args=args)
-    from ..deploy.contract import MODEL
     from ..deploy.export import export, find_trained
+    from ..experiment import load_experiment
+    from ..policy_folder import MODEL
 
-    written = export(find_trained(options.run), options.out, options.exporter)
+    if options.experiment is not None:
+        load_experiment(options.experiment)  # a misspelt name is an error before the work begins
+    written = export(find_trained(options.run, options.experiment), options.out, options.exporter)
     contract = written.contract
     num_bytes = (written.folder / MODEL).stat().st_size
     if options.json:
@@ -52,8 +58,10 @@ def main(args: list[str]) -> None:
         }
         print_json(facts)
         return
-    about = f"{contract.experiment}, {contract.training['variant']}, {num_bytes / 1e6:.2f} MB"
+    name = contract.experiment or "no experiment"
+    about = f"{name}, {contract.training['variant']}, {num_bytes / 1e6:.2f} MB"
     agreement = f"differ by at most {written.deviation:.0e} on {len(contract.checks.obs)} check vectors"
     print(f"wrote {options.out} ({about}): ONNX and PyTorch {agreement}")
     if contract.control is None:
-        print("no robot is behind this experiment: the contract has no control")
+        why = f"{name} has no `deploy` section" if contract.experiment else "--experiment NAME was not given"
+        print(f"no robot can run it: the contract has no control, because {why}")

@@ -1,20 +1,26 @@
-"""DeployConfig: the `deploy` section of an experiment, from which `bot export` makes a contract's control."""
+"""The `deploy` section of an experiment, and the contract's sections that `bot export` makes from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import listing
+from ..body.layout import Layout, Term
+from ..errors import listing, unknown
 from ..schema import build, shown
-from .contract import Filter, Kind, Source
+from .control import Control, Filter, Kind, ObsTerm, Source, TorqueClip
 
 Named = Literal["default_pose", "range_middle", "per_half_range", "torque_limits"]
-"""Numbers of the joints that stand elsewhere: in this section, or in the robot's file."""
+"""Numbers per joint that are given elsewhere: in this section, or in the robot's file."""
 PerJoint = float | Named | Mapping[str, float]
-"""The same for all joints; or by name; or by patterns such as "*_hip_joint", one of which must fit each joint."""
+"""One value for all joints, or values by name or by pattern ("*_hip_joint"); each joint must match one pattern."""
+Numbers = Mapping[str, tuple[float, ...]]
+"""Name -> one number per joint."""
+Limits = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -22,18 +28,18 @@ class ObsSource:
     """How a term of the observation is made: clip((measured - offset) * scale)."""
 
     source: Source
-    """What is measured."""
+    """The measured quantity."""
     offset: PerJoint | tuple[float, ...] = 0.0
-    """A list has one number an entry."""
+    """A list has one number per entry."""
     scale: PerJoint | tuple[float, ...] = 1.0
-    """Likewise."""
+    """A list has one number per entry."""
     clip: float | None = None
-    """Bound, both ways."""
+    """Symmetric bound."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What became of targets in training."""
+    """Treatment of targets during training."""
 
     kp: PerJoint
     """Nm/rad."""
@@ -45,23 +51,23 @@ class Training:
 
 @dataclass(frozen=True)
 class DeployConfig:
-    """What lies between measurements and observations, and between actions and motors.
+    """The numbers between measurements and observations, and between actions and motors.
 
     Position and torque limits are those of the robot's file.
     """
 
     kind: Kind
-    """What an action's target is."""
+    """Meaning of an action's target."""
     hz: float
-    """Actions a second."""
+    """Actions per second."""
     obs: Mapping[str, ObsSource]
-    """Term -> where it comes from; only the training environment knows those that are not here."""
+    """Term -> its source. A term that is not listed is known to the training environment only."""
     action_scale: PerJoint = 1.0
     """target = offset + scale * action."""
     action_offset: PerJoint = 0.0
-    """Likewise."""
+    """target = offset + scale * action."""
     action_clip: float | None = None
-    """Bound on the action, both ways; 1 at most, whatever is said here, where the policy squashes its actions."""
+    """Symmetric bound on the action; at most 1 where the policy squashes its actions."""
     default_pose: PerJoint = 0.0
     """rad"""
     kp: PerJoint = 0.0
@@ -69,32 +75,161 @@ class DeployConfig:
     kd: PerJoint = 0.0
     """Nm s/rad, on the robot."""
     velocity_limits: PerJoint | None = None
-    """rad/s; none known if not given."""
+    """rad/s; without them no limit is known."""
     filter: Filter | None = None
-    """Of the targets."""
+    """Low-pass filter of the targets."""
     command: tuple[float, ...] = ()
-    """Told to the policy, where it is told something."""
+    """Default command of the policy, if it takes one."""
     training: Training | None = None
-    """The gains of the training, if the robot's are others, and where it cut targets off."""
+    """The training's gains, if the robot's differ, and where it cut targets off."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DeployConfig:
+        """Build the section from YAML's mapping; unknown keys are refused."""
         return build(cls, data, "deploy")
 
 
 def per_joint(value: PerJoint, joints: Sequence[str], named: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
-    """One number a joint."""
+    """Return one number per joint."""
     if isinstance(value, str):
         if value not in named:
             raise ValueError(f"{value!r} is not known here; have: {listing(named)}")
         return tuple(named[value])
     if not isinstance(value, Mapping):
         return (float(value),) * len(joints)
-    fitting = {joint: [pattern for pattern in value if fnmatchcase(joint, pattern)] for joint in joints}
-    for joint, patterns in fitting.items():
+    matching = {joint: [pattern for pattern in value if fnmatchcase(joint, pattern)] for joint in joints}
+    for joint, patterns in matching.items():
         if len(patterns) != 1:
-            raise ValueError(f"joint {joint!r} must fit one pattern of {shown(dict(value))}; it fits {len(patterns)}")
-    idle = set(value) - {pattern for patterns in fitting.values() for pattern in patterns}
-    if idle:
-        raise ValueError(f"no joint fits {listing(sorted(idle))}; the joints are {listing(joints)}")
-    return tuple(value[fitting[joint][0]] for joint in joints)
+            raise ValueError(
+                f"joint {joint!r} must match one pattern of {shown(dict(value))}; it matches {len(patterns)}"
+            )
+    unused = set(value) - {pattern for patterns in matching.values() for pattern in patterns}
+    if unused:
+        raise ValueError(f"no joint matches {listing(sorted(unused))}; the joints are {listing(joints)}")
+    return tuple(value[matching[joint][0]] for joint in joints)
+
+
+# -- the contract's sections -------------------------------------------------------------------------------------------
+
+
+def control(deploy: DeployConfig, robot: Path, layout: Layout, bound: float | None = None) -> Control:
+    """Return the contract's control section; `bound` is the largest action that the policy can give."""
+    joints = _joints(layout)
+    named = _named(deploy, robot, joints)
+
+    def each(value: PerJoint) -> tuple[float, ...]:
+        return per_joint(value, joints, named)
+
+    positions, torques = robot_limits(robot, joints)
+    return Control(
+        kind=deploy.kind,
+        hz=deploy.hz,
+        joints=joints,
+        scale=each(deploy.action_scale),
+        offset=each(deploy.action_offset),
+        clip=min((most for most in (deploy.action_clip, bound) if most is not None), default=None),
+        torque_clip=_torque_clip(deploy.training, each),
+        default_pose=each(deploy.default_pose),
+        kp=each(deploy.kp),
+        kd=each(deploy.kd),
+        position_limits=positions,
+        velocity_limits=(math.inf,) * len(joints) if deploy.velocity_limits is None else each(deploy.velocity_limits),
+        torque_limits=torques,
+        filter=deploy.filter,
+        command=deploy.command,
+    )
+
+
+def training_gains(deploy: DeployConfig, robot: Path, layout: Layout) -> tuple[list[float] | None, list[float] | None]:
+    """Return kp and kd of the training, where they are known."""
+    if deploy.training is None:
+        return None, None
+    joints = _joints(layout)
+    named = _named(deploy, robot, joints)
+    kp, kd = (list(per_joint(value, joints, named)) for value in (deploy.training.kp, deploy.training.kd))
+    return kp, kd
+
+
+def obs_terms(deploy: DeployConfig, robot: Path, layout: Layout) -> tuple[ObsTerm, ...]:
+    """Return the contract's observation section: the layout's terms with their sources."""
+    names = [term.name for term in layout.obs]
+    for name in deploy.obs:
+        if name not in names:
+            raise ValueError("deploy.obs: " + unknown("observation term", name, names))
+    named = _named(deploy, robot, _joints(layout))
+    return tuple(
+        _sourced(term, deploy.obs[term.name], named) if term.name in deploy.obs else unsourced(term)
+        for term in layout.obs
+    )
+
+
+def unsourced(term: Term) -> ObsTerm:
+    """Return a term that no robot measures; its steps may lie ahead, so they are not called a history."""
+    return ObsTerm(term.name, term.size, "", (0.0,) * term.size, (1.0,) * term.size, None)
+
+
+def robot_limits(robot: Path, joints: Sequence[str]) -> tuple[tuple[Limits, ...], tuple[float, ...]]:
+    """Return the position limits (low, high) and torque limits in the robot's file; infinite where it sets none."""
+    import mujoco
+
+    model = mujoco.MjModel.from_xml_path(str(robot))
+    positions, torques = [], []
+    for name in joints:
+        joint = model.joint(name)
+        low, high = joint.range.tolist() if model.jnt_limited[joint.id] else (-math.inf, math.inf)
+        positions.append((float(low), float(high)))
+        torques.append(sum(_strength(model, motor) for motor in _motors(model, joint.id)) or math.inf)
+    return tuple(positions), tuple(torques)
+
+
+def _motors(model: Any, joint: int) -> list[int]:
+    import mujoco
+
+    at_joint = mujoco.mjtTrn.mjTRN_JOINT
+    return [k for k in range(model.nu) if model.actuator_trntype[k] == at_joint and model.actuator_trnid[k, 0] == joint]
+
+
+def _strength(model: Any, motor: int) -> float:
+    """Return the motor's largest torque in Nm: gear x the smaller of its control and force limits."""
+    control = model.actuator_ctrlrange[motor, 1] if model.actuator_ctrllimited[motor] else math.inf
+    force = model.actuator_forcerange[motor, 1] if model.actuator_forcelimited[motor] else math.inf
+    return float(abs(model.actuator_gear[motor, 0]) * min(control, force))
+
+
+def _torque_clip(training: Training | None, each: Callable[[PerJoint], tuple[float, ...]]) -> TorqueClip | None:
+    if training is None or training.torque is None:
+        return None
+    return TorqueClip(each(training.torque), each(training.kp), each(training.kd))
+
+
+def _named(deploy: DeployConfig, robot: Path, joints: Sequence[str]) -> Numbers:
+    positions, torques = robot_limits(robot, joints)
+    named = {
+        "range_middle": tuple((low + high) / 2 for low, high in positions),
+        "per_half_range": tuple(2 / (high - low) for low, high in positions),
+        "torque_limits": torques,
+    }
+    return {"default_pose": per_joint(deploy.default_pose, joints, named), **named}
+
+
+def _joints(layout: Layout) -> tuple[str, ...]:
+    joints = tuple(joint for term in layout.actions for joint in term.of if term.kind == "joints")
+    if len(joints) != layout.action_dim:
+        raise ValueError("an experiment with a deploy section needs a joint for every action; some have none")
+    return joints
+
+
+def _sourced(term: Term, found: ObsSource, named: Numbers) -> ObsTerm:
+    size = term.size // term.steps
+
+    def each(value: PerJoint | tuple[float, ...]) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        return per_joint(value, term.of or ("",) * size, named)
+
+    try:
+        return ObsTerm(
+            term.name, size, found.source, each(found.offset), each(found.scale), found.clip, history=term.steps
+        )
+    except ValueError as error:
+        raise ValueError(f"deploy.obs.{term.name}: {error}") from None

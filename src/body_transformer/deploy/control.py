@@ -1,147 +1,163 @@
-"""From an experiment: where a robot's observation comes from, and what becomes of its actions."""
+"""The numbers between a policy and a robot: how observations are made, and what happens to actions.
+
+They are the `obs` and `control` sections of a contract; each class checks itself.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
 
-from .. import robots
-from ..body.layout import Layout, Term
-from ..errors import unknown
-from ..experiment import Experiment
-from .config import DeployConfig, ObsSource, PerJoint, per_joint
-from .contract import Control, ObsTerm, TorqueClip
+from ..errors import listing
+from ..schema import High, Low
 
-Numbers = Mapping[str, tuple[float, ...]]
-"""Name -> one number a joint."""
-Limits = tuple[float, float]
-
-
-def control(experiment: Experiment, layout: Layout, bound: float | None = None) -> Control | None:
-    """None where no robot is behind the experiment. `bound`: no action of the policy is larger, both ways."""
-    deploy = experiment.deploy
-    if deploy is None:
-        return None
-    joints = _joints(experiment, layout)
-    named = _named(experiment, deploy, joints)
-
-    def each(value: PerJoint) -> tuple[float, ...]:
-        return per_joint(value, joints, named)
-
-    positions, torques = robot_limits(experiment, joints)
-    return Control(
-        kind=deploy.kind,
-        hz=deploy.hz,
-        joints=joints,
-        scale=each(deploy.action_scale),
-        offset=each(deploy.action_offset),
-        clip=min((most for most in (deploy.action_clip, bound) if most is not None), default=None),
-        torque_clip=_torque_clip(deploy, each),
-        default_pose=each(deploy.default_pose),
-        kp=each(deploy.kp),
-        kd=each(deploy.kd),
-        position_limits=positions,
-        velocity_limits=(math.inf,) * len(joints) if deploy.velocity_limits is None else each(deploy.velocity_limits),
-        torque_limits=torques,
-        filter=deploy.filter,
-        command=deploy.command,
-    )
+Source = Literal[
+    "", "zeros", "angular_velocity", "projected_gravity", "command", "joint_pos", "joint_vel", "previous_action"
+]
+Kind = Literal["position", "torque"]
+JOINT_SOURCES = ("joint_pos", "joint_vel", "previous_action")
+VECTOR_SOURCES = ("angular_velocity", "projected_gravity")
 
 
-def _torque_clip(deploy: DeployConfig, each: Callable[[PerJoint], tuple[float, ...]]) -> TorqueClip | None:
-    told = deploy.training
-    return None if told is None or told.torque is None else TorqueClip(each(told.torque), each(told.kp), each(told.kd))
+@dataclass(frozen=True)
+class ObsTerm:
+    """Consecutive entries of the observation: clip((measured - offset) * scale)."""
+
+    name: str
+    """As in the layout."""
+    size: int
+    """Entries of one measurement."""
+    source: Source
+    """The measured quantity; "" if only the training environment knows it. Joints are in the contract's order."""
+    offset: tuple[float, ...]
+    """[size], subtracted first."""
+    scale: tuple[float, ...]
+    """[size]"""
+    clip: float | None
+    """Symmetric bound on the scaled entries."""
+    history: int = 1
+    """Number of measurements in the observation, oldest first."""
+
+    def __post_init__(self) -> None:
+        for name in ("size", "history"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be from 1 up; got {getattr(self, name)}")
+        for name in ("offset", "scale"):
+            if len(getattr(self, name)) != self.size:
+                raise ValueError(f"{name} must have {self.size} entries; got {len(getattr(self, name))}")
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"clip must be above 0; got {self.clip}")
+        if self.source in VECTOR_SOURCES and self.size != 3:
+            raise ValueError(f"{self.source} has 3 entries; got {self.size}")
+
+    @property
+    def width(self) -> int:
+        """Entries of the observation."""
+        return self.size * self.history
 
 
-def training_gains(experiment: Experiment, layout: Layout) -> tuple[list[float] | None, list[float] | None]:
-    """kp and kd of the training, where they are known."""
-    deploy = experiment.deploy
-    if deploy is None or deploy.training is None:
-        return None, None
-    joints = _joints(experiment, layout)
-    named = _named(experiment, deploy, joints)
-    kp, kd = (list(per_joint(value, joints, named)) for value in (deploy.training.kp, deploy.training.kd))
-    return kp, kd
+@dataclass(frozen=True)
+class Filter:
+    """A Butterworth low-pass filter of the targets, at the policy's rate."""
+
+    order: int
+    cutoff_hz: float
+
+    def __post_init__(self) -> None:
+        if self.order < 1 or not self.cutoff_hz > 0:
+            raise ValueError(f"a filter has an order from 1 up and a cutoff above 0 Hz; got {self}")
 
 
-def obs_terms(layout: Layout, experiment: Experiment | None = None) -> tuple[ObsTerm, ...]:
-    """The layout's terms, and where each comes from if the experiment says it."""
-    deploy = None if experiment is None else experiment.deploy
-    if experiment is None or deploy is None:
-        return tuple(_unsourced(term) for term in layout.obs)
-    names = [term.name for term in layout.obs]
-    for name in deploy.obs:
-        if name not in names:
-            raise ValueError("deploy.obs: " + unknown("observation term", name, names))
-    named = _named(experiment, deploy, _joints(experiment, layout))
-    return tuple(
-        _sourced(term, deploy.obs[term.name], named) if term.name in deploy.obs else _unsourced(term)
-        for term in layout.obs
-    )
+@dataclass(frozen=True)
+class TorqueClip:
+    """Cut a target off where motors with these gains, at the measured state, would need more than this torque."""
+
+    torque: tuple[float, ...]
+    """[A], Nm."""
+    kp: tuple[float, ...]
+    """[A], Nm/rad: the training's gains, whichever gains the robot runs with."""
+    kd: tuple[float, ...]
+    """[A], Nm s/rad."""
+
+    def __post_init__(self) -> None:
+        if not len(self.torque) == len(self.kp) == len(self.kd):
+            raise ValueError(f"torque, kp and kd must have one number per joint each; got {self}")
+        if not all(value > 0 for value in (*self.torque, *self.kp)) or not all(value >= 0 for value in self.kd):
+            raise ValueError(f"torque and kp must be above 0, kd 0 or above; got {self}")
 
 
-def robot_limits(experiment: Experiment, joints: Sequence[str]) -> tuple[tuple[Limits, ...], tuple[float, ...]]:
-    """Positions (low, high) and torques of these joints in the robot's file; infinite where it sets no limit."""
-    import mujoco
-
-    model = mujoco.MjModel.from_xml_path(str(robots.path(experiment.robot.file)))
-    positions, torques = [], []
-    for name in joints:
-        joint = model.joint(name)
-        low, high = joint.range.tolist() if model.jnt_limited[joint.id] else (-math.inf, math.inf)
-        positions.append((float(low), float(high)))
-        torques.append(sum(_strength(model, motor) for motor in _motors(model, joint.id)) or math.inf)
-    return tuple(positions), tuple(torques)
+_PER_JOINT = ("scale", "offset", "default_pose", "kp", "kd", "position_limits", "velocity_limits", "torque_limits")
 
 
-def _motors(model: Any, joint: int) -> list[int]:
-    import mujoco
+@dataclass(frozen=True)
+class Control:
+    """From an action to a motor: target = offset + scale * clip(action), cut off by `torque_clip`, then the rest.
 
-    at_joint = mujoco.mjtTrn.mjTRN_JOINT
-    return [k for k in range(model.nu) if model.actuator_trntype[k] == at_joint and model.actuator_trnid[k, 0] == joint]
+    `action_pipeline` holds the steps in order. Everything per joint is in the order of `joints`.
+    """
 
+    kind: Kind
+    """Whether the target is a position for the joint's controller, or a torque."""
+    hz: float
+    """Actions per second."""
+    joints: tuple[str, ...]
+    """[A] order of actions, and of everything per joint here."""
+    scale: tuple[float, ...]
+    """[A]"""
+    offset: tuple[float, ...]
+    """[A]"""
+    clip: float | None
+    """Symmetric bound on the action: the experiment's, and at most 1 where the policy squashes its actions."""
+    torque_clip: TorqueClip | None
+    """The training's clip of its targets, applied before filter and limits."""
+    default_pose: tuple[float, ...]
+    """[A], rad: the pose that the robot takes before the policy starts."""
+    kp: tuple[float, ...]
+    """[A], Nm/rad: the robot's gains; `Contract.training` has those of the training."""
+    kd: tuple[float, ...]
+    """[A], Nm s/rad."""
+    position_limits: tuple[tuple[Low, High], ...]
+    """[A] (low, high), rad. Here and below, null in the file is infinity: no limit."""
+    velocity_limits: tuple[High, ...]
+    """[A], rad/s."""
+    torque_limits: tuple[High, ...]
+    """[A], Nm."""
+    filter: Filter | None
+    """Low-pass filter of the targets."""
+    command: tuple[float, ...]
+    """Default command of the policy: forward and sideways m/s, turning rad/s."""
 
-def _strength(model: Any, motor: int) -> float:
-    """Nm: gear x the smaller of what it may be told and what it can give."""
-    told = model.actuator_ctrlrange[motor, 1] if model.actuator_ctrllimited[motor] else math.inf
-    given = model.actuator_forcerange[motor, 1] if model.actuator_forcelimited[motor] else math.inf
-    return float(abs(model.actuator_gear[motor, 0]) * min(told, given))
+    def __post_init__(self) -> None:
+        repeated = [name for name, count in Counter(self.joints).items() if count > 1]
+        if repeated or not self.joints:
+            raise ValueError(f"joints must be different ones, at least one; given more than once: {listing(repeated)}")
+        for name in _PER_JOINT:
+            if len(getattr(self, name)) != len(self.joints):
+                raise ValueError(
+                    f"{name} must have {len(self.joints)} entries, one per joint; got {len(getattr(self, name))}"
+                )
+        if not self.hz > 0:
+            raise ValueError(f"hz must be above 0; got {self.hz}")
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"clip must be above 0; got {self.clip}")
+        cut = self.torque_clip
+        if cut is not None and (self.kind != "position" or len(cut.kp) != len(self.joints)):
+            raise ValueError(f"a torque_clip is for positions, and has {len(self.joints)} joints; got {cut}")
+        if self.filter is not None and not self.filter.cutoff_hz < self.hz / 2:
+            raise ValueError(f"the filter's cutoff must be below half of {self.hz} Hz; got {self.filter.cutoff_hz} Hz")
+        for k in range(len(self.joints)):
+            self._check_joint(k)
 
-
-def _named(experiment: Experiment, deploy: DeployConfig, joints: Sequence[str]) -> Numbers:
-    positions, torques = robot_limits(experiment, joints)
-    named = {
-        "range_middle": tuple((low + high) / 2 for low, high in positions),
-        "per_half_range": tuple(2 / (high - low) for low, high in positions),
-        "torque_limits": torques,
-    }
-    return {"default_pose": per_joint(deploy.default_pose, joints, named), **named}
-
-
-def _joints(experiment: Experiment, layout: Layout) -> tuple[str, ...]:
-    joints = tuple(joint for term in layout.actions for joint in term.of if term.kind == "joints")
-    if len(joints) != layout.action_dim:
-        raise ValueError(f"experiment {experiment.name!r} has a deploy section, so that every action must be a joint's")
-    return joints
-
-
-def _unsourced(term: Term) -> ObsTerm:
-    """Its steps may lie ahead, so that they are not called a history."""
-    return ObsTerm(term.name, term.size, "", (0.0,) * term.size, (1.0,) * term.size, None)
-
-
-def _sourced(term: Term, found: ObsSource, named: Numbers) -> ObsTerm:
-    size = term.size // term.steps
-
-    def each(value: PerJoint | tuple[float, ...]) -> tuple[float, ...]:
-        if isinstance(value, tuple):
-            return value
-        return per_joint(value, term.of or ("",) * size, named)
-
-    try:
-        return ObsTerm(
-            term.name, size, found.source, each(found.offset), each(found.scale), found.clip, history=term.steps
-        )
-    except ValueError as error:
-        raise ValueError(f"deploy.obs.{term.name}: {error}") from None
+    def _check_joint(self, k: int) -> None:
+        joint, (low, high) = self.joints[k], self.position_limits[k]
+        if not low < high:
+            raise ValueError(f"position_limits of {joint!r} must be (low, high); got ({low}, {high})")
+        if not low <= self.default_pose[k] <= high:
+            raise ValueError(f"default_pose of {joint!r} is {self.default_pose[k]}, outside of {low} to {high}")
+        for name in ("velocity_limits", "torque_limits"):
+            if not getattr(self, name)[k] > 0:
+                raise ValueError(f"{name} of {joint!r} must be above 0; got {getattr(self, name)[k]}")
+        for name in ("kp", "kd"):
+            if not getattr(self, name)[k] >= 0:
+                raise ValueError(f"{name} of {joint!r} must be 0 or above; got {getattr(self, name)[k]}")

@@ -12,7 +12,7 @@ from .masks import all_true
 from .robot import Command
 
 if TYPE_CHECKING:
-    from .contract import Control
+    from .control import Control
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from .robot import COMMAND
 from .safety import Interventions, Reason, SafetyConfig
 
 if TYPE_CHECKING:
-    from .contract import Control, TorqueClip
+    from .control import Control, TorqueClip
 
 Vector = NDArray[np.float64]
 _LITTLE = 1e-9

@@ -14,7 +14,8 @@ from ..errors import listing
 from .robot import COMMAND, Command, State
 
 if TYPE_CHECKING:
-    from .contract import Contract, ObsTerm
+    from .contract import Contract
+    from .control import ObsTerm
 
 Vector = NDArray[np.float64]
 

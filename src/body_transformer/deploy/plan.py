@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from .contract import Contract, Control
+    from .contract import Contract
+    from .control import Control
 
 MAX_COMMAND = 5.0
 """m/s or rad/s; no legged robot of this size is as quick, and no policy was told so much."""
@@ -114,7 +115,10 @@ def control_of(contract: Contract) -> Control:
     """The contract's control; refused where there is none, or a limit is missing."""
     control = contract.control
     if control is None:
-        raise ValueError(f"no robot is behind the experiment {contract.experiment!r}: its contract has no control")
+        why = "its export names no experiment: export it with --experiment NAME"
+        if contract.experiment is not None:
+            why = f"experiment {contract.experiment!r} has no `deploy` section"
+        raise ValueError(f"the policy cannot run on a robot: {why}")
     for name in ("position_limits", "velocity_limits", "torque_limits"):
         if not np.isfinite(np.array(getattr(control, name), np.float64)).all():
             raise ValueError(

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .contract import MODEL, Contract
+from ..policy_folder import MODEL
+from .contract import Contract
 
 INPUT, OUTPUT = "obs", "actions"
 TOLERANCE = 1e-5
@@ -19,11 +20,11 @@ TOLERANCE = 1e-5
 class OnnxPolicy:
     """[O] -> [A], the deterministic action, into memory that was taken beforehand."""
 
-    def __init__(self, folder: str | os.PathLike[str], verify: bool = True) -> None:
-        """Loads what `bot export` wrote, refuses what is not whole, and tries the check vectors."""
-        self.contract = contract = Contract.read(folder)
-        # what was hashed is what runs: the file is read once
-        self._session = open_session(contract.model(folder), os.fspath(folder), batch=1)
+    def __init__(self, source: str | os.PathLike[str], verify: bool = True) -> None:
+        """Load an exported policy, refuse a file that is not complete, and compare the check vectors."""
+        self.contract = contract = Contract.read(source)
+        # the bytes that were hashed are the bytes that run: the file is read once
+        self._session = open_session(contract.model(source), os.fspath(source), batch=1)
         _check_ports(self._session, contract)
         self._obs = np.zeros((1, contract.obs_dim), np.float32)
         self._actions = np.zeros((1, contract.action_dim), np.float32)

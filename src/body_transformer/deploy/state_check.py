@@ -14,7 +14,7 @@ from .robot import State
 from .safety import Reason, SafetyConfig
 
 if TYPE_CHECKING:
-    from .contract import Control
+    from .control import Control
 
 SHORTEST_QUATERNION, LONGEST_QUATERNION = 0.9, 1.1
 """Beyond, it is no attitude."""

@@ -51,11 +51,11 @@ class Policy(Trunk):
         save_policy(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Policy":
-        """Read a policy that `save` wrote; anything else is refused with the reason."""
+    def load(cls, source: str | os.PathLike[str]) -> "Policy":
+        """Load a saved or exported policy, a checkpoint, a run's newest checkpoint, or `pretrained:NAME`."""
         from .storage import load_policy
 
-        return load_policy(path)
+        return load_policy(source)
 
 
 class Critic(Trunk):

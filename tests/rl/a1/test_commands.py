@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from body_transformer import Policy
-from body_transformer.checkpoint import newest_checkpoint, policy_folder
+from body_transformer.checkpoint import newest_checkpoint
 from body_transformer.cli.main import main
 from body_transformer.experiment import load_experiment
 
@@ -33,7 +33,7 @@ def test_it_learns_with_a_critic_that_is_told_more(run):
     tensors = newest_checkpoint(run).state.tensors
     of_critic = [value for name, value in tensors.items() if name.startswith("critic.") and ".tokenizer" in name]
     assert sum(value.numel() for value in of_critic) == 8 * (65 + 13)
-    policy = Policy.load(policy_folder(run))
+    policy = Policy.load(run)
     assert policy.layout.obs_dim == 48
     assert policy.config.squash == "tanh"
 

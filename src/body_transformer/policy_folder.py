@@ -1,0 +1,120 @@
+"""A policy on disk: one folder in one format, whichever command wrote it.
+
+    policy.json         {format, format_version, package_version, policy: {config, layout}, weights_sha256}
+                        and, once exported, {contract, model_sha256}
+    policy.safetensors  weights; a robot's computer does not need them
+    policy.onnx         the exported network, which is all that a robot's computer needs besides policy.json
+
+The weights' metadata hold a digest of policy.json without its `SEALS`, so each file refers to the other. `find_policy`
+is the only place that decides what a path or a name on the command line means. Neither PyTorch nor YAML is needed here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import __version__, pretrained
+from .errors import unknown
+from .schema import json_digest, read_json, shown
+
+DESCRIPTION, WEIGHTS, MODEL = "policy.json", "policy.safetensors", "policy.onnx"
+FORMAT, VERSION = "body_transformer.policy", 2
+READABLE = (1, 2)
+"""Format versions that can be read; version 1 has no contract."""
+SEALS = ("weights_sha256", "contract", "model_sha256")
+"""Keys of policy.json that come after the weights, so the weights' digest of policy.json leaves them out."""
+_KEYS = ("format", "format_version", "package_version", "policy", *SEALS)
+RUN_DESCRIPTION, CHECKPOINTS = "experiment.yaml", "checkpoints"
+"""Of a run: the file that describes it, and the folder that holds a policy per saved step, named by the step."""
+KINDS = f"a folder with {DESCRIPTION}, a run folder, a checkpoint of a run, or {pretrained.PREFIX}NAME"
+"""What `find_policy` opens, for messages."""
+
+
+@dataclass(frozen=True)
+class PolicyFolder:
+    """Where a policy is stored, and what it belongs to."""
+
+    path: Path
+    """The folder that holds policy.json."""
+    run: Path | None = None
+    """The run folder, if the policy is one of its checkpoints."""
+    step: int | None = None
+    """The checkpoint's step."""
+    pretrained: str | None = None
+    """The name, if the policy comes with the package."""
+
+
+def find_policy(source: str | os.PathLike[str]) -> PolicyFolder:
+    """Return the folder of a saved or exported policy, of a run's newest checkpoint, or of `pretrained:NAME`."""
+    name = os.fspath(source)
+    if name.startswith(pretrained.PREFIX):
+        name = name.removeprefix(pretrained.PREFIX)
+        return PolicyFolder(pretrained.path(name), pretrained=name)
+    folder = Path(name)
+    if not (folder / DESCRIPTION).is_file():
+        steps = saved_steps(folder)
+        if not steps:
+            raise FileNotFoundError(f"no policy in {name!r}: {_missing(folder)}")
+        folder = folder / CHECKPOINTS / str(steps[-1])
+    place = folder.resolve()  # `last` is a link to a step
+    if place.parent.name != CHECKPOINTS or not place.name.isdigit():
+        return PolicyFolder(folder)
+    run = place.parents[1]
+    return PolicyFolder(folder, run if (run / RUN_DESCRIPTION).is_file() else None, int(place.name))
+
+
+def saved_steps(run: Path) -> list[int]:
+    """Return the steps of a run's checkpoints, ascending."""
+    folder = run / CHECKPOINTS
+    return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()) if folder.is_dir() else []
+
+
+def _missing(folder: Path) -> str:
+    if not folder.exists():
+        return f"the folder does not exist; expected {KINDS}"
+    if not folder.is_dir():
+        return f"it is a file; expected {KINDS}"
+    if (folder / CHECKPOINTS).is_dir() or (folder / RUN_DESCRIPTION).is_file():
+        return "the run has no checkpoint yet"
+    return f"{DESCRIPTION} is not there; expected {KINDS}"
+
+
+# -- policy.json -------------------------------------------------------------------------------------------------------
+
+
+def new_description(policy: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of policy.json for {config, layout}, without its SEALS."""
+    return {"format": FORMAT, "format_version": VERSION, "package_version": __version__, "policy": policy}
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """Read policy.json and check its format and version."""
+    file = folder / DESCRIPTION
+    if not file.is_file():
+        raise FileNotFoundError(f"no policy in {str(folder)!r}: {DESCRIPTION} is not there")
+    content = read_json(file)
+    if isinstance(content, dict) and content.get("format") == "body_transformer.contract":
+        raise ValueError(
+            f"{str(file)!r} is an export of an older version of the package: export the policy again, with `bot export`"
+        )
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"{str(file)!r} does not describe a policy: its format must be {FORMAT!r}")
+    version = content.get("format_version")
+    if version not in READABLE:
+        raise ValueError(
+            f"{str(file)!r} has format version {shown(version)}, written by body_transformer "
+            f"{content.get('package_version')!r}; this is {__version__}, which reads versions up to {VERSION}"
+        )
+    for key in content:
+        if key not in _KEYS:
+            raise ValueError(f"{str(file)!r}: {unknown('key', key, _KEYS)}")
+    return content
+
+
+def description_digest(content: Mapping[str, Any]) -> str:
+    """Return the digest of policy.json that the weights' metadata hold."""
+    return json_digest({key: value for key, value in content.items() if key not in SEALS})

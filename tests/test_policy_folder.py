@@ -1,0 +1,149 @@
+"""One function finds a policy, wherever it is, for `Policy.load` and for every command."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from body_transformer import BodyGraph, Layout, Policy, PolicyConfig, pretrained
+from body_transformer.cli.main import main
+from body_transformer.policy_folder import PolicyFolder, find_policy
+from body_transformer.run import Run, experiment_of
+
+TWO_BODIES = """<mujoco><worldbody><body name="a"><freejoint/><geom size="1"/><body name="b"><joint name="j"/>
+<geom size="1"/></body></body></worldbody></mujoco>"""
+
+
+@pytest.fixture
+def policy() -> Policy:
+    torch.manual_seed(0)
+    config = PolicyConfig(variant="bot-hard", embed_dim=8, num_layers=1, num_heads=2, ff_dim=8)
+    return Policy(Layout.proprioceptive(BodyGraph.from_xml(TWO_BODIES)), config)
+
+
+@pytest.fixture
+def run(policy: Policy, tmp_path: Path) -> Path:
+    Run.create(tmp_path / "run", {"name": "mine"})
+    for step in (2, 10):
+        policy.save(tmp_path / "run" / "checkpoints" / str(step))
+    (tmp_path / "run" / "checkpoints" / "last").symlink_to("10")
+    return tmp_path / "run"
+
+
+def test_a_saved_policy_is_its_own_folder(policy, tmp_path):
+    policy.save(tmp_path / "mine")
+    assert find_policy(tmp_path / "mine") == PolicyFolder(tmp_path / "mine")
+    assert experiment_of(find_policy(tmp_path / "mine")) is None
+
+
+def test_a_run_is_its_newest_checkpoint(run):
+    found = find_policy(run)
+    assert found == PolicyFolder(run / "checkpoints" / "10", run, 10)
+    assert experiment_of(found) == "mine"
+
+
+def test_a_checkpoint_knows_its_run(run):
+    assert find_policy(run / "checkpoints" / "2") == PolicyFolder(run / "checkpoints" / "2", run, 2)
+    assert find_policy(str(run / "checkpoints" / "last")).step == 10
+
+
+def test_a_checkpoint_whose_run_is_not_described_belongs_to_no_run(run):
+    (run / "experiment.yaml").unlink()
+    assert find_policy(run) == PolicyFolder(run / "checkpoints" / "10", None, 10)
+
+
+def test_a_shipped_policy_has_a_name_and_an_experiment():
+    for name in pretrained.names():
+        found = find_policy(f"pretrained:{name}")
+        assert found == PolicyFolder(pretrained.path(name), pretrained=name)
+        assert experiment_of(found) == pretrained.task(name)
+
+
+def test_policy_load_opens_every_kind(policy, run, tmp_path):
+    policy.save(tmp_path / "saved")
+    for source in (run, run / "checkpoints" / "2", run / "checkpoints" / "last", tmp_path / "saved"):
+        loaded = Policy.load(source)
+        assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in policy.state_dict().items())
+    assert Policy.load("pretrained:humanoid-mod").layout.action_dim == 21
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nowhere", "no policy in .*nowhere': the folder does not exist; expected a folder with policy.json, a run"),
+        ("file", "no policy in .*file': it is a file; expected a folder with policy.json"),
+        ("empty", "no policy in .*empty': policy.json is not there; expected a folder with policy.json"),
+        ("run", "no policy in .*run': the run has no checkpoint yet"),
+    ],
+)
+def test_a_place_without_a_policy_is_named_with_what_is_missing(run, tmp_path, source, message):
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(FileNotFoundError, match=message):
+        find_policy(tmp_path / source)
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="unknown pretrained policy 'a1-wlk'; did you mean 'a1-walk'"):
+        find_policy("pretrained:a1-wlk")
+
+
+def test_a_policy_of_format_version_1_can_be_read(policy, tmp_path):
+    """Version 1 differs in its number only: the weights hold the digest of the description with that number."""
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    from body_transformer.files import digest
+    from body_transformer.policy_folder import description_digest
+
+    policy.save(tmp_path)
+    content = json.loads((tmp_path / "policy.json").read_text()) | {"format_version": 1}
+    with safe_open(tmp_path / "policy.safetensors", framework="pt") as weights:
+        tensors = {name: weights.get_tensor(name) for name in weights.keys()}  # noqa: SIM118
+    save_file(tensors, tmp_path / "policy.safetensors", {"description_sha256": description_digest(content)})
+    content["weights_sha256"] = digest(tmp_path / "policy.safetensors")
+    (tmp_path / "policy.json").write_text(json.dumps(content))
+    loaded = Policy.load(tmp_path)
+    assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in policy.state_dict().items())
+
+
+# -- commands say what is missing where a policy cannot serve ----------------------------------------------------------
+
+
+def said(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    assert main(list(args)) == 1
+    return capsys.readouterr().err
+
+
+def test_a_saved_policy_is_evaluated_on_a_named_experiment_only(policy, tmp_path, capsys):
+    policy.save(tmp_path / "mine")
+    words = said(capsys, "eval", str(tmp_path / "mine"))
+    assert "does not name its experiment, so there is no task to evaluate it on; add --experiment NAME" in words
+    words = said(capsys, "eval", str(tmp_path / "mine"), "--experiment", "humanoid-mud")
+    assert "unknown experiment 'humanoid-mud'; did you mean 'humanoid-mod'" in words
+
+
+def test_a_policy_without_an_export_is_not_deployed(policy, run, tmp_path, capsys):
+    policy.save(tmp_path / "mine")
+    for source in (str(tmp_path / "mine"), str(run), "pretrained:a1-walk"):
+        words = said(capsys, "deploy", source)
+        assert f"no exported policy in {source!r}: " in words
+        assert f"`bot export {source} --out DIR` exports it" in words
+
+
+def test_a_saved_policy_is_exported_and_the_missing_control_is_said(policy, tmp_path, capsys):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    policy.save(tmp_path / "mine")
+    assert main(["export", str(tmp_path / "mine"), "--out", str(tmp_path / "out")]) == 0
+    assert "the contract has no control, because --experiment NAME was not given" in capsys.readouterr().out
+    loaded = Policy.load(tmp_path / "out")
+    obs = torch.randn(3, policy.obs_dim)
+    torch.testing.assert_close(loaded(obs), policy(obs))
+    words = said(capsys, "deploy", str(tmp_path / "out"))
+    assert "cannot run on a robot: its export names no experiment: export it with --experiment NAME" in words
+    words = said(capsys, "export", str(tmp_path / "mine"), "--out", str(tmp_path / "o"), "--experiment", "a1-walk")
+    assert "the policy does not fit the experiment 'a1-walk'" in words
