@@ -326,7 +326,7 @@ def contract(source: str, out: Path) -> dict[str, Any]:
     quietly(["export", source, "--out", str(out)])
     content = json.loads((out / "policy.json").read_text())
     content = {**content, **content.get("contract", {})}
-    layout = content["layout"]
+    layout = content["layout"] if "layout" in content else content["policy"]["layout"]
     training = {key: value for key, value in content["training"].items() if key not in ("date", "commit", "command")}
     return rounded(
         {
@@ -336,7 +336,6 @@ def contract(source: str, out: Path) -> dict[str, Any]:
             "exported": content["exported"],
             "training": training,
             "training_keys": sorted(content["training"]),
-            "layout_sha256": content["layout_sha256"],
             "layout": hashlib.sha256(json.dumps(layout, sort_keys=True).encode()).hexdigest(),
             "checks": {
                 key: {"rows": len(rows), "first": rows[0][:20], "last": rows[-1][:20]}

@@ -173,7 +173,7 @@ class TestWithMjlab:
         monkeypatch.setenv("MUJOCO_GL", "off")
         folder = run_folder(tmp_path / "run", small_policy("humanoid-mod"))
         assert main(["eval", str(folder), "--video", str(tmp_path / "film.webp")]) == 1
-        assert "no film: MuJoCo cannot draw here" in capsys.readouterr().err
+        assert "no film: MuJoCo cannot render here" in capsys.readouterr().err
 
     def test_a_checkpoint_of_another_task_is_not_resumed(self, tmp_path, capsys):
         folder = tmp_path / "run"

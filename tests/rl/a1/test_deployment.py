@@ -8,7 +8,8 @@ import torch
 
 pytest.importorskip("mjlab")
 
-from body_transformer.deploy import control
+from body_transformer import robots
+from body_transformer.deploy import config
 from body_transformer.deploy.controller import Controller
 from body_transformer.deploy.observation import Measured, Observation, gravity_direction
 from body_transformer.deploy.plan import Phase, RuntimeConfig
@@ -21,8 +22,9 @@ from body_transformer.rl.a1.terrain import Terrain
 
 EXPERIMENT = load_experiment("a1-walk")
 LAYOUT = EXPERIMENT.layout()
-CONTROL = control.control(EXPERIMENT, LAYOUT)
-OBS = control.obs_terms(LAYOUT, EXPERIMENT)
+ABOUT = (EXPERIMENT.deploy, robots.path(EXPERIMENT.robot.file), LAYOUT)
+CONTROL = config.control(*ABOUT)
+OBS = config.obs_terms(*ABOUT)
 LIKE = torch.zeros(1, dtype=torch.float64)
 
 
@@ -92,7 +94,7 @@ def test_the_robots_targets_are_those_of_the_training():
 
 
 def test_the_contract_notes_the_gains_of_the_training():
-    assert control.training_gains(EXPERIMENT, LAYOUT) == ([model.KP] * 12, [model.KD] * 12)
+    assert config.training_gains(*ABOUT) == ([model.KP] * 12, [model.KD] * 12)
 
 
 def test_the_simulated_robot_falls_where_the_training_ends():
