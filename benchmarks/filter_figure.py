@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from body_transformer.files import atomic_write
-from body_transformer.report.deployments import POLICY, Deployment, find_deployments, read_deployments
+from body_transformer.report.deployment import POLICY, Deployment, find_deployments, read_deployments
 
 NAMES, COLORS = ("with the filter", "without"), ("#1f5fa8", "#c2571a")
 SHOWN_S = (4.0, 5.0)

@@ -55,7 +55,7 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "empty").mkdir()
     assert main(["report", str(tmp_path / "empty"), "--out", str(tmp_path / "report.html")]) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"bot report: {str(tmp_path / 'empty')!r} is no run and holds none")
+    assert said.startswith(f"bot report: {str(tmp_path / 'empty')!r} is not a run and holds none")
     assert not (tmp_path / "report.html").exists()
 
 

@@ -13,7 +13,7 @@ from body_transformer.deploy.replay import replay
 from body_transformer.deploy.robot import Command
 from body_transformer.deploy.safety import Reason
 from body_transformer.files import atomic_write
-from body_transformer.report.deployments import read_deployments
+from body_transformer.report.deployment import read_deployments
 
 from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, SinePolicy, a1_contract, virtual_run
 
@@ -344,7 +344,7 @@ def test_the_tick_that_raised_is_in_the_log_with_what_led_to_it(tmp_path, where)
     assert np.isfinite(rows["command"][:-1]).all()
     assert np.isfinite(rows["sent"][:-1]).all()
     (deployment,) = read_deployments([folder])
-    assert deployment.pushed is None  # its policy commands positions
+    assert deployment.commanded_torque is None  # its policy commands positions
 
 
 def test_ten_thousand_ticks_take_no_more_memory_than_one_thousand():

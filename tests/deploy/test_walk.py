@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from body_transformer.deploy.plan import Phase
-from body_transformer.report.deployments import read_deployments
+from body_transformer.report.deployment import read_deployments
 
 from ..report.deployment_folders import deploy
 from .virtual_robot import virtual_run

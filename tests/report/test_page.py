@@ -8,11 +8,16 @@ from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
+from jinja2 import UndefinedError
 
-from body_transformer.report.look import COLOURS, styles
+from body_transformer.report.curves import Curve
+from body_transformer.report.figures import Dots, curves_chart, dot_plot
+from body_transformer.report.html import render
+from body_transformer.report.media import film_type
 from body_transformer.report.page import write_report
-from body_transformer.report.pictures import film_type
+from body_transformer.report.svg import NUM_STYLES, Canvas, Line, label_styles
 
 from .run_folders import METRICS, SPLITS, small_policy, write_demo, write_evaluation, write_film, write_run
 
@@ -25,8 +30,10 @@ class Reader(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
+        self.classes: list[str | None] = []
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[tuple[str, str]] = []
+        self.outlines: list[tuple[str | None, str]] = []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -34,20 +41,28 @@ class Reader(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
+            self.classes.append(dict(attrs).get("class"))
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
+        if tag == "path":
+            self.outlines.append((self.classes[-1], dict(attrs)["d"] or ""))
 
     def handle_endtag(self, tag):
         assert self.open, f"</{tag}> closes nothing"
         assert self.open.pop() == tag
+        self.classes.pop()
 
     def handle_data(self, data):
         self.texts.append((self.open[-1] if self.open else "", data))
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
+
+    def paths(self, kind: str) -> list[str]:
+        """Return the outlines in the parts of charts that have this name."""
+        return [d for within, d in self.outlines if within == kind]
 
     def text(self) -> str:
         return " ".join(data for within, data in self.texts if within not in ("script", "style"))
@@ -82,10 +97,11 @@ def test_the_page_is_well_formed_and_holds_every_part(demo) -> None:
 
 def test_nothing_is_fetched_from_elsewhere(demo) -> None:
     page = Reader(demo[1])
-    fetching = [value for _, attributes in page.elements for key, value in attributes.items() if key in ("src", "href")]
+    links = [one[key] or "" for _, one in page.elements for key in ("src", "href") if key in one]
+    fetching = [link for link in links if not link.startswith("#")]  # others are parts of the page itself
     assert len(fetching) == 6  # the body, its mask and four films
-    assert all(value and value.startswith("data:") for value in fetching)
-    assert not re.search(r"https?://|file://|@import|url\(", demo[1])
+    assert all(link.startswith("data:") for link in fetching)
+    assert not re.search(r"https?://|file://|@import|url\((?!#)", demo[1])
     assert not {"link", "iframe", "object", "embed", "base", "form"} & {name for name, _ in page.elements}
     assert any("default-src 'none'" in (one.get("content") or "") for one in page.all("meta"))
 
@@ -184,10 +200,9 @@ def test_unfinished_runs_are_shown_and_marked(tmp_path: Path) -> None:
     page = Reader(written.path.read_text())
     assert page.texts.count(("span", "unfinished")) == 4  # in two tables each
     text = page.text()
-    assert "2 runs are unfinished" in text
+    assert "2 runs are unfinished: the values shown for them will change." in text
     assert (
-        "demo mlp, seed 0: training stands at step 200 of 400; no final evaluation yet: the values shown are those"
-        in text
+        "demo mlp, seed 0: training is at step 200 of 400; no final evaluation yet: the values shown are those" in text
     )
     assert "the last line of metrics.jsonl is cut off" in text
     assert "The comparison is open until all runs are finished." in text
@@ -229,8 +244,8 @@ def test_two_experiments_have_a_section_each_and_a_variant_one_colour_everywhere
 
 
 def test_no_two_labels_share_a_look_while_there_are_enough() -> None:
-    labels = ["bot-hard", "mlp", *(f"mlp ({k})" for k in range(2 * len(COLOURS)))]
-    assert len(set(styles(labels).values())) == len(labels)
+    labels = ["bot-hard", "mlp", *(f"mlp ({k})" for k in range(NUM_STYLES - 2))]
+    assert len(set(label_styles(labels).values())) == len(labels)
 
 
 def test_recorded_commands_are_given_as_they_are_and_missing_ones_are_said_to_be_guessed(tmp_path: Path) -> None:
@@ -244,11 +259,34 @@ def test_recorded_commands_are_given_as_they_are_and_missing_ones_are_said_to_be
     assert "recorded no command" in text
 
 
-@pytest.mark.parametrize(("suffix", "said"), [("", ""), ("-dirty", "  # the runs had files that differed from it")])
+@pytest.mark.parametrize(("suffix", "said"), [("", ""), ("-dirty", "  # the source of the runs differed from it")])
 def test_the_source_of_the_runs_can_be_checked_out_as_it_is_said(tmp_path: Path, suffix: str, said: str) -> None:
     commit = "c0ffee" + 34 * "0"
     one = write_run(tmp_path, "mlp", film=None, checkpoint=False, git_commit=commit + suffix)
     assert f"git checkout {commit}{said}\n" in report(tmp_path, one).text()
+
+
+def test_charts_keep_hostile_names_as_text_and_follow_the_style_sheet() -> None:
+    evil = "</svg><script>alert(1)</script> $x$ \x01"
+    at = np.arange(3.0)
+    with Canvas() as canvas:
+        chart = curves_chart(canvas, evil, evil, [Line(evil, 0, Curve(at, at, at, at))])
+        dots = dot_plot(canvas, "Speed", "m/s", [evil], [Dots(evil, 0, [1.0])])
+    for drawing in (chart.svg, dots.svg):
+        page = Reader(f"<svg>{drawing}</svg>")
+        assert page.all("script") == []
+        assert "alert(1)" in page.text()
+        assert "#" not in re.sub(r"url\(#\w+\)|#m\w+", "", drawing)  # colours are variables, else dark mode lacks them
+
+
+def test_ids_are_unique_in_a_page(demo) -> None:
+    ids = [attributes["id"] for _, attributes in Reader(demo[1]).elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_template_with_a_missing_name_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="is undefined"):
+        render("runs.html", title="a page")
 
 
 # -- films and pictures ------------------------------------------------------------------------------------------------
@@ -277,7 +315,7 @@ def test_a_film_that_was_cut_off_is_said_to_be(tmp_path: Path) -> None:
     (folder / "film.webp").write_bytes(content[: len(content) // 2])
     page = report(tmp_path)
     assert page.all("img") == []
-    assert "film.webp is no whole WebP, GIF or MP4 film." in page.text()
+    assert "film.webp is not a complete WebP, GIF or MP4 film." in page.text()
 
 
 def test_films_are_known_by_their_content(tmp_path: Path) -> None:
@@ -291,7 +329,7 @@ def test_films_are_known_by_their_content(tmp_path: Path) -> None:
 
 
 def test_a_film_too_large_for_a_page_is_named_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("body_transformer.report.pictures.MAX_FILM_BYTES", 100)
+    monkeypatch.setattr("body_transformer.report.media.MAX_FILM_BYTES", 100)
     write_run(tmp_path, film="gif", checkpoint=False)
     page = report(tmp_path)
     assert page.all("img") == []

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from body_transformer.report.load import read_run
 from body_transformer.report.page import write_report
-from body_transformer.report.runs import read_run
 
 from .run_folders import estimate, small_policy
 
@@ -64,7 +64,7 @@ def test_returns_are_drawn_by_environment_steps_and_by_time(tmp_path):
     assert line["at"] == [1.0, 2.0]
     assert ("train return", "environment steps") in found
     assert not [title for title, _ in found if "env" in title]
-    folded = page[page.index("<summary>what else was logged") :]
+    folded = page[page.index("<summary>other logged values") :]
     assert "train value" in folded
     assert "collect s" in folded
     assert "train return" not in folded[: folded.index("</details>")]
@@ -85,6 +85,6 @@ def test_a_run_that_is_not_finished_shows_its_last_evaluation_and_says_so(tmp_pa
     assert run.results["rollouts", "total_reward"].mean == 20.0
     assert run.env_steps == 192
     assert run.notes == (
-        "training stands at step 3 of 4",
+        "training is at step 3 of 4",
         "no final evaluation yet: the values shown are those of step 2",
     )

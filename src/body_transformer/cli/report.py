@@ -11,7 +11,7 @@ import tyro
 from .output import print_json
 
 if TYPE_CHECKING:
-    from ..report.page import Written
+    from ..report.page import WrittenReport
 
 
 @dataclass
@@ -32,8 +32,8 @@ class Report:
 
 def main(args: list[str]) -> None:
     options = tyro.cli(Report, prog="bot report", args=args)
-    from ..report.numbers import size
     from ..report.page import write_report
+    from ..report.text import file_size
 
     written = write_report(options.out, options.runs, options.title)
     if written.num_deployments:
@@ -45,20 +45,20 @@ def main(args: list[str]) -> None:
         print_json({**facts, "unfinished": unfinished})
         return
     runs = "1 run" if written.num_runs == 1 else f"{written.num_runs} runs"
-    print(f"wrote {written.path} ({size(written.num_bytes)}, {runs})")
+    print(f"wrote {written.path} ({file_size(written.num_bytes)}, {runs})")
     for folder in unfinished:
         print(f"unfinished: {folder}", file=sys.stderr)
 
 
-def tell_of_deployments(written: Written, json: bool) -> None:
+def tell_of_deployments(written: WrittenReport, json: bool) -> None:
     if json:
         stopped = {str(folder): why for folder, why in written.stopped}
         facts = {"path": str(written.path), "bytes": written.num_bytes, "deployments": written.num_deployments}
         print_json({**facts, "stopped": stopped})
         return
-    from ..report.numbers import size
+    from ..report.text import file_size
 
     number = "1 deployment" if written.num_deployments == 1 else f"{written.num_deployments} deployments"
-    print(f"wrote {written.path} ({size(written.num_bytes)}, {number})")
+    print(f"wrote {written.path} ({file_size(written.num_bytes)}, {number})")
     for folder, why in written.stopped:
         print(f"ended early: {folder}: {why}", file=sys.stderr)

@@ -1,28 +1,32 @@
-"""Learning curves: the seeds of an arm as one line with a band, thinned for drawing."""
+"""Learning curves over seeds: a line with a band, thinned for drawing, and means with standard errors."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from .arms import Arm
-from .runs import Point
+from .aggregate import RunGroup
+from .load import LoadedRun, LoggedPoint
 
 Floats = npt.NDArray[np.float64]
-Axis = Literal["step", "env_steps", "time_s"]
-"""What a curve is drawn by: one of the places that a point has."""
+CurveAxis = Literal["step", "env_steps", "time_s"]
+"""Field of a point that is the horizontal axis."""
 
 MAX_POINTS = 500
-"""Of a drawn curve: more than a screen can show apart."""
+"""Most points of a drawn curve; a screen cannot show more."""
+
+# -- a line with a band ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Curve:
-    """[K] each: where, the line, and the band around it."""
+    """A line and the band around it, [K] each."""
 
     at: Floats
     mean: Floats
@@ -34,13 +38,13 @@ class Curve:
         return bool((self.high > self.low).any())
 
 
-def curve(arm: Arm, key: str, by: Axis = "step") -> Curve | None:
-    """The mean over the seeds, between the lowest and the highest; of one seed, its values and their intervals.
+def curve(group: RunGroup, key: str, by: CurveAxis = "step") -> Curve | None:
+    """Return the mean over seeds between the lowest and highest; for one seed, its values and their intervals.
 
-    Where seeds were logged at different places, each is interpolated between its own; beyond its end a seed no longer
-    counts. None if nothing was logged under this name.
+    Seeds that were logged at different places are interpolated, and count up to their last point only. None if nothing
+    was logged under this name.
     """
-    seeds = [places(run.curves[key], by) for run in arm.runs if key in run.curves]
+    seeds = [points_by(run.curves[key], by) for run in group.runs if key in run.curves]
     seeds = [seed for seed in seeds if len(seed.at)]
     if not seeds:
         return None
@@ -48,14 +52,14 @@ def curve(arm: Arm, key: str, by: Axis = "step") -> Curve | None:
         return thinned(seeds[0])
     at = np.unique(np.concatenate([seed.at for seed in seeds]))
     values = np.stack([np.interp(at, seed.at, seed.mean, left=np.nan, right=np.nan) for seed in seeds])
-    there = ~np.isnan(values)
-    at, values, there = (part[..., there.any(axis=0)] for part in (at, values, there))
-    mean = np.where(there, values, 0.0).sum(axis=0) / there.sum(axis=0)
+    known = ~np.isnan(values)
+    at, values, known = (part[..., known.any(axis=0)] for part in (at, values, known))
+    mean = np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0)
     return thinned(Curve(at, mean, np.nanmin(values, axis=0), np.nanmax(values, axis=0)))
 
 
-def places(points: Sequence[Point], by: Axis = "step") -> Curve:
-    """One seed's points as arrays; those whose place is not known are left out."""
+def points_by(points: Sequence[LoggedPoint], by: CurveAxis = "step") -> Curve:
+    """Return the points of one seed as arrays, without those whose place on the axis is unknown."""
     points = [point for point in points if getattr(point, by) is not None]
     at = np.array([getattr(point, by) for point in points], dtype=np.float64)
     mean, low, high = (
@@ -66,15 +70,15 @@ def places(points: Sequence[Point], by: Axis = "step") -> Curve:
 
 
 def thinned(whole: Curve, max_points: int = MAX_POINTS) -> Curve:
-    """At most so many points; the ends stay, and of every stretch the peaks and dips of line and band."""
+    """Return at most this many points: both ends, and the peaks and dips of every stretch of line and band."""
     if len(whole.at) <= max_points:
         return whole
-    ids = kept(whole, max_points)
+    ids = thinned_ids(whole, max_points)
     return Curve(whole.at[ids], whole.mean[ids], whole.low[ids], whole.high[ids])
 
 
-def kept(whole: Curve, max_points: int) -> npt.NDArray[np.int64]:
-    """Which points these are."""
+def thinned_ids(whole: Curve, max_points: int) -> npt.NDArray[np.int64]:
+    """Return the indices of the points that `thinned` keeps."""
     count = len(whole.at)
     if count <= max_points:
         return np.arange(count)
@@ -90,3 +94,54 @@ def kept(whole: Curve, max_points: int) -> npt.NDArray[np.int64]:
             )
         }
     return np.array(sorted(keep))
+
+
+# -- means with standard errors ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeedMean:
+    """A mean over seeds."""
+
+    mean: float
+    error: float | None
+    """Standard error; None for a single seed."""
+    num_seeds: int
+
+
+@dataclass(frozen=True)
+class SeedMeanPoint:
+    """An evaluation during training, over the seeds that have it."""
+
+    env_steps: int
+    time_s: float
+    """Mean training time until then."""
+    value: SeedMean
+
+
+def seed_mean(values: Sequence[float]) -> SeedMean:
+    """Return mean and standard error of at least one seed."""
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return SeedMean(fmean(values), error, len(values))
+
+
+def seed_mean_curve(runs: Sequence[LoadedRun], key: str) -> list[SeedMeanPoint]:
+    """Return the points at which every run that got as far was evaluated, by environment steps."""
+    lines = [_by_env_steps(run.curves[key]) for run in runs if run.curves.get(key)]
+    lines = [line for line in lines if line]
+    found = []
+    for steps in sorted({steps for line in lines for steps in line}):
+        so_far = [line for line in lines if max(line) >= steps]
+        if all(steps in line for line in so_far):
+            values = [line[steps][1] for line in so_far]
+            found.append(SeedMeanPoint(steps, fmean(line[steps][0] for line in so_far), seed_mean(values)))
+    return found
+
+
+def _by_env_steps(points: Sequence[LoggedPoint]) -> dict[int, tuple[float, float]]:
+    """Return (time, value) by environment steps."""
+    return {
+        point.env_steps: (point.time_s, point.value.mean)
+        for point in points
+        if point.env_steps is not None and point.time_s is not None
+    }

@@ -1,289 +1,316 @@
-"""The page about deployments: each by itself, and where there are several, side by side."""
+"""The page about deployments: all of them side by side, then each with its joints, torques, body and timing."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from . import look, numbers
-from .chart import USUAL
-from .deployment_table import deployments_table, figures
-from .deployments import POLICY, Deployment
-from .document import document
-from .lanes import phase_lane, second_lane, tick_lane
-from .markup import Markup, join, tag
-from .plots import histogram
-from .runs import Place
-from .table import style_key
-from .timeline import DETAIL, Limits, TimeAxis, Trace, timeline
+from .curves import Floats
+from .deployment import PERCENTILES, POLICY, Deployment
+from .figures import DETAIL, USUAL, Bounds, Dots, TimeAxis, Trace, dot_plot, histogram, time_chart
+from .html import render, report_command
+from .load import FolderPath
+from .svg import Canvas, Chart, label_styles, round_ticks
+from .text import decimals, plain, short
 
 TARGET, COMMANDED, MEASURED = 7, 0, 1
 WORK, LATE, AGE = 0, 1, 2
-TILT, TURN = 3, {"x": 0, "y": 1, "z": 2}
-"""Looks of the lines."""
+TILT, ANGULAR_VELOCITY = 3, {"x": 0, "y": 1, "z": 2}
+"""Styles of the lines."""
+LEGENDS = {
+    "positions": [(TARGET, "target, before the filter"), (COMMANDED, "commanded"), (MEASURED, "measured")],
+    "body": [(TILT, "tilt"), *((style, f"angular velocity {name}") for name, style in ANGULAR_VELOCITY.items())],
+    "timing": [(WORK, "work"), (LATE, "late"), (AGE, "age")],
+}
 REFUSED = ("state shape", "state not finite", "state absurd", "state jumped")
-"""Interventions whose state was not believed."""
+"""Interventions in which the runtime did not use the measured state."""
 MANY, FOLD = 4, 2
-"""More deployments than this: less detail of each; each folded away."""
+"""More than MANY deployments are drawn in less detail; more than FOLD are folded away."""
 SHOWN_EVENTS = 12
+"""Up to this many events are shown unfolded."""
 LONG_S, CLOSE_S = 8, 4
-"""A run longer than this is shown from close by, too: so many seconds of it."""
+"""The last CLOSE_S of a run longer than LONG_S are drawn again on their own."""
+LANE_COLUMNS = 1000
+"""Resolution of the lanes that show when the runtime intervened."""
+LEAST_NAMED = 9
+"""Smallest share of a lane, in per cent, that has room for the name of a phase."""
+
+Value = float | str | None
+
+
+def _over_joints(each: Floats | None) -> float | None:
+    return None if each is None else math.sqrt(float((each**2).mean()))
+
+
+NUMBERS: dict[str, Callable[[Deployment], Value]] = {
+    "low-pass": lambda one: one.filter,
+    "policy ran, s": lambda one: f"{one.facts['policy_seconds']:.1f}",
+    "speed, m/s": lambda one: one.speed_mps,
+    "roughness as commanded": lambda one: _over_joints(one.roughness(one.commanded)),
+    "roughness of the policy": lambda one: _over_joints(one.roughness(one.targets)),
+    "interventions": lambda one: str(sum(one.facts["interventions"].values())),
+    "missed deadlines": lambda one: str(one.facts["missed"]),
+    f"work {' / '.join(PERCENTILES)}, ms": lambda one: (
+        " / ".join(f"{value:.2f}" for value in one.work().values()) or None
+    ),
+}
+"""Column of the table -> its value; a column without any value is left out."""
 
 
 def deployment_page(
+    canvas: Canvas,
     deployments: Sequence[Deployment],
     title: str | None,
     paragraphs: Sequence[str],
-    places: Sequence[Place],
+    places: Sequence[FolderPath],
     path: Path,
 ) -> str:
-    """The whole HTML."""
-    chosen = look.styles(one.label for one in deployments)
+    """Return the HTML of the page."""
+    chosen = label_styles(one.label for one in deployments)
     styles = [chosen[one.label] for one in deployments]
     detail = DETAIL if len(deployments) <= MANY else max(160, DETAIL * MANY // len(deployments))
-    names = [_title(one) if len(deployments) == 1 else f"{one.label}: {_title(one)}" for one in deployments]
-    sections = [_section(one, name, style, detail) for one, name, style in zip(deployments, names, styles, strict=True)]
-    if len(sections) > FOLD:
-        sections = [tag("details", tag("summary", name), part) for name, part in zip(names, sections, strict=True)]
-    command = shlex.join(["bot", "report", *map(str, places), "--out", str(path)])
-    title = title or _page_title(deployments)
-    main = tag(
-        "main",
-        tag("header", tag("h1", title), tag("p", _summary(deployments))),
-        tag("section", *(tag("p", text) for text in paragraphs), class_="words") if paragraphs else None,
-        tag(
-            "section",
-            tag("h2", "Side by side" if len(deployments) > 1 else "In numbers"),
-            deployments_table(deployments, styles),
-            figures(deployments, styles),
-        ),
-        *sections,
-        tag("section", tag("h2", "How to write this page again"), tag("pre", tag("code", command))),
-    )
-    sheet = look.style_sheet({*styles, *range(4), TARGET}) + look.DEPLOYMENT_RULES
-    return document(title, sheet, main)
-
-
-def _section(one: Deployment, name: str, style: int, detail: int) -> Markup:
-    gap_s = max(one.said["safety"]["stale_ms"] / 1000, 2.5 / one.said["policy_hz"])
-    axis = TimeAxis(one.time_s, one.spans, one.stop_s, gap_s, detail)
-    return tag(
-        "section",
-        tag("h2", style_key(style), name),
-        tag("p", _facts(one), class_="soft"),
-        _ending(one),
-        tag("h3", "What happened when"),
-        _lanes(one, axis),
-        _events(one),
-        tag("h3", "Joint positions"),
-        _positions(one, axis),
-        tag("h3", "Joint torques"),
-        _torques(one, axis),
-        tag("h3", "Body"),
-        _body(one, axis),
-        tag("h3", "Timing"),
-        _timing(one, axis),
+    names = [_name(one) if len(deployments) == 1 else f"{one.label}: {_name(one)}" for one in deployments]
+    return render(
+        "deployments.html",
+        title=title or _page_title(deployments),
+        deployments=deployments,
+        styles=styles,
+        stopped=[one.label for one in deployments if one.stop],
+        paragraphs=paragraphs,
+        table=_table(deployments),
+        figures=_comparison_charts(canvas, deployments, styles),
+        sections=[
+            _section(canvas, one, name, style, detail)
+            for one, name, style in zip(deployments, names, styles, strict=True)
+        ],
+        are_folded=len(deployments) > FOLD,
+        command=report_command(places, path),
     )
 
 
-# -- words -------------------------------------------------------------------------------------------------------------
-
-
-def _title(one: Deployment) -> str:
-    robot = one.said.get("robot")
+def _name(one: Deployment) -> str:
+    robot = one.facts.get("robot")
     where = f" on {robot}" if isinstance(robot, str) else ""
-    return f"{one.said['experiment']}{where}, {one.said['policy_seconds']:.1f} s"
+    return f"{one.facts['experiment']}{where}, {one.facts['policy_seconds']:.1f} s"
 
 
 def _page_title(deployments: Sequence[Deployment]) -> str:
     if len(deployments) == 1:
-        return _title(deployments[0])
-    experiments = dict.fromkeys(one.said["experiment"] for one in deployments)
+        return _name(deployments[0])
+    experiments = dict.fromkeys(one.facts["experiment"] for one in deployments)
     return f"{len(deployments)} deployments of {', '.join(experiments)}"
 
 
-def _summary(deployments: Sequence[Deployment]) -> str:
-    stopped = [one.label for one in deployments if one.stop]
-    early = f"; ended early: {', '.join(stopped)}" if stopped else ""
-    return f"{', '.join(one.label for one in deployments)}{early}"
+# -- side by side ------------------------------------------------------------------------------------------------------
+
+
+def _table(deployments: Sequence[Deployment]) -> dict[str, Any]:
+    columns = {name: [of(one) for one in deployments] for name, of in NUMBERS.items()}
+    columns = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    rows = [[_text(values[index], values) for values in columns.values()] for index in range(len(deployments))]
+    ends = ["; ".join(filter(None, (one.stop or "as planned", one.fell))) for one in deployments]
+    is_speed_known = any(one.speed_mps is not None for one in deployments)
+    return {"columns": list(columns), "rows": rows, "ends": ends, "is_speed_known": is_speed_known}
+
+
+def _text(value: Value, column: Sequence[Value]) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    return plain(value, decimals(one for one in column if isinstance(one, float)))
+
+
+def _comparison_charts(canvas: Canvas, deployments: Sequence[Deployment], styles: Sequence[int]) -> list[Chart]:
+    """Return speed, if it is known, and roughness joint by joint."""
+    charts = []
+    pairs = list(zip(deployments, styles, strict=True))
+    if any(one.speed_mps is not None for one in deployments):
+        names = [one.label for one in deployments]
+        dots = [
+            Dots(one.label, style, [one.speed_mps if one is other else None for other in deployments])
+            for one, style in pairs
+        ]
+        charts.append(dot_plot(canvas, "Speed", "m/s, forward", names, dots, _commanded_speed(deployments)))
+    for joints in dict.fromkeys(tuple(one.joints) for one in deployments):  # robots may differ
+        dots = [
+            Dots(f"{one.label}, {what}", style, each.tolist(), is_open)
+            for is_open, what in ((True, "policy's targets"), (False, "commanded"))
+            for one, style in pairs
+            if tuple(one.joints) == joints
+            and (each := one.roughness(one.targets if is_open else one.commanded)) is not None
+        ]
+        if dots:
+            charts.append(dot_plot(canvas, "Roughness of joint targets", "rad/s²", joints, dots))
+    return charts
+
+
+def _commanded_speed(deployments: Sequence[Deployment]) -> float | None:
+    """Return the commanded forward speed, if it is the same in all logs."""
+    commands = {tuple(one.facts.get("command") or ()) for one in deployments}
+    first = next(iter(commands))
+    return float(first[0]) if len(commands) == 1 and first else None
+
+
+# -- one deployment ----------------------------------------------------------------------------------------------------
+
+
+def _section(canvas: Canvas, one: Deployment, name: str, style: int, detail: int) -> dict[str, Any]:
+    gap_s = max(one.facts["safety"]["stale_ms"] / 1000, 2.5 / one.facts["policy_hz"])
+    axis = TimeAxis(one.time_s, one.spans, one.stop_s, gap_s, detail)
+    events = one.facts["events"]
+    commanded = [(COMMANDED, "commanded")] if one.commanded_torque is not None else []
+    return {
+        "deployment": one,
+        "name": name,
+        "style": style,
+        "facts": _facts(one),
+        "phases": list(dict.fromkeys(span.phase for span in one.spans)),
+        "lanes": _lanes(one, axis),
+        "events_open": any(event["kind"] != "phase" for event in events) and len(events) <= SHOWN_EVENTS,
+        "legends": {**LEGENDS, "torques": [*commanded, (MEASURED, "the robot's estimate")]},
+        "has_refused": not _trusted(one).all(),
+        "positions": _positions(canvas, one, axis, np.ones(len(axis.at), np.bool_)),
+        "last_s": CLOSE_S,
+        "last_positions": _last_positions(canvas, one, axis),
+        "torques": _torques(canvas, one, axis),
+        "body": _body(canvas, one, axis),
+        "timing": _timing(canvas, one, axis),
+    }
 
 
 def _facts(one: Deployment) -> str:
-    said, asked = one.said, one.said["config"].get("seconds")
-    robot = said.get("robot")
+    facts, asked, robot = one.facts, one.facts["config"].get("seconds"), one.facts.get("robot")
+    ran = f" of {asked:g} s" if isinstance(asked, int | float) else ", without a time limit"
     parts = [
         f"folder {one.folder}",
         f"robot {robot}" if isinstance(robot, str) else "robot not recorded",
-        f"the policy ran {said['policy_seconds']:.1f} s"
-        + (f" of {asked:g} s" if isinstance(asked, int | float) else ", until somebody stopped it"),
-        f"policy {said['policy_hz']:g} Hz, commands {said['loop_hz']:g} Hz",
+        f"the policy ran {facts['policy_seconds']:.1f} s{ran}",
+        f"policy {facts['policy_hz']:g} Hz, commands {facts['loop_hz']:g} Hz",
         f"low-pass {one.filter}" if one.filter else "",
-        "dry run: nothing was sent" if said["config"].get("dry_run") else "",
-        f"network {said['model_sha256'][:12]}" if isinstance(said.get("model_sha256"), str) else "",
+        "dry run: nothing was sent" if facts["config"].get("dry_run") else "",
+        f"network {facts['model_sha256'][:12]}" if isinstance(facts.get("model_sha256"), str) else "",
     ]
-    if said["num_ticks"] > len(one.time_s):
-        parts.append(f"the log kept the last {len(one.time_s)} of {said['num_ticks']} ticks")
-    if one.sent_otherwise:
-        parts.append(f"in {one.sent_otherwise} ticks the robot sent something else than was commanded")
-    parts += one.trouble
-    return " · ".join(filter(None, parts))
+    if facts["num_ticks"] > len(one.time_s):
+        parts.append(f"the log kept the last {len(one.time_s)} of {facts['num_ticks']} ticks")
+    if one.num_changed_commands:
+        parts.append(f"in {one.num_changed_commands} ticks the robot sent a command other than the requested one")
+    return " · ".join(filter(None, [*parts, *one.trouble]))
 
 
-def _ending(one: Deployment) -> Markup:
-    seen = f"; {one.fell}." if one.fell else "."
-    if not one.stop:
-        return tag("p", f"It ended as planned{seen}")
-    when = "" if one.stop_s is None else f" after {one.stop_s:.2f} s"
-    words = tag("p", tag("b", f"It ended early{when}, in damping: "), one.stop + seen)
-    return tag("div", words, class_="warning", role="note")
-
-
-# -- what happened -----------------------------------------------------------------------------------------------------
-
-
-def _lanes(one: Deployment, axis: TimeAxis) -> Markup:
-    """Phases and interventions, one under the other, on one time axis."""
-    counts = one.said["interventions"]
-    rows = [tag("tr", tag("th", "phase", scope="row"), tag("td"), tag("td", phase_lane(axis), class_="lanes"))]
-    rows += [
-        tag(
-            "tr",
-            tag("th", reason, scope="row"),
-            tag("td", numbers.grouped(count), class_="number"),
-            tag("td", tick_lane(axis, one.ticks_with(reason)), class_="lanes"),
-        )
-        for reason, count in sorted(counts.items(), key=lambda item: -item[1])
-    ]
-    rows.append(tag("tr", tag("td", "seconds", class_="soft"), tag("td"), tag("td", second_lane(axis), class_="lanes")))
-    head = tag("tr", tag("th", ""), tag("th", "interventions", class_="number"), tag("th", "when"))
-    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="when")
-    none = None if counts else tag("p", "The runtime never had to step in.", class_="soft")
-    return join(tag("div", table, class_="wide"), none)
-
-
-def _events(one: Deployment) -> Markup | None:
-    events = one.said["events"]
-    if not events:
-        return None
-    rows = [
-        tag(
-            "tr",
-            tag("td", f"{event['time_s']:.3f}", class_="number"),
-            tag("td", str(event["tick"]), class_="number"),
-            tag("td", event["kind"]),
-            tag("td", event["text"]),
-        )
-        for event in events
-    ]
-    head = tag("tr", *(tag("th", name, class_="number") for name in ("seconds", "tick")), tag("th", "event"), tag("th"))
-    table = tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="wide events")
-    is_open = any(event["kind"] != "phase" for event in events) and len(events) <= SHOWN_EVENTS
-    number = "1 event" if len(events) == 1 else f"{len(events)} events"
-    return tag("details", tag("summary", number), table, open=is_open)
-
-
-# -- charts ------------------------------------------------------------------------------------------------------------
-
-
-def _legend(names: Sequence[tuple[int, str]], one: Deployment, has_limit: bool = True) -> Markup:
-    keys = [tag("li", style_key(style), name) for style, name in names]
-    strokes = [("limit", "limit")] * has_limit + [("stop", "stop")] * bool(one.stop)
-    for kind, name in strokes:
-        line = tag("line", class_=kind, x1=0, x2=24, y1=5, y2=5)
-        keys.append(tag("li", tag("svg", line, class_="key", viewBox="0 0 24 10", aria_hidden="true"), name))
-    for span in dict.fromkeys(span.phase for span in one.spans):
-        box = tag("rect", class_=f"phase {span}", width=24, height=10)
-        keys.append(tag("li", tag("svg", box, class_="key boxed", viewBox="0 0 24 10", aria_hidden="true"), span))
-    return tag("ul", *keys, class_="legend")
-
-
-def _positions(one: Deployment, axis: TimeAxis) -> Markup:
-    """Of the whole time; of a long run also the end of the policy, as its steps cannot be seen in the whole."""
-    names = ((TARGET, "target, before the filter"), (COMMANDED, "commanded"), (MEASURED, "measured"))
-    words = "After a joint's name: what it may reach. A limit is drawn where it is near."
-    if not _trusted(one).all():
-        words += " What the runtime did not believe is drawn, too, at the edge if it lies beyond it."
+def _lanes(one: Deployment, axis: TimeAxis) -> dict[str, Any]:
+    """Return phases, interventions by reason and seconds on one horizontal axis, in per cent of its width."""
     start_s, end_s = axis.ends_s
-    whole = _position_charts(one, axis, np.ones(len(axis.at), np.bool_))
-    close = None
-    if end_s - start_s > LONG_S:
-        last_s = max((span.end_s for span in one.spans if span.phase == POLICY), default=end_s)
-        part = axis.within(max(start_s, last_s - CLOSE_S), min(end_s, last_s + CLOSE_S / 10))
-        close = join(tag("h3", f"The last {CLOSE_S:g} s of the policy, joint positions"), _position_charts(one, *part))
-    return join(_legend(names, one), whole, tag("p", words, class_="soft"), close)
+
+    def share(at_s: npt.ArrayLike) -> Floats:
+        return np.asarray((np.asarray(at_s, np.float64) - start_s) / (end_s - start_s))
+
+    phases = [
+        {
+            "name": span.phase,
+            "title": f"{span.phase}, {short(span.start_s)} to {short(span.end_s)} s",
+            "start": 100 * float(share(span.start_s)),
+            "width": 100 * float(share(span.end_s) - share(span.start_s)),
+        }
+        for span in axis.spans
+    ]
+    counts = sorted(one.facts["interventions"].items(), key=lambda item: -item[1])
+    marks = {reason: share(axis.at[one.ticks_with(reason)]) for reason, _ in counts}
+    seconds = [at for at in round_ticks(8).tick_values(start_s, end_s) if start_s <= at <= end_s]
+    return {
+        "phases": phases,
+        "least_named": LEAST_NAMED,
+        "stop": None if axis.stop_s is None else 100 * float(share(axis.stop_s)),
+        "columns": LANE_COLUMNS,
+        "reasons": [
+            (reason, count, np.unique(np.round(LANE_COLUMNS * marks[reason]).astype(np.int64)).tolist())
+            for reason, count in counts
+        ],
+        "seconds": [(short(at), 100 * float(share(at))) for at in seconds],
+    }
 
 
-def _position_charts(one: Deployment, axis: TimeAxis, ticks: npt.NDArray[np.bool_]) -> Markup:
+# -- charts of one deployment ------------------------------------------------------------------------------------------
+
+
+def _positions(canvas: Canvas, one: Deployment, axis: TimeAxis, ticks: npt.NDArray[np.bool_]) -> list[Chart]:
     measured, trusted = one.measured("joint_pos")[ticks], _trusted(one)[ticks]
     targets, commanded = one.targets[ticks], one.commanded[ticks]
     charts = []
-    for k, (joint, (low, high)) in enumerate(zip(one.joints, one.said["limits"]["position"], strict=True)):
+    for k, (joint, (low, high)) in enumerate(zip(one.joints, one.facts["limits"]["position"], strict=True)):
         traces = [
             Trace("target", TARGET, targets[:, k]),
             Trace("commanded", COMMANDED, commanded[:, k]),
             Trace("measured", MEASURED, measured[:, k]),
         ]
-        note = f"{numbers.plain(low, 2)} to {numbers.plain(high, 2)} rad"
-        charts.append(timeline(joint, note, traces, axis, Limits(low, high, always=False), 0.2, trusted))
-    return tag("div", *charts, class_="small charts")
+        note = f"{plain(low, 2)} to {plain(high, 2)} rad"
+        bounds = Bounds(low, high, always=False)
+        charts.append(time_chart(canvas, joint, note, traces, axis, bounds, trusted=trusted))
+    return charts
 
 
-def _torques(one: Deployment, axis: TimeAxis) -> Markup:
+def _last_positions(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Chart]:
+    """Return the end of the policy in a long run, whose single steps cannot be seen in the whole."""
+    start_s, end_s = axis.ends_s
+    if end_s - start_s <= LONG_S:
+        return []
+    last_s = max((span.end_s for span in one.spans if span.phase == POLICY), default=end_s)
+    part = axis.within(max(start_s, last_s - CLOSE_S), min(end_s, last_s + CLOSE_S / 10))
+    return _positions(canvas, one, *part)
+
+
+def _torques(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Chart]:
     measured, trusted = one.measured("joint_torque"), _trusted(one)
-    fraction = one.said["safety"]["torque_fraction"]
     charts = []
-    for k, (joint, limit) in enumerate(zip(one.joints, one.said["limits"]["torque"], strict=True)):
-        limit *= fraction
+    for k, (joint, limit) in enumerate(zip(one.joints, one.facts["limits"]["torque"], strict=True)):
+        limit *= one.facts["safety"]["torque_fraction"]
         traces = [Trace("estimate", MEASURED, measured[:, k])]
-        if one.pushed is not None:
-            traces.insert(0, Trace("commanded", COMMANDED, one.pushed[:, k]))
+        if one.commanded_torque is not None:
+            traces.insert(0, Trace("commanded", COMMANDED, one.commanded_torque[:, k]))
         most = float(np.nanmax(np.abs(np.append(measured[trusted, k], 0.0))))
         note = f"at most {most:.1f} of {limit:.1f} Nm"
-        charts.append(timeline(joint, note, traces, axis, Limits(-limit, limit), 1.0, trusted))
-    names = [(COMMANDED, "commanded")] * (one.pushed is not None) + [(MEASURED, "the robot's estimate")]
-    return join(_legend(names, one), tag("div", *charts, class_="small charts"))
+        charts.append(time_chart(canvas, joint, note, traces, axis, Bounds(-limit, limit), 1.0, trusted))
+    return charts
 
 
-def _body(one: Deployment, axis: TimeAxis) -> Markup:
-    rates, trusted = one.measured("angular_velocity"), _trusted(one)
-    most = one.said["safety"]["max_tilt_rad"]
-    lean = [Trace("tilt", TILT, one.tilt_rad)]
-    turning = [Trace(name, style, rates[:, k]) for k, (name, style) in enumerate(TURN.items())]
-    charts = (
-        timeline("Tilt", f"rad; a stop at {most:g}", lean, axis, Limits(high=most), 0.2, trusted, USUAL),
-        timeline("Angular velocity", "rad/s, in the body's frame", turning, axis, None, 0.5, trusted, USUAL),
-    )
-    names = [(TILT, "tilt"), *((style, f"angular velocity {name}") for name, style in TURN.items())]
-    return join(_legend(names, one), tag("div", *charts, class_="charts"))
+def _body(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Chart]:
+    rates, most = one.measured("angular_velocity"), one.facts["safety"]["max_tilt_rad"]
+    tilt = [Trace("tilt", TILT, one.tilt_rad)]
+    turning = [Trace(name, style, rates[:, k]) for k, (name, style) in enumerate(ANGULAR_VELOCITY.items())]
+    draw = partial(time_chart, canvas, axis=axis, trusted=_trusted(one), frame=USUAL)
+    return [
+        draw("Tilt", f"rad; a stop at {most:g}", tilt, bounds=Bounds(high=most)),
+        draw("Angular velocity", "rad/s, in the body's frame", turning, least=0.5),
+    ]
 
 
-def _timing(one: Deployment, axis: TimeAxis) -> Markup:
-    rows, period, stale = one.log.rows, one.period_ms, one.said["safety"]["stale_ms"]
-    work, charts = one.work(), []
+def _timing(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Chart]:
+    rows, period, stale = one.log.rows, one.period_ms, one.facts["safety"]["stale_ms"]
+    charts, work = [], one.work()
     if work:
-        note = ", ".join(f"{name} {value:.2f}" for name, value in work.items())
-        title = "A tick's work, of those that asked the policy"
-        charts.append(histogram(title, f"ms: {note}, period {period:g}", one.work_ms, {**work, "period": period}))
-    over = [Trace("work", WORK, rows["work_ms"]), Trace("late", LATE, rows["late_ms"])]
+        note = f"ms: {', '.join(f'{name} {value:.2f}' for name, value in work.items())}, period {period:g}"
+        charts.append(
+            histogram(canvas, "Work of the ticks that ran the policy", note, one.work_ms, {**work, "period": period})
+        )
+    load = [Trace("work", WORK, rows["work_ms"]), Trace("late", LATE, rows["late_ms"])]
     age = [Trace("age", AGE, np.where(one.during("wait"), np.nan, rows["age_ms"]))]
-    note = f"ms; the period is {period:g}"
-    charts.append(timeline("Work and lateness", note, over, axis, Limits(high=period), 0.1, None, USUAL))
-    note = f"ms; a stop at {stale:g}"
-    charts.append(timeline("Age of the newest state", note, age, axis, Limits(high=stale), 1.0, None, USUAL))
-    missed = f"{one.said['missed']} deadlines were missed. "
-    words = "Late is how long after its time a tick began. The age is counted from the quickest state that ever came."
-    return join(
-        _legend([(WORK, "work"), (LATE, "late"), (AGE, "age")], one),
-        tag("div", *charts, class_="charts"),
-        tag("p", missed + words + ("" if work else f" The {POLICY} never ran."), class_="soft"),
+    draw = partial(time_chart, canvas, axis=axis, frame=USUAL)
+    charts.append(
+        draw("Work and lateness", f"ms; the period is {period:g}", load, bounds=Bounds(high=period), least=0.1)
     )
+    charts.append(
+        draw("Age of the newest state", f"ms; a stop at {stale:g}", age, bounds=Bounds(high=stale), least=1.0)
+    )
+    return charts
 
 
 def _trusted(one: Deployment) -> npt.NDArray[np.bool_]:
-    """[T] The state was believed, or there was none."""
-    refused = [one.ticks_with(reason) for reason in REFUSED if reason in one.said["reasons"]]
+    """Return the ticks whose state was used, or that had none, [T]."""
+    refused = [one.ticks_with(reason) for reason in REFUSED if reason in one.facts["reasons"]]
     return ~np.logical_or.reduce(refused) if refused else np.ones(len(one.time_s), np.bool_)

@@ -1,8 +1,7 @@
-"""Is everything in a deployment's log that a page shows, and of the right kind?"""
+"""Check that the log of a deployment holds all that a page shows, in the right types."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,15 @@ from typing import Any
 import numpy as np
 
 from ..deploy.log import DESCRIPTION, SavedLog
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+from .load import is_number
 
 
 def _is_rate(value: Any) -> bool:
     return is_number(value) and value > 0
 
 
-def _is_words(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def _is_stop(value: Any) -> bool:
@@ -43,7 +39,12 @@ def _is_counts(value: Any) -> bool:
     return isinstance(value, dict) and all(type(count) is int for count in value.values())
 
 
-NEEDED: dict[str, Callable[[Any], bool]] = {
+def _is_safety(value: Any) -> bool:
+    rates = ("stale_ms", "max_tilt_rad", "torque_fraction")
+    return isinstance(value, dict) and all(_is_rate(value.get(key)) for key in rates)
+
+
+REQUIRED: dict[str, Callable[[Any], bool]] = {
     "experiment": lambda value: isinstance(value, str),
     "num_ticks": _is_rate,
     "loop_hz": _is_rate,
@@ -52,43 +53,37 @@ NEEDED: dict[str, Callable[[Any], bool]] = {
     "policy_seconds": is_number,
     "missed": is_number,
     "config": lambda value: isinstance(value, dict),
-    "safety": lambda value: (
-        isinstance(value, dict)
-        and all(_is_rate(value.get(key)) for key in ("stale_ms", "max_tilt_rad", "torque_fraction"))
-    ),
+    "safety": _is_safety,
     "limits": lambda value: isinstance(value, dict),
-    "reasons": _is_words,
-    "phases": _is_words,
+    "reasons": _is_names,
+    "phases": _is_names,
     "stop": _is_stop,
     "interventions": _is_counts,
     "events": lambda value: isinstance(value, list) and all(map(_is_event, value)),
 }
-"""Key of `log.json` -> whether what stands there can be used."""
-
-
+"""Key of log.json -> check of its value."""
 OPTIONAL: dict[str, Callable[[Any], bool]] = {
     "filter": lambda value: value is None or (isinstance(value, dict) and is_number(value.get("cutoff_hz"))),
     "command": lambda value: value is None or (isinstance(value, list) and all(map(is_number, value))),
 }
-"""The same for what a log may lack."""
+"""The same for keys that a log may lack."""
 
 
-def check(log: SavedLog, folder: Path) -> None:
-    """An error says what of the log cannot be used."""
-    said, size = log.description, len(log.description["joints"])
-    wrong = [key for key, fits in NEEDED.items() if key not in said or not fits(said[key])]
+def check_log(log: SavedLog, folder: Path) -> None:
+    """Raise ValueError with the keys whose values cannot be used."""
+    facts, num_joints = log.description, len(log.description["joints"])
+    wrong = [key for key, fits in REQUIRED.items() if key not in facts or not fits(facts[key])]
     if not wrong:
-        limits = said["limits"]
-        wrong += [f"limits.{key}" for key, shape in (("position", (size, 2)), ("torque", (size,)))
-                  if not _is_array(limits.get(key), shape)]  # fmt: skip
-        wrong += ["interventions"] if not set(said["interventions"]) <= set(said["reasons"]) else []
+        shapes = {"position": (num_joints, 2), "torque": (num_joints,)}
+        wrong += [f"limits.{key}" for key, shape in shapes.items() if not _is_array(facts["limits"].get(key), shape)]
+        wrong += ["interventions"] if not set(facts["interventions"]) <= set(facts["reasons"]) else []
         phases = log.rows["phase"]
-        wrong += ["phases"] if phases.size and not 0 <= phases.min() <= phases.max() < len(said["phases"]) else []
-    wrong += [key for key, fits in OPTIONAL.items() if not fits(said.get(key))]
+        wrong += ["phases"] if phases.size and not 0 <= phases.min() <= phases.max() < len(facts["phases"]) else []
+    wrong += [key for key, fits in OPTIONAL.items() if not fits(facts.get(key))]
     if wrong:
         raise ValueError(f"the log in {str(folder)!r} is not whole: {', '.join(wrong)} of {DESCRIPTION} cannot be used")
     if not len(log.rows["tick"]):
-        raise ValueError(f"the log in {str(folder)!r} has no tick: there is nothing to show")
+        raise ValueError(f"the log in {str(folder)!r} has no ticks: there is nothing to show")
 
 
 def _is_array(value: Any, shape: tuple[int, ...]) -> bool:

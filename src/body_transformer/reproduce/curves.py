@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..report.look import COLOURS, styles
+from ..report.svg import COLOURS, label_styles
 from .draw import MISSING
 from .learning import Mean, Seed, Stop, curve, over, read_seeds
 from .study import Arm, Study
@@ -103,7 +103,7 @@ def draw_figure(study: Study, file: Path, out: Path, num_seeds: int) -> None:
 
     arms = read(study, out, num_seeds)
     tasks = list(dict.fromkeys(arm.experiment for arm, _ in arms))
-    colours = styles(arm.label for arm in study.arms if arm.against is None)
+    colours = label_styles(arm.label for arm in study.arms if arm.against is None)
     figure = Figure(figsize=(4.4 * len(tasks), 7.2), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(2, len(tasks), squeeze=False)

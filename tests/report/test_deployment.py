@@ -9,7 +9,7 @@ import pytest
 
 from body_transformer.deploy.log import SavedLog
 from body_transformer.deploy.plan import Phase
-from body_transformer.report.deployments import Deployment, find_deployments, read_deployments
+from body_transformer.report.deployment import Deployment, find_deployments, read_deployments
 from body_transformer.report.page import write_report
 
 from ..deploy.virtual_robot import SinePolicy
@@ -132,7 +132,7 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
 def test_time_and_phases_are_those_of_the_loop(place: Path) -> None:
     one = read(place / "with")
     assert [span.phase for span in one.spans] == ["wait", "ramp", "hold", "policy", "damping"]
-    events = {event["text"]: event["time_s"] for event in one.said["events"]}
+    events = {event["text"]: event["time_s"] for event in one.facts["events"]}
     for span in one.spans[1:]:
         assert span.start_s == pytest.approx(events[span.phase], abs=1e-6)
     policy = next(span for span in one.spans if span.phase == "policy")
@@ -187,7 +187,7 @@ def test_without_three_steps_of_the_policy_there_is_no_roughness_and_no_timing(t
 
 def test_work_is_that_of_the_log(place: Path) -> None:
     one = read(place / "with")
-    assert one.work() == one.said["work_ms"]
+    assert one.work() == one.facts["work_ms"]
 
 
 def test_ticks_without_a_state_have_no_measurement_and_damping_has_no_target(tmp_path: Path) -> None:
@@ -207,12 +207,12 @@ def test_a_policy_that_commands_torques_has_no_position_targets_while_it_runs(tm
     one = read(deploy(tmp_path, contract=contract, seconds=0.5))
     walking = one.during("policy")
     assert np.isnan(one.targets[walking]).all()
-    assert one.pushed is not None
-    assert np.nanmax(np.abs(one.pushed)) > 1
+    assert one.commanded_torque is not None
+    assert np.nanmax(np.abs(one.commanded_torque)) > 1
     assert one.roughness(one.targets) is None
 
 
-def test_what_the_robot_sent_otherwise_is_counted(tmp_path: Path) -> None:
+def test_what_the_robot_num_changed_commands_is_counted(tmp_path: Path) -> None:
     runtime, robot = make(seconds=0.5)
     send, sent = robot.send, []
 
@@ -225,5 +225,5 @@ def test_what_the_robot_sent_otherwise_is_counted(tmp_path: Path) -> None:
 
     robot.send = held_back
     runtime.run()
-    assert read(runtime.save_log(tmp_path)).sent_otherwise == 7
+    assert read(runtime.save_log(tmp_path)).num_changed_commands == 7
     assert json.loads((tmp_path / "log.json").read_text())["stop"] is None

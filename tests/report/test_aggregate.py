@@ -6,47 +6,50 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from body_transformer.report.arms import Arm
-from body_transformer.report.compare import Cell, clear_winner, columns, over_seeds
+from body_transformer.report.aggregate import RunGroup, SeedRange, clear_winner, compare, over_seeds
 from body_transformer.report.curves import Curve, curve, thinned
-from body_transformer.report.numbers import decimals, duration, log_ticks, plain, short, ticks
-from body_transformer.report.runs import Estimate, Point, Run
+from body_transformer.report.load import LoadedRun, LoggedPoint, LoggedValue
+from body_transformer.report.text import decimals, duration, plain, short
 
 KEY = ("train", "length")
 
 
 def make_run(
     seed: int,
-    result: Estimate | None = None,
+    result: LoggedValue | None = None,
     points: Sequence[tuple[int, float]] = (),
     notes: tuple[str, ...] = (),
     key: tuple[str, str] = KEY,
-) -> Run:
-    curves = {"x": [Point(step, step / 10, Estimate(value, value, value)) for step, value in points]} if points else {}
+) -> LoadedRun:
+    curves = (
+        {"x": [LoggedPoint(step, step / 10, LoggedValue(value, value, value)) for step, value in points]}
+        if points
+        else {}
+    )
     results = {} if result is None else {key: result}
     settings = {"name": "demo", "variant": "mlp", "seed": seed}
-    return Run(Path(f"seed{seed}"), settings, curves, results, 0, None, None, notes)
+    return LoadedRun(Path(f"seed{seed}"), settings, curves, results, 0, None, None, notes)
 
 
-def make_arm(label: str, *means: float, half: float = 0.01, notes: tuple[str, ...] = ()) -> Arm:
-    runs = [make_run(k, Estimate(m, m - half, m + half, 100), notes=notes) for k, m in enumerate(means)]
-    return Arm("demo", label, tuple(runs))
+def make_group(label: str, *means: float, half: float = 0.01, notes: tuple[str, ...] = ()) -> RunGroup:
+    runs = [make_run(k, LoggedValue(m, m - half, m + half, 100), notes=notes) for k, m in enumerate(means)]
+    return RunGroup("demo", label, tuple(runs))
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
 def test_over_seeds_it_is_the_mean_with_the_lowest_and_the_highest_seed() -> None:
-    assert over_seeds(make_arm("a", 0.2, 0.6, 0.4).runs, *KEY) == Cell(pytest.approx(0.4), 0.2, 0.6, 3, 100)
+    assert over_seeds(make_group("a", 0.2, 0.6, 0.4).runs, *KEY) == SeedRange(pytest.approx(0.4), 0.2, 0.6, 3, 100)
 
 
 def test_with_one_seed_it_is_the_interval_over_episodes() -> None:
-    assert over_seeds(make_arm("a", 0.5, half=0.1).runs, *KEY) == Cell(0.5, 0.4, 0.6, 1, 100)
+    assert over_seeds(make_group("a", 0.5, half=0.1).runs, *KEY) == SeedRange(0.5, 0.4, 0.6, 1, 100)
 
 
 def test_a_seed_without_a_value_is_left_out() -> None:
-    runs = [*make_arm("a", 0.5, 0.7).runs, make_run(2)]
-    assert over_seeds(runs, *KEY) == Cell(pytest.approx(0.6), 0.5, 0.7, 2, 100)
+    runs = [*make_group("a", 0.5, 0.7).runs, make_run(2)]
+    assert over_seeds(runs, *KEY) == SeedRange(pytest.approx(0.6), 0.5, 0.7, 2, 100)
     assert over_seeds([make_run(0)], *KEY) is None
 
 
@@ -63,35 +66,37 @@ def test_a_seed_without_a_value_is_left_out() -> None:
     ],
 )
 def test_a_winner_is_clear_only_where_its_interval_touches_no_other(intervals, higher_is_better, best) -> None:
-    cells = {k: Cell((low + high) / 2, low, high, 2, None) for k, (low, high) in enumerate(intervals)}
+    cells = {k: SeedRange((low + high) / 2, low, high, 2, None) for k, (low, high) in enumerate(intervals)}
     assert clear_winner(cells, higher_is_better) == best
 
 
 def test_the_verdict_is_in_words_and_open_while_runs_are_unfinished() -> None:
-    one, two, near = make_arm("one", 0.9), make_arm("two", 0.5), make_arm("near", 0.89)
-    assert [column.verdict for column in columns([one, two])] == ["one"]
-    assert [column.verdict for column in columns([one, near])] == ["no clear winner"]
-    assert [(c.verdict, c.best) for c in columns([one, make_arm("late", 0.5, notes=("no evaluation",))])] == [
+    one, two, near = make_group("one", 0.9), make_group("two", 0.5), make_group("near", 0.89)
+    assert [column.verdict for column in compare([one, two])] == ["one"]
+    assert [column.verdict for column in compare([one, near])] == ["no clear winner"]
+    assert [(c.verdict, c.best) for c in compare([one, make_group("late", 0.5, notes=("no evaluation",))])] == [
         ("open", None)
     ]
-    assert [column.verdict for column in columns([one])] == [""]
+    assert [column.verdict for column in compare([one])] == [""]
 
 
 def test_lower_is_better_for_errors_and_losses() -> None:
     key = ("train", "tracking_error")
-    arms = [Arm("demo", str(mean), (make_run(0, Estimate(mean, mean, mean), key=key),)) for mean in (0.2, 0.8)]
-    assert [(column.best, column.higher_is_better) for column in columns(arms)] == [(0, False)]
+    groups = [
+        RunGroup("demo", str(mean), (make_run(0, LoggedValue(mean, mean, mean), key=key),)) for mean in (0.2, 0.8)
+    ]
+    assert [(column.best, column.higher_is_better) for column in compare(groups)] == [(0, False)]
 
 
 # -- curves ------------------------------------------------------------------------------------------------------------
 
 
-def arm_of(*seeds: list[tuple[int, float]]) -> Arm:
-    return Arm("demo", "a", tuple(make_run(k, points=points) for k, points in enumerate(seeds)))
+def group_of(*seeds: list[tuple[int, float]]) -> RunGroup:
+    return RunGroup("demo", "a", tuple(make_run(k, points=points) for k, points in enumerate(seeds)))
 
 
 def test_the_band_of_two_seeds_reaches_from_the_lower_to_the_higher() -> None:
-    found = curve(arm_of([(10, 1.0), (20, 3.0), (30, 5.0)], [(10, 2.0), (20, 2.0), (30, 9.0)]), "x")
+    found = curve(group_of([(10, 1.0), (20, 3.0), (30, 5.0)], [(10, 2.0), (20, 2.0), (30, 9.0)]), "x")
     assert found is not None
     assert found.at.tolist() == [10, 20, 30]
     assert found.mean.tolist() == [1.5, 2.5, 7.0]
@@ -100,7 +105,7 @@ def test_the_band_of_two_seeds_reaches_from_the_lower_to_the_higher() -> None:
 
 
 def test_seeds_logged_at_different_steps_are_interpolated_and_count_until_their_end() -> None:
-    found = curve(arm_of([(0, 0.0), (20, 2.0)], [(0, 0.0), (10, 3.0), (20, 4.0), (40, 8.0)]), "x")
+    found = curve(group_of([(0, 0.0), (20, 2.0)], [(0, 0.0), (10, 3.0), (20, 4.0), (40, 8.0)]), "x")
     assert found is not None
     assert found.at.tolist() == [0, 10, 20, 40]
     assert found.mean.tolist() == [0.0, 2.0, 3.0, 8.0]
@@ -108,11 +113,11 @@ def test_seeds_logged_at_different_steps_are_interpolated_and_count_until_their_
 
 
 def test_one_seed_has_no_band_where_nothing_has_an_interval_and_time_can_be_the_axis() -> None:
-    found = curve(arm_of([(10, 1.0), (20, 3.0)]), "x", by="time_s")
+    found = curve(group_of([(10, 1.0), (20, 3.0)]), "x", by="time_s")
     assert found is not None
     assert found.at.tolist() == [1.0, 2.0]
     assert not found.has_band
-    assert curve(arm_of([(10, 1.0)]), "y") is None
+    assert curve(group_of([(10, 1.0)]), "y") is None
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends_and_every_spike() -> None:
@@ -148,11 +153,7 @@ def test_a_column_shows_the_same_number_of_places(values, texts) -> None:
     assert [plain(value, decimals(values)) for value in values] == texts
 
 
-def test_axes_have_round_numbers_within_their_range() -> None:
-    assert ticks(0, 1) == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    assert ticks(3, 2403) == [500, 1000, 1500, 2000]
-    assert ticks(5, 5) == [5]
-    assert log_ticks(0.004, 0.3) == pytest.approx([0.005, 0.01, 0.02, 0.05, 0.1, 0.2])
+def test_numbers_on_axes_and_durations_are_short() -> None:
     assert [short(value) for value in (0, 0.25, 1500, 40_000, 17_500_000, 1e-5)] == [
         "0",
         "0.25",

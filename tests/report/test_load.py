@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from body_transformer.report.arms import gather
-from body_transformer.report.runs import find_runs, read_run
+from body_transformer.report.aggregate import group_runs
+from body_transformer.report.load import find_runs, read_run
 
 from .run_folders import write_evaluation, write_run
 
@@ -20,7 +20,7 @@ def test_runs_are_found_by_name_or_below_a_parent_and_each_once(tmp_path: Path) 
 def test_what_is_no_run_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         find_runs([tmp_path / "nowhere"])
-    with pytest.raises(ValueError, match=f"{tmp_path}.* is no run and holds none"):
+    with pytest.raises(ValueError, match=f"{tmp_path}.* is not a run and holds none"):
         find_runs([tmp_path])
     with pytest.raises(ValueError, match="at least one run"):
         find_runs([])
@@ -61,7 +61,7 @@ def test_without_a_final_evaluation_the_last_evaluation_lines_serve(tmp_path: Pa
     folder = write_run(tmp_path, steps_done=350, log_every=50, evaluated=False, film=None, checkpoint=False)
     run = read_run(folder)
     assert run.notes == (
-        "training stands at step 350 of 400",
+        "training is at step 350 of 400",
         "no final evaluation yet: the values shown are those of step 300",
     )
     assert run.results["train", "normalized_length"] == run.curves["eval/train/normalized_length"][-1].value
@@ -97,7 +97,7 @@ def test_a_run_that_has_just_begun_has_no_values_and_says_so(tmp_path: Path) -> 
     (folder / "metrics.jsonl").unlink()
     run = read_run(folder)
     assert run.notes == (
-        "training stands at step 0 of 400",
+        "training is at step 0 of 400",
         "nothing is logged yet: there is no metrics.jsonl",
         "no final evaluation yet: no values yet",
     )
@@ -122,31 +122,31 @@ def test_values_that_are_no_finite_numbers_are_no_points(tmp_path: Path) -> None
 
 def test_epochs_say_that_a_run_is_unfinished_too(tmp_path: Path) -> None:
     folder = write_run(tmp_path, film=None, checkpoint=False, imitation={"num_epochs": 5, "num_steps": None})
-    assert read_run(folder).notes == ("training stands at epoch 4 of 5",)
+    assert read_run(folder).notes == ("training is at epoch 4 of 5",)
 
 
-# -- arms --------------------------------------------------------------------------------------------------------------
+# -- groups ------------------------------------------------------------------------------------------------------------
 
 
-def test_seeds_side_by_side_are_one_arm_and_folders_tell_two_ways_of_one_variant_apart(tmp_path: Path) -> None:
+def test_seeds_side_by_side_are_one_group_and_folders_tell_two_ways_of_one_variant_apart(tmp_path: Path) -> None:
     for label in ("mlp", "mlp-equal-time"):
         for seed in (10, 2):
             write_run(tmp_path, label, seed, film=None, checkpoint=False)
-    arms = gather([read_run(folder) for folder in find_runs([tmp_path])])
-    assert [(arm.label, arm.variant, [run.seed for run in arm.runs]) for arm in arms] == [
+    groups = group_runs([read_run(folder) for folder in find_runs([tmp_path])])
+    assert [(one.label, one.variant, [run.seed for run in one.runs]) for one in groups] == [
         ("mlp", "mlp", [2, 10]),
         ("mlp-equal-time", "mlp", [2, 10]),
     ]
 
 
-def test_the_same_settings_from_two_places_are_one_arm_and_different_ones_are_two(tmp_path: Path) -> None:
+def test_the_same_settings_from_two_places_are_one_group_and_different_ones_are_two(tmp_path: Path) -> None:
     places = [tmp_path / name for name in "abc"]
     folders = [
         write_run(place, seed=seed, num_steps=steps, film=None, checkpoint=False, machine=place.name)
         for place, seed, steps in zip(places, (0, 1, 0), (400, 400, 800), strict=True)
     ]
-    arms = gather([read_run(folder) for folder in folders])
-    assert [(arm.label, len(arm.runs)) for arm in arms] == [
+    groups = group_runs([read_run(folder) for folder in folders])
+    assert [(one.label, len(one.runs)) for one in groups] == [
         ("bot-hard (imitation.num_steps 400)", 2),
         ("bot-hard (imitation.num_steps 800)", 1),
     ]
@@ -154,13 +154,13 @@ def test_the_same_settings_from_two_places_are_one_arm_and_different_ones_are_tw
 
 def test_one_seed_twice_is_an_error_that_names_both(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / name, film=None, checkpoint=False) for name in "ab"]
-    with pytest.raises(ValueError, match=r"seed 0 of demo bot-hard is there twice: .*/a/.* and .*/b/"):
-        gather([read_run(folder) for folder in folders])
+    with pytest.raises(ValueError, match=r"seed 0 of demo bot-hard was given twice: .*/a/.* and .*/b/"):
+        group_runs([read_run(folder) for folder in folders])
 
 
 def test_seeds_with_different_settings_are_noted(tmp_path: Path) -> None:
     folders = [
         write_run(tmp_path, seed=s, num_steps=400 + s, steps_done=500, film=None, checkpoint=False) for s in (0, 1)
     ]
-    (arm,) = gather([read_run(folder) for folder in folders])
-    assert arm.notes == ("its seeds were not run with the same settings: imitation.num_steps differ",)
+    (group,) = group_runs([read_run(folder) for folder in folders])
+    assert group.notes == ("its seeds were run with different settings: imitation.num_steps",)

@@ -1,0 +1,208 @@
+"""Group runs that differ in their seed alone, and compare the groups metric by metric."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from .load import LoadedRun
+
+PER_RUN = (
+    "seed",
+    "package_version",
+    "git_commit",
+    "num_parameters",
+    "command",
+    "machine",
+    "device",
+    "date",
+    "versions",
+)
+"""Keys of `experiment.yaml` that describe one run rather than the compared method."""
+LOWER_IS_BETTER = ("loss", "error")
+"""Words in the names of metrics that should be low."""
+OPEN = "open"
+"""Verdict while runs are unfinished."""
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs of one method, one per seed: a row of the comparison."""
+
+    experiment: str
+    label: str
+    """The variant, extended where one variant was run in several ways."""
+    runs: tuple[LoadedRun, ...]
+    """Sorted by seed."""
+    notes: tuple[str, ...] = ()
+    """Inconsistencies between the runs."""
+
+    @property
+    def variant(self) -> str:
+        return self.runs[0].variant
+
+    @property
+    def is_finished(self) -> bool:
+        return all(run.is_finished for run in self.runs)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return self.runs[0].settings
+
+
+def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
+    """Return the groups in the order of their first runs.
+
+    Neighbouring folders `…/seed0`, `…/seed1` form a group, and so do runs in different folders with equal settings.
+    """
+    groups: dict[tuple[str, ...], list[LoadedRun]] = {}
+    keys: dict[tuple[Path, str, str], tuple[str, ...]] = {}  # key of the first run of each parent folder
+    for run in runs:
+        place = run.folder.resolve().parent if _is_seed_folder(run.folder) else run.folder.resolve()
+        own = run.experiment, _folder_label(run), json.dumps(compared_settings(run), sort_keys=True, default=str)
+        key = keys.setdefault((place, run.experiment, run.variant), own)
+        groups.setdefault(key, []).append(run)
+    return _with_unique_labels([_group(members) for members in groups.values()])
+
+
+def compared_settings(run: LoadedRun) -> dict[str, Any]:
+    """Return the settings that define the method, with dotted keys."""
+    return _flat({key: value for key, value in run.settings.items() if key not in PER_RUN})
+
+
+def differing_keys(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys whose values are not all equal."""
+    keys = dict.fromkeys(key for one in settings for key in one)
+    return [key for key in keys if any(one.get(key) != settings[0].get(key) for one in settings)]
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"policy": {"num_layers": 5}} -> {"policy.num_layers": 5}"""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def _is_seed_folder(folder: Path) -> bool:
+    return re.fullmatch(r"seed[-_]?\d+", folder.resolve().name) is not None
+
+
+def _folder_label(run: LoadedRun) -> str:
+    """Return `mlp-equal-time` for `…/mlp-equal-time/seed0`, and the variant for any other folder."""
+    return run.folder.resolve().parent.name if _is_seed_folder(run.folder) else run.variant
+
+
+def _group(runs: Sequence[LoadedRun]) -> RunGroup:
+    runs = sorted(runs, key=lambda run: run.seed)
+    for one, two in pairwise(runs):
+        if one.seed == two.seed:
+            raise ValueError(
+                f"seed {one.seed} of {one.experiment} {one.variant} was given twice: {str(one.folder)!r} and "
+                f"{str(two.folder)!r}; leave one of them out"
+            )
+    notes = []
+    if different := differing_keys([compared_settings(run) for run in runs]):
+        notes.append(f"its seeds were run with different settings: {', '.join(different)}")
+    if len({run.settings.get("git_commit") for run in runs}) > 1:
+        notes.append("its seeds were run at different commits")
+    return RunGroup(runs[0].experiment, _folder_label(runs[0]), tuple(runs), tuple(notes))
+
+
+def _with_unique_labels(groups: list[RunGroup]) -> list[RunGroup]:
+    """Extend labels that groups of one experiment share by their different settings, or by their folders."""
+    unique = []
+    for group in groups:
+        alike = [other for other in groups if (other.experiment, other.label) == (group.experiment, group.label)]
+        if len(alike) > 1:
+            own = compared_settings(group.runs[0])
+            keys = differing_keys([compared_settings(other.runs[0]) for other in alike])
+            more = ", ".join(f"{key} {own.get(key)}" for key in keys)
+            group = replace(group, label=f"{group.label} ({more or group.runs[0].folder.parent})")
+        unique.append(group)
+    return unique
+
+
+# -- comparison --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeedRange:
+    """A metric of one group."""
+
+    mean: float
+    low: float
+    high: float
+    """With one seed, `low` and `high` bound the interval over episodes, else they are the lowest and highest seed."""
+    num_seeds: int
+    num_episodes: int | None
+    """Episodes per seed, if equal for all."""
+
+
+@dataclass(frozen=True)
+class MetricColumn:
+    """One metric on one split, over all groups."""
+
+    split: str
+    metric: str
+    cells: tuple[SeedRange | None, ...]
+    """One entry per group; None without a value."""
+    best: int | None
+    """Index of the group whose interval lies clear of all others."""
+    verdict: str
+    """Label of the best group, or why there is none; empty with fewer than two groups."""
+
+    @property
+    def higher_is_better(self) -> bool:
+        return not any(word in self.metric for word in LOWER_IS_BETTER)
+
+
+def compare(groups: Sequence[RunGroup]) -> list[MetricColumn]:
+    """Return the columns metric by metric, in the order in which the runs list them."""
+    keys = dict.fromkeys(key for group in groups for run in group.runs for key in run.results)
+    metrics, splits = (list(dict.fromkeys(key[part] for key in keys)) for part in (1, 0))
+    ordered = [(split, metric) for metric in metrics for split in splits if (split, metric) in keys]
+    return [_column(groups, split, metric) for split, metric in ordered]
+
+
+def over_seeds(runs: Sequence[LoadedRun], split: str, metric: str) -> SeedRange | None:
+    """Return the mean of the seeds' means with the lowest and highest; for one seed, its own mean and interval."""
+    found = [run.results[split, metric] for run in runs if (split, metric) in run.results]
+    if not found:
+        return None
+    numbers = {one.num_episodes for one in found}
+    num_episodes = numbers.pop() if len(numbers) == 1 else None
+    if len(found) == 1:
+        return SeedRange(found[0].mean, found[0].low, found[0].high, 1, num_episodes)
+    means = [one.mean for one in found]
+    return SeedRange(sum(means) / len(means), min(means), max(means), len(means), num_episodes)
+
+
+def clear_winner(cells: Mapping[int, SeedRange], higher_is_better: bool) -> int | None:
+    """Return the index whose interval lies on the better side of all others and touches none."""
+    if higher_is_better:
+        best = max(cells, key=lambda index: cells[index].mean)
+        clear = all(cells[best].low > cell.high for index, cell in cells.items() if index != best)
+    else:
+        best = min(cells, key=lambda index: cells[index].mean)
+        clear = all(cells[best].high < cell.low for index, cell in cells.items() if index != best)
+    return best if clear else None
+
+
+def _column(groups: Sequence[RunGroup], split: str, metric: str) -> MetricColumn:
+    cells = tuple(over_seeds(group.runs, split, metric) for group in groups)
+    column = MetricColumn(split, metric, cells, None, "")
+    known = {index: cell for index, cell in enumerate(cells) if cell is not None}
+    if len(known) < 2:
+        return column
+    if not all(groups[index].is_finished for index in known):
+        return replace(column, verdict=OPEN)
+    best = clear_winner(known, column.higher_is_better)
+    return replace(column, best=best, verdict=groups[best].label if best is not None else "no clear winner")

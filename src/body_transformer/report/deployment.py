@@ -1,0 +1,274 @@
+"""The logs that `bot deploy` writes, and the quantities computed from them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..deploy.link_trouble import link_trouble
+from ..deploy.log import ARRAYS, GOOD_SHAPE, SavedLog
+from ..deploy.log import DESCRIPTION as LOG
+from ..run import DESCRIPTION as RUN
+from .curves import Floats
+from .load import FolderPath, is_number, runs_below
+from .log_check import check_log
+
+POLICY, DAMPING = "policy", "damping"
+MOVING = ("ramp", "hold", POLICY)
+"""Phases in which the joints follow a target."""
+PERCENTILES = {"p50": 50, "p99": 99, "max": 100}
+
+
+@dataclass(frozen=True)
+class PhaseSpan:
+    """A phase with its start and end."""
+
+    phase: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A log with its derived quantities. [T] are ticks, [J] joints in the contract's order."""
+
+    folder: Path
+    label: str
+    """Name of the folder, with as many parent folders as needed to be unique."""
+    log: SavedLog
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Content of log.json."""
+        return self.log.description
+
+    @property
+    def joints(self) -> list[str]:
+        return list(self.facts["joints"])
+
+    @property
+    def stop(self) -> str:
+        """Reason of an early end; empty without one."""
+        stop = self.facts["stop"]
+        return "" if stop is None else ": ".join(filter(None, (stop["reason"], stop["detail"])))
+
+    @property
+    def period_ms(self) -> float:
+        return 1000 / float(self.facts["loop_hz"])
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def time_s(self) -> Floats:
+        """Start of each tick since the start of the loop, [T]."""
+        rows = self.log.rows
+        return np.asarray(rows["tick"] / float(self.facts["loop_hz"]) + rows["late_ms"] / 1000, np.float64)
+
+    @cached_property
+    def spans(self) -> list[PhaseSpan]:
+        """Phases in order; the last tick, which finds that damping is over, belongs to damping."""
+        ended = [k for k, name in enumerate(self.facts["phases"]) if name == DAMPING]
+        phases = np.minimum(self.log.rows["phase"], ended[0] if ended else 127)
+        time_s = self.log.rows["tick"] / float(self.facts["loop_hz"])
+        starts = [0, *(np.flatnonzero(np.diff(phases)) + 1)]
+        ends = [*time_s[starts[1:]], max(time_s[-1], self.time_s[-1]) + self.period_ms / 1000]
+        return [
+            PhaseSpan(self.facts["phases"][phases[k]], float(time_s[k]), float(end))
+            for k, end in zip(starts, ends, strict=True)
+        ]
+
+    @property
+    def stop_s(self) -> float | None:
+        """Time of an early end."""
+        if not self.stop:
+            return None
+        logged = [event["time_s"] for event in self.facts["events"] if event["kind"] in ("stop", "error")]
+        damped = [span.start_s for span in self.spans if span.phase == DAMPING]
+        return float([*logged, *damped, self.spans[-1].end_s][0])
+
+    def during(self, *phases: str) -> npt.NDArray[np.bool_]:
+        """Return which ticks are in one of these phases, [T]."""
+        return np.isin(self.log.rows["phase"], [k for k, name in enumerate(self.facts["phases"]) if name in phases])
+
+    # -- measurements and commands -------------------------------------------------------------------------------------
+
+    def measured(self, name: str) -> Floats:
+        """Return a column measured by the robot; NaN in ticks without a state."""
+        values = self.log.rows[name].astype(np.float64)
+        values[self.log.rows["state"] != GOOD_SHAPE] = math.nan
+        return values
+
+    @cached_property
+    def _has_position_gain(self) -> npt.NDArray[np.bool_]:
+        """Ticks [T] with a gain above 0, in which commanded positions have an effect."""
+        kp = self.log.rows["command"][:, 2]
+        return np.asarray(self.during(*MOVING) & (kp > 0).any(axis=1))
+
+    @cached_property
+    def targets(self) -> Floats:
+        """Positions [T, J] of the policy or the ramp before filter, interpolation and limits; else NaN."""
+        return np.where(self._has_position_gain[:, None], self.log.rows["target"], math.nan)
+
+    @cached_property
+    def commanded(self) -> Floats:
+        """Commanded positions [T, J]; else NaN."""
+        return np.where(self._has_position_gain[:, None], self.log.rows["command"][:, 0], math.nan)
+
+    @cached_property
+    def commanded_torque(self) -> Floats | None:
+        """Commanded torques [T, J] of a policy that commands torques."""
+        torque = self.log.rows["command"][:, 4]
+        return np.where(self.during(POLICY)[:, None], torque, math.nan) if np.nan_to_num(torque).any() else None
+
+    @cached_property
+    def tilt_rad(self) -> Floats:
+        """Angle between the body's vertical axis and gravity, [T]."""
+        quaternion = self.measured("quaternion")  # w x y z
+        with np.errstate(all="ignore"):  # a robot may send zeros, or numbers that are too large
+            _, x, y, _ = (quaternion / np.linalg.norm(quaternion, axis=1, keepdims=True)).T
+            return np.asarray(np.arccos(np.clip(1 - 2 * (x * x + y * y), -1, 1)))
+
+    @property
+    def num_changed_commands(self) -> int:
+        """Ticks in which the robot sent a command that differs from the requested one."""
+        command, sent = self.log.rows["command"], self.log.rows["sent"]
+        return int(((command != sent) & np.isfinite(sent)).any(axis=(1, 2)).sum())
+
+    # -- statistics ----------------------------------------------------------------------------------------------------
+
+    def roughness(self, positions: Floats) -> Floats | None:
+        """Return the root mean square of the second difference between policy steps, in rad/s², [J].
+
+        Each policy step is represented by its last tick, where interpolation is complete; steps next to a missed tick
+        are left out. None if the policy ran for fewer than three steps.
+        """
+        every = round(self.facts["loop_hz"] / self.facts["policy_hz"])
+        running = np.flatnonzero(self.during(POLICY) & self._has_position_gain)
+        if not running.size:
+            return None
+        tick = self.log.rows["tick"]
+        starts = [
+            event["tick"] for event in self.facts["events"] if (event["kind"], event["text"]) == ("phase", POLICY)
+        ]
+        last = running[(tick[running] - [*starts, tick[running[0]]][0]) % every == every - 1]
+        first, middle, third = last[:-2], last[1:-1], last[2:]
+        whole = tick[third] - tick[first] == 2 * every
+        if not whole.any():
+            return None
+        bends = (positions[third] - 2 * positions[middle] + positions[first])[whole] * self.facts["policy_hz"] ** 2
+        return np.asarray(np.sqrt((bends**2).mean(axis=0)))
+
+    @cached_property
+    def work_ms(self) -> Floats:
+        """Duration of the ticks that ran the policy, from their start until the command was sent."""
+        return np.asarray(self.log.rows["work_ms"][self.during(POLICY) & np.isfinite(self.log.rows["policy_ms"])])
+
+    def work(self) -> dict[str, float]:
+        """Return p50, p99 and max of `work_ms`; empty if the policy never ran."""
+        return {name: float(np.percentile(self.work_ms, at)) for name, at in PERCENTILES.items() if self.work_ms.size}
+
+    def ticks_with(self, reason: str) -> npt.NDArray[np.bool_]:
+        """Return the ticks in which the runtime intervened for this reason, [T]."""
+        return np.asarray(self.log.rows["interventions"] >> self.facts["reasons"].index(reason) & 1, np.bool_)
+
+    @property
+    def _robot_report(self) -> Mapping[str, Any]:
+        """The robot's own report; only the simulated robot writes one."""
+        report = self.facts.get("report")
+        return report if isinstance(report, Mapping) else {}
+
+    @property
+    def speed_mps(self) -> float | None:
+        """Mean speed, if it was measured."""
+        speed = self._robot_report.get("mean_speed_mps")
+        return float(speed) if speed is not None and is_number(speed) else None
+
+    @property
+    def fell(self) -> str:
+        """Whether the robot fell, if this was observed: `it fell after 0.3 s`."""
+        fell, after = self._robot_report.get("fell"), self._robot_report.get("fell_after_s")
+        if type(fell) is not bool:
+            return ""
+        when = f" after {after:.1f} s" if after is not None and is_number(after) else ""
+        return f"it fell{when}" if fell else "it did not fall"
+
+    @property
+    def trouble(self) -> list[str]:
+        """Faults of the link in the robot's report."""
+        return link_trouble(self._robot_report)
+
+    @property
+    def filter(self) -> str | None:
+        """Cut-off of the low-pass filter, or `none`; None if the log does not record it."""
+        if "filter" not in self.facts:
+            return None
+        low_pass = self.facts["filter"]
+        return f"{low_pass['cutoff_hz']:g} Hz" if low_pass else "none"
+
+
+# -- find and read -----------------------------------------------------------------------------------------------------
+
+
+def find_deployments(places: Iterable[FolderPath]) -> list[Path]:
+    """Return the folders with a log at or below these folders, each once; runs beside them are an error."""
+    found: dict[Path, Path] = {}
+    runs: list[Path] = []
+    for place in map(Path, places):
+        found |= {one.resolve(): one for one in _logs_below(place) if one.resolve() not in found}
+        runs += runs_below(place)
+    if found and runs:
+        raise ValueError(
+            f"a page is about runs or about deployments: {str(runs[0])!r} is a run and "
+            f"{str(next(iter(found.values())))!r} is a deployment; write a page for each kind"
+        )
+    return list(found.values())
+
+
+def _logs_below(folder: Path) -> list[Path]:
+    if (folder / RUN).is_file():
+        return []
+    if any((folder / name).is_file() for name in (ARRAYS, LOG)):
+        return [folder]
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        if RUN in files:
+            folders.clear()  # logs inside a run belong to the run
+        elif ARRAYS in files:
+            found.append(Path(place))
+            folders.clear()
+    return found
+
+
+def read_deployments(folders: Sequence[Path]) -> list[Deployment]:
+    """Read the logs; an incomplete log is an error."""
+    labels = _unique_labels([folder.resolve() for folder in folders])
+    found = []
+    for folder, label in zip(folders, labels, strict=True):
+        log = SavedLog.load(folder)
+        check_log(log, folder)
+        found.append(Deployment(folder, label, log))
+    return found
+
+
+def _unique_labels(folders: Sequence[Path]) -> list[str]:
+    """Return as many names from the end of each path as distinguish them."""
+    labels = [folder.name for folder in folders]
+    for depth in range(2, 1 + max(len(folder.parts) for folder in folders)):
+        count = Counter(labels)
+        if max(count.values()) == 1:
+            break
+        labels = [
+            "/".join(folder.parts[-depth:]) if count[label] > 1 else label
+            for folder, label in zip(folders, labels, strict=True)
+        ]
+    return labels

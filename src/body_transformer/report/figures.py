@@ -1,0 +1,287 @@
+"""The charts of the pages: learning curves, quantities over time, histograms and dot plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+
+from .curves import Curve, Floats, thinned_ids
+from .deployment import PhaseSpan
+from .svg import CARD, COLOURS, INK, STOP, Canvas, Chart, ChartFrame, Line, hover_data, stroke_style
+from .text import short
+
+USUAL, SMALL = ChartFrame(), ChartFrame(360, 210)
+FEW, MANY = 12, 150
+"""Curves up to FEW points have dots; curves of more than MANY are thin, or noise would fill the drawing."""
+BINS = 60
+LEAST_MS = 1e-3
+"""Smallest time in a histogram: a clock may not resolve less, and zero has no logarithm."""
+LETTER, MAX_LETTERS = 6.8, 30
+"""Width of a letter, and longest name of a row of a dot plot."""
+DETAIL = 640
+"""Points of a line over time before thinning, which keeps the lowest and highest of every stretch: half as many."""
+PHASE_SHADES = {"policy": 0.0, "hold": 0.1, "damping": 0.14}
+"""Opacity behind a phase; 0.06 for any other."""
+LIMIT_LINE: dict[str, Any] = {"color": STOP, "linewidth": 1, "linestyle": (0, (4, 3)), "gid": "limit"}
+
+# -- learning curves ---------------------------------------------------------------------------------------------------
+
+
+def curves_chart(canvas: Canvas, title: str, x_label: str, lines: Sequence[Line]) -> Chart:
+    """Draw learning curves; the vertical axis of a loss that spans decades is logarithmic."""
+    x_low, x_high = _span([line.curve.at for line in lines])
+    x_low = 0.0 if 0 <= x_low < 0.2 * x_high else x_low
+    y_low, y_high = _span([part for line in lines for part in (line.curve.low, line.curve.high)])
+    is_log = "loss" in title and y_low > 0 and y_high / y_low > 20
+    y = (y_low, y_high) if is_log else _padded(y_low, y_high)
+    axes = canvas.axes(USUAL, (x_low, x_high), y, y_log=is_log, x_label=x_label)
+    for line in lines:
+        if line.curve.has_band:
+            colour = stroke_style(line.style)["color"]
+            area = line.curve.at, line.curve.low, line.curve.high
+            axes.fill_between(*area, color=colour, alpha=0.16, linewidth=0, clip_on=False, gid="band")
+    for line in lines:
+        _stroke(axes, line, 1 if len(line.curve.at) > MANY else 2)
+        if len(line.curve.at) <= FEW:
+            colour = stroke_style(line.style)["color"]
+            axes.plot(line.curve.at, line.curve.mean, "o", color=colour, markersize=6, mew=0, clip_on=False, gid="dot")
+    label = f"{title} by {x_label}: " + "; ".join(_end(line) for line in lines)
+    hover = hover_data(axes, x_label, lines)
+    return Chart(title, "log scale" if is_log else "", USUAL, canvas.svg(axes), label, hover)
+
+
+def _stroke(axes: Axes, line: Line, width: float) -> None:
+    style = stroke_style(line.style)
+    axes.plot(
+        line.curve.at, line.curve.mean, linewidth=width, clip_on=False, gid="line", solid_capstyle="round", **style
+    )
+
+
+def _end(line: Line) -> str:
+    return f"{line.label} ends at {short(float(line.curve.mean[-1]))}"
+
+
+def _span(parts: Sequence[Floats]) -> tuple[float, float]:
+    low, high = min(float(part.min()) for part in parts), max(float(part.max()) for part in parts)
+    return (low, high) if high > low else (low, low + 1.0)
+
+
+def _padded(low: float, high: float) -> tuple[float, float]:
+    """Add a margin; normalised values keep the whole range from 0 to 1, and zero is included if it is near."""
+    if low >= 0 and 0.1 < high <= 1:
+        return 0.0, 1.0
+    spare = 0.06 * (high - low)
+    return (0.0 if 0 <= low < 0.5 * high else low - spare), high + spare
+
+
+# -- quantities over time ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A quantity over the ticks of a deployment, [T]; NaN where it has no value."""
+
+    label: str
+    style: int
+    values: Floats
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """Horizontal axis of all charts of a deployment."""
+
+    at: Floats
+    """[T] s"""
+    spans: Sequence[PhaseSpan]
+    stop_s: float | None
+    gap_s: float
+    """Lines are broken at gaps longer than this."""
+    detail: int = DETAIL
+
+    @property
+    def ends_s(self) -> tuple[float, float]:
+        return self.spans[0].start_s, self.spans[-1].end_s
+
+    def within(self, start_s: float, end_s: float) -> tuple[TimeAxis, npt.NDArray[np.bool_]]:
+        """Return a part of the axis, and which ticks [T] are in it."""
+        ticks = (self.at >= start_s) & (self.at <= end_s)
+        spans = [
+            replace(span, start_s=max(span.start_s, start_s), end_s=min(span.end_s, end_s))
+            for span in self.spans
+            if span.start_s < end_s and span.end_s > start_s
+        ]
+        stop_s = self.stop_s if self.stop_s is not None and start_s <= self.stop_s <= end_s else None
+        return replace(self, at=self.at[ticks], spans=spans, stop_s=stop_s), ticks
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Range in which a quantity should stay; either end may be open."""
+
+    low: float | None = None
+    high: float | None = None
+    always: bool = True
+    """Drawn at any distance, else only near the values."""
+
+    def shown(self, low: float, high: float) -> list[float]:
+        """Return the ends that are drawn beside values between `low` and `high`."""
+        near = high - low
+        ends = [end for end in (self.low, self.high) if end is not None]
+        return [end for end in ends if self.always or low - near <= end <= high + near]
+
+
+def time_chart(
+    canvas: Canvas,
+    title: str,
+    note: str,
+    traces: Sequence[Trace],
+    axis: TimeAxis,
+    bounds: Bounds | None = None,
+    least: float = 0.2,
+    trusted: npt.NDArray[np.bool_] | None = None,
+    frame: ChartFrame = SMALL,
+) -> Chart:
+    """Draw quantities over the time of a deployment, with bounds, phases and the stop.
+
+    Args:
+        note: the unit, and other facts behind the title.
+        least: smallest range of the vertical axis.
+        trusted: [T] bool, the ticks whose values set the vertical axis; values beyond it are drawn at its edge.
+    """
+    low, high = _finite_span([trace.values if trusted is None else trace.values[trusted] for trace in traces], least)
+    shown = bounds.shown(low, high) if bounds else []
+    low, high = min([low, *shown]), max([high, *shown])
+    spare = 0.06 * (high - low)
+    low, high = low - spare, high + spare
+    axes = canvas.axes(frame, axis.ends_s, (low, high), x_label="seconds")
+    for span in axis.spans:
+        if shade := PHASE_SHADES.get(span.phase, 0.06):
+            axes.axvspan(span.start_s, span.end_s, color=INK, alpha=shade, linewidth=0, gid="phase")
+    for end in shown:
+        axes.axhline(end, **LIMIT_LINE)
+    drawn = []
+    for trace in traces:
+        curve, broken = _thinned(trace, axis, low, high)
+        if len(curve.at):
+            drawn.append(Line(trace.label, trace.style, curve))
+            _stroke(axes, Line(trace.label, trace.style, broken), 1)
+    if axis.stop_s is not None:
+        axes.axvline(axis.stop_s, color=STOP, linewidth=1.6, gid="stop")
+    label = f"{title}, {note}: " + ("; ".join(map(_extent, drawn)) or "nothing was logged")
+    hover = hover_data(axes, "s", drawn)
+    return Chart(title, note, frame, canvas.svg(axes), label, hover)
+
+
+def _finite_span(parts: Sequence[Floats], least: float) -> tuple[float, float]:
+    finite = [part[np.isfinite(part)] for part in parts]
+    finite = [part for part in finite if part.size]
+    if not finite:
+        return 0.0, least
+    low, high = min(float(part.min()) for part in finite), max(float(part.max()) for part in finite)
+    more = max(least - (high - low), 0.0) / 2
+    return low - more, high + more
+
+
+def _thinned(trace: Trace, axis: TimeAxis, low: float, high: float) -> tuple[Curve, Curve]:
+    """Return the points, and the same with NaN at gaps; single points are doubled, so that a round end is drawn."""
+    known = np.flatnonzero(~np.isnan(trace.values))
+    at, values = axis.at[known], np.clip(trace.values[known], low, high)
+    curve = Curve(at, values, values, values)
+    if not known.size:
+        return curve, curve
+    stretch = np.concatenate([[0], np.cumsum(np.diff(at) > axis.gap_s)])
+    ids = thinned_ids(curve, axis.detail)
+    at, values, breaks = at[ids], values[ids], np.flatnonzero(np.diff(stretch[ids])) + 1
+    parts_at, parts = np.split(at, breaks), np.split(values, breaks)
+    broken_at, broken = (np.concatenate([_ended(part) for part in both])[:-1] for both in (parts_at, parts))
+    return Curve(at, values, values, values), Curve(broken_at, broken, broken, broken)
+
+
+def _ended(part: Floats) -> Floats:
+    return np.append(np.repeat(part, 2) if len(part) == 1 else part, np.nan)
+
+
+def _extent(line: Line) -> str:
+    low, high = float(line.curve.mean.min()), float(line.curve.mean.max())
+    return f"{line.label} from {short(low)} to {short(high)}"
+
+
+# -- histograms and dot plots ------------------------------------------------------------------------------------------
+
+
+def histogram(canvas: Canvas, title: str, note: str, values_ms: Floats, marks_ms: Mapping[str, float]) -> Chart:
+    """Draw counts on logarithmic axes, so that one slow tick among many quick ones is visible.
+
+    Args:
+        marks_ms: vertical lines by name.
+    """
+    values_ms = np.maximum(values_ms, LEAST_MS)
+    marks = {name: max(value, LEAST_MS) for name, value in sorted(marks_ms.items(), key=lambda item: item[1])}
+    ends = [float(values_ms.min()), float(values_ms.max()), *marks.values()]
+    low, high = min(ends) / 1.25, max(ends) * 1.25
+    edges = np.geomspace(low, high, BINS + 1)
+    counts, _ = np.histogram(values_ms, edges)
+    frame = replace(USUAL, top=26)
+    y = (0.5, max(float(counts.max()), 10.0) * 1.5)
+    axes = canvas.axes(frame, (low, high), y, x_log=True, y_log=True, x_label="milliseconds, log scale")
+    filled = counts > 0
+    width = 0.94 * np.diff(edges)[filled]
+    axes.bar(edges[:-1][filled], counts[filled] - 0.5, width, bottom=0.5, align="edge", color=COLOURS[0][0], gid="bar")
+    free = 0.0
+    for name, value in marks.items():
+        style = (
+            LIMIT_LINE
+            if name == "period"
+            else {"color": INK, "linewidth": 1, "linestyle": (0, (2, 2)), "gid": "quantile"}
+        )
+        axes.axvline(value, **style)
+        centre, half = float(axes.transData.transform((value, 1))[0]), 3.2 * len(name)
+        if centre - half >= free:  # else it would overlap the name before, and the caption has it
+            axes.text(value, 1.03, name, transform=axes.get_xaxis_transform(), ha="center")
+            free = centre + half + 4
+    listed = "; ".join(f"{name} {value:.3g} ms" for name, value in marks_ms.items())
+    return Chart(title, note, frame, canvas.svg(axes), f"{title}, {len(values_ms)} ticks: {listed}")
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A compared series: one value per row, None where it has none."""
+
+    label: str
+    style: int
+    values: Sequence[float | None]
+    is_open: bool = False
+    """Drawn as rings."""
+
+
+def dot_plot(
+    canvas: Canvas, title: str, unit: str, rows: Sequence[str], dots: Sequence[Dots], commanded: float | None = None
+) -> Chart:
+    """Draw one value per named row, from zero to the right; `commanded` is a vertical line."""
+    names = [name if len(name) <= MAX_LETTERS else f"{name[: MAX_LETTERS - 1]}…" for name in rows]
+    frame = ChartFrame(height=52 + 18 * len(rows), left=round(LETTER * max(map(len, names))) + 20)
+    known = [value for one in dots for value in one.values if value is not None]
+    known += [] if commanded is None else [commanded]
+    low, high = min([0.0, *known]), max([0.0, *known]) or 1.0
+    axes = canvas.axes(frame, (low, high + 0.04 * (high - low)), (len(rows), 0), x_label=unit)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, names)
+    if commanded is not None:
+        axes.axvline(commanded, **LIMIT_LINE)
+    for one in dots:
+        colour = COLOURS[one.style % len(COLOURS)][0]
+        look = {"markerfacecolor": CARD, "mew": 1.5} if one.is_open else {"mew": 0}
+        values = [np.nan if value is None else value for value in one.values]
+        gid = "ring" if one.is_open else "dot"
+        axes.plot(values, np.arange(len(rows)) + 0.5, "o", color=colour, markersize=8, clip_on=False, gid=gid, **look)
+    label = "; ".join(f"{one.label}: {', '.join(map(_value, one.values))}" for one in dots)
+    note = "" if commanded is None else f"asked for: {commanded:g}"
+    return Chart(title, note, frame, canvas.svg(axes), f"{title}, {unit}: {label}")
+
+
+def _value(value: float | None) -> str:
+    return "none" if value is None else short(value)

@@ -1,0 +1,281 @@
+"""Find and read run folders; an unfinished or broken run is read as far as possible and lists what is missing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ..run import DESCRIPTION, EVALUATION, METRICS, Run
+
+FILMS = ("film.webp", "film.gif", "film.mp4")
+REQUIRED = ("name", "variant", "seed")
+STAMPS = ("step", "epoch", "time_s", "env_steps")
+"""Keys of a line in `metrics.jsonl` that say when it was written."""
+
+FolderPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class LoggedValue:
+    """A logged number, or the mean over episodes with its interval."""
+
+    mean: float
+    low: float
+    high: float
+    num_episodes: int | None = None
+
+
+@dataclass(frozen=True)
+class LoggedPoint:
+    """A value and the time of its logging."""
+
+    step: int
+    time_s: float | None
+    """Training time until then, without evaluations."""
+    value: LoggedValue
+    env_steps: int | None = None
+    """Steps of all environments together, in reinforcement learning; a step is then an iteration of PPO."""
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """The content of a run folder."""
+
+    folder: Path
+    settings: Mapping[str, Any]
+    """Content of `experiment.yaml`."""
+    curves: Mapping[str, Sequence[LoggedPoint]]
+    """Points by step, per logged name."""
+    results: Mapping[tuple[str, str], LoggedValue]
+    """Final evaluation by (split, metric); the last evaluations during training as long as there is none."""
+    step: int
+    """Last logged step."""
+    epoch: float | None
+    """Last logged epoch."""
+    time_s: float | None
+    """Training time so far."""
+    notes: tuple[str, ...] = ()
+    """What is missing or broken; empty for a finished run."""
+    env_steps: int | None = None
+    """Environment steps so far, in reinforcement learning."""
+    iteration_s: float | None = None
+    """Median time per step, without the first, which includes compilation."""
+
+    @property
+    def is_finished(self) -> bool:
+        return not self.notes
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the final evaluation, the last file that a run writes, is there."""
+        return Run(self.folder).is_evaluated
+
+    @property
+    def experiment(self) -> str:
+        return str(self.settings["name"])
+
+    @property
+    def variant(self) -> str:
+        return str(self.settings["variant"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.settings["seed"])
+
+    @property
+    def num_parameters(self) -> int | None:
+        number = self.settings.get("num_parameters")
+        return number if type(number) is int else None
+
+    @property
+    def total_env_steps(self) -> int:
+        """Environment steps that were asked for, in reinforcement learning."""
+        rl = self.settings.get("rl", {})
+        per_env = rl.get("num_steps_per_env", rl.get("num_steps", 0))  # earlier versions wrote num_steps
+        return int(rl.get("num_iterations", 0) * rl.get("num_envs", 0) * per_env)
+
+    @property
+    def film(self) -> Path | None:
+        return next((self.folder / name for name in FILMS if (self.folder / name).is_file()), None)
+
+
+# -- find --------------------------------------------------------------------------------------------------------------
+
+
+def find_runs(places: Iterable[FolderPath]) -> list[Path]:
+    """Return the run folders at or below these folders, each once."""
+    found: dict[Path, Path] = {}
+    for place in places:
+        folder = Path(place)
+        if not folder.exists():
+            raise FileNotFoundError(f"no run in {str(folder)!r}: there is no such folder")
+        below = runs_below(folder)
+        if not below:
+            raise ValueError(
+                f"{str(folder)!r} is not a run and holds none: there is no {DESCRIPTION} in it or below it, nor the "
+                "log of a deployment"
+            )
+        for run in below:
+            found.setdefault(run.resolve(), run)
+    if not found:
+        raise ValueError("a report needs at least one run; got none")
+    return list(found.values())
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """Return the runs below a folder; the folder itself if it is a run."""
+    if (folder / DESCRIPTION).is_file():
+        return [folder]
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        if DESCRIPTION in files:
+            found.append(Path(place))
+            folders.clear()  # a run holds no runs
+    return found
+
+
+# -- read --------------------------------------------------------------------------------------------------------------
+
+
+def read_run(folder: Path) -> LoadedRun:
+    """Read a run folder; only a missing or unusable `experiment.yaml` is an error."""
+    settings = _read_settings(folder)
+    lines, notes = _read_lines(folder / METRICS)
+    curves = _curves(lines)
+    results, why_not = _read_evaluation(folder / EVALUATION)
+    if why_not:
+        ends = {tuple(key.split("/")[1:]): points[-1] for key, points in curves.items() if is_evaluation(key)}
+        results = {(split, metric): point.value for (split, metric), point in ends.items()}
+        shown = f"the values shown are those of step {min(p.step for p in ends.values())}" if ends else "no values yet"
+        notes.append(f"{why_not}: {shown}")
+    step = max((line["step"] for line in lines), default=0)
+    epoch = max((line["epoch"] for line in lines if is_number(line.get("epoch"))), default=None)
+    if missing := _missing_training(settings, step, epoch):
+        notes.insert(0, missing)
+    times = [(line["step"], line["time_s"]) for line in lines if is_number(line.get("time_s"))]
+    return LoadedRun(
+        folder=folder,
+        settings=settings,
+        curves=curves,
+        results=results,
+        step=step,
+        epoch=epoch,
+        time_s=max((time_s for _, time_s in times), default=None),
+        notes=tuple(notes),
+        env_steps=max((line["env_steps"] for line in lines if type(line.get("env_steps")) is int), default=None),
+        iteration_s=_iteration_s(dict(times)),
+    )
+
+
+def is_evaluation(key: str) -> bool:
+    """Return whether a logged name is eval/<split>/<metric>."""
+    return key.startswith("eval/") and key.count("/") == 2
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value from a file is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    content, file = Run(folder).description(), str(folder / DESCRIPTION)
+    for key in REQUIRED:
+        if key not in content:
+            raise ValueError(f"{file!r} does not describe a run: the key {key!r} is missing")
+    if type(content["seed"]) is not int:
+        raise ValueError(f"{file!r}: seed must be a whole number; got {content['seed']!r}")
+    return content
+
+
+def _read_lines(file: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the valid lines and notes on the others."""
+    if not file.is_file():
+        return [], [f"nothing is logged yet: there is no {METRICS}"]
+    lines, broken, number = [], [], 0
+    with file.open(encoding="utf-8", errors="replace") as stream:
+        for number, text in enumerate(stream, 1):
+            try:
+                line = json.loads(text)
+            except (json.JSONDecodeError, RecursionError):
+                line = None
+            if isinstance(line, dict) and type(line.get("step")) is int:
+                lines.append(line)
+            elif text.strip():
+                broken.append(number)
+    notes = []
+    if broken and broken[-1] == number:
+        broken.pop()
+        notes.append(f"the last line of {METRICS} is cut off and left out")
+    if broken:
+        notes.append(f"{len(broken)} lines of {METRICS} cannot be read and are left out, the first is line {broken[0]}")
+    if not lines:
+        notes.append(f"nothing is logged yet: {METRICS} has no whole line")
+    return lines, notes
+
+
+def _curves(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[LoggedPoint]]:
+    """Return points by step; of a step that was logged twice, as after resuming, the later line counts."""
+    found: dict[str, dict[int, LoggedPoint]] = {}
+    for line in lines:
+        time_s = float(line["time_s"]) if is_number(line.get("time_s")) else None
+        env_steps = line["env_steps"] if type(line.get("env_steps")) is int else None
+        for key, content in line.items():
+            value = _value(content) if key not in STAMPS else None
+            if value is not None:
+                found.setdefault(key, {})[line["step"]] = LoggedPoint(line["step"], time_s, value, env_steps)
+    return {key: [points[step] for step in sorted(points)] for key, points in found.items()}
+
+
+def _read_evaluation(file: Path) -> tuple[dict[tuple[str, str], LoggedValue], str]:
+    """Return the final evaluation, or the reason why there is none."""
+    if not file.is_file():
+        return {}, "no final evaluation yet"
+    try:
+        splits = json.loads(file.read_text(encoding="utf-8"))["splits"]
+        found = {
+            (str(split), str(metric)): value
+            for split, metrics in splits.items()
+            for metric, content in metrics.items()
+            if (value := _value(content)) is not None
+        }
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        return {}, f"{EVALUATION} cannot be read"
+    return (found, "") if found else ({}, f"{EVALUATION} holds no values")
+
+
+def _value(content: Any) -> LoggedValue | None:
+    """Return a finite number, or a mapping with a finite mean, as a value."""
+    if is_number(content):
+        return LoggedValue(float(content), float(content), float(content))
+    if not isinstance(content, Mapping) or not is_number(content.get("mean")):
+        return None
+    mean = float(content["mean"])
+    low, high = (float(content[key]) if is_number(content.get(key)) else mean for key in ("low", "high"))
+    number = content.get("num_episodes")
+    return LoggedValue(mean, low, high, number if type(number) is int else None)
+
+
+def _missing_training(settings: Mapping[str, Any], step: int, epoch: float | None) -> str:
+    """Compare with the length in `experiment.yaml`, at the top level or one below; return "" for a complete run."""
+    places = [settings, *(part for part in settings.values() if isinstance(part, Mapping))]
+    steps = next((part["num_steps"] for part in places if is_number(part.get("num_steps"))), None)
+    epochs = next((part["num_epochs"] for part in places if is_number(part.get("num_epochs"))), None)
+    if steps is not None:
+        return f"training is at step {step} of {steps}" if step < steps else ""
+    if epochs is not None and epoch is not None:
+        return f"training is at epoch {epoch:.4g} of {epochs}" if epoch < epochs - 1e-6 else ""
+    return ""
+
+
+def _iteration_s(times: Mapping[int, float]) -> float | None:
+    """Return the median time per step between log lines."""
+    taken = [(after - before) / (to - at) for (at, before), (to, after) in pairwise(sorted(times.items()))]
+    return median(taken) if taken else None

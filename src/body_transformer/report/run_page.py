@@ -1,0 +1,296 @@
+"""The page about runs: comparison, films, learning curves, bodies, settings and commands."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..run import DIRTY
+from .aggregate import OPEN, MetricColumn, RunGroup, SeedRange, compare, compared_settings, differing_keys
+from .curves import CurveAxis, curve
+from .figures import curves_chart
+from .html import render, report_command
+from .load import FolderPath, LoadedRun, is_evaluation
+from .media import bodies, films
+from .svg import Canvas, Chart, Line, label_styles
+from .text import decimals, duration, grouped, plain
+
+MINOR = ("train/learning_rate", "train/steps_per_s")
+MAJOR_OF_RL = ("train/return", "train/length")
+"""Training curves of reinforcement learning that are not folded away."""
+AXIS_NAMES: dict[CurveAxis, str] = {"step": "step", "env_steps": "environment steps", "time_s": "seconds"}
+MAX_MAIN_CHARTS = 12
+FACTS = {
+    "machine": "machine",
+    "device": "device",
+    "package_version": "body_transformer",
+    "git_commit": "git commit",
+    "versions": "versions",
+    "date": "begun",
+}
+"""Keys of `experiment.yaml` -> their names on the page."""
+ENV_STEPS = "environment steps"
+RUN_COLUMNS: dict[str, tuple[Callable[[LoadedRun], Any], Callable[[Any], str]]] = {
+    "parameters": (lambda run: run.num_parameters, grouped),
+    "steps": (lambda run: run.step, grouped),
+    ENV_STEPS: (lambda run: run.env_steps, grouped),
+    "training time": (lambda run: run.time_s, duration),
+}
+"""Column of the table of runs -> its value and format."""
+
+
+def run_page(
+    canvas: Canvas,
+    groups: Sequence[RunGroup],
+    title: str | None,
+    paragraphs: Sequence[str],
+    places: Sequence[FolderPath],
+    path: Path,
+) -> str:
+    """Return the HTML of the page."""
+    styles = label_styles(group.label for group in groups)
+    names = dict.fromkeys(group.experiment for group in groups)
+    members = [[group for group in groups if group.experiment == name] for name in names]
+    return render(
+        "runs.html",
+        title=title or _title(groups),
+        summary=_summary(groups),
+        warnings=_warnings(groups),
+        num_unfinished=sum(not run.is_finished for run in _runs(groups)),
+        paragraphs=paragraphs,
+        experiments=[_experiment(canvas, own, styles) for own in members],
+        styles=styles,
+        rerun=_rerun(groups, report_command(places, path)),
+    )
+
+
+def _experiment(canvas: Canvas, groups: Sequence[RunGroup], styles: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "name": groups[0].experiment,
+        "title": str(groups[0].settings.get("title") or groups[0].experiment),
+        "groups": groups,
+        "comparison": _comparison(groups),
+        "films": films(groups),
+        "curves": _curves(canvas, groups, styles),
+        "bodies": bodies(groups),
+        "table": _run_table(groups),
+        "facts": _facts(groups),
+    }
+
+
+def _runs(groups: Sequence[RunGroup]) -> list[LoadedRun]:
+    return [run for group in groups for run in group.runs]
+
+
+# -- headings and warnings ---------------------------------------------------------------------------------------------
+
+
+def _title(groups: Sequence[RunGroup]) -> str:
+    titles = dict.fromkeys(str(group.settings.get("title") or group.experiment) for group in groups)
+    return next(iter(titles)) if len(titles) == 1 else f"Runs of {len(titles)} experiments"
+
+
+def _summary(groups: Sequence[RunGroup]) -> str:
+    count = len(_runs(groups))
+    experiments = dict.fromkeys(group.experiment for group in groups)
+    labels = dict.fromkeys(group.label for group in groups)
+    return f"{'1 run' if count == 1 else f'{count} runs'} of {', '.join(experiments)}: {', '.join(labels)}"
+
+
+def _warnings(groups: Sequence[RunGroup]) -> list[str]:
+    """Return what is unfinished or inconsistent, run by run."""
+    odd = [f"{group.experiment} {group.label}: {note}" for group in groups for note in group.notes]
+    unfinished = [(group, run) for group in groups for run in group.runs if not run.is_finished]
+    return odd + [
+        f"{group.experiment} {group.label}, seed {run.seed}: {'; '.join(run.notes)}" for group, run in unfinished
+    ]
+
+
+# -- comparison --------------------------------------------------------------------------------------------------------
+
+
+def _comparison(groups: Sequence[RunGroup]) -> dict[str, Any]:
+    columns = compare(groups)
+    metrics = [list(own) for _, own in groupby(columns, key=lambda column: column.metric)]
+    firsts = {id(own[0]) for own in metrics}
+    return {
+        "metrics": metrics,
+        "columns": [{"column": column, "is_first": id(column) in firsts} for column in columns],
+        "rows": [[_cell(column, index) for column in columns] for index in range(len(groups))],
+        "notes": _comparison_notes(columns),
+    }
+
+
+def _cell(column: MetricColumn, index: int) -> dict[str, Any] | None:
+    cell = column.cells[index]
+    if cell is None:
+        return None
+    known = [one for one in column.cells if one is not None]
+    places = decimals(value for one in known for value in (one.mean, one.low, one.high))
+    low, high = min(one.low for one in known), max(one.high for one in known)
+    if low == high:
+        low, high = low - 1, high + 1
+    parts = {"mean": cell.mean, "low": cell.low, "high": cell.high}
+    return {
+        "numbers": parts,
+        "texts": {name: plain(value, places) for name, value in parts.items()},
+        # positions on the column's common axis, with room for the dot at both ends
+        "places": {name: f"{3 + 94 * (value - low) / (high - low):.1f}%" for name, value in parts.items()},
+        "is_best": column.best == index,
+        "count": _count(cell),
+    }
+
+
+def _count(cell: SeedRange) -> str:
+    seeds = "1 seed" if cell.num_seeds == 1 else f"{cell.num_seeds} seeds"
+    return seeds if cell.num_episodes is None else f"{seeds}, {cell.num_episodes} episodes each"
+
+
+def _comparison_notes(columns: Sequence[MetricColumn]) -> list[str]:
+    """Return what the means and ranges of the table are."""
+    cells = [cell for column in columns for cell in column.cells if cell is not None]
+    several = sorted({cell.num_seeds for cell in cells if cell.num_seeds > 1})
+    has_single = any(cell.num_seeds == 1 for cell in cells)
+    episodes = sorted({cell.num_episodes for cell in cells if cell.num_episodes is not None})
+    notes = []
+    if several:
+        notes.append(f"The mean over {' or '.join(map(str, several))} seeds; below it the lowest to the highest seed.")
+    if has_single:
+        notes.append("For one seed: the mean over its episodes; below it the 95 % interval over episodes.")
+    if episodes:
+        notes.append(f"Episodes per seed and column: {' or '.join(map(str, episodes))}.")
+    if any(column.verdict for column in columns):
+        notes.append("A winner is marked only where its range touches no other.")
+    if any(column.verdict == OPEN for column in columns):
+        notes.append("The comparison is open until all runs are finished.")
+    if several and has_single:
+        notes.append(
+            "A range over episodes leaves out the spread over seeds: beside a range over seeds it is too narrow."
+        )
+    return notes
+
+
+# -- learning curves ---------------------------------------------------------------------------------------------------
+
+
+def _curves(canvas: Canvas, groups: Sequence[RunGroup], styles: Mapping[str, int]) -> dict[str, Any]:
+    """Return evaluations first, then losses; the rest is folded away."""
+    keys = list(dict.fromkeys(key for run in _runs(groups) for key in run.curves))
+    is_rl = any(run.env_steps is not None for run in _runs(groups))
+    minor = [key for key in keys if key in MINOR or (is_rl and not is_evaluation(key) and key not in MAJOR_OF_RL)]
+    keys.sort(key=lambda key: (key in minor, not is_evaluation(key)))  # stable: otherwise in the order of logging
+    main: list[Chart] = []
+    folded: list[Chart] = []
+    for key in keys:
+        for by in _axes_of(key, is_rl):
+            drawn = [(group, curve(group, key, by)) for group in groups]
+            lines = [Line(group.label, styles[group.label], line) for group, line in drawn if line is not None]
+            if lines:
+                chart = curves_chart(canvas, _chart_title(key), AXIS_NAMES[by], lines)
+                (folded if key in minor or len(main) >= MAX_MAIN_CHARTS else main).append(chart)
+    return {"main": main, "folded": folded, "notes": _curve_notes(groups)}
+
+
+def _axes_of(key: str, is_rl: bool) -> tuple[CurveAxis, ...]:
+    """Return the horizontal axes; losses of imitation and evaluations of reinforcement learning are also by time."""
+    if is_rl:
+        return ("env_steps", "time_s") if is_evaluation(key) else ("env_steps",)
+    return ("step", "time_s") if key.endswith("loss") else ("step",)
+
+
+def _chart_title(key: str) -> str:
+    if is_evaluation(key):
+        _, split, metric = key.split("/")
+        return f"{metric} on {split}".replace("_", " ")
+    return key.replace("/", " ").replace("_", " ")
+
+
+def _curve_notes(groups: Sequence[RunGroup]) -> list[str]:
+    notes = []
+    if any(len(group.runs) > 1 for group in groups):
+        notes.append("A line is the mean over seeds, its band reaches from the lowest to the highest seed.")
+    if any(len(group.runs) == 1 for group in groups):
+        notes.append("For one seed, the band of an evaluation is its 95 % interval over episodes.")
+    return notes
+
+
+# -- what was run ------------------------------------------------------------------------------------------------------
+
+
+def _run_table(groups: Sequence[RunGroup]) -> dict[str, Any]:
+    has_env_steps = any(run.env_steps is not None for run in _runs(groups))
+    columns = {name: column for name, column in RUN_COLUMNS.items() if name != ENV_STEPS or has_env_steps}
+    rows = [[_range([of(run) for run in group.runs], text) for of, text in columns.values()] for group in groups]
+    return {"columns": list(columns), "rows": rows}
+
+
+def _range(values: Sequence[Any], text: Callable[[Any], str]) -> str:
+    """Return one value, or the lowest to the highest."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "not recorded"
+    low, high = text(min(known)), text(max(known))
+    return low if low == high else f"{low} – {high}"
+
+
+def _facts(groups: Sequence[RunGroup]) -> str:
+    """Return machines and versions, each once."""
+    found: dict[str, dict[str, None]] = {}
+    for run in _runs(groups):
+        for key, name in FACTS.items():
+            value = run.settings.get(key)
+            if isinstance(value, Mapping):
+                value = ", ".join(f"{part} {what}" for part, what in value.items())
+            if value:
+                found.setdefault(name, {})[str(value)] = None
+    if "machine" not in found and "device" not in found:
+        found["machine"] = {"not recorded": None}
+    return " · ".join(f"{name} {', '.join(values)}" for name, values in found.items())
+
+
+def _rerun(groups: Sequence[RunGroup], report: str) -> dict[str, Any]:
+    """Return the commands, exact where the runs recorded them, and the settings in full."""
+    commits = dict.fromkeys(run.settings.get("git_commit") for run in _runs(groups))
+    lines, is_guessed = [_checkout(commit) for commit in commits if commit and len(commits) == 1], False
+    for group in groups:
+        commands = [_command(run) for run in group.runs]
+        if None in commands:
+            is_guessed = True
+            lines += [f"# {group.label}: {key} {value}" for key, value in _own_settings(group, groups).items()]
+        lines += [found or _usual_command(run) for found, run in zip(commands, group.runs, strict=True)]
+    settings = [
+        {
+            "name": f"{group.experiment} {group.label}",
+            "yaml": yaml.safe_dump(dict(group.settings), sort_keys=False, allow_unicode=True, width=100),
+        }
+        for group in groups
+    ]
+    return {"commands": "\n".join([*lines, report]), "is_guessed": is_guessed, "settings": settings}
+
+
+def _own_settings(group: RunGroup, groups: Sequence[RunGroup]) -> dict[str, Any]:
+    """Return the settings that differ from other groups of its variant."""
+    alike = [other for other in groups if (other.experiment, other.variant) == (group.experiment, group.variant)]
+    own = compared_settings(group.runs[0])
+    return {key: own.get(key) for key in differing_keys([compared_settings(other.runs[0]) for other in alike])}
+
+
+def _checkout(commit: str) -> str:
+    clean = commit.removesuffix(DIRTY)
+    return f"git checkout {clean}" + ("" if clean == commit else "  # the source of the runs differed from it")
+
+
+def _command(run: LoadedRun) -> str | None:
+    command = run.settings.get("command")
+    if isinstance(command, list):
+        return shlex.join(map(str, command))
+    return command if isinstance(command, str) and command.strip() else None
+
+
+def _usual_command(run: LoadedRun) -> str:
+    return shlex.join(["bot", "train", run.experiment, "--variant", run.variant, "--seed", str(run.seed)])
