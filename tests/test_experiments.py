@@ -1,13 +1,14 @@
 """The experiments: who observes and does what, against the authors' allocation and against the real environments."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
-from body_transformer import config
+from body_transformer import experiment
 from body_transformer.body.graph import BodyGraph
 from body_transformer.body.layout import Layout, Term
 from body_transformer.experiment import experiment_names, load_experiment
@@ -360,16 +361,16 @@ def test_a_variant_may_set_things_differently():
 def test_an_experiment_differs_from_its_base_only_where_it_says_so():
     mod, hill = load_experiment("humanoid-mod"), load_experiment("humanoid-hill")
     assert (mod.policy.num_layers, hill.policy.num_layers) == (10, 12)
-    assert mod.policy.to_dict() | {"num_layers": 12} == hill.policy.to_dict()
+    assert replace(mod.policy, num_layers=12) == hill.policy
     assert (mod.obs, mod.actions, mod.robot) == (hill.obs, hill.actions, hill.robot)
 
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
     """Puts an experiment, a1-walk with changes, in place of the shipped ones."""
-    text = Path(config.__file__).with_name("experiments").joinpath("a1-walk.yaml").read_text(encoding="utf-8")
+    text = Path(experiment.__file__).with_name("experiments").joinpath("a1-walk.yaml").read_text(encoding="utf-8")
     (tmp_path / "experiments").mkdir()
-    monkeypatch.setattr(config, "files", lambda package: tmp_path)
+    monkeypatch.setattr(experiment, "files", lambda package: tmp_path)
 
     def write(change):
         data = yaml.safe_load(text)
@@ -386,6 +387,22 @@ def test_an_experiment_of_ones_own_is_read(write):
     assert load_experiment("mine").layout().obs_dim == 48
 
 
+def test_an_experiment_file_may_be_anywhere_and_name_a_robot_beside_it(tmp_path):
+    robot = "<mujoco><worldbody><body name='pole'><joint name='hinge'/></body></worldbody></mujoco>"
+    (tmp_path / "robots").mkdir()
+    (tmp_path / "robots" / "pole.xml").write_text(robot, encoding="utf-8")
+    term = {"name": "joint", "kind": "joints", "of": ["hinge"]}
+    mine = {"base": "humanoid-mod", "title": "Mine", "robot": {"file": "robots/pole.xml"}}
+    mine |= {"obs_dim": 1, "obs": [term], "action_dim": 1, "actions": [term]}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(mine), encoding="utf-8")
+    (tmp_path / "larger.yml").write_text("{base: mine.yaml, policy: {num_layers: 3}}", encoding="utf-8")
+    found = load_experiment(tmp_path / "larger.yml")
+    assert (found.name, found.title, found.policy.num_layers) == ("larger", "Mine", 3)
+    assert found.layout().graph.nodes == ("pole",)
+    with pytest.raises(FileNotFoundError, match=r"no experiment at '.*yours.yaml'; the shipped ones are 'a1-walk', "):
+        load_experiment(tmp_path / "yours.yaml")
+
+
 WRONG = {
     "key": (lambda data: data.update(action=1), "unknown key 'action'"),
     "robot": (lambda data: data["robot"].update(rot="trunk"), "unknown key 'rot'; did you mean 'root'?"),
@@ -394,12 +411,21 @@ WRONG = {
     "policy": (lambda data: data["policy"].update(layers=1), "'layers'"),
     "variant": (lambda data: data.update(variants={"mpl": {"mlp_dim": 1}}), "unknown variant 'mpl'"),
     "variant's policy": (lambda data: data.update(variants={"mlp": {"mlp_dims": 1}}), "'mlp_dims'"),
-    "size as text": (lambda data: data.update(obs_dim="48"), "obs_dim must be a int; got '48'"),
+    "size as text": (lambda data: data.update(obs_dim="48"), "obs_dim must be a whole number; got '48'"),
     "no terms": (lambda data: data.update(obs=None), "obs must be a list; got None"),
-    "a term that is a word": (lambda data: data.update(obs=["gravity"]), "a term is a mapping"),
-    "a robot that is a word": (lambda data: data.update(robot="a1"), "robot must be a dict; got 'a1'"),
-    "no policy": (lambda data: data.update(policy=None), "policy must be a dict; got None"),
-    "a list of variants": (lambda data: data.update(variants=["mlp"]), "variants must be a dict; got ['mlp']"),
+    "a term that is a word": (
+        lambda data: data.update(obs=["gravity"]),
+        "obs[0] must be a mapping",
+    ),
+    "a robot that is a word": (
+        lambda data: data.update(robot="a1"),
+        "robot must be a mapping of keys to values",
+    ),
+    "no policy": (lambda data: data.update(policy=None), "policy must be a mapping of keys to values; got None"),
+    "a list of variants": (
+        lambda data: data.update(variants=["mlp"]),
+        "variants must be a mapping of keys",
+    ),
     "its own base": (lambda data: data.update(base="mine"), "experiments are each other's base: mine -> mine"),
     "an unknown base": (lambda data: data.update(base="yours"), "unknown experiment 'yours'"),
     "missing": (lambda data: data.pop("obs_dim"), "obs_dim"),

@@ -1,10 +1,16 @@
-"""Experiments: what is learned, on which robot, with which policy; read from `experiments/*.yaml`."""
+"""Experiments: the task, the robot and the policy of a training, read from a YAML file.
+
+Shipped experiments are in `experiments/*.yaml` and have the file's name. A file holds only the differences from its
+`base`.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,80 +19,94 @@ from . import robots
 from .body.graph import BodyGraph, Edge, Fixed
 from .body.layout import Layout, Term
 from .deploy.config import DeployConfig
-from .errors import unknown
+from .errors import listing, unknown
 from .imitation.config import ImitationConfig
 from .model.config import PolicyConfig
 from .model.variants import VARIANTS
 from .rl.config import RlConfig
+from .schema import build, plain
+
+SUFFIXES = (".yaml", ".yml")
+"""An experiment given with one of these is a file, not a shipped name."""
 
 
 @dataclass(frozen=True)
 class RobotSpec:
-    """Which file the body comes from, and how it is read."""
+    """The file of the body, and how to read it."""
 
     file: str
-    """A shipped robot's name."""
+    """Name of a shipped robot, or path of an MJCF or URDF file, relative to the experiment's own file."""
     root: str | None = None
-    """The body to start from; needed where several trees stand in the world."""
+    """Body to start from; needed where several trees stand in the world."""
     fixed: Fixed = "keep"
-    """Whether bodies without a joint keep a node of their own or merge into their parent."""
+    """Whether a body without a joint keeps its own node or merges into its parent."""
     extra_edges: tuple[Edge, ...] = ()
     """Connections beside the tree."""
 
     def graph(self) -> BodyGraph:
-        return BodyGraph.from_file(robots.path(self.file), self.root, self.fixed, self.extra_edges)
+        """Read the body graph."""
+        path = Path(self.file) if self.is_path else robots.path(self.file)
+        return BodyGraph.from_file(path, self.root, self.fixed, self.extra_edges)
+
+    @property
+    def is_path(self) -> bool:
+        """Whether `file` is a path; else it is a shipped robot's name."""
+        return Path(self.file).suffix in (".xml", ".urdf") or os.path.dirname(self.file) != ""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment, resolved."""
+    """One experiment, with its base filled in."""
 
     name: str
-    """The name on the command line."""
+    """Name on the command line; of a file, its name without the suffix."""
     title: str
-    """What it is, in a line."""
+    """Description in one line."""
     robot: RobotSpec
     """The body."""
     obs_dim: int
     """Entries of the flat observation; the terms must add up to it."""
     obs: tuple[Term, ...]
-    """The observation's terms, in order."""
+    """Terms of the observation, in order."""
     action_dim: int
     """Entries of the flat action; the terms must add up to it."""
     actions: tuple[Term, ...]
-    """The action's terms, in order."""
+    """Terms of the action, in order."""
     critic: bool
-    """Whether training has a critic beside the policy: reinforcement learning does, imitation does not."""
+    """Whether training has a critic: reinforcement learning does, imitation does not."""
     policy: PolicyConfig
-    """The policy, with the variant that the paper favours here."""
+    """The policy, with the variant that the paper favours for this task."""
     critic_obs: tuple[Term, ...] = ()
-    """What the critic observes beyond the policy, after it."""
+    """Terms that only the critic observes, after those of the policy."""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What single variants set differently."""
+    """Policy settings of single variants."""
     imitation: ImitationConfig | None = None
-    """How it is learned from demonstrations, if it is."""
+    """Training from demonstrations, if the experiment has it."""
     rl: RlConfig | None = None
-    """How it is learned by reinforcement, if it is."""
+    """Training by reinforcement, if the experiment has it."""
     deploy: DeployConfig | None = None
-    """How a robot turns measurements into observations and actions into targets, if there is one."""
+    """Conversion of measurements to observations and of actions to targets, if the task has a robot."""
 
     def layout(self) -> Layout:
+        """Return the layout of the policy's observation and action."""
         return Layout(self.robot.graph(), self.obs, self.actions, self.obs_dim, self.action_dim)
 
     def critic_layout(self) -> Layout:
-        """The layout of what the critic observes."""
+        """Return the layout of the critic's observation."""
         obs = (*self.obs, *self.critic_obs)
         return Layout(self.robot.graph(), obs, self.actions, action_dim=self.action_dim)
 
     def policy_config(self, variant: str | None = None) -> PolicyConfig:
-        """The policy's configuration for a variant; without one, the experiment's own."""
+        """Return the policy's configuration for a variant, by default the experiment's own."""
         variant = variant or self.policy.variant
         if variant not in VARIANTS:
             raise ValueError(unknown("variant", variant, VARIANTS))
-        return PolicyConfig.from_dict({**self.policy.to_dict(), **self.variants.get(variant, {}), "variant": variant})
+        settings = plain(self.policy) | {**self.variants.get(variant, {}), "variant": variant}
+        return build(PolicyConfig, settings, "policy")
 
 
 def experiment_names() -> list[str]:
+    """Return the names of the shipped experiments, sorted."""
     return sorted(
         entry.name.removesuffix(".yaml")
         for entry in files(__package__).joinpath("experiments").iterdir()
@@ -94,79 +114,53 @@ def experiment_names() -> list[str]:
     )
 
 
-def load_experiment(name: str) -> Experiment:
-    """The experiment of that name, its base filled in."""
-    data = _resolve(name) | {"name": name}
+def load_experiment(source: str | os.PathLike[str]) -> Experiment:
+    """Read a shipped experiment by its name, or an experiment's YAML file by its path."""
+    source = os.fspath(source)
+    name = Path(source).stem if source.endswith(SUFFIXES) else source
+    data = _resolve(source) | {"name": name}
     try:
-        _check(Experiment, data)
-        _check(RobotSpec, data["robot"])
-        experiment = Experiment(
-            **data
-            | {
-                "robot": RobotSpec(**data["robot"]),
-                "obs": tuple(Term.from_dict(term) for term in data["obs"]),
-                "actions": tuple(Term.from_dict(term) for term in data["actions"]),
-                "critic_obs": tuple(Term.from_dict(term) for term in data.get("critic_obs", ())),
-                "policy": PolicyConfig.from_dict(data["policy"]),
-                "imitation": ImitationConfig.from_dict(data["imitation"]) if "imitation" in data else None,
-                "rl": RlConfig.from_dict(data["rl"]) if "rl" in data else None,
-                "deploy": DeployConfig.from_dict(data["deploy"]) if "deploy" in data else None,
-            }
-        )
+        experiment = build(Experiment, data)
         for variant in experiment.variants:
             experiment.policy_config(variant)
     except ValueError as error:
-        raise ValueError(f"experiment {name!r}: {error}") from None
+        raise ValueError(f"experiment {source!r}: {error}") from None
+    if source.endswith(SUFFIXES) and experiment.robot.is_path:
+        file = Path(source).parent / experiment.robot.file
+        return replace(experiment, robot=replace(experiment.robot, file=str(file)))
     return experiment
 
 
-_YAML_TYPES = {
-    "str": str,
-    "int": int,
-    "bool": bool,
-    "RobotSpec": dict,
-    "PolicyConfig": dict,
-    "ImitationConfig | None": dict,
-    "RlConfig | None": dict,
-    "DeployConfig | None": dict,
-    "tuple": list,
-    "Mapping": dict,
-}
-
-
-def _check(kind: type[Experiment] | type[RobotSpec], data: Mapping[str, Any]) -> None:
-    """Every key is known and holds the right kind of value, and none is missing that has no default."""
-    items = {item.name: item for item in fields(kind)}
-    for key, value in data.items():
-        if key not in items:
-            raise ValueError(unknown("key", key, items))
-        wanted = _YAML_TYPES.get(str(items[key].type).split("[")[0])
-        if wanted and type(value) is not wanted:
-            raise ValueError(f"{key} must be a {wanted.__name__}; got {value!r}")
-    for item in items.values():
-        if item.name not in data and item.default is MISSING and item.default_factory is MISSING:
-            raise ValueError(f"the key {item.name!r} is missing")
-
-
-def _resolve(name: str, for_whom: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The file's content over that of its base; `for_whom` are the experiments whose bases led here."""
-    if name not in experiment_names():
-        raise ValueError(unknown("experiment", name, experiment_names()))
-    if name in for_whom:
-        raise ValueError(f"experiments are each other's base: {' -> '.join((*for_whom, name))}")
-    text = files(__package__).joinpath("experiments", f"{name}.yaml").read_text(encoding="utf-8")
+def _resolve(source: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return a file's content merged over its base's; `below` are the experiments whose bases led here."""
+    if source in below:
+        raise ValueError(f"experiments are each other's base: {' -> '.join((*below, source))}")
     try:
-        data = yaml.safe_load(text)
+        data = yaml.safe_load(_text(source))
     except yaml.YAMLError as error:
-        raise ValueError(f"experiment {name!r} is not YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"experiment {source!r} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
-        raise ValueError(f"experiment {name!r} must be a mapping of keys to values; got {data!r}")
+        raise ValueError(f"experiment {source!r} must be a mapping of keys to values; got {data!r}")
     base = data.pop("base", None)
-    return data if base is None else _merged(_resolve(base, (*for_whom, name)), data)
+    if base is None:
+        return data
+    if str(base).endswith(SUFFIXES):
+        base = str(Path(source).parent / base)
+    return _merged(_resolve(str(base), (*below, source)), data)
+
+
+def _text(source: str) -> str:
+    if source.endswith(SUFFIXES):
+        if not Path(source).is_file():
+            raise FileNotFoundError(f"no experiment at {source!r}; the shipped ones are {listing(experiment_names())}")
+        return Path(source).read_text(encoding="utf-8")
+    if source not in experiment_names():
+        raise ValueError(unknown("experiment", source, experiment_names()))
+    return files(__package__).joinpath("experiments", f"{source}.yaml").read_text(encoding="utf-8")
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings are merged key by key, everything else is replaced."""
+    """Merge mappings key by key and replace everything else."""
     merged = dict(base)
     for key, value in changes.items():
         old = merged.get(key)

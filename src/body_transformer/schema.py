@@ -1,4 +1,4 @@
-"""JSON and YAML into dataclasses and back: no key unknown, none missing, each of the type that is written."""
+"""Build dataclasses from JSON or YAML data, and the reverse; unknown keys, missing keys and wrong types are errors."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from .errors import listing, unknown
 T = TypeVar("T")
 Low = Annotated[float, -math.inf]
 High = Annotated[float, math.inf]
-"""A limit: null in a file, which knows no infinity, is none at all."""
+"""A limit; null in a file, which cannot hold infinity, means no limit."""
 
 _short = Repr()
 _short.maxstring = _short.maxother = 80
 
 
 def build(kind: type[T], data: Any, where: str = "", complete: bool = False, what: str = "key") -> T:
-    """A dataclass from what JSON or YAML gave.
+    """Build a dataclass from the data of a JSON or YAML file.
 
     Args:
-        where: what errors call it, a dotted path.
-        complete: keys that have a default must be there, too.
-        what: errors call an unknown key so.
+        kind: the dataclass; its type hints say what each key may hold.
+        data: a mapping of keys to values.
+        where: the dotted path that errors name, such as `control.filter`.
+        complete: require keys that have a default, too.
+        what: the noun for an unknown key in errors.
     """
     if not isinstance(data, Mapping):
         raise ValueError(f"{where or 'this'} must be a mapping of keys to values; got {shown(data)}")
@@ -45,7 +47,7 @@ def build(kind: type[T], data: Any, where: str = "", complete: bool = False, wha
         if name not in data and (complete or (item.default is MISSING and item.default_factory is MISSING))
     ]
     if missing:
-        raise ValueError(f"{prefix}{'the key' if len(missing) == 1 else 'keys'} missing: {listing(missing)}")
+        raise ValueError(f"{prefix}missing {'key' if len(missing) == 1 else 'keys'}: {listing(missing)}")
     hints = get_type_hints(kind, include_extras=True)
     values = {
         key: _convert(hints[key], value, f"{where}.{key}" if where else key, complete) for key, value in data.items()
@@ -57,7 +59,7 @@ def build(kind: type[T], data: Any, where: str = "", complete: bool = False, wha
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: dataclasses become mappings, tuples lists, infinities null."""
+    """Return the value as JSON can hold it: dataclasses become mappings, tuples lists and infinities null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
@@ -68,7 +70,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value in an error, cut if it is long."""
+    """Return a value's representation for an error, shortened if it is long."""
     return _short.repr(value)
 
 
@@ -104,7 +106,18 @@ def _one_of(hints: tuple[Any, ...], value: Any, where: str, complete: bool) -> A
             return _convert(hint, value, where, complete)
         except ValueError:
             continue
-    raise ValueError(f"{where} is none of what it may be: {', '.join(str(hint) for hint in some)}; got {shown(value)}")
+    raise ValueError(f"{where} must be {' or '.join(map(_description, some))}; got {shown(value)}")
+
+
+def _description(hint: Any) -> str:
+    """Return what a type hint asks for, in words."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return f"one of {listing(args)}"
+    if origin is tuple:
+        return "a list"
+    is_mapping = is_dataclass(hint) or (origin is not None and issubclass(origin, Mapping))
+    return "a mapping" if is_mapping else _KINDS.get(hint, str(hint))
 
 
 def _tuple(hints: tuple[Any, ...], value: Any, where: str, complete: bool) -> tuple[Any, ...]:

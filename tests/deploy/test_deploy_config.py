@@ -4,12 +4,13 @@ import pytest
 import yaml
 
 from body_transformer.deploy.config import DeployConfig, per_joint
+from body_transformer.schema import build
 
 JOINTS = ("FL_hip", "FR_hip", "FL_calf")
 
 
 def section(text: str) -> DeployConfig:
-    return DeployConfig.from_dict(yaml.safe_load(f"{{kind: position, hz: 50, obs: {{}}, {text}}}"))
+    return build(DeployConfig, yaml.safe_load(f"{{kind: position, hz: 50, obs: {{}}, {text}}}"), "deploy")
 
 
 def test_a_number_is_for_all_joints():
@@ -46,9 +47,9 @@ def test_every_joint_fits_one_pattern_and_every_pattern_a_joint(patterns, messag
     ("text", "message"),
     [
         ("gain: 3", "deploy: unknown key 'gain'"),
-        ("kp: .nan", "deploy.kp is none of what it may be"),
-        ("kp: fast", "deploy.kp is none of what it may be"),
-        ("filter: {order: 2}", "deploy.filter: the key missing: 'cutoff_hz'"),
+        ("kp: .nan", "deploy.kp must be a finite number or one of"),
+        ("kp: fast", "deploy.kp must be a finite number or one of"),
+        ("filter: {order: 2}", "deploy.filter: missing key: 'cutoff_hz'"),
         ("command: 3", "deploy.command must be a list"),
     ],
 )

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -54,7 +56,7 @@ def test_the_number_of_parameters_is_the_papers(name, variant, expected):
 )
 def test_the_ablations_have_the_papers_number_of_parameters(name, variant, changes, expected):
     experiment = load_experiment(name)
-    config = PolicyConfig.from_dict(experiment.policy_config(variant).to_dict() | changes)
+    config = replace(experiment.policy_config(variant), **changes)
     assert count(experiment, config) == expected
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from body_transformer import PolicyConfig
 from body_transformer.model.variants import VARIANTS
+from body_transformer.schema import build, plain
 
 from .bodies import make_policy, small
 
@@ -60,8 +61,8 @@ def test_the_random_variants_mask_depends_on_mask_seed_alone(variant, layout):
 
 
 def test_the_defaults_are_valid_and_go_through_a_dict_unchanged():
-    assert PolicyConfig.from_dict(PolicyConfig().to_dict()) == PolicyConfig()
-    assert PolicyConfig.from_dict({}) == PolicyConfig()
+    assert build(PolicyConfig, plain(PolicyConfig()), "policy") == PolicyConfig()
+    assert build(PolicyConfig, {}, "policy") == PolicyConfig()
 
 
 def test_a_config_cannot_be_changed():
@@ -133,15 +134,15 @@ def test_a_mask_seed_that_numpy_cannot_take_is_an_error_at_once(given):
 
 def test_an_unknown_key_is_an_error_that_suggests_the_nearest():
     with pytest.raises(ValueError, match="unknown key 'embed_dims'; did you mean 'embed_dim'"):
-        PolicyConfig.from_dict({"embed_dims": 64})
+        build(PolicyConfig, {"embed_dims": 64}, "policy")
 
 
 def test_from_dict_checks_values_too():
     with pytest.raises(ValueError, match="unknown variant 'bot-hrad'; did you mean 'bot-hard'"):
-        PolicyConfig.from_dict({"variant": "bot-hrad"})
+        build(PolicyConfig, {"variant": "bot-hrad"}, "policy")
 
 
 def test_to_dict_holds_every_field():
     config = small(variant="bot-soft", obs_clip=5.0, head="gaussian", mask_seed=3)
-    assert PolicyConfig.from_dict(config.to_dict()) == config
-    assert set(config.to_dict()) == set(PolicyConfig.__dataclass_fields__)
+    assert build(PolicyConfig, plain(config), "policy") == config
+    assert set(plain(config)) == set(PolicyConfig.__dataclass_fields__)

@@ -13,6 +13,7 @@ import yaml
 from PIL import Image, ImageDraw
 
 from body_transformer import BodyGraph, Layout, Policy, PolicyConfig, robots
+from body_transformer.schema import plain
 
 SPLITS = ("train", "unseen_clips", "unseen_tilts")
 METRICS = ("normalized_length", "normalized_return")
@@ -45,7 +46,7 @@ def write_run(
         "title": title,
         "variant": variant,
         "seed": seed,
-        "policy": policy.config.to_dict(),
+        "policy": plain(policy.config),
         "imitation": {"num_steps": num_steps, "num_epochs": None, "learning_rate": 1e-3},
         "num_parameters": policy.num_parameters,
         "package_version": "0.1.0",

@@ -9,6 +9,7 @@ import yaml
 
 from body_transformer.report.load import read_run
 from body_transformer.report.page import write_report
+from body_transformer.schema import plain
 
 from .run_folders import estimate, small_policy
 
@@ -21,7 +22,7 @@ def write_run(root: Path, variant: str, seed: int, level: float, finished: bool 
         "name": "humanoid-mod",
         "variant": variant,
         "seed": seed,
-        "policy": policy.config.to_dict(),
+        "policy": plain(policy.config),
         "rl": {"task": "humanoid-mod", "num_envs": 8, "num_steps": 8, "num_epochs": 5, "num_iterations": 4},
         "num_steps": 4,
         "num_parameters": 699_467,

@@ -7,6 +7,7 @@ from body_transformer.experiment import load_experiment
 from body_transformer.model.config import PolicyConfig
 from body_transformer.model.policy import Policy
 from body_transformer.reproduce.study import SEED, load_study, study_names
+from body_transformer.schema import build, plain
 
 
 def test_the_studies_are_these():
@@ -33,14 +34,14 @@ def test_every_arm_can_be_trained(name):
         experiment = load_experiment(arm.experiment)
         learning = experiment.imitation or experiment.rl
         assert learning is not None
-        config = experiment.policy_config(arm.variant).to_dict()
+        config = plain(experiment.policy_config(arm.variant))
         for key, value in arm.flags.items():
             part, field = key.split(".")
             field = field.replace("-", "_")
             assert hasattr(experiment.policy if part == "policy" else learning, field)
             if part == "policy":
                 config[field] = 0 if value == SEED else value
-        PolicyConfig.from_dict(config)
+        build(PolicyConfig, config, "policy")
 
 
 def test_sizes_lie_on_both_sides_of_the_papers():
@@ -49,8 +50,8 @@ def test_sizes_lie_on_both_sides_of_the_papers():
     counts = set()
     for arm in study.arms:
         flags = {key.split(".")[1].replace("-", "_"): value for key, value in arm.flags.items()}
-        config = load_experiment("mocapact").policy_config(arm.variant).to_dict() | flags
-        counts.add(Policy(layout, PolicyConfig.from_dict(config)).num_parameters)
+        config = plain(load_experiment("mocapact").policy_config(arm.variant)) | flags
+        counts.add(Policy(layout, build(PolicyConfig, config, "policy")).num_parameters)
     assert 17_544_120 in counts
     assert min(counts) < 2_000_000
     assert max(counts) > 35_000_000

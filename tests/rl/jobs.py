@@ -10,6 +10,7 @@ from body_transformer import PolicyConfig
 from body_transformer.rl.config import RlConfig
 from body_transformer.rl.train import Job
 from body_transformer.run import Run
+from body_transformer.schema import plain
 
 SMALL = PolicyConfig(
     variant="bot-mix", embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal", obs_clip=5.0
@@ -19,7 +20,7 @@ QUICK = {"num_envs": 4, "num_steps": 4, "num_minibatches": 2, "num_epochs": 2, "
 
 def job(folder, num_iterations, resume=False, task="humanoid-mod", **options) -> Job:
     config = RlConfig(task, num_iterations=num_iterations, **QUICK | {"eval_every": None} | options)
-    run = Run.open(folder) if resume else Run.create(folder, {"name": task, "rl": config.to_dict()})
+    run = Run.open(folder) if resume else Run.create(folder, {"name": task, "rl": plain(config)})
     return Job(run, SMALL, config, seed=0, device="cpu", resume=resume)
 
 

@@ -13,6 +13,7 @@ from body_transformer import PolicyConfig
 from body_transformer.rl.config import RlConfig
 from body_transformer.rl.train import Job, train
 from body_transformer.run import Run
+from body_transformer.schema import plain
 from body_transformer.training.progress import Progress
 
 if __name__ == "__main__":
@@ -20,7 +21,7 @@ if __name__ == "__main__":
     config = RlConfig(
         "humanoid-mod", num_envs=8, num_steps=4, num_minibatches=2, num_epochs=2, num_iterations=2, eval_episodes=2
     )
-    run = Run.create(folder / "run", {"rl": config.to_dict()}) if rank == "0" else Run(folder / "run")
+    run = Run.create(folder / "run", {"rl": plain(config)}) if rank == "0" else Run(folder / "run")
     policy = PolicyConfig(embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal")
     learned = train(Job(run, policy, config, seed=0, device="cpu"), Progress(quiet=True))
     obs = torch.linspace(-1, 1, 500).reshape(5, 100)

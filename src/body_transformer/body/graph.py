@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import listing, unknown
+from ..schema import build
 
 if TYPE_CHECKING:
     import mujoco
@@ -237,19 +238,8 @@ class BodyGraph:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> BodyGraph:
-        try:
-            return cls(
-                nodes=tuple(data["nodes"]),
-                edges=_pairs(data["edges"]),
-                root=data["root"],
-                extra_edges=_pairs(data["extra_edges"]),
-                joints=dict(data["joints"]),
-                joint_types=dict(data["joint_types"]),
-                actuators=dict(data["actuators"]),
-                bodies=dict(data["bodies"]),
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a body graph as to_dict writes it: {error!r}") from None
+        """Return the graph that `to_dict` wrote."""
+        return build(cls, data, "body graph", complete=True)
 
 
 def _pairs(edges: Iterable[Edge]) -> tuple[Edge, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import listing, unknown
+from ..schema import build
 from .graph import BodyGraph
 
 Kind = Literal["root", "joints", "actuators", "bodies", "node", "unused"]
@@ -132,19 +133,6 @@ class Term:
             data["of"] = list(self.of)
         return data | {"dim": self.dim, "steps": self.steps}
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Term:
-        if not isinstance(data, Mapping):
-            raise ValueError(f"a term is a mapping with a name and a kind; got {data!r}")
-        allowed = ("name", "kind", "of", "dim", "steps")
-        for key in data:
-            if key not in allowed:
-                raise ValueError(f"term {data.get('name')!r}: " + unknown("key", key, allowed))
-        for key in ("name", "kind"):
-            if key not in data:
-                raise ValueError(f"term {dict(data)!r} has no {key!r}")
-        return cls(**{**data, "of": _names(data["name"], data.get("of", ()))})
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -247,14 +235,8 @@ class Layout:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Layout:
-        try:
-            return cls(
-                BodyGraph.from_dict(data["graph"]),
-                obs=[Term.from_dict(term) for term in data["obs"]],
-                actions=[Term.from_dict(term) for term in data["actions"]],
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a layout as to_dict writes it: {error!r}") from None
+        """Return the layout that `to_dict` wrote."""
+        return build(cls, data, "layout")
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict())

@@ -18,6 +18,7 @@ from ..imitation.config import ImitationConfig
 from ..policy_folder import PolicyFolder, find_policy
 from ..rl.config import RlConfig
 from ..run import Run, experiment_of
+from ..schema import build
 from .output import console, print_json
 
 if TYPE_CHECKING:
@@ -92,9 +93,9 @@ def find(options: Eval) -> tuple[PolicyFolder, ImitationConfig | RlConfig]:
     if options.experiment is None and found.run is not None:
         description = Run.open(found.run).description()
         if "rl" in description:
-            return found, RlConfig.from_dict(description["rl"])
+            return found, build(RlConfig, description["rl"], "rl")
         if "imitation" in description:
-            return found, ImitationConfig.from_dict(description["imitation"])
+            return found, build(ImitationConfig, description["imitation"], "imitation")
         raise ValueError(f"{str(found.run)!r} describes neither 'rl' nor 'imitation', so it has no task to evaluate on")
     name = options.experiment or experiment_of(found)
     if name is None:

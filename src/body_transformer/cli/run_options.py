@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import tyro
 
 from ..model.config import PolicyConfig
+from ..schema import plain
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -67,7 +68,7 @@ class RunOptions:
             "wandb": self.wandb,
             "machine": machine(self.cpu),
             "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "policy": self.policy.to_dict(),
+            "policy": plain(self.policy),
         }
 
 

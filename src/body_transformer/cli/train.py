@@ -14,6 +14,7 @@ from ..experiment import Experiment, experiment_names, load_experiment
 from ..imitation.config import ImitationConfig
 from ..model.config import PolicyConfig
 from ..rl.registry import MJLAB
+from ..schema import build, plain
 from . import train_rl
 from .output import console
 from .run_options import Flag, ResumeOptions, RunOptions, is_first_process, value_of
@@ -75,7 +76,7 @@ def begin(options: Train, experiment: Experiment) -> None:
 
     if is_first_process():
         Run(options.folder).check_free()
-    how = {"no_eval": options.no_eval, "imitation": options.imitation.to_dict()}
+    how = {"no_eval": options.no_eval, "imitation": plain(options.imitation)}
     _train(options, experiment, options.folder, {**options.describe(experiment.title), **how}, resumed=False)
 
 
@@ -97,8 +98,8 @@ def resume(args: list[str], named: str | None = None) -> None:
     options = tyro.cli(Resume, prog="bot train", args=args)
     try:
         experiment = load_experiment(description["name"])
-        policy = PolicyConfig.from_dict(description["policy"])
-        imitation = ImitationConfig.from_dict(description["imitation"])
+        policy = build(PolicyConfig, description["policy"], "policy")
+        imitation = build(ImitationConfig, description["imitation"], "imitation")
         seed = int(description["seed"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"{str(run.folder)!r} does not say what was run: {error!r}") from None

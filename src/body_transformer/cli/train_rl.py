@@ -19,6 +19,7 @@ from ..rl.config import RlConfig
 from ..rl.mjlab_settings import mjlab_settings
 from ..rl.registry import MJLAB, make_env, make_env_cfg, need_mjlab
 from ..run import DESCRIPTION, Run
+from ..schema import build, plain
 from ..training.ranks import Ranks
 from .output import console
 from .run_options import ResumeOptions, RunOptions, command_line, device_of, is_first_process, no_gpu, value_of
@@ -71,7 +72,7 @@ def begin(args: list[str], default: TrainRl, title: str) -> None:
     if is_first_process():
         run.check_free()
         check_layout_overrides(options.rl, device_of(options.cpu))
-    how = {"rl": options.rl.to_dict(), "num_steps": options.rl.num_iterations}
+    how = {"rl": plain(options.rl), "num_steps": options.rl.num_iterations}
     description = {**options.describe(title), **how}
     if is_first_process():
         run = Run.create(options.folder, description)
@@ -121,7 +122,7 @@ def resume(args: list[str], run: Run) -> None:
     facts: dict[str, Any] = {}
     if config != begun:
         changes = [*found.get("changes", []), {"step": step, "command": command_line()}]
-        facts = {"rl": checked(config, begun.task).to_dict(), "num_steps": config.num_iterations, "changes": changes}
+        facts = {"rl": plain(checked(config, begun.task)), "num_steps": config.num_iterations, "changes": changes}
     if run.is_evaluated and max((line["step"] for line in run.metrics()), default=0) >= config.num_iterations:
         console().print(f"{run.folder} is finished: {config.num_iterations} iterations and the last evaluation")
         return
@@ -136,7 +137,7 @@ def described(run: Run, found: Mapping[str, Any]) -> RlConfig:
     missing = [name for name in NEEDED if name not in found]
     if missing:
         raise ValueError(f"{str(run.folder)!r} does not say what was run: {DESCRIPTION} has no {listing(missing)}")
-    return RlConfig.from_dict(found["rl"])
+    return build(RlConfig, found["rl"], "rl")
 
 
 def changed(begun: RlConfig, given: RlConfig) -> RlConfig:
@@ -164,8 +165,8 @@ def learn(
         print(f"bot train: {no_gpu('--cpu')}", file=sys.stderr)
     job = Job(
         run,
-        PolicyConfig.from_dict(found["policy"]),
-        RlConfig.from_dict(found["rl"]),
+        build(PolicyConfig, found["policy"], "policy"),
+        build(RlConfig, found["rl"], "rl"),
         int(found["seed"]),
         device,
         resumed,

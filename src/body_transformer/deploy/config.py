@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ..body.layout import Layout, Term
 from ..errors import listing, unknown
-from ..schema import build, shown
+from ..schema import shown
 from .control import Control, Filter, Kind, ObsTerm, Source, TorqueClip
 
 Named = Literal["default_pose", "range_middle", "per_half_range", "torque_limits"]
@@ -82,11 +82,6 @@ class DeployConfig:
     """Default command of the policy, if it takes one."""
     training: Training | None = None
     """The training's gains, if the robot's differ, and where it cut targets off."""
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> DeployConfig:
-        """Build the section from YAML's mapping; unknown keys are refused."""
-        return build(cls, data, "deploy")
 
 
 def per_joint(value: PerJoint, joints: Sequence[str], named: Mapping[str, Sequence[float]]) -> tuple[float, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from ..errors import unknown
 
@@ -77,20 +77,6 @@ class ImitationConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} must be 0 or above; got {value!r}")
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ImitationConfig:
-        known = [item.name for item in fields(cls)]
-        for key in data:
-            if key not in known:
-                raise ValueError(unknown("key", key, known))
-        for key in ("task", "reader"):
-            if key not in data:
-                raise ValueError(f"the key {key!r} is missing")
-        return cls(**data)
 
 
 _POSITIVE = (

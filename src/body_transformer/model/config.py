@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 from ..errors import unknown
 from .variants import VARIANTS, Variant
@@ -92,17 +91,6 @@ class PolicyConfig:
     def architecture(self) -> Variant:
         """The row of the table that `variant` names."""
         return VARIANTS[self.variant]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> PolicyConfig:
-        allowed = [field.name for field in fields(cls)]
-        for key in data:
-            if key not in allowed:
-                raise ValueError("policy: " + unknown("key", key, allowed))
-        return cls(**data)
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {

@@ -20,7 +20,7 @@ from ..body.layout import Layout
 from ..errors import listing
 from ..files import digest, new_files, new_folder
 from ..policy_folder import DESCRIPTION, WEIGHTS, description_digest, find_policy, new_description, read_description
-from ..schema import json_text
+from ..schema import build, json_text, plain
 from .config import PolicyConfig
 from .policy import Policy
 
@@ -40,7 +40,7 @@ def save_policy(policy: Policy, path: str | os.PathLike[str]) -> None:
 
 def write_policy(policy: Policy, folder: Path, more: Mapping[str, Any] | None = None) -> None:
     """Write both files into a folder that is not in place yet; `more` goes into policy.json behind the digest."""
-    description = new_description({"config": policy.config.to_dict(), "layout": policy.layout.to_dict()})
+    description = new_description({"config": plain(policy.config), "layout": policy.layout.to_dict()})
     weights = folder / WEIGHTS
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.state_dict().items()}
     save_file(tensors, weights, metadata={"format": "pt", "description_sha256": description_digest(description)})
@@ -57,7 +57,7 @@ def load_policy(source: str | os.PathLike[str]) -> Policy:
     weights = _read_weights(path / WEIGHTS, content)
     try:
         layout = Layout.from_dict(content["policy"]["layout"])
-        config = PolicyConfig.from_dict(content["policy"]["config"])
+        config = build(PolicyConfig, content["policy"]["config"], "policy")
     except (KeyError, TypeError) as error:
         raise ValueError(f"{str(path / DESCRIPTION)!r} does not describe a policy: {error!r}") from None
     with torch.random.fork_rng(devices=[]):  # building a policy draws weights, which are overwritten here

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field, fields
+from typing import Literal, get_args
 
 from ..errors import unknown
 
@@ -118,19 +118,6 @@ class RlConfig:
         if whole % self.num_minibatches:
             what = "num_envs" if self.blocks else "num_envs x num_steps"
             raise ValueError(f"num_minibatches must divide {what}; got {self.num_minibatches} and {whole}")
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> RlConfig:
-        known = [item.name for item in fields(cls)]
-        for key in data:
-            if key not in known:
-                raise ValueError(unknown("key", key, known))
-        if "task" not in data:
-            raise ValueError("the key 'task' is missing")
-        return cls(**data)
 
 
 _CHOICES = {

@@ -19,6 +19,7 @@ from ..errors import listing, unknown
 from ..model.config import PolicyConfig
 from ..model.policy import Critic, Policy
 from ..model.trunk import Precision
+from ..schema import build
 from .infer_layout import InferredLayout, infer_layout
 from .network import Exported, Network
 from .running import RunningNormalization
@@ -82,7 +83,7 @@ class BodyModel(nn.Module):
         self.obs_normalization = obs_normalization
         self.layout = layout if isinstance(layout, Layout) else Layout.from_dict(layout)
         self.obs_dim = self.layout.obs_dim
-        config = policy if isinstance(policy, PolicyConfig) else PolicyConfig.from_dict(policy or {})
+        config = policy if isinstance(policy, PolicyConfig) else build(PolicyConfig, policy or {}, "policy")
         self.distribution = _make_distribution(distribution_cfg, output_dim)
         self._check_sizes(obs, obs_set, output_dim)
         deterministic = replace(config, head="deterministic")
