@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -76,7 +76,7 @@ def load_timed(name: str, device: str, max_layers: int = 99) -> TimedExperiment:
     """Load an experiment's architecture, cut to `max_layers`, with seeded weights."""
     experiment = load_experiment(name)
     layout, config = experiment.layout(), experiment.policy_config()
-    config = build(PolicyConfig, {**config.to_dict(), "num_layers": min(config.num_layers, max_layers)}, "policy")
+    config = replace(config, num_layers=min(config.num_layers, max_layers))
     torch.manual_seed(0)
     encoder = Encoder(layout.graph, config)
     parameters = [layer.get_parameter(name).detach().to(device) for layer in encoder.layers for name in PARAMETERS]
@@ -215,7 +215,7 @@ class CompiledLayer(nn.Module):
 
 
 def config_of(name: str, config: PolicyConfig) -> PolicyConfig:
-    return build(PolicyConfig, {**config.to_dict(), "variant": "mlp"}, "policy") if name == "mlp" else config
+    return replace(config, variant="mlp") if name == "mlp" else config
 
 
 def build_policy(name: str, timed: TimedExperiment, device: str) -> TimedModel:
