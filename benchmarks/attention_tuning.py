@@ -57,16 +57,16 @@ def milliseconds(step: Callable[[], object]) -> float:
 # -- what is swept -----------------------------------------------------------------------------------------------------
 
 
-def launches(row_bytes: int, samples: tuple[int, ...]) -> list[sparse.Setting]:
+def launches(row_bytes: int, samples: tuple[int, ...]) -> list[sparse.SparseLaunch]:
     """A thread has 16 bytes of one row, or of two; with and without a bound on its registers."""
     rows = 512 // row_bytes  # of a warp
     shapes = [(rows * warps, warps, registers) for warps in (1, 2, 4, 8) for registers in (None, 64)]
     shapes += [(2 * rows * warps, warps, None) for warps in (2, 4)]
-    return [sparse.Setting(512, block, warps, each, bound) for block, warps, bound in shapes for each in samples]
+    return [sparse.SparseLaunch(512, block, warps, each, bound) for block, warps, bound in shapes for each in samples]
 
 
 @contextmanager
-def launched(name: str, setting: sparse.Setting) -> Iterator[None]:
+def launched(name: str, setting: sparse.SparseLaunch) -> Iterator[None]:
     """The sparse kernel of this name, launched so."""
     before = sparse.SETTINGS[name]
     sparse.SETTINGS[name] = (setting,)
@@ -79,7 +79,7 @@ def launched(name: str, setting: sparse.Setting) -> Iterator[None]:
 @contextmanager
 def tiled(pack: int, warps: int, piece: int) -> Iterator[None]:
     before = tile.SETTINGS
-    tile.SETTINGS = (tile.Setting(128, pack, warps, piece),)
+    tile.SETTINGS = (tile.TileLaunch(128, pack, warps, piece),)
     try:
         yield
     finally:
@@ -105,7 +105,7 @@ def tile_steps(problem: Problem) -> tuple[Callable[[], object], Callable[[], obj
     )
 
 
-def compile_sparse(shape: tuple[int, ...], dtype: torch.dtype, settings: list[sparse.Setting]) -> None:
+def compile_sparse(shape: tuple[int, ...], dtype: torch.dtype, settings: list[sparse.SparseLaunch]) -> None:
     """In a process of its own: fills Triton's cache on disk."""
     problem = Problem.make(shape, dtype)
     for setting in settings:
@@ -129,10 +129,10 @@ def sweep_sparse(problem: Problem) -> str:
     """The best launch of each kernel, then all of them so."""
     forward, backward = sparse_steps(problem, build_lists(problem.mask))
     default = milliseconds(forward), milliseconds(backward)
-    best: dict[str, sparse.Setting] = {}
+    best: dict[str, sparse.SparseLaunch] = {}
     lines = []
     for name, step in (("forward", forward), ("rows", backward), ("columns", backward)):
-        times: dict[sparse.Setting, float] = {}
+        times: dict[sparse.SparseLaunch, float] = {}
         for setting in launches(row_bytes(problem.q), SAMPLES):
             with launched(name, setting):
                 times[setting] = milliseconds(step)
@@ -149,7 +149,7 @@ def row_bytes(x: Tensor) -> int:
     return x.shape[-1] * x.element_size()
 
 
-def words(setting: sparse.Setting) -> str:
+def words(setting: sparse.SparseLaunch) -> str:
     return f"{setting.block}/{setting.warps}/{setting.samples}/{setting.registers or '-'}"
 
 

@@ -1,5 +1,5 @@
 """How the fused encoder's kernels are launched best: the numbers behind `ops/encoder_stack/fused/sizes.py` and, where
-the card has those kernels, `by_warp/sizes.py` there.
+the card has those kernels, `hopper/sizes.py`.
 
     python benchmarks/encoder_tuning.py bf16            # on a GPU, about a minute; tf32 and fp32 too
     python benchmarks/encoder_tuning.py bf16 backward   # one kernel
@@ -25,7 +25,7 @@ from body_transformer.bench.bodies import tree_mask
 from body_transformer.bench.clocks import Effort, time_as_graph, warm_up
 from body_transformer.ops.encoder_stack import PRECISIONS
 from body_transformer.ops.encoder_stack.fused import passes, sizes
-from body_transformer.ops.encoder_stack.fused.by_warp import sizes as by_warp
+from body_transformer.ops.encoder_stack.hopper import sizes as hopper
 
 NODES, EMBED, HIDDEN, HEADS, LAYERS = 16, 64, 128, 2, 10
 TRAIN, ROLLOUT, TINY = 8192, 2048, 64
@@ -67,7 +67,7 @@ GENERAL: dict[str, list[Setting]] = {
     "product": [(64, 4), (32, 4), (32, 2), (16, 2)],
     "shares": [8, 12, 16, 24, 32, 48, 64],
 }
-BY_WARP_FORWARD: list[Setting] = [
+HOPPER_FORWARD: list[Setting] = [
     (8, 4, 64, None),
     (8, 4, 32, None),
     (8, 4, 128, None),
@@ -78,9 +78,9 @@ BY_WARP_FORWARD: list[Setting] = [
     (16, 8, 64, None),
     (16, 16, 64, 128),
 ]
-BY_WARP: dict[str, list[Setting]] = {
-    "inference": BY_WARP_FORWARD,
-    "forward": BY_WARP_FORWARD,
+HOPPER: dict[str, list[Setting]] = {
+    "inference": HOPPER_FORWARD,
+    "forward": HOPPER_FORWARD,
     "backward": [
         (4, 4, 32, 168),
         (4, 4, 32, None),
@@ -114,7 +114,7 @@ class Problem:
 
     @classmethod
     def draw(cls, batch: int, precision: str) -> "Problem":
-        shapes = sizes.Sizes(LAYERS, NODES, EMBED, HIDDEN, HEADS).shapes
+        shapes = sizes.FusedSizes(LAYERS, NODES, EMBED, HIDDEN, HEADS).shapes
         whole = [
             torch.randn(shape, device="cuda") * shape[-1] ** -0.5 for _ in range(LAYERS) for shape in shapes.values()
         ]
@@ -138,14 +138,14 @@ class Problem:
 
 
 def settings_for(precision: str) -> dict[str, list[Setting]]:
-    encoder = sizes.Sizes(LAYERS, NODES, EMBED, HIDDEN, HEADS)
-    return BY_WARP if by_warp.takes(encoder, precision, torch.device("cuda")) else GENERAL
+    encoder = sizes.FusedSizes(LAYERS, NODES, EMBED, HIDDEN, HEADS)
+    return HOPPER if hopper.takes(encoder, precision, torch.device("cuda")) else GENERAL
 
 
 def use(kernel: str, precision: str, setting: Setting) -> None:
     """Every launch in this process from now on."""
-    if settings_for(precision) is BY_WARP:
-        _use_by_warp(kernel, setting)
+    if settings_for(precision) is HOPPER:
+        _use_hopper(kernel, setting)
     elif kernel == "shares":
         sizes.SHARES[precision] = setting
     elif kernel in ("product", "feed-forward"):
@@ -155,13 +155,13 @@ def use(kernel: str, precision: str, setting: Setting) -> None:
         sizes.LAUNCH[kernel][precision] = sizes.Launch(*setting)
 
 
-def _use_by_warp(kernel: str, setting: Setting) -> None:
+def _use_hopper(kernel: str, setting: Setting) -> None:
     if kernel == "programs":
-        by_warp.PROGRAMS = setting
+        hopper.PROGRAMS = setting
     elif kernel == "sums":
-        by_warp.SUMS = by_warp.SumLaunch(*setting)
+        hopper.SUMS = hopper.HopperSumLaunch(*setting)
     else:
-        by_warp.LAUNCH[kernel] = by_warp.Launch(*setting)
+        hopper.LAUNCH[kernel] = hopper.HopperLaunch(*setting)
 
 
 def compile_one(kernel: str, precision: str, setting: Setting) -> None:
@@ -224,7 +224,7 @@ def profile(step: Callable[[], object], steps: int = 3) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("precision", choices=PRECISIONS)
-    parser.add_argument("kernels", nargs="*", help=f"of {', '.join({**GENERAL, **BY_WARP})}; all without this")
+    parser.add_argument("kernels", nargs="*", help=f"of {', '.join({**GENERAL, **HOPPER})}; all without this")
     options = parser.parse_args()
     known = settings_for(options.precision)
     if unknown := [kernel for kernel in options.kernels if kernel not in known]:

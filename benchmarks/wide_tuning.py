@@ -19,7 +19,7 @@ from body_transformer.bench.clocks import capture, warm_up
 from body_transformer.ops.body_attention import tile
 from body_transformer.ops.encoder_stack import encoder_stack
 from body_transformer.ops.encoder_stack.wide import gradients, passes, products, rows, storage
-from body_transformer.ops.encoder_stack.wide.attention import Attention
+from body_transformer.ops.encoder_stack.wide.passes import PackedAttention
 from body_transformer.ops.encoder_stack.wide.rows import Tiles
 
 NODES, WIDTH, HIDDEN, LAYERS, HEADS, EPS = 32, 320, 1024, 16, 5, 1e-5
@@ -35,7 +35,7 @@ RELU_BACKWARD_TILES = [
     *(Tiles(8192, 8, 128, columns=256), Tiles(8192, 8, 256, columns=256), Tiles(4096, 4, 256, columns=512)),
     *(Tiles(4096, 4, 264, stages=2, columns=512), Tiles(4096, 4, 66, stages=2, columns=128)),
 ]
-ATTENTION_SETTINGS = [tile.Setting(32, pack, warps, 256) for pack, warps in ((1, 1), (1, 2), (1, 4), (2, 2), (4, 4))]
+ATTENTION_SETTINGS = [tile.TileLaunch(32, pack, warps, 256) for pack, warps in ((1, 1), (1, 2), (1, 4), (2, 2), (4, 4))]
 
 
 def parameters() -> list[nn.Parameter]:
@@ -141,7 +141,7 @@ class Buffers:
             tensor.normal_()
         self.update, self.through = torch.randn_like(self.kept.x[0]), torch.randn_like(self.kept.x[0])
         self.rest = torch.zeros_like(self.update)
-        self.attention = Attention(x, HEADS, mask, "bf16")
+        self.attention = PackedAttention(x, HEADS, mask, "bf16")
         self.stacks = gradients.Stacks.empty(weights)
 
     def add_norm(self, k: int, tiles: Tiles = rows.NORM) -> None:

@@ -78,7 +78,7 @@ def torchs_own(problem: Problem, precision: str) -> dict[str, Tensor]:
         Case(301, 13, 36, 100, 3, 4),
         Case(301, 13, 32, 64, 1, 4),
         Case(301, 5, 64, 64, 2, 3, "hard"),
-        Case(301, 13, 64, 128, 2, 4),  # from here on those of `by_warp`, like the paper's
+        Case(301, 13, 64, 128, 2, 4),  # from here on those of `hopper`, like the paper's
         Case(301, 16, 64, 128, 2, 1),
     ],
     ids=str,

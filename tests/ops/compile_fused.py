@@ -23,10 +23,12 @@ from triton.compiler import ASTSource
 from body_transformer.ops.assembler import sound_assembler
 from body_transformer.ops.encoder_stack import PRECISIONS
 from body_transformer.ops.encoder_stack.fused.backward_kernel import backward_kernel
-from body_transformer.ops.encoder_stack.fused.feed_forward_gradient_kernel import feed_forward_gradient_kernel
 from body_transformer.ops.encoder_stack.fused.forward_kernel import forward_kernel
-from body_transformer.ops.encoder_stack.fused.sizes import Sizes
-from body_transformer.ops.encoder_stack.fused.weight_gradient_kernel import weight_gradient_kernel
+from body_transformer.ops.encoder_stack.fused.gradient_kernels import (
+    feed_forward_gradient_kernel,
+    weight_gradient_kernel,
+)
+from body_transformer.ops.encoder_stack.fused.sizes import FusedSizes
 
 from .compiled_code import disassemble, overtaken, unfenced, uninitialised
 
@@ -54,7 +56,7 @@ def signature(names: list[str], constants: dict[str, object], precision: str) ->
     return {name: types.get(name, "*fp32" if ALWAYS_SINGLE.fullmatch(name) else operand) for name in names}
 
 
-def constants_of(kind: str, precision: str, sizes: Sizes) -> dict[str, object]:
+def constants_of(kind: str, precision: str, sizes: FusedSizes) -> dict[str, object]:
     if kind == "feed-forward":
         return sizes.feed_forward_constants(precision)
     if kind == "weights":
@@ -63,7 +65,9 @@ def constants_of(kind: str, precision: str, sizes: Sizes) -> dict[str, object]:
     return constants | ({"TURNED": precision != "bf16"} if kind == "backward" else {"SAVE": kind == "forward"})
 
 
-def compile_kernel(kind: str, precision: str, sizes: Sizes, capability: int, own_fences: bool) -> dict[str, object]:
+def compile_kernel(
+    kind: str, precision: str, sizes: FusedSizes, capability: int, own_fences: bool
+) -> dict[str, object]:
     constants = constants_of(kind, precision, sizes)
     options = {name: constants.pop(name, None) for name in ("num_warps", "num_stages", "maxnreg", "ptx_version")}
     constants["FENCE"] = capability >= 90 and constants["STAGES"] > 1 and own_fences
@@ -99,7 +103,7 @@ def main() -> None:
     parser.add_argument("--capability", type=int, default=90)
     parser.add_argument("--own-fences", action="store_true", help="as with a Triton that makes none")
     options = parser.parse_args()
-    sizes = Sizes(10, options.nodes, options.width, options.hidden, options.heads)
+    sizes = FusedSizes(10, options.nodes, options.width, options.hidden, options.heads)
     own_fences = options.own_fences or TorchVersion(triton.__version__) < "3.7.1"
     for kind in KERNELS:
         print(json.dumps(compile_kernel(kind, options.precision, sizes, options.capability, own_fences)), flush=True)

@@ -32,7 +32,7 @@ def test_the_table_has_a_row_for_everything_and_the_backend_takes_it(device_type
 
 
 def test_without_triton_plain_pytorch_is_chosen(monkeypatch):
-    monkeypatch.setattr("body_transformer.ops.body_attention.choose.triton_is_there", lambda: False)
+    monkeypatch.setattr("body_transformer.ops.body_attention.choose.HAS_TRITON", False)
     assert choose_backend("cuda", torch.float32, 1024, 64, 0.003) == "neighbours"
     assert choose_backend("cuda", torch.float32, 32, 64, 0.1) == "reference"
 

@@ -102,6 +102,6 @@ def test_kernels_are_refused_on_the_cpu(monkeypatch):
 
 
 def test_a_missing_triton_is_named(monkeypatch):
-    monkeypatch.setattr("body_transformer.ops.body_attention.check.triton_is_there", lambda: False)
+    monkeypatch.setattr("body_transformer.ops.body_attention.check.HAS_TRITON", False)
     with pytest.raises(ValueError, match="backend 'tile' needs the package triton, which is not installed"):
         body_attention(*tensors(3), backend="tile")

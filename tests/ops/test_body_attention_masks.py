@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from body_transformer.ops.body_attention import body_attention, mask_facts
-from body_transformer.ops.body_attention.buckets import build_buckets
-from body_transformer.ops.body_attention.neighbour_lists import build_lists
+from body_transformer.ops.body_attention.neighbour_lists import build_buckets, build_lists
 
 from .attention_cases import MASKS, asymmetric, errors, exact, make_problem, outcome, tree
 

@@ -10,7 +10,7 @@ from .compiled_code import output_of, overtaken, unfenced, uninitialised, unmet
 
 KERNELS = {
     "compile_fused": ["inference", "forward", "backward", "weights", "feed-forward"],
-    "compile_by_warp": ["inference", "forward", "backward", "weights", "total"],
+    "compile_hopper": ["inference", "forward", "backward", "weights", "total"],
 }
 HOPPER, AMPERE = 227 * 1024, 163 * 1024  # bytes of shared memory that a program may use
 
@@ -45,7 +45,7 @@ def test_older_cards_can_have_the_small_ones():
 
 @pytest.mark.parametrize("case", ["16 64 128 2", "13 64 128 2", "1 64 128 2"])
 def test_a_kernel_for_small_bodies_fits_and_reads_nothing_too_early(case):
-    for kernel in compiled(case, "compile_by_warp"):
+    for kernel in compiled(case, "compile_hopper"):
         assert (kernel["unfenced"], kernel["unmet"], kernel["uninitialised"]) == (0, 0, [])
         assert kernel["shared"] <= HOPPER
         if kernel["kernel"] in ("inference", "forward"):

@@ -157,11 +157,11 @@ def test_epsilon_is_the_callers(device):
 
 
 def test_weight_gradients_made_one_layer_at_a_time_are_the_same(device, monkeypatch):
-    from body_transformer.ops.encoder_stack.fused import parameters
+    from body_transformer.ops.encoder_stack import packing
 
     problem = draw_problem(replace(SMALL, num_layers=3), device)
     at_once = outcome(problem)
-    monkeypatch.setattr(parameters, "FACTOR_BYTES", 1)
+    monkeypatch.setattr(packing, "FACTOR_BYTES", 1)
     assert same_bits(outcome(problem), at_once)
 
 

@@ -13,7 +13,7 @@ from .encoder_cases import Case, draw_problem
 def test_every_parameter_is_where_it_is_said_to_start():
     case = Case(2, 5, 24, 52, 3)
     problem = draw_problem(case)
-    one = sizes.Sizes.of(problem.x, problem.parameters, case.num_heads)
+    one = sizes.FusedSizes.of(problem.x, problem.parameters, case.num_heads)
     flat, _ = passes.pack(problem.parameters, "fp32")
     assert len(flat) == one.num_layers * one.layer
     second = iter(problem.parameters[12:])
@@ -39,5 +39,5 @@ def test_kernels_fence_where_triton_does_not_and_the_card_can(monkeypatch, itsel
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     assert sizes.must_fence() == must
-    constants = sizes.Sizes(2, 16, 64, 128, 2).constants("backward", "bf16")
+    constants = sizes.FusedSizes(2, 16, 64, 128, 2).constants("backward", "bf16")
     assert constants["FENCE"] == (must and constants["STAGES"] > 1)

@@ -11,11 +11,11 @@ from unittest import mock
 
 import torch
 
-from body_transformer.ops.encoder_stack.fused.by_warp import passes, sizes
+from body_transformer.ops.encoder_stack.hopper import passes, sizes
 
 from ..encoder_cases import Case, draw_problem, errors, poisoned_memory
 from ..gluon_on_cpu import on_cpu
-from ..test_by_warp import infer, run
+from ..test_hopper import infer, run
 from .launch import on_machine
 
 

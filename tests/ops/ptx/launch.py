@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from triton.experimental.gluon._runtime import GluonJITFunction
 
-from ..compile_by_warp import compile_for_hopper
+from ..compile_hopper import compile_for_hopper
 from .block import Block
 from .faults import Faults
 from .global_memory import GlobalMemory

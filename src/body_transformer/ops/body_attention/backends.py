@@ -2,15 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-from .dense import dense_backward, dense_forward
 from .mask_facts import facts_of
-from .neighbours import neighbours_backward, neighbours_forward
+from .plain import dense_backward, dense_forward, neighbours_backward, neighbours_forward
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
@@ -35,12 +32,6 @@ class Backend:
     """B·H·N"""
     needs_mask: bool = False
     needs_triton: bool = False
-
-
-@cache
-def triton_is_there() -> bool:
-    """PyTorch for CUDA brings it on Linux; others may have to do without."""
-    return find_spec("triton") is not None
 
 
 # -- plain PyTorch -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ import os
 import torch
 from torch import Tensor
 
-from .backends import ALL_FLOATS, BACKENDS, triton_is_there
+from ..dispatch import HAS_TRITON
+from .backends import ALL_FLOATS, BACKENDS
 from .mask_facts import MaskFacts
 
 
@@ -78,7 +79,7 @@ def check_limits(name: str, q: Tensor, mask: Tensor | None) -> None:
 
 
 def _check_triton(name: str, q: Tensor) -> None:
-    if not triton_is_there():
+    if not HAS_TRITON:
         raise ValueError(f"backend {name!r} needs the package triton, which is not installed")
     if q.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         raise ValueError(f"backend {name!r} runs on cuda; q is on {q.device}")

@@ -11,15 +11,15 @@ from math import inf
 
 import torch
 
-from ..sizes import padded
-from .backends import ALL_FLOATS, BACKENDS, HALVES_AND_SINGLE, Backend, triton_is_there
+from ..dispatch import HAS_TRITON, padded
+from .backends import ALL_FLOATS, BACKENDS, HALVES_AND_SINGLE, Backend
 
 HALVES = (torch.float16, torch.bfloat16)
 SINGLE = (torch.float32,)
 
 
 @dataclass(frozen=True)
-class Choice:
+class AttentionChoice:
     """A row of the table; the first that holds, and whose backend takes the problem, decides."""
 
     backend: str
@@ -44,19 +44,20 @@ class Choice:
 
 
 CHOICES = (
-    Choice("tile", "cuda", HALVES, nodes=(1, 64)),
-    Choice("triton", "cuda", HALVES, nodes=(65, 128), density=(0, 0.03)),
-    Choice("triton", "cuda", HALVES, nodes=(65, 128), density=(0, 0.045), bias=True),
-    Choice("triton", "cuda", SINGLE, nodes=(1, 32), density=(0, 0.3)),
-    Choice("triton", "cuda", SINGLE, nodes=(33, 64), density=(0, 0.06)),
-    Choice("triton", "cuda", SINGLE, nodes=(65, 128), density=(0, 0.09)),
-    Choice("tile", "cuda", HALVES_AND_SINGLE, nodes=(1, 128)),
-    Choice("triton", "cuda", HALVES_AND_SINGLE, nodes=(129, 512), density=(0, 0.07)),
-    Choice("triton", "cuda", HALVES_AND_SINGLE, nodes=(513, inf), density=(0, 0.12)),
-    Choice("neighbours", "cuda", nodes=(512, inf), density=(0, 0.008)),
-    Choice("reference", "cuda"),
-    Choice("neighbours", "cpu", nodes=(192, inf), density=(0, 0.02)),  # one sample alone crosses over at about 300
-    Choice("reference", "cpu"),
+    AttentionChoice("tile", "cuda", HALVES, nodes=(1, 64)),
+    AttentionChoice("triton", "cuda", HALVES, nodes=(65, 128), density=(0, 0.03)),
+    AttentionChoice("triton", "cuda", HALVES, nodes=(65, 128), density=(0, 0.045), bias=True),
+    AttentionChoice("triton", "cuda", SINGLE, nodes=(1, 32), density=(0, 0.3)),
+    AttentionChoice("triton", "cuda", SINGLE, nodes=(33, 64), density=(0, 0.06)),
+    AttentionChoice("triton", "cuda", SINGLE, nodes=(65, 128), density=(0, 0.09)),
+    AttentionChoice("tile", "cuda", HALVES_AND_SINGLE, nodes=(1, 128)),
+    AttentionChoice("triton", "cuda", HALVES_AND_SINGLE, nodes=(129, 512), density=(0, 0.07)),
+    AttentionChoice("triton", "cuda", HALVES_AND_SINGLE, nodes=(513, inf), density=(0, 0.12)),
+    AttentionChoice("neighbours", "cuda", nodes=(512, inf), density=(0, 0.008)),
+    AttentionChoice("reference", "cuda"),
+    # measured on batches; a single sample crosses over at about 300 nodes
+    AttentionChoice("neighbours", "cpu", nodes=(192, inf), density=(0, 0.02)),
+    AttentionChoice("reference", "cpu"),
 )
 OTHER_DEVICES = "reference"
 
@@ -86,5 +87,5 @@ def _takes(backend: Backend, dtype: torch.dtype, num_nodes: int, head_dim: int, 
         and num_nodes <= (backend.max_nodes or inf)
         and head_dim <= (backend.max_head_dim or inf)
         and num_rows <= (backend.max_rows or inf)
-        and (triton_is_there() or not backend.needs_triton)
+        and (HAS_TRITON or not backend.needs_triton)
     )

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .buckets import Buckets, build_buckets
-from .neighbour_lists import NeighbourLists, build_lists
+from .neighbour_lists import Buckets, NeighbourLists, build_buckets, build_lists
 
 Built = TypeVar("Built")
 

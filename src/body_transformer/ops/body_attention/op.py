@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..device import on_device_of
+from ..dispatch import on_device_of
 from .backends import BACKENDS
 from .check import check_backend_name, check_limits, check_self_loops, check_tensors, check_types
 from .choose import choose_backend

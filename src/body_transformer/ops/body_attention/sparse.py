@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..sizes import num_blocks, padded
+from ..dispatch import num_blocks, padded, row_major
 from . import sparse_heavy_kernels, sparse_kernels
-from .layout import row_major
 from .neighbour_lists import NeighbourLists, Side
 
 HEAVY_CHUNK = 64
@@ -21,7 +20,7 @@ MIN_PROGRAMS = 4096
 
 
 @dataclass(frozen=True)
-class Setting:
+class SparseLaunch:
     """How a kernel over light nodes is launched, for rows of up to `row_bytes`."""
 
     row_bytes: int
@@ -35,9 +34,24 @@ class Setting:
 
 
 SETTINGS = {
-    "forward": (Setting(64, 16, 2, 8), Setting(128, 16, 4, 4), Setting(256, 4, 2, 4), Setting(512, 2, 2, 4)),
-    "rows": (Setting(64, 8, 1, 8), Setting(128, 4, 1, 4), Setting(256, 2, 1, 4), Setting(512, 1, 1, 4)),
-    "columns": (Setting(64, 16, 2, 8), Setting(128, 8, 2, 8), Setting(256, 4, 2, 4, 64), Setting(512, 2, 2, 4, 64)),
+    "forward": (
+        SparseLaunch(64, 16, 2, 8),
+        SparseLaunch(128, 16, 4, 4),
+        SparseLaunch(256, 4, 2, 4),
+        SparseLaunch(512, 2, 2, 4),
+    ),
+    "rows": (
+        SparseLaunch(64, 8, 1, 8),
+        SparseLaunch(128, 4, 1, 4),
+        SparseLaunch(256, 2, 1, 4),
+        SparseLaunch(512, 1, 1, 4),
+    ),
+    "columns": (
+        SparseLaunch(64, 16, 2, 8),
+        SparseLaunch(128, 8, 2, 8),
+        SparseLaunch(256, 4, 2, 4, 64),
+        SparseLaunch(512, 2, 2, 4, 64),
+    ),
 }
 """The fastest that `benchmarks/attention_tuning.py` found for rows of 64, 128 and 256 bytes and up to five neighbours;
 those of 512 follow them. A thread has 16 bytes of one row."""
@@ -135,6 +149,6 @@ def _run(
         )  # fmt: skip
 
 
-def _setting(name: str, x: Tensor) -> Setting:
+def _setting(name: str, x: Tensor) -> SparseLaunch:
     row_bytes = x.shape[-1] * x.element_size()
     return next(setting for setting in SETTINGS[name] if row_bytes <= setting.row_bytes)

@@ -7,7 +7,7 @@ Also how one kernel of the backward pass leaves probabilities and gradients of s
 import triton
 import triton.language as tl
 
-from ..kernel_arithmetic import LOG2E, to_float32
+from ..triton_common import LOG2E, to_float32
 
 
 @triton.jit

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from ..assembler import sound_assembler, sound_options
-from ..precision import tf32_is_allowed
-from ..sizes import num_blocks, padded
+from ..dispatch import num_blocks, padded, row_major, tf32_is_allowed
 from . import tile_kernels
-from .layout import row_major
 
 MAX_NODES = 128
 MAX_HEAD_DIM = 128
@@ -22,7 +20,7 @@ PROGRAMS_WITHOUT_SM = 3  # in the interpreter
 
 
 @dataclass(frozen=True)
-class Setting:
+class TileLaunch:
     """How the kernels are launched for bodies of up to `nodes` nodes."""
 
     nodes: int
@@ -34,7 +32,7 @@ class Setting:
     """Bytes of a node's row that go into one product: more than this does not stay in registers."""
 
 
-SETTINGS = (Setting(16, 1, 1, 128), Setting(32, 1, 2, 256), Setting(64, 1, 4, 128), Setting(128, 1, 8, 128))
+SETTINGS = (TileLaunch(16, 1, 1, 128), TileLaunch(32, 1, 2, 256), TileLaunch(64, 1, 4, 128), TileLaunch(128, 1, 8, 128))
 EXACT = ((32, "ieee"), (128, "tf32x3"))
 """Up to this many nodes -> how float32 is multiplied exactly; above 32 the plain way needs too many registers, and
 three tf32 products are as good."""

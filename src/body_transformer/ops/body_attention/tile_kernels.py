@@ -9,7 +9,7 @@ width goes by in pieces of DC, read again (out of the cache) for each product: w
 import triton
 import triton.language as tl
 
-from ..kernel_arithmetic import LOG2E, to_tf32
+from ..triton_common import LOG2E, to_tf32
 
 
 @triton.jit(do_not_specialize=["num_pairs"])  # the batch changes often

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..precision import tf32_is_allowed
-from .choose import BACKENDS, HAS_TRITON, PRECISIONS, Limits
+from ..dispatch import HAS_TRITON, tf32_is_allowed
+from .choose import BACKENDS, PRECISIONS, Limits
 from .reference import PARAMETERS
 
 

@@ -3,18 +3,14 @@
 import warnings
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-from ..precision import tf32_is_allowed
+from ..dispatch import HAS_TRITON, tf32_is_allowed
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 """Of the products' operands; sums, LayerNorm, softmax, the residual stream and all parameters are float32."""
-
-HAS_TRITON = find_spec("triton") is not None
-"""PyTorch for CUDA brings it on Linux; others may have to do without."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ def has_sound_ptxas() -> bool:
     return found
 
 
-has_sound_ptxas._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in ../precision.py
+has_sound_ptxas._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in ../dispatch.py
 
 
 @cache

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..body_attention.check import check_self_loops
 from ..body_attention.mask_facts import facts_of
-from ..device import on_device_of
+from ..dispatch import on_device_of
 from . import reference
 from .check import check, check_reference_precision
 from .choose import as_residual, automatic_backend, current_precision

@@ -1,6 +1,6 @@
 """The whole encoder as a handful of launches, for encoders so narrow that a layer fits on one multiprocessor."""
 
-from .parameters import parameter_gradients
+from ..packing import parameter_gradients
 from .passes import backward, fake_backward, fake_forward, forward
 
 __all__ = ["backward", "fake_backward", "fake_forward", "forward", "parameter_gradients"]

@@ -9,7 +9,7 @@ summed index contiguous only, so these come twice, as they are and turned (trans
 import triton
 import triton.language as tl
 
-from ...kernel_arithmetic import LOG2E
+from ...triton_common import LOG2E
 from .tiles import (
     LN2,
     by_row,

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from ...kernel_arithmetic import LOG2E
+from ...triton_common import LOG2E
 from .tiles import (
     by_row,
     by_sample,

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 from ...assembler import sound_assembler
+from ..hopper.sizes import takes
+from ..packing import OPERANDS, as_bits, pack, room_for_kept, views
 from .backward_kernel import backward_kernel
-from .by_warp.sizes import takes
 from .forward_kernel import forward_kernel
-from .parameters import as_bits, pack, room_for_kept, views
-from .sizes import OPERANDS, SAVED, Sizes
+from .sizes import SAVED, FusedSizes
 from .weight_gradients import WeightGradients
 
 
@@ -25,11 +25,11 @@ def forward(
 ) -> list[Tensor]:
     """The output [B, N, E]; with `save` also what the backward pass needs: all parameters, the same as operands, every
     normalised value, every 1 / standard deviation."""
-    sizes = Sizes.of(x, parameters, num_heads)
+    sizes = FusedSizes.of(x, parameters, num_heads)
     if takes(sizes, precision, x.device):
-        from .by_warp import passes as by_warp  # imports Gluon
+        from ..hopper import passes as hopper  # imports Gluon
 
-        return by_warp.forward(x, parameters, mask, masked, sizes, eps, save)
+        return hopper.forward(x, parameters, mask, masked, sizes, eps, save)
     flat, operands = pack(parameters, precision)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     saved, rstd = room_for_kept(x if save else x[:0], sizes, SAVED[precision], with_input=False)
@@ -65,11 +65,11 @@ def backward(
     precision: str,
 ) -> list[Tensor]:
     """The gradients of x [B, N, E] and of all parameters in one row, [L * layer]."""
-    sizes = Sizes.of(x, parameters, num_heads)
+    sizes = FusedSizes.of(x, parameters, num_heads)
     if takes(sizes, precision, x.device):
-        from .by_warp import passes as by_warp
+        from ..hopper import passes as hopper
 
-        return by_warp.backward(grad_out, kept, mask, masked, sizes)
+        return hopper.backward(grad_out, kept, mask, masked, sizes)
     flat, operands, saved, rstd = kept
     embed_dim = sizes.embed_dim
     programs = sizes.programs("backward", precision, len(x))
@@ -108,7 +108,7 @@ def backward(
     return [grad_x, grads.view(-1)]
 
 
-def _turned(operands: Tensor, sizes: Sizes) -> list[Tensor]:
+def _turned(operands: Tensor, sizes: FusedSizes) -> list[Tensor]:
     """The four matrices of every layer transposed, each at its place in a row like `operands`; bfloat16 needs none."""
     if operands.dtype == torch.bfloat16:
         return [operands] * 4
@@ -128,7 +128,7 @@ def _turned(operands: Tensor, sizes: Sizes) -> list[Tensor]:
 
 def fake_forward(x: Tensor, parameters: list[Tensor], num_heads: int, precision: str, save: bool) -> list[Tensor]:
     """Empty tensors like those `forward` returns."""
-    sizes = Sizes.of(x, parameters, num_heads)
+    sizes = FusedSizes.of(x, parameters, num_heads)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not save:
         return [out]

@@ -1,24 +1,18 @@
 """The fused kernels' shapes and launch settings."""
 
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
-from math import prod
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from ...assembler import sound_options
-from ...sizes import num_blocks, padded
-from ..reference import PARAMETERS
+from ...dispatch import num_blocks, padded
+from ..packing import OPERANDS, EncoderSizes
 
 DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
-OPERANDS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
-"""Precision -> what the products' operands are kept in."""
 SAVED = {"fp32": torch.float32, "tf32": torch.float16, "bf16": torch.bfloat16}
 """Precision -> what normalised values are kept in: none is above √E, and float16 has all the bits that TF32 has."""
 
@@ -84,56 +78,8 @@ def must_fence() -> bool:
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """The shapes of one encoder."""
-
-    num_layers: int
-    num_nodes: int
-    embed_dim: int
-    ff_dim: int
-    num_heads: int
-
-    @classmethod
-    def of(cls, x: Tensor, parameters: list[Tensor], num_heads: int) -> "Sizes":
-        ff_dim = parameters[PARAMETERS.index("linear1.weight")].shape[0]
-        return cls(len(parameters) // len(PARAMETERS), x.shape[1], x.shape[2], ff_dim, num_heads)
-
-    @cached_property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of a layer's parameters in the order of `PARAMETERS`; a LayerNorm's weight and bias are one."""
-        embed, hidden = self.embed_dim, self.ff_dim
-        return {
-            "in_weight": (3 * embed, embed),
-            "in_bias": (3 * embed,),
-            "out_weight": (embed, embed),
-            "out_bias": (embed,),
-            "norm1": (2, embed),
-            "weight1": (hidden, embed),
-            "bias1": (hidden,),
-            "weight2": (embed, hidden),
-            "bias2": (embed,),
-            "norm2": (2, embed),
-        }
-
-    @cached_property
-    def starts(self) -> dict[str, int]:
-        """Where each starts within its layer's part of the row."""
-        ends = accumulate(prod(shape) for shape in self.shapes.values())
-        return dict(zip(self.shapes, (0, *ends), strict=False))
-
-    @cached_property
-    def layer(self) -> int:
-        """Parameters of one layer."""
-        return sum(prod(shape) for shape in self.shapes.values())
-
-    @property
-    def scale(self) -> float:
-        """Of the attention's scores."""
-        return float((self.embed_dim // self.num_heads) ** -0.5)
-
-    @property
-    def padded_nodes(self) -> int:
-        return padded(self.num_nodes, least=16)
+class FusedSizes(EncoderSizes):
+    """The shapes of one encoder, and how its kernels are launched."""
 
     def launch(self, kernel: str, precision: str) -> Launch:
         small = self.embed_dim <= 64 and self.num_nodes <= 32

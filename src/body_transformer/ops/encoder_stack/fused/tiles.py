@@ -8,7 +8,7 @@ two (EP, DP); what lies beyond E, D, F or N is loaded as zero and never stored.
 import triton
 import triton.language as tl
 
-from ...kernel_arithmetic import to_tf32
+from ...triton_common import to_tf32
 
 LN2 = tl.constexpr(0.6931471805599453)
 

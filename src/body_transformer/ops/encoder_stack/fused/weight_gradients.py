@@ -2,11 +2,10 @@
 
 from torch import Tensor
 
-from ...sizes import num_blocks
-from .feed_forward_gradient_kernel import feed_forward_gradient_kernel
-from .parameters import room_for_factors
-from .sizes import SHARES, Sizes
-from .weight_gradient_kernel import weight_gradient_kernel
+from ...dispatch import num_blocks
+from ..packing import room_for_factors
+from .gradient_kernels import feed_forward_gradient_kernel, weight_gradient_kernel
+from .sizes import SHARES, FusedSizes
 
 
 class WeightGradients:
@@ -16,7 +15,9 @@ class WeightGradients:
     """[num_layers, B * N, width] each: what attention mixed, and the gradients at the queries, keys and values, at the
     sum before the first LayerNorm and at that before the second."""
 
-    def __init__(self, x: Tensor, flat: Tensor, operands: Tensor, saved: Tensor, sizes: Sizes, precision: str) -> None:
+    def __init__(
+        self, x: Tensor, flat: Tensor, operands: Tensor, saved: Tensor, sizes: FusedSizes, precision: str
+    ) -> None:
         """x [B, N, E], all parameters as they are and as operands, the normalised values [2L, B * N, E]."""
         self.num_rows, embed = saved.shape[1], sizes.embed_dim
         self.x, self.flat, self.operands, self.saved = x.view(1, self.num_rows, embed), flat, operands, saved

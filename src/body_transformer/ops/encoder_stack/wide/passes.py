@@ -1,17 +1,18 @@
 """The forward and the backward pass of a wide encoder."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ...body_attention.tile import MAX_HEAD_DIM, MAX_NODES
-from .attention import Attention
+from ...body_attention.tile import MAX_HEAD_DIM, MAX_NODES, tile_backward, tile_forward
+from ..packing import OPERANDS
 from .gradients import Stacks, add_run, layers_at_once
 from .products import float32_products, linear, linear_relu, product
 from .rows import NORM_BACKWARD, RELU_BACKWARD, Stream, add_norm, norm_backward, relu_backward
 from .storage import (
-    OPERANDS,
     Activations,
     Gradients,
     Layer,
@@ -53,7 +54,7 @@ def forward(
         stack, kept, rows = layers(parameters), Activations(*tensors), x.contiguous().view(-1, x.shape[2])
         kept.x[0].copy_(rows)
         operands = fill_operands(flat, stack)
-        attention = Attention(x, num_heads, mask, precision)
+        attention = PackedAttention(x, num_heads, mask, precision)
         with float32_products(precision):
             _forward(stack, operands, Stream(rows, None), kept, out.view(rows.shape), attention, masked, eps, save)
     return [out, flat, *tensors] if save else [out]
@@ -79,7 +80,7 @@ def _forward(
     stream: Stream,
     kept: Activations,
     out: Tensor,
-    attention: Attention,
+    attention: PackedAttention,
     masked: Sequence[bool],
     eps: float,
     save: bool,
@@ -124,7 +125,7 @@ def backward(
         return [empty.zero_() for empty in fake_backward(x, parameters)]
     stack, (flat, *tensors) = layers(parameters), saved
     kept, stacks = Activations(*tensors), Stacks.empty(parameters)
-    attention = Attention(x, num_heads, mask, precision)
+    attention = PackedAttention(x, num_heads, mask, precision)
     top = grad_out.contiguous().view(-1, x.shape[2])
     with float32_products(precision):
         grad_x = _backward(stack, operand_views(flat, stack), top, kept, attention, masked, stacks)
@@ -141,7 +142,7 @@ def _backward(
     operands: list[Operands],
     top: Tensor,
     kept: Activations,
-    attention: Attention,
+    attention: PackedAttention,
     masked: Sequence[bool],
     stacks: Stacks,
 ) -> Tensor:
@@ -187,3 +188,35 @@ def check(x: Tensor, num_heads: int, precision: str) -> None:
     if num_nodes > MAX_NODES or width // num_heads > MAX_HEAD_DIM:
         given = f"{num_nodes} nodes with heads of {width // num_heads}"
         raise ValueError(f"the wide encoder takes up to {MAX_NODES} nodes with heads of {MAX_HEAD_DIM}, not {given}")
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+TILE_PRECISION = {"bf16": None, "tf32": "tf32", "fp32": "ieee"}  # our names -> those of `tile_forward`
+
+
+class PackedAttention:
+    """Attention of the heads packed in [M, 3E], for B samples of N nodes: M = B * N."""
+
+    def __init__(self, x: Tensor, num_heads: int, mask: Tensor | None, precision: str) -> None:
+        batch, num_nodes, width = x.shape
+        self.shape = (batch, num_nodes, -1, num_heads, width // num_heads)
+        self.mask = mask
+        self.precision = TILE_PRECISION[precision]
+
+    def forward(self, qkv: Tensor, masked: bool, out: Tensor) -> None:
+        """[M, 3E] -> `out` [M, E]"""
+        q, k, v = self._heads(qkv)
+        (out_heads,) = self._heads(out)
+        tile_forward(q, k, v, self.mask if masked else None, None, out_heads, self.precision)
+
+    def backward(self, qkv: Tensor, masked: bool, grad_out: Tensor, out: Tensor) -> None:
+        """The gradient of `qkv` into `out` [M, 3E], from that of the forward pass's result [M, E]"""
+        q, k, v = self._heads(qkv)
+        dq, dk, dv = self._heads(out)
+        (gradient,) = self._heads(grad_out)
+        tile_backward(q, k, v, self.mask if masked else None, None, gradient, dq, dk, dv, self.precision)
+
+    def _heads(self, packed: Tensor) -> tuple[Tensor, ...]:
+        """Views [B, H, N, D] of what is packed in [M, k E], k of them."""
+        return packed.view(self.shape).permute(2, 0, 3, 1, 4).unbind(0)

@@ -9,9 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-OPERANDS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
-"""Precision -> the type of the products' operands, and so of all that is kept."""
-
 ALIGNMENT = 64  # entries: the library's fast products want matrices to start at multiples of 16 bytes, or 128 better
 
 

@@ -3,18 +3,16 @@
 import torch
 from torch import Tensor
 
-from ....sizes import num_blocks
-from ..parameters import as_bits, pack, room_for_factors, room_for_kept
-from ..sizes import Sizes
+from ...dispatch import num_blocks
+from ..packing import EncoderSizes, as_bits, pack, room_for_factors, room_for_kept
 from .backward_kernel import backward_kernel
 from .forward_kernel import forward_kernel
+from .gradient_kernels import total_kernel, weight_gradient_kernel
 from .sizes import TOTAL, constants, programs, shares, sum_constants, total_programs
-from .total_kernel import total_kernel
-from .weight_gradient_kernel import weight_gradient_kernel
 
 
 def forward(
-    x: Tensor, parameters: list[Tensor], mask: Tensor, masked: list[bool], sizes: Sizes, eps: float, save: bool
+    x: Tensor, parameters: list[Tensor], mask: Tensor, masked: list[bool], sizes: EncoderSizes, eps: float, save: bool
 ) -> list[Tensor]:
     """The output [B, N, E]; with `save` also what the backward pass needs: all parameters, the same as operands, x and
     every normalised value, every 1 / standard deviation."""
@@ -41,7 +39,9 @@ def forward(
     return [out, flat, operands, saved, rstd] if save else [out]
 
 
-def backward(grad_out: Tensor, kept: list[Tensor], mask: Tensor, masked: list[bool], sizes: Sizes) -> list[Tensor]:
+def backward(
+    grad_out: Tensor, kept: list[Tensor], mask: Tensor, masked: list[bool], sizes: EncoderSizes
+) -> list[Tensor]:
     """The gradients of x [B, N, E] and of all parameters in one row, [L * layer]."""
     flat, operands, saved, rstd = kept
     batch, num_rows, num_layers = len(grad_out), saved.shape[1], sizes.num_layers
@@ -80,7 +80,7 @@ class Sums:
     """The gradients of all parameters, over shares of the rows: one number of shares for attention's, another for the
     feed-forward part's. The gradient of a part's LayerNorm comes with what follows it."""
 
-    def __init__(self, flat: Tensor, sizes: Sizes, at_once: int, num_rows: int) -> None:
+    def __init__(self, flat: Tensor, sizes: EncoderSizes, at_once: int, num_rows: int) -> None:
         """`at_once` layers at a time."""
         self.sizes, self.num_rows = sizes, num_rows
         self.attention, self.feed_forward = shares(sizes, at_once, num_rows)

@@ -1,6 +1,6 @@
 """Compiles the kernels for small bodies for a GPU, which takes none, and looks at what came out.
 
-    python -m tests.ops.compile_by_warp 16 64 128 2   # nodes, width, hidden units, heads
+    python -m tests.ops.compile_hopper 16 64 128 2   # nodes, width, hidden units, heads
 
 - unfenced, uninitialised: as in compile_fused.py.
 - unmet: copies that may overwrite what other warps' products still read.
@@ -21,12 +21,11 @@ from triton.compiler import CompiledKernel
 from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
 from body_transformer.ops.assembler import sound_assembler
-from body_transformer.ops.encoder_stack.fused.by_warp import sizes as launches
-from body_transformer.ops.encoder_stack.fused.by_warp.backward_kernel import backward_kernel
-from body_transformer.ops.encoder_stack.fused.by_warp.forward_kernel import forward_kernel
-from body_transformer.ops.encoder_stack.fused.by_warp.total_kernel import total_kernel
-from body_transformer.ops.encoder_stack.fused.by_warp.weight_gradient_kernel import weight_gradient_kernel
-from body_transformer.ops.encoder_stack.fused.sizes import Sizes
+from body_transformer.ops.encoder_stack.hopper import sizes as launches
+from body_transformer.ops.encoder_stack.hopper.backward_kernel import backward_kernel
+from body_transformer.ops.encoder_stack.hopper.forward_kernel import forward_kernel
+from body_transformer.ops.encoder_stack.hopper.gradient_kernels import total_kernel, weight_gradient_kernel
+from body_transformer.ops.encoder_stack.packing import EncoderSizes
 
 from .compiled_code import disassemble, unfenced, uninitialised, unmet
 
@@ -42,7 +41,7 @@ INTEGERS += ("attention_rows", "ff_rows", "size", "ff_shares", "num_norms")
 OPERANDS = re.compile(r"(operands|saved|mixed|grad_qkv|grad_sum\d?)_ptr")
 
 
-def constants_of(kind: str, sizes: Sizes) -> dict[str, object]:
+def constants_of(kind: str, sizes: EncoderSizes) -> dict[str, object]:
     if kind == "weights":
         return launches.sum_constants(sizes)
     if kind == "total":
@@ -70,7 +69,7 @@ def compile_for_hopper(kernel: GluonJITFunction, types: dict[str, str], constant
         return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
-def compile_kernel(kind: str, sizes: Sizes) -> dict[str, object]:
+def compile_kernel(kind: str, sizes: EncoderSizes) -> dict[str, object]:
     constants = constants_of(kind, sizes)
     arguments = [name for name in KERNELS[kind].arg_names if name not in constants]
     compiled = compile_for_hopper(KERNELS[kind], signature(arguments), constants)
@@ -92,7 +91,7 @@ def main() -> None:
     for name in ("nodes", "width", "hidden", "heads"):
         parser.add_argument(name, type=int)
     options = parser.parse_args()
-    sizes = Sizes(10, options.nodes, options.width, options.hidden, options.heads)
+    sizes = EncoderSizes(10, options.nodes, options.width, options.hidden, options.heads)
     for kind in KERNELS:
         print(json.dumps(compile_kernel(kind, sizes)), flush=True)
 

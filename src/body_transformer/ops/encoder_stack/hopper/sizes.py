@@ -7,9 +7,9 @@ from typing import Any
 import torch
 import triton
 
-from ....assembler import sound_options
-from ....sizes import num_blocks
-from ..sizes import Sizes
+from ...assembler import sound_options
+from ...dispatch import num_blocks
+from ..packing import EncoderSizes
 
 
 def has_gluon() -> bool:
@@ -23,7 +23,7 @@ def has_gluon() -> bool:
 HAS_GLUON = has_gluon()
 
 
-def takes(sizes: Sizes, precision: str, device: torch.device) -> bool:
+def takes(sizes: EncoderSizes, precision: str, device: torch.device) -> bool:
     """Whether these kernels are for such an encoder.
 
     The paper's sizes, of which 16 nodes were timed; for smaller bodies it is assumed. Others, which would need a split
@@ -41,7 +41,7 @@ def takes(sizes: Sizes, precision: str, device: torch.device) -> bool:
 
 
 @dataclass(frozen=True)
-class Launch:
+class HopperLaunch:
     """How the forward and the backward kernel are launched."""
 
     samples: int
@@ -52,12 +52,12 @@ class Launch:
     registers: int | None = None
 
 
-LAUNCH = {"inference": Launch(8, 4), "forward": Launch(8, 4), "backward": Launch(4, 4, 32, 168)}
+LAUNCH = {"inference": HopperLaunch(8, 4), "forward": HopperLaunch(8, 4), "backward": HopperLaunch(4, 4, 32, 168)}
 """The best of what `benchmarks/encoder_tuning.py` tries, on an H200 (2026-11-18); so are SUMS and PROGRAMS."""
 
 
 @dataclass(frozen=True)
-class SumLaunch:
+class HopperSumLaunch:
     """How the kernel that sums over all rows is launched."""
 
     attention: tuple[int, int]
@@ -69,7 +69,7 @@ class SumLaunch:
     warps: int = 8
 
 
-SUMS = SumLaunch((64, 3), (64, 4), 0.46)
+SUMS = HopperSumLaunch((64, 3), (64, 4), 0.46)
 """Attention's sums read three times as much as the others, which multiply twice as much; timed."""
 PROGRAMS = 132
 """How many sums there are at a time, of all layers together: one for each multiprocessor of an H200."""
@@ -87,7 +87,7 @@ def programs(kernel: str, batch: int) -> int:
     return num_blocks(batch, LAUNCH[kernel].samples)
 
 
-def shares(sizes: Sizes, at_once: int, num_rows: int) -> tuple[int, int]:
+def shares(sizes: EncoderSizes, at_once: int, num_rows: int) -> tuple[int, int]:
     """Into how many sums the rows go, `at_once` layers at a time, for attention and for the feed-forward part: by size
     alone, so that sums are repeatable."""
     attention = round(SUMS.split * (PROGRAMS // at_once))
@@ -97,13 +97,13 @@ def shares(sizes: Sizes, at_once: int, num_rows: int) -> tuple[int, int]:
     return first, second
 
 
-def total_programs(sizes: Sizes) -> int:
+def total_programs(sizes: EncoderSizes) -> int:
     """That add up the sums: some for the last LayerNorm's, the others for all else."""
     columns, block = int(TOTAL["COLUMNS"]), int(TOTAL["BLOCK"])
     return (sizes.layer - sizes.starts["norm2"]) // columns + num_blocks(sizes.num_layers * sizes.layer, block)
 
 
-def constants(sizes: Sizes, kernel: str) -> dict[str, Any]:
+def constants(sizes: EncoderSizes, kernel: str) -> dict[str, Any]:
     """The compile-time arguments of the forward and the backward kernel."""
     launch = LAUNCH[kernel]
     return {
@@ -119,7 +119,7 @@ def constants(sizes: Sizes, kernel: str) -> dict[str, Any]:
     }
 
 
-def sum_constants(sizes: Sizes) -> dict[str, Any]:
+def sum_constants(sizes: EncoderSizes) -> dict[str, Any]:
     """Those of the kernel that sums over all rows."""
     return {
         "E": sizes.embed_dim,

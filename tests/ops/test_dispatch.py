@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from body_transformer.ops.precision import tf32_is_allowed
+from body_transformer.ops.dispatch import tf32_is_allowed
 
 OLD, NEW = "torch.backends.cuda.matmul.allow_tf32 = {}", "torch.backends.cuda.matmul.fp32_precision = {}"
 
@@ -24,7 +24,7 @@ OLD, NEW = "torch.backends.cuda.matmul.allow_tf32 = {}", "torch.backends.cuda.ma
 )
 def test_tf32_is_allowed_by_either_setting_of_pytorchs(setting, allowed):
     code = (
-        f"import torch; from body_transformer.ops.precision import tf32_is_allowed; {setting}; print(tf32_is_allowed())"
+        f"import torch; from body_transformer.ops.dispatch import tf32_is_allowed; {setting}; print(tf32_is_allowed())"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)  # settings last for a process
     assert run.stdout.strip() == str(allowed)

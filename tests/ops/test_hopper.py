@@ -9,13 +9,11 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from body_transformer.ops.encoder_stack import PARAMETERS
-from body_transformer.ops.encoder_stack.fused import parameters
+from body_transformer.ops.encoder_stack import PARAMETERS, packing
 from body_transformer.ops.encoder_stack.fused import passes as general
-from body_transformer.ops.encoder_stack.fused.by_warp import passes, sizes
-from body_transformer.ops.encoder_stack.fused.by_warp.layouts import column
-from body_transformer.ops.encoder_stack.fused.parameters import pack, parameter_gradients, room_for_kept
-from body_transformer.ops.encoder_stack.fused.sizes import Sizes
+from body_transformer.ops.encoder_stack.hopper import passes, sizes
+from body_transformer.ops.encoder_stack.hopper.layouts import column
+from body_transformer.ops.encoder_stack.packing import EncoderSizes, pack, parameter_gradients, room_for_kept
 
 from .encoder_cases import Case, Problem, draw_problem, errors, exact, plain, poisoned_memory, same_bits
 from .gluon_on_cpu import LANGUAGE, Copies, Pointer, Shared, as_python, group_product, on_cpu, wait_for_products
@@ -39,7 +37,7 @@ def _poisoned():
 
 def run(problem: Problem) -> dict[str, Tensor]:
     """As `encoder_cases.outcome`, by these kernels."""
-    shape = Sizes.of(problem.x, problem.parameters, problem.num_heads)
+    shape = EncoderSizes.of(problem.x, problem.parameters, problem.num_heads)
     out, *kept = passes.forward(problem.x, problem.parameters, problem.mask, problem.masked, shape, 1e-5, save=True)
     grad_x, row = passes.backward(problem.grad_out, kept, problem.mask, problem.masked, shape)
     grads = parameter_gradients([row], problem.parameters)
@@ -48,7 +46,7 @@ def run(problem: Problem) -> dict[str, Tensor]:
 
 
 def infer(problem: Problem) -> Tensor:
-    shape = Sizes.of(problem.x, problem.parameters, problem.num_heads)
+    shape = EncoderSizes.of(problem.x, problem.parameters, problem.num_heads)
     (out,) = passes.forward(problem.x, problem.parameters, problem.mask, problem.masked, shape, 1e-5, save=False)
     return out
 
@@ -73,7 +71,7 @@ def test_without_rounding_nothing_is_left_out(monkeypatch, case, programs, at_on
     monkeypatch.setattr(sizes, "PROGRAMS", programs)
     monkeypatch.setattr(sizes, "MIN_ROWS", 16)
     monkeypatch.setitem(sizes.TOTAL, "ROWS", 2)
-    monkeypatch.setattr(parameters, "FACTOR_BYTES", at_once * 6 * 64 * 8 * rows)
+    monkeypatch.setattr(packing, "FACTOR_BYTES", at_once * 6 * 64 * 8 * rows)
     for name in ("bfloat16", "float32"):
         monkeypatch.setitem(LANGUAGE, name, torch.float64)
     monkeypatch.setattr(passes, "pack", lambda given, precision: pack(given, "fp32"))
@@ -94,7 +92,7 @@ def test_layers_may_go_back_a_few_at_a_time(monkeypatch, at_once):
     problem = draw_problem(PAPER, seed=0)
     expected = run(problem)
     rows = problem.x.shape[0] * problem.x.shape[1]
-    monkeypatch.setattr(parameters, "FACTOR_BYTES", at_once * 6 * 64 * 2 * rows)
+    monkeypatch.setattr(packing, "FACTOR_BYTES", at_once * 6 * 64 * 2 * rows)
     assert same_bits(run(problem), expected)
 
 
@@ -104,7 +102,7 @@ def test_in_how_many_sums_the_rows_go_changes_rounding_alone(monkeypatch, progra
     expected = run(problem)
     monkeypatch.setattr(sizes, "PROGRAMS", programs)
     monkeypatch.setattr(sizes, "MIN_ROWS", 64)
-    shares = sizes.shares(Sizes(2, 16, 64, 128, 2), 2, 130 * 16)
+    shares = sizes.shares(EncoderSizes(2, 16, 64, 128, 2), 2, 130 * 16)
     assert sum(shares) == programs // 2
     assert shares[0] != shares[1] or programs == 4
     assert max(errors(run(problem), expected).values()) < 1e-6
@@ -144,7 +142,7 @@ def test_places_and_columns_are_each_others_inverse(width):
     assert torch.equal(as_python(column, SimpleNamespace(**LANGUAGE))(columns), places)
 
 
-SHAPE = Sizes(10, 16, 64, 128, 2)
+SHAPE = EncoderSizes(10, 16, 64, 128, 2)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +208,7 @@ def test_they_do_not_run_on_a_cpu():
 
 def test_tracing_knows_what_is_kept(monkeypatch):
     problem = draw_problem(PAPER, seed=0)
-    shape = Sizes.of(problem.x, problem.parameters, problem.num_heads)
+    shape = EncoderSizes.of(problem.x, problem.parameters, problem.num_heads)
     found = passes.forward(problem.x, problem.parameters, problem.mask, problem.masked, shape, 1e-5, save=True)
     monkeypatch.setattr(general, "takes", lambda *args: True)
     traced = general.fake_forward(problem.x, problem.parameters, problem.num_heads, "bf16", save=True)

@@ -1,14 +1,49 @@
-"""Attention over neighbour lists in plain PyTorch: time and memory linear in the number of ones of the mask.
+"""Body attention in plain PyTorch: over all pairs, and over neighbour lists.
 
-Nodes with about as many neighbours are handled together (`buckets.py`), without any scattered sum, so that the same
-inputs give the same bits on a GPU too. Tensors are turned to [N, P, D], P = B·H: a neighbour is then one long row.
+Over neighbour lists, time and memory are linear in the number of ones of the mask. Nodes with about as many neighbours
+are handled together, without any scattered sum, so that the same inputs give the same bits on a GPU too. Tensors are
+transposed to [N, P, D] with P = B * H: a neighbour is then one long row.
 """
 
 import torch
 from torch import Tensor
 
-from .buckets import Bucket, Buckets
-from .dense import precise
+from .neighbour_lists import Bucket, Buckets
+from .reference import body_attention
+
+# -- all pairs ---------------------------------------------------------------------------------------------------------
+
+
+def dense_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
+    """[B, H, N, D]; 16-bit inputs are multiplied in float32, since rounded scores would cost two digits."""
+    q, k, v = precise(q), precise(k), precise(v)
+    return body_attention(q, k, v, mask, None if bias is None else bias.to(q.dtype))
+
+
+def dense_backward(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The gradients of q, k, v and, if there is one, the bias; with as few passes over all pairs as will do."""
+    q, k, v, grad_out = (precise(x) for x in (q, k, v, grad_out))
+    scale: float = q.shape[-1] ** -0.5
+    scores = (q * scale) @ k.transpose(-2, -1)  # [B, H, N, N]
+    if bias is not None:
+        scores += bias.to(q.dtype)
+    if mask is not None:
+        scores.masked_fill_(~mask, float("-inf"))
+    p = torch.softmax(scores, dim=-1)
+    p_dp = (grad_out @ v.transpose(-2, -1)).mul_(p)
+    ds = torch.addcmul(p_dp, p, p_dp.sum(-1, keepdim=True), value=-1)
+    dq, dk, dv = ds @ (k * scale), ds.transpose(-2, -1) @ (q * scale), p.transpose(-2, -1) @ grad_out
+    return dq, dk, dv, None if bias is None else ds.sum((0, 1))
+
+
+def precise(x: Tensor) -> Tensor:
+    """As it is computed with: float32 at least."""
+    return x.float() if x.element_size() < 4 else x
+
+
+# -- neighbour lists ---------------------------------------------------------------------------------------------------
 
 
 def neighbours_forward(q: Tensor, k: Tensor, v: Tensor, buckets: Buckets, bias: Tensor | None) -> Tensor:
