@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from body_transformer.files import atomic_write
+from body_transformer.rl.config import RlConfig
 from body_transformer.run import Run
 
 COLORS = {"mlp": "#7a7a7a", "transformer": "#c2571a", "bot-hard": "#3a8f4d", "bot-mix": "#1f5fa8"}
@@ -47,7 +48,8 @@ def draw(runs: Path) -> Figure:
         left.plot(*curve(runs / FOUR / variant, EVALUATED), "o-", color=color, label=variant, markersize=4)
     label(left, "four architectures, evaluations")
     longer = Run.open(runs / LONGER / "seed0").description()
-    per_iteration = longer["rl"]["num_envs"] * longer["rl"]["num_steps"] / 1e6
+    config = RlConfig.from_run(longer["rl"])
+    per_iteration = config.num_envs * config.num_steps_per_env / 1e6
     right.plot(*curve(runs / LONGER, TRAINING), color=COLORS["bot-mix"], alpha=0.4, label="in training")
     right.plot(*curve(runs / LONGER, EVALUATED), "o-", color=COLORS["bot-mix"], label="evaluations", markersize=4)
     for change in longer["changes"]:

@@ -17,16 +17,16 @@ VARIANTS, NUM_UPDATES, NUM_SHOWN = ("mlp", "bot-mix"), 5, 16
 def main() -> None:
     for variant in VARIANTS:
         collector = make_collector(PpoJob("cuda", "humanoid-mod", [variant], [], rounds=1), variant)
-        ppo = collector.learner.ppo
+        ppo = collector.ppo
         for _ in range(4):
             iterate(collector, "cuda")
         collector.collect()
-        collector.value()
+        collector.compute_returns()
         batch = [tensor.clone() for tensor in next(iter(ppo.minibatches()))]
-        ppo._learn(*batch)
+        ppo._train_step(*batch)
         with profile(activities=[ProfilerActivity.CUDA]) as profiled:
             for _ in range(NUM_UPDATES):
-                ppo._learn(*batch)
+                ppo._train_step(*batch)
             torch.cuda.synchronize()
         kernels = sorted(profiled.key_averages(), key=lambda kernel: -kernel.device_time_total)
         total = sum(kernel.device_time_total for kernel in kernels) / NUM_UPDATES

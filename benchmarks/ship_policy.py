@@ -21,7 +21,6 @@ from body_transformer import Policy, pretrained
 from body_transformer.policy_folder import DESCRIPTION, WEIGHTS, PolicyFolder, find_policy
 from body_transformer.rl.config import RlConfig
 from body_transformer.run import Run, without_place
-from body_transformer.schema import build
 
 MAX_BYTES = 3_000_000
 FILES = (WEIGHTS, DESCRIPTION)
@@ -34,7 +33,7 @@ def ship(folder: Path, name: str, evaluations: Sequence[Evaluation], notes: Sequ
     description = Run.open(folder).description()
     if "rl" not in description:
         raise ValueError(f"{str(folder)!r} is not a run of reinforcement learning")
-    task = build(RlConfig, description["rl"], "rl").task
+    task = RlConfig.from_run(description["rl"]).task
     if name not in (task, f"{task}.{description['variant']}"):
         raise ValueError(f"a policy is named after its task, which is {task!r}, and may say its variant; got {name!r}")
     for evaluation in evaluations:
@@ -65,8 +64,8 @@ def env_steps(found: PolicyFolder) -> int:
     """Return the number of environment steps that the policy was trained for."""
     if found.run is None or found.step is None:
         raise ValueError(f"{str(found.path)!r} is not a checkpoint of a run, so the length of its training is unknown")
-    config = build(RlConfig, Run.open(found.run).description()["rl"], "rl")
-    return found.step * config.num_envs * config.num_steps
+    config = RlConfig.from_run(Run.open(found.run).description()["rl"])
+    return found.step * config.num_envs * config.num_steps_per_env
 
 
 def card(

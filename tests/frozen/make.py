@@ -70,11 +70,11 @@ TRAININGS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
         ["--variant", "mlp", "--policy.mlp-dim", "12", "--no-eval"],
         {"reader": "npz", "data": "DATA", "schedule": "cosine", "num_steps": 20, "batch_size": 32},
     ),
-    "PPO, humanoid-mod": ("humanoid-mod", ["--variant", "bot-mix"], {"blocks": True}),
+    "PPO, humanoid-mod": ("humanoid-mod", ["--variant", "bot-mix"], {"minibatch_by_env": True}),
     "PPO, humanoid-board, mlp": (
         "humanoid-board",
         ["--variant", "mlp", "--policy.mlp-dim", "12", "--rl.options", "privileged_critic", "true"],
-        {"final_std": 0.5, "std_iterations": 3, "divergence_from": "epoch"},
+        {"final_std": 0.5, "std_iterations": 3, "kl_reference": "epoch"},
     ),
     "PPO, a1-walk": ("a1-walk", ["--variant", "bot-hard"], {"num_envs": 8}),
     "PPO, mjlab's cartpole": ("mjlab:Mjlab-Cartpole-Balance", ["--variant", "bot-mix"], {}),
@@ -82,21 +82,13 @@ TRAININGS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
 """Name -> experiment, flags, settings of its `--imitation` or `--rl` section."""
 PPO = {
     "num_envs": 4,
-    "num_steps": 6,
-    "num_minibatches": 2,
-    "num_epochs": 2,
-    "num_iterations": 3,
+    "num_steps_per_env": 6,
+    "num_mini_batches": 2,
+    "num_learning_epochs": 2,
+    "max_iterations": 3,
     "eval_episodes": 1,
     "eval_every": "None",
 }
-NEW_NAMES = {
-    "num_steps": "num_steps_per_env",
-    "num_epochs": "num_learning_epochs",
-    "num_minibatches": "num_mini_batches",
-    "num_iterations": "max_iterations",
-    "blocks": "minibatch_by_env",
-}
-"""Settings of PPO by their names before and after they were renamed as rsl_rl names them."""
 
 
 def rounded(value: Any) -> Any:
@@ -230,11 +222,9 @@ def training(name: str, folder: Path) -> dict[str, Any]:
     """Train as the table says, in `folder`."""
     experiment, flags, settings = TRAININGS[name]
     section = "imitation" if name.startswith("imitation") else "rl"
-    config = load_experiment("demo").imitation if section == "imitation" else load_experiment("humanoid-mod").rl
     settings = settings if section == "imitation" else PPO | settings
     flags = [*flags, *SMALL_FLAGS]
     for key, value in settings.items():
-        key = key if hasattr(config, key) else NEW_NAMES[key]
         flag = f"--{section}.{key.replace('_', '-')}"
         if isinstance(value, bool):
             flags.append(flag if value else f"--{section}.no-{key.replace('_', '-')}")

@@ -16,12 +16,12 @@ NUM_ENVS = 64
 def make_collector(variant: str, recorded: bool, task: str = "humanoid-mod"):
     from mjlab.rl import RslRlVecEnvWrapper
 
-    from body_transformer.rl.collect import Collector
     from body_transformer.rl.learner import Learner
     from body_transformer.rl.registry import make_env
+    from body_transformer.rl.rollout import Collector
 
     experiment = load_experiment(task)
-    config = replace(experiment.rl, num_envs=NUM_ENVS, num_steps=8, num_minibatches=4, num_epochs=2)
+    config = replace(experiment.rl, num_envs=NUM_ENVS, num_steps_per_env=8, num_mini_batches=4, num_learning_epochs=2)
     env = make_env(task, NUM_ENVS, 0, "cuda:0")
     wrapped = RslRlVecEnvWrapper(env)
     obs = wrapped.get_observations()
@@ -29,23 +29,24 @@ def make_collector(variant: str, recorded: bool, task: str = "humanoid-mod"):
     learner = Learner(env, obs, experiment.policy_config(variant), config)
     if not recorded:
         env.act, env.go_on, env.judge = env.robots.act, env.robots.go_on, env.judge_plainly
-        learner.ppo._decide, learner.ppo._learn = learner.ppo._decide_on, learner.ppo._learn_from
-    return Collector(wrapped, obs, learner)
+        learner.ppo._decide, learner.ppo._train_step = learner.ppo.decide, learner.ppo.train_step
+    return Collector(wrapped, obs, learner.ppo)
 
 
 @torch.inference_mode()
 def copy(ours, theirs) -> None:
     """What was collected."""
-    for name in ("actions", "values", "advantages", "returns", "actions_log_prob"):
+    for name in ("actions", "values", "advantages", "returns", "log_probs"):
         getattr(theirs, name).copy_(getattr(ours, name))
-    theirs.observations.copy_(ours.observations)
+    for name, group in theirs.observations.items():
+        group.copy_(ours.observations[name])
     for mine, other in zip(theirs.distribution_params, ours.distribution_params, strict=True):
         mine.copy_(other)
 
 
 def parameters(collector) -> torch.Tensor:
-    learner = collector.learner
-    return torch.cat([p.detach().flatten() for m in (learner.actor, learner.critic) for p in m.parameters()])
+    ppo = collector.ppo
+    return torch.cat([p.detach().flatten() for m in (ppo.actor, ppo.critic) for p in m.parameters()])
 
 
 @pytest.mark.parametrize("task", ["humanoid-mod", "humanoid-hill"])
@@ -77,12 +78,12 @@ def test_recorded_updates_are_the_plain_ones(variant):
     recorded, plain = make_collector(variant, True), make_collector(variant, False)
     for _ in range(3):
         recorded.collect()
-        recorded.value()
-        theirs, ours = plain.learner.ppo, recorded.learner.ppo
-        if theirs.storage.distribution_params is None:
+        recorded.compute_returns()
+        theirs, ours = plain.ppo, recorded.ppo
+        if not theirs.rollout.distribution_params:
             plain.collect()
-        copy(ours.storage, theirs.storage)
-        losses = [collector.learner.ppo.update() for collector in (recorded, plain)]
+        copy(ours.rollout, theirs.rollout)
+        losses = [collector.ppo.update() for collector in (recorded, plain)]
         assert losses[0] == pytest.approx(losses[1], rel=5e-2, abs=1e-3)
     before = parameters(make_collector(variant, False))
     moved = (parameters(plain) - before).norm()
@@ -97,9 +98,9 @@ def test_iterations_stay_finite_and_every_step_draws_other_actions(task):
     collector = make_collector("bot-mix", True, task)
     for _ in range(3):
         collector.collect()
-        actions = collector.learner.ppo.storage.actions
+        actions = collector.ppo.rollout.actions
         assert actions.isfinite().all()
         assert (actions[0] != actions[1]).all()
-        collector.value()
-        assert all(torch.isfinite(torch.tensor(value)) for value in collector.learner.ppo.update().values())
+        collector.compute_returns()
+        assert all(torch.isfinite(torch.tensor(value)) for value in collector.ppo.update().values())
     collector.env.close()

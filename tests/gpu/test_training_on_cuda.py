@@ -16,7 +16,7 @@ from body_transformer.experiment import load_experiment
 from body_transformer.imitation.evaluate import acting
 from body_transformer.imitation.losses import Cloning
 from body_transformer.imitation.update import Update
-from body_transformer.training import replay
+from body_transformer.training import cuda_graphs
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -55,7 +55,7 @@ def updated(variant: str, rates: list[float], precision: str) -> tuple[Policy, f
 def test_recorded_updates_are_those_that_are_not_recorded(monkeypatch, variant, precision):
     rates = [1e-3 * (k + 1) for k in range(NUM_UPDATES)]
     recorded, loss = updated(variant, rates, precision)
-    monkeypatch.setattr(replay, "NUM_PLAIN", NUM_UPDATES)
+    monkeypatch.setattr(cuda_graphs, "NUM_EAGER", NUM_UPDATES)
     plain, loss_of_plain = updated(variant, rates, precision)
     assert loss == pytest.approx(loss_of_plain, rel=1e-6)
     for name, value in plain.state_dict().items():
@@ -78,7 +78,7 @@ def test_a_recording_changes_in_place_what_the_function_changes():
         count.add_(x.sum())
         return 2 * x
 
-    twice = replay.Replayed(add)
+    twice = cuda_graphs.CudaGraphed(add)
     for k in range(8):
         x = torch.full((3,), float(k), device="cuda")
         assert torch.equal(twice(x), 2 * x)

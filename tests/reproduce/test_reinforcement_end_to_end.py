@@ -13,8 +13,27 @@ import pytest
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 BOT = [sys.executable, "-m", "body_transformer.cli.main", "reproduce", "rl", "--only", "humanoid-mod/mlp"]
-QUICK = ["--cpu", "--policy.mlp-dim", "8", "--rl.num-envs", "2", "--rl.num-steps", "2", "--rl.num-minibatches", "2"]
-QUICK += ["--rl.num-epochs", "1", "--rl.num-iterations", "80", "--rl.eval-every", "40", "--rl.eval-episodes", "2"]
+QUICK = [
+    "--cpu",
+    "--policy.mlp-dim",
+    "8",
+    "--rl.num-envs",
+    "2",
+    "--rl.num-steps-per-env",
+    "2",
+    "--rl.num-mini-batches",
+    "2",
+]
+QUICK += [
+    "--rl.num-learning-epochs",
+    "1",
+    "--rl.max-iterations",
+    "80",
+    "--rl.eval-every",
+    "40",
+    "--rl.eval-episodes",
+    "2",
+]
 QUICK += ["--rl.checkpoint-every-s", "0.2"]
 
 

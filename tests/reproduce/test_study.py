@@ -90,9 +90,9 @@ def test_what_sets_the_arms_apart_cannot_be_set_for_all(tmp_path, flag):
 def test_the_command_line_takes_every_flag_of_the_studies_of_reinforcement(name, tmp_path, monkeypatch):
     pytest.importorskip("mjlab", reason="needs the extra 'rl'")
     asked = []
-    monkeypatch.setattr(train_rl, "learn", lambda run, found, quiet, resumed: asked.append(found["policy"]))
+    monkeypatch.setattr(train_rl, "run_training", lambda run, found, quiet, resumed: asked.append(found["policy"]))
     study = load_study(name)
-    for run in study.runs(tmp_path, 2, ["--rl.num-iterations", "230"]):
+    for run in study.runs(tmp_path, 2, ["--rl.max-iterations", "230"]):
         train.main([*run.args, "--out", str(run.folder), "--quiet"])
     assert len(asked) == 2 * len(study.arms)
     if name == "rl-shared-tokenizer":

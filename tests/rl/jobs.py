@@ -15,11 +15,11 @@ from body_transformer.schema import plain
 SMALL = PolicyConfig(
     variant="bot-mix", embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal", obs_clip=5.0
 )
-QUICK = {"num_envs": 4, "num_steps": 4, "num_minibatches": 2, "num_epochs": 2, "eval_episodes": 2}
+QUICK = {"num_envs": 4, "num_steps_per_env": 4, "num_mini_batches": 2, "num_learning_epochs": 2, "eval_episodes": 2}
 
 
-def job(folder, num_iterations, resume=False, task="humanoid-mod", **options) -> Job:
-    config = RlConfig(task, num_iterations=num_iterations, **QUICK | {"eval_every": None} | options)
+def job(folder, max_iterations, resume=False, task="humanoid-mod", **options) -> Job:
+    config = RlConfig(task, max_iterations=max_iterations, **QUICK | {"eval_every": None} | options)
     run = Run.open(folder) if resume else Run.create(folder, {"name": task, "rl": plain(config)})
     return Job(run, SMALL, config, seed=0, device="cpu", resume=resume)
 

@@ -1,4 +1,4 @@
-"""Evaluations in mjlab's environment: forward speed, and what is set from outside."""
+"""Evaluations in mjlab's environment, and the metrics of episodes in any."""
 
 from contextlib import closing
 
@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
-from body_transformer.rl.evaluate import evaluate, rollouts
+from body_transformer.rl.evaluate import evaluate, means, results, rollouts
 from body_transformer.rl.humanoid.task import humanoids
 from body_transformer.rl.registry import make_env
 
@@ -87,3 +87,26 @@ def test_lengths_of_episodes_that_are_set_from_outside_end_them_in_time(env):
     assert late == [[False, False, False, True], [False, False, True, False]]
     assert env.episode_length_buf.tolist() == [2, 502, 0, 1]
     assert given.tolist() == [0, 500, 998, 999], "what was given is the caller's"
+
+
+# -- metrics -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_death_is_no_survival_and_a_speed_is_off_in_either_direction():
+    found = results(
+        torch.tensor([1000, 400]),
+        torch.tensor([50.0, 10.0]),
+        torch.tensor([False, True]),
+        torch.tensor([0.45, 0.6]),
+        torch.tensor([0.5, 0.5]),
+    )
+    assert [result.survived for result in found] == [1.0, 0.0]
+    assert [result.speed_error for result in found] == pytest.approx([0.05, 0.1])
+    assert {name: value.mean for name, value in means(found).items()} == pytest.approx(
+        {"total_reward": 30.0, "length": 700.0, "survived": 0.5, "forward_speed": 0.525, "speed_error": 0.075}
+    )
+
+
+def test_a_speed_that_an_environment_does_not_report_is_no_metric():
+    found = results(torch.tensor([3]), torch.tensor([1.0]), torch.tensor([True]))
+    assert list(means(found)) == ["total_reward", "length", "survived"]

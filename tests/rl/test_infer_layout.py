@@ -348,7 +348,7 @@ def test_what_the_critic_alone_observes_is_described_too():
 
     def described(env) -> str:
         obs = TensorDict(env.observation_manager.compute(), batch_size=[env.num_envs])
-        config = RlConfig(CARTPOLE, num_envs=env.num_envs, num_minibatches=1)
+        config = RlConfig(CARTPOLE, num_envs=env.num_envs, num_mini_batches=1)
         return Learner(env, obs, PolicyConfig(num_layers=1, head="gaussian"), config).describe()
 
     same = described(make_env(CARTPOLE))

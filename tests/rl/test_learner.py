@@ -19,8 +19,8 @@ from body_transformer.rl.registry import make_env
 def test_the_humanoids_are_trained_with_the_authors_settings(name):
     config = load_experiment(name).rl
     assert config.task == name
-    assert (config.num_envs, config.num_steps, config.num_iterations) == (2048, 32, 10_000)
-    assert config.num_envs * config.num_steps // config.num_minibatches == 8192
+    assert (config.num_envs, config.num_steps_per_env, config.max_iterations) == (2048, 32, 10_000)
+    assert config.num_envs * config.num_steps_per_env // config.num_mini_batches == 8192
     assert config.reward_scale == 0.01
     assert not config.random_initial_step
     assert config.final_std is None
@@ -33,19 +33,20 @@ def test_the_settings_reach_the_algorithm():
         config = replace(experiment.rl, num_envs=8)
         learner = Learner(env, TensorDict(obs, batch_size=[8]), experiment.policy_config("bot-hard"), config)
     ppo = learner.ppo
-    assert (ppo.num_learning_epochs, ppo.num_mini_batches) == (5, 8)
-    assert (ppo.gamma, ppo.lam, ppo.clip_param) == (0.99, 0.95, 0.2)
-    assert ppo.learning_rate == pytest.approx(5e-4)
-    assert (ppo.schedule, ppo.learning_rate_bounds) == ("adaptive", (1e-6, 1e-2))
-    assert (2 * ppo.desired_kl, ppo.desired_kl / 2) == pytest.approx((0.016, 0.004))
-    assert (ppo.value_loss_coef, ppo.use_clipped_value_loss, ppo.entropy_coef) == (0.5 * 4, True, 0.0)
-    assert (ppo.bound, ppo.bound_coef, ppo.max_grad_norm) == (1.1, 1e-4, 1.0)
-    assert (ppo.joint_norm, ppo.normalize_after, ppo.blocks) == (True, True, True)
-    assert not ppo.normalize_advantage_per_mini_batch
+    found = ppo.config
+    assert (found.num_learning_epochs, found.num_mini_batches) == (5, 8)
+    assert (found.gamma, found.lam, found.clip_param) == (0.99, 0.95, 0.2)
+    assert float(ppo.learning_rate) == pytest.approx(5e-4)
+    assert (found.schedule, found.min_learning_rate, found.max_learning_rate) == ("adaptive", 1e-6, 1e-2)
+    assert (2 * found.desired_kl, found.desired_kl / 2) == pytest.approx((0.016, 0.004))
+    assert (found.value_loss_coef, found.use_clipped_value_loss, found.entropy_coef) == (0.5 * 4, True, 0.0)
+    assert (found.action_bound, found.action_bound_coef, found.max_grad_norm) == (1.1, 1e-4, 1.0)
+    assert (found.joint_grad_norm, found.minibatch_by_env, found.kl_reference) == (True, True, "rollout")
+    assert not found.normalize_advantage_per_mini_batch
     assert ppo.value_scale is not None
     assert isinstance(ppo.optimizer, torch.optim.Adam)
     assert ppo.optimizer.defaults["eps"] == 1e-8
-    assert ppo.storage.num_transitions_per_env == 32
+    assert ppo.rollout.num_steps == 32
     for model in (learner.actor, learner.critic):
         assert model.statistics is not None
         assert model.network.net.config.obs_clip == 5.0

@@ -33,14 +33,16 @@ def theirs(monkeypatch):
 def test_every_task_of_vectors_has_settings(task):
     policy, rl = mjlab_settings(task)
     assert (policy.variant, policy.head, policy.init_std, policy.std) == ("bot-mix", "gaussian", 1.0, "learned")
-    assert (rl.task, rl.std_type, rl.num_epochs, rl.learning_rate) == (task, "scalar", 5, 1e-3)
+    assert (rl.task, rl.std_type, rl.num_learning_epochs, rl.learning_rate) == (task, "scalar", 5, 1e-3)
 
 
 def test_what_mjlab_says_is_taken(theirs):
     theirs.num_steps_per_env, theirs.algorithm.gamma, theirs.algorithm.num_mini_batches = 7, 0.5, 2
+    theirs.algorithm.use_clipped_value_loss, theirs.algorithm.normalize_advantage_per_mini_batch = False, True
     theirs.actor.obs_normalization = theirs.critic.obs_normalization = True
     policy, rl = mjlab_settings(TASK, "bot-hard")
-    assert (rl.num_steps, rl.gamma, rl.num_minibatches, rl.normalize_obs) == (7, 0.5, 2, True)
+    assert (rl.num_steps_per_env, rl.gamma, rl.num_mini_batches, rl.obs_normalization) == (7, 0.5, 2, True)
+    assert (rl.use_clipped_value_loss, rl.normalize_advantage_per_mini_batch) == (False, True)
     assert policy.variant == "bot-hard"
 
 
@@ -68,12 +70,14 @@ def test_actions_are_cut_off_where_mjlabs_runner_does_it(theirs, clip_actions, s
 @pytest.mark.parametrize(
     ("part", "change", "message"),
     [
-        ("algorithm", {"optimizer": "sgd"}, "algorithm.optimizer = 'sgd'; bot train knows 'adam' alone"),
-        ("algorithm", {"use_clipped_value_loss": False}, "use_clipped_value_loss = False; bot train knows True"),
-        ("algorithm", {"normalize_advantage_per_mini_batch": True}, "per_mini_batch = True; bot train knows False"),
-        ("algorithm", {"class_name": "Distillation"}, "algorithm.class_name = 'Distillation'; bot train knows 'PPO'"),
-        ("critic", {"obs_normalization": True}, "critic.obs_normalization = True; bot train knows False"),
-        ("actor", {"distribution_cfg": None}, "distribution.class_name = None; bot train knows 'Gauss"),
+        ("algorithm", {"optimizer": "sgd"}, "algorithm.optimizer = 'sgd'; bot train supports only 'adam'"),
+        (
+            "algorithm",
+            {"class_name": "Distillation"},
+            "algorithm.class_name = 'Distillation'; bot train supports only 'PPO'",
+        ),
+        ("critic", {"obs_normalization": True}, "critic.obs_normalization = True; bot train supports only False"),
+        ("actor", {"distribution_cfg": None}, "distribution.class_name = None; bot train supports only 'Gauss"),
         (
             "actor",
             {"distribution_cfg": {"class_name": "BetaDistribution"}},
@@ -82,7 +86,7 @@ def test_actions_are_cut_off_where_mjlabs_runner_does_it(theirs, clip_actions, s
         (
             "actor",
             {"distribution_cfg": {"class_name": "GaussianDistribution", "std_range": (0.1, 1.0)}},
-            r"distribution.std_range = \(0.1, 1.0\); bot train knows None",
+            r"distribution.std_range = \(0.1, 1.0\); bot train supports only None",
         ),
     ],
 )
@@ -98,11 +102,11 @@ def test_what_cannot_be_followed_is_refused(theirs, part, change, message):
     [
         (
             {"actor": ("actor", "camera")},
-            "its actor observes actor, camera; bot train knows actor alone, and no images",
+            "its actor observes actor, camera; bot train supports only actor, and no images",
         ),
-        ({"actor": ("critic",)}, "its actor observes critic; bot train knows actor alone"),
-        ({"critic": ("actor", "critic")}, "its critic observes actor, critic; bot train knows critic alone"),
-        ({"critic": ("actor",)}, "its critic observes actor; bot train knows critic alone"),
+        ({"actor": ("critic",)}, "its actor observes critic; bot train supports only actor"),
+        ({"critic": ("actor", "critic")}, "its critic observes actor, critic; bot train supports only critic"),
+        ({"critic": ("actor",)}, "its critic observes actor; bot train supports only critic"),
     ],
 )
 def test_groups_of_observations_that_would_be_left_out_are_refused(theirs, obs_groups, message):

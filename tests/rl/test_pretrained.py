@@ -153,7 +153,7 @@ class TestWithMjlab:
     def test_what_has_no_plain_mujoco_is_said(self, tmp_path, capsys):
         folder = run_folder(tmp_path / "run", small_policy("humanoid-mod"), "mjlab:Mjlab-Cartpole-Balance")
         assert main(["eval", str(folder), "--simulator", "mujoco"]) == 1
-        assert "--simulator mujoco knows the tasks humanoid-mod, humanoid-hill" in capsys.readouterr().err
+        assert "--simulator mujoco supports the tasks humanoid-mod, humanoid-hill" in capsys.readouterr().err
 
     def test_a_film_is_written(self, tmp_path, monkeypatch):
         monkeypatch.delenv("MUJOCO_GL", raising=False)
@@ -177,12 +177,12 @@ class TestWithMjlab:
 
     def test_a_checkpoint_of_another_task_is_not_resumed(self, tmp_path, capsys):
         folder = tmp_path / "run"
-        small = ["--policy.mlp-dim", "8", "--policy.num-layers", "2", "--cpu", "--quiet", "--rl.num-iterations", "1"]
-        quick = ["--rl.num-envs", "2", "--rl.num-steps", "2", "--rl.num-minibatches", "1"]
+        small = ["--policy.mlp-dim", "8", "--policy.num-layers", "2", "--cpu", "--quiet", "--rl.max-iterations", "1"]
+        quick = ["--rl.num-envs", "2", "--rl.num-steps-per-env", "2", "--rl.num-mini-batches", "1"]
         assert main(["train", "humanoid-mod", "--variant", "mlp", *small, *quick, "--out", str(folder)]) == 0
         text = (folder / "experiment.yaml").read_text()
         text = text.replace("task: humanoid-mod", "task: mjlab:Mjlab-Cartpole-Balance")
-        (folder / "experiment.yaml").write_text(text.replace("num_iterations: 1", "num_iterations: 2"))
+        (folder / "experiment.yaml").write_text(text.replace("max_iterations: 1", "max_iterations: 2"))
         assert main(["train", "--resume", str(folder), "--quiet"]) == 1
         said = capsys.readouterr().err
         assert "the checkpoint does not fit the task: nodes that only the checkpoint has: 'torso'" in said

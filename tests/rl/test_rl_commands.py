@@ -17,7 +17,7 @@ from body_transformer.rl.registry import MOTION, NO_MJLAB
 from body_transformer.run import Run
 
 SMALL = ["--policy.embed-dim", "8", "--policy.num-layers", "2", "--policy.ff-dim", "8", "--cpu"]
-QUICK = ["--rl.num-envs", "4", "--rl.num-steps", "4", "--rl.num-minibatches", "2", "--rl.num-iterations", "1"]
+QUICK = ["--rl.num-envs", "4", "--rl.num-steps-per-env", "4", "--rl.num-mini-batches", "2", "--rl.max-iterations", "1"]
 TRACKING = "mjlab:Mjlab-Tracking-Flat-Unitree-G1"
 QUICK += ["--rl.eval-episodes", "2"]
 
@@ -57,21 +57,21 @@ def test_a_run_is_evaluated(run, capsys):
 
 
 def test_a_run_goes_on_beyond_its_end(run):
-    assert main(["train", "--resume", str(run), "--rl.num-iterations", "2", "--quiet"]) == 0
-    assert Run.open(run).description()["rl"]["num_iterations"] == 2
+    assert main(["train", "--resume", str(run), "--rl.max-iterations", "2", "--quiet"]) == 0
+    assert Run.open(run).description()["rl"]["max_iterations"] == 2
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps == [1, 1, 2, 2]
 
 
 def test_a_run_goes_on_with_other_settings_which_it_remembers(run, tmp_path, monkeypatch):
     longer = shutil.copytree(run, tmp_path / "longer", symlinks=True)
-    args = ["train", "--resume", str(longer), "--rl.num-iterations", "3", "--rl.final-std", "0.01"]
+    args = ["train", "--resume", str(longer), "--rl.max-iterations", "3", "--rl.final-std", "0.01"]
     args += ["--rl.std-iterations", "3", "--rl.options", "start_noise_curriculum", "true", "--quiet"]
     monkeypatch.setattr("sys.argv", ["bot", *args])
     begun = Run.open(run).description()
     assert main(args) == 0
     found = Run.open(longer).description()
-    asked = {"num_iterations": 3, "final_std": 0.01, "std_iterations": 3, "options": {"start_noise_curriculum": "true"}}
+    asked = {"max_iterations": 3, "final_std": 0.01, "std_iterations": 3, "options": {"start_noise_curriculum": "true"}}
     assert (found["rl"], found["num_steps"]) == ({**begun["rl"], **asked}, 3)
     step = find_policy(run).step
     assert found["changes"][-1] == {"step": step, "command": shlex.join(["bot", *args])}
@@ -84,13 +84,16 @@ def test_a_run_goes_on_with_other_settings_which_it_remembers(run, tmp_path, mon
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (["--rl.task", "humanoid-mod"], "--rl.task: a run goes on with what it was begun with, 'humanoid-board'"),
-        (["--rl.learning-rate", "1e-4"], "--rl.learning-rate: a run goes on with what it was begun with, 0.0005"),
-        (["--rl.no-normalize-obs"], "--rl.normalize-obs: a run goes on with"),
-        (["--rl.layout-overrides", "obs", "root"], "--rl.layout-overrides: a run goes on with"),
+        (["--rl.task", "humanoid-mod"], "--rl.task cannot change in a resumed run: the run uses 'humanoid-board'"),
+        (
+            ["--rl.learning-rate", "1e-4"],
+            "--rl.learning-rate cannot change in a resumed run: the run uses 0.0005, got 0.0001",
+        ),
+        (["--rl.no-obs-normalization"], "--rl.obs-normalization cannot change in a resumed run"),
+        (["--rl.layout-overrides", "obs", "root"], "--rl.layout-overrides cannot change in a resumed run"),
         (["--rl.options", "height", "2"], "'height'"),
         (
-            ["--rl.num-iterations", "5", "--rl.options", "privileged_critic", "true"],
+            ["--rl.max-iterations", "5", "--rl.options", "privileged_critic", "true"],
             "the checkpoint's critic does not fit this run",
         ),
     ],
@@ -107,7 +110,7 @@ def test_a_run_whose_description_is_not_whole_says_what_is_missing(run, tmp_path
     found = Run.open(run).description()
     spoiled = Run.create(tmp_path / "run", {key: value for key, value in found.items() if key != name})
     assert main(["train", "--resume", str(spoiled.folder), "--quiet"]) == 1
-    assert f"does not say what was run: experiment.yaml has no '{name}'" in capsys.readouterr().err
+    assert f"its experiment.yaml has no '{name}'" in capsys.readouterr().err
 
 
 def test_a_run_of_another_experiment_than_the_one_named_is_not_resumed(run, capsys):
@@ -117,9 +120,9 @@ def test_a_run_of_another_experiment_than_the_one_named_is_not_resumed(run, caps
 
 
 def test_a_run_does_not_go_back(run, capsys):
-    assert main(["train", "--resume", str(run), "--rl.num-iterations", "2", "--quiet"]) == 0  # if it has not yet
-    assert main(["train", "--resume", str(run), "--rl.num-iterations", "1", "--quiet"]) == 1
-    assert "this run has come to 2, and goes on; got 1" in capsys.readouterr().err
+    assert main(["train", "--resume", str(run), "--rl.max-iterations", "2", "--quiet"]) == 0  # if it has not yet
+    assert main(["train", "--resume", str(run), "--rl.max-iterations", "1", "--quiet"]) == 1
+    assert "this run is at iteration 2 already; got 1" in capsys.readouterr().err
 
 
 def test_a_run_that_is_finished_says_so(run, capsys):
@@ -133,7 +136,7 @@ def test_without_mjlab_a_run_that_should_go_on_says_how_to_get_it(run, tmp_path,
     unfinished = shutil.copytree(run, tmp_path / "unfinished", symlinks=True)
     (unfinished / "evaluation.json").unlink()
     monkeypatch.setitem(sys.modules, "mjlab", None)
-    monkeypatch.setattr("body_transformer.cli.train_rl.learn", lambda *_, **__: pytest.fail("it imports mjlab"))
+    monkeypatch.setattr("body_transformer.cli.train_rl.run_training", lambda *_, **__: pytest.fail("it imports mjlab"))
     assert main(["train", "--resume", str(unfinished), "--quiet"]) == 1
     assert f"bot train: {NO_MJLAB}" in capsys.readouterr().err
 
@@ -178,7 +181,7 @@ def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
         (["humanoid-mod", "--variant", "bot-fast"], "unknown variant 'bot-fast'"),
         (
             ["humanoid-mod", "--rl.task", "humanoid-board"],
-            "the task is the experiment's; bot train humanoid-board",
+            "--rl.task cannot change the task of an experiment: use bot train humanoid-board",
         ),
         (["humanoid-mod", "--rl.task", "nothing"], "unknown task 'nothing'"),
         (["humanoid-mod", "--rl.motion", "walk.npz"], "humanoid-mod follows no recorded motion"),
@@ -186,7 +189,7 @@ def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
         ([TRACKING, "--rl.motion", "nothing.npz"], "nothing.npz' is not there"),
         (
             ["mjlab:Mjlab-Lift-Cube-Yam-Depth"],
-            "its actor observes actor, camera; bot train knows actor alone, and no images",
+            "its actor observes actor, camera; bot train supports only actor, and no images",
         ),
         (["mjlab:Mjlab-Cartpole-Balance", "--rl.layout-overrides", "cart_po", "root"], "unknown term 'cart_po'"),
         (["mjlab:Mjlab-Cartpole-Balance", "--rl.layout-overrides", "cart_pos", "wheel"], "'wheel'"),
@@ -232,7 +235,7 @@ def test_a_seed_that_no_simulator_takes_is_a_malformed_question(tmp_path, capsys
     ("processes", "message"),
     [
         ("3", "num_envs must be divisible by the number of processes; got 4 and 3"),
-        ("4", "num_minibatches must divide the robots of each process; got 2 and 1"),
+        ("4", "num_mini_batches must divide the environments of each process; got 2 and 1"),
     ],
 )
 def test_robots_that_cannot_be_shared_among_processes_are_refused_before_a_run_begins(

@@ -9,7 +9,8 @@ import torch
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from body_transformer.checkpoint import newest_checkpoint
-from body_transformer.rl.train import _Loop, train
+from body_transformer.rl.train import TrainingLoop, train
+from body_transformer.rl.training_state import ppo_state
 from body_transformer.training.progress import Progress
 from body_transformer.training.ranks import Ranks
 from body_transformer.training.stopping import StopRequest
@@ -35,14 +36,16 @@ def test_resumed_it_has_everything_that_was_saved(tmp_path):
     folder = tmp_path / "run"
     train(job(folder, 2), Progress(quiet=True))
     saved = newest_checkpoint(folder).state
-    with closing(_Loop(job(folder, 3, resume=True), Ranks(), Progress(quiet=True))) as loop:
+    with closing(TrainingLoop(job(folder, 3, resume=True), Ranks(), Progress(quiet=True))) as loop:
         assert torch.equal(torch.get_rng_state(), saved.tensors["random.cpu"])
-        found, ppo = loop.learner.tensors(), loop.learner.ppo
+        found, ppo = ppo_state(loop.learner.ppo), loop.learner.ppo
         assert saved.tensors.keys() == found.keys() | {"random.cpu"}
         for name, value in found.items():
             torch.testing.assert_close(value, saved.tensors[name], rtol=0, atol=0, msg=name)
-        assert ppo.learning_rate != pytest.approx(loop.config.learning_rate), "it has moved; else this shows nothing"
-        assert all(group["lr"] is ppo._rate for group in ppo.optimizer.param_groups), "and moves on"
+        assert float(ppo.learning_rate) != pytest.approx(loop.config.learning_rate), (
+            "it has moved; else this shows nothing"
+        )
+        assert all(group["lr"] is ppo.learning_rate for group in ppo.optimizer.param_groups), "and moves on"
         assert (loop.iteration, loop.env_steps, loop.elapsed_s) == (2, 32, saved.values["elapsed_s"])
         assert loop.env.unwrapped.common_step_counter == saved.values["common_step_counter"]
 
@@ -50,10 +53,12 @@ def test_resumed_it_has_everything_that_was_saved(tmp_path):
 def test_resumed_robots_are_on_ground_of_the_levels_that_were_saved(tmp_path, monkeypatch):
     folder, put = tmp_path / "run", []
     monkeypatch.setattr("body_transformer.rl.train.terrain_levels", lambda env: torch.tensor([3, 1, 4, 1]))
-    monkeypatch.setattr("body_transformer.rl.train.use_terrain_levels", lambda env, levels: put.append(levels.tolist()))
+    monkeypatch.setattr(
+        "body_transformer.rl.train.restore_terrain_levels", lambda env, levels: put.append(levels.tolist())
+    )
     train(job(folder, 1), Progress(quiet=True))
     assert put == []
-    with closing(_Loop(job(folder, 2, resume=True), Ranks(), Progress(quiet=True))) as loop:
+    with closing(TrainingLoop(job(folder, 2, resume=True), Ranks(), Progress(quiet=True))) as loop:
         assert put == [[3, 1, 4, 1]]
         assert loop.env.unwrapped.episode_length_buf.tolist() == [0] * 4, "a reset puts them there"
 
@@ -80,13 +85,13 @@ def test_a_run_that_died_before_its_last_evaluation_makes_up_for_it(tmp_path, mo
     def die(*args: object) -> None:
         raise KeyboardInterrupt
 
-    whole = _Loop._finish
-    monkeypatch.setattr(_Loop, "_finish", die)
+    whole = TrainingLoop.finish
+    monkeypatch.setattr(TrainingLoop, "finish", die)
     with pytest.raises(KeyboardInterrupt):
         train(job(folder, 2), Progress(quiet=True))
     assert newest_checkpoint(folder).step == 2
     assert not (folder / "evaluation.json").exists()
-    monkeypatch.setattr(_Loop, "_finish", whole)
+    monkeypatch.setattr(TrainingLoop, "finish", whole)
     train(job(folder, 2, resume=True), Progress(quiet=True))
     assert [line["step"] for line in lines(folder)] == [1, 2, 2]
     assert (folder / "evaluation.json").is_file()
@@ -101,8 +106,8 @@ def test_a_run_that_goes_on_beyond_its_end_is_not_finished_meanwhile(tmp_path):
     ):
         train(replace(spoiled, policy=replace(SMALL, ff_dim=16)), Progress(quiet=True))  # before it goes on
     assert (folder / "evaluation.json").is_file()
-    with closing(_Loop(spoiled, Ranks(), Progress(quiet=True))) as loop:
-        loop._iterate = lambda log: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[assignment]
+    with closing(TrainingLoop(spoiled, Ranks(), Progress(quiet=True))) as loop:
+        loop.iterate = lambda log: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[assignment]
         with pytest.raises(KeyboardInterrupt), StopRequest() as stop:
             loop.run(stop)
     assert not (folder / "evaluation.json").exists()
@@ -135,7 +140,7 @@ def test_resumed_every_process_goes_on_with_random_numbers_of_its_own(tmp_path):
     train(job(folder, 1), Progress(quiet=True))
     drawn = []
     for rank in (0, 1, 1):
-        with closing(_Loop(job(folder, 2, resume=True), Ranks(rank, rank, 2), Progress(quiet=True))):
+        with closing(TrainingLoop(job(folder, 2, resume=True), Ranks(rank, rank, 2), Progress(quiet=True))):
             drawn.append(torch.rand(3).tolist())
     assert drawn[0] != drawn[1]
     assert drawn[1] == drawn[2]

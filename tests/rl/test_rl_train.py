@@ -16,7 +16,7 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from body_transformer import Critic, Policy
 from body_transformer.checkpoint import newest_checkpoint
 from body_transformer.rl.config import RlConfig
-from body_transformer.rl.train import _Loop, train
+from body_transformer.rl.train import TrainingLoop, train
 from body_transformer.run import Run
 from body_transformer.training.progress import Progress
 from body_transformer.training.ranks import Ranks
@@ -25,7 +25,7 @@ from .jobs import SMALL, job, lines
 
 
 def test_it_learns_something_and_writes_down_how(tmp_path):
-    policy = train(job(tmp_path / "run", 3, eval_every=2, num_steps=24), Progress(quiet=True))
+    policy = train(job(tmp_path / "run", 3, eval_every=2, num_steps_per_env=24), Progress(quiet=True))
     found = lines(tmp_path / "run")
     assert [line["step"] for line in found] == [1, 2, 2, 3, 3]
     assert [line["env_steps"] for line in found] == [96, 192, 192, 288, 288]
@@ -70,14 +70,18 @@ def test_evaluations_leave_training_as_it_is(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_minibatches": 3}, "num_minibatches must divide num_envs; got 3 and 2048"),
-        ({"num_envs": 1, "num_steps": 1, "num_minibatches": 1}, "num_envs x num_steps must be 2 or more"),
+        ({"num_mini_batches": 3}, "num_mini_batches must divide num_envs; got 3 and 2048"),
+        (
+            {"num_envs": 1, "num_steps_per_env": 1, "num_mini_batches": 1},
+            "num_envs x num_steps_per_env must be 2 or more",
+        ),
         ({"gamma": 1.5}, "gamma must be from 0 to 1; got 1.5"),
         ({"learning_rate": 0}, "learning_rate must be above 0; got 0"),
         ({"num_envs": "many"}, "num_envs must be a number; got 'many'"),
         ({"num_envs": None}, "num_envs must be a number; got None"),
         ({"gamma": "most"}, "gamma must be a number; got 'most'"),
-        ({"num_steps": 31.5}, "num_steps must be a whole number; got 31.5"),
+        ({"entropy_coef": -1}, "entropy_coef must be 0 or above; got -1"),
+        ({"num_steps_per_env": 31.5}, "num_steps_per_env must be a whole number; got 31.5"),
         ({"min_learning_rate": 0.1}, "min_learning_rate must not be above max_learning_rate; got 0.1 and 0.01"),
         ({"schedule": "cosine"}, "unknown schedule 'cosine'; have: 'adaptive', 'fixed'"),
     ],
@@ -102,7 +106,7 @@ def test_two_processes_learn_one_policy(tmp_path):
 def test_processes_begin_with_the_same_weights_and_explore_differently(tmp_path):
     begun, weights, drawn = job(tmp_path / "run", 1), [], []
     for rank in (0, 1):
-        with closing(_Loop(begun, Ranks(rank, rank, 2), Progress(quiet=True))) as loop:
+        with closing(TrainingLoop(begun, Ranks(rank, rank, 2), Progress(quiet=True))) as loop:
             drawn.append(torch.rand(3).tolist())
             weights.append(loop.learner.actor.network.net.state_dict())
     assert drawn[0] != drawn[1]
@@ -123,7 +127,7 @@ def test_the_actions_deviation_is_led_down_to_the_final_one(tmp_path, std_type):
 def test_a_deviation_below_the_bound_is_left_alone_and_without_a_bound_any_is(tmp_path, std_type):
     for final, expected in ((0.5, 0.3), (0.1, 0.1), (None, 0.3)):
         settings = job(tmp_path / f"run{final}", 1, final_std=final, std_iterations=10, std_type=std_type)
-        with closing(_Loop(settings, Ranks(), Progress(quiet=True))) as loop:
+        with closing(TrainingLoop(settings, Ranks(), Progress(quiet=True))) as loop:
             (parameter,) = loop.learner.actor.distribution.parameters()
             parameter.data.fill_(0.3 if std_type == "scalar" else math.log(0.3))
             loop.learner.limit_std(1000)  # long after std_iterations: no lower than the final one

@@ -19,7 +19,13 @@ from body_transformer.training.progress import Progress
 if __name__ == "__main__":
     folder, rank = Path(sys.argv[1]), os.environ["RANK"]
     config = RlConfig(
-        "humanoid-mod", num_envs=8, num_steps=4, num_minibatches=2, num_epochs=2, num_iterations=2, eval_episodes=2
+        "humanoid-mod",
+        num_envs=8,
+        num_steps_per_env=4,
+        num_mini_batches=2,
+        num_learning_epochs=2,
+        max_iterations=2,
+        eval_episodes=2,
     )
     run = Run.create(folder / "run", {"rl": plain(config)}) if rank == "0" else Run(folder / "run")
     policy = PolicyConfig(embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal")

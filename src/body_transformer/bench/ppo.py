@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..experiment import load_experiment
-from ..training.replay import Replayed
+from ..training.cuda_graphs import CudaGraphed
 from .chart import Chart, Panel
 from .clocks import now
 from .harness import BenchJob, Say
 from .results import ResultColumn, ResultTable
 
 if TYPE_CHECKING:
-    from ..rl.collect import Collector
     from ..rl.config import RlConfig
+    from ..rl.rollout import Collector
 
 BASELINE = "mlp"
 ALL = ("mlp", "transformer", "bot-hard", "bot-mix")
@@ -44,7 +44,11 @@ class PpoJob(BenchJob):
     def config(self) -> RlConfig:
         found = load_experiment(self.task).rl
         assert found is not None
-        return replace(found, num_envs=8, num_steps=4, num_minibatches=2, num_epochs=2) if self.quick else found
+        return (
+            replace(found, num_envs=8, num_steps_per_env=4, num_mini_batches=2, num_learning_epochs=2)
+            if self.quick
+            else found
+        )
 
     @property
     def warm_up(self) -> int:
@@ -61,8 +65,9 @@ def run(job: PpoJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
     tables = [time_environments(job, say), *time_iterations(job, say)]
     config = job.config
     notes = [
-        f"an iteration: {config.num_envs} robots x {config.num_steps} steps, {config.num_minibatches} minibatches x "
-        f"{config.num_epochs} epochs, actor and critic; the variants take turns, medians of {job.rounds} each",
+        f"an iteration: {config.num_envs} robots x {config.num_steps_per_env} steps, {config.num_mini_batches} "
+        f"minibatches x {config.num_learning_epochs} epochs, actor and critic; the variants take turns, medians of "
+        f"{job.rounds} each",
         "parts are timed alone, one after the other; the rest of an iteration is launching, copying and waiting",
     ]
     return tables, notes, Chart(f"PPO on {job.task}", [_panel(tables[1])])
@@ -175,9 +180,9 @@ def time_iterations(job: PpoJob, say: Say) -> list[ResultTable]:
 def make_collector(job: PpoJob, variant: str) -> Collector:
     from mjlab.rl import RslRlVecEnvWrapper
 
-    from ..rl.collect import Collector
     from ..rl.learner import Learner
     from ..rl.registry import make_env
+    from ..rl.rollout import Collector
 
     config = job.config
     env = make_env(job.task, config.num_envs, 0, job.torch_device)
@@ -185,7 +190,7 @@ def make_collector(job: PpoJob, variant: str) -> Collector:
     obs = wrapped.get_observations()
     torch.manual_seed(0)
     policy = load_experiment(job.task).policy_config(variant)
-    return Collector(wrapped, obs, Learner(env, obs, policy, config))
+    return Collector(wrapped, obs, Learner(env, obs, policy, config).ppo)
 
 
 def iterate(collector: Collector, device: str) -> tuple[float, float]:
@@ -193,36 +198,36 @@ def iterate(collector: Collector, device: str) -> tuple[float, float]:
     start = now(device)
     collector.collect()
     middle = now(device)
-    collector.value()
-    collector.learner.ppo.update()
+    collector.compute_returns()
+    collector.ppo.update()
     end = now(device)
     return 1e3 * (middle - start), 1e3 * (end - middle)
 
 
 def parts_of(collector: Collector, job: PpoJob, total_ms: float) -> dict[str, float]:
     """Return the milliseconds of each part of an iteration."""
-    learner, env, on_gpu = collector.learner, collector.env.unwrapped, job.device == "cuda"
-    config, ppo = learner.config, learner.ppo
+    env, on_gpu = collector.env.unwrapped, job.device == "cuda"
+    config, ppo = collector.ppo.config, collector.ppo
     repeats = 2 if job.quick else 20
     collector.collect()
-    collector.value()
+    collector.compute_returns()
     batch = [tensor.clone() for tensor in next(iter(ppo.minibatches()))]
-    gradients = Replayed(ppo.gradients) if on_gpu else ppo.gradients
-    adam = Replayed(ppo.apply_gradients) if on_gpu else ppo.apply_gradients
-    updates = config.num_minibatches * config.num_epochs
+    gradients = CudaGraphed(ppo.compute_gradients) if on_gpu else ppo.compute_gradients
+    adam = CudaGraphed(ppo.apply_gradients) if on_gpu else ppo.apply_gradients
+    updates = config.num_mini_batches * config.num_learning_epochs
     gradients_ms = timed(lambda: gradients(*batch), repeats, job) * updates
     adam_ms = timed(adam, repeats, job) * updates
     with torch.inference_mode():
         act_ms = timed(lambda: ppo.act(collector.obs), repeats, job)
-        step_ms, terms_ms = time_step(env, ppo.storage.actions, repeats, job)
+        step_ms, terms_ms = time_step(env, ppo.rollout.actions, repeats, job)
     parts = {
-        "physics_ms": (step_ms - terms_ms) * config.num_steps,
-        "terms_ms": terms_ms * config.num_steps,
-        "act_ms": act_ms * config.num_steps,
+        "physics_ms": (step_ms - terms_ms) * config.num_steps_per_env,
+        "terms_ms": terms_ms * config.num_steps_per_env,
+        "act_ms": act_ms * config.num_steps_per_env,
         "gradients_ms": gradients_ms,
         "optimizer_ms": adam_ms,
     }
-    steps_per_s = config.num_envs * config.num_steps / total_ms * 1e3
+    steps_per_s = config.num_envs * config.num_steps_per_env / total_ms * 1e3
     return {**parts, "rest_ms": total_ms - sum(parts.values()), "steps_per_s": steps_per_s}
 
 

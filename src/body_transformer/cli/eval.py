@@ -93,7 +93,7 @@ def find(options: Eval) -> tuple[PolicyFolder, ImitationConfig | RlConfig]:
     if options.experiment is None and found.run is not None:
         description = Run.open(found.run).description()
         if "rl" in description:
-            return found, build(RlConfig, description["rl"], "rl")
+            return found, RlConfig.from_run(description["rl"])
         if "imitation" in description:
             return found, build(ImitationConfig, description["imitation"], "imitation")
         raise ValueError(f"{str(found.run)!r} describes neither 'rl' nor 'imitation', so it has no task to evaluate on")

@@ -1,4 +1,4 @@
-"""`bot eval` of policies of reinforcement learning: one episode per robot, all at once, in either simulator."""
+"""`bot eval` of policies trained by reinforcement learning: one episode per robot, in either simulator."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 
 def main_rl(options: Eval, found: PolicyFolder, config: RlConfig) -> None:
+    """Evaluate a policy, and print its metrics as a table or as JSON."""
     from ..training.evaluation import to_json
     from ..video import opengl
 
     if options.split:
-        raise ValueError("--split is for runs of imitation; this policy learned by reinforcement")
-    task = config.task
-    simulator = options.simulator or "warp"
-    for flag, asked in (("--simulator mujoco", simulator == "mujoco"), ("--video", options.video is not None)):
-        if asked and task not in TASKS:
-            raise ValueError(f"{flag} knows the tasks {', '.join(TASKS)}; this policy's is {task}")
-    # before mjlab, which settles on one way to draw; and before rollouts whose film nobody could draw
+        raise ValueError("--split is for runs of imitation; this policy was trained by reinforcement learning")
+    task, simulator = config.task, options.simulator or "warp"
+    for flag, is_given in (("--simulator mujoco", simulator == "mujoco"), ("--video", options.video is not None)):
+        if is_given and task not in TASKS:
+            raise ValueError(f"{flag} supports the tasks {', '.join(TASKS)}; this policy's task is {task}")
+    # OpenGL first: importing mjlab selects an OpenGL backend, and a missing one should fail before the rollouts.
     with opengl() if options.video is not None else nullcontext():
         need_mjlab()
         policy, device = load(found, options.cpu)
-        try_out = {"warp": in_warp, "mujoco": in_mujoco}[simulator]
-        estimates = {"rollouts": try_out(policy, config, device, options)}
+        roll_out = {"warp": in_warp, "mujoco": in_mujoco}[simulator]
+        estimates = {"rollouts": roll_out(policy, config, device, options)}
         if options.video is not None:
             film(policy, config, device, options)
     if options.json:
@@ -62,7 +62,8 @@ def load(found: PolicyFolder, cpu: bool) -> tuple[Policy, str]:
 
 
 def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dict[str, Estimate]:
-    from ..rl.evaluate import acting, evaluate, recorded
+    """Evaluate in mjlab's simulator, MuJoCo Warp."""
+    from ..rl.evaluate import cuda_graphed, evaluate, mean_action
     from ..rl.infer_layout import infer_layout
 
     env = make_env(
@@ -70,10 +71,11 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dic
     )
     with closing(env):
         check_same(policy.layout, infer_layout(env, ["actor"], config.layout_overrides).layout)
-        return evaluate(recorded(acting(policy), ["actor"], device), env, options.seed)
+        return evaluate(cuda_graphed(mean_action(policy), ["actor"], device), env, options.seed)
 
 
 def in_mujoco(policy: Policy, config: RlConfig, device: str, options: Eval) -> dict[str, Estimate]:
+    """Evaluate one of our tasks in plain MuJoCo, on the CPU."""
     from ..rl.plain import evaluate
 
     check_same(policy.layout, task_layout(config))
@@ -86,7 +88,7 @@ def in_mujoco(policy: Policy, config: RlConfig, device: str, options: Eval) -> d
 
 
 def task_layout(config: RlConfig) -> Layout:
-    """Of one of our tasks, as the run has arranged it; names and places by hand are those of mjlab's environment."""
+    """Return the layout of one of our tasks; only mjlab's environment knows the names in layout overrides."""
     if not config.layout_overrides:
         return load_experiment(config.task).layout()
     from ..rl.infer_layout import infer_layout
@@ -96,7 +98,7 @@ def task_layout(config: RlConfig) -> Layout:
 
 
 def plain_env(config: RlConfig, num_envs: int, seed: int) -> PlainRobots:
-    """Of one of our tasks."""
+    """Build one of our tasks in plain MuJoCo."""
     env: PlainRobots = beside(config.task, "plain").PlainEnv(
         make_env_cfg(config.task, num_envs, seed, play=True, options=config.options)
     )
@@ -104,7 +106,7 @@ def plain_env(config: RlConfig, num_envs: int, seed: int) -> PlainRobots:
 
 
 def film(policy: Policy, config: RlConfig, device: str, options: Eval) -> None:
-    """One more episode, in plain MuJoCo."""
+    """Film one more episode, in plain MuJoCo."""
     from ..rl.film import film
     from ..video import write_video
 
@@ -124,7 +126,7 @@ def film(policy: Policy, config: RlConfig, device: str, options: Eval) -> None:
 
 
 def on_device(policy: Policy, device: str) -> Callable[[Tensor], Tensor]:
-    """Observations come from the CPU."""
+    """Return the policy as a function of observations on the CPU."""
 
     def act(obs: Tensor) -> Tensor:
         actions: Tensor = policy(obs.to(device))

@@ -1,4 +1,4 @@
-"""`bot train` for what is learned by reinforcement: our tasks, and mjlab's as `mjlab:NAME`."""
+"""`bot train` by reinforcement learning: our tasks, and mjlab's as `mjlab:NAME`."""
 
 from __future__ import annotations
 
@@ -27,42 +27,43 @@ from .run_options import ResumeOptions, RunOptions, command_line, device_of, is_
 
 @dataclass(kw_only=True)
 class TrainRl(RunOptions):
-    """Trains a policy by PPO; every number of the experiment can be set here."""
+    """Train a policy by PPO. Every setting of the experiment is a flag."""
 
     rl: RlConfig
-    """The training."""
+    """Settings of the training."""
 
 
 @dataclass(kw_only=True)
 class ResumeRl(ResumeOptions):
-    """Goes on with a run that was stopped, from its newest whole checkpoint, as it was begun, or beyond its end with
-    more iterations. What is given of the training replaces, from there on, what the run was begun with."""
+    """Resume a run from its newest checkpoint, with its own settings. Settings given here replace them from that
+    checkpoint on; more iterations continue a finished run."""
 
     rl: RlConfig
-    """The training, as the run has it."""
+    """Settings of the training; the defaults are those of the run."""
 
 
-KEPT = ("task", "motion", "layout_overrides", "learning_rate", "normalize_obs", "normalize_values", "std_type")
-"""What a run goes on with as it was begun: its checkpoint is made of it."""
+FIXED = ("task", "motion", "layout_overrides", "learning_rate", "obs_normalization", "normalize_values", "std_type")
+"""Settings that a resumed run cannot change: its checkpoint depends on them."""
 NEEDED = ("name", "variant", "policy", "seed", "cpu", "wandb")
-"""What a run's description says beside its training, and `learn` asks for."""
+"""Keys of a run's description, beside its settings, that `run_training` reads."""
 
 
 def main(args: list[str], experiment: Experiment) -> None:
-    """Of one of our experiments."""
+    """Train one of our experiments."""
     if experiment.rl is None:
-        raise ValueError(f"experiment {experiment.name!r} is not learned by reinforcement")
+        raise ValueError(f"experiment {experiment.name!r} has no `rl` section, so it cannot be trained by PPO")
     policy = experiment.policy_config(value_of("--variant", args))
-    begin(args, TrainRl(experiment=experiment.name, policy=policy, rl=experiment.rl), experiment.title)
+    start(args, TrainRl(experiment=experiment.name, policy=policy, rl=experiment.rl), experiment.title)
 
 
 def main_mjlab(args: list[str]) -> None:
-    """Of one of mjlab's tasks, with the settings that mjlab has for it."""
+    """Train one of mjlab's tasks with mjlab's settings for it."""
     policy, rl = mjlab_settings(args[0], value_of("--variant", args) or "bot-mix")
-    begin(args, TrainRl(experiment=args[0], policy=policy, rl=rl), f"{args[0].removeprefix(MJLAB)}, of mjlab")
+    start(args, TrainRl(experiment=args[0], policy=policy, rl=rl), f"{args[0].removeprefix(MJLAB)}, of mjlab")
 
 
-def begin(args: list[str], default: TrainRl, title: str) -> None:
+def start(args: list[str], default: TrainRl, title: str) -> None:
+    """Start a new run, after everything that a user can get wrong has been checked."""
     options = tyro.cli(TrainRl, prog="bot train", args=args, default=default)
     options.check_variant(default.policy.variant)
     need_mjlab()
@@ -72,34 +73,35 @@ def begin(args: list[str], default: TrainRl, title: str) -> None:
     if is_first_process():
         run.check_free()
         check_layout_overrides(options.rl, device_of(options.cpu))
-    how = {"rl": plain(options.rl), "num_steps": options.rl.num_iterations}
-    description = {**options.describe(title), **how}
+    settings = {"rl": plain(options.rl), "num_steps": options.rl.max_iterations}
+    description = {**options.describe(title), **settings}
     if is_first_process():
         run = Run.create(options.folder, description)
-    learn(run, description, options.quiet, resumed=False)
+    run_training(run, description, options.quiet, resumed=False)
 
 
-def checked(config: RlConfig, own: str) -> RlConfig:
-    """What can be wrong with a task is found before a run begins; a motion is found from wherever one resumes."""
+def checked(config: RlConfig, task: str) -> RlConfig:
+    """Check the task's settings before a run starts, and make the motion's path absolute for a later resume."""
     if config.motion is not None:
         config = replace(config, motion=str(Path(config.motion).absolute()))
     make_env_cfg(config.task, config.num_envs, 0, config.motion, options=config.options)
-    if config.task != own:  # an experiment has the layout and the sizes of its task
-        raise ValueError(f"the task is the experiment's; bot train {config.task} has that one, not --rl.task")
+    if config.task != task:  # layout and sizes of the experiment fit only its own task
+        raise ValueError(f"--rl.task cannot change the task of an experiment: use bot train {config.task}")
     return config
 
 
 def check_shares(config: RlConfig) -> None:
-    """Every process has as many robots, and its minibatches leave none of their steps out."""
-    own = Ranks.from_environment().share(config.num_envs, "num_envs")
-    whole, what = (own, "robots") if config.blocks else (own * config.num_steps, "steps")
-    if whole % config.num_minibatches:
-        numbers = f"{config.num_minibatches} and {whole}"
-        raise ValueError(f"num_minibatches must divide the {what} of each process; got {numbers}")
+    """Check that every process has the same number of environments, and equal minibatches."""
+    num_envs = Ranks.from_environment().share(config.num_envs, "num_envs")
+    by_env = config.minibatch_by_env
+    total, what = (num_envs, "environments") if by_env else (num_envs * config.num_steps_per_env, "steps")
+    if total % config.num_mini_batches:
+        numbers = f"{config.num_mini_batches} and {total}"
+        raise ValueError(f"num_mini_batches must divide the {what} of each process; got {numbers}")
 
 
 def check_layout_overrides(config: RlConfig, device: str) -> None:
-    """Terms and places are the environment's, so a small one is made."""
+    """Check terms and places in a small environment, which knows their names."""
     if config.layout_overrides:
         from ..rl.learner import model_layouts
 
@@ -108,53 +110,53 @@ def check_layout_overrides(config: RlConfig, device: str) -> None:
 
 
 def resume(args: list[str], run: Run) -> None:
-    """With a run that was stopped, as it was begun but for what is given now."""
+    """Resume a run with its own settings, except for those given in `args`."""
     found = run.description()
-    begun = described(run, found)
-    # without them: tyro would make a flag of each
-    default = ResumeRl(resume=run.folder, rl=replace(begun, options={}, layout_overrides={}))
+    former = recorded_config(run, found)
+    # Without the mappings: tyro would make a flag of each of their keys.
+    default = ResumeRl(resume=run.folder, rl=replace(former, options={}, layout_overrides={}))
     options = tyro.cli(ResumeRl, prog="bot train", args=args, default=default)
-    config = changed(begun, options.rl)
-    come = newest_path(run.folder)
-    step = 0 if come is None else int(come.name)
-    if config.num_iterations < step:
-        raise ValueError(f"--rl.num-iterations: this run has come to {step}, and goes on; got {config.num_iterations}")
+    config = merged(former, options.rl)
+    newest = newest_path(run.folder)
+    step = 0 if newest is None else int(newest.name)
+    if config.max_iterations < step:
+        raise ValueError(f"--rl.max-iterations: this run is at iteration {step} already; got {config.max_iterations}")
     facts: dict[str, Any] = {}
-    if config != begun:
+    if config != former:
         changes = [*found.get("changes", []), {"step": step, "command": command_line()}]
-        facts = {"rl": plain(checked(config, begun.task)), "num_steps": config.num_iterations, "changes": changes}
-    if run.is_evaluated and max((line["step"] for line in run.metrics()), default=0) >= config.num_iterations:
-        console().print(f"{run.folder} is finished: {config.num_iterations} iterations and the last evaluation")
+        facts = {"rl": plain(checked(config, former.task)), "num_steps": config.max_iterations, "changes": changes}
+    if run.is_evaluated and max((line["step"] for line in run.metrics()), default=0) >= config.max_iterations:
+        console().print(f"{run.folder} is finished: {config.max_iterations} iterations and the final evaluation")
         return
     need_mjlab()
     check_shares(config)
-    how = {"cpu": options.cpu or found["cpu"], "wandb": options.wandb or found["wandb"]}
-    learn(run, {**found, **facts, **how}, options.quiet, resumed=True, facts=facts)
+    given = {"cpu": options.cpu or found["cpu"], "wandb": options.wandb or found["wandb"]}
+    run_training(run, {**found, **facts, **given}, options.quiet, resumed=True, facts=facts)
 
 
-def described(run: Run, found: Mapping[str, Any]) -> RlConfig:
-    """How a run was begun; whatever else it takes to go on must be said there, too."""
+def recorded_config(run: Run, found: Mapping[str, Any]) -> RlConfig:
+    """Return the settings of a run; a description without all that a resume needs is refused."""
     missing = [name for name in NEEDED if name not in found]
     if missing:
-        raise ValueError(f"{str(run.folder)!r} does not say what was run: {DESCRIPTION} has no {listing(missing)}")
-    return build(RlConfig, found["rl"], "rl")
+        raise ValueError(f"cannot resume {str(run.folder)!r}: its {DESCRIPTION} has no {listing(missing)}")
+    return RlConfig.from_run(found["rl"])
 
 
-def changed(begun: RlConfig, given: RlConfig) -> RlConfig:
-    """Of options, those that are not named stay as they are."""
-    overrides = {**begun.layout_overrides, **given.layout_overrides}
-    config = replace(given, options={**begun.options, **given.options}, layout_overrides=overrides)
-    for name in KEPT:
-        if getattr(config, name) != getattr(begun, name):
-            flag, values = f"--rl.{name.replace('_', '-')}", (getattr(begun, name), getattr(config, name))
-            raise ValueError(f"{flag}: a run goes on with what it was begun with, {values[0]!r}; got {values[1]!r}")
+def merged(former: RlConfig, given: RlConfig) -> RlConfig:
+    """Return the given settings; options and overrides that are not given keep their former values."""
+    overrides = {**former.layout_overrides, **given.layout_overrides}
+    config = replace(given, options={**former.options, **given.options}, layout_overrides=overrides)
+    for name in FIXED:
+        if getattr(config, name) != getattr(former, name):
+            flag, values = f"--rl.{name.replace('_', '-')}", (getattr(former, name), getattr(config, name))
+            raise ValueError(f"{flag} cannot change in a resumed run: the run uses {values[0]!r}, got {values[1]!r}")
     return config
 
 
-def learn(
+def run_training(
     run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool, facts: Mapping[str, Any] | None = None
 ) -> None:
-    """What a description says; `facts` are new to it, and are written down when the run's checkpoint has been read."""
+    """Train as a run's description says; `facts` are added to it once the run's checkpoint has been read."""
     from ..rl.train import Job, train
     from ..training.progress import Progress
     from ..training.saving import StoppedEarly
@@ -166,7 +168,7 @@ def learn(
     job = Job(
         run,
         build(PolicyConfig, found["policy"], "policy"),
-        build(RlConfig, found["rl"], "rl"),
+        RlConfig.from_run(found["rl"]),
         int(found["seed"]),
         device,
         resumed,

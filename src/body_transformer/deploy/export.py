@@ -20,7 +20,6 @@ from ..model.policy import Policy
 from ..policy_folder import DESCRIPTION, MODEL, WEIGHTS, PolicyFolder, find_policy, read_description
 from ..rl.config import RlConfig
 from ..run import Run, experiment_of, without_place
-from ..schema import build
 from .check_vectors import check_vectors
 from .config import control, obs_terms, training_gains, unsourced
 from .contract import TRAINING, Checks, Contract
@@ -65,8 +64,8 @@ def training_record(found: PolicyFolder) -> dict[str, Any]:
     described = Run.open(found.run).description()
     steps = found.step
     if steps is not None and "rl" in described:
-        config = build(RlConfig, described["rl"], "rl")
-        steps *= config.num_envs * config.num_steps
+        config = RlConfig.from_run(described["rl"])
+        steps *= config.num_envs * config.num_steps_per_env
     return {
         "command": without_place(described["command"]) if described.get("command") else None,
         "commit": described.get("git_commit"),

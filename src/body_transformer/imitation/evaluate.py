@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from ..model.policy import Policy
+from ..training.cuda_graphs import CudaGraphed
 from ..training.evaluation import Summary
-from ..training.replay import Replayed
 from ..training.summary import summarize
 from .task import Act, Task
 
@@ -19,7 +19,7 @@ from .task import Act, Task
 def acting(policy: Policy) -> Act:
     """The policy's mean action, on NumPy arrays."""
     device = policy.normalizer.shift.device
-    forward = Replayed(policy) if device.type == "cuda" else policy
+    forward = CudaGraphed(policy) if device.type == "cuda" else policy
 
     def act(obs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         batch = torch.from_numpy(obs)

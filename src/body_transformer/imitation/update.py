@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from ..model.policy import Policy
-from ..training.replay import Replayed
+from ..training.cuda_graphs import CudaGraphed
 from .episodes import Floats
 
 
@@ -30,7 +30,7 @@ class Update:
         self.loss_sum = torch.zeros((), device=self.device, dtype=torch.float64)
         """Of all updates since somebody set it to zero."""
         # several processes exchange gradients on the way, which is not recorded
-        self._compute = Replayed(self._plain) if on_gpu and accelerator.num_processes == 1 else self._plain
+        self._compute = CudaGraphed(self._plain) if on_gpu and accelerator.num_processes == 1 else self._plain
 
     def __call__(self, used_obs: Floats, actions: Floats, learning_rate: float) -> None:
         for group in self.optimizer.param_groups:

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
+from ..rl.config import with_current_names
 from ..run import EVALUATION, Run
 from .study import Arm, run_folder
 
@@ -100,7 +101,7 @@ def read_seed(run: Run, split: str) -> Seed:
     return Seed(
         is_finished=run.is_evaluated,
         env_steps=max((line["env_steps"] for line in lines), default=0),
-        total_steps=_total_steps(described.get("rl", {})),
+        total_steps=_total_steps(with_current_names(described.get("rl", {}))),
         curves=curves,
         last=last,
         iteration_s=_iteration_s(lines),
@@ -128,4 +129,4 @@ def _iteration_s(lines: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _total_steps(rl: Mapping[str, int]) -> int:
-    return rl.get("num_iterations", 0) * rl.get("num_envs", 0) * rl.get("num_steps", 0)
+    return rl.get("max_iterations", 0) * rl.get("num_envs", 0) * rl.get("num_steps_per_env", 0)

@@ -1,128 +1,187 @@
-"""RlConfig: how a policy is learned by reinforcement."""
+"""RlConfig: the settings of a training by reinforcement learning, with rsl_rl's names where rsl_rl has the setting."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ..errors import unknown
+from ..schema import build
 
 Schedule = Literal["adaptive", "fixed"]
-DivergenceFrom = Literal["rollout", "epoch"]
+KlReference = Literal["rollout", "epoch"]
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 StdType = Literal["log", "scalar"]
 
 
 @dataclass(frozen=True)
 class RlConfig:
-    """PPO. The numbers are by default those of the paper's humanoid experiments, which ran on rl_games."""
+    """Settings of PPO, of its environments and of its evaluations.
+
+    The defaults are those of the paper's humanoid experiments, which ran on rl_games.
+    """
 
     task: str
-    """The environment: a name from the table of tasks, or mjlab:NAME for one of mjlab's."""
+    """The environment: one of our tasks, or mjlab:NAME for one of mjlab's."""
     motion: str | None = None
-    """What mjlab's tracking tasks follow: a file as mjlab's csv_to_npz writes it."""
+    """The motion that a tracking task of mjlab follows: a file written by mjlab's csv_to_npz."""
     layout_overrides: Mapping[str, str] = field(default_factory=dict)
-    """Term of the environment -> where it goes, instead of what would be found: a body's name, root, unused, joints,
-    bodies …; see `infer_layout.infer_layout`."""
+    """Term of the environment -> the place of its entries, instead of the inferred one: a body's name, root, unused,
+    joints, bodies …; see `infer_layout.infer_layout`."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Options of the task: name -> value, as YAML. humanoid-board: start_noise_curriculum, privileged_critic. a1-walk:
+    """Options of the task, name -> value as YAML. humanoid-board: start_noise_curriculum, privileged_critic. a1-walk:
     command, noise, latency, stiffness, push_every_s, push_speed, turning."""
     num_envs: int = 2048
-    """Robots that are simulated side by side, over all processes."""
+    """Environments, one robot each, over all processes."""
     random_initial_step: bool = False
-    """Training begins somewhere in the robots' episodes, so that they do not all come to their ends at once."""
-    num_steps: int = 32
-    """Steps of each robot from one update to the next."""
-    num_iterations: int = 10_000
-    """Updates of the policy; each is many steps of the optimizer."""
-    num_epochs: int = 5
-    """How often an update goes through what was collected."""
-    num_minibatches: int = 8
-    """Parts that it is gone through in."""
-    blocks: bool = True
-    """A minibatch is all steps of some robots; otherwise steps are drawn."""
+    """Start training at a random step of every episode, so that not all episodes end together."""
+    num_steps_per_env: int = 32
+    """Steps of every environment per iteration."""
+    max_iterations: int = 10_000
+    """Iterations: a rollout and an update each."""
+    num_learning_epochs: int = 5
+    """Passes over the rollout per update."""
+    num_mini_batches: int = 8
+    """Minibatches per epoch."""
+    minibatch_by_env: bool = True
+    """A minibatch holds all steps of some environments; otherwise steps are drawn at random."""
     gamma: float = 0.99
-    """Discount of a step."""
+    """Discount factor."""
     lam: float = 0.95
-    """Of generalised advantage estimation."""
-    clip: float = 0.2
-    """Of the probability ratio, and of the value's change."""
+    """Lambda of generalised advantage estimation."""
+    clip_param: float = 0.2
+    """Clipping range of the probability ratio and of the value's change."""
     learning_rate: float = 5e-4
-    """Of Adam, at the start."""
+    """Learning rate of Adam at the start of training."""
     schedule: Schedule = "adaptive"
-    """The learning rate after that: by the divergence, or constant."""
+    """Learning rate during training: adapted to the KL divergence, or fixed."""
     desired_kl: float = 0.008
-    """Divergence from the policy that acted; beyond twice that the learning rate falls, under half of it it rises."""
-    divergence_from: DivergenceFrom = "rollout"
-    """Measured from the policy that acted, as rsl_rl does, or from what it was an epoch ago, as rl_games does."""
+    """Target KL divergence: above twice this value the learning rate falls, below half of it the rate rises."""
+    kl_reference: KlReference = "rollout"
+    """The policy from which the divergence is measured: the one that acted, as in rsl_rl, or that of the previous
+    epoch, as in rl_games."""
     min_learning_rate: float = 1e-6
+    """Lower bound of the adaptive learning rate."""
     max_learning_rate: float = 1e-2
-    value_coef: float = 2.0
-    """Weight of the value's squared error; rl_games has 4 and halves the error."""
+    """Upper bound of the adaptive learning rate."""
+    value_loss_coef: float = 2.0
+    """Weight of the value loss, a mean squared error; rl_games has 4 and halves the error."""
+    use_clipped_value_loss: bool = True
+    """Clip the change of a value like the probability ratio."""
     entropy_coef: float = 0.0
-    bound_coef: float = 1e-4
-    """Weight of mean actions beyond ±1.1, where the motors have long been at their limit."""
+    """Weight of the entropy bonus."""
+    action_bound: float = 1.1
+    """Mean actions beyond ± this bound are penalised; motors reach their limit at 1."""
+    action_bound_coef: float = 1e-4
+    """Weight of that penalty."""
     max_grad_norm: float = 1.0
-    """Of actor and critic together."""
+    """Maximum norm of the gradients."""
+    joint_grad_norm: bool = True
+    """Clip the gradients of actor and critic together, as rl_games does; otherwise each by itself, as rsl_rl does."""
+    normalize_advantage_per_mini_batch: bool = False
+    """Standardise advantages per minibatch instead of per rollout."""
     reward_scale: float = 0.01
-    """Applied to rewards for training; what is reported is not scaled."""
-    normalize_obs: bool = True
-    """By running statistics, which move once an iteration."""
+    """Factor of rewards in training; logged returns are not scaled."""
+    obs_normalization: bool = True
+    """Normalise observations by running statistics, which are updated once per iteration."""
     normalize_values: bool = True
-    """The critic learns returns of mean 0 and variance 1."""
+    """Scale the critic's targets to mean 0 and variance 1."""
     std_type: StdType = "log"
-    """What the optimizer moves: the logarithm of the actions' standard deviation, or itself, as mjlab has it."""
+    """Learned parameter of the actions' standard deviation: its logarithm, or the deviation itself as in mjlab."""
     final_std: float | None = None
-    """What the standard deviation may be at most after `std_iterations`, from the policy's first one on, each iteration
-    by the same factor less; None = whatever is learned."""
+    """Upper bound of the standard deviation after `std_iterations`; it falls geometrically from the initial deviation.
+    None = no bound."""
     std_iterations: int = 300
+    """Iterations until the bound reaches `final_std`."""
     eval_every: int | None = 50
-    """Iterations from one evaluation to the next, with the mean action; None = at the end only."""
+    """Iterations between evaluations, which use the mean action; None = at the end only."""
     eval_episodes: int = 100
-    """Rollouts an evaluation."""
+    """Episodes per evaluation."""
     checkpoint_every_s: float = 120.0
-    """Seconds from one checkpoint to the next; there is one at the end, too."""
+    """Seconds between checkpoints; there is always one at the end."""
     keep_checkpoints: int = 2
-    """So many of the newest stay on disk."""
+    """Number of newest checkpoints to keep."""
     precision: Precision = "auto"
-    """Of the encoder's products; auto is bf16 on a GPU and fp32 on a CPU."""
+    """Precision of the encoder's matrix products; auto is bf16 on a GPU and fp32 on a CPU."""
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(unknown(name, getattr(self, name), choices))
         for name, kinds in _NUMBERS.items():
-            value = getattr(self, name)
-            if value is None and "None" in kinds:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ValueError(f"{name} must be a number; got {value!r}")
-            if name in _POSITIVE and not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be above 0; got {value!r}")
-            if "int" in kinds and not isinstance(value, int):
-                raise ValueError(f"{name} must be a whole number; got {value!r}")
-        for name in ("gamma", "lam"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be from 0 to 1; got {getattr(self, name)!r}")
-        for name in ("value_coef", "entropy_coef", "bound_coef"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise ValueError(f"{name} must be 0 or above; got {getattr(self, name)!r}")
+            _check_number(name, getattr(self, name), kinds)
         if self.min_learning_rate > self.max_learning_rate:
             bounds = f"{self.min_learning_rate!r} and {self.max_learning_rate!r}"
             raise ValueError(f"min_learning_rate must not be above max_learning_rate; got {bounds}")
-        if self.num_envs * self.num_steps < 2:
-            raise ValueError("num_envs x num_steps must be 2 or more: advantages are divided by their deviation; got 1")
-        whole = self.num_envs if self.blocks else self.num_envs * self.num_steps
-        if whole % self.num_minibatches:
-            what = "num_envs" if self.blocks else "num_envs x num_steps"
-            raise ValueError(f"num_minibatches must divide {what}; got {self.num_minibatches} and {whole}")
+        self._check_batch()
+
+    def _check_batch(self) -> None:
+        num_steps = self.num_envs * self.num_steps_per_env
+        if num_steps < 2:
+            raise ValueError(
+                "num_envs x num_steps_per_env must be 2 or more: advantages are divided by their standard deviation; "
+                "got 1"
+            )
+        total = self.num_envs if self.minibatch_by_env else num_steps
+        if total % self.num_mini_batches:
+            what = "num_envs" if self.minibatch_by_env else "num_envs x num_steps_per_env"
+            raise ValueError(f"num_mini_batches must divide {what}; got {self.num_mini_batches} and {total}")
+
+    @classmethod
+    def from_run(cls, data: Mapping[str, Any]) -> RlConfig:
+        """Build the settings from a run's description, which may have been written with the former names."""
+        return build(cls, with_current_names(data), "rl")
+
+
+def with_current_names(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recorded settings of a run under the current names."""
+    current = {FORMER_NAMES.get(name, name): value for name, value in data.items()}
+    if isinstance(options := current.get("options"), Mapping):
+        current["options"] = {FORMER_OPTIONS.get(name, name): value for name, value in options.items()}
+    return current
+
+
+FORMER_NAMES = {
+    "by_hand": "layout_overrides",
+    "scattered": "random_initial_step",
+    "num_steps": "num_steps_per_env",
+    "num_iterations": "max_iterations",
+    "num_epochs": "num_learning_epochs",
+    "num_minibatches": "num_mini_batches",
+    "blocks": "minibatch_by_env",
+    "clip": "clip_param",
+    "divergence_from": "kl_reference",
+    "value_coef": "value_loss_coef",
+    "bound_coef": "action_bound_coef",
+    "normalize_obs": "obs_normalization",
+}
+"""Names in runs that were recorded before the settings took over rsl_rl's names -> the current names."""
+FORMER_OPTIONS = {"gentle": "start_noise_curriculum", "told": "privileged_critic"}
+"""Options of tasks, likewise."""
+
+
+def _check_number(name: str, value: Any, kinds: set[str]) -> None:
+    if value is None and "None" in kinds:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} must be a number; got {value!r}")
+    if name in _FRACTIONS:
+        is_in_range, wanted = 0 <= value <= 1, "from 0 to 1"
+    elif name in _COEFFICIENTS:
+        is_in_range, wanted = value >= 0, "0 or above"
+    else:
+        is_in_range, wanted = value > 0, "above 0"
+    if not (math.isfinite(value) and is_in_range):
+        raise ValueError(f"{name} must be {wanted}; got {value!r}")
+    if "int" in kinds and not isinstance(value, int):
+        raise ValueError(f"{name} must be a whole number; got {value!r}")
 
 
 _CHOICES = {
     "schedule": get_args(Schedule),
-    "divergence_from": get_args(DivergenceFrom),
+    "kl_reference": get_args(KlReference),
     "precision": get_args(Precision),
     "std_type": get_args(StdType),
 }
@@ -130,23 +189,5 @@ _NUMBERS = {
     item.name: kinds for item in fields(RlConfig) if {"int", "float"} & (kinds := set(str(item.type).split(" | ")))
 }
 """Setting -> the types that it may have."""
-_POSITIVE = (
-    "num_envs",
-    "num_steps",
-    "num_iterations",
-    "num_epochs",
-    "num_minibatches",
-    "clip",
-    "learning_rate",
-    "desired_kl",
-    "min_learning_rate",
-    "max_learning_rate",
-    "max_grad_norm",
-    "reward_scale",
-    "final_std",
-    "std_iterations",
-    "eval_every",
-    "eval_episodes",
-    "checkpoint_every_s",
-    "keep_checkpoints",
-)
+_FRACTIONS = ("gamma", "lam")
+_COEFFICIENTS = ("value_loss_coef", "entropy_coef", "action_bound_coef")

@@ -11,7 +11,7 @@ from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
 from mjlab.envs.types import VecEnvObs, VecEnvStepReturn
 from torch import Tensor
 
-from ..training.replay import Replayed
+from ..training.cuda_graphs import CudaGraphed
 from .world import Robots
 
 
@@ -54,7 +54,7 @@ class LeanStep(ManagerBasedRlEnv):
         """All physics steps of a step."""
 
     def _recorded(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        return Replayed(compute) if torch.device(self.device).type == "cuda" else compute
+        return CudaGraphed(compute) if torch.device(self.device).type == "cuda" else compute
 
     @property
     def commanded_speed(self) -> Tensor | None:

@@ -1,6 +1,6 @@
-"""Our tasks in mjlab's registry. mjlab imports this module by its entry point group `mjlab.tasks`; nobody else does.
+"""Registers our tasks with mjlab, which imports this module through its entry point group `mjlab.tasks`.
 
-`train humanoid-mod`, mjlab's own command, then trains rsl_rl's MLP with what rsl_rl has of the paper's settings.
+`train humanoid-mod`, mjlab's own command, then trains rsl_rl's MLP with those of the paper's settings that rsl_rl has.
 """
 
 from mjlab.rl import RslRlModelCfg, RslRlOnPolicyRunnerCfg, RslRlPpoAlgorithmCfg
@@ -11,47 +11,49 @@ from .config import RlConfig
 from .registry import TASKS, make_env_cfg
 
 HIDDEN = (400, 200, 100)
-"""Of rsl_rl's MLP: as in Isaac Lab's own configuration of a humanoid for rsl_rl. The paper's MLP has tokens."""
+"""Hidden layers of rsl_rl's MLP, as in Isaac Lab's configuration of a humanoid; the paper's MLP has tokens."""
+TAKEN = (
+    "num_learning_epochs",
+    "num_mini_batches",
+    "learning_rate",
+    "desired_kl",
+    "gamma",
+    "lam",
+    "entropy_coef",
+    "value_loss_coef",
+)
+"""Settings of PPO that mjlab's configuration takes from ours."""
 
 
-def experiment(name: str) -> RlConfig:
-    """How a task of ours is trained."""
+def rl_config(name: str) -> RlConfig:
+    """Return the settings of one of our tasks."""
     found = load_experiment(name).rl
     assert found is not None
     return found
 
 
 def runner_cfg(name: str, groups: dict[str, tuple[str, ...]]) -> RslRlOnPolicyRunnerCfg:
-    """PPO as the authors run it, as far as rsl_rl has it; `groups` are the observations of actor and critic."""
-    config = experiment(name)
+    """Return mjlab's configuration of a training; `groups` are the observation groups of actor and critic."""
+    config = rl_config(name)
     gaussian = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": config.std_type}
     return RslRlOnPolicyRunnerCfg(
         experiment_name=name,
-        num_steps_per_env=config.num_steps,
-        max_iterations=config.num_iterations,
+        num_steps_per_env=config.num_steps_per_env,
+        max_iterations=config.max_iterations,
         obs_groups=groups,
         logger="tensorboard",
-        actor=RslRlModelCfg(hidden_dims=HIDDEN, obs_normalization=config.normalize_obs, distribution_cfg=gaussian),
-        critic=RslRlModelCfg(hidden_dims=HIDDEN, obs_normalization=config.normalize_obs),
-        algorithm=RslRlPpoAlgorithmCfg(
-            num_learning_epochs=config.num_epochs,
-            num_mini_batches=config.num_minibatches,
-            learning_rate=config.learning_rate,
-            desired_kl=config.desired_kl,
-            gamma=config.gamma,
-            lam=config.lam,
-            entropy_coef=config.entropy_coef,
-            value_loss_coef=config.value_coef,
-        ),
+        actor=RslRlModelCfg(hidden_dims=HIDDEN, obs_normalization=config.obs_normalization, distribution_cfg=gaussian),
+        critic=RslRlModelCfg(hidden_dims=HIDDEN, obs_normalization=config.obs_normalization),
+        algorithm=RslRlPpoAlgorithmCfg(**{key: getattr(config, key) for key in TAKEN}),
     )
 
 
 def register() -> None:
-    """Puts our tasks into mjlab's registry, once."""
+    """Add our tasks to mjlab's registry, unless they are there already."""
     for name in TASKS:
         if name in list_tasks():
             continue
-        config = experiment(name)
+        config = rl_config(name)
         training, playing = make_env_cfg(name, config.num_envs, seed=0), make_env_cfg(name, 16, seed=0)
         for term in (*training.rewards.values(), *playing.rewards.values()):
             term.weight *= config.reward_scale  # rsl_rl has no such setting

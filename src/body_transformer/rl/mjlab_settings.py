@@ -1,7 +1,7 @@
-"""How mjlab trains one of its tasks, as our settings. What we cannot follow is refused, not left out.
+"""Settings for mjlab's own tasks: those with which mjlab trains them. A setting that we do not have is refused.
 
-Two things are no settings, and are as in our tasks: gradients of actor and critic are clipped together, and statistics
-of observations move once an iteration (`joint_norm` and `normalize_after` of RecordedPPO).
+Two things differ from mjlab's training: gradients of actor and critic are clipped together, and the statistics of
+observations are updated once per iteration.
 """
 
 from __future__ import annotations
@@ -15,44 +15,44 @@ from ..model.config import PolicyConfig
 from .config import RlConfig
 from .registry import MJLAB, names
 
-TAKEN = {
-    "num_learning_epochs": "num_epochs",
-    "num_mini_batches": "num_minibatches",
-    "gamma": "gamma",
-    "lam": "lam",
-    "clip_param": "clip",
-    "learning_rate": "learning_rate",
-    "schedule": "schedule",
-    "desired_kl": "desired_kl",
-    "value_loss_coef": "value_coef",
-    "entropy_coef": "entropy_coef",
-    "max_grad_norm": "max_grad_norm",
-}
-"""mjlab's setting of PPO -> ours."""
+TAKEN = (
+    "num_learning_epochs",
+    "num_mini_batches",
+    "gamma",
+    "lam",
+    "clip_param",
+    "learning_rate",
+    "schedule",
+    "desired_kl",
+    "value_loss_coef",
+    "use_clipped_value_loss",
+    "entropy_coef",
+    "max_grad_norm",
+    "normalize_advantage_per_mini_batch",
+)
+"""mjlab's settings of PPO that ours have under the same name."""
 GAUSSIAN = {"init_std": 1.0, "std_type": "scalar", "learn_std": True}
-"""Of the distribution of actions, and taken, too; these are rsl_rl's defaults."""
+"""Settings of the action distribution, which are taken too, with rsl_rl's defaults."""
 ALLOWED: dict[str, tuple[Any, ...]] = {
     "algorithm.class_name": ("PPO", "body_transformer.rl.by_name:BodyPPO"),
     "algorithm.optimizer": ("adam",),
-    "algorithm.use_clipped_value_loss": (True,),
-    "algorithm.normalize_advantage_per_mini_batch": (False,),
     "algorithm.share_cnn_encoders": (False,),
     "distribution.class_name": ("GaussianDistribution", "rsl_rl.modules.distribution:GaussianDistribution"),
 }
-"""The values that we have of the other settings of PPO and of the distribution; None of any that is not here."""
+"""Allowed values of the other settings of PPO and of the distribution; settings not listed must be None."""
 
 
 def mjlab_settings(name: str, variant: str = "bot-mix") -> tuple[PolicyConfig, RlConfig]:
-    """For `mjlab:NAME`. The architecture is ours; `clip_actions` is the environment's, see `registry.make_env`."""
+    """Return architecture and settings for `mjlab:NAME`; `registry.make_env` applies mjlab's `clip_actions`."""
     if name not in names():
         raise ValueError(unknown("task", name, names()))
     from mjlab.tasks.registry import load_env_cfg, load_rl_cfg
 
     task = name.removeprefix(MJLAB)
-    theirs: Any = load_rl_cfg(task)
-    _check_groups(name, theirs.obs_groups, load_env_cfg(task).observations)
-    _check_values(name, theirs)
-    std = GAUSSIAN | theirs.actor.distribution_cfg
+    cfg: Any = load_rl_cfg(task)
+    _check_groups(name, cfg.obs_groups, load_env_cfg(task).observations)
+    _check_values(name, cfg)
+    std = GAUSSIAN | cfg.actor.distribution_cfg
     policy = PolicyConfig(
         variant=variant,
         head="gaussian",
@@ -63,38 +63,38 @@ def mjlab_settings(name: str, variant: str = "bot-mix") -> tuple[PolicyConfig, R
     config = RlConfig(
         task=name,
         random_initial_step=True,
-        num_steps=theirs.num_steps_per_env,
-        num_iterations=theirs.max_iterations,
-        blocks=False,
+        num_steps_per_env=cfg.num_steps_per_env,
+        max_iterations=cfg.max_iterations,
+        minibatch_by_env=False,
         min_learning_rate=1e-5,
-        bound_coef=0.0,
+        action_bound_coef=0.0,
         reward_scale=1.0,
-        normalize_obs=theirs.actor.obs_normalization,
+        obs_normalization=cfg.actor.obs_normalization,
         normalize_values=False,
         std_type=std["std_type"],
-        **{ours: getattr(theirs.algorithm, key) for key, ours in TAKEN.items()},
+        **{key: getattr(cfg.algorithm, key) for key in TAKEN},
     )
     return policy, config
 
 
 def _check_groups(name: str, obs_groups: Mapping[str, Sequence[str]], have: Mapping[str, Any]) -> None:
-    """Who learned without some of the groups, of images say, would learn another task."""
+    """Refuse tasks whose models observe other groups, such as images: without them it would be another task."""
     for kind in ("actor", "critic"):
         groups = list(obs_groups.get(kind, [kind]))
         ours = kind if kind in have else "actor"
         if groups != [ours]:
             raise ValueError(
-                f"{name}: its {kind} observes {', '.join(groups)}; bot train knows {ours} alone, and no images"
+                f"{name}: its {kind} observes {', '.join(groups)}; bot train supports only {ours}, and no images"
             )
 
 
-def _check_values(name: str, theirs: Any) -> None:
-    algorithm, distribution = asdict(theirs.algorithm), theirs.actor.distribution_cfg or {"class_name": None}
+def _check_values(name: str, cfg: Any) -> None:
+    algorithm, distribution = asdict(cfg.algorithm), cfg.actor.distribution_cfg or {"class_name": None}
     rest = {f"algorithm.{key}": value for key, value in algorithm.items() if key not in TAKEN}
     rest |= {f"distribution.{key}": value for key, value in distribution.items() if key not in GAUSSIAN}
-    rest["critic.obs_normalization"] = theirs.critic.obs_normalization
-    allowed = ALLOWED | {"critic.obs_normalization": (theirs.actor.obs_normalization,)}
+    rest["critic.obs_normalization"] = cfg.critic.obs_normalization
+    allowed = ALLOWED | {"critic.obs_normalization": (cfg.actor.obs_normalization,)}
     for key, value in rest.items():
         ours = allowed.get(key, (None,))
         if value not in ours:
-            raise ValueError(f"{name}: mjlab trains it with {key} = {value!r}; bot train knows {ours[0]!r} alone")
+            raise ValueError(f"{name}: mjlab trains it with {key} = {value!r}; bot train supports only {ours[0]!r}")

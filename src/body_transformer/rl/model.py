@@ -22,7 +22,7 @@ from ..model.trunk import Precision
 from ..schema import build
 from .infer_layout import InferredLayout, infer_layout
 from .network import Exported, Network
-from .running import RunningNormalization
+from .normalization import RunningNormalization
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv

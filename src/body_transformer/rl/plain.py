@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..training.summary import Estimate
 from ..video import View
-from .results import Result, means, results
+from .evaluate import Result, means, results
 from .world import Robots, World
 
 Act = Callable[[Tensor], Tensor]

@@ -1,26 +1,33 @@
-"""RecordedPPO: rsl_rl's PPO, whose updates never wait for the host and are recorded on a GPU."""
+"""Proximal policy optimisation (Schulman et al. 2017), recorded as CUDA graphs on a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from rsl_rl.algorithms import PPO
 from tensordict import TensorDict
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
-from ..model.normalizer import Normalizer
-from ..training.replay import Replayed
-from .running import RunningNormalization
+from ..training.cuda_graphs import CudaGraphed
+from .config import RlConfig
+from .normalization import ValueScale
+from .rollout import Rollout
 
 STATS = ("value", "surrogate", "entropy", "bound", "kl")
+"""Statistics of an update, averaged over its minibatches."""
 
 
-@dataclass(frozen=True)
-class Minibatch:
+class Decision(NamedTuple):
+    """The result of acting on observations [B, …]."""
+
+    actions: Tensor
+    values: Tensor
+    log_probs: Tensor
+    distribution_params: tuple[Tensor, ...]
+
+
+class Minibatch(NamedTuple):
     """Steps of a rollout, [b, …] each."""
 
     obs: TensorDict
@@ -28,301 +35,205 @@ class Minibatch:
     values: Tensor
     advantages: Tensor
     returns: Tensor
-    log_prob: Tensor
-    old: tuple[Tensor, ...]
-    """The parameters of the distribution that the divergence is measured from."""
+    log_probs: Tensor
+    reference: tuple[Tensor, ...]
+    """Parameters of the distribution from which the KL divergence is measured."""
 
 
-class RecordedPPO(PPO):
-    """Computes what rsl_rl's `PPO` computes, with what rl_games, which the paper used, has beside that.
+class PPO:
+    """PPO for feed-forward models with rsl_rl's interface; the settings are those of `RlConfig`.
 
-    - The learning rate is a tensor that follows the divergence on the device; its bounds can be set.
-    - `bound_coef` punishes mean actions beyond ±`bound`, where the environment cuts them off.
-    - `normalize_values`: the critic learns returns of mean 0 and variance 1, and says values on their own scale.
-    - `joint_norm`: actor's and critic's gradients are clipped together, not each by itself.
-    - `normalize_after`: observations' statistics move once, after the updates, not at every step of a rollout: who
-      learns sees what the one who acted saw, and the divergence between them is its own doing.
-    - `blocks`: a minibatch is all steps of some environments, always the same, instead of steps drawn at random.
-    - `divergence_from`: "rollout", the divergence that the learning rate follows is that from the policy that acted, as
-      in rsl_rl; "epoch", from what the policy was when it last saw this minibatch, as in rl_games, where an update goes
-      several times as far.
+    An iteration is a rollout, `act` and `process_env_step` for every step, then `compute_returns` and `update`. With
+    `kl_reference="rollout"`, `normalize_values=False`, `minibatch_by_env=False`, `joint_grad_norm=False` and
+    `action_bound_coef=0` it computes the same as rsl_rl's PPO. The other values of these settings are those of
+    rl_games, which the paper used. With `kl_reference="epoch"` an update moves the policy several times as far.
 
-    Where it stays with rsl_rl: the learning rate changes before the step that the divergence was measured for, not
-    after it; the scale of values is that of the returns alone, and neither they nor values are cut off at ±5.
+    - The learning rate is a tensor on the device, and so are all statistics: the host waits once per update.
+    - The observations' statistics are updated after the update, not at every step of the rollout. Actor and learner
+      then use the same normalisation, so the KL divergence measures only the weight update.
+    - As in rsl_rl and unlike rl_games, the learning rate changes before the step whose divergence was measured, the
+      scale of values is that of the returns alone, and neither returns nor values are clipped at ±5.
 
-    What rsl_rl adds to PPO (recurrent models, curiosity, symmetry) goes its own way, by rsl_rl's `update`.
+    Recurrent models, curiosity and symmetry are left to rsl_rl's own PPO (see `by_name.BodyPPO`).
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        learning_rate: float = 1e-3,
-        learning_rate_bounds: tuple[float, float] = (1e-5, 1e-2),
-        bound: float = 1.1,
-        bound_coef: float = 0.0,
-        normalize_values: bool = False,
-        joint_norm: bool = False,
-        normalize_after: bool = False,
-        blocks: bool = False,
-        divergence_from: str = "rollout",
-        **options: Any,
-    ) -> None:
-        self._rate = torch.tensor(learning_rate, device=options.get("device", "cpu"))
-        super().__init__(*args, learning_rate=learning_rate, **options)
-        self.learning_rate_bounds = learning_rate_bounds
-        self.bound, self.bound_coef = bound, bound_coef
-        self.joint_norm, self.normalize_after, self.blocks = joint_norm, normalize_after, blocks
-        self.divergence_from = divergence_from
-        self.optimizer: torch.optim.Optimizer
-        self.value_scale = ValueScale().to(self.device) if normalize_values else None
-        self._is_plain = not (self.rnd or self.symmetry or self.actor.is_recurrent or self.critic.is_recurrent)
-        on_gpu = self._rate.is_cuda
-        if self._is_plain and isinstance(self.optimizer, torch.optim.Adam):
-            self.optimizer = torch.optim.Adam(self._parameters(), self._rate, fused=on_gpu, capturable=on_gpu)
-        self._sums = torch.zeros(len(STATS), device=self.device)
-        is_recordable = on_gpu and all(getattr(model, "is_recordable", False) for model in (self.actor, self.critic))
-        self._decide = Replayed(self._decide_on) if is_recordable else self._decide_on
-        self._learn = Replayed(self._learn_from) if is_recordable and not self.is_multi_gpu else self._learn_from
+    def __init__(self, actor: Any, critic: Any, rollout: Rollout, config: RlConfig, num_processes: int = 1) -> None:
+        """`num_processes`: processes of torch.distributed that average their gradients and divergences."""
+        self.actor, self.critic, self.rollout, self.config = actor, critic, rollout, config
+        self.num_processes = num_processes
+        device, on_gpu = rollout.device, rollout.device.type == "cuda"
+        self.learning_rate = torch.tensor(config.learning_rate, device=device)
+        # A fixed standard deviation does not learn; the optimizer would have no state of it to save.
+        self.parameters = [param for model in (actor, critic) for param in model.parameters() if param.requires_grad]
+        self.optimizer = torch.optim.Adam(self.parameters, self.learning_rate, fused=on_gpu, capturable=on_gpu)
+        self.value_scale = ValueScale().to(device) if config.normalize_values else None
+        self._stat_sums = torch.zeros(len(STATS), device=device)
+        self._decision: tuple[TensorDict, Decision] | None = None
+        is_recordable = on_gpu and all(getattr(model, "is_recordable", False) for model in (actor, critic))
+        self._decide = CudaGraphed(self.decide) if is_recordable else self.decide
+        self._train_step = CudaGraphed(self.train_step) if is_recordable and num_processes == 1 else self.train_step
 
-    @property
-    def learning_rate(self) -> float:
-        """Reading it waits for the device."""
-        return float(self._rate)
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        self._rate.fill_(value)
-
-    def _parameters(self) -> list[nn.Parameter]:
-        """All that learn: of one that does not, a fixed deviation, the optimizer would remember nothing to save."""
-        both = chain(self.actor.parameters(), self.critic.parameters())
-        return [parameter for parameter in both if parameter.requires_grad]
-
-    # -- rollouts ------------------------------------------------------------------------------------------------------
+    # -- rollout -------------------------------------------------------------------------------------------------------
 
     def act(self, obs: TensorDict) -> Tensor:
-        """Actions [B, A]; they and what belongs to them are overwritten by the next call, on a GPU."""
-        step = self.transition
-        if not self._is_plain:
-            super().act(obs)
-            if self.value_scale is not None:
-                step.values = self.value_scale.inverse(step.values)
-        else:
-            decided = self._decide(*(obs[key] for key in self._obs_keys))
-            step.actions, step.values, step.actions_log_prob, *params = decided
-            step.distribution_params, step.observations = tuple(params), obs
-        actions: Tensor = step.actions
+        """Sample actions [B, A]. On a GPU the next call overwrites them."""
+        actions, values, log_probs, *params = self._decide(*(obs[key] for key in self.rollout.observations))
+        self._decision = obs, Decision(actions, values, log_probs, tuple(params))
         return actions
 
-    def _decide_on(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Actions, values, the actions' log probabilities, the parameters of their distribution."""
-        obs = self._together(tensors)
+    def decide(self, *groups: Tensor) -> tuple[Tensor, ...]:
+        """Sample actions for observation groups [B, …]; return a `Decision` as one flat tuple."""
+        obs = self._as_dict(groups)
         actions = self.actor(obs, stochastic_output=True).detach()
-        values = self.critic(obs).detach()
-        if self.value_scale is not None:
-            values = self.value_scale.inverse(values)
         params = (param.detach() for param in self.actor.output_distribution_params)
-        return actions, values, self.actor.get_output_log_prob(actions).detach(), *params
+        return actions, self._values(obs), self.actor.get_output_log_prob(actions).detach(), *params
 
-    def process_env_step(self, obs: TensorDict, rewards: Tensor, dones: Tensor, extras: dict[str, Any]) -> None:
-        if not (self._is_plain and self.normalize_after):
-            super().process_env_step(obs, rewards, dones, extras)
-            return
-        step = self.transition
-        step.rewards, step.dones = rewards, dones
-        if "time_outs" in extras:  # the episode would have gone on
-            step.rewards = rewards + self.gamma * step.values.squeeze(1) * extras["time_outs"]
-        self.storage.add_transition(step)
-        step.clear()
+    def process_env_step(self, rewards: Tensor, dones: Tensor, time_outs: Tensor | None) -> None:
+        """Store the last decision with its rewards and ends of episodes, [B] each."""
+        if self._decision is None:
+            raise RuntimeError("process_env_step() needs an act() before it")
+        (obs, decision), self._decision = self._decision, None
+        if time_outs is not None:  # the episode would have continued: its value stands for the rewards to come
+            rewards = rewards + self.config.gamma * decision.values.squeeze(1) * time_outs
+        self.rollout.add(obs, *decision, rewards, dones)
 
     def compute_returns(self, obs: TensorDict) -> None:
-        """Generalised advantage estimates, as rsl_rl computes them."""
-        if not self._is_plain:
-            super().compute_returns(obs)
-            return
-        stored = self.storage
-        following = self.critic(obs).detach()
-        if self.value_scale is not None:
-            following = self.value_scale.inverse(following)
-        goes_on = 1.0 - stored.dones.float()
-        advantage = torch.zeros_like(following)
-        for step in reversed(range(stored.num_transitions_per_env)):
-            error = stored.rewards[step] + goes_on[step] * self.gamma * following - stored.values[step]
-            advantage = error + goes_on[step] * self.gamma * self.lam * advantage
-            stored.returns[step] = advantage + stored.values[step]
-            following = stored.values[step]
-        advantages = stored.returns - stored.values
-        if not self.normalize_advantage_per_mini_batch:
-            advantages = _standardized(advantages)
-        stored.advantages.copy_(advantages)
+        """Compute returns and advantages of the rollout, which the observations follow."""
+        self.rollout.compute_returns(self._values(obs), self.config.gamma, self.config.lam)
+        if not self.config.normalize_advantage_per_mini_batch:
+            self.rollout.advantages.copy_(standardized(self.rollout.advantages))
 
-    # -- updates -------------------------------------------------------------------------------------------------------
+    def _values(self, obs: TensorDict) -> Tensor:
+        """Return the critic's values [B, 1] on the scale of returns."""
+        values: Tensor = self.critic(obs).detach()
+        return values if self.value_scale is None else self.value_scale.inverse(values)
+
+    # -- update --------------------------------------------------------------------------------------------------------
 
     def update(self) -> dict[str, float]:
-        """Goes through the rollout several times; the means of what was minimised."""
-        if not self._is_plain:
-            found: dict[str, float] = super().update()
-            return found
-        self._sums.zero_()
-        num_updates = self.num_learning_epochs * self.num_mini_batches
+        """Improve actor and critic on the rollout, and return the means of `STATS`."""
+        config = self.config
+        self._stat_sums.zero_()
         if self.value_scale is not None:
-            self.value_scale.update(self.storage.returns)
+            self.value_scale.update(self.rollout.returns)
         for tensors in self.minibatches():
-            now = self._learn(*tensors)
-            if self.divergence_from == "epoch":
-                with torch.inference_mode():  # what was collected in it can be written in it only
-                    for old, new in zip(tensors[-len(now) :], now, strict=True):
-                        old.copy_(new)
-        if self.normalize_after:
-            for model in (self.actor, self.critic):
-                model.update_normalization(self.storage.observations.flatten(0, 1))
-        self.storage.clear()
-        means = (self._sums / num_updates).tolist()  # the only time that the host waits
+            params = self._train_step(*tensors)
+            if config.kl_reference == "epoch":
+                for reference, param in zip(tensors[-len(params) :], params, strict=True):
+                    reference.copy_(param)
+        obs = self._as_dict([group.flatten(0, 1) for group in self.rollout.observations.values()])
+        for model in (self.actor, self.critic):
+            model.update_normalization(obs)
+        self.rollout.clear()
+        num_updates = config.num_learning_epochs * config.num_mini_batches
+        means = (self._stat_sums / num_updates).tolist()  # the only time that the host waits for the device
         return dict(zip(STATS, means, strict=True))
 
-    def minibatches(self) -> Iterator[list[Tensor]]:
-        """The rollout's tensors, in minibatches; every epoch has the same ones, as in rsl_rl."""
-        stored = self.storage
-        assert stored.distribution_params is not None
-        fields = (stored.actions, stored.values, stored.advantages, stored.returns, stored.actions_log_prob)
-        columns = [*(stored.observations[key] for key in self._obs_keys), *fields, *stored.distribution_params]
-        # [T, envs, …]: blocks of environments, or steps in any order
-        flat = [column.transpose(0, 1).flatten(0, 1) if self.blocks else column.flatten(0, 1) for column in columns]
-        size = len(flat[0]) // self.num_mini_batches
-        if not self.blocks:
-            order = torch.randperm(self.num_mini_batches * size, device=self.device)
-            flat = [column[order] for column in flat]
-        for _ in range(self.num_learning_epochs):
-            for start in range(0, self.num_mini_batches * size, size):
-                yield [column[start : start + size] for column in flat]
+    def minibatches(self) -> Iterable[list[Tensor]]:
+        """Yield the minibatches of an update, each as a list of tensors for `train_step`."""
+        config = self.config
+        return self.rollout.minibatches(config.num_learning_epochs, config.num_mini_batches, config.minibatch_by_env)
 
-    @property
-    def _obs_keys(self) -> list[str]:
-        return sorted(self.storage.observations.keys())
-
-    def _together(self, tensors: Sequence[Tensor]) -> TensorDict:
-        """The groups of observations under their names."""
-        return TensorDict(dict(zip(self._obs_keys, tensors, strict=True)), batch_size=[len(tensors[0])])
-
-    def _learn_from(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """One step of the optimizer; the parameters of the distribution before it."""
-        stats, *now = self.gradients(*tensors)
+    def train_step(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Take one optimizer step on a minibatch; return the parameters of the distribution before it."""
+        stats, *params = self.compute_gradients(*tensors)
         self.apply_gradients()
-        self._sums += stats
-        return tuple(now)
+        self._stat_sums += stats
+        return tuple(params)
 
-    def gradients(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Computes those of a minibatch; what was minimised, and the parameters of the distribution."""
-        obs, actions, values, advantages, returns, log_prob, *old = _split(tensors, len(self._obs_keys))
-        batch = Minibatch(
-            self._together(obs),
-            actions,
-            values,
-            _standardized(advantages) if self.normalize_advantage_per_mini_batch else advantages,
-            returns,
-            log_prob,
-            tuple(old),
-        )
+    def compute_gradients(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Compute the gradients of a minibatch; return `STATS` and the parameters of the distribution."""
+        num_groups = len(self.rollout.observations)
+        actions, values, advantages, returns, log_probs, *reference = tensors[num_groups:]
+        if self.config.normalize_advantage_per_mini_batch:
+            advantages = standardized(advantages)
+        obs = self._as_dict(tensors[:num_groups])
+        batch = Minibatch(obs, actions, values, advantages, returns, log_probs, tuple(reference))
         self.optimizer.zero_grad()
-        loss, stats, now = self._loss(batch)
+        loss, stats, params = self._loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        if self.is_multi_gpu:
-            self.reduce_parameters()
-        return stats, *now
+        if self.num_processes > 1:
+            self._average_gradients()
+        return stats, *params
 
     def apply_gradients(self) -> None:
-        """Clips them and moves the weights."""
-        groups = [self._parameters()] if self.joint_norm else [self.actor.parameters(), self.critic.parameters()]
+        """Clip the gradients and update the weights."""
+        joint = self.config.joint_grad_norm
+        groups = [self.parameters] if joint else [self.actor.parameters(), self.critic.parameters()]
         for group in groups:
-            nn.utils.clip_grad_norm_(group, self.max_grad_norm)
+            nn.utils.clip_grad_norm_(group, self.config.max_grad_norm)
         self.optimizer.step()
 
     def _loss(self, batch: Minibatch) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Return the loss, `STATS` and the parameters of the distribution."""
+        config = self.config
         self.actor(batch.obs, stochastic_output=True)
-        log_prob = self.actor.get_output_log_prob(batch.actions)
-        new = tuple(self.actor.output_distribution_params)
+        log_probs = self.actor.get_output_log_prob(batch.actions)
+        params = tuple(self.actor.output_distribution_params)
         entropy = self.actor.output_entropy.mean()
         with torch.no_grad():
-            divergence = self.actor.get_kl_divergence(batch.old, new).mean()
-            self._adapt(divergence)
-        ratio = torch.exp(log_prob - batch.log_prob.squeeze(-1))
+            kl = self.actor.get_kl_divergence(batch.reference, params).mean()
+            self._adapt_learning_rate(kl)
+        ratio = torch.exp(log_probs - batch.log_probs.squeeze(-1))
         advantages = batch.advantages.squeeze(-1)
-        clipped = ratio.clamp(1 - self.clip_param, 1 + self.clip_param)
+        clipped = ratio.clamp(1 - config.clip_param, 1 + config.clip_param)
         surrogate = torch.max(-advantages * ratio, -advantages * clipped).mean()
         value = self._value_loss(batch)
-        beyond = (self.actor.output_mean.abs() - self.bound).clamp(min=0).square().sum(-1).mean()
-        loss = surrogate + self.value_loss_coef * value - self.entropy_coef * entropy + self.bound_coef * beyond
-        stats = torch.stack([value, surrogate, entropy, beyond, divergence])
-        return loss, stats.detach(), tuple(param.detach() for param in new)
+        excess = (self.actor.output_mean.abs() - config.action_bound).clamp(min=0).square().sum(-1).mean()
+        loss = surrogate + config.value_loss_coef * value - config.entropy_coef * entropy
+        loss = loss + config.action_bound_coef * excess
+        stats = torch.stack([value, surrogate, entropy, excess, kl])
+        return loss, stats.detach(), tuple(param.detach() for param in params)
 
     def _value_loss(self, batch: Minibatch) -> Tensor:
-        old, returns = batch.values, batch.returns
+        old_values, returns = batch.values, batch.returns
         if self.value_scale is not None:
-            old, returns = self.value_scale(old), self.value_scale(returns)
+            old_values, returns = self.value_scale(old_values), self.value_scale(returns)
         values = self.critic(batch.obs)
         loss: Tensor = (values - returns).square()
-        if self.use_clipped_value_loss:
-            clipped = old + (values - old).clamp(-self.clip_param, self.clip_param)
+        if self.config.use_clipped_value_loss:
+            limit = self.config.clip_param
+            clipped = old_values + (values - old_values).clamp(-limit, limit)
             loss = torch.max(loss, (clipped - returns).square())
         return loss.mean()
 
-    def _adapt(self, divergence: Tensor) -> None:
-        """The learning rate falls where the policy is far from the one that acted, and rises where it is near."""
-        if self.schedule != "adaptive" or self.desired_kl is None:
+    def _adapt_learning_rate(self, kl: Tensor) -> None:
+        """Lower the learning rate if the divergence is far above its target, and raise it if far below."""
+        config = self.config
+        if config.schedule == "fixed":
             return
-        if self.is_multi_gpu:
-            torch.distributed.all_reduce(divergence)
-            divergence = divergence / self.gpu_world_size
-        low, high = self.learning_rate_bounds
-        slower, faster = (self._rate / 1.5).clamp(min=low), (self._rate * 1.5).clamp(max=high)
-        is_small = (divergence < self.desired_kl / 2) & (divergence > 0)
-        rate = torch.where(is_small, faster, self._rate)
-        self._rate.copy_(torch.where(divergence > 2 * self.desired_kl, slower, rate))
+        if self.num_processes > 1:
+            distributed.all_reduce(kl)
+            kl /= self.num_processes
+        slower = (self.learning_rate / 1.5).clamp(min=config.min_learning_rate)
+        faster = (self.learning_rate * 1.5).clamp(max=config.max_learning_rate)
+        is_small = (kl < config.desired_kl / 2) & (kl > 0)
+        rate = torch.where(is_small, faster, self.learning_rate)
+        self.learning_rate.copy_(torch.where(kl > 2 * config.desired_kl, slower, rate))
 
-    # -- what a checkpoint keeps ---------------------------------------------------------------------------------------
+    def _average_gradients(self) -> None:
+        """Replace the gradients by their means over all processes."""
+        grads = [param.grad for param in self.parameters if param.grad is not None]
+        total = torch.cat([grad.flatten() for grad in grads])
+        distributed.all_reduce(total)
+        total /= self.num_processes
+        for grad, mean in zip(grads, torch.split(total, [grad.numel() for grad in grads]), strict=True):
+            grad.copy_(mean.view_as(grad))
 
-    def save(self) -> dict[str, Any]:
-        saved: dict[str, Any] = super().save()
-        if self.value_scale is not None:
-            saved["value_scale_state_dict"] = self.value_scale.state_dict()
-        return saved
+    def _as_dict(self, groups: Sequence[Tensor]) -> TensorDict:
+        """Return the observation groups under their names."""
+        return TensorDict(dict(zip(self.rollout.observations, groups, strict=True)), batch_size=[len(groups[0])])
 
-    def load(self, loaded_dict: dict[str, Any], load_cfg: dict[str, bool] | None, strict: bool) -> bool:
-        goes_on: bool = super().load(loaded_dict, load_cfg, strict)
-        if self.value_scale is not None and (load_cfg is None or load_cfg.get("critic")):
-            self.value_scale.load_state_dict(loaded_dict["value_scale_state_dict"])
-        self.use_rate(self.learning_rate)
-        return goes_on
+    # -- checkpoint ----------------------------------------------------------------------------------------------------
 
-    def use_rate(self, learning_rate: float) -> None:
-        """After the optimizer was loaded, which makes numbers of its own of it."""
-        self.learning_rate = learning_rate
+    def load_optimizer(self, state: dict[str, Any], learning_rate: float) -> None:
+        """Restore the optimizer; its parameter groups keep the learning rate as a tensor."""
+        self.optimizer.load_state_dict(state)
+        self.learning_rate.fill_(learning_rate)
         for group in self.optimizer.param_groups:
-            group["lr"] = self._rate
+            group["lr"] = self.learning_rate
 
 
-class ValueScale(nn.Module):
-    """Returns [B, 1] to mean 0 and variance 1, by all that were seen; stays on the device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.statistics, self.normalizer = RunningNormalization(1), Normalizer(1)
-
-    def update(self, returns: Tensor) -> None:
-        """[…, 1]"""
-        self.statistics.update(returns.reshape(-1, 1), self.normalizer)
-
-    def forward(self, values: Tensor) -> Tensor:
-        scaled: Tensor = self.normalizer(values)
-        return scaled
-
-    def inverse(self, values: Tensor) -> Tensor:
-        return values * self.normalizer.scale + self.normalizer.shift
-
-
-def _standardized(values: Tensor) -> Tensor:
+def standardized(values: Tensor) -> Tensor:
+    """Return the values with mean 0 and standard deviation 1."""
     return (values - values.mean()) / (values.std() + 1e-8)
-
-
-def _split(tensors: tuple[Tensor, ...], num_obs: int) -> tuple[Any, ...]:
-    return (tensors[:num_obs], *tensors[num_obs:])

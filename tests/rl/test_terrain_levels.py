@@ -10,7 +10,7 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from mjlab.terrains import TerrainEntity, TerrainEntityCfg
 from mjlab.terrains.config import ROUGH_TERRAINS_CFG
 
-from body_transformer.rl.curriculum import terrain_levels, use_terrain_levels
+from body_transformer.rl.training_state import restore_terrain_levels, terrain_levels
 
 
 def environment(num_envs: int, **options) -> SimpleNamespace:
@@ -21,7 +21,7 @@ def environment(num_envs: int, **options) -> SimpleNamespace:
 @pytest.mark.parametrize("num_envs", [3, 7])
 def test_robots_stand_on_ground_of_the_level_that_they_had_reached(num_envs):
     env = environment(num_envs, terrain_type="generator", terrain_generator=ROUGH_TERRAINS_CFG)
-    use_terrain_levels(env, torch.tensor([5, 0, 9]))
+    restore_terrain_levels(env, torch.tensor([5, 0, 9]))
     levels = [5, 0, 9, 5, 0, 9, 5][:num_envs]
     assert terrain_levels(env).tolist() == levels
     terrain = env.scene.terrain
@@ -33,4 +33,4 @@ def test_robots_stand_on_ground_of_the_level_that_they_had_reached(num_envs):
 def test_flat_ground_has_no_levels():
     env = environment(2, terrain_type="plane", env_spacing=1.0)
     assert terrain_levels(env) is None
-    use_terrain_levels(env, torch.tensor([1, 2]))
+    restore_terrain_levels(env, torch.tensor([1, 2]))

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from body_transformer.checkpoint import newest_checkpoint
-from body_transformer.rl.train import _Loop, train
+from body_transformer.rl.train import TrainingLoop, train
 from body_transformer.training.progress import Progress
 from body_transformer.training.ranks import Ranks
 
@@ -40,12 +40,14 @@ def test_a_state_that_is_not_a_number_ends_it_and_is_kept(tmp_path, monkeypatch)
 
 
 def test_a_state_of_mjlabs_that_is_not_a_number_is_kept_too(tmp_path):
-    with closing(_Loop(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance"), Ranks(), Progress())) as loop:
+    with closing(
+        TrainingLoop(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance"), Ranks(), Progress())
+    ) as loop:
         data = loop.env.unwrapped.sim.data
         data.qvel[1] = torch.nan
         loop.collector.collect()
         with pytest.raises(ValueError, match="1 of 4 environments"):
-            loop._check_physics()
+            loop.check.check_rollout(loop.collector.obs, 1)
         kept = load_file(tmp_path / "run" / "broken_states_0.safetensors")
         assert kept["env_ids"].tolist() == [1]
         torch.testing.assert_close(kept["qpos"], data.qpos[1:2], equal_nan=True)
@@ -53,47 +55,49 @@ def test_a_state_of_mjlabs_that_is_not_a_number_is_kept_too(tmp_path):
 
 
 def test_what_breaks_in_the_last_step_of_a_rollout_is_kept_too(tmp_path):
-    with closing(_Loop(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance"), Ranks(), Progress())) as loop:
+    with closing(
+        TrainingLoop(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance"), Ranks(), Progress())
+    ) as loop:
         env = loop.env.unwrapped
         step, taken = env.step, []
 
         def spoiled(action):
             taken.append(action)
-            if len(taken) == QUICK["num_steps"]:
+            if len(taken) == QUICK["num_steps_per_env"]:
                 env.sim.data.qvel[2] = torch.nan
             return step(action)
 
         env.step = spoiled
         with pytest.raises(ValueError, match="1 of 4 environments at iteration 1"):
-            loop._iterate(None)
+            loop.iterate(None)
     assert load_file(tmp_path / "run" / "broken_states_0.safetensors")["env_ids"].tolist() == [2]
 
 
 def test_weights_that_are_not_numbers_are_not_blamed_on_the_physics(tmp_path):
     """The last minibatch's step may break them; the loss before it is a number."""
-    with closing(_Loop(job(tmp_path / "run", 1), Ranks(), Progress(quiet=True))) as loop:
+    with closing(TrainingLoop(job(tmp_path / "run", 1), Ranks(), Progress(quiet=True))) as loop:
         loop.learner.actor.network.net.detokenizer.bias.data[3] = torch.nan
         with pytest.raises(ValueError, match="the policy gave actions that are not finite in 4 of 4 environments at "):
-            loop._iterate(None)
+            loop.iterate(None)
 
 
 @pytest.mark.parametrize(("robots", "said"), [([2], "1 of 4"), ([], "4 of 4")])
 def test_a_loss_that_is_not_a_number_ends_it_and_what_it_was_computed_from_is_kept(tmp_path, robots, said):
     """If nothing of what was collected explains it, all of it is kept."""
-    with closing(_Loop(job(tmp_path / "run", 1), Ranks(), Progress(quiet=True))) as loop:
-        loop._save()
+    with closing(TrainingLoop(job(tmp_path / "run", 1), Ranks(), Progress(quiet=True))) as loop:
+        loop.save()
         ppo = loop.learner.ppo
         update = ppo.update
 
         def spoiled() -> dict[str, float]:
             with torch.inference_mode():
-                ppo.storage.returns[:, robots] = torch.nan
+                ppo.rollout.returns[:, robots] = torch.nan
             return update() | {"value": math.nan}
 
         ppo.update = spoiled
         message = rf"the loss is not finite at iteration 1: .*nan.*; {said} environments .*broken_states_0.safetensors'"
         with pytest.raises(ValueError, match=message + r"; the last good checkpoint is '.*/checkpoints/0'"):
-            loop._iterate(None)
+            loop.iterate(None)
     kept = load_file(tmp_path / "run" / "broken_states_0.safetensors")
     assert kept["env_ids"].tolist() == (robots or [0, 1, 2, 3])
     assert kept["obs.actor"].shape == (4, len(robots) or 4, 100)
@@ -102,11 +106,11 @@ def test_a_loss_that_is_not_a_number_ends_it_and_what_it_was_computed_from_is_ke
 def test_every_process_keeps_its_own_broken_states(tmp_path):
     begun = job(tmp_path / "run", 1)
     for rank, robot in ((0, 1), (1, 0)):
-        with closing(_Loop(begun, Ranks(rank, rank, 2), Progress(quiet=True))) as loop:
+        with closing(TrainingLoop(begun, Ranks(rank, rank, 2), Progress(quiet=True))) as loop:
             loop.env.unwrapped.robots.memory.qvel[robot] = torch.nan
             loop.collector.collect()
             with pytest.raises(ValueError, match=f"1 of 2 environments .*broken_states_{rank}"):
-                loop._check_physics()
+                loop.check.check_rollout(loop.collector.obs, 1)
     found = [load_file(tmp_path / "run" / f"broken_states_{rank}.safetensors")["env_ids"].tolist() for rank in (0, 1)]
     assert found == [[1], [0]]
 
@@ -129,20 +133,20 @@ def test_an_episode_that_the_simulator_breaks_is_counted_and_training_goes_on(tm
 def test_of_many_checkpoints_the_last_good_one_is_the_newest(tmp_path):
     """By its number: as text, 9 comes after 10."""
     folder = tmp_path / "run"
-    with closing(_Loop(job(folder, 1), Ranks(), Progress(quiet=True))) as loop:
+    with closing(TrainingLoop(job(folder, 1), Ranks(), Progress(quiet=True))) as loop:
         for iteration in (9, 10):
             loop.iteration = iteration
-            loop._save()
-        assert loop._last_good() == f"the last good checkpoint is {str(folder / 'checkpoints' / '10')!r}"
+            loop.save()
+        assert loop.check.last_good() == f"the last good checkpoint is {str(folder / 'checkpoints' / '10')!r}"
 
 
 def test_weights_that_are_not_numbers_are_never_saved(tmp_path):
     folder = tmp_path / "run"
-    with closing(_Loop(job(folder, 2), Ranks(), Progress(quiet=True))) as loop:
+    with closing(TrainingLoop(job(folder, 2), Ranks(), Progress(quiet=True))) as loop:
         loop.iteration = 1
-        loop._save()
+        loop.save()
         next(loop.learner.critic.parameters()).data.fill_(float("nan"))
         loop.iteration = 2
         with pytest.raises(ValueError, match=r"weights are not finite after iteration 2: 'critic\..*checkpoints/1'"):
-            loop._save()
+            loop.save()
     assert newest_checkpoint(folder).step == 1

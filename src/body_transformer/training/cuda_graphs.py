@@ -1,4 +1,4 @@
-"""Work on a GPU, recorded once and replayed: starting many small kernels one by one takes longer than they run."""
+"""CUDA graphs: functions on a GPU, recorded once, since many small kernels take longer to launch than to run."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 Out = TypeVar("Out")
-"""What is returned: a tensor, or a tuple of them."""
+"""The function's result: a tensor, or a tuple of tensors."""
 
-NUM_PLAIN = 3
-"""Calls before recording: kernels are compiled, libraries make their plans, optimizers their state."""
+NUM_EAGER = 3
+"""Calls before recording: kernels are compiled, libraries choose algorithms, optimizers allocate their state."""
 
 
-class Replayed(Generic[Out]):
-    """A function of CUDA tensors that does the same for all inputs of the same shapes.
+class CudaGraphed(Generic[Out]):
+    """A function of CUDA tensors that does the same work for all inputs of the same shapes.
 
-    The first calls with certain shapes run as they are; the next one is recorded, and from then on that recording is
-    replayed. What the function changes in place (weights, sums) it changes every time. What it returns is good until
-    the next call, and what it reads on the host (a Python number) stays as it was when it was recorded.
+    The first calls with given shapes run eagerly; the next call is recorded, and all later calls replay the recording.
+    In-place changes (of weights, of sums) happen in every replay. Results are overwritten by the next call, and values
+    on the host, such as Python numbers, keep their value from the recording.
     """
 
     def __init__(self, compute: Callable[..., Out]) -> None:
@@ -33,13 +33,13 @@ class Replayed(Generic[Out]):
         shapes = tuple(tensor.shape for tensor in inputs)
         if shapes not in self._recordings:
             calls = self._num_calls[shapes] = self._num_calls.get(shapes, 0) + 1
-            if calls <= NUM_PLAIN:
-                return self._plainly(*inputs)
+            if calls <= NUM_EAGER:
+                return self._run_eagerly(*inputs)
             self._recordings[shapes] = _Recording(self._compute, inputs, self._stream)
         return self._recordings[shapes].replay(*inputs)
 
-    def _plainly(self, *inputs: Tensor) -> Out:
-        """On the stream that will be recorded: autograd remembers on which stream a gradient was first summed."""
+    def _run_eagerly(self, *inputs: Tensor) -> Out:
+        """Run on the stream of the recording: autograd remembers on which stream a gradient was first accumulated."""
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -49,6 +49,8 @@ class Replayed(Generic[Out]):
 
 
 class _Recording(Generic[Out]):
+    """One recorded graph with its input tensors and its result."""
+
     def __init__(self, compute: Callable[..., Out], examples: tuple[Tensor, ...], stream: torch.cuda.Stream) -> None:
         self._inputs = [tensor.clone() for tensor in examples]
         self._graph = torch.cuda.CUDAGraph()
@@ -56,7 +58,8 @@ class _Recording(Generic[Out]):
             self._out = compute(*self._inputs)
 
     def replay(self, *inputs: Tensor) -> Out:
-        for mine, given in zip(self._inputs, inputs, strict=True):
-            mine.copy_(given)
+        """Copy the inputs into the recording's own tensors, and run it."""
+        for own, given in zip(self._inputs, inputs, strict=True):
+            own.copy_(given)
         self._graph.replay()
         return self._out

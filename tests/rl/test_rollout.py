@@ -1,4 +1,4 @@
-"""Collector and Finished: what robots did reaches the learner, and episodes are counted once."""
+"""Rollouts hold every step as the environments gave it, and every episode is counted once."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -11,13 +11,13 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from mjlab.rl import RslRlVecEnvWrapper
 
 from body_transformer import PolicyConfig
-from body_transformer.rl.collect import Collector, Finished
 from body_transformer.rl.config import RlConfig
 from body_transformer.rl.learner import Learner
 from body_transformer.rl.registry import make_env
+from body_transformer.rl.rollout import Collector, EpisodeStats
 
 SMALL = PolicyConfig(variant="bot-hard", embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal")
-CONFIG = RlConfig("humanoid-mod", num_envs=4, num_steps=40, num_minibatches=2, normalize_values=False)
+CONFIG = RlConfig("humanoid-mod", num_envs=4, num_steps_per_env=40, num_mini_batches=2, normalize_values=False)
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +29,10 @@ def env():
 def collector(env: RslRlVecEnvWrapper, **options) -> Collector:
     obs, _ = env.reset()
     torch.manual_seed(0)
-    return Collector(env, obs, Learner(env.unwrapped, obs, SMALL, replace(CONFIG, **options)))
+    return Collector(env, obs, Learner(env.unwrapped, obs, SMALL, replace(CONFIG, **options)).ppo)
 
 
-def test_what_was_seen_done_and_felt_is_stored_step_by_step(env, monkeypatch):
+def test_observations_actions_and_rewards_are_stored_step_by_step(env, monkeypatch):
     found, steps = collector(env), []
     step = env.step
 
@@ -43,7 +43,7 @@ def test_what_was_seen_done_and_felt_is_stored_step_by_step(env, monkeypatch):
     monkeypatch.setattr(env, "step", watched)
     first = found.obs["actor"].clone()
     found.collect()
-    stored = found.learner.ppo.storage
+    stored = found.ppo.rollout
     assert len(steps) == 40
     torch.testing.assert_close(stored.observations["actor"][0], first)
     for k, (actions, obs, rewards, dones, extras) in enumerate(steps):
@@ -58,21 +58,21 @@ def test_what_was_seen_done_and_felt_is_stored_step_by_step(env, monkeypatch):
 
 
 def test_an_episode_that_runs_out_of_time_is_worth_what_would_have_followed(env):
-    found = collector(env, num_steps=1)
+    found = collector(env, num_steps_per_env=1)
     env.unwrapped.episode_length_buf = torch.full((4,), 999)
-    values = found.learner.critic(found.obs).detach()
+    values = found.ppo.critic(found.obs).detach()
     found.collect()
-    stored = found.learner.ppo.storage
+    stored = found.ppo.rollout
     assert stored.dones.all()
-    bare = found.finished.sums[0] / 4 * 0.01
+    bare = found.episodes.sums[0] / 4 * 0.01
     torch.testing.assert_close(stored.rewards[0].mean() - 0.99 * values.mean(), bare, rtol=1e-4, atol=1e-5)
 
 
 def test_returns_and_lengths_are_of_whole_episodes():
-    finished = Finished(2, "cpu")
+    episodes = EpisodeStats(2, "cpu")
     for rewards, dones in (([1.0, 10.0], [0, 0]), ([2.0, 20.0], [0, 1]), ([3.0, 40.0], [1, 0])):
-        finished.add(torch.tensor(rewards), torch.tensor(dones))
-    assert finished.means() == {"train/return": (6 + 30) / 2, "train/length": (3 + 2) / 2, "train/episodes": 2.0}
-    assert finished.means() == {}, "they are told once"
-    finished.add(torch.tensor([5.0, 50.0]), torch.tensor([0, 1]))
-    assert finished.means() == {"train/return": 90.0, "train/length": 2.0, "train/episodes": 1.0}
+        episodes.add(torch.tensor(rewards), torch.tensor(dones))
+    assert episodes.means() == {"train/return": (6 + 30) / 2, "train/length": (3 + 2) / 2, "train/episodes": 2.0}
+    assert episodes.means() == {}, "they are told once"
+    episodes.add(torch.tensor([5.0, 50.0]), torch.tensor([0, 1]))
+    assert episodes.means() == {"train/return": 90.0, "train/length": 2.0, "train/episodes": 1.0}

@@ -1,0 +1,119 @@
+"""Values that are not finite end the training; the environments that caused them are saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from mjlab.envs import ManagerBasedRlEnv
+from safetensors.torch import save_file
+from tensordict import TensorDict
+from torch import Tensor
+
+from ..checkpoint import newest_path
+from ..errors import listing
+from ..files import atomic_write
+from .rollout import Rollout
+
+FILE = "broken_states_{rank}.safetensors"
+
+
+@dataclass(frozen=True)
+class FiniteCheck:
+    """Checks of one training run; each raises a ValueError that names cause, file and last good checkpoint."""
+
+    run: Path
+    """The run's folder."""
+    rank: int
+    """Rank of this process."""
+    env: ManagerBasedRlEnv
+    rollout: Rollout
+
+    def check_rollout(self, obs: TensorDict, iteration: int) -> None:
+        """Check observations, rewards and actions of the rollout, and the observations after it."""
+        ids = broken_envs(self.env, self.rollout, obs)
+        if not len(ids):
+            return
+        cause = "the policy gave actions" if is_policy_cause(self.rollout, ids) else "physics gave values"
+        raise ValueError(
+            f"{cause} that are not finite in {len(ids)} of {self.env.num_envs} environments at iteration {iteration}; "
+            f"{self._save(ids)}; {self.last_good()}"
+        )
+
+    def check_losses(self, losses: Mapping[str, float], iteration: int) -> None:
+        """Check the statistics of an update."""
+        if all(math.isfinite(value) for value in losses.values()):
+            return
+        ids = unlearnable_envs(self.rollout)
+        raise ValueError(
+            f"the loss is not finite at iteration {iteration}: {dict(losses)}; {len(ids)} of {self.env.num_envs} "
+            f"environments may be the cause; {self._save(ids)}; {self.last_good()}"
+        )
+
+    def check_weights(self, tensors: Mapping[str, Tensor], iteration: int) -> None:
+        """Check the tensors of a checkpoint: the last minibatch's loss precedes the step that may break them."""
+        broken = [name for name, value in tensors.items() if not bool(torch.isfinite(value).all())]
+        if broken:
+            raise ValueError(
+                f"weights are not finite after iteration {iteration}: {listing(broken)}; {self.last_good()}"
+            )
+
+    def last_good(self) -> str:
+        """Name the newest checkpoint."""
+        found = newest_path(self.run)
+        return f"the last good checkpoint is {str(found)!r}" if found else "there is no checkpoint yet"
+
+    def _save(self, ids: Tensor) -> str:
+        file = self.run / FILE.format(rank=self.rank)
+        save_broken(file, self.env, self.rollout, ids)
+        return f"their states, observations and actions are in {str(file)!r}"
+
+
+def broken_envs(env: ManagerBasedRlEnv, rollout: Rollout, obs: TensorDict) -> Tensor:
+    """Return the indices of environments with values that are not finite. The host waits for the device.
+
+    The current observations count too: the rollout does not hold the result of its last step, and mjlab replaces a
+    reward that is not finite by zero.
+    """
+    current: list[Tensor] = [obs[name][None] for name in rollout.observations]
+    columns = [*rollout.observations.values(), rollout.rewards, *current]
+    is_finite = _finite_envs(columns)
+    lost: Tensor | None = getattr(env, "lost", None)  # environments that were reset before anything was stored
+    if lost is not None:
+        is_finite &= ~lost
+    return (~is_finite).nonzero().flatten()
+
+
+def unlearnable_envs(rollout: Rollout) -> Tensor:
+    """Return the indices of environments whose values, returns or probabilities are not finite.
+
+    If all are finite, the weights broke: then return the indices of all environments.
+    """
+    is_finite = _finite_envs([rollout.values, rollout.returns, rollout.log_probs])
+    return (is_finite.all() | ~is_finite).nonzero().flatten()
+
+
+def is_policy_cause(rollout: Rollout, ids: Tensor) -> bool:
+    """Return whether an action is not finite although all observations of its step are: then the weights broke."""
+    acted = torch.isfinite(rollout.actions[:, ids]).all(-1)  # [T, ids]
+    groups = [torch.isfinite(column[:, ids]).flatten(2).all(-1) for column in rollout.observations.values()]
+    return bool((torch.stack(groups).all(0) & ~acted).any())
+
+
+def save_broken(file: Path, env: ManagerBasedRlEnv, rollout: Rollout, ids: Tensor) -> None:
+    """Save the rollout's observations and actions [T, ids, …] and the states of the simulator [ids, …]."""
+    tensors = {f"obs.{name}": column[:, ids] for name, column in rollout.observations.items()}
+    tensors["actions"] = rollout.actions[:, ids]
+    now = {name: getattr(env.sim.data, name) for name in ("qpos", "qvel")}
+    tensors |= {name: state[ids] for name, state in getattr(env, "left", now).items()}  # `left`: from before the reset
+    tensors["env_ids"] = ids
+    contiguous = {name: value.contiguous() for name, value in tensors.items()}
+    atomic_write(file, lambda path: save_file(contiguous, str(path)))
+
+
+def _finite_envs(columns: list[Tensor]) -> Tensor:
+    """Return which environments are finite in all columns: [T, B, …] each -> [B]."""
+    return torch.stack([torch.isfinite(column).flatten(2).all(-1).all(0) for column in columns]).all(0)

@@ -1,0 +1,111 @@
+"""The training state of a checkpoint: models, optimizer, random numbers, and the levels of the ground."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from mjlab.envs import ManagerBasedRlEnv
+from torch import Tensor, nn
+
+from .ppo import PPO
+
+NUM_NAMED = 4
+"""Differences named in an error."""
+
+
+# -- models and optimizer ----------------------------------------------------------------------------------------------
+
+
+def ppo_state(ppo: PPO) -> dict[str, Tensor]:
+    """Return the tensors of actor, critic, value scale and optimizer."""
+    found = {
+        f"{part}.{name}": tensor
+        for part, module in _modules(ppo).items()
+        for name, tensor in module.state_dict().items()
+    }
+    for index, state in ppo.optimizer.state_dict()["state"].items():
+        found |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+    return found | {"learning_rate": ppo.learning_rate}
+
+
+def restore_ppo(ppo: PPO, tensors: Mapping[str, Tensor]) -> None:
+    """Load the tensors of `ppo_state`; those of another architecture are refused."""
+    for part, module in _modules(ppo).items():
+        saved = _under(f"{part}.", tensors)
+        differences = _differences(saved, module.state_dict())
+        if differences:
+            raise ValueError(f"the checkpoint's {part} does not fit this run: {differences}")
+        module.load_state_dict(saved)
+    state = ppo.optimizer.state_dict()
+    num_parameters = len(state["param_groups"][0]["params"])
+    state["state"] = {index: _under(f"optimizer.{index}.", tensors) for index in range(num_parameters)}
+    ppo.load_optimizer(state, float(tensors["learning_rate"]))
+
+
+def _modules(ppo: PPO) -> dict[str, nn.Module]:
+    modules: dict[str, nn.Module] = {"actor": ppo.actor, "critic": ppo.critic}
+    return modules if ppo.value_scale is None else modules | {"value_scale": ppo.value_scale}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    if not found:
+        raise ValueError(f"the checkpoint's training state lacks {prefix}*")
+    return found
+
+
+def _differences(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
+    """Return the first differences between the tensors of a checkpoint and of this run; empty if there are none."""
+    found = [f"only the checkpoint has {name!r}" for name in saved if name not in own]
+    found += [f"only this run has {name!r}" for name in own if name not in saved]
+    found += [
+        f"{name!r} is {list(tensor.shape)} in the checkpoint and {list(own[name].shape)} in this run"
+        for name, tensor in saved.items()
+        if name in own and tensor.shape != own[name].shape
+    ]
+    more = f"; {len(found) - NUM_NAMED} more such differences" if len(found) > NUM_NAMED else ""
+    return "; ".join(found[:NUM_NAMED]) + more
+
+
+# -- random numbers ----------------------------------------------------------------------------------------------------
+
+
+def random_state(device: str) -> dict[str, Tensor]:
+    """Return the states of the random number generators."""
+    state = {"random.cpu": torch.get_rng_state()}
+    if torch.device(device).type == "cuda":
+        state["random.cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore_random_state(tensors: Mapping[str, Tensor], device: str) -> None:
+    """Set the random number generators to saved states."""
+    torch.set_rng_state(tensors["random.cpu"])
+    if "random.cuda" in tensors and torch.device(device).type == "cuda":
+        torch.cuda.set_rng_state(tensors["random.cuda"], device)
+
+
+# -- levels of the ground ----------------------------------------------------------------------------------------------
+
+
+def terrain_levels(env: ManagerBasedRlEnv) -> Tensor | None:
+    """Return the level of every environment's ground [B], or None where the ground has no levels.
+
+    It is the only state of mjlab's curricula that does not follow from the step counter.
+    """
+    terrain = env.scene.terrain
+    if terrain is None or terrain.terrain_origins is None:
+        return None
+    levels: Tensor = terrain.terrain_levels
+    return levels
+
+
+def restore_terrain_levels(env: ManagerBasedRlEnv, saved: Tensor) -> None:
+    """Set the levels, which count from the next reset on; another number of environments repeats the saved ones."""
+    terrain, levels = env.scene.terrain, terrain_levels(env)
+    if terrain is None or levels is None:
+        return
+    own = saved.to(levels)[torch.arange(len(levels), device=levels.device) % len(saved)]
+    levels.copy_(own.clamp(max=terrain.max_terrain_level - 1))
+    terrain.env_origins.copy_(terrain.terrain_origins[levels, terrain.terrain_types])
