@@ -265,7 +265,7 @@ SCENE = mjcf(
 
 def test_several_trees_need_a_root_and_the_candidates_are_listed():
     assert message_of(BodyGraph.from_xml, SCENE) == (
-        "the given text has several bodies in the world; say which is the robot with root= (--root): 'pelvis', 'ball'"
+        "the given text has several bodies in the world; name the robot's with root= (--root): 'pelvis', 'ball'"
     )
 
 

@@ -189,13 +189,13 @@ WRONG = {
         ["a", "b"],
         [("a", "b"), ("b", "b")],
         {},
-        "edge ('b', 'b') joins a node to itself; every node attends to itself anyway",
+        "edge ('b', 'b') joins a node to itself; every node attends to itself already",
     ),
     "two parents": (
         ["a", "b", "c"],
         [("a", "c"), ("b", "c")],
         {},
-        "several nodes have no parent: 'a', 'b'; connect them, or say root=",
+        "several nodes have no parent: 'a', 'b'; connect them, or give root=",
     ),
     "disconnected": (
         ["a", "b", "c", "d"],

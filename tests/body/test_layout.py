@@ -86,7 +86,7 @@ WRONG_TERMS = {
     "nobody": (lambda: Term.joints("x", []), "term 'x' of kind 'joints' needs at least one owner; got none"),
     "owners of the root's": (
         lambda: Term("x", "root", ("hip",)),
-        "term 'x' of kind 'root' has no owners of its own; got 'hip'",
+        "term 'x' of kind 'root' takes no owners; got 'hip'",
     ),
     "an empty name": (lambda: Term.root("", 3), "a term needs a name; got ''"),
     "two nodes": (lambda: Term("x", "node", ("thigh", "shin")), "term 'x' belongs to one node; got 'thigh', 'shin'"),
@@ -152,7 +152,7 @@ def test_several_action_terms_follow_one_another(graph):
 WRONG_LAYOUTS = {
     "too few": (
         {"obs_dim": 15},
-        "the observation has 15 entries and the terms own 13: entries 13 to 14 belong to nobody; "
+        "the observation has 15 entries and the terms own 13: entries 13 to 14 have no owner; "
         "give them to a node or declare them Term.unused",
     ),
     "too many": (
@@ -161,7 +161,7 @@ WRONG_LAYOUTS = {
     ),
     "too few actions": (
         {"action_dim": 3},
-        "the action has 3 entries and the terms own 2: entries 2 to 2 belong to nobody; give them to a node",
+        "the action has 3 entries and the terms own 2: entries 2 to 2 have no owner; give them to a node",
     ),
     "too many actions": (
         {"action_dim": 1},

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from body_transformer import robots
-from body_transformer.body import reader
+from body_transformer.body import isolate
 from body_transformer.body.graph import BodyGraph
 
 NUM_MUTATIONS = 500
@@ -104,8 +104,11 @@ DOCUMENTS = {
     "frames in frames": (nested(b"frame", 5000), UNREADABLE),
     "400 bodies deep": (nested(b"body", 400), GRAPH),
     "long name": (mjcf(b'<body name="%b"/>' % (b"x" * 1_000_000)), GRAPH),
-    "line breaks in names": (mjcf(b'<body name="a&#10;b"/><body name="c&#13;&#x2028;d"/>'), "say which is the robot"),
-    "quotes in names": (mjcf(b'<body name="&quot;"/><body name="\'"/>'), "say which is the robot"),
+    "line breaks in names": (
+        mjcf(b'<body name="a&#10;b"/><body name="c&#13;&#x2028;d"/>'),
+        "name the robot's with root=",
+    ),
+    "quotes in names": (mjcf(b'<body name="&quot;"/><body name="\'"/>'), "name the robot's with root="),
     "includes itself": (mjcf(rest=b'<include file="includes itself.xml"/>'), "already included"),
     "includes a folder": (mjcf(rest=b'<include file="."/>'), UNREADABLE),
     "includes nothing": (mjcf(rest=b"<include/>"), UNREADABLE),
@@ -243,7 +246,7 @@ def outcome_of(path: Path, number: int) -> str | None:
 
 
 def try_all(folder: Path) -> None:
-    reader.TIMEOUT_S = 5.0
+    isolate.TIMEOUT_S = 5.0
     (folder / "arm.xml").write_bytes(ARM)
     for part in Path(robots.__file__).parent.glob("adroit_hand_*.xml"):
         shutil.copy(part, folder)
@@ -303,7 +306,7 @@ def test_the_mutations_are_neither_all_harmless_nor_all_refused(outcomes):
 @pytest.mark.parametrize("name", ["attaches no file", "huge height field", "plugin in bodies in replicates"])
 def test_a_document_that_breaks_mujoco_does_not_spoil_the_next_one(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # MuJoCo leaves a log of its warnings where it works
-    monkeypatch.setattr(reader, "TIMEOUT_S", 5.0)
+    monkeypatch.setattr(isolate, "TIMEOUT_S", 5.0)
     with contextlib.suppress(ValueError):
         BodyGraph.from_xml(DOCUMENTS[name][0].decode())
     warned_about = DOCUMENTS["NaN"][0].decode()  # after its own mishap, MuJoCo 3.11 waits forever where it should warn
@@ -326,7 +329,7 @@ def test_a_text_that_cannot_be_encoded_is_refused(text):
     ids=["replicate", "replicates in replicates", "cable"],
 )
 def test_a_document_without_end_is_given_up(flood, monkeypatch):
-    monkeypatch.setattr(reader, "TIMEOUT_S", 1.5)
+    monkeypatch.setattr(isolate, "TIMEOUT_S", 1.5)
     with pytest.raises(ValueError, match=r"^the given text .*malformed"):
         BodyGraph.from_xml(mjcf(b"<body>" + flood + b"</body>").decode())
 

@@ -1,1 +1,1 @@
-"""A robot file becomes a graph; observations and actions find their node."""
+"""From a robot file to a body graph, and from observations and actions to the nodes that own them."""

@@ -1,4 +1,4 @@
-"""Where things go in the picture of a body: plain geometry, in inches."""
+"""Geometry of the picture of a body, in inches: positions of nodes, lines and curves."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 LEVEL_GAP = 0.2
-"""Between a parent's box and its children's."""
+"""Distance between a parent's box and its children's."""
 
 _T = np.linspace(0, 1, 81)[:, None]
 _BERNSTEIN = np.concatenate([(1 - _T) ** 3, 3 * _T * (1 - _T) ** 2, 3 * _T**2 * (1 - _T), _T**3], axis=1)  # [P, 4]
 
 
 def tidy_layout(graph: BodyGraph, extents: Floats, gap: float) -> tuple[Floats, Ints]:
-    """Where each node stands: ([N] its centre across the tree, [N] its depth).
+    """Return the position of each node: its centre across the tree [N], and its depth [N].
 
-    Nodes of one depth keep `gap` between their `extents`, subtrees never interleave and parents stand midway over
-    their children: Reingold and Tilford's layout, with the slack between siblings shared out.
+    Nodes of equal depth keep `gap` between their `extents`, subtrees do not interleave, and a parent is midway over its
+    children. This is Reingold and Tilford's layout, with the slack between siblings distributed evenly.
     """
     children, depth = descend(graph)
     outlines: dict[int, Floats] = {}
@@ -41,20 +41,20 @@ def tidy_layout(graph: BodyGraph, extents: Floats, gap: float) -> tuple[Floats, 
 
 
 def descend(graph: BodyGraph) -> tuple[dict[int, list[int]], Ints]:
-    """(node -> its children, parents before children; [N] depth), by index."""
+    """Return the children of each node, parents first, and the depth [N], all by index."""
     families: list[list[int]] = [[] for _ in graph.nodes]
     for parent, child in graph.edges:
         families[graph.index(parent)].append(graph.index(child))
     depth = np.zeros(graph.num_nodes, dtype=np.int64)
     order = [graph.index(graph.root)]
-    for node in order:  # grows while it is walked
+    for node in order:  # grows during the loop
         depth[families[node]] = depth[node] + 1
         order += families[node]
     return {node: families[node] for node in order}, depth
 
 
 def _outline(extent: float, below: Sequence[Floats]) -> Floats:
-    """[levels, 2] how far a subtree reaches to the left and right of its root, level by level."""
+    """Return the extent of a subtree to the left and right of its root at each level: [levels, 2]."""
     outline = np.tile([np.inf, -np.inf], (1 + max(map(len, below), default=0), 1))
     outline[0] = -extent / 2, extent / 2
     for other in below:
@@ -65,7 +65,7 @@ def _outline(extent: float, below: Sequence[Floats]) -> Floats:
 
 
 def _spread(outlines: Sequence[Floats], gap: float) -> Floats:
-    """[K] places of sibling subtrees, as close as their outlines allow."""
+    """Return positions of sibling subtrees, as close as their outlines allow: [K]."""
     count = len(outlines)
     apart = np.zeros((count, count))
     for i, j in combinations(range(count), 2):
@@ -77,11 +77,11 @@ def _spread(outlines: Sequence[Floats], gap: float) -> Floats:
     rightmost = np.full(count, leftmost[-1])
     for i in reversed(range(count - 1)):
         rightmost[i] = (rightmost[i + 1 :] - apart[i, i + 1 :]).min()
-    return np.asarray((leftmost + rightmost) / 2)  # both keep every distance, and so does their mean
+    return np.asarray((leftmost + rightmost) / 2)  # both keep every distance, so their mean does too
 
 
 def brackets(graph: BodyGraph, boxes: Floats, upright: bool) -> Floats:
-    """[S, 2, 2] the straight pieces between parents and children: a stem, a bar and a drop to each child."""
+    """Return the line segments between parents and children: a stem, a bar and a drop per child: [S, 2, 2]."""
     view = boxes if upright else boxes[:, [1, 0, 3, 2]]
     across = (view[:, 0] + view[:, 2]) / 2
     leave, arrive = (view[:, 1], view[:, 3]) if upright else (view[:, 3], view[:, 1])
@@ -98,7 +98,7 @@ def brackets(graph: BodyGraph, boxes: Floats, upright: bool) -> Floats:
 
 
 def curves(graph: BodyGraph, boxes: Floats, lines: Floats) -> list[Floats]:
-    """[P, 2] points of a curve for every extra edge, clear of boxes, lines and each other as far as can be."""
+    """Return a curve [P, 2] per extra edge that avoids boxes, lines and other curves as far as possible."""
     arcs: list[Floats] = []
     for a, b in graph.extra_edges:
         arc = _arc(boxes, lines, graph.index(a), graph.index(b))
@@ -108,7 +108,7 @@ def curves(graph: BodyGraph, boxes: Floats, lines: Floats) -> list[Floats]:
 
 
 def _arc(boxes: Floats, lines: Floats, a: int, b: int) -> Floats:
-    """[P, 2] the cheapest of the cubic curves that leave both boxes squarely."""
+    """Return the cheapest of the cubic curves that leave both boxes at a right angle: [P, 2]."""
     centre, half = (boxes[:, 2:] + boxes[:, :2]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2
     sides, reaches = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)]), (0.2, 0.5, 1.0, 2.0)
     controls = []
@@ -126,13 +126,13 @@ def _arc(boxes: Floats, lines: Floats, a: int, b: int) -> Floats:
     turns = np.diff(np.unwrap(np.arctan2(pieces[..., 1], pieces[..., 0])))
     bending = (turns**2 / (steps[:, 1:] + 1e-9)).sum(axis=1)
     chord = np.hypot(*(curves[:, -1] - curves[:, 0]).T)
-    too_short = np.maximum(0.0, 0.3 - chord)  # nobody sees two dashes between neighbours
+    too_short = np.maximum(0.0, 0.3 - chord)  # two dashes between neighbours are not visible
     cost = steps.sum(axis=1) + 0.05 * bending + 20 * hidden + 3 * doubled + 20 * too_short
     return np.asarray(curves[cost.argmin()])
 
 
 def _length_inside(curves: Floats, low: Floats, high: Floats) -> Floats:
-    """[C] how much of each curve [C, P, 2] runs through the boxes from low [K, 2] to high [K, 2]."""
+    """Return the length of each curve [C, P, 2] inside the boxes from low [K, 2] to high [K, 2]: [C]."""
     middle = (curves[:, 1:, None] + curves[:, :-1, None]) / 2  # [C, P - 1, 1, 2]
     inside = (middle > low) & (middle < high)  # [C, P - 1, K, 2]
     hit = np.any(inside[..., 0] & inside[..., 1], axis=2)

@@ -1,4 +1,4 @@
-"""What differs between two layouts: a policy of the one is no policy for the other."""
+"""Differences between two layouts; a policy with one layout cannot run with another."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ..errors import listing
 from .layout import Layout, Term
 
 Names = tuple[str, str]
-"""What the two layouts are called in what is said."""
+"""Names of the two layouts in messages."""
 
 
 def differences(ours: Layout, theirs: Layout, names: Names = ("policy", "task")) -> list[str]:
-    """A sentence for each difference in nodes, edges, observations and actions; none if they are the same.
+    """Describe each difference in nodes, edges, observations and actions in one line.
 
-    Who owns an entry counts, not how that was said: the root, a body and a node of the same name are one owner.
+    Terms are compared by the owners of their entries. A root term, a body and a node of the same name are one owner.
     """
     bodies = _sets("nodes", ours.graph.nodes, theirs.graph.nodes, names)
-    if set(ours.graph.nodes) == set(theirs.graph.nodes):  # of another robot all edges and owners are others
+    if set(ours.graph.nodes) == set(theirs.graph.nodes):  # for another robot, all edges and owners differ
         bodies += _values("root", repr(ours.graph.root), repr(theirs.graph.root), names)
         bodies += _sets("edges", _edges(ours), _edges(theirs), names)
     return [
@@ -28,14 +28,14 @@ def differences(ours: Layout, theirs: Layout, names: Names = ("policy", "task"))
 
 
 def check_same(ours: Layout, theirs: Layout, names: Names = ("policy", "task")) -> None:
-    """An error that lists the differences, if there are any."""
+    """Raise an error that lists the differences, if there are any."""
     found = differences(ours, theirs, names)
     if found:
         raise ValueError(f"the {names[0]} does not fit the {names[1]}: {'; '.join(found)}")
 
 
 def _sets(what: str, ours: Sequence[str], theirs: Sequence[str], names: Names) -> list[str]:
-    """Names that only one has; else, whether they come in another order."""
+    """Return the names that only one of the two has or, if there are none, a difference in order."""
     found = [
         f"{what} that only the {name} has: {listing(only)}"
         for name, mine, other in ((names[0], ours, theirs), (names[1], theirs, ours))
@@ -45,7 +45,7 @@ def _sets(what: str, ours: Sequence[str], theirs: Sequence[str], names: Names) -
         return found
     first = next(k for k, (mine, other) in enumerate(zip(ours, theirs, strict=True)) if mine != other)
     place = f"number {first + 1} is {ours[first]!r} for the {names[0]} and {theirs[first]!r} for the {names[1]}"
-    return [f"{what} come in another order: {place}"]
+    return [f"{what} are in a different order: {place}"]
 
 
 def _edges(layout: Layout) -> list[str]:
@@ -53,7 +53,7 @@ def _edges(layout: Layout) -> list[str]:
 
 
 def _terms(what: str, ours: Layout, theirs: Layout, names: Names, owners: bool) -> list[str]:
-    """Of observation or action terms: sizes, names, order and, where asked for, owners."""
+    """Compare the sizes, names and order of observation or action terms and, if asked, their owners."""
     mine, other = (
         {term.name: term for term in (layout.obs if what == "observation" else layout.actions)}
         for layout in (ours, theirs)
@@ -75,7 +75,7 @@ def _terms(what: str, ours: Layout, theirs: Layout, names: Names, owners: bool) 
 
 
 def _owned(term: Term, layout: Layout) -> tuple[str, tuple[str, ...], str]:
-    """Kind of the owners, the owners, and the entries of each, however that was said."""
+    """Return the kind of the owners, the owners, and the shape of the entries of each."""
     kind = {"root": "bodies", "node": "bodies"}.get(term.kind, term.kind)
     of = (layout.graph.root,) if term.kind == "root" else term.of
     return kind, of, f"{term.dim} x {term.steps} steps" if term.steps > 1 else str(term.dim)

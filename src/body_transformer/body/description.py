@@ -1,7 +1,7 @@
-"""A robot's own description, MJCF or URDF, becomes a BodyGraph.
+"""Read a robot's description, MJCF or URDF, as a BodyGraph.
 
-`mujoco.MjSpec` parses without compiling, so meshes, textures and height fields may be missing, and links without mass
-are welcome. Never ask a body for its `.parent` here: on the world body that crashes the interpreter (mujoco 3.11.0).
+`mujoco.MjSpec` parses without compiling, so meshes, textures and height fields may be missing and links may have no
+mass. Do not read the `.parent` of a body here: on the world body it crashes the interpreter (mujoco 3.11.0).
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ def read(
     extra_edges: Iterable[Edge],
     equality_edges: bool,
 ) -> BodyGraph:
-    """The graph of `{"path": …}` or `{"text": …}`, which errors call `name`; the rest is `BodyGraph.from_file`'s."""
+    """Return the graph of `{"path": …}` or `{"text": …}`.
+
+    Errors call the source `name`. The other arguments are those of `BodyGraph.from_file`.
+    """
     if "text" in source:
         spec = _parsed(lambda: mujoco.MjSpec.from_string(source["text"]), name)
     else:
-        path = os.path.abspath(source["path"])  # MuJoCo loses its way from a relative path through nested includes
+        path = os.path.abspath(source["path"])  # MuJoCo does not resolve nested includes from a relative path
         if not os.path.exists(path):
             raise FileNotFoundError(f"no robot file at {name}; give an MJCF (.xml) or URDF (.urdf) file")
         if not os.path.isfile(path):
@@ -54,17 +57,19 @@ def _parse_file(path: str) -> mujoco.MjSpec:
     folder, file = os.path.split(path)
     if file.endswith((".xml", ".urdf")):
         return mujoco.MjSpec.from_file(path)
-    os.chdir(folder)  # MuJoCo goes by the suffix, so another name is read as text, with includes found from here
+    os.chdir(
+        folder
+    )  # MuJoCo decides by the suffix; any other file is read as text, with includes relative to its folder
     with open(path, encoding="utf-8") as stream:
         return mujoco.MjSpec.from_string(stream.read())
 
 
-NO_TEXT = "it holds something that is not UTF-8 text"
-"""MuJoCo quotes what is wrong; where that is no text, the error has no words with Python 3.11.2 (3.11.7 has)."""
+NO_TEXT = "it contains bytes that are not UTF-8 text"
+"""MuJoCo quotes the faulty part; if that is not text, its error is empty with Python 3.11.2 (not with 3.11.7)."""
 
 
 class BrokenParserError(ValueError):
-    """The file is refused, and MuJoCo 3.11 was left in a state in which it may hang at the next one."""
+    """The file is refused, and MuJoCo 3.11 may hang on the next one."""
 
 
 def _parsed(parse: Callable[[], T], name: str) -> T:
@@ -87,7 +92,7 @@ def graph_from_spec(
     equality_edges: bool,
     name: str,
 ) -> BodyGraph:
-    """The graph below `root`; see `BodyGraph.from_file` for the arguments. `name` is what errors call the file."""
+    """Return the graph below `root`; errors call the file `name`. `BodyGraph.from_file` explains the arguments."""
     if fixed not in ("keep", "merge"):
         raise ValueError(unknown("value of fixed", fixed, ("keep", "merge")))
     try:
@@ -113,7 +118,7 @@ def graph_from_spec(
 
 @dataclass(frozen=True)
 class _Body:
-    """What the graph needs of one body, by name."""
+    """The parts of one body that the graph needs, by name."""
 
     name: str
     parent: int | None
@@ -123,7 +128,7 @@ class _Body:
 
 
 def _read_bodies(spec: mujoco.MjSpec) -> list[_Body]:
-    """All bodies but the world, depth first as in the file, so that a parent comes before its children."""
+    """Return all bodies except the world, depth first as in the file: a parent comes before its children."""
     found: list[tuple[Any, int | None]] = []
     stack: list[tuple[Any, int | None]] = [(body, None) for body in reversed(spec.worldbody.bodies)]
     while stack:
@@ -135,7 +140,7 @@ def _read_bodies(spec: mujoco.MjSpec) -> list[_Body]:
     joint_names = _fresh_names({joint.name for body, _ in found for joint in body.joints})
     bodies = []
     for k, (body, parent) in enumerate(found):
-        name = body.name or body_names(f"body_{k + 1}")  # MuJoCo's own number for it
+        name = body.name or body_names(f"body_{k + 1}")  # its number in MuJoCo
         bodies.append(
             _Body(
                 name=name,
@@ -152,13 +157,13 @@ def _read_bodies(spec: mujoco.MjSpec) -> list[_Body]:
 
 
 def _fresh_names(taken: set[str]) -> Callable[[str], str]:
-    """Gives a wish back, lengthened if somebody has that name."""
+    """Return a function that returns a name, with underscores appended until it is unique."""
 
-    def fresh(wish: str) -> str:
-        while wish in taken:
-            wish += "_"
-        taken.add(wish)
-        return wish
+    def fresh(name: str) -> str:
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
 
     return fresh
 
@@ -174,13 +179,13 @@ def _choose_root(bodies: list[_Body], root: str | None, name: str) -> _Body:
     tops = [body for body in bodies if body.parent is None]
     if len(tops) > 1:
         names = listing(body.name for body in tops)
-        raise ValueError(f"{name} has several bodies in the world; say which is the robot with root= (--root): {names}")
+        raise ValueError(f"{name} has several bodies in the world; name the robot's with root= (--root): {names}")
     return tops[0]
 
 
 @dataclass
 class _Tree:
-    """The nodes below the root, and the node of everything that sits on them."""
+    """The nodes below the root, and the node of each joint, site and geom."""
 
     nodes: dict[str, str | None] = field(default_factory=dict)
     """Node -> parent node."""
@@ -189,7 +194,7 @@ class _Tree:
     sites: dict[str, str] = field(default_factory=dict)
     geoms: dict[str, str] = field(default_factory=dict)
     outside: dict[str, set[str]] = field(default_factory=lambda: {"body": set(), "joint": set(), "site": set()})
-    """Names that exist in the file, but not below the root."""
+    """Names in the file that are not below the root."""
 
     @classmethod
     def grow(cls, bodies: list[_Body], top: _Body, merge: bool) -> _Tree:
@@ -211,7 +216,7 @@ class _Tree:
         return tree
 
     def lowest_common_ancestor(self, nodes: Iterable[str]) -> str | None:
-        """The deepest node that carries all of these; None if there are none."""
+        """Return the deepest node above all of these, or None if there are none."""
         common: list[str] | None = None
         for node in nodes:
             line = list(self._line_to_root(node))
@@ -225,10 +230,10 @@ class _Tree:
 
 
 def _actuators(spec: mujoco.MjSpec, tree: _Tree) -> dict[str, str]:
-    """Actuator -> node, for those that act on the tree.
+    """Return the node of each actuator that acts on the tree.
 
-    A joint's actuator belongs to the node the joint moves; a site's or a body's to where it pushes; a tendon's to the
-    deepest node that carries everything the tendon runs over.
+    An actuator of a joint belongs to the node that the joint moves, one of a site or body to the node of that site or
+    body, and one of a tendon to the deepest node above everything that the tendon runs over.
     """
     actuators = list(spec.actuators)
     fresh = _fresh_names({actuator.name for actuator in actuators})
@@ -249,7 +254,7 @@ def _actuators(spec: mujoco.MjSpec, tree: _Tree) -> dict[str, str]:
 
 
 def _transmissions(tree: _Tree) -> dict[Any, tuple[str, dict[str, str]]]:
-    """Transmission type -> what its target is, and where those are."""
+    """Return, for each transmission type, the kind of its target and the nodes of such targets."""
     return {
         _TRN.mjTRN_JOINT: ("joint", tree.joints),
         _TRN.mjTRN_JOINTINPARENT: ("joint", tree.joints),
@@ -260,7 +265,7 @@ def _transmissions(tree: _Tree) -> dict[Any, tuple[str, dict[str, str]]]:
 
 
 def _place(kind: str, target: str, places: dict[str, str], tree: _Tree, owner: str) -> str | None:
-    """The node of a joint, site or body; None if it is in another tree; an error if it is nowhere."""
+    """Return the node of a joint, site or body, or None if it is in another tree."""
     if target in places:
         return places[target]
     if target in tree.outside[kind]:
@@ -278,7 +283,7 @@ def _tendon_node(tendons: dict[str, Any], name: str, tree: _Tree, owner: str) ->
             continue
         if wrap.target is None:
             raise ValueError(f"{owner}: tendon {name!r} runs over a joint, site or geom that does not exist")
-        # Spheres and cylinders are geoms; what is not in the tree is in the world or in another tree.
+        # Spheres and cylinders are geoms. A target outside the tree is in the world or in another tree.
         node = places.get(wrap.type, tree.geoms).get(wrap.target.name)
         if node is not None:
             nodes.append(node)
@@ -286,7 +291,7 @@ def _tendon_node(tendons: dict[str, Any], name: str, tree: _Tree, owner: str) ->
 
 
 def _equalities(spec: mujoco.MjSpec, tree: _Tree) -> Iterator[Edge]:
-    """Pairs of nodes that an active `connect` or `weld` holds together."""
+    """Yield the pairs of nodes that an active `connect` or `weld` constraint joins."""
     for k, equality in enumerate(spec.equalities):
         if equality.type not in (_EQ.mjEQ_CONNECT, _EQ.mjEQ_WELD) or not equality.active:
             continue
@@ -299,7 +304,7 @@ def _equalities(spec: mujoco.MjSpec, tree: _Tree) -> Iterator[Edge]:
 
 
 def _extra_edges(edges: Iterable[Edge], tree: _Tree) -> tuple[Edge, ...]:
-    """Edges between bodies as edges between nodes, without those that the tree has already."""
+    """Return edges between bodies as edges between nodes, without those of the tree."""
     extra: dict[frozenset[str], Edge] = {}
     for a, b in edges:
         for name in (a, b):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from math import ceil
 from pathlib import Path
@@ -21,15 +20,16 @@ from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.textpath import text_to_path
 
 from ..errors import listing
+from ..files import atomic_write
 from .arrange import LEVEL_GAP, brackets, curves, descend, tidy_layout
 from .graph import BodyGraph
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
-# Suffix -> metadata; without its date, the same picture is the same file.
+# Suffix -> metadata; without a date, the same picture is the same file.
 FORMATS: Mapping[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-# Okabe and Ito's colours and Tol's indigo stay apart in the common colour blindnesses, and on white.
+# Okabe and Ito's colours and Tol's indigo, which remain distinct in the common forms of colour blindness.
 LIMBS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#332288")
 TRUNK, INK = "#666666", "#222222"
 ARC: Mapping[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": (0, (3, 2))}
@@ -41,15 +41,15 @@ MAX_CELL, NAME_PITCH, MAX_NAMED = 0.22, 0.12, 64
 
 
 def draw_body(graph: BodyGraph, path: Path) -> None:
-    """Write the body as a tree: root at the top, or at the left where that fits a page better.
+    """Draw the body as a tree, with the root at the top, or at the left if that fits a page better.
 
-    Colour tells the limbs apart, a filled box carries a joint, a dashed arc is one of `extra_edges`.
+    Each limb has its colour, a filled box has a joint, and a dashed arc is one of `extra_edges`.
     """
     _save(lambda: body_figure(graph), path)
 
 
 def draw_mask(graph: BodyGraph, path: Path, mask: Bools | None = None, title: str | None = None) -> None:
-    """Write an attention mask [N, N], the body's own by default: rows are queries, filled cells the keys they see."""
+    """Draw an attention mask [N, N], by default the body's: rows are queries, filled cells are visible keys."""
     _save(lambda: mask_figure(graph, mask, title), path)
 
 
@@ -57,16 +57,12 @@ def _save(draw: Callable[[], Figure], path: Path) -> None:
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         raise ValueError(f"unknown picture format {path.suffix!r} in {str(path)!r}; have: {listing(FORMATS)}")
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with mpl.rc_context():
-            mpl.rcdefaults()  # under a user's dark style, names would be white on white
-            mpl.rc("pdf", fonttype=42)  # publishers refuse the default, Type 3
-            mpl.rc("svg", hashsalt="body")  # or its ids differ from run to run
-            draw().savefig(unfinished, format=suffix[1:], dpi=DPI, metadata=FORMATS[suffix])
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with mpl.rc_context():
+        mpl.rcdefaults()  # under a user's dark style, names would be white on white
+        mpl.rc("pdf", fonttype=42)  # publishers refuse the default, Type 3
+        mpl.rc("svg", hashsalt="body")  # or its ids differ from run to run
+        figure = draw()
+        atomic_write(path, lambda file: figure.savefig(file, format=suffix[1:], dpi=DPI, metadata=FORMATS[suffix]))
 
 
 def _text_width(text: str, size: float = FONT) -> float:
@@ -78,7 +74,7 @@ def _text_width(text: str, size: float = FONT) -> float:
 
 
 def body_figure(graph: BodyGraph) -> Figure:
-    """The picture of `draw_body`; one data unit is one inch."""
+    """Return the figure of `draw_body`; one data unit is one inch."""
     boxes, upright = place_boxes(graph)
     lines = brackets(graph, boxes, upright)
     arcs = curves(graph, boxes, lines)
@@ -103,7 +99,7 @@ def body_figure(graph: BodyGraph) -> Figure:
 
 
 def place_boxes(graph: BodyGraph) -> tuple[Floats, bool]:
-    """([N, 4] the nodes' boxes as left, bottom, right, top; whether the root is at the top, else at the left)."""
+    """Return the boxes [N, 4] as left, bottom, right, top, and whether the root is at the top (or at the left)."""
     widths = np.array([_text_width(name) + BOX_PAD for name in graph.nodes])
     half = BOX_HEIGHT / 2
     across, depth = tidy_layout(graph, widths, SIBLING_GAP)
@@ -125,7 +121,9 @@ def _draw_nodes(axes: Axes, graph: BodyGraph, boxes: Floats) -> None:
         look = _look(colour, name in jointed)
         shape = FancyBboxPatch((left, low), right - left, top - low, "round,pad=0,rounding_size=0.05", zorder=2, **look)
         axes.add_patch(shape)
-        baseline = (low + top) / 2 - 0.26 * FONT / 72  # not centred one by one, where a 'y' would lift its word
+        baseline = (
+            low + top
+        ) / 2 - 0.26 * FONT / 72  # a common baseline: centred words would move with their descenders
         axes.text((left + right) / 2, baseline, name, size=FONT, ha="center", parse_math=False, zorder=4)
 
 
@@ -135,10 +133,10 @@ def _look(colour: str, filled: bool) -> dict[str, Any]:
 
 
 def _limb_colours(graph: BodyGraph) -> list[str]:
-    """[N] a colour for every limb, grey for what leads to them.
+    """Return the colour of each node's limb, or grey for the trunk: [N].
 
-    Limbs begin where the body first forks, and where it forks into longer parts again: at the hips below a spine, but
-    not at the fingers of a hand that are one body each.
+    Limbs start where the body first forks, and where it forks again into longer parts: at the hips below a spine, but
+    not at fingers of one body each.
     """
     children, _ = descend(graph)
     forks = [node for node, family in children.items() if len(family) > 1]
@@ -160,7 +158,7 @@ def _limb_colours(graph: BodyGraph) -> list[str]:
 def _legend(graph: BodyGraph) -> list[Patch | Line2D]:
     entries: list[Patch | Line2D] = []
     jointed = set(graph.joints.values())
-    if jointed:  # a graph made from names alone says nothing about joints
+    if jointed:  # a graph made from names alone has no joints
         entries.append(Patch(label="with joint", **_look(TRUNK, True)))
     if jointed and len(jointed) < graph.num_nodes:
         entries.append(Patch(label="without joint", **_look(TRUNK, False)))
@@ -173,7 +171,7 @@ def _legend(graph: BodyGraph) -> list[Patch | Line2D]:
 
 
 def mask_figure(graph: BodyGraph, mask: Bools | None = None, title: str | None = None) -> Figure:
-    """The picture of `draw_mask`."""
+    """Return the figure of `draw_mask`."""
     count = graph.num_nodes
     mask = np.asarray(graph.mask if mask is None else mask, dtype=bool)
     if mask.shape != (count, count):
@@ -181,8 +179,8 @@ def mask_figure(graph: BodyGraph, mask: Bools | None = None, title: str | None =
     nodes = "1 node" if count == 1 else f"{count} nodes"
     caption = f"{nodes}, {mask.sum()} ones of {mask.size}, sparsity {1 - mask.mean():.3f}"
     side = min(MAX_CELL * count, max(5.0, NAME_PITCH * min(count, MAX_NAMED)))
-    side = max(side, 1.3)  # as long as the axis labels
-    step = ceil(NAME_PITCH * count / side - 1e-9)  # in a larger body every second or third is named
+    side = max(side, 1.3)  # the length of the axis labels
+    step = ceil(NAME_PITCH * count / side - 1e-9)  # a larger body names every second or third node
     size = min(FONT, 0.7 * 72 * side / count * step)
     names = 0.22 + max(_text_width(name, size) for name in graph.nodes[::step])
     overhang = (max(_text_width(caption), _text_width(title or "", FONT + 1)) - side) / 2
@@ -203,7 +201,7 @@ def mask_figure(graph: BodyGraph, mask: Bools | None = None, title: str | None =
 
 
 def _fill_cells(axes: Axes, mask: Bools) -> None:
-    """Black cells on white, the first row at the top, the keys' names above it."""
+    """Draw black cells on white, with the first row at the top and the names of the keys above it."""
     count = len(mask)
     rows, columns = np.nonzero(mask)
     cells = np.stack([columns, rows], axis=1)[:, None] + [(0, 0), (1, 0), (1, 1), (0, 1)]  # [K, 4, 2]

@@ -1,4 +1,4 @@
-"""BodyGraph: a robot's body parts and how they hang together."""
+"""BodyGraph: the parts of a robot's body and their connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import listing, unknown
-from ..schema import build
+from ..schema import build, plain
 
 if TYPE_CHECKING:
     import mujoco
@@ -25,28 +25,28 @@ JointType = Literal["hinge", "slide", "ball", "free"]
 
 @dataclass(frozen=True)
 class BodyGraph:
-    """One node a body part, one edge a connection.
+    """A graph with one node per body part and one edge per connection.
 
-    `BodyGraph.from_file` reads a robot's own description; `BodyGraph.from_edges` takes names. The edges form a tree
-    under `root`; what closes a loop (a parallel leg, a hand holding a bar) is in `extra_edges`.
+    `BodyGraph.from_file` reads a robot's description; `BodyGraph.from_edges` takes names. The edges form a tree under
+    `root`. Connections that close a loop (a parallel leg, a hand holding a bar) are in `extra_edges`.
     """
 
     nodes: tuple[str, ...]
-    """Body part names; their order is the order of the tokens."""
+    """Names of the body parts, in the order of the tokens."""
     edges: tuple[Edge, ...]
-    """(parent, child), one for every node but the root, in the order of the children."""
+    """(parent, child) for every node except the root, in the order of the children."""
     root: str
-    """The node that every other one hangs from."""
+    """The node at the top of the tree."""
     extra_edges: tuple[Edge, ...] = ()
-    """Connections beside the tree; they count in `hops` and `mask` like any other."""
+    """Connections beside the tree; `hops` and `mask` include them."""
     joints: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Joint name -> the node it moves, in the order of the file."""
     joint_types: Mapping[str, JointType] = field(default_factory=dict, hash=False)
-    """Joint name -> its type; hinge where nothing was said."""
+    """Joint name -> its type, by default hinge."""
     actuators: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Actuator name -> the node it belongs to, in the order of the file."""
     bodies: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Body name -> the node that stands for it: itself, or the one it was merged into."""
+    """Body name -> its node: itself, or the node it was merged into."""
 
     def __post_init__(self) -> None:
         _check_nodes(self.nodes)
@@ -57,7 +57,7 @@ class BodyGraph:
         if oriented != self.edges:
             raise ValueError(
                 f"edges must be (parent, child) away from the root {self.root!r}, in the order of the children; "
-                "BodyGraph.from_edges brings them into that form"
+                "BodyGraph.from_edges puts them in that form"
             )
         if not self.bodies:
             object.__setattr__(self, "bodies", {name: name for name in self.nodes})
@@ -72,7 +72,7 @@ class BodyGraph:
             types: dict[str, JointType] = {name: self.joint_types.get(name, "hinge") for name in self.joints}
             object.__setattr__(self, "joint_types", types)
 
-    # -- where graphs come from ------------------------------------------------------------------------------------
+    # -- construction ----------------------------------------------------------------------------------------------
 
     @classmethod
     def from_file(
@@ -83,16 +83,16 @@ class BodyGraph:
         extra_edges: Iterable[Edge] = (),
         equality_edges: bool = False,
     ) -> BodyGraph:
-        """The graph of an MJCF or URDF file; no mesh, texture or height-field file is needed (but a `flexcomp`'s).
+        """Read an MJCF or URDF file; mesh, texture and height-field files are not needed (but a `flexcomp`'s are).
 
         Args:
             path: the robot's description.
             root: the body to start from; needed where several trees stand in the world.
-            fixed: `"merge"` joins a body without a joint to its parent, `"keep"` gives it a node of its own.
+            fixed: `"merge"` joins a body without a joint to its parent, `"keep"` gives it its own node.
             extra_edges: more connections, by body name.
-            equality_edges: take the file's `connect` and `weld` constraints as connections too.
+            equality_edges: use the file's `connect` and `weld` constraints as connections, too.
         """
-        from .reader import read_graph
+        from .isolate import read_graph
 
         source = {"path": os.fspath(path)}
         if source["path"].lstrip().startswith("<"):
@@ -108,13 +108,13 @@ class BodyGraph:
         extra_edges: Iterable[Edge] = (),
         equality_edges: bool = False,
     ) -> BodyGraph:
-        """Like `from_file`, from the text of an MJCF or URDF document."""
-        from .reader import read_graph
+        """Read the text of an MJCF or URDF document; the arguments are those of `from_file`."""
+        from .isolate import read_graph
 
         if not isinstance(text, str):
             raise ValueError(f"an MJCF or URDF document must be given as a string; got {type(text).__name__}")
         if not text.isascii() and text.encode(errors="ignore").decode() != text:
-            raise ValueError("the given text holds halves of characters, which UTF-8 cannot write")
+            raise ValueError("the given text has unpaired surrogates, which UTF-8 cannot encode")
         return cls.from_dict(read_graph({"text": text}, root, fixed, _pairs(extra_edges), equality_edges))
 
     @classmethod
@@ -126,7 +126,7 @@ class BodyGraph:
         extra_edges: Iterable[Edge] = (),
         equality_edges: bool = False,
     ) -> BodyGraph:
-        """Like `from_file`, from a `mujoco.MjSpec` at hand."""
+        """Read a `mujoco.MjSpec`; the arguments are those of `from_file`."""
         from .description import graph_from_spec
 
         return graph_from_spec(spec, root, fixed, extra_edges, equality_edges, name="the given MjSpec")
@@ -141,7 +141,7 @@ class BodyGraph:
         joints: Mapping[str, str] | None = None,
         actuators: Mapping[str, str] | None = None,
     ) -> BodyGraph:
-        """A graph from names. Edges are (parent, child); with `root` given they may be in either direction."""
+        """Build a graph from names. Edges are (parent, child), or in either direction if `root` is given."""
         nodes = tuple(nodes)
         _check_nodes(nodes)
         edges = _pairs(edges)
@@ -150,7 +150,7 @@ class BodyGraph:
             children = {child for _, child in edges}
             tops = [name for name in nodes if name not in children]
             if len(tops) > 1:
-                raise ValueError(f"several nodes have no parent: {listing(tops)}; connect them, or say root=")
+                raise ValueError(f"several nodes have no parent: {listing(tops)}; connect them, or give root=")
             root = tops[0] if tops else nodes[0]
         elif root not in nodes:
             raise ValueError(unknown("root", root, nodes))
@@ -163,7 +163,7 @@ class BodyGraph:
             actuators=dict(actuators or {}),
         )
 
-    # -- what they tell --------------------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------------------------
 
     @property
     def num_nodes(self) -> int:
@@ -171,14 +171,14 @@ class BodyGraph:
 
     @cached_property
     def hops(self) -> npt.NDArray[np.int64]:
-        """[N, N] length of the shortest path between two nodes."""
+        """[N, N] Length of the shortest path between each pair of nodes."""
         index = self._index
         hops = np.zeros((self.num_nodes, self.num_nodes), dtype=np.int64)
         placed = [index[self.root]]
         for parent, child in _parents_first(self.edges, self.root):
             hops[index[child], placed] = hops[placed, index[child]] = hops[index[parent], placed] + 1
             placed.append(index[child])
-        for a, b in self.extra_edges:  # a shortest path takes a new edge at most once
+        for a, b in self.extra_edges:  # a shortest path uses a new edge at most once
             through = hops[:, index[a], None] + 1 + hops[None, index[b], :]
             hops = np.minimum(hops, np.minimum(through, through.T))
         hops.setflags(write=False)
@@ -186,7 +186,7 @@ class BodyGraph:
 
     @cached_property
     def mask(self) -> npt.NDArray[np.bool_]:
-        """[N, N] True where a node may attend: to itself and to its neighbours, M = I + A."""
+        """[N, N] True where a node may attend: itself and its neighbours, M = I + A."""
         mask = self.hops <= 1
         mask.setflags(write=False)
         return mask
@@ -198,21 +198,21 @@ class BodyGraph:
 
     @property
     def sparsity(self) -> float:
-        """Share of the mask that is False."""
+        """Fraction of the mask that is False."""
         return 1.0 - self.num_ones / self.num_nodes**2
 
     @property
     def diameter(self) -> int:
-        """Hops between the two nodes farthest apart."""
+        """Largest hop distance between two nodes."""
         return int(self.hops.max())
 
     @cached_property
     def parents(self) -> Mapping[str, str]:
-        """Node -> its parent; the root is not in it."""
+        """Node -> its parent, for every node except the root."""
         return {child: parent for parent, child in self.edges}
 
     def index(self, node: str) -> int:
-        """The position of a node among `nodes`."""
+        """Return the position of a node in `nodes`."""
         try:
             return self._index[node]
         except KeyError:
@@ -222,19 +222,12 @@ class BodyGraph:
     def _index(self) -> Mapping[str, int]:
         return {name: i for i, name in enumerate(self.nodes)}
 
-    # -- to and from JSON ------------------------------------------------------------------------------------------
+    # -- JSON ------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "nodes": list(self.nodes),
-            "root": self.root,
-            "edges": [list(edge) for edge in self.edges],
-            "extra_edges": [list(edge) for edge in self.extra_edges],
-            "joints": dict(self.joints),
-            "joint_types": dict(self.joint_types),
-            "actuators": dict(self.actuators),
-            "bodies": dict(self.bodies),
-        }
+        """Return the graph as JSON can hold it."""
+        data: dict[str, Any] = plain(self)
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> BodyGraph:
@@ -267,11 +260,11 @@ def _check_edges(nodes: Sequence[str], edges: Iterable[Edge]) -> None:
             if name not in nodes:
                 raise ValueError(f"edge ({a!r}, {b!r}): " + unknown("node", name, nodes))
         if a == b:
-            raise ValueError(f"edge ({a!r}, {b!r}) joins a node to itself; every node attends to itself anyway")
+            raise ValueError(f"edge ({a!r}, {b!r}) joins a node to itself; every node attends to itself already")
 
 
 def _orient(nodes: Sequence[str], edges: Sequence[Edge], root: str) -> tuple[Edge, ...]:
-    """The edges as (parent, child) away from the root, in the order of the children; they must form one tree."""
+    """Return the edges as (parent, child) away from the root, in the order of the children; they must form one tree."""
     neighbours: dict[str, list[str]] = {name: [] for name in nodes}
     for a, b in edges:
         neighbours[a].append(b)
@@ -283,7 +276,7 @@ def _orient(nodes: Sequence[str], edges: Sequence[Edge], root: str) -> tuple[Edg
         back = parents[node]
         for other in neighbours[node]:
             if other == back:
-                back = None  # only one edge leads back; a second one closes a loop of two
+                back = None  # only one edge leads back; a second closes a loop of two
             elif other in parents:
                 raise ValueError(
                     f"edges close a loop through {node!r} and {other!r}; the body must be a tree: "
@@ -299,13 +292,13 @@ def _orient(nodes: Sequence[str], edges: Sequence[Edge], root: str) -> tuple[Edg
 
 
 def _parents_first(edges: Sequence[Edge], root: str) -> list[Edge]:
-    """The edges, ordered so that each starts at the root or at the end of an earlier one."""
+    """Return the edges in an order where each starts at the root or at the end of an earlier one."""
     children: dict[str, list[str]] = {}
     for parent, child in edges:
         children.setdefault(parent, []).append(child)
     ordered: list[Edge] = []
     reached = [root]
-    for node in reached:  # grows while it is walked
+    for node in reached:  # grows during the loop
         for child in children.get(node, ()):
             ordered.append((node, child))
             reached.append(child)

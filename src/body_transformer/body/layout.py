@@ -1,4 +1,4 @@
-"""Layout: which node owns which entry of the flat observation and of the flat action."""
+"""Layout: the node that owns each entry of the flat observation and of the flat action."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,27 +16,30 @@ from ..errors import listing, unknown
 from ..schema import build
 from .graph import BodyGraph
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 Kind = Literal["root", "joints", "actuators", "bodies", "node", "unused"]
 UNUSED = -1
-"""In `Layout.obs_node_ids`: the entry is read by nobody."""
+"""In `Layout.obs_node_ids`: the policy does not read the entry."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """A named run of consecutive entries, and who owns them.
+    """A named run of consecutive entries, with the owner of each.
 
-    The entries come step by step, in each step owner by owner, and `dim` in a row for each owner. The constructors
-    (`Term.root`, `Term.joints`, …) say it more readably than the fields.
+    Entries are ordered by step, then by owner, with `dim` consecutive entries per owner. The constructors `Term.root`,
+    `Term.joints`, … are the readable way to make one.
     """
 
     name: str
     kind: Kind
     of: tuple[str, ...] = ()
-    """The owners: joints, actuators, bodies or one node; none for `root` and `unused`."""
+    """Owners: joints, actuators, bodies or one node; none for `root` and `unused`."""
     dim: int = 1
-    """Entries an owner."""
+    """Entries per owner."""
     steps: int = 1
-    """How many times the whole repeats: steps of history, or of a reference ahead."""
+    """Repetitions of the whole term: steps of history, or of a future reference."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "of", tuple(self.of))
@@ -50,9 +53,7 @@ class Term:
         if not isinstance(self.name, str) or not self.name:
             raise ValueError(f"a term needs a name; got {self.name!r}")
         if self.kind in ("root", "unused") and self.of:
-            raise ValueError(
-                f"term {self.name!r} of kind {self.kind!r} has no owners of its own; got {listing(self.of)}"
-            )
+            raise ValueError(f"term {self.name!r} of kind {self.kind!r} takes no owners; got {listing(self.of)}")
         if self.kind not in ("root", "unused") and not self.of:
             raise ValueError(f"term {self.name!r} of kind {self.kind!r} needs at least one owner; got none")
         if self.kind == "node" and len(self.of) != 1:
@@ -63,32 +64,32 @@ class Term:
 
     @classmethod
     def root(cls, name: str, dim: int, steps: int = 1) -> Term:
-        """Entries about the whole robot: they go to the root."""
+        """Make a term about the whole robot, which the root owns."""
         return cls(name, "root", (), dim, steps)
 
     @classmethod
     def joints(cls, name: str, joints: Iterable[str], dim: int = 1, steps: int = 1) -> Term:
-        """`dim` entries a joint, each to the node the joint moves."""
+        """Make a term with `dim` entries per joint; the node that the joint moves owns them."""
         return cls(name, "joints", _names(name, joints), dim, steps)
 
     @classmethod
     def actuators(cls, name: str, actuators: Iterable[str], dim: int = 1, steps: int = 1) -> Term:
-        """`dim` entries an actuator, each to the actuator's node."""
+        """Make a term with `dim` entries per actuator; the actuator's node owns them."""
         return cls(name, "actuators", _names(name, actuators), dim, steps)
 
     @classmethod
     def bodies(cls, name: str, bodies: Iterable[str], dim: int, steps: int = 1) -> Term:
-        """`dim` entries a body; a body that was merged into its parent counts as that."""
+        """Make a term with `dim` entries per body; a body merged into its parent counts as the parent."""
         return cls(name, "bodies", _names(name, bodies), dim, steps)
 
     @classmethod
     def node(cls, name: str, node: str, dim: int, steps: int = 1) -> Term:
-        """Entries of one node, named by hand."""
+        """Make a term that one named node owns."""
         return cls(name, "node", (node,), dim, steps)
 
     @classmethod
     def unused(cls, name: str, dim: int) -> Term:
-        """Entries that are in the observation, but that the policy leaves alone."""
+        """Make a term whose entries are in the observation but not read by the policy."""
         return cls(name, "unused", (), dim)
 
     @property
@@ -97,7 +98,7 @@ class Term:
         return self.steps * max(len(self.of), 1) * self.dim
 
     def entry_names(self) -> list[str]:
-        """A name for each entry: `joint_pos[knee]`, `contact[foot].2`, `gravity.0`, `history@1[knee]`."""
+        """Return a name per entry: `joint_pos[knee]`, `contact[foot].2`, `gravity.0`, `history@1[knee]`."""
         return [
             f"{self.name}{f'@{step}' if self.steps > 1 else ''}{f'[{owner}]' if owner else ''}"
             f"{f'.{k}' if self.dim > 1 else ''}"
@@ -107,7 +108,7 @@ class Term:
         ]
 
     def node_ids(self, graph: BodyGraph) -> npt.NDArray[np.int64]:
-        """[size] the node that owns each entry, or UNUSED."""
+        """Return the index of the node that owns each entry, or UNUSED: [size]."""
         owners = np.array(self._owner_ids(graph), dtype=np.int64)
         return np.tile(np.repeat(owners, self.dim), self.steps)
 
@@ -128,6 +129,7 @@ class Term:
         return [graph.index(places[owner]) for owner in self.of]
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the term as JSON can hold it."""
         data: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.of:
             data["of"] = list(self.of)
@@ -136,13 +138,16 @@ class Term:
 
 @dataclass(frozen=True)
 class Layout:
-    """Every entry of the observation has one node or is declared unused; every action has one node."""
+    """The owners of a flat observation and action.
+
+    Each entry of the observation has one node or is declared unused; each entry of the action has one node.
+    """
 
     graph: BodyGraph
     obs: tuple[Term, ...]
-    """The observation's terms, in its order."""
+    """Terms of the observation, in order."""
     actions: tuple[Term, ...]
-    """The action's terms, in its order."""
+    """Terms of the action, in order."""
 
     def __init__(
         self,
@@ -152,22 +157,25 @@ class Layout:
         obs_dim: int | None = None,
         action_dim: int | None = None,
     ) -> None:
-        """`obs_dim` and `action_dim`, where given, are the sizes the terms must add up to."""
+        """Check the terms; `obs_dim` and `action_dim`, if given, are the sizes they must add up to."""
         object.__setattr__(self, "graph", graph)
         object.__setattr__(self, "obs", (obs,) if isinstance(obs, Term) else tuple(obs))
         object.__setattr__(self, "actions", (actions,) if isinstance(actions, Term) else tuple(actions))
         for what, terms, dim in (("observation", self.obs, obs_dim), ("action", self.actions, action_dim)):
             _check_terms(what, terms, dim)
             for term in terms:
-                term.node_ids(graph)  # an unknown owner is an error now, not at the first use
+                term.node_ids(graph)  # raises for an unknown owner
         unowned = [name for term in self.actions if term.kind == "unused" for name in term.entry_names()]
         if unowned:
             raise ValueError(f"every action needs a node; declared unused: {listing(unowned)}")
 
     @classmethod
     def proprioceptive(cls, graph: BodyGraph) -> Layout:
-        """What most robots can measure and do: gravity and turning rate at the root, joint positions and velocities,
-        one action an actuator (one a hinge or slide joint, if the file has no actuators)."""
+        """Return a layout that most robots can provide.
+
+        The observation is gravity and turning rate at the root, and joint positions and velocities. There is one action
+        per actuator or, if the file has no actuators, per hinge or slide joint.
+        """
         single = [name for name, kind in graph.joint_types.items() if kind in ("hinge", "slide")]
         ball = [name for name, kind in graph.joint_types.items() if kind == "ball"]
         obs = [Term.root("gravity", 3), Term.root("angular_velocity", 3)]
@@ -187,7 +195,7 @@ class Layout:
 
     @property
     def used_obs_dim(self) -> int:
-        """Entries that some node reads."""
+        """Number of observation entries that a node reads."""
         return int((self.obs_node_ids != UNUSED).sum())
 
     @property
@@ -196,37 +204,38 @@ class Layout:
 
     @cached_property
     def obs_node_ids(self) -> npt.NDArray[np.int64]:
-        """[O] the node of each observation entry, or UNUSED."""
+        """[O] Node of each observation entry, or UNUSED."""
         return _node_ids(self.obs, self.graph)
 
     @cached_property
     def action_node_ids(self) -> npt.NDArray[np.int64]:
-        """[A] the node of each action."""
+        """[A] Node of each action."""
         return _node_ids(self.actions, self.graph)
 
     def obs_ids(self, node: str) -> list[int]:
-        """The observation entries of a node, ascending."""
+        """Return the observation entries of a node, ascending."""
         return np.flatnonzero(self.obs_node_ids == self.graph.index(node)).tolist()
 
     def action_ids(self, node: str) -> list[int]:
-        """The actions of a node, ascending."""
+        """Return the actions of a node, ascending."""
         return np.flatnonzero(self.action_node_ids == self.graph.index(node)).tolist()
 
     @cached_property
     def obs_slices(self) -> Mapping[str, slice]:
-        """Term name -> where it lies in the observation."""
+        """Term name -> its slice of the observation."""
         ends = np.cumsum([term.size for term in self.obs]).tolist()
         return {term.name: slice(end - term.size, end) for term, end in zip(self.obs, ends, strict=True)}
 
     def obs_names(self) -> list[str]:
-        """[O] a name for each observation entry."""
+        """Return a name per observation entry: [O]."""
         return [name for term in self.obs for name in term.entry_names()]
 
     def action_names(self) -> list[str]:
-        """[A] a name for each action."""
+        """Return a name per action: [A]."""
         return [name for term in self.actions for name in term.entry_names()]
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the layout as JSON can hold it."""
         return {
             "graph": self.graph.to_dict(),
             "obs": [term.to_dict() for term in self.obs],
@@ -239,15 +248,38 @@ class Layout:
         return build(cls, data, "layout")
 
     def to_json(self) -> str:
+        """Return the layout as JSON text."""
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Layout:
+        """Return the layout that `to_json` wrote."""
         return cls.from_dict(json.loads(text))
 
 
+def allocation_table(graph: BodyGraph, layout: Layout | None) -> Table:
+    """Return a table with one row per node: its joints, observation entries and actions."""
+    from rich.table import Table
+
+    joints: dict[str, list[str]] = {node: [] for node in graph.nodes}
+    for joint, node in graph.joints.items():
+        joints[node].append(joint)
+    table = Table("node", "parent", "joints", "observation entries", "actions")
+    for k, node in enumerate(graph.nodes):
+        owned = [_summary(terms, graph, k) for terms in (layout.obs, layout.actions)] if layout else ["", ""]
+        table.add_row(node, graph.parents.get(node, "(root)"), ", ".join(joints[node]), *owned)
+    return table
+
+
+def _summary(terms: Sequence[Term], graph: BodyGraph, node_id: int) -> str:
+    """Return `7: joint_pos 2, joint_vel 2, contact_force 3`."""
+    counts = Counter({term.name: int((term.node_ids(graph) == node_id).sum()) for term in terms})
+    total = counts.total()
+    return f"{total}: " + ", ".join(f"{name} {count}" for name, count in counts.items() if count) if total else "-"
+
+
 def _names(term: str, names: Iterable[str]) -> tuple[str, ...]:
-    """The names as a tuple; one bare string is a mistake that would otherwise be read letter by letter."""
+    """Return the names as a tuple; a bare string, which would be read letter by letter, is an error."""
     if isinstance(names, str):
         raise ValueError(f"term {term!r} needs a list of names; got the single string {names!r}")
     return tuple(names)
@@ -273,7 +305,7 @@ def _check_terms(what: str, terms: Sequence[Term], dim: int | None) -> None:
         return
     if size < dim:
         raise ValueError(
-            f"the {what} has {dim} entries and the terms own {size}: entries {size} to {dim - 1} belong to nobody; "
+            f"the {what} has {dim} entries and the terms own {size}: entries {size} to {dim - 1} have no owner; "
             f"give them to a node{' or declare them Term.unused' if what == 'observation' else ''}"
         )
     over = [name for term in terms for name in term.entry_names()][dim:]

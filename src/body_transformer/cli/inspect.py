@@ -11,8 +11,7 @@ import tyro
 
 from .. import robots
 from ..body.graph import BodyGraph, Fixed
-from ..body.layout import Layout
-from ..body.table import allocation_table
+from ..body.layout import Layout, allocation_table
 from ..errors import listing, unknown
 from ..experiment import Experiment, experiment_names, load_experiment
 from ..model.config import PolicyConfig

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..body.graph import Fixed
-from ..body.layout import Layout, Term
-from ..body.table import allocation_table
+from ..body.layout import Layout, Term, allocation_table
 from ..errors import listing, unknown
 from .env_robot import ROOT, EnvRobot, Owner
 from .term_owners import EnvTerm, action_owners, obs_owners, override_owners, with_defaults

@@ -1,8 +1,8 @@
-"""Reads robot files in a process of its own.
+"""Read robot files in a separate process.
 
-Some malformed files crash MuJoCo's parser (3.11.0: a model that attaches itself, say, is a segmentation fault) and some
-keep it busy for ever or eat all memory. The reader may die of them; the caller gets a ValueError. It serves one request
-after the other, leaves when there is none for a while, and the next request starts another.
+Some malformed files crash MuJoCo's parser (in 3.11.0, a model that attaches itself is a segmentation fault), hang it or
+exhaust the memory. They end the reading process, and the caller gets a ValueError. The process serves one request after
+another and exits after a time without requests; the next request starts a new one.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 START_TIMEOUT_S = 120.0
-"""How long a reader may take to start; on a busy network drive, importing MuJoCo takes a while."""
+"""Time limit for a reader to start; importing MuJoCo from a busy network drive is slow."""
 TIMEOUT_S = 20.0
-"""How long one file may take; real robots take well under a second."""
+"""Time limit per file; real robots take well under a second."""
 READY = b"ready\n"
 IDLE_S = 10.0
-"""How long a reader waits for the next request before it leaves."""
+"""Time without requests after which a reader exits."""
 MAX_MEMORY_BYTES = 8 * 2**30
-"""What a reader may take, if the system lets it be set: far more than any robot needs."""
+"""Memory limit of a reader, where the system allows one; far more than any robot needs."""
 
 
 def read_graph(source: Mapping[str, str], *options: Any) -> dict[str, Any]:
-    """`description.read` in the reading process; its graph, as a dict."""
+    """Run `description.read` in the reading process and return its graph as a dict."""
     request = {"source": source, "options": options, "folder": _working_folder()}
     reply = _reply(request) if os.name == "posix" else answer(request)
     if "missing" in reply:
@@ -51,12 +51,12 @@ def _reply(request: dict[str, Any]) -> dict[str, Any]:
             try:
                 reply = reader.ask(request)
             except BaseException:
-                reader.stop()  # or its reply would be taken for the next one's
+                reader.stop()  # or the next request would get its reply
                 raise
             if reply is not None:
                 return reply
             status = reader.stop()
-            if status != 0:  # 0: it was just leaving for want of work, so once more
+            if status != 0:  # 0: it was exiting because it was idle, so try once more
                 break
     name = describe(request["source"])
     if status is None:
@@ -68,23 +68,23 @@ def _reply(request: dict[str, Any]) -> dict[str, Any]:
 def _working_folder() -> str:
     try:
         return os.getcwd()
-    except FileNotFoundError:  # it was deleted; absolute paths still work
+    except FileNotFoundError:  # the folder was deleted; absolute paths still work
         return os.sep
 
 
 def describe(source: Mapping[str, str]) -> str:
-    """What error messages call a file or a text."""
+    """Return the name of a file or a text in error messages."""
     return repr(source["path"]) if "path" in source else "the given text"
 
 
 class _Reader:
-    """The reading process, from the caller's side."""
+    """The caller's side of the reading process."""
 
     _current: _Reader | None = None
 
     @classmethod
     def current(cls) -> _Reader:
-        """The one at work, or a new one."""
+        """Return the running reader, or start one."""
         reader = cls._current
         if reader is None or reader.owner != os.getpid() or reader.process.poll() is not None:
             reader = cls._current = cls()
@@ -98,7 +98,7 @@ class _Reader:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=_working_folder(),
-            start_new_session=True,  # Ctrl-C is the caller's to handle
+            start_new_session=True,  # the caller handles Ctrl-C
         )
         if self._line(START_TIMEOUT_S) != READY:
             status = self.stop()
@@ -106,7 +106,7 @@ class _Reader:
             raise RuntimeError(f"the process that reads robot files {how}")
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """None if the reader died or took too long."""
+        """Return the reply, or None if the reader died or took too long."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(request, default=str).encode() + b"\n")
@@ -120,17 +120,17 @@ class _Reader:
         return reply
 
     def _line(self, timeout_s: float) -> bytes:
-        """The next line; nothing if the reader ends or takes too long."""
+        """Return the next line, or nothing if the reader exits or takes too long."""
         assert self.process.stdout is not None
         return self.process.stdout.readline() if _is_readable(self.process.stdout, timeout_s) else b""
 
     def stop(self) -> int | None:
-        """Ends the process; its own exit status, or None if it had to be killed."""
+        """End the process and return its exit status, or None if it had to be killed."""
         type(self)._current = None
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         is_done = _is_readable(self.process.stdout, 0)
-        if not is_done:  # no reply and no end of file: still at work
+        if not is_done:  # no reply and no end of file: it is still busy
             self.process.kill()
         status = self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -140,7 +140,7 @@ class _Reader:
 
 
 def _is_readable(file: IO[Any], timeout_s: float) -> bool:
-    """Whether there is something to read, the end of the file included."""
+    """Return whether there is something to read, which includes the end of the file."""
     poll = select.poll()  # select.select takes no descriptor from 1024 up
     poll.register(file, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))
@@ -158,14 +158,14 @@ def _stop_at_exit() -> None:
 
 
 def serve() -> None:
-    """The reading process itself: a JSON request a line in, a JSON reply a line out."""
+    """Run the reading process: one JSON request per line in, one JSON reply per line out."""
     import mujoco
 
-    from . import description  # noqa: F401, here so that the time it takes is not the first file's
+    from . import description  # noqa: F401, so that its import does not count against the first file
 
-    mujoco.set_mju_user_warning(lambda message: None)  # about physics; else they go to a log file in the user's folder
+    mujoco.set_mju_user_warning(lambda message: None)  # else they go to a log file in the user's folder
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what MuJoCo prints must not be taken for a reply
+    os.dup2(2, 1)  # output of MuJoCo must not look like a reply
     _limit_memory()
     replies.write(READY.decode())
     replies.flush()
@@ -173,7 +173,7 @@ def serve() -> None:
         line = sys.stdin.readline()
         if not line:
             return
-        signal.alarm(int(TIMEOUT_S) + 5)  # the caller, who would stop this, may be gone
+        signal.alarm(int(TIMEOUT_S) + 5)  # the caller, which would stop this, may be gone
         reply = answer(json.loads(line))
         signal.alarm(0)
         replies.write(json.dumps(reply) + "\n")
@@ -188,16 +188,16 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, MAX_MEMORY_BYTES)
-    with contextlib.suppress(ValueError, OSError):  # macOS does not let it be set
+    with contextlib.suppress(ValueError, OSError):  # macOS does not support it
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The graph, or what is wrong."""
+    """Return the graph, or the error."""
     from .description import BrokenParserError, read
 
     try:
-        os.chdir(request["folder"])  # where relative paths start
+        os.chdir(request["folder"])  # relative paths start here
         return {"graph": read(request["source"], describe(request["source"]), *request["options"]).to_dict()}
     except FileNotFoundError as error:
         return {"missing": str(error)}
@@ -207,5 +207,5 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"wrong": str(error)}
     except MemoryError:
         return {"wrong": f"{describe(request['source'])} needs too much memory: it is malformed or huge", "leave": True}
-    except Exception as error:  # a mistake of ours, or of MuJoCo's binding: not the file's
+    except Exception as error:  # a mistake in this package or in MuJoCo's binding, not in the file
         return {"failed": f"{type(error).__name__}: {error}", "leave": True}

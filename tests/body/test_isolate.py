@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from body_transformer import BodyGraph
-from body_transformer.body import reader
-from body_transformer.body.reader import _Reader
+from body_transformer.body import isolate
+from body_transformer.body.isolate import _Reader
 
 ROBOT = '<mujoco><worldbody><body name="arm"><joint name="lift"/><body name="hand"/></body></worldbody></mujoco>'
 
@@ -61,7 +61,7 @@ def test_a_crash_is_a_value_error_and_the_next_file_is_read() -> None:
 
 def test_a_file_that_takes_too_long_is_given_up_and_the_next_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = stand_in("import time; time.sleep(60)")
-    monkeypatch.setattr(reader, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(isolate, "TIMEOUT_S", 0.2)
     with pytest.raises(ValueError, match="keeps MuJoCo's parser busy for over 0 s"):
         read()
     monkeypatch.undo()
@@ -83,14 +83,14 @@ def test_a_reader_that_leaves_just_as_it_is_asked_is_replaced() -> None:
 
 
 def test_a_reader_without_work_leaves() -> None:
-    program = "from body_transformer.body import reader; reader.IDLE_S = 0.1; reader.serve()"
+    program = "from body_transformer.body import isolate; isolate.IDLE_S = 0.1; isolate.serve()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
         assert process.wait(timeout=20) == 0
 
 
 def test_a_reader_ends_with_its_caller() -> None:
     program = (
-        "from body_transformer import BodyGraph; from body_transformer.body.reader import _Reader\n"
+        "from body_transformer import BodyGraph; from body_transformer.body.isolate import _Reader\n"
         f"BodyGraph.from_xml({ROBOT!r}); print(_Reader.current().process.pid)"
     )
     result = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
@@ -101,7 +101,7 @@ def test_a_reader_ends_with_its_caller() -> None:
 
 def test_a_reader_whose_caller_was_killed_ends_too() -> None:
     program = (
-        "import os; from body_transformer import BodyGraph; from body_transformer.body.reader import _Reader\n"
+        "import os; from body_transformer import BodyGraph; from body_transformer.body.isolate import _Reader\n"
         f"BodyGraph.from_xml({ROBOT!r}); print(_Reader.current().process.pid, flush=True); os.kill(os.getpid(), 9)"
     )
     pid = int(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True).stdout)
@@ -113,7 +113,7 @@ def test_a_reader_whose_caller_was_killed_ends_too() -> None:
 
 def test_a_forked_child_starts_a_reader_of_its_own() -> None:
     program = (
-        "import os, sys; from body_transformer import BodyGraph; from body_transformer.body.reader import _Reader\n"
+        "import os, sys; from body_transformer import BodyGraph; from body_transformer.body.isolate import _Reader\n"
         f"BodyGraph.from_xml({ROBOT!r}); mine = _Reader.current().process.pid\n"
         "child = os.fork()\n"
         f"nodes = BodyGraph.from_xml({ROBOT!r}).nodes\n"
@@ -150,7 +150,7 @@ def test_relative_paths_start_where_the_caller_is(tmp_path: Path, monkeypatch: p
 
 
 def test_a_document_that_asks_for_a_thousand_million_bodies_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "TIMEOUT_S", 2.0)
+    monkeypatch.setattr(isolate, "TIMEOUT_S", 2.0)
     flood = '<flexcomp name="f" type="grid" count="1000 1000 1000" dim="3" spacing="1 1 1"/>'
     with pytest.raises(ValueError, match="it is malformed"):
         BodyGraph.from_xml(ROBOT.replace('<body name="hand"/>', flood))
@@ -192,7 +192,7 @@ def test_a_mistake_of_ours_is_not_blamed_on_the_file(monkeypatch: pytest.MonkeyP
         raise KeyError("oops")
 
     monkeypatch.setattr("body_transformer.body.description.read", mistaken)
-    reply = reader.answer({"source": {"text": ROBOT}, "options": [], "folder": "."})
+    reply = isolate.answer({"source": {"text": ROBOT}, "options": [], "folder": "."})
     assert reply == {"failed": "KeyError: 'oops'", "leave": True}
 
 
