@@ -39,13 +39,13 @@ def test_the_root_by_any_name_is_the_root():
                                "observation terms that only the policy has: 'contact'"]),
         (layout(obs=(*OBS, Term.root("speed", 1))), ["observation entries: 12 for the policy, 13 for the task",
                                                      "observation terms that only the task has: 'speed'"]),
-        (layout(obs=(OBS[1], OBS[0], OBS[2])), ["observation terms are in a different order: number 1 is 'gravity' for the"
-                                                " policy and 'pos' for the task"]),
+        (layout(obs=(OBS[1], OBS[0], OBS[2])), ["observation terms are in a different order: number 1 is 'gravity' for"
+                                                " the policy and 'pos' for the task"]),
         (layout(obs=(Term.root("gravity", 1, 3), *OBS[1:])),
          ["observation term 'gravity': 3 for the policy, 1 x 3 steps for the task"]),
         (layout(obs=(OBS[0], Term.joints("pos", ["roll", "yaw", "ankle"]), OBS[2])),
-         ["owners of observation term 'pos' are in a different order: number 1 is 'yaw' for the policy and 'roll' for the "
-          "task"]),
+         ["owners of observation term 'pos' are in a different order: number 1 is 'yaw' for the policy and 'roll' for "
+          "the task"]),
         (layout(obs=(OBS[0], OBS[1], Term.bodies("contact", ["torso", "foot"], 3))),
          ["owners of observation term 'contact' that only the policy has: 'hip'",
           "owners of observation term 'contact' that only the task has: 'torso'"]),
