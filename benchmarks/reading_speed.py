@@ -31,7 +31,7 @@ import numpy as np
 
 from body_transformer.experiment import load_experiment
 from body_transformer.imitation.batches import WINDOW_BYTES, Batches
-from body_transformer.imitation.sources import open_episodes
+from body_transformer.imitation.readers import open_episodes
 
 LAYOUT = load_experiment("mocapact").layout()
 NUM_SNIPPETS, NUM_ROLLOUTS, NUM_STEPS = 3, 20, 90

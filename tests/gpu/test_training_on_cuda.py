@@ -13,9 +13,9 @@ from accelerate.state import AcceleratorState
 from body_transformer import Policy, PolicyConfig
 from body_transformer.cli.main import main
 from body_transformer.experiment import load_experiment
-from body_transformer.imitation.evaluate import acting
-from body_transformer.imitation.losses import Cloning
-from body_transformer.imitation.update import Update
+from body_transformer.imitation.actors import acting
+from body_transformer.imitation.losses import CloningLoss
+from body_transformer.imitation.train import Update
 from body_transformer.training import cuda_graphs
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -43,7 +43,7 @@ def updated(variant: str, rates: list[float], precision: str) -> tuple[Policy, f
     """A policy after an update for each rate, and the sum of the losses."""
     torch.manual_seed(0)
     policy = Policy(LAYOUT, PolicyConfig(variant=variant, num_layers=2))
-    module = Cloning(policy, "mse", torch.arange(LAYOUT.obs_dim))
+    module = CloningLoss(policy, "mse", torch.arange(LAYOUT.obs_dim))
     update = Update(module, 0.01, Accelerator(mixed_precision=precision))
     for seed, rate in enumerate(rates):
         update(*batch(seed), rate)

@@ -289,7 +289,7 @@ def test_an_error_while_reading_reaches_the_caller(window_steps):
 def test_an_episode_of_another_length_than_announced_is_an_error():
     episodes = Numbered([5] * 20)
     episodes.starts[-1] += 1
-    with pytest.raises(ValueError, match="episode 19 was said to have 5 steps; it has 6 observations and 6 actions"):
+    with pytest.raises(ValueError, match="episode 19 should have 5 steps; it has 6 observations and 6 actions"):
         list(Batches(episodes, 5, 0).epoch(0))
 
 

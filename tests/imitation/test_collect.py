@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import body_transformer
-from body_transformer.imitation.adroit import AdroitTask, episode_seed
-from body_transformer.imitation.collect import Collected, Recording, Tally, collect
-from body_transformer.imitation.dapg import DapgPolicy
-from body_transformer.imitation.task import Act
+from body_transformer.imitation.actors import DapgPolicy
+from body_transformer.imitation.collect import CollectedDataset, CollectProgress, collect
+from body_transformer.imitation.tasks import Act, Trajectory
+from body_transformer.imitation.tasks.adroit import AdroitTask, episode_seed
 
 EXPERTS = Path(__file__).parents[2] / "../shared/data/adroit_experts"
 
@@ -28,7 +28,7 @@ class Counting:
     requirements = ("numpy",)
     num_steps = 4
 
-    def record(self, act: Act, episodes: range, seed: int, std: Any = None) -> Iterator[Recording]:
+    def record(self, act: Act, episodes: range, seed: int, std: Any = None) -> Iterator[Trajectory]:
         for episode in episodes:
             obs = np.arange(self.num_steps + 1.0)[:, None] + 100 * episode
             clean = act(obs[:-1].astype(np.float32))
@@ -37,7 +37,7 @@ class Counting:
             success[0] = True
             success[-1] = episode % 3 == 0
             executed = (clean + noise).astype(np.float32)
-            yield Recording(1000 * seed + episode, obs, executed, clean, np.ones(self.num_steps), success)
+            yield Trajectory(1000 * seed + episode, obs, executed, clean, np.ones(self.num_steps), success)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -139,14 +139,14 @@ def test_all_episodes_are_kept_unless_only_successes_are_asked_for(tmp_path: Pat
     assert [episode.observations[0, 0] for episode in episodes] == [0, 100, 200, 300]
     assert [bool(note["success"]) for note in notes] == [True, False, False, True]
     assert all(note["success_any"] for note in notes)
-    assert found == Collected(str(tmp_path / "set"), 4, 16, 4, 0.5, 1.0, 4.0)
+    assert found == CollectedDataset(str(tmp_path / "set"), 4, 16, 4, 0.5, 1.0, 4.0)
 
 
 def test_with_only_successes_it_plays_on_until_there_are_enough(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
 
-    def hear(tally: Tally) -> None:
-        heard.append((tally.num_kept, tally.num_played))
+    def hear(progress: CollectProgress) -> None:
+        heard.append((progress.num_kept, progress.num_played))
 
     found = collect(Counting(), half, 3, tmp_path / "set", only_successes=True, on_episode=hear)
     _, episodes, notes = read(tmp_path / "set")
@@ -159,7 +159,7 @@ def test_with_only_successes_it_plays_on_until_there_are_enough(tmp_path: Path) 
 
 def test_a_policy_that_never_succeeds_is_given_up(tmp_path: Path) -> None:
     class Hopeless(Counting):
-        def record(self, act: Act, episodes: range, seed: int, std: Any = None) -> Iterator[Recording]:
+        def record(self, act: Act, episodes: range, seed: int, std: Any = None) -> Iterator[Trajectory]:
             for one in super().record(act, episodes, seed, std):
                 one.success[:] = False
                 yield one
@@ -175,13 +175,13 @@ def test_a_policy_that_never_succeeds_is_given_up(tmp_path: Path) -> None:
 def test_what_exists_is_refused_unless_it_is_a_data_set_to_overwrite(tmp_path: Path) -> None:
     out = tmp_path / "set"
     collect(Counting(), half, 1, out)
-    with pytest.raises(ValueError, match=r"set' exists already; --overwrite replaces a data set"):
+    with pytest.raises(ValueError, match=r"set' exists; --overwrite replaces a dataset"):
         collect(Counting(), half, 2, out)
     collect(Counting(), half, 2, out, overwrite=True)
     assert len(read(out)[1]) == 2
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "to_her").write_text("dear")
-    with pytest.raises(ValueError, match="not a Minari data set"):
+    with pytest.raises(ValueError, match="not a Minari dataset"):
         collect(Counting(), half, 1, tmp_path / "letters", overwrite=True)
     with pytest.raises(ValueError, match="it is a file"):
         collect(Counting(), half, 1, tmp_path / "letters" / "to_her", overwrite=True)
@@ -192,8 +192,8 @@ def test_what_exists_is_refused_unless_it_is_a_data_set_to_overwrite(tmp_path: P
 def test_whoever_stops_leaves_nothing_and_keeps_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
     collect(Counting(), half, 1, tmp_path / "old")
 
-    def stop(tally: Tally) -> None:
-        if tally.num_played == 2:
+    def stop(progress: CollectProgress) -> None:
+        if progress.num_played == 2:
             raise error
 
     for name in ("old", "new"):
@@ -232,7 +232,7 @@ def test_folders_on_the_way_are_made_and_the_metadata_is_json(tmp_path: Path) ->
     ("options", "message"),
     [
         ({"num_episodes": 0}, "number of episodes must be 1 or more; got 0"),
-        ({"seed": -1}, "from 0 up; got -1"),
+        ({"seed": -1}, "the seed must be a whole number, 0 or more; got -1"),
         ({"noise": -0.1}, "0 or more; got -0.1"),
         ({"noise": float("nan")}, "0 or more; got nan"),
         ({"labels": "clear"}, "unknown kind of labels 'clear'; did you mean 'clean'"),

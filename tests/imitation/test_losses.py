@@ -5,7 +5,7 @@ import torch
 
 from body_transformer import Policy, PolicyConfig
 from body_transformer.experiment import load_experiment
-from body_transformer.imitation.losses import Cloning, negative_likelihood, squared_error
+from body_transformer.imitation.losses import CloningLoss, negative_likelihood, squared_error
 
 LAYOUT = load_experiment("adroit-door").layout()
 SMALL = {"variant": "bot-hard", "embed_dim": 8, "num_layers": 1, "num_heads": 2, "ff_dim": 8}
@@ -38,15 +38,15 @@ def test_the_likelihood_is_that_of_the_policy_s_distribution(std):
 
 def test_a_deterministic_policy_has_no_likelihood():
     with pytest.raises(ValueError, match="needs a policy with a Gaussian head"):
-        Cloning(Policy(LAYOUT, PolicyConfig(**SMALL)), "likelihood", torch.arange(LAYOUT.obs_dim))
+        CloningLoss(Policy(LAYOUT, PolicyConfig(**SMALL)), "likelihood", torch.arange(LAYOUT.obs_dim))
 
 
 def test_a_standard_deviation_that_nothing_trains_is_refused():
     policy = Policy(LAYOUT, PolicyConfig(**SMALL, head="gaussian"))
-    with pytest.raises(ValueError, match="loss 'mse' learns no standard deviation"):
-        Cloning(policy, "mse", torch.arange(LAYOUT.obs_dim))
+    with pytest.raises(ValueError, match="loss 'mse' trains no standard deviation"):
+        CloningLoss(policy, "mse", torch.arange(LAYOUT.obs_dim))
     fixed = Policy(LAYOUT, PolicyConfig(**SMALL, head="gaussian", std="fixed"))
-    Cloning(fixed, "mse", torch.arange(LAYOUT.obs_dim))
+    CloningLoss(fixed, "mse", torch.arange(LAYOUT.obs_dim))
 
 
 def test_entries_that_are_not_read_are_zero():
@@ -55,4 +55,4 @@ def test_entries_that_are_not_read_are_zero():
     used = torch.arange(3, LAYOUT.obs_dim)
     full = obs.clone()
     full[:, :3] = 0
-    assert torch.equal(Cloning(policy, "mse", used)(obs[:, used], actions), squared_error(policy, full, actions))
+    assert torch.equal(CloningLoss(policy, "mse", used)(obs[:, used], actions), squared_error(policy, full, actions))

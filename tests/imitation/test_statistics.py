@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from body_transformer import BodyGraph, Layout, Term
+from body_transformer.imitation.demonstrations import mean_and_var, obs_statistics
 from body_transformer.imitation.episodes import EpisodeInfo, InMemory
-from body_transformer.imitation.sources import open_episodes
-from body_transformer.imitation.sources.npz import write_npz
-from body_transformer.imitation.statistics import mean_and_var, obs_statistics
+from body_transformer.imitation.readers import open_episodes
+from body_transformer.imitation.readers.npz import write_npz
 from body_transformer.model.normalizer import Normalizer
 
 LAYOUT = Layout(
@@ -64,7 +64,7 @@ def test_a_normalizer_takes_them_and_leaves_a_constant_entry_unscaled():
 def test_statistics_of_another_layout_are_an_error():
     episodes, _ = demonstrations()
     other = Layout(LAYOUT.graph, [Term.root("gravity", 2)], LAYOUT.actions)
-    with pytest.raises(ValueError, match="the layout uses 2 entries; the statistics are of 3"):
+    with pytest.raises(ValueError, match="the layout uses 2 entries; the statistics have 3"):
         mean_and_var(other, obs_statistics(episodes))
 
 

@@ -194,7 +194,7 @@ def test_a_loss_that_does_not_suit_the_policy_is_named_before_there_is_a_run(dat
     assert main(command(data, tmp_path / "run", *steps(10), "--policy.head", "gaussian")) == 1
     words = capsys.readouterr().err
     assert "needs a policy with a Gaussian head" in words
-    assert "loss 'mse' learns no standard deviation" in words
+    assert "loss 'mse' trains no standard deviation" in words
     assert not (tmp_path / "run").exists()
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from body_transformer.imitation.task import Result
+from body_transformer.imitation.tasks import Rollout
 from body_transformer.training.summary import estimate, summarize
 
 
@@ -32,8 +32,8 @@ def test_nothing_has_no_mean():
 
 def test_every_metric_is_summed_up():
     results = [
-        Result("", 10, 1.0, success=True, success_any=True),
-        Result("", 20, 3.0, success=False, success_any=True),
+        Rollout("", 10, 1.0, success=True, success_any=True),
+        Rollout("", 20, 3.0, success=False, success_any=True),
     ]
     found = summarize(results, ("success", "success_any", "length"))
     assert [found[name].mean for name in found] == [0.5, 1.0, 15.0]

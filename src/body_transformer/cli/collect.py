@@ -1,4 +1,4 @@
-"""`bot collect EXPERIMENT`: demonstrations from a policy, as a Minari data set."""
+"""`bot collect EXPERIMENT`: roll a policy out and record demonstrations as a Minari dataset."""
 
 from __future__ import annotations
 
@@ -7,106 +7,72 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-import numpy.typing as npt
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import listing, unknown
+from ..errors import listing
 from ..experiment import Experiment, experiment_names, load_experiment
-from ..imitation.adroit import AdroitTask
-from ..imitation.collect import Labels, Recorder, Tally, collect
-from ..imitation.dapg import DapgPolicy
-from ..imitation.task import Act
-from ..policy_folder import KINDS
+from ..imitation.actors import Actor, load_actor
+from ..imitation.collect import CollectProgress, Labels, collect
+from ..imitation.tasks import COLLECTABLE, CollectableTask, make_task
 from .output import print_json
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
-def tracking_recorder() -> Recorder:
-    from ..imitation.tracking.record import TrackingRecorder
-
-    return TrackingRecorder(load_experiment("demo").layout())
-
-
-RECORDERS: dict[str, Callable[[], Recorder]] = {
-    "adroit-door": partial(AdroitTask, "door"),
-    "adroit-hammer": partial(AdroitTask, "hammer"),
-    "adroit-relocate": partial(AdroitTask, "relocate"),
-    "demo": tracking_recorder,
-}
-"""Experiment -> the simulator that records its episodes."""
-
-
 @dataclass
 class Collect:
-    """Demonstrations from a policy, as a Minari data set."""
+    """Roll a policy out and record demonstrations as a Minari dataset."""
 
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
-    """What is played: adroit-door, adroit-hammer, adroit-relocate, demo."""
+    """Experiment to play: adroit-door, adroit-hammer, adroit-relocate, demo, or a YAML file."""
     policy: Annotated[Path, tyro.conf.arg(metavar="POLICY")]
     """A saved or exported policy, a run or checkpoint folder, pretrained:NAME, or a DAPG expert (.npz)."""
     episodes: Annotated[int, tyro.conf.arg(metavar="N")]
-    """Episodes in the data set."""
+    """Episodes in the dataset."""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")]
-    """The data set's folder, for minari.MinariDataset; it appears when it is whole."""
+    """Folder of the dataset, for minari.MinariDataset; it appears once it is complete."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Of the starts and of the noise."""
+    """Seed of start states and noise."""
     noise: Annotated[float, tyro.conf.arg(metavar="S")] = 0.0
     """Standard deviation of Gaussian noise that is added to the actions."""
     sampled: Flag = False
-    """Let the policy draw its actions, with its own standard deviation, instead of playing their mean."""
+    """Sample actions with the policy's own standard deviation instead of playing their mean."""
     labels: Annotated[Labels, tyro.conf.arg(metavar="executed|clean")] = "executed"
-    """Record the actions that were executed, or the policy's mean actions before any noise."""
+    """Record the executed actions, or the policy's mean actions before noise."""
     only_successes: Flag = False
     """Keep successful episodes only, and play until there are N."""
     overwrite: Flag = False
-    """Replace the data set that is in the folder."""
+    """Replace the dataset in the folder."""
     json: Flag = False
     """Print one JSON object instead of a line."""
 
 
-@dataclass(frozen=True)
-class Player:
-    """A policy that was read from disk."""
-
-    obs_dim: int
-    action_dim: int
-    mean: Act
-    std: npt.NDArray[np.float64] | None
-    """[A] of its own noise, if it has any."""
-
-
 def main(args: list[str]) -> None:
     options = tyro.cli(Collect, prog="bot collect", args=args)
-    if options.experiment not in RECORDERS:
-        raise ValueError(what_cannot_be_played(options.experiment))
-    player = load_player(options.policy)
-    check_fit(player, load_experiment(options.experiment), options.policy)
-    if options.sampled and player.std is None:
-        raise ValueError(
-            f"--sampled: the policy in {str(options.policy)!r} is deterministic, it has no noise of its own"
-        )
+    experiment = load_collectable(options.experiment)
+    actor = load_actor(options.policy)
+    check_fit(actor, experiment, options.policy)
+    if options.sampled and actor.std is None:
+        raise ValueError(f"--sampled: the policy in {str(options.policy)!r} is deterministic and has no noise")
     start = time.perf_counter()
-    with closing(RECORDERS[options.experiment]()) as task, progress_bar(options.episodes) as show:
+    with closing(make_collectable(experiment)) as task, progress_bar(options.episodes) as show:
         found = collect(
             task,
-            player.mean,
+            actor.mean,
             options.episodes,
             options.out,
             options.seed,
             options.noise,
-            own_std=player.std if options.sampled else None,
+            own_std=actor.std if options.sampled else None,
             labels=options.labels,
             only_successes=options.only_successes,
             overwrite=options.overwrite,
-            name=options.experiment,
+            name=experiment.name,
             policy_name=str(options.policy),
             on_episode=show,
         )
@@ -119,39 +85,35 @@ def main(args: list[str]) -> None:
     )
 
 
-def what_cannot_be_played(name: str) -> str:
-    if name not in experiment_names():
-        return unknown("experiment", name, RECORDERS)
-    return f"bot collect has no simulator for the experiment {name!r}; have: {listing(RECORDERS)}"
+def collectable() -> list[str]:
+    """Return the experiments whose task can be recorded."""
+    return [name for name in experiment_names() if is_collectable(load_experiment(name))]
 
 
-# -- the policy --------------------------------------------------------------------------------------------------------
+def is_collectable(experiment: Experiment) -> bool:
+    return experiment.imitation is not None and experiment.imitation.task in COLLECTABLE
 
 
-def load_player(path: Path) -> Player:
-    if path.suffix == ".npz":
-        expert = DapgPolicy.load(path)
-        return Player(expert.obs_dim, expert.action_dim, expert.mean, expert.std)
-    if path.is_file():
-        raise ValueError(f"no policy in {str(path)!r}: a file must be an .npz file; otherwise give {KINDS}")
-    return load_own(path)
+def load_collectable(name: str) -> Experiment:
+    """Load an experiment whose task can be recorded."""
+    experiment = load_experiment(name)
+    if not is_collectable(experiment):
+        raise ValueError(f"bot collect has no simulator for the experiment {name!r}; have: {listing(collectable())}")
+    return experiment
 
 
-def load_own(path: Path) -> Player:
-    """Load a policy that `find_policy` finds, on the GPU if there is one."""
-    import torch
-
-    from ..imitation.evaluate import acting
-    from ..model.policy import Policy
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    policy = Policy.load(path).to(device).eval()
-    std = None if policy.log_std is None else policy.log_std.detach().double().exp().cpu().numpy()
-    return Player(policy.layout.obs_dim, policy.layout.action_dim, acting(policy), std)
+def make_collectable(experiment: Experiment) -> CollectableTask:
+    """Make the task of an experiment, for recording."""
+    config = experiment.imitation
+    assert config is not None, "load_collectable admits no other experiment"
+    task = make_task(config.task, experiment.layout(), config.task_options)
+    assert isinstance(task, CollectableTask), f"{config.task} is in COLLECTABLE"
+    return task
 
 
-def check_fit(player: Player, experiment: Experiment, path: Path) -> None:
-    given, wanted = (player.obs_dim, player.action_dim), (experiment.obs_dim, experiment.action_dim)
+def check_fit(actor: Actor, experiment: Experiment, path: Path) -> None:
+    """Check that policy and experiment have the same sizes."""
+    given, wanted = (actor.obs_dim, actor.action_dim), (experiment.obs_dim, experiment.action_dim)
     if given != wanted:
         raise ValueError(
             f"the policy in {str(path)!r} has {given[0]} observation entries and {given[1]} actions; "
@@ -159,12 +121,9 @@ def check_fit(player: Player, experiment: Experiment, path: Path) -> None:
         )
 
 
-# -- progress ----------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
-def progress_bar(num_episodes: int) -> Iterator[Callable[[Tally], None]]:
-    """On standard error, so that what is printed can be piped."""
+def progress_bar(num_episodes: int) -> Iterator[Callable[[CollectProgress], None]]:
+    """Show a progress bar on standard error, so that standard output can be piped."""
     columns = (
         TextColumn("collecting"),
         BarColumn(),
@@ -172,11 +131,11 @@ def progress_bar(num_episodes: int) -> Iterator[Callable[[Tally], None]]:
         TextColumn("episodes, success {task.fields[success]}, left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
-        bar = progress.add_task("", total=num_episodes, success="-")
+    with Progress(*columns, console=Console(file=sys.stderr)) as bars:
+        bar = bars.add_task("", total=num_episodes, success="-")
 
-        def show(tally: Tally) -> None:
-            rate = tally.num_successes / tally.num_played
-            progress.update(bar, completed=tally.num_kept, success=f"{rate:.1%}")
+        def show(progress: CollectProgress) -> None:
+            rate = progress.num_successes / progress.num_played
+            bars.update(bar, completed=progress.num_kept, success=f"{rate:.1%}")
 
         yield show

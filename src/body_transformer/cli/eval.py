@@ -22,7 +22,7 @@ from ..schema import build
 from .output import console, print_json
 
 if TYPE_CHECKING:
-    from ..imitation.task import Task
+    from ..imitation.tasks import ImitationTask
     from ..model.policy import Policy
     from ..training.evaluation import Summary
 
@@ -112,7 +112,7 @@ def find(options: Eval) -> tuple[PolicyFolder, ImitationConfig | RlConfig]:
     return found, config
 
 
-def load(found: PolicyFolder, config: ImitationConfig, cpu: bool) -> tuple[Policy, Task]:
+def load(found: PolicyFolder, config: ImitationConfig, cpu: bool) -> tuple[Policy, ImitationTask]:
     import torch
 
     from ..imitation.tasks import make_task
@@ -123,13 +123,14 @@ def load(found: PolicyFolder, config: ImitationConfig, cpu: bool) -> tuple[Polic
     return policy.to(device).eval(), make_task(config.task, policy.layout, config.task_options)
 
 
-def roll_out(policy: Policy, task: Task, options: Eval, splits: tuple[str, ...]) -> Summary:
-    from ..imitation.evaluate import evaluate
+def roll_out(policy: Policy, task: ImitationTask, options: Eval, splits: tuple[str, ...]) -> Summary:
+    from ..imitation.actors import acting
+    from ..imitation.tasks import evaluate
 
     with Bars(console=Console(stderr=True), disable=options.json) as bars:
         tasks = {split: bars.add_task(split, total=options.episodes) for split in splits}
         return evaluate(
-            policy,
+            acting(policy),
             task,
             options.episodes,
             options.seed,
@@ -138,8 +139,8 @@ def roll_out(policy: Policy, task: Task, options: Eval, splits: tuple[str, ...])
         )
 
 
-def film(policy: Policy, task: Task, file: Path, seed: int, split: str) -> None:
-    from ..imitation.evaluate import acting
+def film(policy: Policy, task: ImitationTask, file: Path, seed: int, split: str) -> None:
+    from ..imitation.actors import acting
     from ..video import write_video
 
     write_video(file, task.film(acting(policy), seed, split), task.frames_hz)

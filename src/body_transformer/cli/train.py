@@ -40,7 +40,7 @@ class Resume(ResumeOptions):
 
 
 def main(args: list[str]) -> None:
-    from ..imitation.demonstrations import agreed
+    from ..imitation.demonstrations import share_split_options
 
     if any(arg.split("=")[0] == "--resume" for arg in args):
         is_named = bool(args) and (args[0] in experiment_names() or args[0].startswith(MJLAB))
@@ -60,7 +60,7 @@ def main(args: list[str]) -> None:
         imitation=replace(imitation, options={}, task_options={}),  # tyro would make a flag of each
     )
     options = tyro.cli(Train, prog="bot train", args=args, default=default)
-    options.imitation = agreed(
+    options.imitation = share_split_options(
         replace(
             options.imitation,
             options=_options(imitation, options.imitation),
@@ -117,11 +117,11 @@ def resume(args: list[str], named: str | None = None) -> None:
 
 
 def _train(options: Train, experiment: Experiment, folder: Path, description: dict[str, Any], resumed: bool) -> None:
+    from ..imitation.actors import acting
     from ..imitation.demonstrations import demonstrations
-    from ..imitation.evaluate import evaluate
     from ..imitation.losses import check_loss
-    from ..imitation.tasks import make_task
-    from ..imitation.train import Job, total_steps, train
+    from ..imitation.tasks import evaluate, make_task
+    from ..imitation.train import CloningJob, total_steps, train
     from ..model.policy import Policy
     from ..run import Run
     from ..training.evaluation import write_evaluation
@@ -138,7 +138,7 @@ def _train(options: Train, experiment: Experiment, folder: Path, description: di
         description["num_parameters"] = Policy(layout, options.policy).num_parameters
         description["num_steps"] = total_steps(config, episodes.num_steps)
         run = Run.create(folder, description)
-    job = Job(run, episodes, task, options.policy, config, options.seed, resumed, options.wandb, options.cpu)
+    job = CloningJob(run, episodes, task, options.policy, config, options.seed, resumed, options.wandb, options.cpu)
     try:
         policy = train(
             job, Progress(f"{experiment.name} {options.policy.variant}", quiet=options.quiet or not is_first_process())
@@ -148,7 +148,7 @@ def _train(options: Train, experiment: Experiment, folder: Path, description: di
     if not is_first_process():
         return
     if task is not None:
-        found = evaluate(policy, task, config.eval_episodes, options.seed)
+        found = evaluate(acting(policy), task, config.eval_episodes, options.seed)
         write_evaluation(run, found, config.eval_episodes, options.seed)
         task.close()
     console().print(f"wrote {folder}")

@@ -1,8 +1,8 @@
 """Minibatches in a seeded order, from any amount of data, with little of it in memory.
 
-The order of an epoch is a function of seed and epoch alone: episodes are permuted and dealt into windows that fit in
-memory, the steps of each window are permuted, and batches are cut from the windows one after the other. So a run can
-go on from any batch, reading only the windows that are still needed.
+The order of an epoch is a function of seed and epoch alone. Episodes are permuted and divided into windows that fit in
+memory, the steps of each window are permuted, and batches are cut from the windows in order. A run can therefore
+resume at any batch and read only the remaining windows.
 """
 
 from __future__ import annotations
@@ -22,46 +22,47 @@ from .episodes import Episodes, Floats, Steps
 Ids = npt.NDArray[np.int64]
 WINDOW_BYTES = 512 * 2**20
 WINDOW_SHARE = 16
-"""Data that do not fit in one window are dealt into about this many, at least. Memory that is touched for the first
-time can take several times as long as reading into it (a virtual machine gets it page by page from its host), so in
-the first epoch two windows that hold all the data would be read at a third of the usual speed, two sixteenths are not
-much slower. The price is that steps are mixed within a sixteenth of the episodes, other ones every epoch."""
+"""Data that do not fit in one window are divided into at least about this many. First access to new memory can take
+several times as long as reading into it (a virtual machine gets its pages from the host). In the first epoch, two
+windows that hold all the data would be read at a third of the usual speed; two sixteenths are not much slower. The
+price is that steps are mixed within a sixteenth of the episodes, a different one every epoch."""
 WINDOW_EPISODES = 64
-"""But a window has room for this many of the longest, so that a batch has steps of many."""
+"""A window has room for at least this many of the longest episodes, so that a batch mixes many of them."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Steps in memory that follow each other in the epoch."""
+    """Steps in memory that are consecutive in the epoch."""
 
     steps: Steps
-    """In any order, and perhaps with more rows behind them."""
+    """In any order, possibly followed by unused rows."""
     order: Ids
     """[last - first] the rows, in the epoch's order."""
     first: int
     last: int
-    """Where in the epoch its steps begin and end."""
+    """Range of its steps in the epoch."""
 
     def copy(self, first: int, last: int, obs: Floats, actions: Floats) -> None:
-        """Steps `first` to `last` of the epoch, into arrays of that length."""
+        """Copy steps `first` to `last` of the epoch into arrays of that length."""
         rows = self.order[first - self.first : last - self.first]
-        # the rows are in range; looking for ones that are not would cost another copy
+        # the rows are in range; a bounds check would cost another copy
         np.take(self.steps.obs, rows, axis=0, out=obs, mode="clip")
         np.take(self.steps.actions, rows, axis=0, out=actions, mode="clip")
 
 
 def num_batches(num_steps: int, batch_size: int) -> int:
-    """Of an epoch; the last may be smaller."""
+    """Return the number of batches per epoch; the last may be smaller."""
     return math.ceil(num_steps / batch_size)
 
 
 class Batches:
-    """Batches of `batch_size` steps. At most two windows of at most `window_bytes` are in memory: while one is used, a
-    thread reads the next. If all data fits in `window_bytes`, it is read once and kept; if not, a window is at most a
-    sixteenth of it, or 64 episodes.
+    """Batches of `batch_size` steps.
 
-    An epoch ends with the steps that are too few for a batch, as a smaller one. Of `num_ranks` processes each gets its
-    part of every batch, in the order of the ranks; where the last one cannot be shared evenly, parts overlap.
+    At most two windows of at most `window_bytes` are in memory: while one is used, a thread reads the next. Data that
+    fit in `window_bytes` are read once and kept. Otherwise a window is at most a sixteenth of the data, or 64 episodes.
+
+    The last batch of an epoch may be smaller. Each of `num_ranks` processes gets its part of every batch, in the order
+    of the ranks; if the last batch cannot be divided evenly, parts overlap.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Batches:
             enough = max(self._num_steps // WINDOW_SHARE, WINDOW_EPISODES * int(self._lengths.max()))
             self.window_steps = min(self.window_steps, enough)
         self._kept: Steps | None = None
-        self._rooms: list[Steps] | None = None
+        self._buffers: list[Steps] | None = None
         self._check()
 
     def _check(self) -> None:
@@ -107,11 +108,11 @@ class Batches:
             )
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Return the number of batches per epoch."""
         return num_batches(self._num_steps, self.batch_size)
 
     def epoch(self, epoch: int, first: int = 0) -> Generator[tuple[Floats, Floats], None, None]:
-        """The batches of an epoch from `first` on: obs [b, used entries] and actions [b, A], new arrays each time."""
+        """Yield the batches of an epoch from `first` on, as new arrays: obs [b, used entries] and actions [b, A]."""
         if epoch < 0 or not 0 <= first <= len(self):
             raise ValueError(f"epoch must be from 0 up and first from 0 to {len(self)}; got {epoch} and {first}")
         return self._batches(epoch, first)
@@ -123,7 +124,7 @@ class Batches:
         with closing(self._windows(epoch, parts[0][0], parts[-1][1])) as windows:
             window = next(windows)
             for begin, end in parts:
-                obs, actions = self._room(end - begin)
+                obs, actions = self._allocate(end - begin)
                 done = begin
                 while done < end:
                     while done >= window.last:
@@ -135,7 +136,7 @@ class Batches:
                 yield obs, actions
 
     def _part(self, batch: int) -> tuple[int, int]:
-        """Where in the epoch this process's part of a batch begins and ends."""
+        """Return the range in the epoch of this process's part of a batch."""
         begin = batch * self.batch_size
         end = min(begin + self.batch_size, self._num_steps)
         share = math.ceil((end - begin) / self.num_ranks)
@@ -143,7 +144,7 @@ class Batches:
         return start, start + share
 
     def _windows(self, epoch: int, begin: int, end: int) -> Generator[Window, None, None]:
-        """The windows that hold these steps of the epoch; each is good until the next is asked for."""
+        """Yield the windows that hold these steps of the epoch; each is valid until the next is requested."""
         members = self._members(epoch)
         bounds = [0, *np.cumsum([self._lengths[ids].sum() for ids in members]).tolist()]
         start, stop = (np.searchsorted(bounds, (begin, end - 1), side="right") - 1).tolist()
@@ -153,14 +154,16 @@ class Batches:
                 yield Window(steps, self._random(epoch, 1 + index).permutation(high - low), low, high)
 
     def _read_ahead(self, members: list[Ids]) -> Generator[Steps, None, None]:
-        """The steps of these episodes, window by window; a thread fills one window while the other is used."""
+        """Yield the steps of these episodes, window by window; a thread fills one window while the other is used."""
         if self._fits:
-            self._kept = self._kept or self._fill(Steps(*self._room(self._num_steps)), members[0], threading.Event())
+            if self._kept is None:
+                self._kept = self._fill(Steps(*self._allocate(self._num_steps)), members[0], threading.Event())
             yield self._kept
             return
-        # the same memory every epoch: the first touch of new memory takes longer than reading into it
-        rooms, self._rooms = self._rooms or [Steps(*self._room(self.window_steps)) for _ in range(2)], None
-        used, spare = rooms
+        # the same memory every epoch: the first access to new memory takes longer than reading into it
+        buffers = self._buffers or [Steps(*self._allocate(self.window_steps)) for _ in range(2)]
+        self._buffers = None
+        used, spare = buffers
         stopped = threading.Event()
         pool = ThreadPoolExecutor(1, thread_name_prefix="demonstrations")
         try:
@@ -174,10 +177,10 @@ class Batches:
         finally:
             stopped.set()
             pool.shutdown(cancel_futures=True)
-            self._rooms = rooms
+            self._buffers = buffers
 
     def _members(self, epoch: int) -> list[Ids]:
-        """The episodes of each window of an epoch; in a window they come as they lie on disk."""
+        """Return the episodes of each window of an epoch; within a window they keep their order on disk."""
         ids = np.flatnonzero(self._lengths)
         if self._fits:
             return [ids]
@@ -194,14 +197,14 @@ class Batches:
     def _random(self, epoch: int, stream: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(epoch, stream)))
 
-    def _room(self, num_steps: int) -> tuple[Floats, Floats]:
-        """Arrays for so many observations and actions."""
+    def _allocate(self, num_steps: int) -> tuple[Floats, Floats]:
+        """Return empty arrays for observations and actions."""
         sizes = (len(self.episodes.obs_ids), self.episodes.layout.action_dim)
         obs, actions = (np.empty((num_steps, size), np.float32) for size in sizes)
         return obs, actions
 
     def _fill(self, window: Steps, ids: Ids, stopped: threading.Event) -> Steps:
-        """Reads these episodes, one behind the other."""
+        """Read these episodes into the window, one after another."""
         row = 0
         for index in ids.tolist():
             if stopped.is_set():
@@ -210,7 +213,7 @@ class Batches:
             end = row + int(self._lengths[index])
             if len(steps.obs) != end - row or len(steps.actions) != end - row:
                 given = f"{len(steps.obs)} observations and {len(steps.actions)} actions"
-                raise ValueError(f"episode {index} was said to have {end - row} steps; it has {given}")
+                raise ValueError(f"episode {index} should have {end - row} steps; it has {given}")
             window.obs[row:end] = steps.obs
             window.actions[row:end] = steps.actions
             row = end

@@ -1,7 +1,4 @@
-"""Collecting demonstrations: a policy plays, and what it does becomes a Minari data set.
-
-The data set is written aside and renamed when it is whole; whoever stops before that finds nothing, not a part.
-"""
+"""Collect demonstrations: roll a policy out and write its trajectories as a Minari dataset, atomically."""
 
 from __future__ import annotations
 
@@ -14,96 +11,44 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
 from ..errors import install, unknown
-from ..files import replace_folder
-from .task import Act
+from ..files import replace_folder, sync
+from .tasks import Act, CollectableTask, Trajectory
 
 Labels = Literal["executed", "clean"]
 METADATA = "metadata.json"
-"""The file by which Minari knows a data set's folder."""
+"""File that identifies a Minari dataset's folder."""
 
 
 @dataclass(frozen=True)
-class Recording:
-    """One episode, as it was played."""
-
-    seed: int
-    """What the environment was reset with."""
-    obs: npt.NDArray[np.float64]
-    """[T + 1, O], the one after the last step included."""
-    executed: npt.NDArray[np.float32]
-    """[T, A] the actions that were carried out, noise and all."""
-    clean: npt.NDArray[np.float32]
-    """[T, A] the policy's actions before noise was added."""
-    rewards: npt.NDArray[np.float64]
-    """[T]"""
-    success: npt.NDArray[np.bool_]
-    """[T] whether the task was done, after each step; if it is never done, whether it is still going well."""
-    terminated: bool = False
-    """Whether the task ended the episode; otherwise its time was up."""
-    clip: str = ""
-    """What was to be done: a motion, a variation of the task; empty if there is one only."""
-
-    @property
-    def num_steps(self) -> int:
-        return len(self.rewards)
-
-
-class Recorder(Protocol):
-    """A simulator that plays episodes and keeps everything."""
-
-    @property
-    def env_id(self) -> str:
-        """The environment's name."""
-
-    @property
-    def action_dim(self) -> int: ...
-
-    @property
-    def requirements(self) -> tuple[str, ...]:
-        """The packages whose versions decide how an episode goes."""
-
-    def record(
-        self, act: Act, episodes: range, seed: int, std: npt.NDArray[np.float64] | None = None
-    ) -> Iterator[Recording]:
-        """Those episodes of the seed, in order; `std` [A] is of the Gaussian noise on the actions."""
-
-    def describe(self) -> dict[str, Any]:
-        """`observation_space`, `action_space` and `env_spec` (which may be None), all of them gymnasium's."""
-
-    def close(self) -> None:
-        """Ends what runs for it."""
-
-
-@dataclass(frozen=True)
-class Collected:
-    """What was collected."""
+class CollectedDataset:
+    """Summary of a collected dataset."""
 
     dataset: str
-    """The folder; `minari.MinariDataset` reads it."""
+    """Its folder; `minari.MinariDataset` reads it."""
     num_episodes: int
-    """Episodes in the data set."""
+    """Episodes in the dataset."""
     num_steps: int
-    """Steps in the data set."""
+    """Steps in the dataset."""
     num_played: int
-    """Episodes that were played for it."""
+    """Episodes that were played."""
     success_rate: float
-    """Of those played: done at the last step."""
+    """Fraction of the played episodes with success at the last step."""
     success_any_rate: float
-    """Of those played: done at any step."""
+    """Fraction of the played episodes with success at any step."""
     mean_return: float
-    """Of those in the data set."""
+    """Mean return of the episodes in the dataset."""
 
 
 @dataclass
-class Tally:
-    """How far collecting is."""
+class CollectProgress:
+    """Counts of the episodes so far."""
 
     num_kept: int = 0
     num_played: int = 0
@@ -112,18 +57,18 @@ class Tally:
     num_successes_any: int = 0
     total_reward: float = 0.0
 
-    def add(self, recording: Recording, keep: bool) -> None:
+    def add(self, trajectory: Trajectory, keep: bool) -> None:
         self.num_played += 1
-        self.num_successes += bool(recording.success[-1])
-        self.num_successes_any += bool(recording.success.any())
+        self.num_successes += bool(trajectory.success[-1])
+        self.num_successes_any += bool(trajectory.success.any())
         if keep:
             self.num_kept += 1
-            self.num_steps += recording.num_steps
-            self.total_reward += float(recording.rewards.sum())
+            self.num_steps += trajectory.num_steps
+            self.total_reward += float(trajectory.rewards.sum())
 
 
 def collect(
-    task: Recorder,
+    task: CollectableTask,
     act: Act,
     num_episodes: int,
     out: str | os.PathLike[str],
@@ -136,32 +81,36 @@ def collect(
     overwrite: bool = False,
     name: str = "collected",
     policy_name: str = "",
-    on_episode: Callable[[Tally], object] = lambda tally: None,
-) -> Collected:
-    """Plays until there are `num_episodes`, and leaves them as a Minari data set in the folder `out`.
+    on_episode: Callable[[CollectProgress], object] = lambda progress: None,
+) -> CollectedDataset:
+    """Play until there are `num_episodes` episodes and write them as a Minari dataset in the folder `out`.
 
-    `act` gives the mean action; `own_std` [A] is the policy's own noise, `noise` is added to that. `labels` says
-    whether the action that was executed is recorded or the one before any noise. `on_episode` hears of each episode.
+    Args:
+        act: the mean action.
+        noise: standard deviation of noise that is added to the actions.
+        own_std: [A] standard deviation of the policy's own noise.
+        labels: record the executed actions, or the mean actions before noise.
+        on_episode: called after each episode.
     """
     _check(num_episodes, seed, noise, labels)
     std = _std(task.action_dim, noise, own_std)
     settings = {"seed": seed, "noise": noise, "sampled": own_std is not None, "labels": labels}
-    tally = Tally()
-    with _Writer(task, Path(out), name, overwrite) as writer:
-        for recording in _play(task, act, num_episodes, seed, std, tally):
-            keep = bool(recording.success[-1]) or not only_successes
-            tally.add(recording, keep)
+    progress = CollectProgress()
+    with _MinariWriter(task, Path(out), name, overwrite) as writer:
+        for trajectory in _play(task, act, num_episodes, seed, std, progress):
+            keep = bool(trajectory.success[-1]) or not only_successes
+            progress.add(trajectory, keep)
             if keep:
-                writer.add(recording, recording.executed if labels == "executed" else recording.clean)
-            on_episode(tally)
-        found = Collected(
+                writer.add(trajectory, trajectory.executed if labels == "executed" else trajectory.clean)
+            on_episode(progress)
+        found = CollectedDataset(
             str(out),
-            tally.num_kept,
-            tally.num_steps,
-            tally.num_played,
-            tally.num_successes / tally.num_played,
-            tally.num_successes_any / tally.num_played,
-            tally.total_reward / tally.num_kept,
+            progress.num_kept,
+            progress.num_steps,
+            progress.num_played,
+            progress.num_successes / progress.num_played,
+            progress.num_successes_any / progress.num_played,
+            progress.total_reward / progress.num_kept,
         )
         made = {"version": __version__, "policy": policy_name, "only_successes": only_successes, **settings}
         writer.finish(made | {key: value for key, value in asdict(found).items() if key != "dataset"})
@@ -172,7 +121,7 @@ def _check(num_episodes: int, seed: int, noise: float, labels: str) -> None:
     if num_episodes < 1:
         raise ValueError(f"the number of episodes must be 1 or more; got {num_episodes}")
     if seed < 0:
-        raise ValueError(f"a seed is a whole number from 0 up; got {seed}")
+        raise ValueError(f"the seed must be a whole number, 0 or more; got {seed}")
     if not (math.isfinite(noise) and noise >= 0):
         raise ValueError(f"the noise is a standard deviation, 0 or more; got {noise}")
     if labels not in get_args(Labels):
@@ -180,7 +129,7 @@ def _check(num_episodes: int, seed: int, noise: float, labels: str) -> None:
 
 
 def _std(action_dim: int, noise: float, own: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64] | None:
-    """[A] of both noises together; None if there is none."""
+    """Return the standard deviation [A] of both kinds of noise together; None if there is none."""
     std = np.full(action_dim, noise) if own is None else np.hypot(own, noise)
     if std.shape != (action_dim,):
         raise ValueError(f"the policy's own noise must be [{action_dim}]; got {list(std.shape)}")
@@ -188,63 +137,68 @@ def _std(action_dim: int, noise: float, own: npt.NDArray[np.float64] | None) -> 
 
 
 def _play(
-    task: Recorder, act: Act, num_episodes: int, seed: int, std: npt.NDArray[np.float64] | None, tally: Tally
-) -> Iterator[Recording]:
-    """So many episodes, then others in place of those that were not kept."""
-    limit = 10 * num_episodes + 50  # a policy that fails this often is not worth waiting for
-    while missing := num_episodes - tally.num_kept:
-        if tally.num_played >= limit:
+    task: CollectableTask,
+    act: Act,
+    num_episodes: int,
+    seed: int,
+    std: npt.NDArray[np.float64] | None,
+    progress: CollectProgress,
+) -> Iterator[Trajectory]:
+    """Play `num_episodes` episodes, then others to replace those that were not kept."""
+    limit = 10 * num_episodes + 50  # beyond this failure rate, collecting would take too long
+    while missing := num_episodes - progress.num_kept:
+        if progress.num_played >= limit:
             raise ValueError(
-                f"the policy succeeded in {tally.num_successes} of {tally.num_played} episodes: too rarely to collect "
-                f"{num_episodes} successful ones"
+                f"the policy succeeded in {progress.num_successes} of {progress.num_played} episodes: too rarely to "
+                f"collect {num_episodes} successful ones"
             )
-        yield from task.record(act, range(tally.num_played, tally.num_played + missing), seed, std)
+        yield from task.record(act, range(progress.num_played, progress.num_played + missing), seed, std)
 
 
-class _Writer:
-    """A Minari data set in the making, beside where it will be; gone if it is left before it is finished."""
+class _MinariWriter:
+    """Write a Minari dataset into a temporary folder; `finish` moves it to `out`, any other exit removes it."""
 
-    def __init__(self, task: Recorder, out: Path, name: str, overwrite: bool) -> None:
-        self.task, self.name, self.out = task, name, out.resolve()  # a link stays one; what it points to is written
+    def __init__(self, task: CollectableTask, out: Path, name: str, overwrite: bool) -> None:
+        self.task, self.name, self.out = task, name, out.resolve()  # a link stays; its target is written
         _check_out(self.out, overwrite)
-        self.aside = self.out.parent / f".{self.out.name}.{uuid.uuid4().hex[:8]}"
+        self.unfinished = self.out.parent / f".{self.out.name}.{uuid.uuid4().hex[:8]}"
         self.num_episodes = 0
 
-    def __enter__(self) -> _Writer:
+    def __enter__(self) -> _MinariWriter:
         try:
             storage = import_module("minari.dataset.minari_storage").MinariStorage
         except ImportError as error:
             raise ValueError(f"{error}; {install('imitation')}") from None
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        self.aside.mkdir()  # now, not after hours of simulation, is the time to learn that it cannot be written
-        self.storage = storage.new(self.aside, **self.task.describe())
+        self.unfinished.mkdir()  # fails now if it cannot be written, not after hours of simulation
+        self.storage = storage.new(self.unfinished, **self.task.describe())
         return self
 
-    def add(self, recording: Recording, actions: npt.NDArray[np.float32]) -> None:
+    def add(self, trajectory: Trajectory, actions: npt.NDArray[np.float32]) -> None:
         buffer = import_module("minari.data_collector.episode_buffer").EpisodeBuffer
-        is_last = np.arange(recording.num_steps) == recording.num_steps - 1
-        never = np.zeros(recording.num_steps, dtype=bool)
+        is_last = np.arange(trajectory.num_steps) == trajectory.num_steps - 1
+        never = np.zeros(trajectory.num_steps, dtype=bool)
         episode = buffer(
-            seed=recording.seed,
-            observations=recording.obs,
+            seed=trajectory.seed,
+            observations=trajectory.obs,
             actions=actions,
-            rewards=recording.rewards,
-            terminations=is_last if recording.terminated else never,
-            truncations=never if recording.terminated else is_last,
-            infos={"success": np.concatenate([[False], recording.success])},  # as many as observations
+            rewards=trajectory.rewards,
+            terminations=is_last if trajectory.terminated else never,
+            truncations=never if trajectory.terminated else is_last,
+            infos={"success": np.concatenate([[False], trajectory.success])},  # one per observation
         )
         self.storage.update_episodes([episode])
-        of_the_episode = {
-            "clip": recording.clip,
-            "success": bool(recording.success[-1]),
-            "success_any": bool(recording.success.any()),
-            "total_reward": float(recording.rewards.sum()),
+        metadata = {
+            "clip": trajectory.clip,
+            "success": bool(trajectory.success[-1]),
+            "success_any": bool(trajectory.success.any()),
+            "total_reward": float(trajectory.rewards.sum()),
         }
-        self.storage.update_episode_metadata([of_the_episode], [self.num_episodes])
+        self.storage.update_episode_metadata([metadata], [self.num_episodes])
         self.num_episodes += 1
 
     def finish(self, made: dict[str, Any]) -> None:
-        """Completes the metadata, and puts the data set in its place."""
+        """Complete the metadata and move the dataset to its place."""
         self.storage.update_metadata(
             {
                 "dataset_id": f"body-transformer/{self.name}-v0",
@@ -255,23 +209,21 @@ class _Writer:
                 "body_transformer": made,
             }
         )
-        for file in (*self.aside.iterdir(), self.aside):
-            descriptor = os.open(file, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
-        replace_folder(self.aside, self.out)
+        for file in (*self.unfinished.iterdir(), self.unfinished):
+            sync(file)
+        replace_folder(self.unfinished, self.out)
 
     def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self.aside, ignore_errors=True)
+        shutil.rmtree(self.unfinished, ignore_errors=True)
 
 
 def _check_out(out: Path, overwrite: bool) -> None:
-    """Nothing is overwritten unasked, and nothing but a data set even then."""
+    """Refuse to overwrite without `overwrite`, and to overwrite anything but a dataset."""
     if not out.exists():
         return
     if not out.is_dir():
-        raise ValueError(f"cannot write a data set to {str(out)!r}: it is a file, a folder is needed")
+        raise ValueError(f"cannot write a dataset to {str(out)!r}: it is a file, not a folder")
     if not overwrite:
-        raise ValueError(f"{str(out)!r} exists already; --overwrite replaces a data set")
+        raise ValueError(f"{str(out)!r} exists; --overwrite replaces a dataset")
     if any(out.iterdir()) and not (out / METADATA).is_file():
-        raise ValueError(f"{str(out)!r} is not a Minari data set ({METADATA} is not there), so it is not overwritten")
+        raise ValueError(f"{str(out)!r} is not a Minari dataset ({METADATA} is missing), so it is not overwritten")

@@ -1,4 +1,4 @@
-"""ImitationConfig: how a policy is cloned from demonstrations."""
+"""Settings of imitation learning."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ Precision = Literal["auto", "fp32", "tf32", "bf16"]
 
 @dataclass(frozen=True)
 class ImitationConfig:
-    """Behaviour cloning. The numbers are by default those of the paper."""
+    """Settings of behaviour cloning; the defaults are the paper's."""
 
     task: str
-    """Where the policy is tried out: a name from the table of tasks."""
+    """Task in which the policy is evaluated: a name from the table of tasks."""
     reader: str
-    """Who reads the demonstrations: a name from the table of readers."""
+    """Reader of the demonstrations: a name from the table of readers."""
     data: str | None = None
-    """Where they are: a file, a folder, or what the reader calls them; None where the task makes its own."""
+    """Demonstrations: a file, a folder, or a name that the reader knows; None if the task generates its own."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """What the reader wants to know beside that."""
+    """Further options of the reader."""
     task_options: Mapping[str, str] = field(default_factory=dict)
-    """What the task wants to know."""
+    """Options of the task."""
     num_demos: int | None = None
-    """Train on so many demonstrations, drawn by the seed; None = all."""
+    """Number of demonstrations to train on, drawn by the seed; None = all."""
     loss: Loss = "mse"
-    """Squared error of the mean action, or the negative likelihood of a policy that has a Gaussian head."""
+    """Squared error of the mean action, or negative log-likelihood of a Gaussian head."""
     learning_rate: float = 1e-4
-    """Of AdamW."""
+    """Learning rate of AdamW."""
     weight_decay: float = 0.01
-    """Of AdamW."""
+    """Weight decay of AdamW."""
     warmup_steps: int = 0
     """Steps over which the learning rate rises from zero."""
     schedule: Schedule = "constant"
-    """The learning rate after that."""
+    """Learning rate after the warm-up."""
     batch_size: int = 256
-    """Steps of demonstrations an update, over all processes."""
+    """Steps of demonstrations per update, over all processes."""
     num_epochs: int | None = None
-    """How often the demonstrations are gone through; this or `num_steps`."""
+    """Passes over the demonstrations; give this or `num_steps`."""
     num_steps: int | None = None
-    """How many updates there are; this or `num_epochs`."""
+    """Number of updates; give this or `num_epochs`."""
     eval_every: int | None = None
-    """Epochs from one evaluation to the next; None = at the end only."""
+    """Epochs between evaluations; None = at the end only."""
     eval_last: int | None = None
-    """Evaluate in so many of the last epochs only; None = in all."""
+    """Evaluate in this many of the last epochs only; None = in all."""
     eval_episodes: int = 100
-    """Rollouts an evaluation, for each split."""
+    """Rollouts per evaluation and split."""
     log_every: int = 50
-    """Updates from one logged line to the next."""
+    """Updates per logged line."""
     checkpoint_every_s: float = 120.0
-    """Seconds from one checkpoint to the next; there is one at the end, too."""
+    """Seconds between checkpoints; another one is written at the end."""
     keep_checkpoints: int = 2
-    """So many of the newest stay on disk."""
+    """Number of checkpoints to keep."""
     precision: Precision = "auto"
-    """Of matrix products; auto is bf16 on a GPU and fp32 on a CPU."""
+    """Precision of matrix products; auto is bf16 on a GPU and fp32 on a CPU."""
 
     def __post_init__(self) -> None:
         for name, kind in (("loss", Loss), ("schedule", Schedule), ("precision", Precision)):

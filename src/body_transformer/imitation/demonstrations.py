@@ -1,30 +1,39 @@
-"""The demonstrations that a configuration asks for."""
+"""The demonstrations of a run, and the mean and variance of their observations."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ..body.layout import Layout
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from ..body.layout import UNUSED, Layout
+from ..errors import listing
+from ..model.normalizer import RunningStatistics
 from .config import ImitationConfig
-from .episodes import Episodes
-from .sources import open_episodes, reader_options
+from .episodes import Episodes, Floats
+from .readers import open_episodes, reader_options
 from .tasks import task_options
 
 WORDS = {"true": True, "false": False}
 """Options may come from a command line, as text."""
 SPLITTING = ("train_clips", "validation_clips", "num_clips", "clip_seed")
-"""Options that say which motions are for training: reader and task must mean the same, or what is called unseen in the
-evaluation was trained on."""
+"""Options that define the training motions. Reader and task must agree on them: motions that the evaluation calls
+unseen must not be trained on."""
 
 
 def demonstrations(config: ImitationConfig, layout: Layout, seed: int) -> Episodes:
-    """Those of the training split; `num_demos` of them, if so many are asked for, drawn by the seed."""
+    """Open the training split; with `num_demos`, draw that many demonstrations by the seed."""
     options = {name: WORDS.get(value, value) for name, value in config.options.items()}
     episodes = open_episodes(config.reader, config.data, layout, **options).split("train")
     return episodes if config.num_demos is None else episodes.draw(config.num_demos, seed)
 
 
-def agreed(config: ImitationConfig) -> ImitationConfig:
-    """The same, where options that both reader and task know are given to both, whichever of them got them."""
+def share_split_options(config: ImitationConfig) -> ImitationConfig:
+    """Give options that define the split to both reader and task; raise if they were given different values."""
     both = [name for name in SPLITTING if name in reader_options(config.reader) and name in task_options(config.task)]
     for name in both:
         given = {options[name] for options in (config.options, config.task_options) if name in options}
@@ -33,6 +42,65 @@ def agreed(config: ImitationConfig) -> ImitationConfig:
                 f"reader and task must split the data alike: {name} is {config.options[name]!r} in options and "
                 f"{config.task_options[name]!r} in task_options; give it once"
             )
-    said = {name: value for options in (config.task_options, config.options) for name, value in options.items()}
-    shared: Mapping[str, str] = {name: said[name] for name in both if name in said}
+    given_options = {
+        name: value for options in (config.task_options, config.options) for name, value in options.items()
+    }
+    shared: Mapping[str, str] = {name: given_options[name] for name in both if name in given_options}
     return replace(config, options={**config.options, **shared}, task_options={**config.task_options, **shared})
+
+
+# -- statistics of the observations ------------------------------------------------------------------------------------
+
+
+def obs_statistics(
+    episodes: Episodes,
+    accelerator: Accelerator | None = None,
+    on_done: Callable[[int, int], object] = lambda done, total: None,
+) -> RunningStatistics:
+    """Compute mean and variance of the used entries over all steps; several processes share the work.
+
+    This reads every step once before training and raises if a value is not finite. `on_done` is called with the
+    number of episodes that were read and their total.
+    """
+    statistics = RunningStatistics(len(episodes.obs_ids))
+    obs_names = episodes.layout.obs_names()
+    names = [obs_names[entry] for entry in episodes.obs_ids]
+    rank, num_ranks = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
+    mine = range(rank, len(episodes), num_ranks)
+    for done, index in enumerate(mine, 1):
+        steps = episodes.read(index)
+        _check_finite(episodes, index, "observations", steps.obs, names)
+        _check_finite(episodes, index, "actions", steps.actions, episodes.layout.action_names())
+        statistics.update(torch.from_numpy(steps.obs))
+        on_done(done, len(mine))
+    return _of_all_processes(statistics, accelerator) if accelerator and num_ranks > 1 else statistics
+
+
+def _of_all_processes(mine: RunningStatistics, accelerator: Accelerator) -> RunningStatistics:
+    numbers = torch.stack([torch.full_like(mine.mean, mine.count), mine.mean, mine.var])  # [3, O]
+    gathered = accelerator.gather(numbers[None].to(accelerator.device)).cpu()  # [ranks, 3, O]
+    whole = RunningStatistics(len(mine.mean))
+    for count, mean, var in gathered:
+        whole.add(int(count[0]), mean, var)
+    return whole
+
+
+def mean_and_var(layout: Layout, statistics: RunningStatistics) -> tuple[Tensor, Tensor]:
+    """Expand statistics of the used entries to [O] each; unused entries have mean 0 and variance 1."""
+    used = torch.from_numpy(layout.obs_node_ids != UNUSED)
+    if int(used.sum()) != len(statistics.mean):
+        raise ValueError(f"the layout uses {int(used.sum())} entries; the statistics have {len(statistics.mean)}")
+    mean = torch.zeros(layout.obs_dim, dtype=torch.float64)
+    var = torch.ones(layout.obs_dim, dtype=torch.float64)
+    mean[used], var[used] = statistics.mean, statistics.var
+    return mean, var
+
+
+def _check_finite(episodes: Episodes, index: int, kind: str, values: Floats, names: list[str]) -> None:
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    clip, origin = episodes.infos[index].clip, episodes.origin(index)
+    known = ", ".join(filter(None, (f"clip {clip!r}" if clip else "", origin)))
+    where = listing(names[entry] for entry in np.flatnonzero(~finite.all(0)).tolist())
+    raise ValueError(f"episode {index}{f' ({known})' if known else ''} has {kind} that are not finite: {where}")

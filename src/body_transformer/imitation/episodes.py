@@ -1,4 +1,4 @@
-"""Demonstrations, whatever file they are in: what is there is known at once, the steps are read when asked for."""
+"""Demonstrations from any source: lengths and splits are known at once, steps are read on access."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class EpisodeInfo:
-    """What is known of an episode before it is read."""
+    """Facts about an episode that are known before it is read."""
 
     num_steps: int
-    """Pairs of observation and action."""
+    """Number of pairs of observation and action."""
     clip: str = ""
-    """What it shows: a motion, a variation of the task; empty if there is one only."""
+    """Name of the motion or variation of the task; empty if there is only one."""
     split: str = "train"
-    """The part of the data that it belongs to: train or validation."""
+    """Part of the data: train or validation."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Steps:
 class Episodes(ABC):
     """A set of demonstrations for one layout.
 
-    Nobody reads entries that no node owns: `read` gives the observation's used entries only, `obs_ids` says which
-    those are.
+    Entries of the observation that no node owns are never read: `read` returns the used entries, and `obs_ids` are
+    their indices.
     """
 
     def __init__(self, layout: Layout, infos: Sequence[EpisodeInfo]) -> None:
@@ -51,10 +51,10 @@ class Episodes(ABC):
 
     @abstractmethod
     def read(self, index: int) -> Steps:
-        """The steps of one episode, from disk."""
+        """Read the steps of one episode."""
 
     def origin(self, index: int) -> str:
-        """The file that an episode is from, and where in it; empty if it is from none."""
+        """Return an episode's file and its place in it; empty if it is from no file."""
         return ""
 
     def __len__(self) -> int:
@@ -64,8 +64,8 @@ class Episodes(ABC):
     def num_steps(self) -> int:
         return sum(info.num_steps for info in self.infos)
 
-    def named(self, steps: Steps) -> dict[str, Floats]:
-        """Term name -> [T, size], of the terms that are used."""
+    def by_term(self, steps: Steps) -> dict[str, Floats]:
+        """Return term name -> [T, size] for the used terms."""
         columns = {int(entry): column for column, entry in enumerate(self.obs_ids)}
         found = {}
         for name, place in self.layout.obs_slices.items():
@@ -75,18 +75,18 @@ class Episodes(ABC):
         return found
 
     def select(self, keep: Callable[[EpisodeInfo], bool]) -> Episodes:
-        """Those episodes of which this is true."""
+        """Return the episodes for which `keep` is true."""
         return Subset(self, [index for index, info in enumerate(self.infos) if keep(info)])
 
     def split(self, name: str) -> Episodes:
-        """The episodes of one part of the data."""
-        there = sorted({info.split for info in self.infos})
-        if name not in there:
-            raise ValueError(f"these demonstrations have no split {name!r}; have: {listing(there)}")
+        """Return the episodes of one split."""
+        have = sorted({info.split for info in self.infos})
+        if name not in have:
+            raise ValueError(f"these demonstrations have no split {name!r}; have: {listing(have)}")
         return self.select(lambda info: info.split == name)
 
     def draw(self, number: int, seed: int) -> Episodes:
-        """So many of them, drawn without repetition."""
+        """Draw `number` episodes without replacement."""
         if not 1 <= number <= len(self):
             raise ValueError(f"cannot draw {number} demonstrations: there are {len(self)}")
         order = np.random.default_rng(seed).permutation(len(self))
@@ -94,7 +94,7 @@ class Episodes(ABC):
 
 
 class Subset(Episodes):
-    """Some episodes of others."""
+    """Some of the episodes of another set."""
 
     def __init__(self, whole: Episodes, indices: Sequence[int]) -> None:
         super().__init__(whole.layout, [whole.infos[index] for index in indices])
@@ -109,7 +109,7 @@ class Subset(Episodes):
 
 
 class InMemory(Episodes):
-    """Episodes that are held already; `obs` [T, O] has every entry of the layout's observation."""
+    """Episodes in memory; `obs` [T, O] has every entry of the layout's observation."""
 
     def __init__(self, layout: Layout, infos: Sequence[EpisodeInfo], obs: Sequence[Floats], actions: Sequence[Floats]):
         super().__init__(layout, infos)

@@ -1,4 +1,4 @@
-"""What cloning minimises."""
+"""Losses of behaviour cloning."""
 
 import math
 
@@ -9,16 +9,16 @@ from ..model.policy import Policy
 
 
 def squared_error(policy: Policy, obs: Tensor, actions: Tensor) -> Tensor:
-    """[B, O], [B, A] -> [], the mean over batch and actions."""
+    """Return the mean squared error over batch and actions, [B, O], [B, A] -> []."""
     return nn.functional.mse_loss(policy(obs).float(), actions)
 
 
 def negative_likelihood(policy: Policy, obs: Tensor, actions: Tensor) -> Tensor:
-    """[B, O], [B, A] -> [], the mean over the batch; the policy's head is a Gaussian."""
-    assert policy.log_std is not None, "check_loss lets no other policy pass"
+    """Return the mean negative log-likelihood of a Gaussian head over the batch, [B, O], [B, A] -> []."""
+    assert policy.log_std is not None, "check_loss admits no other policy"
     log_std = policy.log_std.float()
-    off = (actions - policy(obs).float()) * (-log_std).exp()
-    loss: Tensor = (0.5 * off.square() + log_std + 0.5 * math.log(2 * math.pi)).sum(-1).mean()
+    error = (actions - policy(obs).float()) * (-log_std).exp()
+    loss: Tensor = (0.5 * error.square() + log_std + 0.5 * math.log(2 * math.pi)).sum(-1).mean()
     return loss
 
 
@@ -26,15 +26,15 @@ LOSSES = {"mse": squared_error, "likelihood": negative_likelihood}
 
 
 def check_loss(loss: str, policy: PolicyConfig) -> None:
-    """The loss trains all that the policy has."""
+    """Check that the loss trains every parameter of the policy."""
     if loss == "likelihood" and policy.head != "gaussian":
         raise ValueError(f"loss 'likelihood' needs a policy with a Gaussian head; got head={policy.head!r}")
     if loss == "mse" and policy.head == "gaussian" and policy.std == "learned":
-        raise ValueError("loss 'mse' learns no standard deviation: take loss 'likelihood', or a policy of std 'fixed'")
+        raise ValueError("loss 'mse' trains no standard deviation: use loss 'likelihood', or a policy with std 'fixed'")
 
 
-class Cloning(nn.Module):
-    """The loss of a policy, as a module: what several processes share gradients of."""
+class CloningLoss(nn.Module):
+    """Loss of a policy as a module, so that several processes can share its gradients."""
 
     obs_ids: Tensor
 
@@ -46,7 +46,7 @@ class Cloning(nn.Module):
         self.register_buffer("obs_ids", obs_ids, persistent=False)
 
     def forward(self, used_obs: Tensor, actions: Tensor) -> Tensor:
-        """[B, len(obs_ids)], [B, A] -> []; entries that no node owns are zero."""
+        """Compute the loss, [B, len(obs_ids)], [B, A] -> []; unused entries of the observation are zero."""
         obs = used_obs.new_zeros(len(used_obs), self.policy.obs_dim)
         obs[:, self.obs_ids] = used_obs
         return self.loss(self.policy, obs, actions)

@@ -1,76 +1,86 @@
-"""The loop: demonstrations -> policy."""
+"""Behaviour cloning: demonstrations -> policy."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.optim import AdamW
 
 from ..checkpoint import TrainingState, newest_checkpoint, save_checkpoint
 from ..metrics_log import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from ..run import Run
+from ..training.cuda_graphs import CudaGraphed
 from ..training.evaluation import to_metrics
 from ..training.progress import Progress
 from ..training.ranks import Ranks
 from ..training.saving import Saver
 from ..training.seeds import derived_seed
 from ..training.stopping import StopRequest
+from .actors import acting
 from .batches import Batches, num_batches
 from .config import ImitationConfig
+from .demonstrations import mean_and_var, obs_statistics
 from .episodes import Episodes, Floats
-from .evaluate import evaluate
-from .losses import Cloning
-from .statistics import mean_and_var, obs_statistics
-from .task import Task
-from .update import Update
+from .losses import CloningLoss
+from .tasks import ImitationTask, evaluate
 
 
 @dataclass(frozen=True)
-class Job:
-    """All that a training run is made of."""
+class CloningJob:
+    """Everything that defines a training run."""
 
     run: Run
     episodes: Episodes
-    task: Task | None
-    """Where the policy is tried out; none = never."""
+    task: ImitationTask | None
+    """Task in which the policy is evaluated; None = never."""
     policy: PolicyConfig
     config: ImitationConfig
     seed: int
     resume: bool = False
     wandb_project: str | None = None
     cpu: bool = False
-    """Stay on the CPU even where there is a GPU."""
+    """Train on the CPU even if there is a GPU."""
+
+    @property
+    def on_gpu(self) -> bool:
+        return torch.cuda.is_available() and not self.cpu
 
 
-def train(job: Job, progress: Progress) -> Policy:
-    """Clones the demonstrations' actions; returns the policy, which the run's newest checkpoint holds too."""
+def train(job: CloningJob, progress: Progress) -> Policy:
+    """Clone the actions of the demonstrations; return the policy, which the run's newest checkpoint also holds."""
     ranks = Ranks.from_environment()
-    with ranks.joined("cuda" if _on_gpu(job) else "cpu"), job.run.at_work() if ranks.is_first else nullcontext():
-        return _learned(job, progress)
+    at_work = job.run.at_work() if ranks.is_first else nullcontext()
+    with ranks.joined("cuda" if job.on_gpu else "cpu"), at_work:
+        return _train(job, progress)  # its local variables are gone before the process group is destroyed
 
 
-def _learned(job: Job, progress: Progress) -> Policy:
+def _train(job: CloningJob, progress: Progress) -> Policy:
     with closing(progress):
-        loop = _Loop(job, progress)
-        with StopRequest() as stop:  # before that there is nothing to keep
+        loop = _CloningLoop(job, progress)
+        with StopRequest() as stop:  # before this point there is nothing to save
             loop.run(stop)
     return loop.policy
 
 
-class _Loop:
-    def __init__(self, job: Job, progress: Progress) -> None:
+class _CloningLoop:
+    """The state of a run, and the loop over its updates."""
+
+    def __init__(self, job: CloningJob, progress: Progress) -> None:
         self.job, self.config, self.progress = job, job.config, progress
-        self.accelerator = Accelerator(mixed_precision=_mixed_precision(job), cpu=job.cpu)
+        bf16 = self.config.precision == "bf16" or (self.config.precision == "auto" and job.on_gpu)
+        self.accelerator = Accelerator(mixed_precision="bf16" if bf16 else "no", cpu=job.cpu)
         if self.config.precision == "tf32":
             torch.set_float32_matmul_precision("high")
-        found = newest_checkpoint(job.run.folder) if job.resume else None
         self.batches = Batches(
             job.episodes,
             self.config.batch_size,
@@ -79,9 +89,10 @@ class _Loop:
             num_ranks=self.accelerator.num_processes,
         )
         self.num_steps = total_steps(self.config, job.episodes.num_steps)
+        found = newest_checkpoint(job.run.folder) if job.resume else None
         self.policy = found.policy if found else self._new_policy()
-        module = Cloning(self.policy, self.config.loss, torch.from_numpy(job.episodes.obs_ids))
-        self.update = Update(module, self.config.weight_decay, self.accelerator)
+        loss = CloningLoss(self.policy, self.config.loss, torch.from_numpy(job.episodes.obs_ids))
+        self.update = Update(loss, self.config.weight_decay, self.accelerator)
         self.step, self.loss_count = 0, 0
         if found:
             self.update.restore(self.policy, found.state.tensors)
@@ -90,43 +101,37 @@ class _Loop:
         self.elapsed_s = max((line.get("time_s", 0.0) for line in lines if line["step"] <= self.step), default=0.0)
 
     def _new_policy(self) -> Policy:
-        job = self.job
-        torch.manual_seed(job.seed)
-        policy = Policy(job.episodes.layout, job.policy)
-        found = obs_statistics(job.episodes, self.accelerator, self.progress.reading)
-        policy.normalizer.set_statistics(*mean_and_var(job.episodes.layout, found))
+        layout = self.job.episodes.layout
+        torch.manual_seed(self.job.seed)
+        policy = Policy(layout, self.job.policy)
+        statistics = obs_statistics(self.job.episodes, self.accelerator, self.progress.reading)
+        policy.normalizer.set_statistics(*mean_and_var(layout, statistics))
         return policy
-
-    @property
-    def is_main(self) -> bool:
-        return bool(self.accelerator.is_main_process)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run(self, stop: StopRequest) -> None:
-        job = self.job
-        if self.is_main:
-            job.run.forget_after(self.step)
-        log = MetricsLog(job.run.folder, self.step, job.wandb_project, job.run.description()) if self.is_main else None
-        self.begun = time.perf_counter()
+        """Update until `num_steps`, with logged lines, evaluations and checkpoints in between."""
+        run, is_main = self.job.run, bool(self.accelerator.is_main_process)
+        if is_main:
+            run.forget_after(self.step)
+        log = MetricsLog(run.folder, self.step, self.job.wandb_project, run.description()) if is_main else None
+        self.timed_since = time.perf_counter()
         saver = Saver(self._save, self.config.checkpoint_every_s)
         self.progress.start(self.step, self.num_steps)
-        try:
-            for used_obs, actions in self._batches_left():
+        with closing(log) if log else nullcontext():
+            for used_obs, actions in self._remaining_batches():
                 self.update(used_obs, actions, learning_rate(self.config, self.step, self.num_steps))
                 self.step, self.loss_count = self.step + 1, self.loss_count + 1
                 self.progress.advance(self.step)
                 if self.step % self.config.log_every == 0 or self.step == self.num_steps:
                     self._log(log)
-                if self._is_time_to_evaluate():
+                if self._evaluation_is_due():
                     self._evaluate(log)
                 saver.after(self.step, stop, self.accelerator.device)
             self._save()
-        finally:
-            if log is not None:
-                log.close()
 
-    def _batches_left(self) -> Iterator[tuple[Floats, Floats]]:
+    def _remaining_batches(self) -> Iterator[tuple[Floats, Floats]]:
         while self.step < self.num_steps:
             epoch, first = divmod(self.step, len(self.batches))
             for batch in self.batches.epoch(epoch, first):
@@ -134,13 +139,13 @@ class _Loop:
                 if self.step == self.num_steps:
                     return
 
-    def _is_time_to_evaluate(self) -> bool:
+    def _evaluation_is_due(self) -> bool:
         config, epoch = self.config, len(self.batches)
         if self.job.task is None or config.eval_every is None or self.step % (config.eval_every * epoch):
             return False
         return config.eval_last is None or self.step > self.num_steps - config.eval_last * epoch
 
-    # -- what is written -----------------------------------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------------------------------
 
     def _log(self, log: MetricsLog | None) -> None:
         loss = float(self.accelerator.reduce(self.update.loss_sum, "mean")) / max(self.loss_count, 1)
@@ -148,37 +153,32 @@ class _Loop:
         self.loss_count = 0
         if not math.isfinite(loss):
             raise ValueError(
-                f"the loss is {loss} at step {self.step}: a smaller learning rate may help (it is "
+                f"the loss is {loss} at step {self.step}: try a smaller learning rate (it is "
                 f"{self.config.learning_rate:g}); earlier checkpoints are kept in {self.job.run.folder}"
             )
         self.progress.show(loss)
+        rate = learning_rate(self.config, self.step, self.num_steps)
         if log is not None:
-            log.write(
-                self.step,
-                {
-                    "epoch": self.step / len(self.batches),
-                    "time_s": self._time_s(),
-                    "train/loss": loss,
-                    "train/learning_rate": learning_rate(self.config, self.step, self.num_steps),
-                },
-            )
+            times = {"epoch": self.step / len(self.batches), "time_s": self._time_s()}
+            log.write(self.step, {**times, "train/loss": loss, "train/learning_rate": rate})
 
     def _time_s(self) -> float:
-        """Spent on training so far, evaluations left out."""
+        """Return the time spent on training so far, without evaluations."""
         now = time.perf_counter()
-        self.elapsed_s, self.begun = self.elapsed_s + now - self.begun, now
+        self.elapsed_s, self.timed_since = self.elapsed_s + now - self.timed_since, now
         return round(self.elapsed_s, 3)
 
     def _evaluate(self, log: MetricsLog | None) -> None:
         if log is None or self.job.task is None:
             return
-        time_s, seed = self._time_s(), derived_seed(self.job.seed, self.step)
-        found = evaluate(self.policy, self.job.task, self.config.eval_episodes, seed)
-        log.write(self.step, {"epoch": self.step / len(self.batches), "time_s": time_s, **to_metrics(found)})
-        self.begun = time.perf_counter()
+        times = {"epoch": self.step / len(self.batches), "time_s": self._time_s()}
+        seed = derived_seed(self.job.seed, self.step)
+        found = evaluate(acting(self.policy), self.job.task, self.config.eval_episodes, seed)
+        log.write(self.step, {**times, **to_metrics(found)})
+        self.timed_since = time.perf_counter()
 
     def _save(self) -> None:
-        if not self.is_main:
+        if not self.accelerator.is_main_process:
             return
         broken = [name for name, value in self.policy.named_parameters() if not torch.isfinite(value).all()]
         if broken:
@@ -191,25 +191,79 @@ class _Loop:
         save_checkpoint(self.job.run.folder, self.step, self.policy, state, self.config.keep_checkpoints)
 
 
+class Update:
+    """Loss of a batch, its gradients and a step of AdamW; on one GPU recorded once and replayed."""
+
+    def __init__(self, loss: nn.Module, weight_decay: float, accelerator: Accelerator) -> None:
+        """`loss` maps observations and actions to a scalar."""
+        self.accelerator = accelerator
+        self.device = accelerator.device
+        on_gpu = self.device.type == "cuda"
+        loss.to(self.device)
+        # a recorded update reads the learning rate and the number of steps from the GPU
+        rate: float | Tensor = torch.zeros((), device=self.device) if on_gpu else 0.0
+        optimizer = AdamW(loss.parameters(), rate, weight_decay=weight_decay, fused=on_gpu, capturable=on_gpu)
+        self.loss, self.optimizer = accelerator.prepare(loss, optimizer)
+        self.loss_sum = torch.zeros((), device=self.device, dtype=torch.float64)
+        """Sum of the losses since it was last set to zero."""
+        # several processes exchange gradients during an update, which is not recorded
+        self._compute = CudaGraphed(self._plain) if on_gpu and accelerator.num_processes == 1 else self._plain
+
+    def __call__(self, used_obs: Floats, actions: Floats, learning_rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(learning_rate)
+            else:
+                group["lr"] = learning_rate
+        self._compute(*(self._to_device(array) for array in (used_obs, actions)))
+
+    def _plain(self, used_obs: Tensor, actions: Tensor) -> Tensor:
+        loss: Tensor = self.loss(used_obs, actions)
+        self.accelerator.backward(loss)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.loss_sum += loss.detach()
+        return loss.detach()
+
+    def _to_device(self, array: Floats) -> Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def tensors(self, policy: Policy) -> dict[str, Tensor]:
+        """Return the tensors that a checkpoint keeps beside the policy."""
+        state: Mapping[Tensor, Mapping[str, Any]] = self.optimizer.state
+        of_optimizer = {
+            f"optimizer.{name}.{key}": value
+            for name, parameter in policy.named_parameters()
+            for key, value in state.get(parameter, {}).items()
+        }
+        return {"loss_sum": self.loss_sum, **of_optimizer}
+
+    def restore(self, policy: Policy, tensors: Mapping[str, Tensor]) -> None:
+        """Set the state to what `tensors` returned."""
+        self.loss_sum.copy_(tensors["loss_sum"])
+        for name, parameter in policy.named_parameters():
+            prefix = f"optimizer.{name}."
+            found = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            if not found:
+                raise ValueError(f"the training state of the checkpoint has no tensors {prefix}*")
+            self.optimizer.state[parameter] = {
+                key: value.to(parameter.device, copy=True) for key, value in found.items()
+            }
+
+
 def total_steps(config: ImitationConfig, num_samples: int) -> int:
-    """Updates in all."""
+    """Return the number of updates of a run."""
     return config.num_steps or (config.num_epochs or 0) * num_batches(num_samples, config.batch_size)
 
 
 def learning_rate(config: ImitationConfig, step: int, num_steps: int) -> float:
-    """Rises over the warm-up, then stays, or falls to zero as half a cosine."""
+    """Return the learning rate: it rises over the warm-up, then is constant or falls to zero as half a cosine."""
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / config.warmup_steps
     if config.schedule == "constant":
         return config.learning_rate
     done = (step - config.warmup_steps) / max(1, num_steps - config.warmup_steps)
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
-
-
-def _on_gpu(job: Job) -> bool:
-    return torch.cuda.is_available() and not job.cpu
-
-
-def _mixed_precision(job: Job) -> str:
-    precision = job.config.precision
-    return "bf16" if precision == "bf16" or (precision == "auto" and _on_gpu(job)) else "no"

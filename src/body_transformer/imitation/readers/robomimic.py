@@ -1,0 +1,92 @@
+"""robomimic: one HDF5 file, `data/demo_k/{obs/<key>, actions}`, filter keys under `mask`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...body.layout import Layout
+from ...errors import listing
+from ..episodes import EpisodeInfo, Episodes, Steps
+from .files import OpenFiles, dataset, is_group, naming, open_hdf5, strings
+from .terms import check_matrix, check_terms, join_terms, term_keys
+
+FILTERS = {"train": "train", "valid": "validation"}
+"""Filter key -> split."""
+
+
+def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str | None = None) -> Episodes:
+    """Open the demonstrations of a file; `obs_keys` maps terms of the layout to keys of other names.
+
+    If the file has the filter keys `train` or `valid`, demonstrations in neither are left out. Otherwise all are for
+    training.
+    """
+    path = Path(data).expanduser()
+    keys = term_keys(layout, obs_keys)
+    with naming(path), open_hdf5(path) as file:
+        if not is_group(file.get("data")):
+            raise ValueError(f"the group 'data' is missing; have: {listing(file)}")
+        names = sorted(file["data"], key=lambda name: (len(name), name))  # demo_2 before demo_10
+        splits = _splits(file, names)
+        demos = [name for name in names if name in splits]
+        infos = [EpisodeInfo(_check(file[f"data/{name}"], layout, keys), split=splits[name]) for name in demos]
+        if not demos:
+            raise ValueError("the file has no demonstrations")
+    return RobomimicEpisodes(layout, infos, path, demos, keys)
+
+
+def _splits(file: Any, names: list[str]) -> dict[str, str]:
+    """Return demonstration -> split for those that are used."""
+    filters = [name for name in FILTERS if f"mask/{name}" in file]
+    if not filters:
+        return dict.fromkeys(names, "train")
+    splits: dict[str, str] = {}
+    for name in filters:
+        for demo in strings(file[f"mask/{name}"][()]):
+            if demo not in names:
+                raise ValueError(f"mask/{name} names {demo!r}, which is not in 'data'")
+            if splits.get(demo, FILTERS[name]) != FILTERS[name]:
+                raise ValueError(f"{demo!r} is in both mask/train and mask/valid")
+            splits[demo] = FILTERS[name]
+    return splits
+
+
+def _check(demo: Any, layout: Layout, keys: Mapping[str, str]) -> int:
+    """Check the arrays of a demonstration and return its number of steps."""
+    if not is_group(demo) or not is_group(demo.get("obs")):
+        raise ValueError(f"{demo.name} must be a group that contains a group 'obs'")
+    actions = dataset(demo, "actions")
+    check_matrix(actions.name, actions.shape, None, layout.action_dim)
+    num_samples = int(demo.attrs.get("num_samples", len(actions)))
+    if num_samples != len(actions):
+        raise ValueError(f"{demo.name} has num_samples {num_samples} but {len(actions)} actions")
+    try:
+        check_terms(layout, keys, lambda key: dataset(demo["obs"], key).shape, len(actions))
+    except ValueError as error:
+        raise ValueError(f"{demo.name}: {error}") from None
+    return len(actions)
+
+
+class RobomimicEpisodes(Episodes):
+    """Demonstrations of a robomimic file, read on access."""
+
+    def __init__(
+        self, layout: Layout, infos: list[EpisodeInfo], path: Path, demos: list[str], keys: Mapping[str, str]
+    ) -> None:
+        super().__init__(layout, infos)
+        self._path = path
+        self._demos = demos
+        self._keys = keys
+        self._files = OpenFiles(open_hdf5)
+
+    def read(self, index: int) -> Steps:
+        with self._files.use(self._path) as file:
+            demo = file["data"][self._demos[index]]
+            obs = join_terms(self.layout, self._keys, self.infos[index].num_steps, lambda key: demo["obs"][key][()])
+            return Steps(obs, demo["actions"][()].astype(np.float32))
+
+    def origin(self, index: int) -> str:
+        return f"{self._path}: data/{self._demos[index]}"

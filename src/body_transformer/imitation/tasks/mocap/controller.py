@@ -1,0 +1,156 @@
+"""A model-based controller that tracks motions by inverse dynamics of the whole body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....errors import install
+from .clips import DT_S
+from .environment import MocapEnv
+
+try:
+    import mujoco
+    from dm_control import mjcf
+    from scipy.optimize import nnls
+except ImportError as error:
+    raise ValueError(f"motion tracking needs dm_control: {install('imitation')} ({error})") from error
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ControllerGains:
+    """Gains of the controller, tuned manually on twelve clips."""
+
+    stiffness: float = 300.0
+    """Acceleration per position error (1/s²)."""
+    damping: float = 35.0
+    """Acceleration per velocity error (1/s)."""
+    lead: float = 1.3
+    """Overshoot of the control beyond the desired activation: the actuators follow with a lag of 30 ms."""
+    near_m: float = 0.05
+    """Points of the body closer to the ground than this may push against it (m)."""
+    friction: float = 0.8
+    """Ratio of sideways to upward force."""
+    slip_damping: float = 10.0
+    """Rate at which points on the ground should come to rest (1/s)."""
+    balance: float = 30.0
+    """Weight of the root's equations of motion: only the ground can push the root."""
+    ease: float = 1e-3
+    """Weight of small ground forces."""
+
+
+class BalanceController:
+    """Position targets whose torques make the whole body, root included, follow the reference.
+
+    Desired accelerations are the reference's plus feedback. The ground can only push, within its friction, and nothing
+    else moves the root. Accelerations and ground forces are the least-squares solution of these conditions; they
+    determine the joint torques, and the torques determine the actuators' position targets.
+    """
+
+    def __init__(self, env: MocapEnv, gains: ControllerGains | None = None) -> None:
+        self.env = env
+        self.gains = gains or ControllerGains()
+        walker, bind = env.task.walker, env.env.physics.bind
+        model = env.env.physics.model.ptr
+        free = bind(mjcf.get_frame_freejoint(walker.mjcf_model)).element_id
+        hinges = np.array(bind(walker.mocap_joints).element_id)
+        self._qpos_ids = np.concatenate([np.arange(7) + model.jnt_qposadr[free], model.jnt_qposadr[hinges]])
+        self._dof_ids = np.concatenate([np.arange(6) + model.jnt_dofadr[free], model.jnt_dofadr[hinges]])
+        self._root_ids = self._dof_ids[:6]
+        self._actuator_ids = np.array(bind(walker.actuators).element_id)
+        driven = model.actuator_trnid[self._actuator_ids, 0]
+        self._driven_qpos_ids, self._driven_dof_ids = model.jnt_qposadr[driven], model.jnt_dofadr[driven]
+        kinds = (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE)
+        self._geom_ids = [
+            geom
+            for geom in range(model.ngeom)
+            if model.geom_bodyid[geom] and model.geom_contype[geom] and model.geom_type[geom] in kinds
+        ]
+
+    def __call__(self) -> Array:
+        """Return the control [56] for the environment's current state."""
+        physics = self.env.env.physics
+        model, data = physics.model.ptr, physics.data.ptr
+        torques = self._torques(model, data)[self._driven_dof_ids]
+        ids = self._actuator_ids
+        torques = np.clip(torques, *model.actuator_forcerange[ids].T)
+        # force = gain * activation + offset + slope * angle, with the angle in half a step
+        angles = data.qpos[self._driven_qpos_ids] + 0.5 * DT_S * data.qvel[self._driven_dof_ids]
+        gain, bias = model.actuator_gainprm[ids, 0], model.actuator_biasprm[ids]
+        wanted = (torques - bias[:, 0] - bias[:, 1] * angles) / gain
+        activation = data.act[model.actuator_actadr[ids]]
+        control: Array = np.clip(activation + self.gains.lead * (wanted - activation), -1.0, 1.0)
+        return control
+
+    def _torques(self, model: Any, data: Any) -> Array:
+        """Return the forces of the joints, [nv]."""
+        gains, root = self.gains, self._root_ids
+        mass = np.zeros((model.nv, model.nv))
+        for row, unit in zip(mass, np.eye(model.nv), strict=True):
+            mujoco.mj_mulM(model, data, row, unit)
+        bias = data.qfrc_bias - data.qfrc_passive
+        points = self._ground_points(model, data)  # [K, 3, nv]
+        cone = np.array(
+            [[s * gains.friction * (k == 0), s * gains.friction * (k == 1), 1.0] for k in (0, 1) for s in (1, -1)]
+        )
+        push = np.einsum("ci,kin->nkc", cone, points).reshape(
+            model.nv, -1
+        )  # a force along each edge of each friction cone
+        slip = points.reshape(-1, model.nv)
+        num_forces = push.shape[1]
+        wanted = self._acceleration(model, data)
+        # rows: follow the reference; the root's equations of motion; no slipping; small forces
+        left = np.concatenate([np.eye(model.nv), gains.balance * mass[root], slip, np.zeros((num_forces, model.nv))])
+        right = np.concatenate(
+            [
+                np.zeros((model.nv, num_forces)),
+                -gains.balance * push[root],
+                np.zeros((len(slip), num_forces)),
+                gains.ease * np.eye(num_forces),
+            ]
+        )
+        target = np.concatenate(
+            [wanted, -gains.balance * bias[root], -gains.slip_damping * slip @ data.qvel, np.zeros(num_forces)]
+        )
+        basis, triangle = np.linalg.qr(left)  # accelerations are free: the residual determines the forces
+        forces = np.zeros(num_forces)
+        if num_forces:
+            rest = right - basis @ (basis.T @ right)
+            forces, _ = nnls(rest, target - basis @ (basis.T @ target), maxiter=50 * num_forces)
+        acceleration = np.linalg.solve(triangle, basis.T @ (target - right @ forces))
+        torques: Array = mass @ acceleration + bias - push @ forces
+        return torques
+
+    def _acceleration(self, model: Any, data: Any) -> Array:
+        """Return the desired acceleration [nv]: the reference's plus feedback on the error."""
+        qpos, now, soon = np.zeros(model.nq), np.zeros(model.nv), np.zeros(model.nv)
+        reference = self.env.task.reference
+        qpos[self._qpos_ids] = np.concatenate([reference(name) for name in ("position", "quaternion", "joints")])
+        velocities = ("velocity", "angular_velocity", "joints_velocity")
+        now[self._dof_ids] = np.concatenate([reference(name) for name in velocities])
+        soon[self._dof_ids] = np.concatenate([reference(name, 1) for name in velocities])
+        error = np.zeros(model.nv)
+        mujoco.mj_differentiatePos(model, error, 1.0, data.qpos, qpos)
+        feedback = self.gains.stiffness * error + self.gains.damping * (now - data.qvel)
+        wanted: Array = (soon - now) / DT_S + feedback
+        return wanted
+
+    def _ground_points(self, model: Any, data: Any) -> Array:
+        """Return the Jacobians [K, 3, nv] of the points that may push against the ground."""
+        found = []
+        for geom in self._geom_ids:
+            radius, half_length = model.geom_size[geom, :2]
+            is_capsule = model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_CAPSULE
+            axis = data.geom_xmat[geom].reshape(3, 3)[:, 2]
+            for side in (half_length, -half_length) if is_capsule else (0.0,):
+                point = data.geom_xpos[geom] + side * axis - [0.0, 0.0, radius]
+                if point[2] < self.gains.near_m:
+                    jacobian = np.zeros((3, model.nv))
+                    mujoco.mj_jac(model, data, jacobian, None, point, model.geom_bodyid[geom])
+                    found.append(jacobian)
+        return np.array(found).reshape(-1, 3, model.nv)

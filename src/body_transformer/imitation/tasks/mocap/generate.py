@@ -1,0 +1,206 @@
+"""Rollouts of a model-based controller in MoCapAct's file layout, for motion clips without a trained expert.
+
+    python -m body_transformer.imitation.tasks.mocap.generate CLIPS_HDF5 OUT_DIR --clips CMU_009_12 --start-rollouts 2
+
+The controller is weaker than MoCapAct's experts: it falls in many clips, and the files record it (`early_termination`).
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+from zlib import crc32
+
+import numpy as np
+import tyro
+
+from ....files import atomic_write
+from .clips import clip_lengths
+from .snippets import MAX_SNIPPET_STEPS, REF_STEPS, available, cut, read_clip_list
+
+
+@dataclass(frozen=True)
+class RolloutSettings:
+    """Number and kind of rollouts per snippet."""
+
+    start_rollouts: int = 10
+    """Rollouts from each snippet's start; MoCapAct's small dataset has 10."""
+    random_rollouts: int = 10
+    """Rollouts from a random frame of each snippet; MoCapAct's small dataset has 10."""
+    max_steps: int = MAX_SNIPPET_STEPS
+    """Length of the longest snippet; longer clips are cut."""
+    noise_std: float = 0.1
+    """Standard deviation of the executed actions around the controller's."""
+    seed: int = 0
+    """Seed of starts and noise; each clip has its own stream, so other clips do not change it."""
+
+    def __post_init__(self) -> None:
+        if min(self.start_rollouts, self.random_rollouts) < 0 or self.start_rollouts + self.random_rollouts < 1:
+            raise ValueError(
+                f"at least one rollout is needed; got {self.start_rollouts} from the start and {self.random_rollouts} "
+                "from random frames"
+            )
+        if not 0 <= self.noise_std < 1:
+            raise ValueError(f"the noise must be in [0, 1); got {self.noise_std}")
+        cut("clip", self.max_steps, self.max_steps)  # raises if max_steps is too small
+
+
+@dataclass(frozen=True)
+class ClipSummary:
+    """Normalised lengths of one clip's rollouts."""
+
+    clip: str
+    start_lengths: tuple[tuple[float, ...], ...]
+    """Per snippet, the rollouts from its start."""
+    random_lengths: tuple[tuple[float, ...], ...]
+    """Per snippet, the rollouts from random frames."""
+
+
+def record_clip(clips_file: str, clip: str, out: str, settings: RolloutSettings) -> ClipSummary:
+    """Roll the controller out on a clip's snippets and write `out` atomically."""
+    os.environ.setdefault("MUJOCO_GL", "disabled")  # nothing is drawn here
+    import h5py
+
+    from .controller import BalanceController
+    from .environment import MocapEnv
+    from .recording import VALUES_NOTE, FileStatistics, random_start, record, write_indices, write_snippet
+
+    env = MocapEnv(clips_file)
+    controller = BalanceController(env)
+    rng = np.random.default_rng([settings.seed, crc32(clip.encode())])
+    statistics = FileStatistics(env.obs_dim, env.action_dim)
+    from_start, from_random = [], []
+
+    def write(path: Path) -> None:
+        with h5py.File(path, "w") as file:
+            for snippet in cut(clip, env.lengths[clip], settings.max_steps):
+                starts = [snippet.start] * settings.start_rollouts
+                starts += [random_start(snippet, rng) for _ in range(settings.random_rollouts)]
+                rollouts = [record(env, controller, snippet, start, settings.noise_std, rng) for start in starts]
+                write_snippet(file.create_group(snippet.name), rollouts, settings.start_rollouts)
+                statistics.add(rollouts)
+                lengths = [len(rollout.rewards) / rollout.max_steps for rollout in rollouts]
+                from_start.append(tuple(lengths[: settings.start_rollouts]))
+                from_random.append(tuple(lengths[settings.start_rollouts :]))
+            statistics.write(file.create_group("stats"))
+            write_indices(file.create_group("observable_indices"), env.obs_sizes)
+            file["ref_steps"] = np.array(REF_STEPS, dtype=np.int64)
+            file["n_start_rollouts"] = np.int64(settings.start_rollouts)
+            file["n_rsi_rollouts"] = np.int64(settings.random_rollouts)
+            file.attrs["settings"] = _as_text(settings)
+            file.attrs["controller"] = f"{type(controller).__name__} of body_transformer, not an expert of MoCapAct's"
+            file.attrs["note"] = VALUES_NOTE
+
+    atomic_write(Path(out), write)
+    return ClipSummary(clip, tuple(from_start), tuple(from_random))
+
+
+def generate(
+    clips_file: str | os.PathLike[str],
+    out_dir: str | os.PathLike[str],
+    clips: Sequence[str] | None = None,
+    settings: RolloutSettings | None = None,
+    num_workers: int = 1,
+) -> Iterator[ClipSummary]:
+    """Write `OUT_DIR/CLIP.hdf5` per clip (all of the file by default) and yield a summary of each.
+
+    Existing files with the same settings are kept, so a run that was stopped continues.
+    """
+    settings = settings or RolloutSettings()
+    lengths = clip_lengths(clips_file)
+    requested = list(lengths) if clips is None else list(dict.fromkeys(clips))
+    names = available(requested, lengths, repr(os.fspath(clips_file)))
+    if num_workers < 1:
+        raise ValueError(f"at least one worker is needed; got {num_workers}")
+    folder = Path(out_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [name for name in names if not _exists(folder / f"{name}.hdf5", settings)]
+    jobs = [(os.fspath(clips_file), name, str(folder / f"{name}.hdf5"), settings) for name in missing]
+    if num_workers == 1:
+        yield from (record_clip(*job) for job in jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(num_workers, mp_context=context) as pool:
+        yield from (future.result() for future in as_completed([pool.submit(record_clip, *job) for job in jobs]))
+
+
+def _as_text(settings: RolloutSettings) -> str:
+    return json.dumps(asdict(settings), sort_keys=True)
+
+
+def _exists(path: Path, settings: RolloutSettings) -> bool:
+    """Return whether this file exists; one with other settings, or from another program, is an error."""
+    import h5py
+
+    if not path.exists():
+        return False
+    try:
+        with h5py.File(path, "r") as file:
+            found = str(file.attrs.get("settings", "unknown"))
+    except OSError as error:
+        raise ValueError(f"{str(path)!r} exists but cannot be read: {error}") from None
+    if found != _as_text(settings):
+        raise ValueError(f"{str(path)!r} exists and was made with other settings ({found}); give another folder")
+    return True
+
+
+@dataclass
+class Generate:
+    """Roll a model-based controller out on motion clips and write files in MoCapAct's layout."""
+
+    clips_hdf5: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="CLIPS_HDF5")]
+    """Motion clips, as `python -m body_transformer.imitation.tasks.mocap.clips` writes them."""
+    out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT_DIR")]
+    """Folder for one file per clip."""
+    settings: tyro.conf.OmitArgPrefixes[RolloutSettings]
+    clips: Annotated[tuple[str, ...], tyro.conf.arg(metavar="CLIP …")] = ()
+    """Only these clips."""
+    clip_list: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Only the clips that this text file names, one per line; names that are not in the clips file are skipped."""
+    workers: int = 1
+    """Number of processes."""
+
+
+def main(args: list[str]) -> None:
+    from rich.progress import Progress
+
+    options = tyro.cli(Generate, prog="python -m body_transformer.imitation.tasks.mocap.generate", args=args)
+    lengths = clip_lengths(options.clips_hdf5)
+    names = list(options.clips)
+    if options.clip_list is not None:
+        listed = read_clip_list(options.clip_list)
+        names += available(listed, lengths, repr(str(options.clips_hdf5)), allow_missing=True)
+    names = names or list(lengths)
+    summaries = []
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("clips", total=len(names))
+        for summary in generate(options.clips_hdf5, options.out, names, options.settings, options.workers):
+            summaries.append(summary)
+            progress.advance(bar)
+    print(f"wrote {len(summaries)} files to {options.out}; {len(set(names)) - len(summaries)} existed already")
+    for title, rollouts in (
+        ("from the start", [one for summary in summaries for one in summary.start_lengths]),
+        ("from random frames", [one for summary in summaries for one in summary.random_lengths]),
+    ):
+        values = [value for snippet in rollouts for value in snippet]
+        if values:
+            complete = 100 * np.mean([value >= 1 for value in values])
+            any_complete = 100 * np.mean([max(snippet) >= 1 for snippet in rollouts])
+            print(
+                f"{title}: {len(values)} rollouts, {complete:.0f} % reached the snippet's end, mean normalised length "
+                f"{np.mean(values):.2f}; {any_complete:.0f} % of {len(rollouts)} snippets have at least one that did"
+            )
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except (ValueError, OSError) as error:
+        sys.exit(f"generate: {error}")

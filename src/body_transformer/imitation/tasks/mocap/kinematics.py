@@ -1,0 +1,111 @@
+"""Features of each frame of a motion that dm_control's tracking task needs, by forward kinematics on its walker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....errors import install
+
+try:
+    import mujoco
+    from dm_control import mjcf
+    from dm_control.locomotion.arenas import floors
+    from dm_control.locomotion.tasks.reference_pose import utils as reference_pose
+    from dm_control.locomotion.walkers import cmu_humanoid
+except ImportError as error:
+    raise ValueError(f"motion clips need dm_control: {install('imitation')} ({error})") from error
+
+Array = npt.NDArray[np.float64]
+NUM_JOINTS = 56
+QPOS_DIM = 7 + NUM_JOINTS
+
+
+class Kinematics:
+    """The V2020 CMU humanoid, as the tracking task builds it."""
+
+    def __init__(self) -> None:
+        arena = floors.Floor()
+        walker: Any = reference_pose.add_walker(cmu_humanoid.CMUHumanoidPositionControlledV2020, arena)
+        self.physics: Any = mjcf.Physics.from_mjcf_model(arena.mjcf_model)
+        self.walker = walker
+        bind = self.physics.bind
+        self.joint_names: tuple[str, ...] = tuple(joint.name for joint in walker.mocap_joints)
+        """The 56 hinges in the order of motion files."""
+        self.joint_range: Array = np.array(bind(walker.mocap_joints).range).T  # [2, 56]
+        model = self.physics.model.ptr
+        free = bind(mjcf.get_frame_freejoint(walker.mjcf_model))
+        hinge_ids = np.array(bind(walker.mocap_joints).element_id)
+        self._qpos_ids = np.concatenate(
+            [np.arange(7) + model.jnt_qposadr[free.element_id], model.jnt_qposadr[hinge_ids]]
+        )
+        self._dof_ids = np.concatenate([np.arange(6) + model.jnt_dofadr[free.element_id], model.jnt_dofadr[hinge_ids]])
+        self._frame_id = bind(mjcf.get_attachment_frame(walker.mjcf_model)).element_id
+        self._root_id = bind(walker.root_body).element_id
+        self._body_ids = np.array(bind(walker.mocap_tracking_bodies).element_id)
+        self._end_effector_ids = np.array(bind(walker.end_effectors).element_id)
+        self._head_id = bind(walker.head).element_id
+
+    def clipped(self, qpos: Array) -> tuple[Array, float]:
+        """Return the closest motion that the walker can make, and the fraction of angles that changed.
+
+        Quaternions have unit length and no jumps of sign; every angle is within its joint's range.
+        """
+        qpos = np.array(qpos, dtype=np.float64)
+        quats = qpos[:, 3:7] / np.linalg.norm(qpos[:, 3:7], axis=1, keepdims=True)
+        flips = np.einsum("ti,ti->t", quats[1:], quats[:-1]) < 0
+        qpos[:, 3:7] = quats * np.concatenate([[1.0], np.where(np.cumsum(flips) % 2, -1.0, 1.0)])[:, None]
+        inside = np.clip(qpos[:, 7:], *self.joint_range)
+        changed = float(np.mean(inside != qpos[:, 7:]))
+        qpos[:, 7:] = inside
+        return qpos, changed
+
+    def features(self, qpos: Array, dt: float) -> dict[str, Array]:
+        """Return name -> [T, size], the fields of dm_control's `WalkerPose`, for `qpos` [T, 63]."""
+        num_frames = len(qpos)
+        model, data = self.physics.model.ptr, self.physics.data.ptr
+        ids = np.concatenate([[self._root_id], self._body_ids, self._end_effector_ids, [self._head_id]])
+        places = np.empty((num_frames, len(ids), 3))
+        quats = np.empty((num_frames, len(self._body_ids), 4))
+        frames = np.empty((num_frames, 3, 3))
+        centers = np.empty((num_frames, 3))
+        for index, pose in enumerate(qpos):
+            data.qpos[self._qpos_ids] = pose
+            mujoco.mj_kinematics(model, data)
+            mujoco.mj_comPos(model, data)
+            places[index] = data.xpos[ids]
+            quats[index] = data.xquat[self._body_ids]
+            frames[index] = data.xmat[self._root_id].reshape(3, 3)
+            centers[index] = data.subtree_com[self._frame_id]
+        num_bodies, num_ends = len(self._body_ids), len(self._end_effector_ids)
+        # the task observes hands, feet and head relative to the root, in its frame
+        local = np.einsum("tki,tij->tkj", places[:, 1 + num_bodies :] - places[:, :1], frames)
+        velocities = self._velocities(qpos, dt)
+        return {
+            "position": qpos[:, :3],
+            "quaternion": qpos[:, 3:7],
+            "joints": qpos[:, 7:],
+            "center_of_mass": centers,
+            "end_effectors": local[:, :num_ends].reshape(num_frames, -1),
+            "velocity": velocities[:, :3],
+            "angular_velocity": velocities[:, 3:6],
+            "joints_velocity": velocities[:, 6:],
+            "appendages": local.reshape(num_frames, -1),
+            "body_positions": places[:, 1 : 1 + num_bodies].reshape(num_frames, -1),
+            "body_quaternions": quats.reshape(num_frames, -1),
+        }
+
+    def _velocities(self, qpos: Array, dt: float) -> Array:
+        """Return central differences [T, 62], one-sided at both ends; rotation is in the root's frame."""
+        model = self.physics.model.ptr
+        before, after, difference = np.zeros(model.nq), np.zeros(model.nq), np.zeros(model.nv)
+        steps = np.empty((len(qpos) - 1, len(self._dof_ids)))
+        for index in range(len(steps)):
+            before[self._qpos_ids], after[self._qpos_ids] = qpos[index], qpos[index + 1]
+            mujoco.mj_differentiatePos(model, difference, dt, before, after)
+            steps[index] = difference[self._dof_ids]
+        # a rotation has the same axis in the frames before and after it, so the mean of two neighbours is in the frame
+        # that they share
+        return np.concatenate([steps[:1], 0.5 * (steps[:-1] + steps[1:]), steps[-1:]])

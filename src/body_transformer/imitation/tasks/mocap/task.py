@@ -1,0 +1,172 @@
+"""MocapTask: a policy tracks motion clips in dm_control."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....body.layout import Layout
+from ....errors import unknown
+from ....video import Frame, no_opengl, opengl
+from ...vector_env import EnvSpec, VectorEnv, num_cores
+from .. import Act, ImitationTask, Rollout, checked_actions
+from .clips import DT_S, clip_lengths
+from .snippets import Snippet, available, read_clip_list
+
+if TYPE_CHECKING:
+    from .environment import MocapEnv
+
+MAX_PROCESSES = 32
+
+
+class MocapTask(ImitationTask):
+    """Track clips from start to end, as long as the walker stays near them.
+
+    Metrics are return and length, both divided by the number of steps of the clip.
+    """
+
+    metrics = ("normalized_return", "normalized_length")
+    frames_hz = 1.0 / DT_S
+
+    def __init__(
+        self,
+        layout: Layout,
+        clips_file: str | os.PathLike[str],
+        train: str | os.PathLike[str] | Sequence[str] | None = None,
+        validation: str | os.PathLike[str] | Sequence[str] | None = None,
+        allow_missing: bool = False,
+        num_processes: int | None = None,
+    ) -> None:
+        """Make the task; simulators are started by the first rollout.
+
+        `train` and `validation` are clip names, or text files with one name per line, as MoCapAct publishes its split.
+        With `allow_missing`, listed clips that are not in the file are skipped. `num_processes` episodes run at a time,
+        by default one per core.
+        """
+        self.layout = layout
+        self.clips_file = os.fspath(clips_file)
+        lengths = clip_lengths(clips_file)
+        if train is None and validation is None:
+            raise ValueError("a list of training clips or of validation clips is needed; got neither")
+        self.clips: dict[str, tuple[Snippet, ...]] = {}
+        """Split -> its clips, whole."""
+        for split, names in (("train", train), ("validation", validation)):
+            if names is not None:
+                named = read_clip_list(names) if isinstance(names, str | os.PathLike) else tuple(names)
+                found = available(named, lengths, repr(self.clips_file), allow_missing)
+                self.clips[split] = tuple(Snippet(name, 0, lengths[name]) for name in found)
+        self.splits = tuple(self.clips)
+        self.num_processes = min(num_cores(), MAX_PROCESSES) if num_processes is None else num_processes
+        if self.num_processes < 1:
+            raise ValueError(f"num_processes must be at least 1; got {num_processes}")
+        self._envs: VectorEnv | None = None
+
+    def draw(self, num_episodes: int, seed: int, split: str) -> list[Snippet]:
+        """Draw a clip per episode, all with equal probability."""
+        if num_episodes < 1:
+            raise ValueError(f"at least one episode is needed; got {num_episodes}")
+        if split not in self.clips:
+            raise ValueError(unknown("split", split, self.splits))
+        clips = self.clips[split]
+        return [clips[index] for index in np.random.default_rng(seed).integers(len(clips), size=num_episodes)]
+
+    def rollouts(
+        self,
+        act: Act,
+        num_episodes: int,
+        seed: int,
+        split: str,
+        on_done: Callable[[int], object] = lambda done: None,
+    ) -> list[Rollout]:
+        snippets = self.draw(num_episodes, seed, split)
+        lengths = np.zeros(num_episodes, dtype=int)
+        returns, longest = np.zeros(num_episodes), np.ones(num_episodes)
+        num_done = 0
+        try:
+            starts = [{"options": {"snippet": snippet}} for snippet in snippets]
+            for step in self._started().play(starts, lambda obs, episodes: act(obs)):
+                lengths[step.episodes] += 1
+                returns[step.episodes] += step.rewards
+                longest[step.episodes] = step.infos["max_steps"]
+                for _ in range(int(step.over.sum())):
+                    num_done += 1
+                    on_done(num_done)
+        except BaseException:
+            self.close()  # episodes may still be running
+            raise
+        return [
+            Rollout(snippet.clip, length, total, length / most, total / most)
+            for snippet, length, total, most in zip(
+                snippets, lengths.tolist(), returns.tolist(), longest.tolist(), strict=True
+            )
+        ]
+
+    def film(self, act: Act, seed: int, split: str) -> list[Frame]:
+        """Return frames of the walker, with the reference as a grey figure beside it."""
+        snippet = self.draw(1, seed, split)[0]
+        with opengl():
+            from .environment import MocapEnv  # dm_control selects its renderer when it is imported
+
+            env = MocapEnv(self.clips_file, ghost=True)
+            check_layout(self.layout, env.obs_sizes, env.action_dim)
+            obs, _ = env.reset(options={"snippet": snippet})
+            frames = [_rendered(env)]
+            over = False
+            while not over:
+                actions = checked_actions(act(obs[None]), (1, env.action_dim))
+                obs, _, terminated, truncated, _ = env.step(actions[0])
+                over = terminated or truncated
+                frames.append(_rendered(env))
+        return frames
+
+    def close(self) -> None:
+        """End the simulators; the next rollouts start new ones."""
+        if self._envs is not None:
+            self._envs.close()
+            self._envs = None
+
+    def _started(self) -> VectorEnv:
+        if self._envs is None:
+            spec = EnvSpec(
+                partial(make_env, self.clips_file, self.layout),
+                self.layout.obs_dim,
+                self.layout.action_dim,
+                np.float32,
+                ("max_steps",),
+            )
+            # Even one simulator gets a process: this one may still have to draw a film.
+            self._envs = VectorEnv(spec, self.num_processes, self.num_processes)
+        return self._envs
+
+
+def make_env(clips_file: str, layout: Layout) -> Any:
+    """Make the environment of a simulator process, which draws nothing: the machine may have no OpenGL."""
+    os.environ["MUJOCO_GL"] = "disabled"
+    from .environment import MocapEnv
+
+    env = MocapEnv(clips_file)
+    check_layout(layout, env.obs_sizes, env.action_dim)
+    return env
+
+
+def check_layout(layout: Layout, obs_sizes: Mapping[str, int], action_dim: int) -> None:
+    """Check that observation and action of the layout are the environment's, term by term."""
+    terms = {term.name: term.size for term in layout.obs}
+    if list(terms.items()) != list(obs_sizes.items()) or layout.action_dim != action_dim:
+        different = [name for name in {**terms, **obs_sizes} if terms.get(name) != obs_sizes.get(name)]
+        raise ValueError(
+            f"the layout is not that of the tracking task ({sum(obs_sizes.values())} observations in alphabetical "
+            f"order, {action_dim} actions): it has {layout.obs_dim} and {layout.action_dim}; "
+            f"terms that differ: {', '.join(different) or 'only their order'}"
+        )
+
+
+def _rendered(env: MocapEnv) -> Frame:
+    try:
+        return env.render()
+    except Exception as error:  # each renderer has its own errors
+        raise ValueError(no_opengl(f"dm_control: {error}")) from None

@@ -1,0 +1,1 @@
+"""The built-in task: a humanoid with a fixed torso follows smooth joint motions."""

@@ -1,0 +1,113 @@
+"""Several humanoids that step together, each with its own clip, tilt and loads, and the expert that controls them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+from mujoco.rollout import Rollout
+
+from .model import HANDS, MAX_ACTION, PHYSICS_STEPS, actuator_joint_ids, pinned_model, torque_scale
+from .motions import LOOKAHEAD, Doubles, TrackingStart
+
+FEEDBACK_RAD_S = 12.0
+"""Bandwidth of the expert's feedback, critically damped. It is slow beside the 314 rad/s of the control, so holding an
+action for a step does no harm."""
+
+
+class Bodies:
+    """Running episodes: the bodies start on their references, and every `step` takes one action per body.
+
+    Joints are in the model's order. A body does not depend on the others.
+    """
+
+    def __init__(self, starts: Sequence[TrackingStart]) -> None:
+        self.starts = list(starts)
+        self.time = 0
+        """Number of steps taken."""
+        self._data = mujoco.MjData(pinned_model())
+        self._models = [_model(start, self._data) for start in self.starts]
+        self._rollout = Rollout(nthread=0)
+        self._clip_pos = np.stack([start.clip.pos for start in self.starts])  # [B, T, J]
+        self._clip_vel = np.stack([start.clip.vel for start in self.starts])
+        self._clip_acc = np.stack([start.clip.acc for start in self.starts])
+        self._gravity = np.stack([start.gravity for start in self.starts])
+        self._payloads = np.array([start.payloads_kg for start in self.starts])
+        self.pos = self._clip_pos[:, 0].copy()
+        """[B, J] rad"""
+        self.vel = self._clip_vel[:, 0].copy()
+        """[B, J] rad/s"""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def observe(self) -> dict[str, Doubles]:
+        """Return term name -> [B, steps, owners, dim]; joints are in the model's order, hands in that of `HANDS`."""
+        ahead = slice(self.time + 1, self.time + 1 + LOOKAHEAD)
+        return {
+            "gravity": self._gravity[:, None, None],
+            "joint_pos": self.pos[:, None, :, None],
+            "joint_vel": self.vel[:, None, :, None],
+            "pos_error": (self._clip_pos[:, ahead] - self.pos[:, None])[..., None],
+            "vel_error": (self._clip_vel[:, ahead] - self.vel[:, None])[..., None],
+            "payload": self._payloads[:, None, :, None],
+        }
+
+    def expert(self) -> Doubles:
+        """Return the expert's actions [B, J] by computed torque; the expert knows the body, so they are exact."""
+        now = self.time
+        # An action is held for a step, so it aims at the acceleration in the middle of the step.
+        reference = (self._clip_acc[:, now] + self._clip_acc[:, now + 1]) / 2
+        acc = desired_acc(self._clip_pos[:, now] - self.pos, self._clip_vel[:, now] - self.vel, reference)
+        torques = np.empty_like(self.pos)
+        data = self._data
+        for k, model in enumerate(self._models):
+            data.qpos[:], data.qvel[:], data.qacc[:] = self.pos[k], self.vel[k], acc[k]
+            mujoco.mj_inverse(model, data)
+            torques[k] = data.qfrc_inverse
+        return np.clip(torques / torque_scale(), -MAX_ACTION, MAX_ACTION)
+
+    def step(self, actions: npt.ArrayLike) -> None:
+        """Hold the actions [B, J], clipped to ±MAX_ACTION, for one control step."""
+        controls = np.clip(np.asarray(actions, dtype=np.float64), -MAX_ACTION, MAX_ACTION)[:, actuator_joint_ids()]
+        state = np.concatenate([np.zeros((len(self), 1)), self.pos, self.vel], 1)  # time, qpos, qvel
+        controls = np.repeat(controls[:, None], PHYSICS_STEPS, 1)
+        states, _ = self._rollout.rollout(self._models, self._data, state, controls)
+        num_joints = self.pos.shape[1]
+        self.pos, self.vel = states[:, -1, 1 : 1 + num_joints].copy(), states[:, -1, 1 + num_joints :].copy()
+        self.time += 1
+
+    def errors(self) -> Doubles:
+        """Return the current errors [B, J], reference minus body, in rad."""
+        return self._clip_pos[:, self.time] - self.pos
+
+    def keep(self, chosen: npt.NDArray[np.bool_]) -> None:
+        """Remove all other bodies. A lost body must be removed: driven further, it may rotate ever faster."""
+        if chosen.all():
+            return
+        ids = np.flatnonzero(chosen).tolist()
+        self.starts = [self.starts[k] for k in ids]
+        self._models = [self._models[k] for k in ids]
+        for name in ("_clip_pos", "_clip_vel", "_clip_acc", "_gravity", "_payloads", "pos", "vel"):
+            setattr(self, name, getattr(self, name)[ids])
+
+
+def desired_acc(pos_error: Doubles, vel_error: Doubles, reference_acc: Doubles) -> Doubles:
+    """Return the reference's acceleration plus feedback on the errors, [B, J]."""
+    return reference_acc + FEEDBACK_RAD_S**2 * pos_error + 2 * FEEDBACK_RAD_S * vel_error
+
+
+def _model(start: TrackingStart, data: Any) -> Any:
+    """Return the pinned humanoid with the tilt and loads of `start`; `data` is overwritten."""
+    model = copy.copy(pinned_model())
+    model.body("torso").quat[:] = start.torso_quat
+    for hand, payload_kg in zip(HANDS, start.payloads_kg, strict=True):
+        body = model.body(hand)
+        body.inertia[:] *= 1 + payload_kg / body.mass[0]  # as if the hand had a higher density
+        body.mass[:] += payload_kg
+    mujoco.mj_setConst(model, data)  # quantities that MuJoCo derives from masses
+    return model

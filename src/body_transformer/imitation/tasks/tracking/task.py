@@ -1,0 +1,190 @@
+"""TrackingTask: a policy follows motions with the pinned humanoid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....body.layout import Layout
+from ....video import Frame
+from .. import Act, CollectableTask, Rollout, Trajectory, checked_actions
+from .bodies import Bodies
+from .model import CONTROL_HZ, MAX_ACTION
+from .motions import CLIP_SEED, NUM_STEPS, SPLITS, STREAMS, Doubles, TrackingStart, draw_start
+from .observation import LayoutAdapter
+
+MAX_ERROR_RAD = 0.25
+"""Mean error over joints at which the clip is lost and the episode ends."""
+REWARD_SHARPNESS = 20.0
+"""The reward of a step is exp(-20 x mean square error): 0.82 at 0.1 rad, 0.29 at 0.25 rad."""
+FRAME_STEPS = 2
+"""Control steps per frame of the film."""
+
+Choose = Callable[[Bodies], npt.ArrayLike]
+"""The bodies -> their actions [B, J], in the model's order."""
+
+
+class TrackingTask(CollectableTask):
+    """Follow a clip for 3 s, with a random tilt of the torso and random loads of the hands."""
+
+    splits = tuple(SPLITS)
+    metrics = ("normalized_return", "normalized_length")
+    frames_hz = CONTROL_HZ / FRAME_STEPS
+    env_id = "body_transformer/Tracking"
+    requirements = ("mujoco", "body-transformer")
+
+    def __init__(self, layout: Layout, num_clips: int = 32, clip_seed: int = CLIP_SEED, batch_size: int = 128) -> None:
+        """Make the task with `num_clips` training clips of the seed `clip_seed`, those of `demonstrate`.
+
+        `batch_size` episodes run side by side; it does not change the results.
+        """
+        for name, value, least in (
+            ("num_clips", num_clips, 1),
+            ("clip_seed", clip_seed, 0),
+            ("batch_size", batch_size, 1),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}")
+        self.adapter = LayoutAdapter(layout)
+        self.num_clips = num_clips
+        self.clip_seed = clip_seed
+        self.batch_size = batch_size
+
+    @property
+    def action_dim(self) -> int:
+        return self.adapter.layout.action_dim
+
+    def start(self, split: str, seed: int, index: int) -> TrackingStart:
+        """Return the start of episode number `index` of a seed."""
+        return draw_start(split, self.clip_seed, self.num_clips, (seed,), index)
+
+    # -- evaluation ----------------------------------------------------------------------------------------------------
+
+    def rollouts(
+        self,
+        act: Act,
+        num_episodes: int,
+        seed: int,
+        split: str,
+        on_done: Callable[[int], object] = lambda done: None,
+    ) -> list[Rollout]:
+        return self._rollouts(self._choose(act), num_episodes, seed, split, on_done)
+
+    def expert_rollouts(self, num_episodes: int, seed: int, split: str) -> list[Rollout]:
+        """Roll the expert out, as an upper bound."""
+        return self._rollouts(Bodies.expert, num_episodes, seed, split, lambda done: None)
+
+    def film(self, act: Act, seed: int, split: str) -> list[Frame]:
+        """Return the first rollout of the seed: the policy's body on the left, its reference on the right."""
+        from .film import film
+
+        start = self.start(split, seed, 0)
+        bodies, choose = Bodies([start]), self._choose(act)
+        poses = [bodies.pos[0]]
+        while bodies.time < NUM_STEPS and not lost(bodies.errors())[0]:
+            bodies.step(choose(bodies))
+            poses.append(bodies.pos[0])
+        return film(start, np.stack(poses)[::FRAME_STEPS], start.clip.pos[: len(poses) : FRAME_STEPS])
+
+    def _choose(self, act: Act) -> Choose:
+        def choose(bodies: Bodies) -> npt.ArrayLike:
+            actions = checked_actions(act(self.adapter.obs(bodies)), (len(bodies), self.action_dim))
+            return self.adapter.to_joints(actions)
+
+        return choose
+
+    def _rollouts(
+        self, choose: Choose, num_episodes: int, seed: int, split: str, on_done: Callable[[int], object]
+    ) -> list[Rollout]:
+        if num_episodes < 1:
+            raise ValueError(f"num_episodes must be a whole number, 1 or more; got {num_episodes!r}")
+        found: list[Rollout] = []
+        for first in range(0, num_episodes, self.batch_size):
+            last = min(first + self.batch_size, num_episodes)
+            starts = [self.start(split, seed, index) for index in range(first, last)]
+            found += _roll_out(starts, choose, first, on_done)
+        return found
+
+    # -- recording -----------------------------------------------------------------------------------------------------
+
+    def record(
+        self, act: Act, episodes: range, seed: int, std: npt.NDArray[np.float64] | None = None
+    ) -> Iterator[Trajectory]:
+        for index in episodes:
+            yield self._record(act, seed, index, std)
+
+    def _record(self, act: Act, seed: int, index: int, std: npt.NDArray[np.float64] | None) -> Trajectory:
+        start = draw_start("train", self.clip_seed, self.num_clips, (seed, STREAMS["collect"]), index)
+        bodies = Bodies([start])
+        noise = np.random.default_rng([*b"collect", seed, index]).standard_normal((NUM_STEPS, self.action_dim))
+        obs, executed, clean, reward, success = [self.adapter.obs(bodies)[0]], [], [], [], [True]
+        while bodies.time < NUM_STEPS and success[-1]:
+            action = np.asarray(act(obs[-1][None]))[0]
+            noisy = action if std is None else action + std * noise[bodies.time]
+            clean.append(action)
+            executed.append(np.clip(noisy, -MAX_ACTION, MAX_ACTION).astype(np.float32))  # the stored precision
+            bodies.step(self.adapter.to_joints(executed[-1][None]))
+            obs.append(self.adapter.obs(bodies)[0])
+            reward.append(float(rewards(bodies.errors())[0]))
+            success.append(not lost(bodies.errors())[0])
+        return Trajectory(
+            seed=index,
+            obs=np.stack(obs).astype(np.float64),
+            executed=np.stack(executed),
+            clean=np.stack(clean).astype(np.float32),
+            rewards=np.array(reward),
+            success=np.array(success[1:]),
+            terminated=not success[-1],
+            clip=start.clip.name,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        box = import_module("gymnasium").spaces.Box
+        return {
+            "observation_space": box(-np.inf, np.inf, (self.adapter.layout.obs_dim,), np.float64),
+            "action_space": box(-MAX_ACTION, MAX_ACTION, (self.action_dim,), np.float32),
+            "env_spec": None,  # the task is not in gymnasium's registry
+        }
+
+
+def lost(errors: Doubles) -> npt.NDArray[np.bool_]:
+    """Return [B] whether the errors [B, J] are too large; a body with NaN is lost, too."""
+    within: npt.NDArray[np.bool_] = np.abs(errors).mean(1) <= MAX_ERROR_RAD
+    return ~within
+
+
+def rewards(errors: Doubles) -> Doubles:
+    """Return the rewards of errors, [B, J] -> [B], between 0 and 1."""
+    result: Doubles = np.exp(-REWARD_SHARPNESS * np.square(errors).mean(1))
+    return result
+
+
+def _roll_out(
+    starts: list[TrackingStart], choose: Choose, num_before: int, on_done: Callable[[int], object]
+) -> list[Rollout]:
+    """Play episodes side by side, after `num_before` others; lost bodies are removed."""
+    bodies = Bodies(starts)
+    running = np.arange(len(starts))
+    lengths, returns = np.zeros(len(starts), dtype=int), np.zeros(len(starts))
+    for _ in range(NUM_STEPS):
+        bodies.step(choose(bodies))
+        errors = bodies.errors()
+        on = ~lost(errors)
+        if not on.all():
+            bodies.keep(on)
+            running = running[on]
+            on_done(num_before + len(starts) - len(running))
+        lengths[running] += 1
+        returns[running] += rewards(errors[on])
+        if not len(running):
+            break
+    else:
+        on_done(num_before + len(starts))
+    return [
+        Rollout(start.clip.name, int(length), float(total), length / NUM_STEPS, total / NUM_STEPS)
+        for start, length, total in zip(starts, lengths.tolist(), returns.tolist(), strict=True)
+    ]

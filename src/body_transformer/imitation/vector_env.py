@@ -1,0 +1,252 @@
+"""Episodes side by side in several processes, on gymnasium's vector environments.
+
+Results do not depend on the number of processes: an episode has its own seed, and the episodes that the policy sees as
+one batch depend on the number of lanes alone. Gymnasium's automatic resets are off: a lane starts its next episode
+when `play` resets it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import install
+from ..training.stopping import signals_held
+from .tasks import checked_actions
+
+Array = npt.NDArray[Any]
+EpisodeAct = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int64]], npt.NDArray[np.float32]]
+"""Observations [B, O] and the numbers of their episodes [B] -> actions [B, A]."""
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use; OMP_NUM_THREADS lowers it where processes share them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores, max(1, int(threads))) if threads.isdecimal() else cores
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """A gymnasium environment with flat observations, actions in [-1, 1] and numeric infos."""
+
+    make: Callable[[], Any]
+    """Function of a module, or a `partial` of one, that makes the environment; it is called in its process."""
+    obs_dim: int
+    action_dim: int
+    obs_dtype: type[np.float32] | type[np.float64]
+    infos: tuple[str, ...]
+    """Names of the numbers to keep of each step's info."""
+
+
+@dataclass(frozen=True)
+class StepBatch:
+    """One step of all running episodes."""
+
+    episodes: npt.NDArray[np.int64]
+    """[B] numbers of the episodes."""
+    obs: Array
+    """[B, O] before the step."""
+    actions: npt.NDArray[np.float32]
+    """[B, A]"""
+    next_obs: Array
+    """[B, O] after the step."""
+    rewards: npt.NDArray[np.float64]
+    """[B]"""
+    terminated: npt.NDArray[np.bool_]
+    """[B] whether the task ended the episode."""
+    truncated: npt.NDArray[np.bool_]
+    """[B] whether the time limit did."""
+    infos: Mapping[str, npt.NDArray[np.float64]]
+    """Name -> [B]"""
+
+    @property
+    def over(self) -> npt.NDArray[np.bool_]:
+        """[B] whether this was the episode's last step."""
+        return self.terminated | self.truncated
+
+
+class VectorEnv:
+    """`num_lanes` environments, spread over `num_processes` processes; 0 processes = all of them in this one."""
+
+    def __init__(self, spec: EnvSpec, num_lanes: int, num_processes: int) -> None:
+        vector = _import_gymnasium("gymnasium.vector")
+        self.spec, self.num_lanes, self.num_processes = spec, num_lanes, num_processes
+        self._num_groups = max(1, num_processes)
+        self._slots = math.ceil(num_lanes / self._num_groups)
+        groups = [partial(_EnvGroup, spec, self._slots, group, self._num_groups) for group in range(self._num_groups)]
+        mode = vector.AutoresetMode.DISABLED
+        if not num_processes:
+            self._envs = vector.SyncVectorEnv(groups, autoreset_mode=mode)
+            self._kill = self._envs.close
+            return
+        # Not "fork": a child would share this process's CUDA state and the locks of its threads.
+        with _errors_explained(), signals_held(), _killed_on_error():
+            self._envs = vector.AsyncVectorEnv(groups, context="spawn", autoreset_mode=mode)
+        # also at exit: the processes ignore stop signals
+        self._kill = weakref.finalize(self, _kill, tuple(self._envs.processes))
+
+    @property
+    def processes(self) -> Sequence[BaseProcess]:
+        return tuple(self._envs.processes) if self.num_processes else ()
+
+    def play(self, starts: Sequence[Mapping[str, Any]], act: EpisodeAct) -> Iterator[StepBatch]:
+        """Play one episode per start, given as the arguments of `reset`; a free lane takes the next one.
+
+        The assignment of episodes to lanes depends on the episodes' lengths alone, not on the speed of a process.
+        """
+        waiting = iter(range(len(starts)))
+        running: dict[int, int] = {}  # lane -> episode
+        obs = np.empty((self.num_lanes, self.spec.obs_dim), self.spec.obs_dtype)
+        while True:
+            free = [lane for lane in range(self.num_lanes) if lane not in running]
+            begun = {lane: episode for lane, episode in zip(free, waiting)}  # noqa: B905, C416  (the shorter one ends it)
+            if begun:
+                obs = self._reset({lane: starts[episode] for lane, episode in begun.items()})
+                running |= begun
+            if not running:
+                return
+            lanes = sorted(running)
+            episodes = np.array([running[lane] for lane in lanes])
+            actions = act(obs[lanes].astype(np.float32), episodes)
+            step, obs = self._step(lanes, episodes, obs, checked_actions(actions, (len(lanes), self.spec.action_dim)))
+            yield step
+            for lane, over in zip(lanes, step.over.tolist(), strict=True):
+                if over:
+                    del running[lane]
+
+    def _reset(self, starts: Mapping[int, Mapping[str, Any]]) -> Array:
+        with self._explained():
+            obs, _ = self._envs.reset(options={"starts": starts})
+        return self._by_lane(obs)
+
+    def _step(
+        self, lanes: list[int], episodes: npt.NDArray[np.int64], obs: Array, actions: npt.NDArray[np.float32]
+    ) -> tuple[StepBatch, Array]:
+        padded = np.zeros((self._slots * self._num_groups, self.spec.action_dim), np.float32)
+        padded[lanes] = actions
+        grouped = padded.reshape(self._slots, self._num_groups, -1).swapaxes(0, 1)
+        with self._explained():
+            next_obs, _, _, _, info = self._envs.step(np.ascontiguousarray(grouped))
+        next_obs = self._by_lane(next_obs)
+        rewards, terminated, truncated, *infos = (
+            self._by_lane(info[name])[lanes] for name in (*_RESULTS, *self.spec.infos)
+        )
+        named = dict(zip(self.spec.infos, infos, strict=True))
+        batch = StepBatch(episodes, obs[lanes], actions, next_obs[lanes], rewards, terminated > 0, truncated > 0, named)
+        return batch, next_obs
+
+    def _explained(self) -> contextlib.AbstractContextManager[None]:
+        return _errors_explained() if self.num_processes else contextlib.nullcontext()
+
+    def _by_lane(self, grouped: Array) -> Array:
+        """Reorder [groups, slots, ...] to [lanes, ...]: lane k is slot k // groups of group k % groups."""
+        return grouped.swapaxes(0, 1).reshape(-1, *grouped.shape[2:])[: self.num_lanes].copy()
+
+    def close(self) -> None:
+        """End all environments and processes."""
+        self._kill()
+        if self.num_processes:
+            with warnings.catch_warnings(), contextlib.suppress(EOFError, OSError):  # the processes are gone
+                warnings.simplefilter("ignore")  # "while waiting for a pending call"
+                self._envs.close(terminate=True)
+            self._envs.closed = True
+
+
+_RESULTS = ("reward", "terminated", "truncated")
+
+
+class _EnvGroup:
+    """Every `stride`-th lane, one environment each, as a single environment for gymnasium's vector classes."""
+
+    render_mode = None
+
+    def __init__(self, spec: EnvSpec, slots: int, first: int, stride: int) -> None:
+        box = import_module("gymnasium").spaces.Box
+        self.metadata: dict[str, Any] = {}
+        self.observation_space = box(-np.inf, np.inf, (slots, spec.obs_dim), spec.obs_dtype)
+        self.action_space = box(-1.0, 1.0, (slots, spec.action_dim), np.float32)
+        self._spec, self._first, self._stride = spec, first, stride
+        self._envs: dict[int, Any] = {}  # slot -> environment, made when it is first needed
+        self._running: set[int] = set()
+        self._obs = np.zeros((slots, spec.obs_dim), spec.obs_dtype)
+        self._infos = {name: np.zeros(slots) for name in (*_RESULTS, *spec.infos)}
+
+    def reset(self, *, seed: None = None, options: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
+        for lane, start in options["starts"].items():
+            slot, group = divmod(lane, self._stride)
+            if group == self._first:
+                if slot not in self._envs:
+                    self._envs[slot] = self._spec.make()
+                self._obs[slot], _ = self._envs[slot].reset(**start)
+                self._running.add(slot)
+        return self._obs.copy(), {}
+
+    def step(self, actions: npt.NDArray[np.float32]) -> tuple[Array, float, bool, bool, dict[str, Array]]:
+        for slot in sorted(self._running):
+            obs, reward, terminated, truncated, info = self._envs[slot].step(actions[slot])
+            self._obs[slot] = obs
+            values = (reward, terminated, truncated, *(info[name] for name in self._spec.infos))
+            for name, value in zip(self._infos, values, strict=True):
+                self._infos[name][slot] = float(value)
+            if terminated or truncated:
+                self._running.discard(slot)
+        return self._obs.copy(), 0.0, False, False, {name: array.copy() for name, array in self._infos.items()}
+
+    def close(self) -> None:
+        for env in self._envs.values():
+            env.close()
+
+
+def _import_gymnasium(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ValueError(f"{error}; {install('imitation')}") from None
+
+
+@contextlib.contextmanager
+def _killed_on_error() -> Iterator[None]:
+    """Kill the processes that were started inside if there is an error or Ctrl-C."""
+    before = set(active_children())
+    try:
+        yield
+    except BaseException:
+        _kill([process for process in active_children() if process not in before])
+        raise
+
+
+def _kill(processes: Sequence[BaseProcess]) -> None:
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
+
+
+@contextlib.contextmanager
+def _errors_explained() -> Iterator[None]:
+    """Explain the death of a process; attach gymnasium's report of an error in a process to the error itself."""
+    with warnings.catch_warnings(record=True) as reports:  # processes print their own warnings
+        try:
+            yield
+        except (EOFError, ConnectionError) as error:
+            raise ChildProcessError(
+                "a simulator process has died: it ran out of memory, was killed, or was started by a script without "
+                "`if __name__ == '__main__':`"
+            ) from error
+        except Exception as error:
+            error.add_note("".join(f"{report.message}\n" for report in reports))
+            raise

@@ -1,0 +1,102 @@
+"""The table of readers, and what all of them share."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from body_transformer.imitation.readers import READERS, open_episodes
+from body_transformer.imitation.readers.files import OpenFiles, naming
+from body_transformer.imitation.readers.terms import column_runs, term_keys
+
+from .small import LAYOUT
+
+
+def test_an_unknown_reader_is_an_error_that_names_those_there_are():
+    message = r"unknown reader of demonstrations 'minary'; did you mean 'minari'\? have: 'minari', 'mocapact', 'npz', "
+    with pytest.raises(ValueError, match=message + "'robomimic'"):
+        open_episodes("minary", "data", LAYOUT)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_an_unknown_option_is_an_error_that_names_those_there_are(reader):
+    allowed = {
+        "mocapact": "'actions', 'train_clips', 'validation_clips', 'allow_missing'",
+        "tracking": "'num_clips', 'repetitions', 'clip_seed'",
+    }.get(reader, "'obs_keys'")
+    with pytest.raises(ValueError, match=f"reader '{reader}': unknown option 'colour'; have: {allowed}"):
+        open_episodes(reader, "data", LAYOUT, colour="red")
+
+
+@pytest.mark.parametrize("reader", [name for name in READERS if name != "tracking"])
+def test_data_that_are_not_there_are_named(reader):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        open_episodes(reader, "nowhere", LAYOUT)
+    with pytest.raises(ValueError, match=f"reader '{reader}' needs the path or name of the demonstrations"):
+        open_episodes(reader, None, LAYOUT)
+
+
+def test_the_tracking_task_needs_no_data():
+    with pytest.raises(ValueError, match="generates its own demonstrations: leave data out; got 'somewhere'"):
+        open_episodes("tracking", "somewhere", LAYOUT)
+
+
+@pytest.mark.parametrize("reader", ["minari", "npz", "robomimic"])
+def test_a_renamed_term_must_be_in_the_layout(reader):
+    with pytest.raises(ValueError, match="obs_keys: unknown term 'arm_vel'"):
+        open_episodes(reader, "nowhere", LAYOUT, obs_keys={"arm_vel": "vel"})
+
+
+def test_renamed_terms_may_come_from_a_command_line():
+    assert term_keys(LAYOUT, "gravity=down,touch=contact") == {
+        "gravity": "down",
+        "touch": "contact",
+        "arm_pos": "arm_pos",
+    }
+    for text in ("gravity", "gravity=", "gravity=a=b", "gravity=a,"):
+        with pytest.raises(ValueError, match="obs_keys must be written TERM=KEY,TERM=KEY; got"):
+            term_keys(LAYOUT, text)
+
+
+def test_the_readers_load_no_package_of_an_extra_until_they_are_used():
+    code = "import sys; import body_transformer.imitation.readers; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"h5py", "minari", "gymnasium"}.isdisjoint(loaded)
+
+
+def test_without_h5py_the_error_says_what_to_install(monkeypatch, tmp_path):
+    (tmp_path / "demo.hdf5").touch()
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(ValueError, match=r"pip install -c constraints.txt -e '\.\[imitation\]'"):
+        open_episodes("robomimic", str(tmp_path / "demo.hdf5"), LAYOUT)
+
+
+@pytest.mark.parametrize("ids", [[0], [3], [0, 1, 2], [1, 2, 5, 7, 8], []])
+def test_column_runs_copy_the_chosen_columns(ids):
+    rows = np.arange(30).reshape(3, 10)
+    chosen = np.full((3, len(ids)), -1)
+    for whole, part in column_runs(np.array(ids, dtype=np.int64)):
+        chosen[:, part] = rows[:, whole]
+    np.testing.assert_array_equal(chosen, rows[:, ids])
+
+
+def test_the_files_that_were_used_last_stay_open(tmp_path):
+    paths = [tmp_path / str(k) for k in range(4)]
+    for path in paths:
+        path.touch()
+    opened = []
+    files = OpenFiles(lambda path: opened.append(path) or path.open("rb"), max_open=2)
+    handles = []
+    for k in (0, 1, 0, 2, 0, 1):
+        with files.use(paths[k]) as file:
+            handles.append(file)
+            assert len(files) <= 2
+    assert opened == [paths[0], paths[1], paths[2], paths[1]]  # 1 had to go for 2, and 2 for 1
+    assert [handle.closed for handle in handles] == [False, True, False, True, False, False]
+
+
+def test_an_error_about_a_file_names_it_once(tmp_path):
+    path = tmp_path / "a.hdf5"
+    with pytest.raises(ValueError, match=rf"^{path}: too short$"), naming(path), naming(path):
+        raise ValueError("too short")

@@ -1,0 +1,68 @@
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from body_transformer.imitation.tasks.mocap.snippets import MAX_SNIPPET_STEPS, Snippet, available, cut
+
+CMU = Path(__file__).parents[4] / "../shared/data/cmu_humanoid"
+
+
+def test_a_snippet_is_named_as_mocapact_names_it():
+    snippet = Snippet("CMU_009_12", 165, 363)
+    assert snippet.name == "CMU_009_12-165-363"
+    assert Snippet.parse(snippet.name) == snippet
+
+
+@pytest.mark.parametrize("text", ["CMU_009_12", "CMU_009_12-5", "CMU_009_12-a-9"])
+def test_what_is_no_snippet_is_refused(text):
+    with pytest.raises(ValueError, match="CLIP-START-END"):
+        Snippet.parse(text)
+
+
+@pytest.mark.parametrize(("start", "end"), [(5, 5), (-1, 50), (0, 15)])
+def test_a_snippet_that_cannot_be_tracked_is_refused(start, end):
+    with pytest.raises(ValueError, match=r"snippet"):
+        Snippet("CMU_009_12", start, end)
+
+
+def test_a_short_clip_stays_whole():
+    assert cut("clip", 210) == [Snippet("clip", 0, 210)]
+
+
+def test_a_long_clip_is_cut_as_mocapact_cuts_it():
+    names = [snippet.name for snippet in cut("CMU_001_01", 760)]
+    assert names == [f"CMU_001_01-{part}" for part in ("0-178", "145-323", "290-468", "435-613", "580-760")]
+
+
+@pytest.mark.parametrize("num_frames", range(30, 2000, 37))
+def test_snippets_cover_a_clip_and_none_is_too_long(num_frames):
+    snippets = cut("clip", num_frames)
+    assert snippets[0].start == 0
+    assert snippets[-1].end == num_frames
+    assert all(one.end - one.start <= MAX_SNIPPET_STEPS for one in snippets)
+    assert all(one.end > two.start for one, two in pairwise(snippets))
+
+
+def test_nearly_all_of_mocapacts_own_snippets_come_out():
+    file = CMU / "mocapact_snippets_covered.txt"
+    if not file.is_file():
+        pytest.skip("MoCapAct's list of snippets is not beside the repository")
+    published: dict[str, set[Snippet]] = {}
+    for line in file.read_text(encoding="utf-8").split():
+        snippet = Snippet.parse(line)
+        published.setdefault(snippet.clip, set()).add(snippet)
+    same = [set(cut(clip, max(one.end for one in ones))) == ones for clip, ones in published.items()]
+    assert sum(same) >= 0.99 * len(same)  # a few of up to 257 frames were left whole there
+
+
+def test_missing_clips_are_named_unless_they_may_be_missing():
+    lengths = {"a": 100, "b": 100, "short": 5}
+    assert available(["b", "a"], lengths, "FILE") == ("b", "a")
+    with pytest.raises(ValueError, match=r"1 of 2 clips are not in FILE: 'c'"):
+        available(["a", "c"], lengths, "FILE")
+    assert available(["a", "c"], lengths, "FILE", allow_missing=True) == ("a",)
+    with pytest.raises(ValueError, match=r"none of the 1 requested clips"):
+        available(["c"], lengths, "FILE", allow_missing=True)
+    with pytest.raises(ValueError, match=r"fewer than .* 'short'"):
+        available(["short"], lengths, "FILE")

@@ -1,0 +1,157 @@
+import os
+import signal
+import subprocess
+import sys
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from body_transformer.experiment import load_experiment
+from body_transformer.imitation.tasks.mocap.task import MocapTask
+
+
+@pytest.fixture(scope="module")
+def layout():
+    return load_experiment("mocapact").layout()
+
+
+@pytest.fixture(scope="module")
+def task(layout, clips_file):
+    task = MocapTask(layout, clips_file, ["CMU_900_01", "CMU_900_02"], ["CMU_900_02"], num_processes=2)
+    yield task
+    task.close()
+
+
+@pytest.fixture(scope="module")
+def act(layout, env):
+    """Aims at the pose that comes next: what the joints are, plus how far the reference is ahead."""
+    walker, places = env.task.walker, layout.obs_slices
+    low, high = np.array(env.env.physics.bind(walker.observable_joints).range).T
+    joints, ahead = places["joints_pos"], places["reference_rel_joints"]
+
+    def act(obs):
+        target = obs[:, joints] + obs[:, ahead][:, :56]
+        return (2 * target - (low + high)) / (high - low)
+
+    return act
+
+
+def test_rollouts_are_normalised_by_the_clip_that_was_tracked(task, act):
+    done = []
+    results = task.rollouts(act, 3, 0, "train", done.append)
+    assert done == [1, 2, 3]
+    assert [result.clip for result in results] == [snippet.clip for snippet in task.draw(3, 0, "train")]
+    for result in results:
+        longest = {"CMU_900_01": 40 - 6, "CMU_900_02": 60 - 6}[result.clip]
+        assert 5 < result.length <= longest
+        assert result.normalized_length == result.length / longest
+        assert result.normalized_return == result.total_reward / longest
+        assert 0 < result.normalized_return < 1
+
+
+def test_the_same_seed_gives_the_same_rollouts_however_many_run_at_a_time(task, act, layout, clips_file):
+    alone = MocapTask(layout, clips_file, ["CMU_900_01", "CMU_900_02"], num_processes=1)
+    try:
+        assert alone.rollouts(act, 3, 5, "train") == task.rollouts(act, 3, 5, "train")
+    finally:
+        alone.close()
+    assert alone.splits == ("train",)
+
+
+def test_rollouts_are_those_of_the_environment_itself(task, act, env):
+    result = task.rollouts(act, 1, 0, "validation")[0]
+    (obs, _), rewards, done = env.reset(options={"snippet": env.snippet("CMU_900_02")}), [], False
+    while not done:
+        obs, reward, terminated, truncated, _ = env.step(act(obs[None]).astype(np.float32)[0])
+        done = terminated or truncated
+        rewards.append(reward)
+    assert (result.length, result.total_reward) == (len(rewards), pytest.approx(sum(rewards)))
+
+
+def test_other_seeds_draw_other_clips(task):
+    draws = {tuple(snippet.clip for snippet in task.draw(8, seed, "train")) for seed in range(6)}
+    assert len(draws) > 3
+    assert {snippet.clip for snippet in task.draw(30, 0, "validation")} == {"CMU_900_02"}
+
+
+def test_a_policy_that_gives_no_actions_is_told_so(task, act):
+    with pytest.raises(ValueError, match="not finite"):
+        task.rollouts(lambda obs: np.full((len(obs), 56), np.nan), 1, 0, "train")
+    with pytest.raises(ValueError, match=r"must return actions \[1, 56\]; got \[56\]"):
+        task.rollouts(lambda obs: np.zeros(56), 1, 0, "train")
+    assert len(task.rollouts(act, 1, 0, "train")) == 1  # and the task still works
+
+
+def test_an_error_in_a_simulator_process_is_raised_here(clips_file):
+    task = MocapTask(load_experiment("adroit-door").layout(), clips_file, ["CMU_900_01"], num_processes=1)
+    with pytest.raises(ValueError, match=r"the layout is not that of the tracking task .* it has 39 and 28"):
+        task.rollouts(lambda obs: np.zeros((len(obs), 28)), 1, 0, "train")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stop_signals_are_for_the_parent_who_may_finish_what_it_evaluates(task, act, number):
+    first = task.rollouts(act, 2, 0, "train")
+    for process in task._envs.processes:
+        os.kill(process.pid, number)
+    assert task.rollouts(act, 2, 0, "train") == first
+
+
+def test_wrong_questions_are_refused(task, layout, clips_file, tmp_path):
+    with pytest.raises(ValueError, match=r"unknown split 'test'; have: 'train', 'validation'"):
+        task.draw(1, 0, "test")
+    with pytest.raises(ValueError, match="at least one episode"):
+        task.draw(0, 0, "train")
+    with pytest.raises(ValueError, match="got neither"):
+        MocapTask(layout, clips_file)
+    with pytest.raises(ValueError, match=r"1 of 2 clips are not in"):
+        MocapTask(layout, clips_file, ["CMU_900_01", "CMU_900_09"])
+    with pytest.raises(FileNotFoundError, match="no clip file"):
+        MocapTask(layout, tmp_path / "none.hdf5", ["CMU_900_01"])
+    with pytest.raises(FileNotFoundError, match="no such list of clips"):
+        MocapTask(layout, clips_file, tmp_path / "train.txt")
+
+
+def test_clips_may_be_missing_if_that_is_said(layout, clips_file, tmp_path):
+    (tmp_path / "train.txt").write_text("CMU_900_01\nCMU_900_09\n")
+    task = MocapTask(layout, clips_file, tmp_path / "train.txt", allow_missing=True)
+    assert [snippet.clip for snippet in task.clips["train"]] == ["CMU_900_01"]
+
+
+FILM = """
+import sys
+import numpy as np
+from body_transformer.experiment import load_experiment
+from body_transformer.imitation.tasks.mocap.task import MocapTask
+
+task = MocapTask(load_experiment("mocapact").layout(), sys.argv[1], validation=["CMU_900_02"])
+np.save(sys.argv[2], np.stack(task.film(lambda obs: np.zeros((len(obs), 56)), 0, "validation")))
+"""
+
+
+def test_a_film_shows_the_rollout(task, clips_file, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "MUJOCO_GL"}
+    command = [sys.executable, "-c", FILM, str(clips_file), str(tmp_path / "film.npy")]
+    program = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if "no film: MuJoCo cannot render here" in program.stderr:
+        pytest.skip(program.stderr.splitlines()[-1])
+    assert program.returncode == 0, program.stderr
+    frames = np.load(tmp_path / "film.npy", allow_pickle=False)
+    still = task.rollouts(lambda obs: np.zeros((len(obs), 56)), 1, 0, "validation")[0]
+    assert frames.shape == (still.length + 1, 480, 640, 3)
+    assert frames[0].std() > 1
+    assert (frames[0] != frames[-1]).any()
+
+
+def test_a_film_that_cannot_be_drawn_says_why(task, act, env, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "disabled")
+    with pytest.raises(ValueError, match="no film: MuJoCo cannot render here; MUJOCO_GL=disabled forbids it"):
+        task.film(act, 0, "validation")
+
+    def broken(self):
+        raise RuntimeError("the driver is broken")
+
+    monkeypatch.setattr("body_transformer.imitation.tasks.mocap.task.opengl", nullcontext)  # it seemed to work
+    monkeypatch.setattr(type(env), "render", broken)
+    with pytest.raises(ValueError, match="no film: MuJoCo cannot render here; dm_control: the driver is broken"):
+        task.film(act, 0, "validation")

@@ -1,0 +1,277 @@
+"""Adroit: the observation's order, seeds and processes, successes, errors."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from body_transformer.experiment import load_experiment
+from body_transformer.imitation.tasks import Act, Trajectory
+from body_transformer.imitation.tasks.adroit import ENVIRONMENTS, STREAMS, AdroitTask, episode_seed, make_env
+
+STEPS = 200
+
+
+def swaying(action_dim: int) -> Act:
+    """A policy that computes each action from one entry: the same whatever else is in the batch."""
+    return lambda obs: np.sin(3.0 * np.resize(obs[:, :20].T, (action_dim, len(obs))).T).astype(np.float32)
+
+
+def linear(obs_dim: int, action_dim: int) -> Act:
+    """A policy with a matrix product, whose rounding may depend on the size of the batch."""
+    weights = np.random.default_rng(0).standard_normal((obs_dim, action_dim)).astype(np.float32)
+    return lambda obs: np.sin(obs @ weights)
+
+
+@pytest.fixture(scope="module")
+def door() -> Iterator[AdroitTask]:
+    with AdroitTask("door", num_processes=1) as task:
+        yield task
+
+
+# -- the flat observation and action -----------------------------------------------------------------------------------
+
+
+def truth(env: Any, name: str) -> dict[str, Any]:
+    """Term -> its value, from the simulator's own names; `joint_pos` and the like are left to the test."""
+    data = env.data
+    palm = data.site("S_grasp").xpos
+    if name == "door":
+        handle = data.site("S_handle").xpos
+        angle = data.joint("door_hinge").qpos[0]
+        return {
+            "latch_pos": data.joint("latch").qpos,
+            "door_pos": angle,
+            "palm_pos": palm,
+            "handle_pos": handle,
+            "palm_minus_handle": palm - handle,
+            "door_open": 1.0 if angle > 1 else -1.0,
+        }
+    thing, target = data.body("Object").xpos, data.site("target" if name == "relocate" else "S_target").xpos
+    if name == "relocate":
+        return {
+            "palm_minus_ball": palm - thing,
+            "palm_minus_target": palm - target,
+            "ball_minus_target": thing - target,
+        }
+    speeds = [data.joint(joint).qvel[0] for joint in ("OBJTx", "OBJTy", "OBJTz", "OBJRx", "OBJRy", "OBJRz")]
+    return {
+        "nail_pos": data.joint("nail_dir").qpos,
+        "hammer_vel": np.clip(speeds, -1, 1),
+        "palm_pos": palm,
+        "hammer_pos": thing,
+        "target_pos": target,
+        "nail_impact": np.clip(data.sensor("S_nail").data, -1, 1),
+    }
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_the_observation_and_the_action_are_in_the_layouts_order(name: str) -> None:
+    layout = load_experiment(f"adroit-{name}").layout()
+    env = make_env(ENVIRONMENTS[name])
+    env.reset(seed=1)
+    random = np.random.default_rng(0)
+    for _ in range(40):  # until things have moved
+        obs = env.step(random.uniform(-1, 1, layout.action_dim).astype(np.float32))[0]
+    inner = env.unwrapped
+    expected = truth(inner, name)
+    (joints,) = [term for term in layout.obs if term.name == "joint_pos"]
+    expected["joint_pos"] = [inner.data.joint(joint).qpos[0] for joint in joints.of]
+    assert set(layout.obs_slices) - set(expected) <= {"hammer_rot"}  # Euler angles of gymnasium-robotics' own
+    for term, value in expected.items():
+        np.testing.assert_allclose(obs[layout.obs_slices[term]], np.ravel(value), atol=1e-12, err_msg=term)
+    assert len(obs) == layout.obs_dim
+    names = [inner.model.actuator(k).name for k in range(inner.model.nu)]
+    assert [f"ctrl[{actuator}]" for actuator in names] == layout.action_names()
+
+
+# -- seeds and processes -----------------------------------------------------------------------------------------------
+
+
+def test_the_number_of_processes_changes_nothing() -> None:
+    results = []
+    for num_processes in (1, 2):
+        with AdroitTask("relocate", num_processes) as task:
+            results.append(task.rollouts(linear(39, 30), 3, seed=7, split="validation"))
+            assert task._envs is not None
+            assert len(task._envs.processes) == (num_processes if num_processes > 1 else 0)
+    assert results[0] == results[1]
+    assert len({result.total_reward for result in results[0]}) == 3
+
+
+def test_an_episode_is_the_same_whatever_is_played_beside_it(door: AdroitTask) -> None:
+    several = door.rollouts(swaying(28), 3, seed=0, split="validation")
+    assert door.rollouts(swaying(28), 1, seed=0, split="validation") == several[:1]
+    (third,) = door.record(swaying(28), range(2, 3), seed=0)
+    (again,) = list(door.record(swaying(28), range(3), seed=0))[2:]
+    assert third.seed == again.seed == episode_seed(0, 2, "train")
+    assert np.array_equal(third.obs, again.obs)
+
+
+def test_more_episodes_than_lanes_are_played_in_rounds(door: AdroitTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = door.rollouts(swaying(28), 5, seed=0, split="validation")
+    monkeypatch.setattr("body_transformer.imitation.tasks.adroit.MAX_LANES", 2)
+    sizes: list[int] = []
+
+    def act(obs: Any) -> Any:
+        sizes.append(len(obs))
+        return swaying(28)(obs)
+
+    done: list[int] = []
+    assert door.rollouts(act, 5, 0, "validation", done.append) == whole
+    assert sizes == [2] * STEPS + [2] * STEPS + [1] * STEPS
+    assert done == [1, 2, 3, 4, 5]
+
+
+def test_seeds_differ_between_episodes_splits_and_seeds() -> None:
+    seeds = {episode_seed(seed, k, split) for seed in (0, 1) for k in range(50) for split in STREAMS}
+    assert len(seeds) == 200
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_nobody_is_tried_out_on_the_starts_of_demonstrations() -> None:
+    assert AdroitTask.splits == ("validation",)
+
+
+def test_there_are_no_more_processes_than_the_machine_or_its_other_users_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    all_of_them = AdroitTask("door").max_processes
+    for threads, expected in (("1", 1), ("100000", all_of_them), ("0", 1), ("4,2", all_of_them), ("", all_of_them)):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        assert AdroitTask("door").max_processes == expected
+
+
+# -- what a rollout says -----------------------------------------------------------------------------------------------
+
+
+def test_a_rollout_lasts_200_steps_and_actions_are_clipped(door: AdroitTask) -> None:
+    (wild,) = door.rollouts(lambda obs: np.full((len(obs), 28), -7, np.float32), 1, 3, "train")
+    (mild,) = door.rollouts(lambda obs: np.full((len(obs), 28), -1, np.float32), 1, 3, "train")
+    assert wild == mild
+    assert (wild.length, wild.success, wild.success_any) == (STEPS, False, False)
+
+
+def test_the_policy_gets_float32_and_the_recording_keeps_all_digits(door: AdroitTask) -> None:
+    seen: list[Any] = []
+
+    def act(obs: Any) -> Any:
+        seen.append(obs)
+        return swaying(28)(obs)
+
+    (recording,) = door.record(act, range(1), seed=0)
+    assert all(obs.dtype == np.float32 for obs in seen)
+    assert recording.obs.shape == (STEPS + 1, 39)
+    assert recording.obs.dtype == np.float64
+    assert np.array_equal(recording.obs[:-1].astype(np.float32), np.concatenate(seen))
+    assert recording.executed.shape == (STEPS, 28)
+    assert not recording.terminated
+
+
+@pytest.mark.parametrize(
+    ("success", "at_last", "at_any"),
+    [([False, True, False], False, True), ([False, False, True], True, True), ([False] * 3, False, False)],
+)
+def test_success_is_that_of_the_last_step(
+    monkeypatch: pytest.MonkeyPatch, success: list[bool], at_last: bool, at_any: bool
+) -> None:
+    task = AdroitTask("door")
+    actions = np.zeros((3, 28), np.float32)
+    played = Trajectory(0, np.zeros((4, 39)), actions, actions, np.array([1.0, 2.0, 4.0]), np.array(success))
+    monkeypatch.setattr(task, "_episodes", lambda *args: iter([played]))
+    (result,) = task.rollouts(swaying(28), 1, 0, "validation")
+    assert (result.success, result.success_any) == (at_last, at_any)
+    assert (result.length, result.total_reward) == (3, 7.0)
+
+
+def test_noise_is_what_is_between_the_clean_action_and_the_executed_one(door: AdroitTask) -> None:
+    std = np.linspace(0.0, 0.3, 28)
+
+    def act(obs: Any) -> Any:
+        return np.zeros((len(obs), 28), np.float32)
+
+    first, second = door.record(act, range(2), 0, std)
+    assert not first.clean.any()
+    assert np.allclose(first.executed.std(axis=0), std, atol=0.06)
+    assert not np.array_equal(first.executed, second.executed)
+    (again,) = door.record(act, range(1, 2), 0, std)
+    assert np.array_equal(again.executed, second.executed)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_names_and_numbers_are_refused(door: AdroitTask) -> None:
+    with pytest.raises(ValueError, match="unknown Adroit task 'pen'; have: 'door', 'hammer', 'relocate'"):
+        AdroitTask("pen")
+    with pytest.raises(ValueError, match="number of processes must be 1 or more; got 0"):
+        AdroitTask("door", 0)
+    with pytest.raises(ValueError, match="unknown split 'test'; have: 'validation', 'train'"):
+        door.rollouts(swaying(28), 1, 0, "test")
+    with pytest.raises(ValueError, match="number of episodes must be 1 or more; got 0"):
+        door.rollouts(swaying(28), 0, 0, "train")
+    with pytest.raises(ValueError, match="the seed must be a whole number, 0 or more; got -1"):
+        door.rollouts(swaying(28), 1, -1, "train")
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (np.zeros((1, 27), np.float32), r"must return actions \[1, 28\]; got \[1, 27\]"),
+        (np.full((1, 28), np.nan, np.float32), "not finite"),
+    ],
+)
+def test_a_policy_that_gives_nonsense_is_told_so(door: AdroitTask, actions: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        door.rollouts(lambda obs: actions, 1, 0, "validation")
+
+
+def test_a_simulator_that_dies_is_reported_and_replaced() -> None:
+    with AdroitTask("door", num_processes=2) as task:
+        calls = 0
+
+        def act(obs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == 3:
+                assert task._envs is not None
+                victim = task._envs.processes[1]
+                victim.kill()
+                victim.join()
+            return swaying(28)(obs)
+
+        with pytest.raises(ChildProcessError, match="a simulator process has died"):
+            task.rollouts(act, 2, 0, "validation")
+        assert len(task.rollouts(swaying(28), 2, 0, "validation")) == 2
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)
+    with pytest.raises(ValueError, match=r"pip install -c constraints.txt -e '\.\[imitation\]'"):
+        AdroitTask("door", 1).rollouts(swaying(28), 1, 0, "validation")
+
+
+# -- films -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_film_without_opengl_is_refused_with_the_reason(door: AdroitTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "disabled")
+    with pytest.raises(ValueError, match="MuJoCo cannot render here; MUJOCO_GL=disabled forbids it"):
+        door.film(swaying(28), 0, "validation")
+
+
+def test_a_film_has_a_picture_every_fourth_step(door: AdroitTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr("body_transformer.imitation.tasks.adroit.NUM_STEPS", 40)  # drawing without a GPU is slow
+    try:
+        frames = door.film(swaying(28), 0, "validation")
+    except ValueError as error:
+        pytest.skip(str(error))
+    assert len(frames) == 1 + 40 // 4
+    assert frames[0].dtype == np.uint8
+    assert frames[0].shape == frames[-1].shape == (480, 480, 3)
+    assert (frames[0] != frames[-1]).any()
+    assert door.frames_hz == 25
+    assert "MUJOCO_GL" not in os.environ

@@ -1,0 +1,260 @@
+"""The tracking task and its demonstrations, as the experiment demo has them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from body_transformer import Layout, Policy, Term
+from body_transformer.experiment import load_experiment
+from body_transformer.imitation.tasks import ImitationTask
+from body_transformer.imitation.tasks.tracking.bodies import Bodies
+from body_transformer.imitation.tasks.tracking.demonstrations import demonstrate
+from body_transformer.imitation.tasks.tracking.model import joint_names, pinned_model
+from body_transformer.imitation.tasks.tracking.motions import CLIP_SEED, NUM_STEPS, draw_start
+from body_transformer.imitation.tasks.tracking.observation import LayoutAdapter
+from body_transformer.imitation.tasks.tracking.task import MAX_ERROR_RAD, TrackingTask, lost, rewards
+from body_transformer.training.summary import summarize
+
+
+@pytest.fixture(scope="module")
+def layout():
+    return load_experiment("demo").layout()
+
+
+@pytest.fixture(scope="module")
+def task(layout):
+    return TrackingTask(layout)
+
+
+def zeros(obs):
+    return np.zeros((len(obs), 21), dtype=np.float32)
+
+
+def spring(layout):
+    """A policy that pulls towards the reference, and knows nothing of gravity."""
+    pos, vel = layout.obs_slices["pos_error"].start, layout.obs_slices["vel_error"].start
+    return lambda obs: 8 * obs[:, pos : pos + 21] + obs[:, vel : vel + 21]
+
+
+# -- the experiment ----------------------------------------------------------------------------------------------------
+
+
+def test_the_experiment_has_the_models_joints_in_its_order(layout):
+    for term in (*layout.obs, *layout.actions):
+        if term.kind == "joints":
+            assert list(term.of) == joint_names()
+
+
+def test_the_three_policies_are_of_one_size(layout):
+    experiment = load_experiment("demo")
+    sizes = {
+        name: Policy(layout, experiment.policy_config(name)).num_parameters
+        for name in ("bot-hard", "transformer", "mlp")
+    }
+    assert sizes["bot-hard"] == sizes["transformer"]
+    assert sizes["mlp"] == pytest.approx(sizes["bot-hard"], rel=0.02)
+
+
+def test_the_encoder_is_deep_enough_for_news_from_root_to_foot():
+    experiment = load_experiment("demo")
+    graph = experiment.robot.graph()
+    assert experiment.policy.num_layers >= graph.hops[graph.index("torso"), graph.index("right_foot")]
+
+
+# -- observations and actions ------------------------------------------------------------------------------------------
+
+
+def test_every_observation_is_what_its_name_says(layout):
+    bodies = Bodies([draw_start("train", 0, 32, (1,), index) for index in range(3)])
+    bodies.step(np.zeros((3, 21)))
+    obs = LayoutAdapter(layout).obs(bodies)
+    assert obs.dtype == np.float32
+    names = layout.obs_names()
+    assert obs.shape == (3, len(names)) == (3, 173)
+    joints = joint_names()
+    for k, start in enumerate(bodies.starts):
+        seen = dict(zip(names, obs[k].tolist(), strict=True))
+        assert [seen.pop(f"gravity.{axis}") for axis in range(3)] == pytest.approx(start.gravity.tolist())
+        assert seen.pop("payload[right_hand]") == pytest.approx(start.payloads_kg[0])
+        assert seen.pop("payload[left_hand]") == pytest.approx(start.payloads_kg[1])
+        for j, joint in enumerate(joints):
+            assert seen.pop(f"joint_pos[{joint}]") == pytest.approx(bodies.pos[k, j])
+            assert seen.pop(f"joint_vel[{joint}]") == pytest.approx(bodies.vel[k, j])
+            for step in range(3):  # one step is taken: the next references are 2, 3 and 4
+                pos_error = start.clip.pos[2 + step, j] - bodies.pos[k, j]
+                assert seen.pop(f"pos_error@{step}[{joint}]") == pytest.approx(pos_error, abs=1e-6)
+                vel_error = start.clip.vel[2 + step, j] - bodies.vel[k, j]
+                assert seen.pop(f"vel_error@{step}[{joint}]") == pytest.approx(vel_error, abs=1e-6)
+        assert not seen
+
+
+def test_a_layout_in_another_order_gets_the_same_entries_and_moves_the_same_joints(layout):
+    def backwards(term):
+        return dataclasses.replace(term, of=term.of[::-1])
+
+    other = Layout(layout.graph, [backwards(term) for term in layout.obs[::-1]], backwards(layout.actions[0]))
+    bodies = Bodies([draw_start("train", 0, 32, (1,), 0)])
+    one, two = LayoutAdapter(layout), LayoutAdapter(other)
+    assert dict(zip(layout.obs_names(), one.obs(bodies)[0], strict=True)) == dict(
+        zip(other.obs_names(), two.obs(bodies)[0], strict=True)
+    )
+    actions = np.arange(21.0)[None]
+    np.testing.assert_array_equal(two.to_joints(actions[:, ::-1]), one.to_joints(actions))
+    np.testing.assert_array_equal(two.from_joints(actions), actions[:, ::-1])
+    for arrangement in (one, two):
+        np.testing.assert_array_equal(arrangement.to_joints(arrangement.from_joints(actions)), actions)
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ([Term.root("weather", 1)], "unknown term of the tracking task 'weather'"),
+        ([Term.root("gravity", 2)], "with dim 3 and steps 1; got kind 'root', dim 2"),
+        ([Term.bodies("payload", ["head"], 1)], "unknown owner 'head'"),
+    ],
+)
+def test_a_layout_that_the_task_cannot_serve_is_refused(layout, terms, message):
+    with pytest.raises(ValueError, match=message):
+        TrackingTask(Layout(layout.graph, terms, layout.actions))
+
+
+def test_every_joint_needs_its_action(layout):
+    with pytest.raises(ValueError, match="one action per joint"):
+        TrackingTask(Layout(layout.graph, layout.obs, Term.joints("torque", joint_names()[1:])))
+
+
+# -- rollouts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "unseen-tilt"])
+def test_the_expert_reaches_the_end_of_every_clip(task, split):
+    results = task.expert_rollouts(32, seed=0, split=split)
+    assert all(result.length == NUM_STEPS and result.normalized_length == 1 for result in results)
+    assert min(result.normalized_return for result in results) > 0.98
+
+
+def test_doing_nothing_fails_early(task):
+    results = task.rollouts(zeros, 32, 0, "train")
+    assert 0 < np.mean([result.normalized_length for result in results]) < 0.1
+
+
+def test_results_are_normalised_by_the_longest_episode(task, layout):
+    for result in task.rollouts(spring(layout), 8, 0, "train"):
+        assert result.normalized_length == result.length / 150
+        assert result.normalized_return == pytest.approx(result.total_reward / 150)
+        assert 0 <= result.total_reward <= result.length
+        assert result.success is None
+
+
+def test_the_same_seed_gives_the_same_rollouts_whatever_the_batch(layout):
+    policy = spring(layout)
+    whole = TrackingTask(layout).rollouts(policy, 12, 5, "train")
+    assert 0.05 < np.mean([result.normalized_length for result in whole]) < 1  # some leave before others
+    assert TrackingTask(layout, batch_size=5).rollouts(policy, 12, 5, "train") == whole
+    assert TrackingTask(layout, batch_size=1).rollouts(policy, 4, 5, "train") == whole[:4]
+    assert TrackingTask(layout).rollouts(policy, 12, 6, "train") != whole
+
+
+def test_episodes_that_are_over_are_counted(layout):
+    heard = []
+    TrackingTask(layout, batch_size=4).rollouts(zeros, 10, 0, "train", heard.append)
+    assert heard == sorted(heard)
+    assert heard[-1] == 10
+
+
+def test_error_and_reward():
+    errors = np.array([[0.0, 0.0], [0.1, -0.1], [0.5, 0.0], [0.5, 0.02], [np.nan, 0.0]])
+    assert lost(errors).tolist() == [False, False, False, True, True]
+    assert MAX_ERROR_RAD == 0.25
+    np.testing.assert_allclose(rewards(errors)[:3], [1, np.exp(-0.2), np.exp(-2.5)])
+
+
+def test_it_is_a_task_whose_metrics_can_be_summarised(task):
+    assert isinstance(task, ImitationTask)
+    assert task.splits == ("train", "validation", "unseen-tilt")
+    found = summarize(task.rollouts(zeros, 4, 0, task.splits[0]), task.metrics)
+    assert list(found) == ["normalized_return", "normalized_length"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (lambda obs: np.zeros((len(obs), 20)), r"must return actions \[2, 21\]; got \[2, 20\]"),
+        (lambda obs: np.full((len(obs), 21), np.nan), "not finite"),
+    ],
+)
+def test_a_broken_policy_is_named(task, policy, message):
+    with pytest.raises(ValueError, match=message):
+        task.rollouts(policy, 2, 0, "train")
+
+
+def test_bad_arguments_are_refused(task, layout):
+    with pytest.raises(ValueError, match="unknown split 'test'; have: 'train', 'validation', 'unseen-tilt'"):
+        task.rollouts(zeros, 2, 0, "test")
+    with pytest.raises(ValueError, match=r"num_episodes must be .* got 0"):
+        task.rollouts(zeros, 0, 0, "train")
+    with pytest.raises(ValueError, match=r"num_clips must be .* got 0"):
+        TrackingTask(layout, num_clips=0)
+    with pytest.raises(ValueError, match="repetitions must be at least 1; got 0"):
+        demonstrate(repetitions=0)
+
+
+# -- demonstrations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    return demonstrate(num_clips=3, repetitions=2, seed=4, num_validation_clips=2)
+
+
+def test_every_clip_is_shown_as_often_as_asked(episodes):
+    shown = [(info.clip, info.split, info.num_steps) for info in episodes.infos]
+    training = [(f"train-{k % 3}", "train", 150) for k in range(6)]
+    assert shown == [*training, ("validation-0", "validation", 150), ("validation-1", "validation", 150)]
+    steps = episodes.read(0)
+    assert (steps.obs.shape, steps.actions.shape) == ((150, 173), (150, 21))
+    assert len(episodes.split("validation")) == 2
+
+
+def test_the_same_seed_gives_the_same_bits(episodes):
+    again = demonstrate(num_clips=3, repetitions=2, seed=4, num_validation_clips=2)
+    other = demonstrate(num_clips=3, repetitions=2, seed=5)
+    for index in range(len(episodes)):
+        assert episodes.read(index).obs.tobytes() == again.read(index).obs.tobytes()
+        assert episodes.read(index).actions.tobytes() == again.read(index).actions.tobytes()
+    assert episodes.read(0).obs.tobytes() != other.read(0).obs.tobytes()
+
+
+def test_a_demonstration_does_not_depend_on_how_many_there_are(episodes):
+    fewer = demonstrate(num_clips=3, repetitions=1, seed=4)
+    for index in range(3):
+        np.testing.assert_array_equal(episodes.read(index).actions, fewer.read(index).actions)
+
+
+def test_labels_are_the_clean_experts_and_the_body_is_pushed_off(episodes):
+    """The label is the inverse dynamics of the state that was observed, without noise."""
+    index = 1
+    steps = episodes.read(index)
+    bodies = Bodies([draw_start("train", CLIP_SEED, 3, (4, 1), index)])
+    named = episodes.by_term(steps)
+    for time in (0, 40, 149):
+        bodies.time = time
+        bodies.pos, bodies.vel = (named[name][time][None].astype(np.float64) for name in ("joint_pos", "joint_vel"))
+        np.testing.assert_allclose(steps.actions[time], bodies.expert()[0], atol=2e-3)  # the state is rounded
+    clean = demonstrate(num_clips=3, repetitions=2, seed=4, max_noise=0)
+    assert np.abs(clean.by_term(clean.read(index))["pos_error"]).mean() < np.abs(named["pos_error"]).mean()
+    np.testing.assert_array_equal(clean.read(index).actions[0], steps.actions[0])  # no noise yet
+    assert np.abs(clean.read(index).actions - steps.actions).max() > 0.05
+
+
+def test_an_episode_ends_where_noise_makes_it_lose_the_clip():
+    wild = demonstrate(num_clips=4, repetitions=1, max_noise=6)
+    lengths = [info.num_steps for info in wild.infos]
+    assert min(lengths) < 150
+    assert all(len(wild.read(k).obs) == len(wild.read(k).actions) == length for k, length in enumerate(lengths))
+
+
+def test_demonstrations_begin_elsewhere_than_rollouts(task):
+    assert task.start("train", 4, 0).gravity.tolist() != draw_start("train", 0, 32, (4, 1), 0).gravity.tolist()
+    assert pinned_model().body("torso").quat.tolist() == [1, 0, 0, 0]  # the shared model is as it was

@@ -1,0 +1,110 @@
+"""DAPG's experts: the network, its file, and what they can do."""
+
+import io
+import math
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from body_transformer.imitation.actors import SHAPES, DapgPolicy, Floats
+from body_transformer.imitation.tasks.adroit import ENVIRONMENTS, AdroitTask
+
+EXPERTS = Path(__file__).parents[2] / "../shared/data/adroit_experts"
+LENGTHS = {"obs": 5, "hidden 0": 3, "hidden 1": 4, "action": 2}
+
+
+def random_arrays(seed: int = 0) -> dict[str, Floats]:
+    random = np.random.default_rng(seed)
+    return {
+        name: random.standard_normal([LENGTHS[axis] for axis in axes]).astype(np.float32)
+        for name, axes in SHAPES.items()
+    }
+
+
+def by_hand(of: dict[str, Floats], obs: Floats) -> list[float]:
+    """One observation, number by number."""
+    x = [float((v - s) / (c + 1e-8)) for v, s, c in zip(obs, of["in_shift"], of["in_scale"], strict=True)]
+    for weight, bias in (("W0", "b0"), ("W1", "b1")):
+        x = [
+            math.tanh(sum(float(w) * v for w, v in zip(row, x, strict=True)) + float(b))
+            for row, b in zip(of[weight], of[bias], strict=True)
+        ]
+    x = [sum(float(w) * v for w, v in zip(row, x, strict=True)) + b for row, b in zip(of["W2"], of["b2"], strict=True)]
+    return [float(v * c + s) for v, c, s in zip(x, of["out_scale"], of["out_shift"], strict=True)]
+
+
+def test_the_mean_action_is_the_networks_clipped() -> None:
+    arrays = random_arrays()
+    policy = DapgPolicy(arrays)
+    obs = np.random.default_rng(1).standard_normal((6, 5)).astype(np.float32)
+    expected = np.array([by_hand(arrays, one) for one in obs])
+    assert (np.abs(expected) > 1).any()
+    assert (np.abs(expected) < 1).any()
+    np.testing.assert_allclose(policy.mean(obs), expected, atol=1e-5)
+    np.testing.assert_allclose(policy(obs), expected.clip(-1, 1), atol=1e-5)
+    assert policy(obs).dtype == np.float32
+    assert (policy.obs_dim, policy.action_dim) == (5, 2)
+
+
+def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
+    np.savez(tmp_path / "expert.npz", **random_arrays())  # type: ignore[arg-type]
+    loaded = DapgPolicy.load(tmp_path / "expert.npz")
+    assert all(np.array_equal(loaded.arrays[name], array) for name, array in random_arrays().items())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"W1": None}, "missing: 'W1'"),
+        ({"W3": np.zeros(2, np.float32)}, "not 'W3'"),
+        ({"b0": np.zeros(4, np.float32)}, r"b0 of a DAPG policy must be \[3\]; got \[4\]"),
+        ({"W1": np.zeros((4, 2), np.float32)}, r"W1 of a DAPG policy must be \['hidden 1', 3\]; got \[4, 2\]"),
+        ({"log_std": np.zeros((2, 1), np.float32)}, r"log_std of a DAPG policy must be \[2\]; got \[2, 1\]"),
+        ({"b2": np.full(2, np.nan, np.float32)}, "b2 of a DAPG policy must be finite"),
+        ({"b2": np.zeros(2, np.int64)}, "b2 of a DAPG policy must be finite float32 numbers"),
+        ({"b2": np.array([{}, {}], dtype=object)}, "allow_pickle=False"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(tmp_path: Path, change: dict[str, Floats | None], message: str) -> None:
+    arrays = {name: array for name, array in (random_arrays() | change).items() if array is not None}
+    np.savez(tmp_path / "expert.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"expert.npz' is not a DAPG policy: .*{message}"):
+        DapgPolicy.load(tmp_path / "expert.npz")
+
+
+def test_a_file_that_is_missing_or_not_an_archive_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no DAPG policy at '.*none.npz'"):
+        DapgPolicy.load(tmp_path / "none.npz")
+    (tmp_path / "text.npz").write_text("hello")
+    with pytest.raises(ValueError, match=r"text.npz' is not a DAPG policy: .*zip"):
+        DapgPolicy.load(tmp_path / "text.npz")
+    with zipfile.ZipFile(tmp_path / "cut.npz", "w") as archive:
+        whole = io.BytesIO()
+        np.save(whole, np.zeros(100, np.float32))
+        archive.writestr("W0.npy", whole.getvalue()[:-8])
+    with pytest.raises(ValueError, match=r"cut.npz' is not a DAPG policy: "):
+        DapgPolicy.load(tmp_path / "cut.npz")
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "harmed.npz", **random_arrays())  # type: ignore[arg-type]
+    data = bytearray((tmp_path / "harmed.npz").read_bytes())
+    data[100:160] = bytes(60)
+    (tmp_path / "harmed.npz").write_bytes(data)
+    with pytest.raises(ValueError, match=r"harmed.npz' is not a DAPG policy: "):
+        DapgPolicy.load(tmp_path / "harmed.npz")
+
+
+def test_observations_of_another_size_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"obs must be \[B, 5\]; got \[2, 4\]"):
+        DapgPolicy(random_arrays())(np.zeros((2, 4), np.float32))
+
+
+@pytest.mark.skipif(not EXPERTS.is_dir(), reason="the DAPG experts are not at hand")
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_the_expert_solves_its_task(name: str) -> None:
+    with AdroitTask(name, num_processes=1) as task:
+        results = task.rollouts(DapgPolicy.load(EXPERTS / f"{name}.npz"), 4, 0, "validation")
+    assert [result.success for result in results] == [True] * 4
