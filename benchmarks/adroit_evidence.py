@@ -13,13 +13,16 @@ seeds are drawn, then evaluations within each.
 import argparse
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from body_transformer.reproduce.outcome import NUM_LAST, evaluations
-from body_transformer.run import DESCRIPTION, METRICS, Run
+from body_transformer.report.load import read_run
+from body_transformer.report.text import markdown_table
+from body_transformer.reproduce.scores import NUM_LAST, evaluations
+from body_transformer.run import DESCRIPTION, METRICS
 
 VARIANTS = ("mlp", "transformer", "bot-hard")
 NUM_DRAWS = 10_000
@@ -27,7 +30,7 @@ Case = tuple[str, int, int, str]
 """Task, demonstrations, epochs, data."""
 
 
-def case_of(description: dict[str, Any]) -> Case:
+def case_of(description: Mapping[str, Any]) -> Case:
     imitation = description["imitation"]
     actions = "sampled" if imitation["data"].startswith("D4RL/") else "mean"
     return description["name"].removeprefix("adroit-"), imitation["num_demos"], imitation["num_epochs"], actions
@@ -37,16 +40,19 @@ def read(folders: list[Path]) -> dict[Case, dict[str, list[dict[str, Any]]]]:
     """Case -> variant -> runs."""
     found: dict[Case, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted(path for folder in folders for path in folder.rglob(DESCRIPTION)):
-        run = Run(file.parent)
-        description = run.description()
-        losses = [line["train/loss"] for line in run.metrics() if "train/loss" in line]
+        run = read_run(file.parent)
         scores, scores_any = (
-            evaluations(run.folder, metric, "validation")[-NUM_LAST:] for metric in ("success", "success_any")
+            evaluations(run, metric, "validation")[-NUM_LAST:] for metric in ("success", "success_any")
         )
         if len(scores) < NUM_LAST:
             raise ValueError(f"{file.parent / METRICS} has {len(scores)} evaluations; {NUM_LAST} are needed")
-        found[case_of(description)][description["variant"]].append(
-            {"seed": description["seed"], "success": scores, "success_any": scores_any, "final_loss": losses[-1]}
+        found[case_of(run.settings)][run.variant].append(
+            {
+                "seed": run.seed,
+                "success": scores,
+                "success_any": scores_any,
+                "final_loss": run.curves["train/loss"][-1].value.mean,
+            }
         )
     return found
 
@@ -74,7 +80,7 @@ def cell(runs: list[dict[str, Any]]) -> str:
 
 def table(found: dict[Case, dict[str, list[dict[str, Any]]]]) -> str:
     head = ["task", "demonstrations", "epochs", "actions", "seeds", *VARIANTS, "at any step", "final loss"]
-    rows = [head, ["---"] * len(head)]
+    rows = []
     for case in sorted(found, key=lambda case: (case[3] == "mean", case[2], case[0], case[1])):
         variants = paired(found[case])
         losses = " / ".join(f"{np.mean([run['final_loss'] for run in variants[name]]):.4f}" for name in VARIANTS)
@@ -84,7 +90,7 @@ def table(found: dict[Case, dict[str, list[dict[str, Any]]]]) -> str:
         rows.append(
             [task, str(demos), str(epochs), actions, seeds, *(cell(variants[n]) for n in VARIANTS), anytime, losses]
         )
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    return markdown_table(head, rows)
 
 
 def main() -> None:

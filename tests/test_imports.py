@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "imitation": {"imitation", *LEARNING},
     "rl": {"rl", *LEARNING},
     "training": {"training", "run"},
-    "report": {"report", "body", "deploy.link_trouble", "deploy.log", "run"},
+    "report": {"report", "body", "deploy.link_trouble", "deploy.log", "rl.config", "run"},
 }
 """Part of the package -> the parts it may use; whoever is not listed may use all but `cli`."""
 

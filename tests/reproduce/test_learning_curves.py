@@ -8,10 +8,12 @@ import pytest
 import yaml
 
 from body_transformer.cli.main import main
-from body_transformer.reproduce.curves import as_markdown, read, state
-from body_transformer.reproduce.learning import curve, over, read_seed
-from body_transformer.reproduce.study import Arm, load_study, run_folder
-from body_transformer.run import Run
+from body_transformer.report.curves import seed_mean, seed_mean_curve
+from body_transformer.report.load import read_run
+from body_transformer.reproduce.learning import as_markdown, progress
+from body_transformer.reproduce.study import Arm, load_study, read_study, run_folder
+
+RETURN = "eval/rollouts/total_reward"
 
 
 def write_run(
@@ -41,48 +43,53 @@ def write_run(
     return folder
 
 
+def table(name: str, out: Path, num_seeds: int) -> str:
+    """Return the table of a study."""
+    return as_markdown(load_study(name), read_study(load_study(name), out, num_seeds), num_seeds)
+
+
 def arm_of(label: str, task: str = "humanoid-mod", study: str = "rl") -> Arm:
     return next(arm for arm in load_study(study).arms if (arm.label, arm.experiment) == (label, task))
 
 
 def test_one_seed_has_no_standard_error_and_three_have_the_right_one():
-    assert over([5.0]).error is None
-    found = over([1.0, 2.0, 6.0])
+    assert seed_mean([5.0]).error is None
+    found = seed_mean([1.0, 2.0, 6.0])
     assert (found.mean, found.num_seeds) == (3.0, 3)
     assert found.error == pytest.approx((7.0 / 3) ** 0.5)  # variance 14 / 2 over 3 seeds
 
 
 def test_a_curve_is_the_mean_over_the_seeds_that_were_evaluated_there(tmp_path):
     seeds = [
-        read_seed(Run(write_run(tmp_path / "seed0", [10.0, 20.0, 30.0], 0.5)), "rollouts"),
-        read_seed(Run(write_run(tmp_path / "seed1", [20.0, 40.0], 0.7)), "rollouts"),
+        read_run(write_run(tmp_path / "seed0", [10.0, 20.0, 30.0], 0.5)),
+        read_run(write_run(tmp_path / "seed1", [20.0, 40.0], 0.7)),
     ]
-    stops = curve(seeds, "total_reward")
-    assert [stop.env_steps for stop in stops] == [640_000, 1_280_000, 1_920_000]
-    assert [stop.time_s for stop in stops] == pytest.approx([26.0, 32.0, 35.0])
-    assert [stop.value.mean for stop in stops] == [15.0, 30.0, 30.0]
-    assert [stop.value.error for stop in stops] == [pytest.approx(5.0), pytest.approx(10.0), None]
-    assert [stop.value.num_seeds for stop in stops] == [2, 2, 1]
+    points = seed_mean_curve(seeds, RETURN)
+    assert [point.env_steps for point in points] == [640_000, 1_280_000, 1_920_000]
+    assert [point.time_s for point in points] == pytest.approx([26.0, 32.0, 35.0])
+    assert [point.value.mean for point in points] == [15.0, 30.0, 30.0]
+    assert [point.value.error for point in points] == [pytest.approx(5.0), pytest.approx(10.0), None]
+    assert [point.value.num_seeds for point in points] == [2, 2, 1]
 
 
 def test_where_one_seed_was_evaluated_and_another_not_the_curve_has_no_point(tmp_path):
-    often = read_seed(Run(write_run(tmp_path / "seed0", [10.0, 20.0, 30.0])), "rollouts")
-    rarely = replace(often, curves={"total_reward": often.curves["total_reward"][::2]})
-    assert [stop.value.mean for stop in curve([often, rarely], "total_reward")] == [10.0, 30.0]
+    often = read_run(write_run(tmp_path / "seed0", [10.0, 20.0, 30.0]))
+    rarely = replace(often, curves={RETURN: often.curves[RETURN][::2]})
+    assert [point.value.mean for point in seed_mean_curve([often, rarely], RETURN)] == [10.0, 30.0]
 
 
 def test_the_time_of_an_iteration_leaves_the_start_out(tmp_path):
-    seed = read_seed(Run(write_run(tmp_path / "run", [1.0], 0.25)), "rollouts")
-    assert seed.iteration_s == pytest.approx(0.25)
-    assert (seed.env_steps, seed.total_steps) == (640_000, 1_920_000)
+    run = read_run(write_run(tmp_path / "run", [1.0], 0.25))
+    assert run.iteration_s == pytest.approx(0.25)
+    assert (run.env_steps, run.total_env_steps) == (640_000, 1_920_000)
 
 
 def test_of_an_evaluation_that_was_made_twice_the_later_counts(tmp_path):
     folder = write_run(tmp_path / "run", [1.0])
     text = (folder / "metrics.jsonl").read_text().rsplit("\n", 1)[0] + "\n"
     (folder / "metrics.jsonl").write_text(text + text.splitlines()[-1].replace('{"mean": 1.0}', '{"mean": 7.0}') + "\n")
-    points = read_seed(Run(folder), "rollouts").curves["total_reward"]
-    assert [point.value for point in points] == [7.0]
+    points = read_run(folder).curves[RETURN]
+    assert [point.value.mean for point in points] == [7.0]
 
 
 def test_the_table_has_the_last_evaluations_of_finished_seeds(tmp_path):
@@ -91,7 +98,7 @@ def test_the_table_has_the_last_evaluations_of_finished_seeds(tmp_path):
         last = {"total_reward": value, "length": 900.0 + 50 * seed, "forward_speed": 3.0 + 0.5 * seed}
         write_run(run_folder(tmp_path, arm, seed), [100.0, 200.0, 300.0], last=last)
     write_run(run_folder(tmp_path, arm, 2), [100.0])
-    rows = as_markdown(load_study("rl"), tmp_path, 5).splitlines()
+    rows = table("rl", tmp_path, 5).splitlines()
     assert rows[4].split(" | ")[4:7] == ["return", "length, steps", "forward speed, m/s"]
     mine = next(row for row in rows if row.startswith("| humanoid-mod | bot-mix |"))
     cells = ["2 of 5, 1 unfinished", "1.92 M", "4300 ± 300", "925.0 ± 25.0", "3.25 ± 0.25", "0.50 ± 0.00", "688,762 |"]
@@ -102,13 +109,13 @@ def test_the_table_has_the_last_evaluations_of_finished_seeds(tmp_path):
 
 def test_a_metric_that_no_run_has_is_no_column(tmp_path):
     write_run(run_folder(tmp_path, arm_of("mlp"), 0), [5.0], last={"total_reward": 5.0, "length": 9.0})
-    assert "forward speed" not in as_markdown(load_study("rl"), tmp_path, 1)
+    assert "forward speed" not in table("rl", tmp_path, 1)
 
 
 def test_as_long_as_no_seed_is_finished_the_table_says_how_far_they_are(tmp_path):
     write_run(run_folder(tmp_path, arm_of("mlp"), 0), [10.0, 20.0])
     write_run(run_folder(tmp_path, arm_of("mlp"), 1), [30.0])
-    text = as_markdown(load_study("rl"), tmp_path, 2)
+    text = table("rl", tmp_path, 2)
     assert "| humanoid-mod | mlp | 0 of 2, 2 unfinished | 0.64 M of 1.92 M | *25.0 ± 5.0* |" in text
     assert "no seed is finished" in text
 
@@ -116,15 +123,15 @@ def test_as_long_as_no_seed_is_finished_the_table_says_how_far_they_are(tmp_path
 def test_a_run_that_has_begun_and_logged_nothing_is_unfinished(tmp_path):
     folder = run_folder(tmp_path, arm_of("mlp"), 0)
     write_run(folder, [])
-    assert "| humanoid-mod | mlp | 0 of 1, 1 unfinished | 0 M of 1.92 M |" in as_markdown(load_study("rl"), tmp_path, 1)
+    assert "| humanoid-mod | mlp | 0 of 1, 1 unfinished | 0 M of 1.92 M |" in table("rl", tmp_path, 1)
 
 
 def test_what_is_complete_needs_no_words(tmp_path):
     arm = arm_of("mlp")
     write_run(run_folder(tmp_path, arm, 0), [1.0], last={"total_reward": 1.0})
-    (_, seeds), *_ = read(load_study("rl"), tmp_path, 1)
-    assert state(seeds, 1) == ""
-    assert state(seeds, 2) == "1 of 2"
+    (_, runs), *_ = read_study(load_study("rl"), tmp_path, 1)
+    assert progress(runs, 1) == ""
+    assert progress(runs, 2) == "1 of 2"
 
 
 def test_the_figure_has_a_panel_a_task_by_steps_and_by_time(tmp_path, capsys, monkeypatch):

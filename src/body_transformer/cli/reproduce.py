@@ -1,8 +1,10 @@
-"""`bot reproduce WHAT`: a table or figure of the paper; runs what is missing, then draws it."""
+"""`bot reproduce WHAT`: a table or figure of the paper; run what is missing, then draw it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +14,6 @@ from rich.table import Table
 from .output import console, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..training.jobs import Planned
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
@@ -21,31 +21,32 @@ Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 @dataclass
 class Reproduce:
-    """A table or figure of the paper. What stands behind `--` goes to every `bot train`, such as where the data are:
+    """A table or figure of the paper. Arguments after `--` go to every `bot train`, such as the place of the data:
     `bot reproduce table1 -- --imitation.data /data/mocapact`."""
 
     what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WHAT")]
     """table1, ablations, layers, scaling, adroit; rl, rl-random-mask or rl-shared-tokenizer."""
     seeds: int | None = None
-    """Runs an arm; by default as many as the paper has."""
+    """Runs per arm; by default as many as in the paper."""
     only: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME")] = ()
     """Run this part alone, an experiment, a label or both: humanoid-mod, bot-mix, humanoid-mod/bot-mix; may be given
-    several times. After running it, all that is there is drawn; with --draw, this part."""
+    several times. Afterwards, everything that exists is drawn; with --draw, this part."""
     jobs: int = 1
-    """Runs at once."""
+    """Number of runs at the same time."""
     keep_going: Flag = False
-    """A run that fails does not stop the others."""
+    """Continue with the other runs when one fails."""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/reproduce")
-    """Where runs and results go; studies share their runs."""
+    """Folder of runs and results; studies share their runs."""
     list: Flag = False
-    """Only say which runs it needs, and which are there."""
+    """Only list the runs and their states."""
     draw: Flag = False
-    """Run nothing: draw what is there."""
+    """Only draw what exists; run nothing."""
     json: Flag = False
     """Print one JSON object instead of tables."""
 
 
 def main(args: list[str]) -> None:
+    """Run the command."""
     own, more = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
     options = tyro.cli(Reproduce, prog="bot reproduce", args=own)
     from ..reproduce.study import load_study
@@ -56,17 +57,10 @@ def main(args: list[str]) -> None:
         raise ValueError(f"--seeds and --jobs must be 1 or more; got {seeds} and {options.jobs}")
     runs = study.runs(options.out, seeds, more, options.only)
     if options.list:
-        states = {str(run.folder): run.state for run in runs}
-        if options.json:
-            print_json({"runs": states})
-            return
-        table = Table("run", "state", box=None, pad_edge=False)
-        for folder, state in states.items():
-            table.add_row(folder, state)
-        console().print(table)
+        show_states(runs, options.json)
         return
     failure = None if options.draw else run_missing(runs, options)
-    files = write(options, seeds)
+    files = write_results(options, seeds)
     if options.json:
         print_json({"files": [str(file) for file in files], "finished": sum(run.is_finished for run in runs)})
     else:
@@ -76,8 +70,20 @@ def main(args: list[str]) -> None:
         raise failure
 
 
+def show_states(runs: Sequence[Planned], as_json: bool) -> None:
+    """Print which runs are finished, begun or missing."""
+    states = {str(run.folder): run.state for run in runs}
+    if as_json:
+        print_json({"runs": states})
+        return
+    table = Table("run", "state", box=None, pad_edge=False)
+    for folder, state in states.items():
+        table.add_row(folder, state)
+    console().print(table)
+
+
 def run_missing(runs: Sequence[Planned], options: Reproduce) -> ValueError | None:
-    """With --keep-going, what failed is said after all else is done."""
+    """Run what is missing; with --keep-going, return the failures, which are reported after everything else."""
     from ..training.jobs import run_all
 
     try:
@@ -89,19 +95,20 @@ def run_missing(runs: Sequence[Planned], options: Reproduce) -> ValueError | Non
     return None
 
 
-def write(options: Reproduce, seeds: int) -> list[Path]:
-    """The table, and the figure if it is one."""
+def write_results(options: Reproduce, seeds: int) -> list[Path]:
+    """Write the table, and the figure if the study has one."""
     from ..files import atomic_write
-    from ..reproduce import curves, draw
-    from ..reproduce.study import load_study
+    from ..reproduce import learning, scores
+    from ..reproduce.study import load_study, read_study
 
     study = load_study(options.what)
     if options.draw and options.only:
         part = f"{study.title}: {', '.join(options.only)} alone"
         study = replace(study, title=part, arms=tuple(study.chosen(options.only)))
-    of = curves if study.statistic == "curves" else draw
-    table = atomic_write(options.out / f"{study.name}.md", of.as_markdown(study, options.out, seeds))
-    if study.x is None and study.statistic != "curves":
-        return [table]
-    figure = options.out / f"{study.name}.png"
-    return [table, atomic_write(figure, lambda file: of.draw_figure(study, file, options.out, seeds))]
+    module = learning if study.statistic == "curves" else scores
+    arms = read_study(study, options.out, seeds)
+    files = [atomic_write(options.out / f"{study.name}.md", module.as_markdown(study, arms, seeds))]
+    if study.x is not None or study.statistic == "curves":
+        draw = partial(module.draw_figure, study, arms, num_seeds=seeds)
+        files.append(atomic_write(options.out / f"{study.name}.png", draw))
+    return files

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ..rl.config import with_current_names
 from ..run import DESCRIPTION, EVALUATION, METRICS, Run
 
 FILMS = ("film.webp", "film.gif", "film.mp4")
@@ -50,7 +51,7 @@ class LoadedRun:
 
     folder: Path
     settings: Mapping[str, Any]
-    """Content of `experiment.yaml`."""
+    """Content of `experiment.yaml`; settings of reinforcement learning have their current names."""
     curves: Mapping[str, Sequence[LoggedPoint]]
     """Points by step, per logged name."""
     results: Mapping[tuple[str, str], LoggedValue]
@@ -98,8 +99,7 @@ class LoadedRun:
     def total_env_steps(self) -> int:
         """Environment steps that were asked for, in reinforcement learning."""
         rl = self.settings.get("rl", {})
-        per_env = rl.get("num_steps_per_env", rl.get("num_steps", 0))  # earlier versions wrote num_steps
-        return int(rl.get("num_iterations", 0) * rl.get("num_envs", 0) * per_env)
+        return math.prod(int(rl.get(name, 0)) for name in ("max_iterations", "num_envs", "num_steps_per_env"))
 
     @property
     def film(self) -> Path | None:
@@ -192,6 +192,8 @@ def _read_settings(folder: Path) -> dict[str, Any]:
             raise ValueError(f"{file!r} does not describe a run: the key {key!r} is missing")
     if type(content["seed"]) is not int:
         raise ValueError(f"{file!r}: seed must be a whole number; got {content['seed']!r}")
+    if isinstance(rl := content.get("rl"), Mapping):
+        content["rl"] = with_current_names(rl)
     return content
 
 

@@ -1,132 +1,151 @@
-"""How runs learned: their evaluations over training, and the last one, over seeds."""
+"""Studies of reinforcement learning: learning curves as a figure, the last evaluations as a table."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean, median, stdev
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ..rl.config import with_current_names
-from ..run import EVALUATION, Run
-from .study import Arm, run_folder
+import numpy as np
 
+from ..report.curves import SeedMean, SeedMeanPoint, seed_mean, seed_mean_curve
+from ..report.load import LoadedRun
+from ..report.svg import label_styles, stroke_style
+from ..report.text import markdown_table
+from .scores import MISSING
+from .study import Arm, ArmRuns, Study
 
-@dataclass(frozen=True)
-class Point:
-    """One evaluation of one seed."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-    env_steps: int
-    time_s: float
-    """Spent on training until then, evaluations left out."""
-    value: float
+METRIC_NAMES = {"total_reward": "return", "forward_speed": "forward speed, m/s", "length": "length, steps"}
+FEW = 12
+"""Curves up to this many points have dots."""
+CURVE_AXES: dict[str, Callable[[SeedMeanPoint], float]] = {
+    "environment steps, millions": lambda point: point.env_steps / 1e6,
+    "training time, minutes": lambda point: point.time_s / 60,
+}
 
-
-@dataclass(frozen=True)
-class Seed:
-    """What one run's folder says, of one split."""
-
-    is_finished: bool
-    env_steps: int
-    """As far as it has come."""
-    total_steps: int
-    """As far as it was asked to go."""
-    curves: Mapping[str, Sequence[Point]]
-    """Metric -> its evaluations, by steps."""
-    last: Mapping[str, float]
-    """Metric -> its last evaluation; of a finished run, the one after training."""
-    iteration_s: float | None
-    """The usual time of an iteration: half of them took less."""
-    num_parameters: int | None
+# -- the table ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Mean:
-    """Over seeds."""
-
-    mean: float
-    error: float | None
-    """The standard error; one seed alone has none."""
-    num_seeds: int
-
-
-@dataclass(frozen=True)
-class Stop:
-    """A point of a curve over seeds: what those say that were evaluated there."""
-
-    env_steps: int
-    time_s: float
-    value: Mean
+def as_markdown(study: Study, arms: ArmRuns, num_seeds: int) -> str:
+    """Return one row per arm."""
+    split = study.splits[0]
+    metrics = [name for name in study.metrics if any((split, name) in run.results for _, runs in arms for run in runs)]
+    head = ["task", "", "seeds", "steps", *(METRIC_NAMES.get(name, name.replace("_", " ")) for name in metrics)]
+    head += ["an iteration, s", "parameters"]
+    rows = [_row(arm, runs, [(split, name) for name in metrics], num_seeds) for arm, runs in arms]
+    return f"# {study.title}\n\n{_explain(arms, num_seeds)}\n\n{markdown_table(head, rows)}"
 
 
-def over(values: Sequence[float]) -> Mean:
-    """Of at least one seed."""
-    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-    return Mean(fmean(values), error, len(values))
+def _row(arm: Arm, runs: Sequence[LoadedRun], metrics: Sequence[tuple[str, str]], num_seeds: int) -> list[str]:
+    """Return a row from the finished seeds; in italics from unfinished seeds if none is finished."""
+    finished = [run for run in runs if run.is_evaluated]
+    counted = finished or runs
+    row = [arm.experiment, arm.label, progress(runs, num_seeds) or str(num_seeds), _steps(counted)]
+    for metric in metrics:
+        values = [run.results[metric].mean for run in counted if metric in run.results]
+        text = _number(seed_mean(values)) if values else MISSING
+        row.append(text if finished or not values else f"*{text}*")
+    times = [run.iteration_s for run in counted if run.iteration_s is not None]
+    sizes = [run.num_parameters for run in counted if run.num_parameters is not None]
+    return [*row, _number(seed_mean(times)) if times else MISSING, f"{sizes[0]:,}" if sizes else MISSING]
 
 
-def curve(seeds: Sequence[Seed], metric: str) -> list[Stop]:
-    """Where every seed that came so far was evaluated, by steps; the time at each is the seeds' mean as well."""
-    lines = [{point.env_steps: point for point in seed.curves[metric]} for seed in seeds if seed.curves.get(metric)]
-    stops = []
-    for steps in sorted({steps for line in lines for steps in line}):
-        so_far = [line for line in lines if max(line) >= steps]
-        if all(steps in line for line in so_far):
-            points = [line[steps] for line in so_far]
-            time_s = fmean(point.time_s for point in points)
-            stops.append(Stop(steps, time_s, over([point.value for point in points])))
-    return stops
+def _number(value: SeedMean) -> str:
+    places = 0 if abs(value.mean) >= 1000 else 1 if abs(value.mean) >= 10 else 2
+    return f"{value.mean:.{places}f}" + ("" if value.error is None else f" ± {value.error:.{places}f}")
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+def _steps(runs: Sequence[LoadedRun]) -> str:
+    """Return the environment steps of the run with the fewest."""
+    if not runs:
+        return MISSING
+    least = min(runs, key=lambda run: run.env_steps or 0)
+    steps = f"{(least.env_steps or 0) / 1e6:.3g} M"
+    return steps if least.is_evaluated else f"{steps} of {least.total_env_steps / 1e6:.3g} M"
 
 
-def read_seeds(arm: Arm, split: str, out: Path, num_seeds: int) -> list[Seed]:
-    """The arm's runs that have begun."""
-    runs = (Run(run_folder(out, arm, seed)) for seed in range(num_seeds))
-    return [read_seed(run, split) for run in runs if run.exists]
+def progress(runs: Sequence[LoadedRun], num_seeds: int) -> str:
+    """Return how many seeds are finished and unfinished; "" if all are finished."""
+    finished = sum(run.is_evaluated for run in runs)
+    if finished == num_seeds:
+        return ""
+    begun = len(runs) - finished
+    return f"{finished} of {num_seeds}" + (f", {begun} unfinished" if begun else "")
 
 
-def read_seed(run: Run, split: str) -> Seed:
-    lines, described = [line for line in run.metrics() if "env_steps" in line], run.description()
-    curves = _curves(lines, split)
-    last = {metric: points[-1].value for metric, points in curves.items()}
-    if run.is_evaluated:
-        evaluation = json.loads((run.folder / EVALUATION).read_text(encoding="utf-8"))
-        last = {metric: float(value["mean"]) for metric, value in evaluation["splits"].get(split, {}).items()}
-    return Seed(
-        is_finished=run.is_evaluated,
-        env_steps=max((line["env_steps"] for line in lines), default=0),
-        total_steps=_total_steps(with_current_names(described.get("rl", {}))),
-        curves=curves,
-        last=last,
-        iteration_s=_iteration_s(lines),
-        num_parameters=described.get("num_parameters"),
-    )
+def _explain(arms: ArmRuns, num_seeds: int) -> str:
+    texts = [
+        "The evaluation after training (mean action, one episode per robot): mean ± standard error over seeds. "
+        "The time of an iteration is the median of a run; runs side by side on one device slow each other down.",
+        _missing(arms, num_seeds),
+    ]
+    if any(runs and not any(run.is_evaluated for run in runs) for _, runs in arms):
+        texts.append("*In italics*: no seed is finished; the last evaluations so far.")
+    return " ".join(filter(None, texts))
 
 
-def _curves(lines: Sequence[Mapping[str, Any]], split: str) -> dict[str, list[Point]]:
-    """Where a step was evaluated twice, as after a resumption, the later line counts."""
-    found: dict[str, dict[int, Point]] = {}
-    prefix = f"eval/{split}/"
-    for line in lines:
-        for key, value in line.items():
-            if key.startswith(prefix):
-                point = Point(line["env_steps"], line["time_s"], float(value["mean"]))
-                found.setdefault(key.removeprefix(prefix), {})[point.env_steps] = point
-    return {metric: [points[steps] for steps in sorted(points)] for metric, points in found.items()}
+def _missing(arms: ArmRuns, num_seeds: int) -> str:
+    total, begun = num_seeds * len(arms), sum(len(runs) for _, runs in arms)
+    finished = sum(run.is_evaluated for _, runs in arms for run in runs)
+    if finished == total:
+        return ""
+    return f"Not complete: of {total} runs, {begun - finished} unfinished and {total - begun} missing."
 
 
-def _iteration_s(lines: Sequence[Mapping[str, Any]]) -> float | None:
-    """The first is left out: much is done there once and for all."""
-    times = dict(sorted({line["step"]: line["time_s"] for line in lines}.items()))
-    taken = [(after - before) / (to - at) for (at, before), (to, after) in pairwise(times.items())]
-    return median(taken) if taken else None
+# -- the figure --------------------------------------------------------------------------------------------------------
 
 
-def _total_steps(rl: Mapping[str, int]) -> int:
-    return rl.get("max_iterations", 0) * rl.get("num_envs", 0) * rl.get("num_steps_per_env", 0)
+def draw_figure(study: Study, arms: ArmRuns, file: Path, num_seeds: int) -> None:
+    """Draw a column per task, with the return by steps above and by time below."""
+    from matplotlib.figure import Figure
+
+    tasks = list(dict.fromkeys(arm.experiment for arm, _ in arms))
+    styles = label_styles(arm.label for arm, _ in arms if arm.against is None)
+    metric = study.metrics[0]
+    figure = Figure(figsize=(4.4 * len(tasks), 7.2), layout="constrained")
+    panels = figure.subplots(2, len(tasks), squeeze=False)
+    for column, task in enumerate(tasks):
+        for axes, (x_label, place) in zip(panels[:, column], CURVE_AXES.items(), strict=True):
+            for arm, runs in ((arm, runs) for arm, runs in arms if arm.experiment == task):
+                points = seed_mean_curve(runs, f"eval/{study.splits[0]}/{metric}")
+                label = ": ".join(filter(None, (arm.label, progress(runs, num_seeds))))
+                colour = stroke_style(styles[arm.against or arm.label])["color"]
+                _plot(axes, points, place, label, colour, ":" if arm.against else "-")
+            _finish(axes, x_label, METRIC_NAMES.get(metric, metric))
+        panels[0, column].set_title(task)
+        if panels[1, column].has_data():
+            panels[1, column].legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), fontsize="small", frameon=False)
+    band = f"mean and standard error over {num_seeds} seeds" if num_seeds > 1 else "one seed"
+    heading = filter(None, (f"Evaluations during training, {band}.", _missing(arms, num_seeds)))
+    figure.suptitle("\n".join(heading), fontsize="medium")
+    figure.savefig(file, format="png", dpi=150)
+
+
+def _plot(
+    axes: Axes,
+    points: Sequence[SeedMeanPoint],
+    place: Callable[[SeedMeanPoint], float],
+    label: str,
+    colour: str,
+    style: str,
+) -> None:
+    """Draw the line, and its band where there is more than one seed."""
+    if not points:
+        return
+    at, mean = [place(point) for point in points], np.array([point.value.mean for point in points])
+    axes.plot(at, mean, style, marker="." if len(at) <= FEW else None, color=colour, label=label)
+    error = np.array([np.nan if point.value.error is None else point.value.error for point in points])
+    axes.fill_between(at, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
+
+
+def _finish(axes: Axes, x: str, y: str) -> None:
+    axes.set(xlabel=x, ylabel=y)
+    if axes.has_data():
+        axes.set_xlim(left=0)
+        axes.grid(alpha=0.3)
+    else:
+        axes.set(xticks=[], yticks=[])
+        axes.text(0.5, 0.5, "no evaluation yet", ha="center", transform=axes.transAxes)

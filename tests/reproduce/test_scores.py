@@ -6,18 +6,23 @@ from pathlib import Path
 import pytest
 
 from body_transformer.cli.main import main
-from body_transformer.reproduce.draw import as_markdown
-from body_transformer.reproduce.outcome import place_of, value_of
-from body_transformer.reproduce.study import load_study, run_folder
+from body_transformer.report.load import LoadedRun
+from body_transformer.reproduce.scores import as_markdown, position, score
+from body_transformer.reproduce.study import load_study, read_study, run_folder
 
 
 def write_run(folder: Path, key: str, scores: list[float], parameters: int = 1000, finished: bool = True) -> None:
     folder.mkdir(parents=True)
-    (folder / "experiment.yaml").write_text(f"name: x\nnum_parameters: {parameters}\n")
+    (folder / "experiment.yaml").write_text(f"name: x\nvariant: mlp\nseed: 0\nnum_parameters: {parameters}\n")
     lines = [{"step": step, key: {"mean": score}} for step, score in enumerate(scores)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"ste')
     if finished:
         (folder / "evaluation.json").write_text("{}")
+
+
+def runs_of(study, arm, out: Path, num_seeds: int) -> list[LoadedRun]:
+    """Read the runs of one arm."""
+    return next(runs for other, runs in read_study(study, out, num_seeds) if other == arm)
 
 
 def test_the_maximum_and_the_mean_are_averaged_over_seeds(tmp_path):
@@ -25,11 +30,11 @@ def test_the_maximum_and_the_mean_are_averaged_over_seeds(tmp_path):
     arm = study.arms[2]
     for seed, scores in enumerate([[0.2, 0.6, 0.4], [0.4, 0.8, 0.6]]):
         write_run(run_folder(tmp_path, arm, seed), "eval/train/normalized_return", scores)
-    value = value_of(study, arm, "normalized_return", "train", tmp_path, 5)
+    value = score(study, runs_of(study, arm, tmp_path, 5), "normalized_return", "train")
     assert (value.maximum, value.mean, value.num_seeds) == (pytest.approx(0.7), pytest.approx(0.5), 2)
     assert value.evaluations_std == pytest.approx(0.1633, abs=1e-4)
     assert value.std == pytest.approx(0.1)
-    text = as_markdown(study, tmp_path, 5)
+    text = as_markdown(study, read_study(study, tmp_path, 5), 5)
     assert "0.700 / 0.500 ± 0.163 (± 0.100) (2 of 5 seeds) | 0.751 / 0.691 ± 0.024" in text
     assert "| mlp | – | 0.623 / 0.572 ± 0.022" in text
 
@@ -38,26 +43,26 @@ def test_adroit_is_the_last_ten_epochs(tmp_path):
     study = load_study("adroit")
     arm = study.arms[0]
     write_run(run_folder(tmp_path, arm, 0), "eval/validation/success", [0.0] * 190 + [0.5] * 10)
-    assert value_of(study, arm, "success", "validation", tmp_path, 1).mean == 0.5
+    assert score(study, runs_of(study, arm, tmp_path, 1), "success", "validation").mean == 0.5
 
 
 def test_a_run_that_is_not_finished_does_not_count(tmp_path):
     study = load_study("adroit")
     arm = study.arms[0]
     write_run(run_folder(tmp_path, arm, 0), "eval/validation/success", [0.1], finished=False)
-    assert value_of(study, arm, "success", "validation", tmp_path, 2) is None
+    assert score(study, runs_of(study, arm, tmp_path, 2), "success", "validation") is None
     write_run(run_folder(tmp_path, arm, 1), "eval/validation/success", [0.5] * 10)
-    value = value_of(study, arm, "success", "validation", tmp_path, 2)
+    value = score(study, runs_of(study, arm, tmp_path, 2), "success", "validation")
     assert (value.mean, value.num_seeds) == (0.5, 1)
 
 
 def test_the_number_of_parameters_is_that_of_any_seed(tmp_path):
     study = load_study("scaling")
     arm = study.arms[0]
-    assert place_of(arm, tmp_path, 3) is None
+    assert position(arm, runs_of(study, arm, tmp_path, 3)) is None
     write_run(run_folder(tmp_path, arm, 1), "eval/train/normalized_return", [0.5], 123_456)
-    assert place_of(arm, tmp_path, 3) == 123_456
-    assert "| 123,456 |" in as_markdown(study, tmp_path, 3)
+    assert position(arm, runs_of(study, arm, tmp_path, 3)) == 123_456
+    assert "| 123,456 |" in as_markdown(study, read_study(study, tmp_path, 3), 3)
 
 
 def test_what_is_there_is_drawn(tmp_path, capsys):
