@@ -17,7 +17,7 @@ LEARNING = {
     "body",
     "checkpoint",
     "experiment",
-    "metrics_log",
+    "metrics",
     "model",
     "robots",
     "run",

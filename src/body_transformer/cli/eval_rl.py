@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..model.policy import Policy
     from ..policy_folder import PolicyFolder
     from ..rl.plain import PlainRobots
-    from ..training.summary import Estimate
+    from ..training.evaluation import Estimate
 
 
 def main_rl(options: Eval, found: PolicyFolder, config: RlConfig) -> None:

@@ -126,7 +126,7 @@ def _train(options: Train, experiment: Experiment, folder: Path, description: di
     from ..run import Run
     from ..training.evaluation import write_evaluation
     from ..training.progress import Progress
-    from ..training.saving import StoppedEarly
+    from ..training.stopping import StoppedEarly
 
     config = options.imitation
     check_loss(config.loss, options.policy)

@@ -159,7 +159,7 @@ def run_training(
     """Train as a run's description says; `facts` are added to it once the run's checkpoint has been read."""
     from ..rl.train import Job, train
     from ..training.progress import Progress
-    from ..training.saving import StoppedEarly
+    from ..training.stopping import StoppedEarly
 
     device = device_of(found["cpu"])
     quiet = quiet or not is_first_process()

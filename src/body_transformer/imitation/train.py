@@ -15,17 +15,15 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from ..checkpoint import TrainingState, newest_checkpoint, save_checkpoint
-from ..metrics_log import MetricsLog
+from ..metrics import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from ..run import Run
 from ..training.cuda_graphs import CudaGraphed
 from ..training.evaluation import to_metrics
 from ..training.progress import Progress
-from ..training.ranks import Ranks
-from ..training.saving import Saver
-from ..training.seeds import derived_seed
-from ..training.stopping import StopRequest
+from ..training.ranks import Ranks, derived_seed
+from ..training.stopping import Saver, StopRequest
 from .actors import acting
 from .batches import Batches, num_batches
 from .config import ImitationConfig

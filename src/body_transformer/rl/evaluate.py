@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..model.policy import Policy
 from ..training.cuda_graphs import CudaGraphed
-from ..training.summary import Estimate, summarize
+from ..training.evaluation import Estimate, summarize
 from .registry import quiet
 
 if TYPE_CHECKING:

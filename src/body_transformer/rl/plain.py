@@ -20,7 +20,7 @@ from mjlab.scene import Scene
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..training.summary import Estimate
+from ..training.evaluation import Estimate
 from ..video import View
 from .evaluate import Result, means, results
 from .world import Robots, World

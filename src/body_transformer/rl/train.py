@@ -14,16 +14,14 @@ from mjlab.rl import RslRlVecEnvWrapper
 
 from ..body.compare import check_same
 from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
-from ..metrics_log import MetricsLog
+from ..metrics import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from ..run import EVALUATION, Run
 from ..training.evaluation import Summary, to_metrics, write_evaluation
 from ..training.progress import Progress
-from ..training.ranks import Ranks
-from ..training.saving import Saver
-from ..training.seeds import derived_seed
-from ..training.stopping import StopRequest
+from ..training.ranks import Ranks, derived_seed
+from ..training.stopping import Saver, StopRequest
 from .config import RlConfig
 from .evaluate import cuda_graphed, evaluate
 from .finite import FiniteCheck

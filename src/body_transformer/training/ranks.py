@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+import numpy as np
 import torch
 from torch import Tensor, distributed
 
@@ -75,3 +76,8 @@ def moments(values: Tensor) -> tuple[Tensor, Tensor, int]:
     distributed.all_reduce(both)
     both /= distributed.get_world_size()
     return both[0], (both[1] - both[0].square()).clamp(min=0), len(values) * distributed.get_world_size()
+
+
+def derived_seed(*numbers: int) -> int:
+    """Return a seed that depends on all numbers: of a run and of one of its steps or processes."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])

@@ -1,9 +1,10 @@
-"""Stop signals: the loop hears of them between two updates, processes that work for it never do."""
+"""Stop requests: a loop acts on a stop signal between two updates, and its worker processes ignore it."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from types import FrameType, TracebackType
@@ -66,3 +67,24 @@ def signals_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class StoppedEarly(Exception):  # noqa: N818, it is not an error
+    """The user stopped the run, and a checkpoint was written."""
+
+
+class Saver:
+    """Saves at fixed intervals, and when a stop is requested."""
+
+    def __init__(self, save: Callable[[], None], every_s: float) -> None:
+        self._save, self._every_s = save, every_s
+        self._saved = time.monotonic()
+
+    def after(self, step: int, stop: StopRequest, device: torch.device | str) -> None:
+        """Save after a step if a save is due; raise `StoppedEarly` if a stop is requested."""
+        if stop.is_asked(step, device):
+            self._save()
+            raise StoppedEarly(f"stopped by {stop.signal_name} at step {step}; go on with --resume")
+        if time.monotonic() - self._saved > self._every_s:
+            self._save()
+            self._saved = time.monotonic()

@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from ...body.layout import Layout
 from ...errors import unknown
-from ...training.evaluation import Summary
-from ...training.summary import summarize
+from ...training.evaluation import Summary, summarize
 from ...video import Frame
 
 Act = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]

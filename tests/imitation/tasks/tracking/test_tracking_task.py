@@ -14,7 +14,7 @@ from body_transformer.imitation.tasks.tracking.model import joint_names, pinned_
 from body_transformer.imitation.tasks.tracking.motions import CLIP_SEED, NUM_STEPS, draw_start
 from body_transformer.imitation.tasks.tracking.observation import LayoutAdapter
 from body_transformer.imitation.tasks.tracking.task import MAX_ERROR_RAD, TrackingTask, lost, rewards
-from body_transformer.training.summary import summarize
+from body_transformer.training.evaluation import summarize
 
 
 @pytest.fixture(scope="module")

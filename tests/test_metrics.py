@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from body_transformer.metrics_log import MetricsLog
+from body_transformer.metrics import MetricsLog
 
 NUMBERS = {"train/loss": 0.5, "eval/train/success": {"mean": 0.25, "low": 0.0, "high": 0.5}}
 

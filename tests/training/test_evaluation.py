@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from body_transformer.imitation.tasks import Rollout
-from body_transformer.training.summary import estimate, summarize
+from body_transformer.training.evaluation import estimate, summarize
 
 
 def test_the_interval_holds_the_truth_about_as_often_as_it_says():
