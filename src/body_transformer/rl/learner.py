@@ -14,9 +14,9 @@ from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from .config import RlConfig
 from .infer_layout import InferredLayout, infer_layout
-from .model import BodyModel
 from .ppo import PPO
 from .rollout import Rollout
+from .rsl_rl_model import BodyModel
 
 SETS = ("actor", "critic")
 

@@ -34,7 +34,7 @@ TAKEN = (
 GAUSSIAN = {"init_std": 1.0, "std_type": "scalar", "learn_std": True}
 """Settings of the action distribution, which are taken too, with rsl_rl's defaults."""
 ALLOWED: dict[str, tuple[Any, ...]] = {
-    "algorithm.class_name": ("PPO", "body_transformer.rl.by_name:BodyPPO"),
+    "algorithm.class_name": ("PPO", "body_transformer.rl.rsl_rl_config:BodyPPO"),
     "algorithm.optimizer": ("adam",),
     "algorithm.share_cnn_encoders": (False,),
     "distribution.class_name": ("GaussianDistribution", "rsl_rl.modules.distribution:GaussianDistribution"),

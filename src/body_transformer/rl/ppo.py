@@ -54,7 +54,7 @@ class PPO:
     - As in rsl_rl and unlike rl_games, the learning rate changes before the step whose divergence was measured, the
       scale of values is that of the returns alone, and neither returns nor values are clipped at ±5.
 
-    Recurrent models, curiosity and symmetry are left to rsl_rl's own PPO (see `by_name.BodyPPO`).
+    Recurrent models, curiosity and symmetry are left to rsl_rl's own PPO (see `rsl_rl_config.BodyPPO`).
     """
 
     def __init__(self, actor: Any, critic: Any, rollout: Rollout, config: RlConfig, num_processes: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""BodyModel: the Body Transformer, and what the paper compares it with, as rsl_rl's actor and critic."""
+"""BodyModel: the Body Transformer and its baselines as rsl_rl's actor and critic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 from rsl_rl.modules.distribution import Distribution, GaussianDistribution, HeteroscedasticGaussianDistribution
@@ -15,37 +15,32 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from ..body.layout import Layout
-from ..errors import listing, unknown
+from ..errors import unknown
 from ..model.config import PolicyConfig
 from ..model.policy import Critic, Policy
-from ..model.trunk import Precision
+from ..model.trunk import Precision, build_detokenizer
 from ..schema import build
-from .infer_layout import InferredLayout, infer_layout
-from .network import Exported, Network
 from .normalization import RunningNormalization
 
-if TYPE_CHECKING:
-    from mjlab.envs import ManagerBasedRlEnv
-
-NAME = "body_transformer.rl.model:BodyModel"
+NAME = "body_transformer.rl.rsl_rl_model:BodyModel"
 """The `class_name` in rsl_rl's configuration."""
 CRITIC = "critic"
 """rsl_rl's name for the observation set of a value function."""
 
 
 class BodyModel(nn.Module):
-    """An actor or a critic for rsl_rl whose attention follows the robot's body; any variant of `PolicyConfig`.
+    """An actor or a critic for rsl_rl: any variant of `PolicyConfig`.
 
     rsl_rl builds its models from configuration alone, so the configuration carries the layout: the object itself, or
-    `Layout.to_dict()`, which is plain data. `with_layouts` writes it there for an mjlab environment:
+    the plain data of `Layout.to_dict()`. `rsl_rl_config.with_layouts` adds it for an mjlab environment:
 
-        cfg["actor"] = {"class_name": "body_transformer.rl.model:BodyModel", "policy": {"variant": "bot-mix"}, …}
+        cfg["actor"] = {"class_name": "body_transformer.rl.rsl_rl_model:BodyModel", "policy": {"variant": "bot-mix"}, …}
         runner = OnPolicyRunner(env, with_layouts(cfg, env.unwrapped), device=…)
 
-    Where only names can be given, as in mjlab's own `train`, `by_name.BodyPPO` does that.
+    Where only names can be given, as in mjlab's own `train`, `rsl_rl_config.BodyPPO` adds it.
 
-    The model of the observation set "critic" is a `Critic`, any other is a `Policy`, which `policy()` returns. The
-    normalizer is theirs, and so is the deterministic action; the distribution is rsl_rl's.
+    The model of the observation set "critic" is a `Critic`, any other is a `Policy`, which `policy()` returns. They
+    normalise observations and compute the deterministic action; the distribution is rsl_rl's.
     """
 
     is_recurrent: bool = False
@@ -65,16 +60,16 @@ class BodyModel(nn.Module):
     ) -> None:
         """
         Args:
-            obs: observations, for their sizes.
-            obs_groups: observation set -> the groups that it is made of.
-            obs_set: the set that this model reads.
+            obs: observations, for their shapes.
+            obs_groups: observation set -> its groups.
+            obs_set: the observation set of this model.
             output_dim: number of actions; 1 for a critic.
-            layout: which node owns which entry of the set.
-            policy: the architecture; its head is ignored, `distribution_cfg` decides.
+            layout: the node of every entry of the set.
+            policy: the architecture; its head is ignored in favour of `distribution_cfg`.
             obs_normalization: normalise by the running mean and variance; `policy.obs_clip` bounds the result.
             distribution_cfg: rsl_rl's `class_name` and options of the action distribution; None: deterministic.
-            precision: of the encoder's products on a GPU: "fp32" leaves PyTorch's settings alone, "tf32" and "bf16"
-                are what the fused encoder runs in.
+            precision: precision of the encoder's matrix products on a GPU. "fp32" keeps PyTorch's settings; the fused
+                encoder runs in "tf32" and "bf16".
         """
         super().__init__()
         if precision not in get_args(Precision):
@@ -90,7 +85,7 @@ class BodyModel(nn.Module):
         net = Critic(self.layout, config) if obs_set == CRITIC else Policy(self.layout, deterministic)
         two_heads = self.distribution is not None and self.distribution.input_dim != output_dim
         net.precision = precision
-        self.network = Network(net, two_heads)
+        self.network = BodyNetwork(net, two_heads)
         self.statistics = RunningNormalization(self.obs_dim) if obs_normalization else None
         if self.distribution is not None:
             self.distribution.init_mlp_weights(_as_mlp(self.network))
@@ -109,7 +104,7 @@ class BodyModel(nn.Module):
         elif output_dim != self.layout.action_dim:
             raise ValueError(f"the layout has {self.layout.action_dim} actions; the environment has {output_dim}")
 
-    # -- what rsl_rl calls -------------------------------------------------------------------------------------------
+    # -- interface of rsl_rl ---------------------------------------------------------------------------------------
 
     def forward(
         self,
@@ -118,9 +113,9 @@ class BodyModel(nn.Module):
         hidden_state: Any = None,
         stochastic_output: bool = False,
     ) -> Tensor:
-        """Groups of [B, O_group] -> [B, A]: the deterministic action or, if asked for, a sample; a critic's [B, 1].
+        """Compute the deterministic action or a sample [B, A] for groups [B, O_group]; values [B, 1] for a critic.
 
-        `masks` come with observations that were padded for a recurrent partner: what they hide is left out.
+        `masks` come with observations that were padded for a recurrent partner; masked entries are dropped.
         """
         flat = self._flat(obs if masks is None else unpad_trajectories(obs, masks))
         out: Tensor = self.network(flat.flatten(0, -2))  # [B, A] or [B, 2, A]
@@ -134,7 +129,7 @@ class BodyModel(nn.Module):
         return actions
 
     def _sample(self, distribution: Distribution) -> Tensor:
-        if self.is_recordable:  # torch.normal(), which rsl_rl's sample() ends in, has the host look at the deviations
+        if self.is_recordable:  # rsl_rl's sample() calls torch.normal(), which reads the deviations on the host
             mean: Tensor = distribution.mean.detach()
             actions: Tensor = mean + distribution.std.detach() * torch.randn_like(mean)
         else:
@@ -143,15 +138,16 @@ class BodyModel(nn.Module):
 
     @property
     def is_recordable(self) -> bool:
-        """Whether nothing that it does waits for the device, so that it can be recorded there."""
+        """Whether the model never waits for the device, so that CUDA graphs can record it."""
         return self.distribution is None or isinstance(self.distribution, GaussianDistribution)
 
     def get_latent(self, obs: TensorDict, masks: Tensor | None = None, hidden_state: Any = None) -> Tensor:
-        """[B, O] the normalised observation."""
+        """Return the normalised observation [B, O]."""
         latent: Tensor = self.network.net.normalizer(self._flat(obs))
         return latent
 
     def update_normalization(self, obs: TensorDict) -> None:
+        """Add observations to the running statistics."""
         if self.statistics is not None:
             self.statistics.update(self._flat(obs), self.network.net.normalizer)
 
@@ -160,15 +156,16 @@ class BodyModel(nn.Module):
         return groups[0] if len(groups) == 1 else torch.cat(groups, dim=-1)
 
     def reset(self, dones: Tensor | None = None, hidden_state: Any = None) -> None:
-        """Nothing is remembered from step to step."""
+        """Do nothing: there is no state between steps."""
 
     def get_hidden_state(self) -> None:
-        return None
+        """Return None: there is no hidden state."""
+        return
 
     def detach_hidden_state(self, dones: Tensor | None = None) -> None:
-        """There is none."""
+        """Do nothing: there is no hidden state."""
 
-    # -- the distribution --------------------------------------------------------------------------------------------
+    # -- action distribution -----------------------------------------------------------------------------------------
 
     def _known(self) -> Any:
         if self.distribution is None:
@@ -203,19 +200,19 @@ class BodyModel(nn.Module):
         divergence: Tensor = self._known().kl_divergence(old_params, new_params)
         return divergence
 
-    # -- what leaves training ----------------------------------------------------------------------------------------
+    # -- export ----------------------------------------------------------------------------------------------------
 
     def as_jit(self) -> nn.Module:
-        """A copy that `torch.jit.script` takes."""
+        """Return a copy for `torch.jit.script`."""
         finish = nn.Identity() if self.distribution is None else self.distribution.as_deterministic_output_module()
-        return Exported(copy.deepcopy(self.network), finish)
+        return ExportedActor(copy.deepcopy(self.network), finish)
 
     def as_onnx(self, verbose: bool = False) -> nn.Module:
-        """A copy that `torch.onnx.export` takes."""
+        """Return a copy for `torch.onnx.export`."""
         return self.as_jit()
 
     def policy(self) -> Policy:
-        """A copy of the actor as a plain policy: the same deterministic actions, and a Gaussian head if it has one."""
+        """Return a copy of the actor as a policy, with its Gaussian head if it has one."""
         net, gaussian = self.network.net, self.distribution
         if not isinstance(net, Policy):
             raise ValueError("this model is a critic; the actor is a policy")
@@ -225,11 +222,67 @@ class BodyModel(nn.Module):
         if gaussian is not None and not isinstance(gaussian, HeteroscedasticGaussianDistribution):
             log_std, learned = _log_std(gaussian)
             config = replace(config, head="gaussian", std="learned" if learned else "fixed")
-        with torch.random.fork_rng(devices=[]):  # weights are drawn only to be overwritten
+        with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten
             policy = Policy(self.layout, config).to(net.normalizer.shift.device)
         weights = net.state_dict() if log_std is None else net.state_dict() | {"log_std": log_std}
         policy.load_state_dict(weights)
         return policy
+
+
+class BodyNetwork(nn.Module):
+    """A policy or a critic, with a second head if the distribution has two parameters per action."""
+
+    def __init__(self, net: Policy | Critic, two_heads: bool) -> None:
+        super().__init__()
+        self.net = net
+        self.is_critic = isinstance(net, Critic)
+        self.second: nn.Module | None = None
+        if two_heads:
+            self.second = build_detokenizer(net.layout, net.config, net.layout.action_node_ids.tolist())
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Compute [B, O] -> [B, A], [B, 2, A] with two heads, or a critic's [B, 1]."""
+        tokens = self.net.encode(obs)
+        out = self.net.head(tokens)
+        if self.is_critic:
+            out = out.unsqueeze(-1)
+        if self.second is not None:
+            out = torch.stack([out, self.second(tokens)], 1)
+        return out
+
+
+class ExportedActor(nn.Module):
+    """The deterministic action of a flat observation, for rsl_rl's `export_policy_to_jit` and `…_to_onnx`."""
+
+    is_recurrent: bool = False
+    __jit_unused_properties__ = ("input_names", "output_names")
+
+    def __init__(self, network: BodyNetwork, deterministic_output: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.deterministic_output = deterministic_output
+        self.input_size = network.net.obs_dim
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Compute [B, O] -> [B, A]."""
+        actions: Tensor = self.deterministic_output(self.network(obs))
+        return actions
+
+    @torch.jit.export
+    def reset(self) -> None:
+        """Do nothing: there is no state between steps."""
+
+    @torch.jit.unused
+    def get_dummy_inputs(self) -> tuple[Tensor]:
+        return (torch.zeros(1, self.input_size),)
+
+    @property
+    def input_names(self) -> list[str]:
+        return ["obs"]
+
+    @property
+    def output_names(self) -> list[str]:
+        return ["actions"]
 
 
 def _make_distribution(cfg: Mapping[str, Any] | None, output_dim: int) -> Distribution | None:
@@ -239,12 +292,12 @@ def _make_distribution(cfg: Mapping[str, Any] | None, output_dim: int) -> Distri
     kind: Any = resolve_callable(options.pop("class_name"))
     distribution: Distribution = kind(output_dim, **options)
     if distribution.input_dim not in (output_dim, [2, output_dim]):
-        raise ValueError(f"{kind.__name__} wants outputs {distribution.input_dim}; one or two an action can be had")
+        raise ValueError(f"{kind.__name__} needs outputs {distribution.input_dim}; supported are one or two per action")
     return distribution
 
 
-def _as_mlp(network: Network) -> list[Any]:
-    """What a distribution reaches into to start its second parameter: `mlp[-2].weight[output_dim:]`."""
+def _as_mlp(network: BodyNetwork) -> list[Any]:
+    """Imitate an MLP for `init_mlp_weights`, which sets the second parameter's `mlp[-2].weight[output_dim:]`."""
     heads = [network.net.detokenizer] if network.second is None else [network.net.detokenizer, network.second]
     layers: list[Any] = [getattr(head, "linear", head) for head in heads]
     if len(layers) == 1:
@@ -253,7 +306,7 @@ def _as_mlp(network: Network) -> list[Any]:
 
 
 class _Rows:
-    """The second head's rows, where a slice from the first head's end is asked for."""
+    """Rows of the second head, whichever slice behind the first head is asked for."""
 
     def __init__(self, second: Tensor) -> None:
         self.second = second
@@ -263,47 +316,8 @@ class _Rows:
 
 
 def _log_std(gaussian: GaussianDistribution) -> tuple[Tensor, bool]:
-    """[A], as the distribution would use it, and whether it is learned."""
+    """Return the log standard deviation [A] within its range, and whether it is learned."""
     low, high = gaussian.std_range
     parameter = gaussian.std_param if gaussian.std_type == "scalar" else gaussian.log_std_param
     std = parameter.detach() if gaussian.std_type == "scalar" else parameter.detach().exp()
     return std.clamp(low, high).log(), parameter.requires_grad
-
-
-# -- layouts for a whole configuration -------------------------------------------------------------------------------
-
-
-def with_layouts(
-    cfg: Mapping[str, Any], env: ManagerBasedRlEnv, overrides: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """A copy of rsl_rl's configuration in which every BodyModel that had none has its layout, as plain data.
-
-    `overrides` is as in `infer_layout`, for all models; a model's own "layout_overrides" come first.
-    """
-    out = copy.deepcopy(dict(cfg))
-    for model, found in infer_layouts(cfg, env, overrides).items():
-        out[model]["layout"] = found.layout.to_dict()
-        out[model].pop("layout_overrides", None)
-    return out
-
-
-def infer_layouts(
-    cfg: Mapping[str, Any], env: ManagerBasedRlEnv, overrides: Mapping[str, str] | None = None
-) -> dict[str, InferredLayout]:
-    """Model ("actor", "critic", …) -> its layout, for every BodyModel in the configuration without a layout."""
-    found = {}
-    for model, options in cfg.items():
-        if not _is_body_model(options) or options.get("layout"):
-            continue
-        groups = cfg.get("obs_groups", {}).get(model)
-        if groups is None:
-            raise ValueError(f"obs_groups says nothing of {model!r}; it has: {listing(cfg.get('obs_groups', {}))}")
-        own = options.get("layout_overrides", {})
-        found[model] = infer_layout(env, list(groups), {**(overrides or {}), **own})
-    return found
-
-
-def _is_body_model(options: Any) -> bool:
-    """Whether this part of rsl_rl's configuration is a BodyModel's."""
-    name = options.get("class_name") if isinstance(options, Mapping) else None
-    return name is BodyModel or (isinstance(name, str) and name.replace(":", ".") == NAME.replace(":", "."))

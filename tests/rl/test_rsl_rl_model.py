@@ -11,13 +11,14 @@ from body_transformer.model.variants import VARIANTS
 
 from .environments import CARTPOLE, GO1, make_env
 
-rl_model = pytest.importorskip("body_transformer.rl.model")
-BodyModel, with_layouts = rl_model.BodyModel, rl_model.with_layouts
+rl_model = pytest.importorskip("body_transformer.rl.rsl_rl_model")
+BodyModel = rl_model.BodyModel
 
 from rsl_rl.runners import OnPolicyRunner  # noqa: E402
 from tensordict import TensorDict  # noqa: E402
 
 from body_transformer.rl.infer_layout import infer_layout  # noqa: E402
+from body_transformer.rl.rsl_rl_config import BodyModelCfg, with_layouts  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # PyTorch's own, about TorchScript and its ONNX exporter
@@ -140,15 +141,13 @@ def test_names_in_mjlabs_own_configuration_are_enough(capsys):
 
     from mjlab.rl import MjlabOnPolicyRunner, RslRlOnPolicyRunnerCfg, RslRlPpoAlgorithmCfg, RslRlVecEnvWrapper
 
-    from body_transformer.rl.by_name import BodyModelCfg
-
     cfg = RslRlOnPolicyRunnerCfg(
         actor=BodyModelCfg(
             policy=SMALL, distribution_cfg=DISTRIBUTIONS["log std"], layout_overrides={"cart_pos": "pole_1"}
         ),
         critic=BodyModelCfg(policy=SMALL | {"variant": "mlp"}),
         algorithm=RslRlPpoAlgorithmCfg(
-            class_name="body_transformer.rl.by_name:BodyPPO", num_mini_batches=2, num_learning_epochs=1
+            class_name="body_transformer.rl.rsl_rl_config:BodyPPO", num_mini_batches=2, num_learning_epochs=1
         ),
         num_steps_per_env=4,
     )
@@ -166,7 +165,7 @@ def test_names_in_mjlabs_own_configuration_are_enough(capsys):
 
 
 def test_a_configuration_says_which_groups_a_model_reads(go1):
-    with pytest.raises(ValueError, match="obs_groups says nothing of 'critic'; it has: 'actor'"):
+    with pytest.raises(ValueError, match="obs_groups has no entry for 'critic'; have: 'actor'"):
         with_layouts(runner_cfg("mlp", {"actor": ["actor"]}), go1)
     cfg = runner_cfg("mlp", GROUPS)
     cfg["critic"] = {"class_name": "MLPModel", "hidden_dims": [8]}

@@ -6,7 +6,7 @@ import torch
 from body_transformer import BodyGraph, Layout, Term
 from body_transformer.model import encoder as encoder_module
 
-rl_model = pytest.importorskip("body_transformer.rl.model", reason="mjlab is not installed")
+rl_model = pytest.importorskip("body_transformer.rl.rsl_rl_model", reason="mjlab is not installed")
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 

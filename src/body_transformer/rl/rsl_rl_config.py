@@ -1,0 +1,106 @@
+"""BodyModel in the configurations of rsl_rl and mjlab, whose own commands then train it.
+
+mjlab's `train`, and rsl_rl's runner on any mjlab environment, need only these two entries:
+
+    RslRlOnPolicyRunnerCfg(
+        actor=BodyModelCfg(policy={"variant": "bot-mix"}, distribution_cfg={"class_name": "GaussianDistribution"}),
+        critic=BodyModelCfg(policy={"variant": "bot-mix"}),
+        algorithm=RslRlPpoAlgorithmCfg(class_name="body_transformer.rl.rsl_rl_config:BodyPPO"),
+    )
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mjlab.rl import RslRlModelCfg
+from rsl_rl.algorithms import PPO
+from rsl_rl.env import VecEnv
+from tensordict import TensorDict
+
+from ..errors import listing
+from ..model.trunk import Precision
+from .infer_layout import InferredLayout, infer_layout
+from .rsl_rl_model import NAME, BodyModel
+
+if TYPE_CHECKING:
+    from mjlab.envs import ManagerBasedRlEnv
+
+IGNORED = (
+    "hidden_dims",
+    "activation",
+    "cnn_cfg",
+    "rnn_type",
+    "rnn_hidden_dim",
+    "rnn_num_layers",
+    "layout_overrides",
+)
+"""Keys of a model's configuration that are not for BodyModel."""
+
+
+@dataclass
+class BodyModelCfg(RslRlModelCfg):
+    """mjlab's configuration of a BodyModel."""
+
+    class_name: str = NAME
+    """Path of the class."""
+    policy: dict[str, Any] = field(default_factory=dict)
+    """Fields of PolicyConfig that differ from their defaults."""
+    precision: Precision = "fp32"
+    """Precision of the encoder's matrix products on a GPU."""
+    layout_overrides: dict[str, str] = field(default_factory=dict)
+    """Term -> the place of its entries, as in `infer_layout.infer_layout`."""
+
+
+class BodyPPO(PPO):
+    """rsl_rl's PPO, unchanged. Models without a layout get theirs from the environment when it is constructed."""
+
+    @staticmethod
+    def construct_algorithm(obs: TensorDict, env: VecEnv, cfg: dict[str, Any], device: str) -> PPO:
+        """Complete the configuration and construct rsl_rl's PPO."""
+        for model, found in infer_layouts(cfg, env.unwrapped).items():
+            kept = {key: value for key, value in cfg[model].items() if key not in IGNORED}
+            cfg[model] = kept | {"layout": found.layout.to_dict()}
+            if os.environ.get("RANK", "0") == "0":
+                print(f"{model}:\n{found.describe()}")
+        return PPO.construct_algorithm(obs, env, cfg, device)
+
+
+def with_layouts(
+    cfg: Mapping[str, Any], env: ManagerBasedRlEnv, overrides: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return a copy of rsl_rl's configuration in which every BodyModel has its layout, as plain data.
+
+    `overrides` are those of `infer_layout`, for all models; a model's own "layout_overrides" take precedence.
+    """
+    out = copy.deepcopy(dict(cfg))
+    for model, found in infer_layouts(cfg, env, overrides).items():
+        out[model]["layout"] = found.layout.to_dict()
+        out[model].pop("layout_overrides", None)
+    return out
+
+
+def infer_layouts(
+    cfg: Mapping[str, Any], env: ManagerBasedRlEnv, overrides: Mapping[str, str] | None = None
+) -> dict[str, InferredLayout]:
+    """Infer the layout of every BodyModel ("actor", "critic", …) in the configuration that has none."""
+    found = {}
+    for model, options in cfg.items():
+        if not _is_body_model(options) or options.get("layout"):
+            continue
+        groups = cfg.get("obs_groups", {}).get(model)
+        if groups is None:
+            raise ValueError(f"obs_groups has no entry for {model!r}; have: {listing(cfg.get('obs_groups', {}))}")
+        own = options.get("layout_overrides", {})
+        found[model] = infer_layout(env, list(groups), {**(overrides or {}), **own})
+    return found
+
+
+def _is_body_model(options: Any) -> bool:
+    """Return whether a part of rsl_rl's configuration belongs to a BodyModel."""
+    name = options.get("class_name") if isinstance(options, Mapping) else None
+    return name is BodyModel or (isinstance(name, str) and name.replace(":", ".") == NAME.replace(":", "."))
