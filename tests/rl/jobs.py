@@ -8,7 +8,7 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from body_transformer import PolicyConfig
 from body_transformer.rl.config import RlConfig
-from body_transformer.rl.train import Job
+from body_transformer.rl.train import RlJob
 from body_transformer.run import Run
 from body_transformer.schema import plain
 
@@ -18,10 +18,10 @@ SMALL = PolicyConfig(
 QUICK = {"num_envs": 4, "num_steps_per_env": 4, "num_mini_batches": 2, "num_learning_epochs": 2, "eval_episodes": 2}
 
 
-def job(folder, max_iterations, resume=False, task="humanoid-mod", **options) -> Job:
+def job(folder, max_iterations, resume=False, task="humanoid-mod", **options) -> RlJob:
     config = RlConfig(task, max_iterations=max_iterations, **QUICK | {"eval_every": None} | options)
     run = Run.open(folder) if resume else Run.create(folder, {"name": task, "rl": plain(config)})
-    return Job(run, SMALL, config, seed=0, device="cpu", resume=resume)
+    return RlJob(run, SMALL, config, seed=0, device="cpu", resume=resume)
 
 
 def lines(folder) -> list[dict]:

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 from body_transformer.rl.config import RlConfig
 from body_transformer.rl.ppo import PPO
-from body_transformer.rl.rollout import Rollout
+from body_transformer.rl.rollout import RolloutBuffer
 
 NUM_ENVS, NUM_STEPS, OBS, ACTIONS = 12, 8, 5, 3
 GROUPS = {"actor": ["policy"], "critic": ["policy", "privileged"]}
@@ -97,7 +97,7 @@ def make_ppo(learn_std: bool = True, **options: Any) -> PPO:
     settings = config(**options)
     obs = observations(torch.Generator().manual_seed(0))
     both = models(settings.std_type, options.get("obs_normalization", False), learn_std)
-    return PPO(*copy.deepcopy(both), Rollout(obs, NUM_STEPS, ACTIONS, "cpu"), settings)
+    return PPO(*copy.deepcopy(both), RolloutBuffer(obs, NUM_STEPS, ACTIONS, "cpu"), settings)
 
 
 def play(ppo: Any, seed: int = 0) -> None:

@@ -16,7 +16,7 @@ from rsl_rl.storage import RolloutStorage
 
 from body_transformer.rl.normalization import ValueScale
 from body_transformer.rl.ppo import PPO
-from body_transformer.rl.rollout import Rollout
+from body_transformer.rl.rollout import RolloutBuffer
 from body_transformer.rl.training_state import ppo_state, restore_ppo
 
 from .ppo_trainings import (
@@ -213,7 +213,7 @@ def test_one_environment_can_be_a_minibatch_by_itself():
     """Its tensors are then those of the rollout, which were written in inference mode."""
     obs = observations(torch.Generator().manual_seed(0))[:1]
     settings = config(num_envs=1, num_mini_batches=1, minibatch_by_env=True, kl_reference="epoch")
-    ppo = PPO(*models(), Rollout(obs, NUM_STEPS, ACTIONS, "cpu"), settings)
+    ppo = PPO(*models(), RolloutBuffer(obs, NUM_STEPS, ACTIONS, "cpu"), settings)
     with torch.inference_mode():
         for _ in range(NUM_STEPS):
             ppo.act(obs)

@@ -11,7 +11,7 @@ import torch
 
 from body_transformer import PolicyConfig
 from body_transformer.rl.config import RlConfig
-from body_transformer.rl.train import Job, train
+from body_transformer.rl.train import RlJob, train
 from body_transformer.run import Run
 from body_transformer.schema import plain
 from body_transformer.training.progress import Progress
@@ -29,6 +29,6 @@ if __name__ == "__main__":
     )
     run = Run.create(folder / "run", {"rl": plain(config)}) if rank == "0" else Run(folder / "run")
     policy = PolicyConfig(embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal")
-    learned = train(Job(run, policy, config, seed=0, device="cpu"), Progress(quiet=True))
+    learned = train(RlJob(run, policy, config, seed=0, device="cpu"), Progress(quiet=True))
     obs = torch.linspace(-1, 1, 500).reshape(5, 100)
     (folder / f"actions{rank}.txt").write_text(repr(learned(obs).tolist()))

@@ -157,7 +157,7 @@ def run_training(
     run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool, facts: Mapping[str, Any] | None = None
 ) -> None:
     """Train as a run's description says; `facts` are added to it once the run's checkpoint has been read."""
-    from ..rl.train import Job, train
+    from ..rl.train import RlJob, train
     from ..training.progress import Progress
     from ..training.stopping import StoppedEarly
 
@@ -165,7 +165,7 @@ def run_training(
     quiet = quiet or not is_first_process()
     if is_first_process() and not found["cpu"] and device == "cpu":
         print(f"bot train: {no_gpu('--cpu')}", file=sys.stderr)
-    job = Job(
+    job = RlJob(
         run,
         build(PolicyConfig, found["policy"], "policy"),
         RlConfig.from_run(found["rl"]),

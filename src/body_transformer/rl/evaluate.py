@@ -32,7 +32,7 @@ Act = Callable[[TensorDict], Tensor]
 
 
 @dataclass(frozen=True)
-class Result:
+class EpisodeMetrics:
     """Metrics of one episode."""
 
     length: int
@@ -49,17 +49,17 @@ class Result:
 
 def results(
     lengths: Tensor, returns: Tensor, died: Tensor, speeds: Tensor | None = None, commanded: Tensor | None = None
-) -> list[Result]:
+) -> list[EpisodeMetrics]:
     """Return the results of B episodes from their columns, [B] each."""
     errors = None if speeds is None or commanded is None else (speeds - commanded).abs()
     columns: Iterable[list[float | None]] = (
         [None] * len(lengths) if column is None else column.tolist()
         for column in (returns, (~died).float(), speeds, errors)
     )
-    return [Result(int(length), *rest) for length, *rest in zip(lengths.tolist(), *columns, strict=True)]
+    return [EpisodeMetrics(int(length), *rest) for length, *rest in zip(lengths.tolist(), *columns, strict=True)]
 
 
-def means(found: Sequence[Result]) -> dict[str, Estimate]:
+def means(found: Sequence[EpisodeMetrics]) -> dict[str, Estimate]:
     """Return the mean of each metric over the episodes."""
     return summarize(found, [*METRICS, *(name for name in OPTIONAL_METRICS if getattr(found[0], name) is not None)])
 
@@ -67,7 +67,7 @@ def means(found: Sequence[Result]) -> dict[str, Estimate]:
 # -- mjlab's simulator -------------------------------------------------------------------------------------------------
 
 
-def rollouts(act: Act, env: ManagerBasedRlEnv, seed: int) -> list[Result]:
+def rollouts(act: Act, env: ManagerBasedRlEnv, seed: int) -> list[EpisodeMetrics]:
     """Run the first episode of every robot; the same seed gives the same initial states."""
     with torch.inference_mode():
         with quiet():  # mjlab prints its seed

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..checkpoint import newest_path
 from ..errors import listing
 from ..files import atomic_write
-from .rollout import Rollout
+from .rollout import RolloutBuffer
 
 FILE = "broken_states_{rank}.safetensors"
 
@@ -30,7 +30,7 @@ class FiniteCheck:
     rank: int
     """Rank of this process."""
     env: ManagerBasedRlEnv
-    rollout: Rollout
+    rollout: RolloutBuffer
 
     def check_rollout(self, obs: TensorDict, iteration: int) -> None:
         """Check observations, rewards and actions of the rollout, and the observations after it."""
@@ -72,7 +72,7 @@ class FiniteCheck:
         return f"their states, observations and actions are in {str(file)!r}"
 
 
-def broken_envs(env: ManagerBasedRlEnv, rollout: Rollout, obs: TensorDict) -> Tensor:
+def broken_envs(env: ManagerBasedRlEnv, rollout: RolloutBuffer, obs: TensorDict) -> Tensor:
     """Return the indices of environments with values that are not finite. The host waits for the device.
 
     The current observations count too: the rollout does not hold the result of its last step, and mjlab replaces a
@@ -87,7 +87,7 @@ def broken_envs(env: ManagerBasedRlEnv, rollout: Rollout, obs: TensorDict) -> Te
     return (~is_finite).nonzero().flatten()
 
 
-def unlearnable_envs(rollout: Rollout) -> Tensor:
+def unlearnable_envs(rollout: RolloutBuffer) -> Tensor:
     """Return the indices of environments whose values, returns or probabilities are not finite.
 
     If all are finite, the weights broke: then return the indices of all environments.
@@ -96,14 +96,14 @@ def unlearnable_envs(rollout: Rollout) -> Tensor:
     return (is_finite.all() | ~is_finite).nonzero().flatten()
 
 
-def is_policy_cause(rollout: Rollout, ids: Tensor) -> bool:
+def is_policy_cause(rollout: RolloutBuffer, ids: Tensor) -> bool:
     """Return whether an action is not finite although all observations of its step are: then the weights broke."""
     acted = torch.isfinite(rollout.actions[:, ids]).all(-1)  # [T, ids]
     groups = [torch.isfinite(column[:, ids]).flatten(2).all(-1) for column in rollout.observations.values()]
     return bool((torch.stack(groups).all(0) & ~acted).any())
 
 
-def save_broken(file: Path, env: ManagerBasedRlEnv, rollout: Rollout, ids: Tensor) -> None:
+def save_broken(file: Path, env: ManagerBasedRlEnv, rollout: RolloutBuffer, ids: Tensor) -> None:
     """Save the rollout's observations and actions [T, ids, …] and the states of the simulator [ids, …]."""
     tensors = {f"obs.{name}": column[:, ids] for name, column in rollout.observations.items()}
     tensors["actions"] = rollout.actions[:, ids]

@@ -15,7 +15,7 @@ from ..model.policy import Policy
 from .config import RlConfig
 from .infer_layout import InferredLayout, infer_layout
 from .ppo import PPO
-from .rollout import Rollout
+from .rollout import RolloutBuffer
 from .rsl_rl_model import BodyModel
 
 SETS = ("actor", "critic")
@@ -63,7 +63,7 @@ class Learner:
             ).to(device)
             for name in SETS
         )
-        rollout = Rollout(obs, config.num_steps_per_env, num_actions, device)
+        rollout = RolloutBuffer(obs, config.num_steps_per_env, num_actions, device)
         self.ppo = PPO(self.actor, self.critic, rollout, config, num_processes)
 
     def describe(self) -> str:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..training.evaluation import Estimate
 from ..video import View
-from .evaluate import Result, means, results
+from .evaluate import EpisodeMetrics, means, results
 from .world import Robots, World
 
 Act = Callable[[Tensor], Tensor]
@@ -141,7 +141,7 @@ class PlainRobots(ABC):
             world.geom_xpos.numpy()[k] = data.geom_xpos
 
 
-def rollouts(act: Act, env: PlainRobots, seed: int, watch: Callable[[], object] = lambda: None) -> list[Result]:
+def rollouts(act: Act, env: PlainRobots, seed: int, watch: Callable[[], object] = lambda: None) -> list[EpisodeMetrics]:
     """One episode of every robot; `watch` is called at the start and after each step."""
     with torch.inference_mode(), torch.random.fork_rng([]):
         torch.manual_seed(seed)  # of noise

@@ -12,7 +12,7 @@ from torch import Tensor, distributed, nn
 from ..training.cuda_graphs import CudaGraphed
 from .config import RlConfig
 from .normalization import ValueScale
-from .rollout import Rollout
+from .rollout import RolloutBuffer
 
 STATS = ("value", "surrogate", "entropy", "bound", "kl")
 """Statistics of an update, averaged over its minibatches."""
@@ -57,7 +57,9 @@ class PPO:
     Recurrent models, curiosity and symmetry are left to rsl_rl's own PPO (see `rsl_rl_config.BodyPPO`).
     """
 
-    def __init__(self, actor: Any, critic: Any, rollout: Rollout, config: RlConfig, num_processes: int = 1) -> None:
+    def __init__(
+        self, actor: Any, critic: Any, rollout: RolloutBuffer, config: RlConfig, num_processes: int = 1
+    ) -> None:
         """`num_processes`: processes of torch.distributed that average their gradients and divergences."""
         self.actor, self.critic, self.rollout, self.config = actor, critic, rollout, config
         self.num_processes = num_processes

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .ppo import PPO
 
 
-class Rollout:
+class RolloutBuffer:
     """Storage of T steps of B environments; every tensor is [T, B, …]."""
 
     def __init__(self, obs: TensorDict, num_steps: int, num_actions: int, device: torch.device | str) -> None:

@@ -44,7 +44,7 @@ FINAL = 2**32 - 1
 
 
 @dataclass(frozen=True)
-class Job:
+class RlJob:
     """Everything that defines a training run."""
 
     run: Run
@@ -60,7 +60,7 @@ class Job:
     """Additions to the run's description, written after its checkpoint has been read."""
 
 
-def train(job: Job, progress: Progress) -> Policy:
+def train(job: RlJob, progress: Progress) -> Policy:
     """Train a policy by PPO and return it; the run's newest checkpoint holds it too."""
     ranks = Ranks.from_environment()
     with ranks.joined(job.device), job.run.at_work() if ranks.is_first else nullcontext(), closing(progress):
@@ -73,7 +73,7 @@ def train(job: Job, progress: Progress) -> Policy:
 class TrainingLoop:
     """The state of a training run in this process, and its loop."""
 
-    def __init__(self, job: Job, ranks: Ranks, progress: Progress) -> None:
+    def __init__(self, job: RlJob, ranks: Ranks, progress: Progress) -> None:
         self.job, self.config, self.ranks, self.progress = job, job.config, ranks, progress
         own_seed = derived_seed(job.seed, ranks.rank)
         env = self._make_env(ranks.share(self.config.num_envs, "num_envs"), own_seed)
