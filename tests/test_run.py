@@ -24,14 +24,14 @@ def test_a_run_remembers_what_was_asked(tmp_path):
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
     Run.create(tmp_path, {"name": "demo"})
-    with pytest.raises(ValueError, match="holds a run already: go on with --resume"):
+    with pytest.raises(ValueError, match="already holds a run: continue it with --resume"):
         Run.create(tmp_path, {"name": "demo"})
 
 
 @pytest.mark.parametrize("name", ["main_data.hdf5", "metadata.json", "seed0", "notes.txt", "checkpoints"])
 def test_a_folder_that_holds_something_else_is_not_made_a_run(tmp_path, name):
     (tmp_path / name).mkdir()
-    with pytest.raises(ValueError, match=f"is no run, and it is not empty: .*--out.* it holds '{name}'"):
+    with pytest.raises(ValueError, match=f"is not a run folder, and it is not empty: .*--out.* it holds '{name}'"):
         Run.create(tmp_path, {"name": "demo"})
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
@@ -46,12 +46,12 @@ def test_what_a_run_leaves_that_died_before_it_was_described_is_no_hindrance(tmp
 
 def test_a_file_is_no_place_for_a_run(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"file' is a file, a run is a folder"):
+    with pytest.raises(ValueError, match=r"file' is a file, but a run is a folder"):
         Run.create(tmp_path / "file", {})
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"is not a run: experiment.yaml is not there"):
+    with pytest.raises(FileNotFoundError, match=r"is not a run folder: experiment.yaml is not there"):
         Run.open(tmp_path)
 
 
@@ -74,7 +74,7 @@ def test_two_processes_cannot_be_at_work_in_one_run(tmp_path):
     run = Run.create(tmp_path, {})
     with (
         run.at_work(),
-        pytest.raises(ValueError, match=rf"another process \({os.getpid()}\) is at work in"),
+        pytest.raises(ValueError, match=rf"another process \({os.getpid()}\) is working on"),
         Run(tmp_path).at_work(),
     ):
         pass

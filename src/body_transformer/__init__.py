@@ -25,7 +25,7 @@ _MODULES = ("authors", "robots")
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used: `import body_transformer` stays quick and brings no torch."""
+    """Import a public name at its first use, so that `import body_transformer` is quick and does not import torch."""
     from importlib import import_module
 
     if name in _MODULES:

@@ -1,7 +1,7 @@
-"""Loads the imitation weights of the paper's authors, under their own tensor names, into a Policy.
+"""Load the imitation weights of the paper's authors into a Policy.
 
-Their networks and ours compute the same; only names and shapes differ: they keep one linear layer a node, we keep one
-matrix for all nodes. Their observations are normalised before the network, so the policy's own normaliser stays idle.
+Both networks compute the same function with different names and shapes: theirs has one linear layer per node, ours one
+matrix for all nodes. Their observations are normalised before the network, so the policy's normaliser stays unused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .model.config import PolicyConfig
 from .model.policy import Policy
 
 THEIR_NODE_NAMES = {"forearm": "forehand"}
-"""Where their name of a node differs from the robot file's."""
+"""Their names of nodes, where they differ from the robot file's."""
 
 _PLAIN = [f"{part}.{kind}" for part in ("linear1", "linear2", "norm1", "norm2") for kind in ("weight", "bias")]
 _LAYER_NAMES = {name: name for name in _PLAIN} | {
@@ -37,26 +37,26 @@ _LAYER_NAMES = {name: name for name in _PLAIN} | {
 def load(
     path: str | os.PathLike[str], experiment: str, variant: str = "bot-hard", num_heads: int | None = None
 ) -> Policy:
-    """A policy with the weights of a safetensors file of theirs.
+    """Return a policy with the weights of an authors' safetensors file.
 
     Args:
         path: the file.
         experiment: `mocapact`, `adroit-door`, `adroit-hammer` or `adroit-relocate`.
-        variant: hard, mix and plain transformers have the same tensors, so the file cannot tell which it is.
-        num_heads: the only size that tensors do not show; by default the file's `num_heads` metadata, else the
-            experiment's.
+        variant: the architecture; hard, mix and plain transformers have equal tensors, so the file does not show it.
+        num_heads: the only size that tensors do not show; by default the file's `num_heads` metadata, or else the
+            experiment's value.
     """
     setting = load_experiment(experiment)
     if setting.critic:
         raise ValueError(f"experiment {experiment!r} is not an imitation experiment; the authors' files are")
     layout, config = setting.layout(), setting.policy_config(variant)
     if config.architecture.mask == "random":
-        raise ValueError(f"variant {variant!r} cannot be loaded: our random masks are not theirs")
+        raise ValueError(f"variant {variant!r} cannot be loaded: its random masks differ from the authors'")
     theirs = _Tensors(Path(path))
     if num_heads is None:
         recorded = theirs.metadata.get("num_heads", str(config.num_heads))
         if not recorded.isdecimal():
-            raise ValueError(f"{theirs.source}: its metadata says num_heads={recorded!r}, which is no number")
+            raise ValueError(f"{theirs.source}: its metadata has num_heads={recorded!r}, which is not a number")
         num_heads = int(recorded)
     config = _sizes(theirs, layout, config, num_heads)
     with torch.random.fork_rng(devices=[]):
@@ -75,7 +75,7 @@ def load(
 
 
 class _Tensors:
-    """The file's tensors, each taken once and only in the shape that is expected."""
+    """The tensors of a file; each is taken once, and only in the expected shape."""
 
     def __init__(self, path: Path) -> None:
         self.source = repr(str(path))
@@ -87,8 +87,8 @@ class _Tensors:
                 self._tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a dict
         except SafetensorError as error:
             raise ValueError(
-                f"{self.source} is not a whole safetensors file ({error}); pickled checkpoints are never opened: "
-                "convert them with safetensors.torch.save_file where you trust them"
+                f"{self.source} is not a complete safetensors file ({error}); pickled checkpoints are never opened: "
+                "if you trust one, convert it with safetensors.torch.save_file"
             ) from None
         self._taken: set[str] = set()
 
@@ -96,19 +96,24 @@ class _Tensors:
         return name in self._tensors
 
     def shape(self, name: str) -> torch.Size:
+        """Return the shape of a tensor that must exist."""
         if name not in self._tensors:
             raise ValueError(f"{self.source} has no tensor {name!r}; it has {listing(sorted(self._tensors))}")
         return self._tensors[name].shape
 
     def take(self, name: str, *shape: int) -> Tensor:
+        """Return a tensor that must have this shape."""
         if self.shape(name) != shape:
             raise ValueError(f"{self.source}: {name} is {list(self.shape(name))}; expected {list(shape)}")
         self._taken.add(name)
         return self._tensors[name].float()
 
     def left_over(self, num_nodes: int) -> list[str]:
-        """What was not taken, but for the frozen zero token, recorded inputs and outputs (`__…`), and buffers that
-        follow from the body: indices, and matrices over pairs of nodes (masks, shortest paths)."""
+        """Return the names of tensors that were not taken.
+
+        The frozen zero token, recorded inputs and outputs (`__…`), and buffers that follow from the body (indices,
+        masks, shortest paths) are left out.
+        """
         return sorted(
             name
             for name, tensor in self._tensors.items()
@@ -121,7 +126,7 @@ class _Tensors:
 
 
 def _sizes(theirs: _Tensors, layout: Layout, config: PolicyConfig, num_heads: int) -> PolicyConfig:
-    """The configuration with the sizes that the tensors have."""
+    """Return the configuration with the sizes of the tensors."""
     (embed_dim,) = theirs.shape(f"tokenizer.tokenizers.{_their_name(layout.graph.root)}.0.bias")
     if config.architecture.encoder == "mlp":
         return replace(config, embed_dim=embed_dim, mlp_dim=theirs.shape("net.model.0.bias")[0])

@@ -1,4 +1,4 @@
-"""How errors name things: what was given, what exists, and how to get what is missing."""
+"""Wording of errors: the given name, the known names, and how to install a missing package."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -7,13 +7,13 @@ _MAX_LISTED = 60
 
 
 def install(extra: str = "") -> str:
-    """`pip install -c constraints.txt -e '.[rl]' in a clone`: the package is on no index."""
+    """Return the command that installs the package, which is on no index, with an extra."""
     what = f"'.[{extra}]'" if extra else "."
     return f"pip install -c constraints.txt -e {what} in a clone"
 
 
 def listing(names: Iterable[str]) -> str:
-    """`'a', 'b', 'c'`, cut after some sixty names."""
+    """Return `'a', 'b', 'c'`, with at most sixty names."""
     quoted = [repr(name) for name in names]
     if len(quoted) > _MAX_LISTED:
         quoted = [*quoted[:_MAX_LISTED], f"… ({len(quoted) - _MAX_LISTED} more)"]
@@ -21,7 +21,7 @@ def listing(names: Iterable[str]) -> str:
 
 
 def unknown(kind: str, given: str, have: Iterable[str]) -> str:
-    """`unknown joint 'kne'; did you mean 'knee'? have: 'hip', 'knee'`"""
+    """Return `unknown joint 'kne'; did you mean 'knee'? have: 'hip', 'knee'`."""
     have = list(have)
     close = get_close_matches(str(given), have, n=1)
     hint = f" did you mean {close[0]!r}?" if close else ""

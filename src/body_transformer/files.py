@@ -1,4 +1,4 @@
-"""Files and folders that get their name only when they are whole."""
+"""Write files and folders under a temporary name, and rename them when they are complete."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 
 def atomic_write(path: Path, content: str | Callable[[Path], object]) -> Path:
-    """Writes under another name, then renames: whoever reads finds the old file or the new one, never half of it.
+    """Write a file so that a reader finds the old content or the new, never a part.
 
-    `content` is a text, or whatever writes to the path that it is given.
+    `content` is the text, or a function that writes to the path it is given.
     """
-    unfinished = path.with_name(f".{uuid.uuid4().hex[:8]}.{path.name}")  # its suffix stays, as matplotlib reads it
+    unfinished = path.with_name(f".{uuid.uuid4().hex[:8]}.{path.name}")  # the suffix stays, because matplotlib reads it
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, str):
@@ -33,7 +33,7 @@ def atomic_write(path: Path, content: str | Callable[[Path], object]) -> Path:
 
 
 def replace_folder(new: Path, out: Path) -> None:
-    """Renames; an old folder is removed only when the new one is in its place."""
+    """Rename `new` to `out`; remove an old `out` only when the new one is in its place."""
     if not out.exists() or not any(out.iterdir()):
         os.replace(new, out)
         return
@@ -48,7 +48,7 @@ def replace_folder(new: Path, out: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """A file, or the names in a folder, are on the disk when this returns, even if the power fails."""
+    """Flush a file, or the names in a folder, to the disk, so that a power failure cannot lose it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Where numbers of a run go: metrics.jsonl always, TensorBoard where it is installed, Weights & Biases if asked."""
+"""Log the metrics of a run: to metrics.jsonl, to TensorBoard if it is installed, to Weights & Biases if asked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .run import METRICS
 
 
 class MetricsLog:
-    """Writes a line a call; a value is a number, or a mapping with a `mean`."""
+    """Log of a run; each value is a number, or a mapping with a `mean`."""
 
     def __init__(
         self, folder: Path, first_step: int = 0, wandb_project: str | None = None, description: Mapping[str, Any] = {}
@@ -22,6 +22,7 @@ class MetricsLog:
         self._wandb = _wandb(folder, wandb_project, description)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Write one line."""
         self._lines.write(json.dumps({"step": step, **values}) + "\n")
         self._lines.flush()
         numbers = {name: value["mean"] if isinstance(value, Mapping) else value for name, value in values.items()}
@@ -32,6 +33,7 @@ class MetricsLog:
             self._wandb.log(numbers, step=step)
 
     def close(self) -> None:
+        """Close all outputs."""
         self._lines.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
@@ -53,9 +55,9 @@ def _wandb(folder: Path, project: str | None, description: Mapping[str, Any]) ->
     try:
         import wandb
     except ImportError:
-        raise ValueError("Weights & Biases is asked for and not installed: pip install wandb") from None
+        raise ValueError("--wandb needs Weights & Biases, which is not installed: pip install wandb") from None
     name = "/".join(folder.parts[-3:])
-    known = f"{folder.resolve()} {description.get('date')}"  # the same when it is resumed, another for another run
+    known = f"{folder.resolve()} {description.get('date')}"  # the same for a resumed run, different for any other
     return wandb.init(
         project=project,
         name=name,

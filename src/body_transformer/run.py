@@ -1,4 +1,4 @@
-"""Run folders: what was asked for (`experiment.yaml`) and how it went (`metrics.jsonl`)."""
+"""Run folders: the description of a run (`experiment.yaml`) and its metrics (`metrics.jsonl`)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if sys.platform != "win32":
 DESCRIPTION, METRICS, EVALUATION = RUN_DESCRIPTION, "metrics.jsonl", "evaluation.json"
 LOCK = ".at_work"
 LEFT_BEHIND = (".*", "*.log", "*log.txt", "slurm-*", "nohup.out")
-"""What a run that died before it was described may leave in its folder: the lock, half a file, what was logged."""
+"""Files that a run may leave if it dies before it is described: the lock, a part of a file, logs."""
 
 
 class Run:
-    """runs/<experiment>/<variant>/seed<k>/, or wherever the user wants it."""
+    """A run's folder, by default runs/<experiment>/<variant>/seed<k>/."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
     @classmethod
     def create(cls, folder: str | os.PathLike[str], description: Mapping[str, Any]) -> Run:
-        """In a new folder, or an empty one."""
+        """Create a run in a new or empty folder."""
         run = cls(folder)
         run.check_free()
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -47,9 +47,10 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Run:
+        """Open an existing run."""
         run = cls(folder)
         if not run.exists:
-            raise FileNotFoundError(f"{str(run.folder)!r} is not a run: {DESCRIPTION} is not there")
+            raise FileNotFoundError(f"{str(run.folder)!r} is not a run folder: {DESCRIPTION} is not there")
         return run
 
     @property
@@ -58,29 +59,31 @@ class Run:
 
     @property
     def is_evaluated(self) -> bool:
-        """The last evaluation is what comes last."""
+        """Whether the last evaluation, which finishes a run, is written."""
         return (self.folder / EVALUATION).is_file()
 
     def check_free(self) -> None:
-        """A run may begin here: no other is here, and nothing that somebody else wants to keep."""
+        """Raise an error if the folder holds a run or any other files."""
         name = str(self.folder)
         if self.exists:
-            raise ValueError(f"{name!r} holds a run already: go on with --resume {name}, or name another --out")
+            raise ValueError(f"{name!r} already holds a run: continue it with --resume {name}, or give another --out")
         if self.folder.exists() and not self.folder.is_dir():
-            raise ValueError(f"{name!r} is a file, a run is a folder: name another --out")
+            raise ValueError(f"{name!r} is a file, but a run is a folder: give another --out")
         there = sorted(entry.name for entry in self.folder.iterdir()) if self.folder.is_dir() else []
         foreign = [entry for entry in there if not any(fnmatch(entry, pattern) for pattern in LEFT_BEHIND)]
         if foreign:
             raise ValueError(
-                f"{name!r} is no run, and it is not empty: name another --out, or empty it; it holds {listing(foreign)}"
+                f"{name!r} is not a run folder, and it is not empty: give another --out, or empty it; "
+                f"it holds {listing(foreign)}"
             )
 
     def add(self, facts: Mapping[str, Any]) -> None:
-        """To the description: what is known only once the run has begun."""
+        """Add facts to the description that are known only after the start."""
         content = {**self.description(), **facts}
         atomic_write(self.folder / DESCRIPTION, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
     def description(self) -> dict[str, Any]:
+        """Read experiment.yaml."""
         file = self.folder / DESCRIPTION
         try:
             content = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -92,8 +95,8 @@ class Run:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """While it is entered, no other process may enter it: two that write to one run would spoil it."""
-        if sys.platform == "win32":  # has no such locks
+        """Lock the run while the context is entered: two processes that write to one run would corrupt it."""
+        if sys.platform == "win32":  # it has no such locks
             yield
             return
         with (self.folder / LOCK).open("a+") as file:
@@ -102,7 +105,7 @@ class Run:
             except OSError:
                 file.seek(0)
                 raise ValueError(
-                    f"another process ({file.read().strip() or 'unknown'}) is at work in {str(self.folder)!r}"
+                    f"another process ({file.read().strip() or 'unknown'}) is working on {str(self.folder)!r}"
                 ) from None
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
@@ -111,7 +114,7 @@ class Run:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether a process is at work in it."""
+        """Whether a process holds the lock."""
         if sys.platform == "win32" or not (self.folder / LOCK).is_file():
             return False
         with (self.folder / LOCK).open() as file:
@@ -122,7 +125,7 @@ class Run:
         return False
 
     def metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines that are whole: a killed run may leave half a line at the end."""
+        """Yield the complete lines: a killed run may leave a part of a line at the end."""
         file = self.folder / METRICS
         if not file.is_file():
             return
@@ -134,7 +137,7 @@ class Run:
                     return
 
     def last_metrics(self, num_bytes: int = 30_000) -> list[dict[str, Any]]:
-        """The whole lines at the end, the newest first, without reading all of what may be long."""
+        """Return the complete lines in the last `num_bytes`, newest first."""
         file = self.folder / METRICS
         if not file.is_file():
             return []
@@ -146,11 +149,11 @@ class Run:
             try:
                 found.append(json.loads(line))
             except json.JSONDecodeError:
-                continue  # half a line, at either end
+                continue  # a part of a line, at either end
         return [line for line in found if isinstance(line, dict)]
 
     def forget_after(self, step: int) -> None:
-        """Drops lines later than this step: the run goes on from there."""
+        """Drop the lines after this step, from which the run continues."""
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         if (self.folder / METRICS).is_file():
             atomic_write(self.folder / METRICS, "".join(kept))
@@ -170,11 +173,11 @@ def experiment_of(policy: PolicyFolder) -> str | None:
 
 
 DIRTY = "-dirty"
-"""Behind a commit: files of the source tree differed from it."""
+"""Suffix of a commit from which files of the source tree differ."""
 
 
 def git_commit() -> str | None:
-    """Of the source tree that the package runs from, with DIRTY if its files differ; none for an installed package."""
+    """Return the commit of the source tree, with DIRTY if its files differ; None for an installed package."""
     source = Path(__file__).resolve().parent
     if not (source.parents[1] / ".git").exists():
         return None
@@ -186,7 +189,7 @@ def git_commit() -> str | None:
 
 
 def without_place(command: str) -> str:
-    """A command without `--out DIR`, and with RUN for the run that it resumes: what was run, wherever it was."""
+    """Return a command without its place: without `--out DIR`, and with RUN for the folder that it resumes."""
     words = [word for word in shlex.split(command) if not word.startswith("--out=")]
     words = ["--resume=RUN" if word.startswith("--resume=") else word for word in words]
     if "--resume" in words[:-1]:

@@ -56,7 +56,7 @@ def test_of_several_seeds_the_table_shows_the_spread():
 
 def test_runs_of_other_steps_are_not_shown_for_these(folder, capsys):
     assert main(["demo", "--steps", "7", "--episodes", "2", "--out", str(folder)]) == 1
-    assert "begun with other arguments" in capsys.readouterr().err
+    assert "a run with other arguments" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -107,7 +107,7 @@ def test_asked_to_stop_it_writes_a_checkpoint_and_says_how_to_go_on(data, tmp_pa
     process.send_signal(number)
     _, words = process.communicate(timeout=60)
     assert process.returncode == 130, words
-    assert "go on with --resume" in words
+    assert "continue with --resume" in words
     assert newest_checkpoint(run).step > 0
 
 
@@ -143,12 +143,12 @@ def test_a_run_that_is_there_is_not_overwritten(data, tmp_path, capsys):
     arguments = command(data, tmp_path / "run", *steps(10))
     assert main(arguments) == 0
     assert main(arguments) == 1
-    assert "holds a run already: go on with --resume" in capsys.readouterr().err
+    assert "already holds a run: continue it with --resume" in capsys.readouterr().err
 
 
 def test_a_folder_of_something_else_is_not_made_a_run(data, tmp_path, capsys):
     assert main(command(tmp_path / "no-data.npz", data.parent)) == 1  # said before the data are read
-    assert "is no run, and it is not empty: name another --out" in capsys.readouterr().err
+    assert "is not a run folder, and it is not empty: give another --out" in capsys.readouterr().err
     assert [file.name for file in data.parent.iterdir()] == [data.name]
 
 

@@ -36,7 +36,7 @@ def test_a_finished_run_is_not_started_again(tmp_path):
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_run_of_other_arguments_is_not_taken_for_the_one_that_is_wanted(tmp_path, words, finished):
     begin(tmp_path / "run", words, finished)
-    with pytest.raises(ValueError, match="begun with other arguments: demo --seed"):
+    with pytest.raises(ValueError, match="a run with other arguments: demo --seed"):
         run_all([planned(tmp_path / "run")], 1, Console(quiet=True))
 
 

@@ -1,4 +1,4 @@
-"""Several training runs, some at once, each a process of its own; finished ones are skipped, stopped ones go on."""
+"""Run several trainings as processes, some at once; skip finished runs and resume stopped ones."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if sys.platform != "win32":
 
 POLL_S = 0.5
 LOG, STARTED = "log.txt", "started"
-"""Beside a run's folder: what its process says, and the lock that it holds."""
+"""Files beside a run's folder: the output of its process, and the lock that the process holds."""
 NOTED = ("loss", "return")
-"""Of what was logged last, the first of these is shown."""
+"""The first of these in the last logged line is shown."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A run that should be there."""
+    """A run that a study or demo needs."""
 
     folder: Path
     args: tuple[str, ...]
-    """Of `bot train`, but for --out."""
+    """Arguments of `bot train`, except --out."""
     label: str
 
     @property
@@ -45,23 +45,24 @@ class Planned:
 
     @property
     def state(self) -> str:
+        """`finished`, `begun` or `missing`."""
         return "finished" if self.is_finished else "begun" if Run(self.folder).exists else "missing"
 
     def check(self) -> None:
-        """Whoever began the run that is there must have wanted the same: its results would be shown for these."""
+        """Raise an error if the folder holds a run with other arguments, whose results would be shown for these."""
         run = Run(self.folder)
         if not run.exists:
             return
         begun = shlex.split(str(run.description().get("command", "")))[2:]  # bot train …
         if begun[: len(self.args)] != list(self.args) or begun[len(self.args) : len(self.args) + 1] != ["--out"]:
             raise ValueError(
-                f"{str(self.folder)!r} holds a run that was begun with other arguments: {shlex.join(begun)}; wanted: "
-                f"{shlex.join(self.args)}. Name another --out, or remove that folder"
+                f"{str(self.folder)!r} holds a run with other arguments: {shlex.join(begun)}; expected: "
+                f"{shlex.join(self.args)}. Give another --out, or remove that folder"
             )
 
     @property
     def command(self) -> list[str]:
-        """What starts it, or goes on with it."""
+        """The command that starts or resumes the run."""
         bot = [sys.executable, "-m", "body_transformer.cli.main", "train"]
         if Run(self.folder).exists:
             return [*bot, "--resume", str(self.folder), "--quiet"]
@@ -71,10 +72,11 @@ class Planned:
 def run_all(
     planned: Sequence[Planned], num_jobs: int, console: Console | None = None, keep_going: bool = False
 ) -> None:
-    """Runs what is missing, `num_jobs` at a time; the first that fails stops the others, with its last words.
+    """Run the unfinished runs, `num_jobs` at a time.
 
-    With `keep_going` the others go on, and all that failed are named at the end. A run in which somebody else is at
-    work, such as one whose starter was killed, is waited for.
+    The first failure stops the others and is raised with the end of its output. With `keep_going` the others continue,
+    and all failures are raised at the end. If another process works on a run, for example because the process that
+    started it was killed, that run is waited for.
     """
     for job in planned:
         job.check()
@@ -96,7 +98,7 @@ def run_all(
                         continue
                     del running[label]
                     if process is None and not job.is_finished:
-                        waiting.insert(0, job)  # whoever was at work there has stopped
+                        waiting.insert(0, job)  # the other process has stopped
                         continue
                     failure = _failure(job, process.returncode if process else 0)
                     if failure and not keep_going:
@@ -111,7 +113,7 @@ def run_all(
 
 @contextmanager
 def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """So that the runs are stopped either way."""
+    """Treat SIGTERM as Ctrl-C, so that the runs are stopped either way."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -126,7 +128,7 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 def _start(job: Planned, threads: str) -> subprocess.Popen[bytes]:
     job.folder.parent.mkdir(parents=True, exist_ok=True)
     with _beside(job, LOG).open("ab") as out, _beside(job, STARTED).open("ab") as lock:
-        _try_lock(lock)  # what the process inherits stays locked until it ends, whatever becomes of its starter
+        _try_lock(lock)  # the process inherits the lock and holds it until it ends, even if this process is killed
         return subprocess.Popen(
             job.command,
             stdout=out,
@@ -138,7 +140,7 @@ def _start(job: Planned, threads: str) -> subprocess.Popen[bytes]:
 
 
 def _is_busy(job: Planned) -> bool:
-    """Somebody is at work in it, or has been started and is not that far yet."""
+    """Return whether a process works on the run, or was started and has not come to that yet."""
     if Run(job.folder).is_at_work:
         return True
     file = _beside(job, STARTED)
@@ -149,7 +151,7 @@ def _is_busy(job: Planned) -> bool:
 
 
 def _try_lock(file: IO[bytes]) -> bool:
-    if sys.platform == "win32":  # has no such locks
+    if sys.platform == "win32":  # it has no such locks
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,12 +165,12 @@ def _beside(job: Planned, name: str) -> Path:
 
 
 def _failure(job: Planned, status: int) -> str:
-    """The last words of a run that failed; empty if it did not."""
+    """Return the end of a failed run's output, or nothing if the run finished."""
     if status == 0 and job.is_finished:
         return ""
     log = _beside(job, LOG)
-    words = log.read_text(errors="replace").strip().splitlines()[-5:]
-    return f"the run {job.label!r} ended with status {status}: {' | '.join(words)} (all of it: {log})"
+    lines = log.read_text(errors="replace").strip().splitlines()[-5:]
+    return f"the run {job.label!r} ended with status {status}: {' | '.join(lines)} (full output: {log})"
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -1,4 +1,4 @@
-"""How far a training run is: a bar on the terminal, nothing where there is none."""
+"""Progress of a training run, as a bar on the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REFRESH_HZ = 10
 
 
 class Progress:
-    """Steps, loss, speed and time left, on stderr."""
+    """Bar with steps, loss, speed and remaining time, on standard error."""
 
     def __init__(self, title: str = "", console: Console | None = None, quiet: bool = False) -> None:
         self._bars = Bars(
@@ -30,25 +30,29 @@ class Progress:
         self._num_steps, self._shown = 0, 0.0
 
     def reading(self, done: int, total: int) -> None:
-        """How much of the data was read before training."""
+        """Show the progress of reading the data before training."""
         self._bars.start()
-        self._bars.update(self._task, description=f"{self._title}: reads", completed=done, total=total)
+        self._bars.update(self._task, description=f"{self._title}: reading", completed=done, total=total)
 
     def start(self, step: int, num_steps: int) -> None:
+        """Start the bar at a step of training."""
         self._num_steps = num_steps
         self._bars.start()
         self._bars.reset(self._task, description=self._title, completed=step, total=num_steps)
 
     def advance(self, step: int) -> None:
+        """Show a step, at most `REFRESH_HZ` times per second."""
         now = time.monotonic()
         if now - self._shown < 1 / REFRESH_HZ and step < self._num_steps:
-            return  # an update may take less time than telling of it
+            return  # an update may take less time than showing it
         self._shown = now
         speed = self._bars.tasks[0].speed
         self._bars.update(self._task, completed=step, speed=f"{speed:.0f} steps/s" if speed else "")
 
     def show(self, loss: float) -> None:
+        """Show the loss."""
         self._bars.update(self._task, loss=f"loss {loss:.4g}")
 
     def close(self) -> None:
+        """Remove the bar."""
         self._bars.stop()

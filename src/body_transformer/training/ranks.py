@@ -1,4 +1,4 @@
-"""Ranks: the processes that `torchrun` started, which learn together, each with robots of its own."""
+"""Ranks: the processes that `torchrun` starts, which train one policy, each with its own robots; and seeds."""
 
 from __future__ import annotations
 
@@ -15,52 +15,57 @@ import torch
 from torch import Tensor, distributed
 
 PATIENCE = timedelta(hours=12)
-"""How long they wait for each other: one of them evaluates."""
+"""Timeout of collective operations: the other processes wait while one evaluates."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which of them this process is."""
+    """The rank of this process."""
 
     rank: int = 0
     local: int = 0
-    """Among those of this machine."""
+    """Rank on this machine."""
     size: int = 1
 
     @classmethod
     def from_environment(cls) -> Ranks:
+        """Read the ranks that `torchrun` sets; without it, there is one process."""
         return cls(*(int(os.environ.get(name, default)) for name, default in _VARIABLES.items()))
 
     @property
     def is_first(self) -> bool:
-        """Who writes and evaluates."""
+        """Whether this process writes files and evaluates."""
         return self.rank == 0
 
     def device(self, device: str) -> str:
+        """Return this process's device for a device type."""
         return f"cuda:{self.local}" if torch.device(device).type == "cuda" else device
 
     def share(self, number: int, what: str) -> int:
-        """This process's part of something."""
+        """Return this process's share of a number; `what` names it in errors."""
         if number % self.size:
             raise ValueError(f"{what} must be divisible by the number of processes; got {number} and {self.size}")
         return number // self.size
 
     @contextmanager
     def joined(self, device: str) -> Iterator[None]:
-        """While it is entered, they can speak to each other. Afterwards their group is gone, with its threads: one that
-        lets go of a tensor while the interpreter ends would end the process with SIGABRT."""
+        """Join the process group while the context is entered.
+
+        The group and its threads are gone afterwards: a thread that released a tensor during interpreter shutdown
+        would end the process with SIGABRT.
+        """
         if self.size == 1:
             yield
             return
         on_gpu = torch.device(device).type == "cuda"
         if on_gpu:
             torch.cuda.set_device(self.local)
-        importlib.import_module("torch.distributed.nn")  # once there is a group, its default arguments would keep it
+        importlib.import_module("torch.distributed.nn")  # imported later, its default arguments would hold the group
         distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
         try:
             yield
         finally:
-            gc.collect()  # a module for several processes keeps the group, too
+            gc.collect()  # a DistributedDataParallel module holds the group, too
             distributed.destroy_process_group()
 
 
@@ -68,7 +73,7 @@ _VARIABLES = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 
 
 def moments(values: Tensor) -> tuple[Tensor, Tensor, int]:
-    """[B, …] -> mean and variance over the first axis, and B, of all processes together (each has as many)."""
+    """Return mean and variance over the first axis, and its length, across all processes (with equal B): [B, …]."""
     mean, mean_sq = values.mean(0), values.square().mean(0)
     if not (distributed.is_available() and distributed.is_initialized()):
         return mean, values.var(0, correction=0), len(values)

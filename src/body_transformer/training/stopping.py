@@ -13,11 +13,12 @@ from typing import Any, Self
 import torch
 from torch import distributed
 
-ASK_EVERY = 10  # updates, where several processes have to agree
+ASK_EVERY = 10
+"""Updates between two agreements of several processes on whether to stop."""
 
 
 class StopRequest:
-    """While it is entered, Ctrl-C and SIGTERM are remembered instead of ending the process; a second Ctrl-C ends it."""
+    """Records Ctrl-C and SIGTERM while it is entered, instead of ending the process; a second Ctrl-C ends it."""
 
     def __init__(self) -> None:
         self.signal_name = ""
@@ -40,7 +41,7 @@ class StopRequest:
         self.signal_name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
     def is_asked(self, step: int, device: torch.device | str = "cpu") -> bool:
-        """The same answer in every process: one that stopped alone would leave the others waiting."""
+        """Return whether to stop, with the same answer in every process, so that none waits for another."""
         if not (distributed.is_available() and distributed.is_initialized()):
             return bool(self.signal_name)
         if step % ASK_EVERY:
@@ -55,13 +56,15 @@ class StopRequest:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """A process that is started meanwhile never hears of stop signals: Ctrl-C goes to all processes of a terminal,
-    SIGTERM often to a whole group, and the parent may want to finish an evaluation first. It ends with the parent, or
-    is killed."""
+    """Start processes that ignore stop signals.
+
+    Ctrl-C goes to all processes of a terminal and SIGTERM often to a whole group, but the parent may have to finish an
+    evaluation first. Such a process ends with its parent, or is killed.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # multiprocessing starts it with the first process, and lets both signals through
+    resource_tracker.ensure_running()  # it starts with the first process otherwise, and unblocks both signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -84,7 +87,7 @@ class Saver:
         """Save after a step if a save is due; raise `StoppedEarly` if a stop is requested."""
         if stop.is_asked(step, device):
             self._save()
-            raise StoppedEarly(f"stopped by {stop.signal_name} at step {step}; go on with --resume")
+            raise StoppedEarly(f"stopped by {stop.signal_name} at step {step}; continue with --resume")
         if time.monotonic() - self._saved > self._every_s:
             self._save()
             self._saved = time.monotonic()
