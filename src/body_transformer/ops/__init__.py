@@ -1,1 +1,1 @@
-"""Attention mathematics; knows no robots."""
+"""Attention operators over arbitrary masks, independent of robots."""

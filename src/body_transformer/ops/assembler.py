@@ -1,8 +1,8 @@
-"""Which ptxas assembles kernels with matrix products.
+"""The choice of the ptxas that assembles kernels with matrix products.
 
-That of CUDA 12.8, which Triton takes for Hopper, computes the addresses of some matrix operands from registers that
-nothing was written to: numbers are wrong, or an access is illegal. It depends on the sizes; the machine code shows it
-(tests/ops/compiled_code.py). CUDA 12.9 is free of it, and Triton brings that too, for newer cards.
+The ptxas of CUDA 12.8, which Triton uses for Hopper, computes the addresses of some matrix operands from registers that
+were never written: results are wrong, or an access is illegal. Whether it does depends on the sizes; the machine code
+shows it (tests/ops/compiled_code.py). CUDA 12.9 has corrected this, and Triton ships that version too, for newer cards.
 """
 
 import ctypes
@@ -14,18 +14,18 @@ from threading import Lock
 import triton
 
 SOUND = (12, 9)
-"""The first version of ptxas that is right."""
+"""The first correct version of ptxas."""
 SOUND_PTX = 88
-"""The assembly language of that version: an older ptxas refuses it."""
+"""The version of PTX that it introduced; an older ptxas refuses it."""
 NONE_THERE = (
-    "the fused kernels need a ptxas of CUDA 12.9 or newer that the driver can load from, and Triton has none; "
+    "the fused kernels need a ptxas of CUDA 12.9 or newer whose output the driver can load, and Triton has none; "
     "name one in TRITON_PTXAS_PATH"
 )
 
 
 @cache
 def sound_ptxas() -> str | None:
-    """The path of one that is right and that the driver can load from; None if there is none."""
+    """Return the path of a correct ptxas whose output the driver can load; None if there is none."""
     for name in ("ptxas", "ptxas_blackwell"):
         try:
             tool = getattr(triton.knobs.nvidia, name)
@@ -38,23 +38,26 @@ def sound_ptxas() -> str | None:
 
 
 def sound_options() -> dict[str, int]:
-    """For launches within `sound_assembler`: they keep Triton's cache from giving what an older ptxas made."""
+    """Return launch options for use in `sound_assembler`: Triton's cache then returns no code of an older ptxas."""
     return {} if triton.knobs.runtime.interpret or sound_ptxas() is None else {"ptx_version": SOUND_PTX}
 
 
 @contextmanager
 def sound_assembler(required: bool = True) -> Iterator[None]:
-    """What is compiled within is assembled right; where nothing can, it is refused, or done as Triton does it."""
+    """Assemble the kernels compiled inside with a correct ptxas.
+
+    Without one, raise RuntimeError, or use Triton's own if it is not `required`.
+    """
     interpreted = triton.knobs.runtime.interpret
     path = None if interpreted else sound_ptxas()
     if path is None and required and not interpreted:
-        raise RuntimeError(f"{NONE_THERE}, or take another backend")
+        raise RuntimeError(f"{NONE_THERE}, or use another backend")
     with nullcontext() if path is None else _ptxas.set_to(path):
         yield
 
 
 class _Ptxas:
-    """Triton's setting, which is the whole process's: set while any thread needs it."""
+    """Triton's process-wide setting, kept as long as any thread needs it."""
 
     def __init__(self) -> None:
         self.lock, self.users = Lock(), 0
@@ -62,7 +65,7 @@ class _Ptxas:
 
     @contextmanager
     def set_to(self, path: str) -> Iterator[None]:
-        knobs = vars(triton.knobs.nvidia)  # what `knobs.nvidia.scope()` would do, less 20 us in the environment
+        knobs = vars(triton.knobs.nvidia)  # the effect of `knobs.nvidia.scope()` without its 20 us in os.environ
         with self.lock:
             if self.users == 0:
                 self.before = knobs.get("ptxas")
@@ -81,7 +84,7 @@ _ptxas = _Ptxas()
 
 
 def _driver_version() -> int:
-    """The CUDA version, without its minor part, whose programs the driver loads; 99 where there is no driver."""
+    """Return the major CUDA version that the driver supports; 99 without a driver."""
     version = ctypes.c_int(99_000)
     with suppress(OSError):
         ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))

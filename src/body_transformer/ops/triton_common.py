@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Arithmetic that kernels share."""
+"""Arithmetic that all Triton kernels share."""
 
 import torch
 import triton
@@ -9,12 +9,12 @@ LOG2E = tl.constexpr(1.4426950408889634)  # the hardware's exponential is to bas
 
 
 PTX = tl.constexpr(torch.version.hip is None and not triton.knobs.runtime.interpret)
-"""Whether a kernel may hold instructions of NVIDIA's."""
+"""Whether a kernel may contain PTX instructions."""
 
 
 @triton.jit
 def to_float32(x):
-    """Float32 of any type; of bfloat16 two values in two instructions, where Triton makes three of them."""
+    """Convert to float32. Two bfloat16 values take two instructions here, where Triton's own conversion takes three."""
     if PTX and x.dtype == tl.bfloat16:
         return tl.inline_asm_elementwise(
             "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=&r,=r,r", [x], dtype=tl.float32, is_pure=True, pack=2
@@ -25,6 +25,6 @@ def to_float32(x):
 
 @triton.jit
 def to_tf32(x):
-    """Float32 for products in TF32: the matrix units cut off all but 11 bits, which is then rounding to the nearest."""
-    power = (x.to(tl.int32, bitcast=True) & -0x800000).to(tl.float32, bitcast=True)  # its sign and exponent alone
-    return x + power * 2.0**-11  # half of the last bit that is kept; NaN and infinity stay what they are
+    """Prepare float32 for TF32 products, so that the matrix units, which truncate to 11 bits, round to the nearest."""
+    power = (x.to(tl.int32, bitcast=True) & -0x800000).to(tl.float32, bitcast=True)  # sign and exponent alone
+    return x + power * 2.0**-11  # half of the last bit that is kept; NaN and infinity do not change

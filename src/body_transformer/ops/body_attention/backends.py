@@ -1,4 +1,4 @@
-"""The implementations of body attention, and what each of them takes."""
+"""The implementations of body attention, and the inputs that each supports."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
 HALVES_AND_SINGLE = (torch.float16, torch.bfloat16, torch.float32)
 ALL_FLOATS = (*HALVES_AND_SINGLE, torch.float64)
 MAX_KERNEL_ROWS = 2**30
-"""The kernels count them in 32 bits."""
+"""The kernels count rows in 32 bits."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One implementation; a limit that is None does not exist."""
+    """One implementation; None = no limit."""
 
     forward: Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
     """(q, k, v, mask, bias) -> attention, in q's layout."""
@@ -62,13 +62,13 @@ def _neighbours_backward(
 
 
 def _as(like: Tensor, x: Tensor) -> Tensor:
-    """`x`, which is nobody else's, with the type and the layout of `like`."""
+    """Return `x`, a new tensor, in the dtype and the layout of `like`."""
     if x.dtype == like.dtype and x.is_contiguous() and like.is_contiguous():
         return x
     return torch.empty_like(like).copy_(x)
 
 
-# -- Triton, imported when first used: not everyone has it -------------------------------------------------------------
+# -- Triton, imported on first use since it is optional ----------------------------------------------------------------
 
 
 def _sparse(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""What body attention refuses, in words; the same for every backend."""
+"""Input checks of body attention, the same for every backend."""
 
 import os
 
@@ -11,7 +11,7 @@ from .mask_facts import MaskFacts
 
 
 def check_types(q: object, k: object, v: object, mask: object, bias: object, backend: object) -> None:
-    """Before anything is asked of them."""
+    """Check the types of the arguments, before any attribute is read."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise ValueError(f"{name} must be a tensor; got {type(x).__name__}")
@@ -27,7 +27,7 @@ def check_backend_name(backend: object) -> None:
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> None:
-    """Shapes, types and devices; looks at no values."""
+    """Check shapes, dtypes and devices; no values are read."""
     if q.ndim != 4 or k.shape != q.shape or v.shape != q.shape:
         raise ValueError(f"q, k and v must be [B, H, N, D] alike; got {_shapes(q, k, v)}")
     if q.shape[2] < 1 or q.shape[3] < 1:
@@ -61,7 +61,7 @@ def check_self_loops(facts: MaskFacts | None) -> None:
 
 
 def check_limits(name: str, q: Tensor, mask: Tensor | None) -> None:
-    """What this backend does not take."""
+    """Refuse inputs that the backend does not support."""
     backend = BACKENDS[name]
     batch, heads, num_nodes, head_dim = q.shape
     if q.dtype not in backend.dtypes:

@@ -1,9 +1,9 @@
-"""Which backend is fastest where: one table.
+"""The choice of the fastest backend, as one table.
 
-From crossovers measured by `benchmarks/attention_crossover.py`, on a CPU and on an H200
-(`benchmarks/results/crossovers_h200.md`): forward and backward, trees and random masks of several densities. Two rows
-give way: masks of self-loops alone, which no body has, and dense ones in float32 with 17 to 32 nodes, where the
-reference was an eighth faster in graph replays and launches six kernels otherwise.
+The table follows from crossovers measured by `benchmarks/attention_crossover.py` on a CPU and on an H200
+(`benchmarks/results/crossovers_h200.md`): forward and backward, trees and random masks of several densities. It departs
+from them in two cases: masks of self-loops alone, which no body has, and dense float32 masks with 17 to 32 nodes, for
+which the reference was an eighth faster in graph replays, but launches six kernels outside of graphs.
 """
 
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ SINGLE = (torch.float32,)
 
 @dataclass(frozen=True)
 class AttentionChoice:
-    """A row of the table; the first that holds, and whose backend takes the problem, decides."""
+    """A row of the table. The first row that applies, and whose backend supports the problem, decides."""
 
     backend: str
     device: str
     dtypes: tuple[torch.dtype, ...] = ALL_FLOATS
     nodes: tuple[float, float] = (1, inf)
-    """From, to; both included."""
+    """Range, both ends included."""
     density: tuple[float, float] = (0, 1)
-    """Ones of the mask divided by N², or by the square of what N is padded to where "tile" takes it; from, to, both
-    included."""
+    """Range of the density, both ends included: ones of the mask divided by N², or by the square of the padded N where
+    "tile" supports it."""
     bias: bool | None = None
-    """Whether there is one; None = either."""
+    """Whether there is a bias; None = either."""
 
     def holds(self, device: str, dtype: torch.dtype, num_nodes: int, density: float, bias: bool) -> bool:
         return (
@@ -71,9 +71,9 @@ def choose_backend(
     bias: bool = False,
     num_rows: int = 1,
 ) -> str:
-    """The name of the backend that `body_attention` takes by itself; a missing mask has density 1, num_rows = B·H·N."""
+    """Return the default backend of `body_attention`; without a mask the density is 1, and num_rows is B·H·N."""
     if density < 1 and num_nodes <= (BACKENDS["tile"].max_nodes or 0):
-        density *= (num_nodes / padded(num_nodes, least=16)) ** 2  # a tile costs what a full one does
+        density *= (num_nodes / padded(num_nodes, least=16)) ** 2  # a padded tile costs as much as a full one
     for choice in CHOICES:
         fits = _takes(BACKENDS[choice.backend], dtype, num_nodes, head_dim, num_rows)
         if fits and choice.holds(device, dtype, num_nodes, density, bias):

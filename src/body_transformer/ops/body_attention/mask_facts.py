@@ -1,4 +1,4 @@
-"""What is known about a mask: read off it once, which makes the host wait for the GPU, and then looked up."""
+"""Facts about a mask, computed once and then cached: computing them makes the host wait for the GPU."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ Built = TypeVar("Built")
 
 @dataclass
 class MaskFacts:
-    """Holds no reference to the mask, so that the mask can be freed."""
+    """Cached facts about one mask; they hold no reference to it, so that it can be freed."""
 
     state: tuple[object, ...]
     density: float
@@ -24,10 +24,10 @@ class MaskFacts:
     _derived: dict[str, object] = field(default_factory=dict, repr=False)
 
     def derived(self, mask: Tensor, name: str, build: Callable[[Tensor], Built]) -> Built:
-        """`build(mask)`, built when first asked for by this name.
+        """Return `build(mask)`, built at the first request under this name.
 
-        `mask` is the one that these facts are of. What is built must hold neither it nor its memory, as a view would:
-        it lives in here for as long as the mask does.
+        `mask` must be the mask of these facts. The result must not hold the mask or a view of its memory, because it is
+        kept as long as the mask lives.
         """
         if name not in self._derived:
             _refuse_while_capturing(mask)
@@ -43,12 +43,12 @@ class MaskFacts:
 
 
 _known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""By identity, so that another tensor at a freed one's address is a stranger."""
+"""Keyed by identity, so that a new tensor at a freed one's address is not confused with it."""
 
 
 def facts_of(mask: Tensor) -> MaskFacts:
-    """Of a bool mask [N, N]; as fresh as the mask, unless it was changed behind PyTorch's back (`.data`, NumPy)."""
-    if mask.is_inference():  # has no version counter, so a change would go unnoticed
+    """Return the facts of a bool mask [N, N]; a change that PyTorch does not see (`.data`, NumPy) is not noticed."""
+    if mask.is_inference():  # it has no version counter, so a change would not be noticed
         return _read(mask, ())
     state = (mask._version, mask.data_ptr(), mask.device, mask.shape, mask.stride())
     facts: MaskFacts | None = _known.get(mask)  # type: ignore[no-untyped-call]
@@ -68,15 +68,15 @@ def _refuse_while_capturing(mask: Tensor) -> None:
     if mask.is_cuda and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
             "body_attention has not seen this mask yet and cannot read it while a CUDA graph is captured; "
-            "call it once with this very mask tensor before the capture"
+            "call it once with this same mask tensor before the capture"
         )
 
 
 def _outside_graph_pools(build: Callable[[Tensor], Built], mask: Tensor) -> Built:
-    """`build(mask)`, on a thread of its own.
+    """Return `build(mask)`, run on a new thread.
 
-    While `torch.compile` warms up for its CUDA graphs, whatever the calling thread allocates lies in their pool, which
-    is used again for other tensors: nothing that is kept may lie there.
+    While `torch.compile` warms up for its CUDA graphs, allocations of the calling thread come from the graphs' memory
+    pool, which is reused for other tensors. Cached tensors must not be allocated there.
     """
     if not mask.is_cuda:
         return build(mask)
@@ -84,10 +84,10 @@ def _outside_graph_pools(build: Callable[[Tensor], Built], mask: Tensor) -> Buil
 
     def work() -> Built:
         with torch.cuda.device(mask.device):
-            stream = torch.cuda.current_stream()  # the default one: another thread's choice does not hold here
+            stream = torch.cuda.current_stream()  # the default stream: the other thread's choice does not apply here
             stream.wait_event(written)
             built = build(mask)
-            stream.synchronize()  # so that it can be used on every stream
+            stream.synchronize()  # so that every stream can use it
         return built
 
     with ThreadPoolExecutor(1) as thread:

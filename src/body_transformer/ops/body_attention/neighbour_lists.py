@@ -1,4 +1,4 @@
-"""Who attends to whom, as lists."""
+"""The ones of a mask as neighbour lists, for kernels and for plain PyTorch."""
 
 from dataclasses import dataclass
 
@@ -6,25 +6,25 @@ import torch
 from torch import Tensor
 
 MAX_LIGHT = 16
-"""Most neighbours of a node that the kernels take many at a time; those with more get a program each."""
+"""Largest number of neighbours of a light node; a program handles many of those at once, but one heavy node."""
 HEAVY_COST = 32
-"""What a program of its own costs, in neighbours of a light node."""
+"""Cost of a heavy node's program, in neighbours of a light node."""
 MAX_ORDERED = 64
-"""Above this many neighbours a node, no order keeps neighbours close."""
+"""Above this many neighbours per node, no order keeps neighbours close to each other."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """The entries of a mask by row (whom a node attends to) or by column (who attends to it)."""
+    """The entries of a mask by row (the nodes that a node attends to) or by column (the nodes that attend to it)."""
 
     start: Tensor
     """[N + 1] int32: node n has the entries start[n] to start[n + 1]."""
     other: Tensor
     """[num_ones] int32: the node at the other end."""
     position: Tensor
-    """[num_ones] int32: where each entry stands when all are sorted by row."""
+    """[num_ones] int32: index of each entry when all are sorted by row."""
     light: Tensor
-    """[…] int32: nodes with at most `slots` entries, neighbours close to each other."""
+    """[…] int32: nodes with at most `slots` entries, in an order that keeps neighbours close."""
     heavy: Tensor
     """[…] int32: the nodes with more."""
     slots: int
@@ -43,7 +43,7 @@ class NeighbourLists:
 
 
 def build_lists(mask: Tensor) -> NeighbourLists:
-    """The lists of a bool mask [N, N]."""
+    """Build the lists of a bool mask [N, N]."""
     num_nodes = len(mask)
     row, column = mask.nonzero().unbind(1)
     by_column = torch.argsort(column, stable=True)
@@ -67,7 +67,7 @@ def _side(sorted_nodes: Tensor, other: Tensor, position: Tensor, order: Tensor) 
 
 
 def _light_slots(count: Tensor) -> int:
-    """The number of slots for light nodes that costs least: all of them pay for every slot."""
+    """Return the cheapest number of slots for light nodes; every light node pays for every slot."""
     histogram = torch.bincount(count.clamp(max=MAX_LIGHT + 1), minlength=MAX_LIGHT + 2).tolist()
     num_nodes, num_entries = len(count), int(count.sum())
     best, least, nodes, entries = 1, float("inf"), 0, 0
@@ -81,7 +81,7 @@ def _light_slots(count: Tensor) -> int:
 
 
 def _neighbours_close(num_nodes: int, row: Tensor, column: Tensor) -> Tensor:
-    """All nodes, as a depth-first walk over the undirected graph meets them: it beat or tied breadth-first on a GPU."""
+    """Order all nodes by a depth-first walk over the undirected graph; on a GPU it beat or tied breadth-first."""
     if len(row) > MAX_ORDERED * num_nodes:
         return torch.arange(num_nodes)
     neighbours: list[list[int]] = [[] for _ in range(num_nodes)]
@@ -106,7 +106,7 @@ def _neighbours_close(num_nodes: int, row: Tensor, column: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Nodes with about as many entries each."""
+    """Nodes with similar numbers of entries."""
 
     nodes: Tensor
     """[R] int64"""
@@ -115,14 +115,14 @@ class Bucket:
     positions: Tensor
     """[R, T] int64"""
     valid: Tensor
-    """[R, T] bool: False where a node has fewer."""
+    """[R, T] bool: False in the padding."""
     filled: Tensor
-    """[…] int64: where `valid` is True, flattened."""
+    """[…] int64: flat indices at which `valid` is True."""
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """The ones of a mask; every node is in one bucket of its row's entries and in one of its column's."""
+    """The ones of a mask in rectangles; every node is in one bucket by row and in one by column."""
 
     num_nodes: int
     num_ones: int
@@ -137,7 +137,7 @@ def build_buckets(lists: NeighbourLists) -> Buckets:
 
 
 def _buckets(side: Side) -> list[Bucket]:
-    """All nodes, by their number of entries rounded up to a power of two: padding at most doubles them."""
+    """Group nodes by their number of entries, rounded up to a power of two: padding at most doubles them."""
     count = side.start.diff().long()
     size = 2 ** torch.ceil(torch.log2(count.double())).long()
     return [_bucket(side, (size == width).nonzero().flatten(), width) for width in sorted(set(size.tolist()))]
@@ -147,6 +147,7 @@ def _bucket(side: Side, nodes: Tensor, width: int) -> Bucket:
     slot = torch.arange(width, device=nodes.device)
     first = side.start[nodes].long().unsqueeze(1)
     valid = slot < side.start[nodes + 1].unsqueeze(1) - first
-    entry = torch.where(valid, first + slot, first)  # padding repeats a true neighbour: no stranger's NaN comes in
+    # padding repeats a true neighbour, so that no other node's NaN spreads
+    entry = torch.where(valid, first + slot, first)
     filled = valid.flatten().nonzero().flatten()
     return Bucket(nodes, side.other[entry].long(), side.position[entry].long(), valid, filled)

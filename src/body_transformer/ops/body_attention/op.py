@@ -1,7 +1,7 @@
-"""Body attention as an operator of PyTorch's: what `torch.compile`, `torch.export` and CUDA graphs see is one node.
+"""Body attention as a PyTorch operator: one node for `torch.compile`, `torch.export` and CUDA graphs.
 
-The operator takes the mask itself. Whatever depends on its values (self-loops, density, neighbour lists) is looked up
-when the operator runs, so that a graph that was traced once serves every mask.
+The operator takes the mask itself. Everything that depends on its values (self-loops, density, neighbour lists) is
+looked up when the operator runs, so that one traced graph serves every mask.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -26,19 +26,19 @@ def body_attention(
     *,
     backend: str | None = None,
 ) -> Tensor:
-    """softmax(q kᵀ / √D + bias) v over the pairs where `mask` is True; differentiable once, in q, k, v and bias.
+    """Compute softmax(q kᵀ / √D + bias) v where `mask` is True; differentiable once, in q, k, v and bias.
 
     Args:
         q, k, v: [B, H, N, D], float16, bfloat16, float32 or float64, any strides.
-        mask: [N, N] bool, True = may attend, with every self-loop; None = all may. Keep the tensor: what is read off it
-            is remembered as long as it lives and stays unchanged. A CUDA graph holds pointers into that: the mask must
-            live, unchanged, for as long as the graph is replayed, and have been seen before the capture. Under
+        mask: [N, N] bool, True = may attend, with every self-loop; None = all may attend. Keep the tensor: facts about
+            it are cached as long as it lives and does not change. A CUDA graph holds pointers to them, so the mask must
+            have been used once before the capture, and must live unchanged as long as the graph is replayed. Under
             `torch.compile(mode="reduce-overhead")` it must be a module's buffer.
         bias: [N, N], added to the scores of every sample and head.
-        backend: a name from `BACKENDS`; None = the one that `choose_backend` names.
+        backend: a name from `BACKENDS`; None = the choice of `choose_backend`.
 
     Returns:
-        [B, H, N, D], in the layout of q. Under autocast it is computed in autocast's type.
+        [B, H, N, D], in the layout of q. Under autocast it is computed in autocast's dtype.
     """
     check_types(q, k, v, mask, bias, backend)
     kind = q.device.type
@@ -62,7 +62,7 @@ def _attention(
 def _attention_backward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor, backend: str | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v and, if there is one, of the bias."""
+    """Return the gradients of q, k, v and the bias; the last is empty without a bias."""
     name = _checked_backend(q, k, v, mask, bias, backend)
     with _without_autocast(q.device.type), on_device_of(q):
         dq, dk, dv, dbias = BACKENDS[name].backward(q, k, v, mask, bias, grad_out)
@@ -89,7 +89,7 @@ def _checked_backend(
 
 
 def _without_autocast(device: str) -> AbstractContextManager[object]:
-    """The caller's autocast has chosen the type of q, k and v; what a backend computes in float32 must stay so."""
+    """Turn autocast off: it has chosen the dtype of q, k and v, and must not change a backend's float32 products."""
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 

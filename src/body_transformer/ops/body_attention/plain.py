@@ -15,7 +15,7 @@ from .reference import body_attention
 
 
 def dense_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-    """[B, H, N, D]; 16-bit inputs are multiplied in float32, since rounded scores would cost two digits."""
+    """Compute [B, H, N, D]; 16-bit inputs are multiplied in float32, since rounded scores would cost two digits."""
     q, k, v = precise(q), precise(k), precise(v)
     return body_attention(q, k, v, mask, None if bias is None else bias.to(q.dtype))
 
@@ -23,7 +23,7 @@ def dense_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Te
 def dense_backward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The gradients of q, k, v and, if there is one, the bias; with as few passes over all pairs as will do."""
+    """Return the gradients of q, k, v and the bias (None without one), with few passes over all pairs."""
     q, k, v, grad_out = (precise(x) for x in (q, k, v, grad_out))
     scale: float = q.shape[-1] ** -0.5
     scores = (q * scale) @ k.transpose(-2, -1)  # [B, H, N, N]
@@ -39,7 +39,7 @@ def dense_backward(
 
 
 def precise(x: Tensor) -> Tensor:
-    """As it is computed with: float32 at least."""
+    """Convert to the dtype of the computation, at least float32."""
     return x.float() if x.element_size() < 4 else x
 
 
@@ -47,7 +47,7 @@ def precise(x: Tensor) -> Tensor:
 
 
 def neighbours_forward(q: Tensor, k: Tensor, v: Tensor, buckets: Buckets, bias: Tensor | None) -> Tensor:
-    """[B, H, N, D]"""
+    """Compute [B, H, N, D]."""
     queries, keys, values = (_nodes_first(x) for x in (q, k, v))
     out = torch.empty_like(queries)
     for bucket in buckets.rows:
@@ -59,7 +59,7 @@ def neighbours_forward(q: Tensor, k: Tensor, v: Tensor, buckets: Buckets, bias: 
 def neighbours_backward(
     q: Tensor, k: Tensor, v: Tensor, buckets: Buckets, bias: Tensor | None, grad_out: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The gradients of q, k, v and, if there is one, the bias."""
+    """Return the gradients of q, k, v and the bias (None without one)."""
     queries, keys, values, grads = (_nodes_first(x) for x in (q, k, v, grad_out))
     scale: float = q.shape[-1] ** -0.5
     dq, dk, dv = (torch.empty_like(queries) for _ in range(3))
@@ -82,28 +82,28 @@ def neighbours_backward(
 
 
 def _nodes_first(x: Tensor) -> Tensor:
-    """[B, H, N, D] -> [N, P, D]"""
+    """Transpose [B, H, N, D] -> [N, P, D]."""
     return precise(x).permute(2, 0, 1, 3).flatten(1, 2).contiguous()
 
 
 def _nodes_third(x: Tensor, like: Tensor) -> Tensor:
-    """[N, P, D] -> [B, H, N, D]"""
+    """Transpose [N, P, D] -> [B, H, N, D]."""
     batch, heads, num_nodes, width = like.shape
     return x.view(num_nodes, batch, heads, width).permute(1, 2, 0, 3)
 
 
 def _gathered(x: Tensor, bucket: Bucket) -> Tensor:
-    """[N, P, D] -> [R, T, P, D]"""
+    """Gather [N, P, D] -> [R, T, P, D]."""
     return x.index_select(0, bucket.others.flatten()).view(*bucket.others.shape, *x.shape[1:])
 
 
 def _of_entries(x: Tensor, bucket: Bucket) -> Tensor:
-    """[num_ones, P] -> [R, T, P], zero where a node has fewer."""
+    """Gather [num_ones, P] -> [R, T, P], zero in the padding."""
     return x[bucket.positions].masked_fill(~bucket.valid.unsqueeze(2), 0)
 
 
 def _probabilities(queries: Tensor, near: Tensor, bias: Tensor | None, bucket: Bucket) -> Tensor:
-    """[R, T, P]"""
+    """Return the attention weights [R, T, P]."""
     scale: float = queries.shape[-1] ** -0.5
     scores = _products(queries, near, bucket) * scale
     if bias is not None:
@@ -112,10 +112,10 @@ def _probabilities(queries: Tensor, near: Tensor, bias: Tensor | None, bucket: B
 
 
 def _products(x: Tensor, near: Tensor, bucket: Bucket) -> Tensor:
-    """[R, T, P] of each node's row of `x` with its neighbours' rows."""
+    """Return the products [R, T, P] of each node's row of `x` with its neighbours' rows."""
     return (x[bucket.nodes].unsqueeze(1) * near).sum(-1)
 
 
 def _weighted_sum(weights: Tensor, near: Tensor) -> Tensor:
-    """[R, P, D] of the neighbours' rows."""
+    """Return the weighted sums [R, P, D] of the neighbours' rows."""
     return (weights.unsqueeze(-1) * near).sum(1)

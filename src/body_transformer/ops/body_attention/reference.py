@@ -5,11 +5,11 @@ from torch import Tensor
 
 
 def body_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-    """softmax(q kᵀ / √D + bias) v over the pairs where `mask` is True.
+    """Compute softmax(q kᵀ / √D + bias) v over the pairs where `mask` is True.
 
     Args:
         q, k, v: [B, H, N, D].
-        mask: [N, N] bool, True = may attend, every row with at least one True; None = all may.
+        mask: [N, N] bool, True = may attend, at least one True in every row; None = all may attend.
         bias: [N, N], added to the scores of every sample and head.
 
     Returns:

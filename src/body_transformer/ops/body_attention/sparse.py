@@ -1,7 +1,7 @@
-"""Attention over neighbour lists by Triton kernels: time and memory linear in the number of ones of the mask.
+"""Attention over neighbour lists with Triton kernels: time and memory are linear in the number of ones of the mask.
 
-The backward pass computes the probabilities again from q, k and v, so that nothing else is kept for it; `between` goes
-from its first kernel to its second.
+The backward pass recomputes the probabilities from q, k and v, so that nothing else is kept for it. `between` passes
+probabilities and score gradients from its first kernel to its second.
 """
 
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from .neighbour_lists import NeighbourLists, Side
 HEAVY_CHUNK = 64
 HEAVY_WARPS = 4
 MIN_PROGRAMS = 4096
-"""Fewer would leave some of the multiprocessors idle."""
+"""Fewer programs would leave some multiprocessors idle."""
 
 
 @dataclass(frozen=True)
 class SparseLaunch:
-    """How a kernel over light nodes is launched, for rows of up to `row_bytes`."""
+    """Launch settings of a kernel over light nodes, for rows of up to `row_bytes`."""
 
     row_bytes: int
     block: int
-    """Nodes a program."""
+    """Nodes per program."""
     warps: int
     samples: int
-    """Most samples a program."""
+    """Largest number of samples per program."""
     registers: int | None = None
-    """Bound on a thread's registers, so that more programs share a multiprocessor."""
+    """Limit on the registers of a thread, so that more programs share a multiprocessor."""
 
 
 SETTINGS = {
@@ -53,14 +53,14 @@ SETTINGS = {
         SparseLaunch(512, 2, 2, 4, 64),
     ),
 }
-"""The fastest that `benchmarks/attention_tuning.py` found for rows of 64, 128 and 256 bytes and up to five neighbours;
-those of 512 follow them. A thread has 16 bytes of one row."""
+"""The fastest settings that `benchmarks/attention_tuning.py` found for rows of 64, 128 and 256 bytes and up to five
+neighbours; the settings for 512 bytes are extrapolated. A thread holds 16 bytes of one row."""
 MOST_BOUNDED = 5
-"""Slots up to which a bound on registers holds: with more they would spill."""
+"""Largest number of slots with a register limit: with more, registers would spill."""
 
 
 def sparse_forward(q: Tensor, k: Tensor, v: Tensor, lists: NeighbourLists, bias: Tensor | None, out: Tensor) -> None:
-    """Writes the attention of q, k, v [B, H, N, D], any strides, into `out`; bias [N, N] or None."""
+    """Write the attention of q, k, v [B, H, N, D], any strides, into `out`; bias [N, N] or None."""
     if q.numel() == 0:
         return
     _run(
@@ -84,7 +84,7 @@ def sparse_backward(
     dk: Tensor,
     dv: Tensor,
 ) -> Tensor | None:
-    """Writes the gradients of q, k and v; returns that of the bias, [N, N] float32, if there is one."""
+    """Write the gradients of q, k and v; return that of the bias, [N, N] float32, or None without a bias."""
     num_pairs = q.shape[0] * q.shape[1]
     between = q.new_empty((num_pairs, lists.num_ones), dtype=torch.int64)
     if q.numel() > 0:
@@ -126,7 +126,7 @@ def _run(
     entries: tuple[Tensor, ...],
     sizes: tuple[int, ...],
 ) -> None:
-    """The kernel for light nodes and the one for heavy nodes, whichever there are."""
+    """Launch the kernel for light nodes and the one for heavy nodes, if there are any."""
     light, heavy = KERNELS[name]
     batch, heads, _, head_dim = strided[0].shape
     strides = tuple(tensor.stride() for tensor in strided)

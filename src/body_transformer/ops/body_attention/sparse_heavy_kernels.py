@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Attention of nodes with many neighbours, as Triton kernels: a program each, CHUNK neighbours at a time."""
+"""Triton kernels for nodes with many neighbours ("heavy"): one node per program, CHUNK neighbours at a time."""
 
 import triton
 import triton.language as tl
@@ -13,7 +13,7 @@ def forward_heavy(
     nodes, start, other, num_heavy, num_nodes, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Softmax with a running maximum."""
+    """Compute the attention with a running maximum of the scores."""
     node, pair, first, last = _heavy_row(nodes, start, num_heavy, heads)
     q_row = _row(q, q_strides, pair, node, D, DP)
     highest = float("-inf")
@@ -40,7 +40,7 @@ def backward_rows_heavy(
     nodes, start, other, num_heavy, num_nodes, num_ones, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Once over the neighbours for the softmax and the mean of dp under it, once more for the gradients."""
+    """Compute dq and the packed entries: one loop for the softmax and the mean of dp, one for the gradients."""
     node, pair, first, last = _heavy_row(nodes, start, num_heavy, heads)
     q_row = _row(q, q_strides, pair, node, D, DP)
     do_row = _row(grad_out, grad_out_strides, pair, node, D, DP)
@@ -80,7 +80,7 @@ def backward_columns_heavy(
     nodes, start, other, position, num_heavy, num_ones, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of a node from all who attend to it."""
+    """Compute dk and dv of a node from all nodes that attend to it."""
     node, pair, first, last = _heavy_row(nodes, start, num_heavy, heads)
     dk_row = tl.zeros([DP], tl.float32)
     dv_row = tl.zeros([DP], tl.float32)
@@ -98,7 +98,7 @@ def backward_columns_heavy(
 
 @triton.jit
 def _heavy_row(nodes, start, num_heavy, heads):
-    """The program's node, its sample and head, and where the node's entries begin and end."""
+    """Return the program's node, its sample and head, and where the node's entries start and end."""
     row = tl.program_id(0)
     node = tl.load(nodes + row % num_heavy)
     pair = row // num_heavy

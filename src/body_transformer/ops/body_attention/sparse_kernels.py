@@ -1,9 +1,10 @@
 # mypy: ignore-errors
-"""Attention over neighbour lists, as Triton kernels.
+"""Triton kernels for nodes with few neighbours ("light").
 
-A program takes BLOCK nodes with few neighbours ("light"), for some (sample, head) pairs one after the other: whom its
-nodes attend to, it reads once. It goes over SLOTS neighbours one after the other, so that no one attends to more than
-its list; nodes with many neighbours have kernels of their own in `sparse_heavy_kernels.py`. All arithmetic is float32.
+A program handles BLOCK nodes for several (sample, head) pairs, one pair after the other, and reads the neighbour lists
+of its nodes only once. It loops over SLOTS neighbours with all BLOCK nodes in parallel; a slot past the end of a node's
+list is masked. Nodes with many neighbours have their own kernels in `sparse_heavy_kernels.py`. All arithmetic is
+float32.
 """
 
 import triton
@@ -18,7 +19,7 @@ def forward_light(
     nodes, start, other, num_light, num_samples, samples_each, num_nodes, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Once over the keys for the scores, once over the values."""
+    """Compute the attention: one loop over the keys for the scores, one over the values."""
     node, exists, first, count = _light_nodes(nodes, start, num_light, BLOCK)
     neighbours = _entries(other, first, count, SLOTS)
     first_sample, head, num_pairs = _pairs(num_light, num_samples, samples_each, heads, BLOCK)
@@ -46,7 +47,7 @@ def backward_rows_light(
     nodes, start, other, num_light, num_samples, samples_each, num_nodes, num_ones, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """dq, and for each one of the mask its probability and the gradient of its score, packed."""
+    """Compute dq, and for each one of the mask its probability and its score gradient, packed."""
     node, exists, first, count = _light_nodes(nodes, start, num_light, BLOCK)
     neighbours = _entries(other, first, count, SLOTS)
     SLOTS_PADDED: tl.constexpr = triton.next_power_of_2(SLOTS)
@@ -90,7 +91,7 @@ def backward_columns_light(
     nodes, start, other, position, num_light, num_samples, samples_each, num_ones, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of a node from all who attend to it."""
+    """Compute dk and dv of a node from all nodes that attend to it."""
     node, exists, first, count = _light_nodes(nodes, start, num_light, BLOCK)
     attenders = _entries(other, first, count, SLOTS)
     positions = _entries(position, first, count, SLOTS)
@@ -113,9 +114,9 @@ def backward_columns_light(
 
 @triton.jit
 def _light_nodes(nodes, start, num_light, BLOCK: tl.constexpr):
-    """The program's nodes, which of them exist, where their entries begin and how many they are.
+    """Return the program's nodes, which of them exist, where their entries start and their number of entries.
 
-    Those past the last repeat it, and are never stored.
+    Places past the last node repeat it, and are never stored.
     """
     place = tl.program_id(0) % tl.cdiv(num_light, BLOCK) * BLOCK + tl.arange(0, BLOCK)
     node = tl.load(nodes + tl.minimum(place, num_light - 1))
@@ -125,7 +126,7 @@ def _light_nodes(nodes, start, num_light, BLOCK: tl.constexpr):
 
 @triton.jit
 def _pairs(num_light, num_samples, samples_each, heads, BLOCK: tl.constexpr):
-    """The program's first pair (sample, head), and how many: more samples, the same head."""
+    """Return the program's first sample, its head, and its number of samples."""
     place = tl.program_id(0) // tl.cdiv(num_light, BLOCK)
     first = place // heads * samples_each
     return first, place % heads, tl.minimum(samples_each, num_samples - first)
@@ -133,7 +134,7 @@ def _pairs(num_light, num_samples, samples_each, heads, BLOCK: tl.constexpr):
 
 @triton.jit
 def _entries(entries, first, count, SLOTS: tl.constexpr):
-    """Of each slot; past a node's last it is the last again."""
+    """Load the entry of each slot; slots past a node's last entry repeat it."""
     found = ()
     for slot in tl.static_range(SLOTS):
         found += (tl.load(entries + first + tl.minimum(slot, count - 1)),)

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""How the sparse kernels read and write the rows of a pair (sample, head).
+"""Loads and stores of the sparse kernels: rows of a (sample, head) pair, and entries between two kernels.
 
-Also how one kernel of the backward pass leaves probabilities and gradients of scores to the next.
+The first kernel of the backward pass stores a probability and a score gradient per one of the mask for the second.
 """
 
 import triton
@@ -12,7 +12,7 @@ from ..triton_common import LOG2E, to_float32
 
 @triton.jit
 def load_rows(x, strides, pair, nodes, here, D: tl.constexpr, DP: tl.constexpr):
-    """[…, DP] float32: the rows of these nodes; zeros where `here` is False; None = all are there."""
+    """Load the rows of these nodes as [..., DP] float32; zeros where `here` is False, None = all exist."""
     exists = tl.arange(0, DP)[None, :] < D
     if here is not None:
         exists = exists & here[:, None]
@@ -21,39 +21,41 @@ def load_rows(x, strides, pair, nodes, here, D: tl.constexpr, DP: tl.constexpr):
 
 @triton.jit
 def store_rows(x, strides, rows, pair, nodes, here, D: tl.constexpr, DP: tl.constexpr):
+    """Store the rows of these nodes where `here` is True."""
     exists = here[:, None] & (tl.arange(0, DP)[None, :] < D)
     tl.store(_at(x, strides, pair, nodes, DP), rows.to(x.dtype.element_ty), mask=exists)
 
 
 @triton.jit
 def _at(x, strides, pair, nodes, DP: tl.constexpr):
-    """Addresses; 64 bits, since a tensor may pass 2^31 elements."""
+    """Return addresses in 64 bits, since a tensor may have more than 2^31 elements."""
     first = x + pair[1].to(tl.int64) * strides[1] + pair[0].to(tl.int64) * strides[0]
     return (first + nodes.to(tl.int64) * strides[2])[:, None] + tl.arange(0, DP)[None, :].to(tl.int64) * strides[3]
 
 
 @triton.jit
 def first_entry(pair, heads, num_ones):
-    """Where those of a pair begin in what the backward pass has between its kernels."""
+    """Return where the entries of a pair start in `between`."""
     return (pair[0] * heads + pair[1]).to(tl.int64) * num_ones
 
 
 @triton.jit
 def pack(weight, dscore):
-    """A probability and the gradient of its score as one int64: the backward pass reads both at once."""
+    """Pack a probability and its score gradient into one int64, so that one load reads both."""
     high = dscore.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
     return (high | weight.to(tl.uint32, bitcast=True).to(tl.uint64)).to(tl.int64, bitcast=True)
 
 
 @triton.jit
 def unpack(both):
+    """Unpack the probability and the score gradient of one int64."""
     weight = both.to(tl.uint32).to(tl.float32, bitcast=True)
     return weight, (both >> 32).to(tl.uint32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def base2_scores(q_rows, k_rows, bias, node, neighbour, here, num_nodes, scale):
-    """Of nodes with neighbours, to base 2; -inf where there is none."""
+    """Return the scores of nodes with one neighbour each, to base 2; -inf where there is no neighbour."""
     score = tl.sum(q_rows * k_rows, axis=1) * (scale * LOG2E)
     if bias is not None:
         score += tl.load(bias + node * num_nodes + neighbour, mask=here, other=0.0).to(tl.float32) * LOG2E
@@ -62,5 +64,5 @@ def base2_scores(q_rows, k_rows, bias, node, neighbour, here, num_nodes, scale):
 
 @triton.jit
 def finite_shift(highest):
-    """What to subtract from scores of this maximum: while all are -inf, -inf - -inf would be NaN."""
+    """Return the shift for scores of this maximum; 0 while all scores are -inf, as -inf - -inf would be NaN."""
     return tl.where(highest == float("-inf"), 0.0, highest)

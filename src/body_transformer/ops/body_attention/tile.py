@@ -1,6 +1,6 @@
-"""Dense attention of whole bodies in one tile: the efficient path for a bias, and for small or dense masks.
+"""Dense attention of whole bodies in one tile: the efficient backend for a bias, and for small or dense masks.
 
-Nothing but q, k and v is needed for the backward pass: it computes the probabilities again.
+The backward pass needs only q, k and v; it recomputes the probabilities.
 """
 
 from dataclasses import dataclass
@@ -21,34 +21,34 @@ PROGRAMS_WITHOUT_SM = 3  # in the interpreter
 
 @dataclass(frozen=True)
 class TileLaunch:
-    """How the kernels are launched for bodies of up to `nodes` nodes."""
+    """Launch settings for bodies of up to `nodes` nodes."""
 
     nodes: int
     pack: int
-    """(Sample, head) pairs a program."""
+    """(Sample, head) pairs per program."""
     warps: int
-    """At most `pack` where that is above one: each warp then has its own pairs."""
+    """At most `pack` if that is above one, so that each warp has its own pairs."""
     piece: int
-    """Bytes of a node's row that go into one product: more than this does not stay in registers."""
+    """Bytes of a node's row in one product; more do not fit into registers."""
 
 
 SETTINGS = (TileLaunch(16, 1, 1, 128), TileLaunch(32, 1, 2, 256), TileLaunch(64, 1, 4, 128), TileLaunch(128, 1, 8, 128))
 EXACT = ((32, "ieee"), (128, "tf32x3"))
-"""Up to this many nodes -> how float32 is multiplied exactly; above 32 the plain way needs too many registers, and
-three tf32 products are as good."""
+"""Largest number of nodes -> exact arithmetic of float32 products. Above 32 nodes "ieee" needs too many registers, and
+three TF32 products are as accurate."""
 
 
-@sound_assembler(required=False)  # in these kernels no ptxas was seen to err
+@sound_assembler(required=False)  # no ptxas is known to assemble these kernels wrongly
 def tile_forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, out: Tensor, precision: str | None = None
 ) -> None:
-    """Writes softmax(q kᵀ / √D + bias) v, over the pairs where `mask` is True, into `out`.
+    """Write softmax(q kᵀ / √D + bias) v, over the pairs where `mask` is True, into `out`.
 
     Args:
         q, k, v, out: [B, H, N, D] with any strides, N and D up to 128.
         mask: [N, N] bool with self-loops, or None.
         bias: [N, N] or None.
-        precision: of float32 products, "ieee" or "tf32"; by default what `torch.backends.cuda.matmul` allows.
+        precision: "ieee" or "tf32" for float32 products; None = the setting of `torch.backends.cuda.matmul`.
     """
     if q.numel() == 0:
         return
@@ -71,9 +71,9 @@ def tile_backward(
     dv: Tensor,
     precision: str | None = None,
 ) -> Tensor | None:
-    """Writes the gradients of q, k and v; returns that of the bias, [N, N] float32, if there is one.
+    """Write the gradients of q, k and v; return that of the bias, [N, N] float32, or None without a bias.
 
-    Every tensor as in `tile_forward`, each with its own strides.
+    Tensors are as in `tile_forward`, each with its own strides.
     """
     num_nodes = q.shape[2]
     if q.numel() == 0:
@@ -84,11 +84,11 @@ def tile_backward(
     strided = (q, k, v, grad_out, dq, dk, dv)
     tensors = (q, k, v, row_major(mask), row_major(bias), grad_out, dq, dk, dv, partials)
     launch.kernel(tile_kernels.backward, programs, tensors, strided)
-    return None if partials is None else partials.sum(0)  # in a fixed order: the same bits every time
+    return None if partials is None else partials.sum(0)  # in a fixed order, for the same bits every time
 
 
 class _Launch:
-    """What both kernels need to know about a problem."""
+    """The launch of either kernel for one problem."""
 
     def __init__(self, q: Tensor, precision: str | None) -> None:
         batch, self.heads, self.num_nodes, self.head_dim = q.shape
@@ -97,7 +97,7 @@ class _Launch:
         self.num_tiles = num_blocks(self.num_pairs, self.setting.pack)
         self.precision = _precision(q.dtype, self.num_nodes, precision)
         piece = self.setting.piece // q.element_size()
-        self.width = min(piece, padded(self.head_dim, 16))  # the matrix units take no less than 16
+        self.width = min(piece, padded(self.head_dim, 16))  # the smallest width of the matrix units
 
     def kernel(
         self, kernel: Any, programs: int, tensors: tuple[Tensor | None, ...], strided: tuple[Tensor, ...]
@@ -129,7 +129,7 @@ def _precision(dtype: torch.dtype, num_nodes: int, asked: str | None) -> str:
 
 
 def _span(x: Tensor) -> int:
-    """Elements between the first and the last of one body."""
+    """Return the number of elements between the first and the last of one body."""
     return (x.shape[2] - 1) * x.stride(2) + (x.shape[3] - 1) * x.stride(3)
 
 

@@ -1,9 +1,10 @@
 # mypy: ignore-errors
-"""Dense attention of a whole body in one tile, as Triton kernels; `tile.py` launches them.
+"""Triton kernels for dense attention of a whole body in one tile; `tile.py` launches them.
 
-A program holds PACK (sample, head) pairs, each padded to NP nodes. With PACK > 1 the tiles have three axes and `tl.dot`
-is batched, so that no pair can touch another; with PACK == 1 they have two, which wider matrix units take. The head's
-width goes by in pieces of DC, read again (out of the cache) for each product: whole tiles would not fit the registers.
+A program holds PACK (sample, head) pairs, each padded to NP nodes. With PACK > 1 tiles have three axes and `tl.dot` is
+batched, so that pairs cannot affect each other. With PACK == 1 they have two axes, which larger matrix instructions
+accept. The head's width is processed in pieces of DC, read again (from the cache) for each product: whole tiles would
+not fit into registers.
 """
 
 import triton
@@ -20,7 +21,7 @@ def forward(
     N: tl.constexpr, D: tl.constexpr, NP: tl.constexpr, DC: tl.constexpr, PACK: tl.constexpr,
     PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """softmax(q kᵀ scale + bias) v where the mask is True."""
+    """Compute softmax(q kᵀ scale + bias) v where the mask is True."""
     allowed, added = _pairwise(mask, bias, N, NP, PACK)
     pair = _pairs_of(tl.program_id(0), PACK)
     scores = _products(q, q_strides, k, k_strides, pair, num_pairs, heads, N, D, NP, DC, PACK, PRECISION, WIDE)
@@ -36,7 +37,7 @@ def backward(
     N: tl.constexpr, D: tl.constexpr, NP: tl.constexpr, DC: tl.constexpr, PACK: tl.constexpr,
     PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """All gradients from q, k, v alone; a program goes over many tiles, and keeps its own sum of the bias gradient."""
+    """Compute all gradients from q, k, v alone; a program loops over many tiles and sums its own bias gradient."""
     allowed, added = _pairwise(mask, bias, N, NP, PACK)
     if bias is not None:
         dbias = tl.zeros([PACK, NP, NP] if PACK > 1 else [NP, NP], tl.float32)
@@ -64,13 +65,13 @@ def backward(
 
 @triton.jit
 def _pairwise(mask, bias, N: tl.constexpr, NP: tl.constexpr, PACK: tl.constexpr):
-    """[NP, NP] who may attend to whom, and what is added to the scores, to base 2."""
+    """Return where attention is allowed [NP, NP], and the bias of the scores to base 2."""
     i, j = tl.arange(0, NP)[:, None], tl.arange(0, NP)[None, :]
     inside = (i < N) & (j < N)
     allowed = inside
     if mask is not None:
         allowed = tl.load(mask + i * N + j, mask=inside, other=0) != 0
-    allowed = allowed | (i >= N)  # padding rows attend to anything: a row without a neighbour would be NaN
+    allowed = allowed | (i >= N)  # padding rows attend to all: a row without a neighbour would be NaN
     added = tl.zeros([NP, NP], tl.float32)
     if bias is not None:
         added = tl.load(bias + i * N + j, mask=inside, other=0.0).to(tl.float32) * LOG2E
@@ -82,7 +83,7 @@ def _pairwise(mask, bias, N: tl.constexpr, NP: tl.constexpr, PACK: tl.constexpr)
 
 @triton.jit
 def _softmax(scores, allowed, PACK: tl.constexpr):
-    """[..., NP, NP] of scores to base 2, over the last axis."""
+    """Compute the softmax [..., NP, NP] of scores to base 2 over the last axis."""
     AXIS: tl.constexpr = 2 if PACK > 1 else 1
     scores = tl.where(allowed, scores, float("-inf"))
     p = tl.exp2(scores - tl.max(scores, axis=AXIS, keep_dims=True))
@@ -95,7 +96,7 @@ def _products(
     N: tl.constexpr, D: tl.constexpr, NP: tl.constexpr, DC: tl.constexpr, PACK: tl.constexpr,
     PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """[..., NP, NP] a bᵀ"""
+    """Return a bᵀ [..., NP, NP]."""
     total = tl.zeros([PACK, NP, NP] if PACK > 1 else [NP, NP], tl.float32)
     for start in tl.static_range(0, D, DC):
         a_at, exists = _places(a, a_strides, pair, num_pairs, heads, start, N, D, NP, DC, PACK, WIDE)
@@ -112,7 +113,7 @@ def _multiply(
     N: tl.constexpr, D: tl.constexpr, NP: tl.constexpr, DC: tl.constexpr, PACK: tl.constexpr,
     PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """y = weights x"""
+    """Store y = weights x."""
     weights = weights.to(x.dtype.element_ty)
     for start in tl.static_range(0, D, DC):
         x_at, exists = _places(x, x_strides, pair, num_pairs, heads, start, N, D, NP, DC, PACK, WIDE)
@@ -132,7 +133,7 @@ def _dot(a, b, total, PRECISION: tl.constexpr):
 
 @triton.jit
 def _pairs_of(tile, PACK: tl.constexpr):
-    """Which (sample, head) pairs a tile holds: [PACK], or a scalar where it holds one."""
+    """Return the (sample, head) pairs of a tile: [PACK], or a scalar for one pair."""
     if PACK > 1:
         return tile * PACK + tl.arange(0, PACK)
     else:
@@ -144,9 +145,9 @@ def _places(
     x, strides, pair, num_pairs, heads, start,
     N: tl.constexpr, D: tl.constexpr, NP: tl.constexpr, DC: tl.constexpr, PACK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Addresses [..., NP, DC] of the piece from `start` on, and which of them exist.
+    """Return the addresses [..., NP, DC] of the piece from `start` on, and which of them exist.
 
-    WIDE: one body spans 2^31 elements, so that its offsets need 64 bits; those of the pairs always have them.
+    WIDE: one body spans 2^31 elements or more, so that its offsets need 64 bits. Offsets of pairs always have 64 bits.
     """
     node, d = tl.arange(0, NP)[:, None], tl.arange(0, DC)[None, :] + start
     exists = (node < N) & (d < D)
