@@ -33,7 +33,7 @@ class EncoderSizes:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of a layer's parameters in the order of `PARAMETERS`; a LayerNorm's weight and bias are one."""
+        """Shapes of a layer's parameters in the order of `PARAMETERS`; a LayerNorm's weight and bias are one entry."""
         embed, hidden = self.embed_dim, self.ff_dim
         return {
             "in_weight": (3 * embed, embed),
@@ -50,18 +50,18 @@ class EncoderSizes:
 
     @cached_property
     def starts(self) -> dict[str, int]:
-        """Where each starts within its layer's part of the row."""
+        """Start of each parameter within its layer's part of the row."""
         ends = accumulate(prod(shape) for shape in self.shapes.values())
         return dict(zip(self.shapes, (0, *ends), strict=False))
 
     @cached_property
     def layer(self) -> int:
-        """Parameters of one layer."""
+        """Number of parameters of one layer."""
         return sum(prod(shape) for shape in self.shapes.values())
 
     @property
     def scale(self) -> float:
-        """Of the attention's scores."""
+        """Scale of the attention's scores."""
         return float((self.embed_dim // self.num_heads) ** -0.5)
 
     @property
@@ -70,48 +70,50 @@ class EncoderSizes:
 
 
 def pack(parameters: list[Tensor], precision: str) -> tuple[Tensor, Tensor]:
-    """All parameters in one row, [L * layer]: in float32, and as the products' operands."""
+    """Concatenate all parameters into one row [L * layer]: in float32, and as the products' operands."""
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
     if precision == "bf16":
         return flat, flat.to(torch.bfloat16)
-    if precision == "tf32":  # to the nearest, as `tiles.operand` does: the matrix units only cut off
+    if precision == "tf32":  # round to the nearest, as `tiles.operand` does: the matrix units truncate
         rounded = ((flat.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
         return flat, torch.where(flat.isnan(), flat, rounded)
     return flat, flat.clone()
 
 
 def views(flat: Tensor, operands: Tensor, sizes: EncoderSizes) -> list[Tensor]:
-    """Where the first layer's parameters start: matrices among the operands, vectors in float32."""
+    """Return views from the first layer's parameters on: matrices from the operands, vectors in float32."""
     return [(operands if "weight" in name else flat)[start:] for name, start in sizes.starts.items()]
 
 
 def as_bits(flags: list[bool]) -> int:
-    """Bit k says flags[k]."""
+    """Return the flags as bits: bit k is flags[k]."""
     return sum(1 << k for k, flag in enumerate(flags) if flag)
 
 
 def room_for_kept(x: Tensor, sizes: EncoderSizes, dtype: torch.dtype, with_input: bool) -> tuple[Tensor, Tensor]:
-    """For the backward pass: room for every normalised value, before them x itself if `with_input`, and for every
-    1 / standard deviation."""
+    """Allocate what the backward pass needs: x if `with_input`, normalised values, and 1 / standard deviations."""
     num_values, num_rows = 2 * sizes.num_layers, x.shape[0] * x.shape[1]
     saved = x.new_empty(num_values + with_input, num_rows, x.shape[2], dtype=dtype)
     return saved, x.new_empty(num_values, num_rows)
 
 
 FACTOR_BYTES = 2 * 1024**3
-"""Bound on what is written down at a time for weight gradients; of one layer it may be more."""
+"""Limit on the factors of weight gradients that are stored at a time; those of one layer may exceed it."""
 
 
 def room_for_factors(operands: Tensor, sizes: EncoderSizes, num_rows: int) -> list[Tensor]:
-    """[layers, B * N, width] each, of as many layers as there is room for: what attention mixed, and the gradients at
-    the queries, keys and values, at the sum before the first LayerNorm and at that before the second."""
+    """Allocate the factors of the weight gradients, [layers, B * N, width] each, for as many layers as fit.
+
+    They are the attention's mixed values, and the gradients of queries, keys and values, of the sum before the first
+    LayerNorm, and of the sum before the second.
+    """
     widths = [sizes.embed_dim * count for count in (1, 3, 1, 1)]
-    a_layer = sum(widths) * num_rows * operands.element_size()
-    num_layers = min(sizes.num_layers, max(1, FACTOR_BYTES // max(a_layer, 1)))
+    layer_bytes = sum(widths) * num_rows * operands.element_size()
+    num_layers = min(sizes.num_layers, max(1, FACTOR_BYTES // max(layer_bytes, 1)))
     return [operands.new_empty(num_layers, num_rows, width) for width in widths]
 
 
 def parameter_gradients(stacks: list[Tensor], parameters: list[Tensor]) -> list[Tensor]:
-    """The row of all gradients as one view for each parameter."""
+    """Split the row of all gradients into one view per parameter."""
     parts = torch.split(stacks[0], [parameter.numel() for parameter in parameters])
     return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]

@@ -1,9 +1,9 @@
 # mypy: ignore-errors
-"""The backward pass of all layers in one launch: the gradient of the residual stream never leaves the registers.
+"""The backward pass of all layers in one launch: the gradient of the residual stream stays in registers throughout.
 
-What the products need is computed again from the saved normalised values. Weight gradients are sums over all rows; here
-only their factors are written, for the two gradient kernels to multiply. The matrix units take float32 weights with the
-summed index contiguous only, so these come twice, as they are and turned (transposed); bfloat16 is read both ways.
+Activations are recomputed from the saved normalised values. Weight gradients are sums over all rows; this kernel stores
+only their factors, and the two gradient kernels multiply them. The matrix units read float32 weights only with the
+summed index contiguous, so these are passed twice, as stored and transposed ("turned"); bfloat16 is read both ways.
 """
 
 import triton
@@ -35,7 +35,7 @@ def feed_forward_backward(
     E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr, TURNED: tl.constexpr,
     STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """du [R, EP], the gradient at the sum before the second LayerNorm -> the gradient at y; both paths."""
+    """Compute the gradient at y from du [R, EP], that at the sum before the second LayerNorm; both paths."""
     e = tl.arange(0, EP)
     f = tl.arange(0, FC)
     whole: tl.constexpr = (E == EP) and (F % FC == 0)
@@ -65,7 +65,7 @@ def attention_backward(
     DP: tl.constexpr, TURNED: tl.constexpr, STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """du [R, EP], the gradient at the sum before the first LayerNorm -> the gradient at x; both paths."""
+    """Compute the gradient at x from du [R, EP], that at the sum before the first LayerNorm; both paths."""
     e = tl.arange(0, EP)
     d = tl.arange(0, DP)
     whole: tl.constexpr = (E == EP) and (D == DP)
@@ -121,7 +121,7 @@ def attention_backward(
 
 @triton.jit
 def norm_backward(grad, normed, rstd, weight_ptr, sums_ptr, E: tl.constexpr, EP: tl.constexpr):
-    """The gradient before a LayerNorm from the one after it; the sums that its weight and bias get from these rows."""
+    """Return the gradient before a LayerNorm; store what these rows add to those of its weight and bias."""
     e = tl.arange(0, EP)
     tl.store(sums_ptr + e, tl.sum(grad * normed, axis=0), mask=e < E)
     tl.store(sums_ptr + E + e, tl.sum(grad, axis=0), mask=e < E)
@@ -142,9 +142,11 @@ def backward_kernel(
     FC: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, LAYER: tl.constexpr,
     STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """Layers `first_layer` to `first_layer + count - 1`, the last one first. The gradient of their output [B, N, E] ->
-    that of their input; the factors of the weight gradients, [count, B * N, width] each; and what the LayerNorms'
-    weights and biases get from this program's rows, [programs, L, 4E]."""
+    """Go back through layers `first_layer` to `first_layer + count - 1`, last layer first.
+
+    From the gradient of their output [B, N, E], store that of their input, the factors of the weight gradients,
+    [count, B * N, width] each, and this program's part of the LayerNorms' gradients, [programs, L, 4E].
+    """
     program = tl.program_id(0)
     first, rows, exist = program_rows(batch, N, NP, S)
     e = tl.arange(0, EP)
@@ -161,11 +163,11 @@ def backward_kernel(
     grad_sum1_ptr += first * E
     grad_sum2_ptr += first * E
     for step in range(count):
-        slot = count - 1 - step  # among the factors
+        slot = count - 1 - step  # index among the factors
         layer = first_layer + slot
         p = layer * LAYER
         sums = norm_sums_ptr + (program * num_layers + layer).to(tl.int64) * (4 * E)
-        # keeping what is loaded twice here, or loading it earlier, costs more in registers than it saves
+        # values are loaded twice: keeping them, or loading them earlier, costs more in registers than it saves
         rstd = tl.load(rstd_ptr + (2 * layer + 1) * num_rows + rows, mask=exist, other=0.0)
         normed = tl.load(saved_ptr + (2 * layer + 1) * plane + at, mask=inside, other=0.0).to(tl.float32)
         y = tl.load(saved_ptr + 2 * layer * plane + at, mask=inside, other=0.0).to(tl.float32)

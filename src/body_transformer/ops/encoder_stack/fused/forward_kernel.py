@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The forward pass of all layers in one launch; the residual stream never leaves the registers."""
+"""The forward pass of all layers in one launch; the residual stream stays in registers throughout."""
 
 import triton
 import triton.language as tl
@@ -28,7 +28,7 @@ def attention(
     E: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """[R, EP] operand -> [R, EP]: masked multi-head attention and its output projection, without the last bias."""
+    """Compute masked multi-head attention and its output projection without bias, [R, EP] operand -> [R, EP]."""
     e = tl.arange(0, EP)
     d = tl.arange(0, DP)
     whole: tl.constexpr = (E == EP) and (D == DP)
@@ -62,7 +62,10 @@ def feed_forward(
     E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr,
     STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """[R, EP] operand -> [R, EP]: two linear layers with a ReLU between, without the last bias; FC units at a time."""
+    """Compute two linear layers with a ReLU between, without the last bias; FC hidden units per step.
+
+    [R, EP] operand -> [R, EP].
+    """
     e = tl.arange(0, EP)
     f = tl.arange(0, FC)
     whole: tl.constexpr = (E == EP) and (F % FC == 0)
@@ -74,7 +77,7 @@ def feed_forward(
         fence(c, FENCE)
         hidden = dot(y, w1, tl.zeros([R, FC], tl.float32), PRECISION) + load_vector(bias1, unit, F, F % FC == 0)
         w2 = load_matrix(weight2, e[None, :], unit[:, None], F, E, F, whole)  # [FC, EP]
-        hidden = tl.maximum(hidden, 0.0, propagate_nan=tl.PropagateNan.ALL)  # plain, it would turn NaN into 0
+        hidden = tl.maximum(hidden, 0.0, propagate_nan=tl.PropagateNan.ALL)  # the default would turn NaN into 0
         out = dot(operand(hidden, DT, PRECISION), w2, out, PRECISION)
     return out
 
@@ -91,8 +94,11 @@ def forward_kernel(
     FC: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, LAYER: tl.constexpr,
     STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr, SAVE: tl.constexpr,
 ):  # fmt: skip
-    """x [B, N, E] -> out [B, N, E]. With SAVE, for the backward pass: every normalised value [2L, B * N, E] and every
-    1 / standard deviation [2L, B * N]. Bit l of `masked_layers`: layer l sees the mask."""
+    """Compute x [B, N, E] -> out [B, N, E]; bit l of `masked_layers` tells whether layer l is masked.
+
+    With SAVE, store the normalised values [2L, B * N, E] and the 1 / standard deviations [2L, B * N] for the backward
+    pass.
+    """
     first, rows, exist = program_rows(batch, N, NP, S)
     e = tl.arange(0, EP)
     at = rows[:, None] * E + e[None, :]
@@ -104,14 +110,14 @@ def forward_kernel(
         saved_ptr += first * E
         rstd_ptr += first
         KEPT: tl.constexpr = saved_ptr.dtype.element_ty
-    # a product over several samples would carry a NaN from one to the next: such a sample is set aside
+    # a product over several samples would spread a NaN from one to the others, so such a sample is replaced by zeros
     bad = tl.max(tl.where(x - x == 0.0, 0, 1), axis=1)
     bad = tl.max(tl.reshape(bad, [S, NP]), axis=1)
     bad = tl.reshape(tl.broadcast_to(bad[:, None], [S, NP]), [S * NP]) != 0
-    poison = tl.where(bad, float("nan"), 0.0)  # what it gives and, through rstd, all that comes back of it
+    poison = tl.where(bad, float("nan"), 0.0)  # added to its output and, through rstd, to its gradients
     x = tl.where(bad[:, None], 0.0, x)
     for layer in range(num_layers):
-        p = layer * LAYER  # where this layer's parameters start
+        p = layer * LAYER  # start of this layer's parameters
         allowed = load_allowed(mask_ptr, (masked_layers >> layer) & 1, N, NP, S)
         u = attention(
             operand(x, DT, PRECISION), in_weight + p, in_bias + p, out_weight + p, allowed, scale,

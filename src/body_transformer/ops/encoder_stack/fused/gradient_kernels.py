@@ -18,9 +18,10 @@ def weight_gradient_kernel(
     A: tl.constexpr, C: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_C: tl.constexpr, ROWS: tl.constexpr,
     LAYER: tl.constexpr, AFTER: tl.constexpr, STAGES: tl.constexpr, FENCE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """grad^T input and grad^T 1 over this program's share of the rows, for the layers from `first` on.
+    """Sum grad^T input and grad^T 1 over this program's share of the rows, for the layers from `first` on.
 
-    AFTER: the input is `input * norm weight + norm bias` of the layer before; by linearity, the sums are treated so.
+    AFTER: the true input is `input * weight + bias` with the preceding layer's last LayerNorm. By linearity, the
+    LayerNorm is applied to the sums instead.
     """
     layer = tl.program_id(1)
     num_blocks: tl.constexpr = (C + BLOCK_C - 1) // BLOCK_C
@@ -31,7 +32,7 @@ def weight_gradient_kernel(
     input_ptr += layer * input_stride + begin * C
     weight = tl.zeros([BLOCK_A, BLOCK_C], tl.float32)
     DT: tl.constexpr = grad_ptr.dtype.element_ty
-    BY_PRODUCT: tl.constexpr = PRECISION == "bf16"  # bfloat16 times one is exact; of float32 bits would be cut off
+    BY_PRODUCT: tl.constexpr = PRECISION == "bf16"  # bfloat16 times one is exact; float32 would lose bits
     if BY_PRODUCT:
         bias = tl.zeros([BLOCK_A, 16], tl.float32)
         ones = tl.full([ROWS, 16], 1.0, tl.float32).to(DT)
@@ -72,7 +73,10 @@ def feed_forward_gradient_kernel(
     E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr, ROWS: tl.constexpr, LAYER: tl.constexpr,
     STAGES: tl.constexpr, FENCE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """This program's share of the rows, FC hidden units, for the layers from `first` on."""
+    """Sum the feed-forward part's gradients over this program's rows, for FC hidden units and the layers from `first`.
+
+    Hidden values and their gradients are recomputed, which takes less time than storing and reading them.
+    """
     layer = tl.program_id(1)
     unit = tl.program_id(2) * FC + tl.arange(0, FC)
     e = tl.arange(0, EP)
@@ -106,7 +110,7 @@ def feed_forward_gradient_kernel(
         hidden = tl.maximum(dot(w1, yt, zeros, PRECISION) + b1, 0.0, propagate_nan=tl.PropagateNan.ALL)
         grad = tl.where(hidden > 0.0, dot(w2, dut, zeros, PRECISION), 0.0)
         sum1 += tl.sum(grad, axis=1)
-        # in this order: Triton does not wait for a last product that reads what was fetched, and fetches the next there
+        # this order matters: Triton does not wait for a last product that reads a prefetched tile before overwriting it
         grad2 = dot(operand(hidden, DT, PRECISION), du, grad2, PRECISION)
         grad1 = dot(operand(grad, DT, PRECISION), y, grad1, PRECISION)
     to = (tl.program_id(0) * num_layers + first + layer).to(tl.int64) * LAYER

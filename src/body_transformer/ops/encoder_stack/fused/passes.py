@@ -1,4 +1,4 @@
-"""The forward and the backward pass: what is allocated, what is launched."""
+"""The forward and the backward pass: allocations and launches."""
 
 import torch
 from torch import Tensor
@@ -23,8 +23,10 @@ def forward(
     precision: str,
     save: bool,
 ) -> list[Tensor]:
-    """The output [B, N, E]; with `save` also what the backward pass needs: all parameters, the same as operands, every
-    normalised value, every 1 / standard deviation."""
+    """Return the output [B, N, E] and, with `save`, the tensors for the backward pass.
+
+    These are all parameters, the same as operands, the normalised values, and the 1 / standard deviations.
+    """
     sizes = FusedSizes.of(x, parameters, num_heads)
     if takes(sizes, precision, x.device):
         from ..hopper import passes as hopper  # imports Gluon
@@ -64,7 +66,7 @@ def backward(
     eps: float,
     precision: str,
 ) -> list[Tensor]:
-    """The gradients of x [B, N, E] and of all parameters in one row, [L * layer]."""
+    """Return the gradients of x [B, N, E] and of all parameters in one row [L * layer]."""
     sizes = FusedSizes.of(x, parameters, num_heads)
     if takes(sizes, precision, x.device):
         from ..hopper import passes as hopper
@@ -109,7 +111,7 @@ def backward(
 
 
 def _turned(operands: Tensor, sizes: FusedSizes) -> list[Tensor]:
-    """The four matrices of every layer transposed, each at its place in a row like `operands`; bfloat16 needs none."""
+    """Return the four matrices of every layer transposed, at their places in a row; bfloat16 needs no transpose."""
     if operands.dtype == torch.bfloat16:
         return [operands] * 4
     row = torch.empty_like(operands)
@@ -127,7 +129,7 @@ def _turned(operands: Tensor, sizes: FusedSizes) -> list[Tensor]:
 
 
 def fake_forward(x: Tensor, parameters: list[Tensor], num_heads: int, precision: str, save: bool) -> list[Tensor]:
-    """Empty tensors like those `forward` returns."""
+    """Return empty tensors like those of `forward`."""
     sizes = FusedSizes.of(x, parameters, num_heads)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not save:
@@ -139,6 +141,6 @@ def fake_forward(x: Tensor, parameters: list[Tensor], num_heads: int, precision:
 
 
 def fake_backward(x: Tensor, parameters: list[Tensor]) -> list[Tensor]:
-    """Empty tensors like those `backward` returns."""
+    """Return empty tensors like those of `backward`."""
     grad_x = torch.empty_like(x, memory_format=torch.contiguous_format)
     return [grad_x, x.new_empty(sum(parameter.numel() for parameter in parameters))]

@@ -1,4 +1,4 @@
-"""The fused kernels' shapes and launch settings."""
+"""Launch settings of the fused kernels."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,22 +14,22 @@ from ..packing import OPERANDS, EncoderSizes
 
 DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 SAVED = {"fp32": torch.float32, "tf32": torch.float16, "bf16": torch.bfloat16}
-"""Precision -> what normalised values are kept in: none is above √E, and float16 has all the bits that TF32 has."""
+"""Precision -> dtype of saved normalised values: none exceeds √E, and float16 has all the bits of TF32."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is launched."""
+    """Launch settings of a kernel."""
 
     rows: int = 64
-    """Rows a program works on: 64 is what one instruction of a Hopper matrix unit takes."""
+    """Rows per program; one instruction of a Hopper matrix unit takes 64."""
     hidden: int = 32
-    """Hidden units of the feed-forward part at a time."""
+    """Hidden units of the feed-forward part per step."""
     warps: int = 4
     registers: int | None = None
-    """Bound on a thread's registers, so that more programs share a multiprocessor."""
+    """Limit on the registers of a thread, so that more programs share a multiprocessor."""
     stages: int = 1
-    """2: the weights of the next head or the next hidden units are fetched meanwhile."""
+    """2: the weights of the next head or the next hidden units are prefetched."""
 
 
 LAUNCH = {
@@ -37,41 +37,41 @@ LAUNCH = {
     "forward": {"bf16": Launch(128, 128, 4, None, 2), "tf32": Launch(128, 128, 8, 128), "fp32": Launch()},
     "backward": {"bf16": Launch(64, 64, 4, 128, 2), "tf32": Launch(64, 128), "fp32": Launch()},
 }
-"""Pass -> precision -> settings, for widths up to 64: the best that `benchmarks/encoder_tuning.py` found on an H200.
-fp32 is not tuned, here and below."""
+"""Pass -> precision -> settings for widths up to 64: the best that `benchmarks/encoder_tuning.py` found on an H200. The
+settings of fp32 are not tuned, here and below."""
 
 BROAD = {"bf16": Launch(stages=2), "tf32": Launch(), "fp32": Launch()}
-"""For wider ones and larger bodies, whose tiles fill registers and shared memory anyway; not tuned."""
+"""Settings for larger widths and bodies, whose tiles fill registers and shared memory anyway; not tuned."""
 
 
 @dataclass(frozen=True)
 class SumLaunch:
-    """How the kernels that sum weight gradients over all rows are launched."""
+    """Launch settings of the kernels that sum weight gradients over all rows."""
 
     rows: int
-    """Rows at a time."""
+    """Rows per step."""
     warps: int
     hidden: int = 0
-    """Hidden units of the feed-forward part that a program is for."""
+    """Hidden units of the feed-forward part per program."""
     stages: int = 3
-    """Blocks of rows on their way at a time."""
+    """Blocks of rows in the pipeline."""
 
 
 SHARES = {"bf16": 24, "tf32": 64, "fp32": 64}
-"""Into how many sums the rows go."""
+"""Number of partial sums over the rows."""
 PRODUCT = {"bf16": SumLaunch(64, 4), "tf32": SumLaunch(32, 2), "fp32": SumLaunch(32, 2)}
 FEED_FORWARD = {"bf16": SumLaunch(64, 8, 128), "tf32": SumLaunch(64, 8, 128), "fp32": SumLaunch(16, 4, 32)}
-"""For widths up to 64; these and the two above from the same tuning."""
+"""Settings for widths up to 64; this table and the two above are from the same tuning."""
 BROAD_FEED_FORWARD = {"bf16": SumLaunch(32, 4, 64), "tf32": SumLaunch(32, 4, 32), "fp32": SumLaunch(16, 4, 32)}
-"""For wider ones; not tuned."""
+"""Settings for larger widths; not tuned."""
 
 
 FENCES_ITSELF = TorchVersion(triton.__version__) >= "3.7.1"
-"""Whether Triton makes the fences that `tiles.fence` is for; it does since its pull request 9610."""
+"""Whether Triton inserts the fences of `tiles.fence` itself, as it does since its pull request 9610."""
 
 
 def must_fence() -> bool:
-    """Whether kernels for the current device need fences of their own."""
+    """Return whether kernels for the current device need explicit fences."""
     if FENCES_ITSELF or triton.knobs.runtime.interpret or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     return torch.cuda.get_device_capability() >= (9, 0)
@@ -79,21 +79,21 @@ def must_fence() -> bool:
 
 @dataclass(frozen=True)
 class FusedSizes(EncoderSizes):
-    """The shapes of one encoder, and how its kernels are launched."""
+    """The shapes of one encoder, with the launch settings of its kernels."""
 
     def launch(self, kernel: str, precision: str) -> Launch:
         small = self.embed_dim <= 64 and self.num_nodes <= 32
         return LAUNCH[kernel][precision] if small else BROAD[precision]
 
     def samples(self, kernel: str, precision: str) -> int:
-        """Samples a program works on."""
+        """Return the number of samples per program."""
         return max(self.launch(kernel, precision).rows // self.padded_nodes, 1)
 
     def programs(self, kernel: str, precision: str, batch: int) -> int:
         return num_blocks(batch, self.samples(kernel, precision))
 
     def product_constants(self, precision: str, outputs: int, inputs: int) -> dict[str, Any]:
-        """The compile-time arguments of the weight gradient kernel."""
+        """Return the compile-time arguments of the weight gradient kernel."""
         launch = PRODUCT[precision]
         return {
             "A": outputs,
@@ -104,7 +104,7 @@ class FusedSizes(EncoderSizes):
         }
 
     def feed_forward_constants(self, precision: str) -> dict[str, Any]:
-        """The compile-time arguments of the feed-forward gradient kernel."""
+        """Return the compile-time arguments of the feed-forward gradient kernel."""
         launch = (FEED_FORWARD if self.embed_dim <= 64 else BROAD_FEED_FORWARD)[precision]
         return {
             "E": self.embed_dim,
@@ -127,7 +127,7 @@ class FusedSizes(EncoderSizes):
         }
 
     def constants(self, kernel: str, precision: str) -> dict[str, Any]:
-        """The compile-time arguments of the forward and the backward kernel."""
+        """Return the compile-time arguments of the forward and the backward kernel."""
         launch = self.launch(kernel, precision)
         head_dim = self.embed_dim // self.num_heads
         return {

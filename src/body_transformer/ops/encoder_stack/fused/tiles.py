@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""What the fused kernels share: where a program's rows lie, products, parameters, LayerNorm, masked scores.
+"""Functions that the fused kernels share: a program's rows, products, parameters, LayerNorm, masked scores.
 
-A program owns S whole samples, each padded from N to NP nodes: R = S * NP rows. Widths are padded likewise to powers of
-two (EP, DP); what lies beyond E, D, F or N is loaded as zero and never stored.
+A program owns S whole samples, each padded from N to NP nodes: R = S * NP rows. Widths are also padded to powers of two
+(EP, DP). Entries beyond E, D, F or N are loaded as zero and never stored.
 """
 
 import triton
@@ -15,7 +15,7 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def program_rows(batch, N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr):
-    """The first row of [B * N, …] that this program owns, [R] its rows counted from there, and which of them exist."""
+    """Return this program's first row of [B * N, ...], its rows [R] counted from there, and which of them exist."""
     r = tl.arange(0, S * NP)
     sample = r // NP
     node = r % NP
@@ -25,14 +25,14 @@ def program_rows(batch, N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr):
 
 @triton.jit
 def share_of_rows(num_rows, rows_each):
-    """Of a kernel that sums over all rows: the first row of this program's share, and how many there are."""
+    """Return the first row of this program's share, and the number of its rows."""
     begin = tl.program_id(0).to(tl.int64) * rows_each
     return begin, tl.minimum(num_rows - begin, rows_each).to(tl.int32)
 
 
 @triton.jit
 def operand(x, DT: tl.constexpr, PRECISION: tl.constexpr):
-    """x for the matrix units, and for them alone: in TF32 it is what they cut down to the nearest of x."""
+    """Return x as an operand of the matrix units; for TF32 it is adjusted so that their truncation rounds x."""
     if PRECISION == "tf32" and x.dtype == tl.float32:
         return to_tf32(x)
     else:
@@ -41,8 +41,10 @@ def operand(x, DT: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def fence(k, FENCE: tl.constexpr):
-    """Between what was fetched ahead in step k of a loop and its first product: the matrix units of Hopper read shared
-    memory by a way of their own, and may otherwise find there what was before."""
+    """Separate the prefetched tile of step k from its first product.
+
+    Hopper's matrix units read shared memory through the asynchronous proxy, and might read stale data without a fence.
+    """
     if FENCE:
         tl.inline_asm_elementwise(
             "fence.proxy.async.shared::cta; mov.b32 $0, $1;", "=r,r", [k], dtype=tl.int32, is_pure=False, pack=1
@@ -51,8 +53,8 @@ def fence(k, FENCE: tl.constexpr):
 
 @triton.jit
 def dot(a, b, acc, PRECISION: tl.constexpr):
-    """acc + a b for operands; sums in float32."""
-    INPUT: tl.constexpr = "tf32x3" if PRECISION == "fp32" else "tf32"  # three products of halves keep float32's bits
+    """Return acc + a b for operands, summed in float32."""
+    INPUT: tl.constexpr = "tf32x3" if PRECISION == "fp32" else "tf32"  # three TF32 products keep float32's bits
     return tl.dot(a, b, acc, input_precision=INPUT)
 
 
@@ -60,7 +62,7 @@ def dot(a, b, acc, PRECISION: tl.constexpr):
 def load_matrix(
     ptr, rows, cols, stride: tl.constexpr, num_rows: tl.constexpr, num_cols: tl.constexpr, whole: tl.constexpr
 ):
-    """The entries [rows, cols] of a row-major matrix; zero beyond its edges. `whole`: there is nothing beyond."""
+    """Load the entries [rows, cols] of a row-major matrix, zero beyond its edges; `whole`: no padding is needed."""
     if whole:
         return tl.load(ptr + rows * stride + cols)
     else:
@@ -69,7 +71,7 @@ def load_matrix(
 
 @triton.jit
 def load_vector(ptr, ids, size: tl.constexpr, whole: tl.constexpr):
-    """[1, ids]: the entries of a vector, zero beyond its end."""
+    """Load the entries of a vector as [1, ids], zero beyond its end."""
     if whole:
         return tl.load(ptr + ids)[None, :]
     else:
@@ -78,7 +80,7 @@ def load_vector(ptr, ids, size: tl.constexpr, whole: tl.constexpr):
 
 @triton.jit
 def normalise(u, eps, E: tl.constexpr, EP: tl.constexpr):
-    """[R, EP] -> [R, EP] with mean 0 and variance 1 over the first E entries, and [R] 1 / standard deviation."""
+    """Normalise [R, EP] to mean 0 and variance 1 over the first E entries; also return 1 / standard deviation [R]."""
     centred = u - (tl.sum(u, axis=1) * (1.0 / E))[:, None]
     if E != EP:
         centred = tl.where(tl.arange(0, EP)[None, :] < E, centred, 0.0)
@@ -88,7 +90,7 @@ def normalise(u, eps, E: tl.constexpr, EP: tl.constexpr):
 
 @triton.jit
 def normalise_backward(grad, normed, rstd, weight, E: tl.constexpr):
-    """Gradient of what was normalised, from the gradient of `normed * weight + bias`."""
+    """Return the gradient before the normalisation, from that of `normed * weight + bias`."""
     grad = grad * weight
     mean = tl.sum(grad, axis=1) * (1.0 / E)
     along = tl.sum(grad * normed, axis=1) * (1.0 / E)
@@ -97,7 +99,7 @@ def normalise_backward(grad, normed, rstd, weight, E: tl.constexpr):
 
 @triton.jit
 def by_sample(x, S: tl.constexpr):
-    """[R, D] -> [S, NP, D]; a single sample stays a matrix, which the matrix units take in one piece."""
+    """Reshape [R, D] -> [S, NP, D]; a single sample stays a matrix, which the matrix units take in one piece."""
     if S > 1:
         x = tl.reshape(x, [S, x.shape[0] // S, x.shape[1]])
     return x
@@ -105,7 +107,7 @@ def by_sample(x, S: tl.constexpr):
 
 @triton.jit
 def by_row(x, S: tl.constexpr):
-    """[S, NP, D] -> [R, D]"""
+    """Reshape [S, NP, D] -> [R, D]."""
     if S > 1:
         x = tl.reshape(x, [x.shape[0] * x.shape[1], x.shape[2]])
     return x
@@ -113,7 +115,7 @@ def by_row(x, S: tl.constexpr):
 
 @triton.jit
 def transposed(x, S: tl.constexpr):
-    """[S, I, J] -> [S, J, I]"""
+    """Transpose [S, I, J] -> [S, J, I]."""
     if S > 1:
         x = tl.permute(x, (0, 2, 1))
     else:
@@ -123,7 +125,7 @@ def transposed(x, S: tl.constexpr):
 
 @triton.jit
 def per_sample(rows: tl.constexpr, cols: tl.constexpr, S: tl.constexpr):
-    """[S, rows, cols] zeros"""
+    """Return zeros [S, rows, cols]."""
     if S > 1:
         zeros = tl.zeros([S, rows, cols], tl.float32)
     else:
@@ -133,7 +135,7 @@ def per_sample(rows: tl.constexpr, cols: tl.constexpr, S: tl.constexpr):
 
 @triton.jit
 def load_allowed(mask_ptr, masked, N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr):
-    """[1, NP, NP] which node may attend to which: everyone, or by the mask; a node of the padding to itself."""
+    """Load where attention is allowed, [1, NP, NP]: by the mask, or everywhere; padding nodes attend to themselves."""
     i = tl.arange(0, NP)[:, None]
     j = tl.arange(0, NP)[None, :]
     inside = (i < N) & (j < N)
@@ -146,13 +148,13 @@ def load_allowed(mask_ptr, masked, N: tl.constexpr, NP: tl.constexpr, S: tl.cons
 
 @triton.jit
 def last_sum(x, S: tl.constexpr):
-    """[S, I, J] -> [S, I, 1]"""
+    """Sum over the last axis, [S, I, J] -> [S, I, 1]."""
     return tl.sum(x, axis=2 if S > 1 else 1, keep_dims=True)
 
 
 @triton.jit
 def softmax_numerator(scores, allowed, S: tl.constexpr):
-    """[S, NP, NP]: 2^(scores - their maximum) where allowed, else 0; and [S, NP, 1] the sum over each row."""
+    """Return 2^(scores - row maximum) [S, NP, NP], 0 where not allowed, and its row sums [S, NP, 1]."""
     scores = tl.where(allowed, scores, float("-inf"))
     p = tl.exp2(scores - tl.max(scores, axis=2 if S > 1 else 1, keep_dims=True))
     return p, last_sum(p, S)

@@ -1,4 +1,4 @@
-"""The gradients of the linear layers, from what the backward kernel writes down for them."""
+"""The gradients of the linear layers, from the factors that the backward kernel stores."""
 
 from torch import Tensor
 
@@ -9,28 +9,28 @@ from .sizes import SHARES, FusedSizes
 
 
 class WeightGradients:
-    """Sums over all rows, of `num_layers` encoder layers at a time: as many as there is room for."""
+    """Sums over all rows, for `num_layers` encoder layers at a time: as many as memory allows."""
 
     factors: list[Tensor]
-    """[num_layers, B * N, width] each: what attention mixed, and the gradients at the queries, keys and values, at the
-    sum before the first LayerNorm and at that before the second."""
+    """[num_layers, B * N, width] each, as `room_for_factors` describes them."""
 
     def __init__(
         self, x: Tensor, flat: Tensor, operands: Tensor, saved: Tensor, sizes: FusedSizes, precision: str
     ) -> None:
-        """x [B, N, E], all parameters as they are and as operands, the normalised values [2L, B * N, E]."""
+        """Take x [B, N, E], all parameters in float32 and as operands, and the normalised values [2L, B * N, E]."""
         self.num_rows, embed = saved.shape[1], sizes.embed_dim
         self.x, self.flat, self.operands, self.saved = x.view(1, self.num_rows, embed), flat, operands, saved
         self.sizes, self.precision = sizes, precision
         self.factors = room_for_factors(operands, sizes, self.num_rows)
         self.num_layers = len(self.factors[0])
-        shares = max(1, min(SHARES[precision], self.num_rows // 512))  # by size alone, so that sums are repeatable
+        # the number of sums depends on the sizes alone, so that results are repeatable
+        shares = max(1, min(SHARES[precision], self.num_rows // 512))
         self.sums = flat.new_empty(shares, sizes.num_layers, sizes.layer)
 
     def multiply(self, first: int, count: int) -> None:
-        """Takes up the factors of the `count` encoder layers from `first` on."""
+        """Sum the factors of the `count` encoder layers from `first` on."""
         mixed, grad_qkv, grad_sum1, grad_sum2 = (factor[:count] for factor in self.factors)
-        skip = int(first == 0)  # the first layer's input is no LayerNorm's output
+        skip = int(first == 0)  # the first layer's input is not the output of a LayerNorm
         if skip:
             self._linear("in", grad_qkv[:1], self.x, 0, normed=False)
         if count > skip:
@@ -40,12 +40,14 @@ class WeightGradients:
         self._feed_forward(grad_sum2, self.saved[2 * first :: 2], first)
 
     def total(self) -> Tensor:
-        """[L, layer]; where the LayerNorms' gradients belong, nothing was written."""
+        """Return the totals [L, layer]; the entries of the LayerNorms are uninitialised."""
         return self.sums.sum(0)
 
     def _linear(self, name: str, grad: Tensor, given: Tensor, first: int, normed: bool) -> None:
-        """Of one linear layer in each of the encoder layers from `first` on; `normed`: its input went through the
-        weight and bias that the layer before ends with."""
+        """Sum the gradients of one linear layer in each encoder layer from `first` on.
+
+        `normed`: the last LayerNorm of the preceding encoder layer was applied to its input.
+        """
         count, _, outputs = grad.shape
         constants = self.sizes.product_constants(self.precision, outputs, given.shape[2])
         blocks = num_blocks(outputs, constants["BLOCK_A"]) * num_blocks(given.shape[2], constants["BLOCK_C"])
@@ -76,10 +78,10 @@ class WeightGradients:
         )
 
     def _places(self, *names: str) -> list[Tensor]:
-        """Where the sums for the first layer's parameters go."""
+        """Return where the sums of the first layer's parameters are stored."""
         return [self.sums.view(-1)[self.sizes.starts[name] :] for name in names]
 
     def _counts(self, grad: Tensor, given: Tensor, first: int, block: int) -> list[int]:
-        """Rows, rows of a share in whole blocks, strides from layer to layer, the first layer, how many there are."""
+        """Return the rows, the rows per share in whole blocks, strides between layers, the first layer, the layers."""
         each = num_blocks(self.num_rows, len(self.sums) * block) * block
         return [self.num_rows, each, grad.stride(0), given.stride(0), first, self.sizes.num_layers]

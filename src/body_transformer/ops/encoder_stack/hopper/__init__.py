@@ -1,1 +1,1 @@
-"""The fused encoder for small bodies in bfloat16 on Hopper: each warp of a GPU has samples of its own."""
+"""The fused encoder for small bodies in bfloat16 on Hopper: each warp works on its own samples."""

@@ -1,9 +1,10 @@
 # mypy: ignore-errors
 """Gradients of attention's weights, and of the LayerNorm before it: sums over all rows, for many layers at once.
 
-What attention is given is n w + b, by the normalised values n, the weight w and the bias b of the LayerNorm before it.
-With G the sum of grad^T n, and g that of grad, its weight W gets G w + g b; w gets the sum over outputs of W G, and b
-that of W g, each with what comes along the path around attention. So the rows are read only once.
+The input of attention is n w + b, with the normalised values n and the weight w and bias b of the preceding LayerNorm.
+With the sums G of grad^T n and g of grad over all rows, the gradient of attention's weight W is G w + g b. The gradient
+of w is the sum of W G over outputs, and that of b the sum of W g, both plus the residual path. The rows are therefore
+read only once.
 """
 
 from triton.experimental import gluon
@@ -23,7 +24,7 @@ from .tiles import parts_of
 
 @gluon.jit
 def fetch(tiles, grad_qkv_ptr, normed_ptr, mixed_ptr, grad_sum_ptr, k, size, E: gl.constexpr, WARPS: gl.constexpr):
-    """Starts to bring the k-th tile of everything."""
+    """Start copying the k-th tile of all inputs."""
     for third in gl.static_range(3):
         fetch_tile(tiles[third], grad_qkv_ptr + third * E, k, size, 3 * E, WARPS)
     fetch_tile(tiles[3], normed_ptr, k, size, E, WARPS)
@@ -34,7 +35,7 @@ def fetch(tiles, grad_qkv_ptr, normed_ptr, mixed_ptr, grad_sum_ptr, k, size, E: 
 
 @gluon.jit
 def over_rows(a, b, acc):
-    """Starts acc [A, C] + the sum over rows of tiles a [ROWS, A] and b [ROWS, C]."""
+    """Start acc [A, C] + a^T b of tiles a [ROWS, A] and b [ROWS, C]."""
     return warpgroup_mma(a.permute((1, 0)), b, acc, is_async=True)
 
 
@@ -42,7 +43,7 @@ def over_rows(a, b, acc):
 def store_input_gradient(
     weight, bias, FIRST: gl.constexpr, scale, shift, in_weight, weight_ptr, bias_ptr, LAYOUT: gl.constexpr
 ):
-    """Stores E rows of the gradient, from row FIRST on; returns what the LayerNorm before gets from them, [E] each."""
+    """Store E rows of the gradient from row FIRST; return their part of the LayerNorm's gradients, [E] each."""
     E: gl.constexpr = weight.shape[0]
     f = FIRST + column(gl.arange(0, E, gl.SliceLayout(1, LAYOUT)))
     e = column(gl.arange(0, E, gl.SliceLayout(0, LAYOUT)))
@@ -58,7 +59,7 @@ def attention_gradient(
     grad_qkv_ptr, mixed_ptr, grad_sum_ptr, saved_ptr, in_weight, norm2, sums_ptr, begin, size, num_rows, slot, layer,
     E: gl.constexpr, F: gl.constexpr, ROWS: gl.constexpr, STAGES: gl.constexpr, LAYER: gl.constexpr,
 ):  # fmt: skip
-    """What `size` rows from `begin` on give for a layer, whose factors are those at `slot`."""
+    """Sum the gradients of `size` rows from `begin` for one layer, whose factors are at `slot`."""
     WARPS: gl.constexpr = gl.num_warps()
     LAYOUT: gl.constexpr = by_columns(E, WARPS)
     row = slot * num_rows.to(gl.int64) + begin
@@ -78,7 +79,8 @@ def attention_gradient(
     sum_v, sum_out, around = sum_q, sum_q, sum_q
     for step in range((size + ROWS - 1) // ROWS):
         grad_q, grad_k, grad_v, grad_out = warpgroup_mma_wait(0, [grad_q, grad_k, grad_v, grad_out])
-        async_copy.wait_group(STAGES - 2)  # after the products, as all warps meet here: what they read is overwritten
+        # after the products: all warps synchronise here, and the next copy overwrites the tiles that they read
+        async_copy.wait_group(STAGES - 2)
         fetch(tiles, grad_qkv_ptr, saved_ptr, mixed_ptr, grad_sum_ptr, step + STAGES - 1, size, E, WARPS)
         fence_async_shared()
         at = step % STAGES
@@ -97,12 +99,12 @@ def attention_gradient(
     )
     e = column(gl.arange(0, E, gl.SliceLayout(0, LAYOUT)))
     before = norm2 + gl.maximum(layer - 1, 0) * LAYER
-    scale = gl.where(layer > 0, gl.load(before + e), 1.0)  # the first layer's input is no LayerNorm's output
+    scale = gl.where(layer > 0, gl.load(before + e), 1.0)  # the first layer's input is not the output of a LayerNorm
     shift = gl.where(layer > 0, gl.load(before + E + e), 0.0)
     in_weight += layer * LAYER
     bias = down(sum_q, LAYOUT)
     norm_w, norm_b = store_input_gradient(grad_q, bias, 0, scale, shift, in_weight, in_weight_ptr, in_bias_ptr, LAYOUT)
-    bias = gl.zeros_like(bias)  # what a key's bias adds is the same for all scores of a query
+    bias = gl.zeros_like(bias)  # a key's bias adds the same to all scores of a query, so its gradient is 0
     more_w, more_b = store_input_gradient(grad_k, bias, E, scale, shift, in_weight, in_weight_ptr, in_bias_ptr, LAYOUT)
     bias = down(sum_v, LAYOUT)
     last_w, last_b = store_input_gradient(
@@ -113,6 +115,6 @@ def attention_gradient(
     bias = along(sum_out, LAYOUT)
     gl.store(out_bias_ptr + e, bias)
     if layer > 0:
-        norm2_ptr -= LAYER  # the layer before
+        norm2_ptr -= LAYER  # the preceding layer
         gl.store(norm2_ptr + e, norm_w + more_w + last_w + along(around, LAYOUT))
         gl.store(norm2_ptr + E + e, norm_b + more_b + last_b + bias)

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """The backward pass of all layers in one launch, each warp with its own samples as in the forward pass.
 
-What the products need is computed again from the saved normalised values. Weight gradients are sums over all rows; here
-only their factors are written down.
+Activations are recomputed from the saved normalised values. Weight gradients are sums over all rows; this kernel stores
+only their factors.
 """
 
 from triton.experimental import gluon
@@ -34,7 +34,7 @@ from .tiles import (
 
 @gluon.jit
 def norm_backward(grad, normed, rstd, weight):
-    """The gradient before a LayerNorm [R, E] from the one after it."""
+    """Return the gradient before a LayerNorm [R, E] from the one after it."""
     E: gl.constexpr = grad.shape[1]
     grad = grad * weight
     mean = gl.sum(grad, axis=1) * (rstd * (-1.0 / E))
@@ -44,7 +44,7 @@ def norm_backward(grad, normed, rstd, weight):
 
 @gluon.jit
 def feed_forward_backward(y, du, part, WARPS: gl.constexpr):
-    """du [R, E], the gradient at the sum before the second LayerNorm -> the gradient at y; both paths."""
+    """Compute the gradient at y from du [R, E], that at the sum before the second LayerNorm; both paths."""
     first, second, bias = part
     FC: gl.constexpr = second.shape[2]
     dy = warpgroup_mma_init(du)
@@ -62,7 +62,7 @@ def feed_forward_backward(y, du, part, WARPS: gl.constexpr):
 def attention_backward(
     x, du, part, forbidden, scale, mixed_ptr, grad_qkv_ptr, batch, N: gl.constexpr, WARPS: gl.constexpr
 ):
-    """du [R, E], the gradient at the sum before the first LayerNorm -> the gradient at x; both paths."""
+    """Compute the gradient at x from du [R, E], that at the sum before the first LayerNorm; both paths."""
     qk, values, out, bias = part
     H: gl.constexpr = out.shape[0]
     E: gl.constexpr = out.shape[1]
@@ -106,9 +106,12 @@ def backward_kernel(
     N: gl.constexpr, S: gl.constexpr, E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr, H: gl.constexpr,
     D: gl.constexpr, LAYER: gl.constexpr,
 ):  # fmt: skip
-    """Layers `first_layer` to `first_layer + count - 1`, the last one first. The gradient of their output [B, N, E] ->
-    that of their input; the factors of the weight gradients, [count, B * N, width] each; and what the encoder's last
-    LayerNorm gets from this program's rows, [programs, 2, E] (the others' comes with the layers after them)."""
+    """Go back through layers `first_layer` to `first_layer + count - 1`, last layer first.
+
+    From the gradient of their output [B, N, E], store that of their input, the factors of the weight gradients,
+    [count, B * N, width] each, and this program's part of the last LayerNorm's gradient, [programs, 2, E]. Those of the
+    other LayerNorms are computed with the parts after them.
+    """
     WARPS: gl.constexpr = gl.num_warps()
     LAYOUT: gl.constexpr = by_rows(E, WARPS)
     in_weight, in_bias, out_weight, _, norm1, weight1, bias1, weight2, _, norm2 = parts_of(flat_ptr, operands_ptr, E, F)
@@ -138,7 +141,7 @@ def backward_kernel(
         gl.store(to, gl.sum(grad * normed, axis=0))
         gl.store(to + E, gl.sum(grad, axis=0))
     for step in range(count):
-        slot = count - 1 - step  # among the factors
+        slot = count - 1 - step  # index among the factors
         layer = first_layer + slot
         p = layer * LAYER
         rstd = gl.load(rstd_ptr + (2 * layer + 1) * num_rows + rows, mask=exist, other=0.0)
@@ -175,4 +178,4 @@ def backward_kernel(
             mixed_ptr + slot * plane, grad_qkv_ptr + slot * 3 * plane, batch, N, WARPS,
         )  # fmt: skip
     gl.store(grad_x_ptr + at, grad, mask=exist[:, None])
-    async_copy.wait_group(0)  # the last layer fetched, too
+    async_copy.wait_group(0)  # the last layer has started a copy, too

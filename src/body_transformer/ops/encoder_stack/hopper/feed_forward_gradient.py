@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Gradients of the feed-forward part's weights, and of the LayerNorm before it, as in attention_gradient.py.
 
-Hidden values and their gradients are computed again: that takes less time than to write them down and read them.
+Hidden values and their gradients are recomputed, which takes less time than storing and reading them.
 """
 
 from triton.experimental import gluon
@@ -21,7 +21,7 @@ from .tiles import operand, parts_of, rectified
 
 @gluon.jit
 def fetch(n_tiles, du_tiles, normed_ptr, grad_sum_ptr, k, size, E: gl.constexpr, WARPS: gl.constexpr):
-    """Starts to bring the k-th tile of both."""
+    """Start copying the k-th tile of both inputs."""
     fetch_tile(n_tiles, normed_ptr, k, size, E, WARPS)
     fetch_tile(du_tiles, grad_sum_ptr, k, size, E, WARPS)
     async_copy.commit_group()
@@ -32,14 +32,14 @@ def feed_forward_gradient(
     grad_sum_ptr, saved_ptr, norm1, weight1, bias1, weight2, sums_ptr, begin, size, num_rows, slot, layer,
     E: gl.constexpr, F: gl.constexpr, ROWS: gl.constexpr, STAGES: gl.constexpr, LAYER: gl.constexpr,
 ):  # fmt: skip
-    """What `size` rows from `begin` on give for a layer, whose factors are those at `slot`."""
+    """Sum the gradients of `size` rows from `begin` for one layer, whose factors are at `slot`."""
     WARPS: gl.constexpr = gl.num_warps()
     LAYOUT: gl.constexpr = by_rows(E, WARPS)
     p = layer * LAYER
     grad_sum_ptr += (slot * num_rows.to(gl.int64) + begin) * E
     saved_ptr += ((2 * layer + 1) * num_rows.to(gl.int64) + begin) * E
     n, du = room_for_tiles(ROWS, E, STAGES), room_for_tiles(ROWS, E, STAGES)
-    y = gl.allocate_shared_memory(gl.bfloat16, [ROWS, E], in_shared(E))  # what the part was given
+    y = gl.allocate_shared_memory(gl.bfloat16, [ROWS, E], in_shared(E))  # the input of the feed-forward part
     for step in gl.static_range(STAGES - 2):
         fetch(n, du, saved_ptr, grad_sum_ptr, step, size, E, WARPS)
 
@@ -61,7 +61,7 @@ def feed_forward_gradient(
     sum2 = gl.zeros([ROWS, E], gl.float32, PIECES)
     around = gl.zeros([ROWS, E], gl.float32, PIECES)
     for step in range((size + ROWS - 1) // ROWS):
-        async_copy.wait_group(STAGES - 3)  # one tile more is in use by the last two products of the step before
+        async_copy.wait_group(STAGES - 3)  # the last two products of the preceding step still use one more tile
         fetch(n, du, saved_ptr, grad_sum_ptr, step + STAGES - 2, size, E, WARPS)
         at = step % STAGES
         normed, grad_sum = loaded(n.index(at), WARPS), loaded(du.index(at), WARPS)

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""The forward pass of all layers in one launch: a warp carries its samples through, and needs no value of another.
+"""The forward pass of all layers in one launch: a warp keeps its samples in registers and needs no other warp's values.
 
-The weights of a layer's two parts are in shared memory; while one part computes, the other's are on their way.
+Shared memory holds the weights of a layer's two parts; while one part computes, the weights of the other are copied.
 """
 
 from triton.experimental import gluon
@@ -34,7 +34,7 @@ from .tiles import (
 
 @gluon.jit
 def attention(x, acc, part, forbidden, scale, WARPS: gl.constexpr):
-    """acc [R, E] + masked multi-head attention on x [R, E] bfloat16; the last bias is the caller's."""
+    """Return acc [R, E] + masked multi-head attention of x [R, E] bfloat16, without the last bias."""
     qk, values, out, bias = part
     H: gl.constexpr = out.shape[0]
     E: gl.constexpr = out.shape[1]
@@ -55,7 +55,7 @@ def attention(x, acc, part, forbidden, scale, WARPS: gl.constexpr):
 
 @gluon.jit
 def feed_forward(y, acc, part, WARPS: gl.constexpr):
-    """acc [R, E] + two linear layers with a ReLU between on y [R, E] bfloat16; the last bias is the caller's."""
+    """Return acc [R, E] + two linear layers with a ReLU between of y [R, E] bfloat16, without the last bias."""
     first, second, bias = part
     FC: gl.constexpr = second.shape[2]
     acc = warpgroup_mma_init(acc)
@@ -78,8 +78,11 @@ def forward_kernel(
     N: gl.constexpr, S: gl.constexpr, E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr, H: gl.constexpr,
     D: gl.constexpr, LAYER: gl.constexpr, SAVE: gl.constexpr,
 ):  # fmt: skip
-    """x [B, N, E] -> out [B, N, E]. With SAVE, for the backward pass: x and every normalised value [1 + 2L, B * N, E]
-    and every 1 / standard deviation [2L, B * N]. Bit l of `masked_layers`: layer l sees the mask."""
+    """Compute x [B, N, E] -> out [B, N, E]; bit l of `masked_layers` tells whether layer l is masked.
+
+    With SAVE, store x and the normalised values [1 + 2L, B * N, E] and the 1 / standard deviations [2L, B * N] for the
+    backward pass.
+    """
     WARPS: gl.constexpr = gl.num_warps()
     LAYOUT: gl.constexpr = by_rows(E, WARPS)
     in_weight, in_bias, out_weight, out_bias, norm1, weight1, bias1, weight2, bias2, norm2 = parts_of(
@@ -102,7 +105,7 @@ def forward_kernel(
         rstd_ptr += begin
         keep(saved_ptr, x, batch, N, E, WARPS)
     for layer in range(num_layers):
-        p = layer * LAYER  # where this layer's parameters start
+        p = layer * LAYER  # start of this layer's parameters
         forbidden = load_forbidden(mask_ptr, (masked_layers >> layer) & 1, N, WARPS)
         async_copy.wait_group(0)
         fence_async_shared()
@@ -130,4 +133,4 @@ def forward_kernel(
             gl.store(rstd_ptr + (2 * layer + 1) * num_rows + rows, rstd, mask=exist)
         x = x * vector(after2, 0, E, WARPS) + vector(after2, E, E, WARPS)
     gl.store(out_ptr + at, x, mask=exist[:, None])
-    async_copy.wait_group(0)  # the last layer fetched, too
+    async_copy.wait_group(0)  # the last layer has started a copy, too

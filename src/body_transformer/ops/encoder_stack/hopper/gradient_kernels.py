@@ -26,8 +26,11 @@ def weight_gradient_kernel(
     E: gl.constexpr, F: gl.constexpr, LAYER: gl.constexpr, ATTENTION_ROWS: gl.constexpr,
     ATTENTION_STAGES: gl.constexpr, FF_ROWS: gl.constexpr, FF_STAGES: gl.constexpr,
 ):  # fmt: skip
-    """For layer `first` + its second index: what a share of the rows gives, attention's in the first
-    `attention_shares` programs, `attention_rows` rows in each, the feed-forward part's in the others."""
+    """Sum the gradients of one share of the rows, for layer `first` + the second program index.
+
+    The first `attention_shares` programs work on attention, with `attention_rows` rows each, the others on the
+    feed-forward part.
+    """
     slot = gl.program_id(1)
     layer = first + slot
     share = gl.program_id(0)
@@ -53,7 +56,7 @@ def weight_gradient_kernel(
 def total_of_last_norm(
     norms_ptr, total_ptr, first, num_norms, WIDTH: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr
 ):
-    """Of rows [num_norms, WIDTH], COLUMNS columns from `first` on."""
+    """Sum COLUMNS columns from `first` of the rows [num_norms, WIDTH]."""
     LAYOUT: gl.constexpr = in_columns(COLUMNS, gl.num_warps())
     row = gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
     at = first + gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT))
@@ -75,8 +78,12 @@ def total_kernel(
     LAYER: gl.constexpr, NORM1: gl.constexpr, NORM2: gl.constexpr, BLOCK: gl.constexpr, ROWS: gl.constexpr,
     COLUMNS: gl.constexpr,
 ):  # fmt: skip
-    """Of each layer, what lies between NORM1 and NORM2 has so many shares as the feed-forward part's sums. What the
-    last LayerNorm gets, which nothing follows, is in no sum; the first programs are for it, COLUMNS of it each."""
+    """Add up the shares of all parameters.
+
+    In each layer, the parameters between NORM1 and NORM2 have as many shares as the feed-forward part's sums, the
+    others as attention's. The last LayerNorm has no next part and is in none of these sums: the first programs add it
+    up, COLUMNS columns each.
+    """
     WIDTH: gl.constexpr = LAYER - NORM2
     program = gl.program_id(0)
     if program < WIDTH // COLUMNS:

@@ -1,4 +1,4 @@
-"""The forward and the backward pass: what is allocated, what is launched."""
+"""The forward and the backward pass: allocations and launches."""
 
 import torch
 from torch import Tensor
@@ -14,8 +14,10 @@ from .sizes import TOTAL, constants, programs, shares, sum_constants, total_prog
 def forward(
     x: Tensor, parameters: list[Tensor], mask: Tensor, masked: list[bool], sizes: EncoderSizes, eps: float, save: bool
 ) -> list[Tensor]:
-    """The output [B, N, E]; with `save` also what the backward pass needs: all parameters, the same as operands, x and
-    every normalised value, every 1 / standard deviation."""
+    """Return the output [B, N, E] and, with `save`, the tensors for the backward pass.
+
+    These are all parameters, the same as operands, x with the normalised values, and the 1 / standard deviations.
+    """
     flat, operands = pack(parameters, "bf16")
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     saved, rstd = room_for_kept(x if save else x[:0], sizes, torch.bfloat16, with_input=True)
@@ -42,7 +44,7 @@ def forward(
 def backward(
     grad_out: Tensor, kept: list[Tensor], mask: Tensor, masked: list[bool], sizes: EncoderSizes
 ) -> list[Tensor]:
-    """The gradients of x [B, N, E] and of all parameters in one row, [L * layer]."""
+    """Return the gradients of x [B, N, E] and of all parameters in one row [L * layer]."""
     flat, operands, saved, rstd = kept
     batch, num_rows, num_layers = len(grad_out), saved.shape[1], sizes.num_layers
     grad, mask = grad_out.contiguous(), mask.contiguous()
@@ -77,17 +79,20 @@ def backward(
 
 
 class Sums:
-    """The gradients of all parameters, over shares of the rows: one number of shares for attention's, another for the
-    feed-forward part's. The gradient of a part's LayerNorm comes with what follows it."""
+    """The gradients of all parameters as sums over shares of the rows.
+
+    Attention and the feed-forward part have different numbers of shares. The gradient of a LayerNorm is computed with
+    the part that follows it.
+    """
 
     def __init__(self, flat: Tensor, sizes: EncoderSizes, at_once: int, num_rows: int) -> None:
-        """`at_once` layers at a time."""
+        """Allocate the sums; `at_once` layers are summed per launch."""
         self.sizes, self.num_rows = sizes, num_rows
         self.attention, self.feed_forward = shares(sizes, at_once, num_rows)
         self.shares = flat.new_empty(max(self.attention, self.feed_forward), sizes.num_layers, sizes.layer)
 
     def add(self, factors: list[Tensor], saved: Tensor, flat: Tensor, operands: Tensor, first: int, count: int) -> None:
-        """Those of `count` layers from `first` on, from what the backward kernel wrote down."""
+        """Sum the gradients of `count` layers from `first` on, from the factors that the backward kernel stored."""
         of_kernel = sum_constants(self.sizes)
         weight_gradient_kernel[(self.attention + self.feed_forward, count)](
             *factors,
@@ -105,11 +110,11 @@ class Sums:
         )
 
     def _rows_each(self, num_shares: int, tile: int) -> int:
-        """Rows of a share, in whole tiles."""
+        """Return the rows per share, in whole tiles."""
         return num_blocks(self.num_rows, num_shares * tile) * tile
 
     def total(self, last_norm: Tensor) -> Tensor:
-        """[L, layer]; `last_norm` [programs, 2 E] has what the last LayerNorm gets, which nothing follows."""
+        """Return the totals [L, layer]; `last_norm` [programs, 2 E] has the gradients of the last LayerNorm."""
         total, starts = torch.empty_like(self.shares[0]), self.sizes.starts
         total_kernel[(total_programs(self.sizes),)](
             self.shares,

@@ -1,4 +1,4 @@
-"""What these kernels take, and how they are launched."""
+"""The sizes that these kernels support, and their launch settings."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,10 +13,10 @@ from ..packing import EncoderSizes
 
 
 def has_gluon() -> bool:
-    """Triton calls it experimental: another version may be without it."""
+    """Return whether Triton has Gluon, which is experimental and may be missing in another version."""
     try:
         return find_spec("triton.experimental.gluon") is not None
-    except ModuleNotFoundError:  # not even what it would be in
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
@@ -24,10 +24,10 @@ HAS_GLUON = has_gluon()
 
 
 def takes(sizes: EncoderSizes, precision: str, device: torch.device) -> bool:
-    """Whether these kernels are for such an encoder.
+    """Return whether these kernels support an encoder of these sizes.
 
-    The paper's sizes, of which 16 nodes were timed; for smaller bodies it is assumed. Others, which would need a split
-    among warps of their own or more registers than there are, are left to the general kernels.
+    They support the paper's sizes with up to 16 nodes; 16 nodes were timed, and smaller bodies are assumed to gain too.
+    Other sizes would need another split among warps, or more registers than there are, and use the general kernels.
     """
     return (
         precision == "bf16"
@@ -42,45 +42,45 @@ def takes(sizes: EncoderSizes, precision: str, device: torch.device) -> bool:
 
 @dataclass(frozen=True)
 class HopperLaunch:
-    """How the forward and the backward kernel are launched."""
+    """Launch settings of the forward and the backward kernel."""
 
     samples: int
-    """Samples a program works on, one or two a warp."""
+    """Samples per program, one or two per warp."""
     warps: int
     hidden: int = 64
-    """Hidden units of the feed-forward part at a time."""
+    """Hidden units of the feed-forward part per step."""
     registers: int | None = None
 
 
 LAUNCH = {"inference": HopperLaunch(8, 4), "forward": HopperLaunch(8, 4), "backward": HopperLaunch(4, 4, 32, 168)}
-"""The best of what `benchmarks/encoder_tuning.py` tries, on an H200 (2026-11-18); so are SUMS and PROGRAMS."""
+"""The best of the settings in `benchmarks/encoder_tuning.py` on an H200 (2026-11-18), as are SUMS and PROGRAMS."""
 
 
 @dataclass(frozen=True)
 class HopperSumLaunch:
-    """How the kernel that sums over all rows is launched."""
+    """Launch settings of the kernel that sums over all rows."""
 
     attention: tuple[int, int]
-    """Rows at a time, and how many times that many are on their way or in use."""
+    """Rows per tile, and the number of tiles that are in flight or in use."""
     feed_forward: tuple[int, int]
-    """The same in programs for the feed-forward part."""
+    """The same for the feed-forward part."""
     split: float
-    """The part of all programs that is for attention."""
+    """Share of all programs that work on attention."""
     warps: int = 8
 
 
 SUMS = HopperSumLaunch((64, 3), (64, 4), 0.46)
-"""Attention's sums read three times as much as the others, which multiply twice as much; timed."""
+"""Attention's sums read three times as much as those of the feed-forward part, which multiply twice as much; timed."""
 PROGRAMS = 132
-"""How many sums there are at a time, of all layers together: one for each multiprocessor of an H200."""
+"""Number of simultaneous sums over all layers: one per multiprocessor of an H200."""
 MIN_ROWS = 512
-"""Rows in a sum."""
+"""Minimum number of rows per sum."""
 MAX_SUMS = 2**26
-"""Numbers in all sums together."""
+"""Limit on the numbers in all sums together."""
 MAX_NUMBERS = 2**30
-"""In the rows of a sum: the kernel counts them in 32 bits."""
+"""Limit on the numbers in the rows of one sum, which the kernel counts in 32 bits."""
 TOTAL: dict[str, Any] = {"BLOCK": 512, "ROWS": 512, "COLUMNS": 8, "num_warps": 4, "maxnreg": None}
-"""How the sums of all shares are added up."""
+"""Launch settings of the kernel that adds up the sums of all shares."""
 
 
 def programs(kernel: str, batch: int) -> int:
@@ -88,8 +88,10 @@ def programs(kernel: str, batch: int) -> int:
 
 
 def shares(sizes: EncoderSizes, at_once: int, num_rows: int) -> tuple[int, int]:
-    """Into how many sums the rows go, `at_once` layers at a time, for attention and for the feed-forward part: by size
-    alone, so that sums are repeatable."""
+    """Return the number of sums for attention and for the feed-forward part, with `at_once` layers per launch.
+
+    It depends on the sizes alone, so that sums are repeatable.
+    """
     attention = round(SUMS.split * (PROGRAMS // at_once))
     most = min(num_rows // MIN_ROWS, MAX_SUMS // (sizes.num_layers * sizes.layer))
     least = num_blocks(num_rows * 3 * sizes.embed_dim, MAX_NUMBERS)
@@ -98,13 +100,13 @@ def shares(sizes: EncoderSizes, at_once: int, num_rows: int) -> tuple[int, int]:
 
 
 def total_programs(sizes: EncoderSizes) -> int:
-    """That add up the sums: some for the last LayerNorm's, the others for all else."""
+    """Return the number of programs that add up the sums: some for the last LayerNorm, the others for the rest."""
     columns, block = int(TOTAL["COLUMNS"]), int(TOTAL["BLOCK"])
     return (sizes.layer - sizes.starts["norm2"]) // columns + num_blocks(sizes.num_layers * sizes.layer, block)
 
 
 def constants(sizes: EncoderSizes, kernel: str) -> dict[str, Any]:
-    """The compile-time arguments of the forward and the backward kernel."""
+    """Return the compile-time arguments of the forward and the backward kernel."""
     launch = LAUNCH[kernel]
     return {
         "N": sizes.num_nodes,
@@ -120,7 +122,7 @@ def constants(sizes: EncoderSizes, kernel: str) -> dict[str, Any]:
 
 
 def sum_constants(sizes: EncoderSizes) -> dict[str, Any]:
-    """Those of the kernel that sums over all rows."""
+    """Return the compile-time arguments of the kernel that sums over all rows."""
     return {
         "E": sizes.embed_dim,
         "F": sizes.ff_dim,

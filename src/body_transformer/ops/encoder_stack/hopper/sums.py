@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""What the kernels that sum over all rows share: tiles of rows on their way through shared memory."""
+"""Functions that the sums over all rows share: tiles of rows that pass through shared memory."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -10,20 +10,20 @@ from .layouts import in_pieces, in_shared, right, widened
 
 @gluon.jit
 def share_of_rows(share, num_rows, rows_each):
-    """The first row of a share, and how many there are."""
+    """Return the first row of a share, and the number of its rows."""
     begin = share.to(gl.int64) * rows_each
     return begin, gl.minimum(num_rows - begin, rows_each).to(gl.int32)
 
 
 @gluon.jit
 def room_for_tiles(ROWS: gl.constexpr, E: gl.constexpr, STAGES: gl.constexpr):
-    """Shared memory for STAGES tiles [ROWS, E]."""
+    """Allocate shared memory for STAGES tiles [ROWS, E]."""
     return gl.allocate_shared_memory(gl.bfloat16, [STAGES, ROWS, E], in_shared(E))
 
 
 @gluon.jit
 def fetch_tile(tiles, ptr, k, size, STRIDE: gl.constexpr, WARPS: gl.constexpr):
-    """Starts to bring the k-th tile of `size` rows, STRIDE apart; zeros beyond their end."""
+    """Start copying the k-th tile of `size` rows, STRIDE apart; rows beyond the end are zero."""
     ROWS: gl.constexpr = tiles.shape[1]
     LAYOUT: gl.constexpr = in_pieces(tiles.shape[2], WARPS)
     rows = k * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
@@ -34,29 +34,29 @@ def fetch_tile(tiles, ptr, k, size, STRIDE: gl.constexpr, WARPS: gl.constexpr):
 
 @gluon.jit
 def ones(ROWS: gl.constexpr, LAYOUT: gl.constexpr):
-    """[ROWS, 16]: a product with it is a sum over rows."""
+    """Return ones [ROWS, 16]: a product with them is a sum over rows."""
     return gl.full([ROWS, 16], 1.0, gl.bfloat16, right(LAYOUT))
 
 
 @gluon.jit
 def sum_of(product):
-    """[A] from a product with `ones`."""
+    """Return the sums [A] from a product with `ones`."""
     return gl.sum(product, axis=1) * (1.0 / 16)
 
 
 @gluon.jit
 def loaded(tile, WARPS: gl.constexpr):
-    """[ROWS, E] float32"""
+    """Load a tile as [ROWS, E] float32."""
     return widened(tile.load(in_pieces(tile.shape[1], WARPS)))
 
 
 @gluon.jit
 def along(rows, LAYOUT: gl.constexpr):
-    """[R, C] -> [C], the sum over rows, as it belongs to the columns of LAYOUT."""
+    """Sum [R, C] over rows to [C], in the column layout of LAYOUT."""
     return gl.convert_layout(gl.sum(rows, axis=0), gl.SliceLayout(0, LAYOUT))
 
 
 @gluon.jit
 def down(rows, LAYOUT: gl.constexpr):
-    """The same as it belongs to the rows of LAYOUT."""
+    """Sum [R, C] over rows to [C], in the row layout of LAYOUT."""
     return gl.convert_layout(gl.sum(rows, axis=0), gl.SliceLayout(1, LAYOUT))

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""What the kernels share: rows in memory, products, weights on their way, LayerNorm, masked scores."""
+"""Functions that the kernels share: rows in memory, weight prefetching, products, LayerNorm, masked scores."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -29,7 +29,7 @@ LOG2E = gl.constexpr(1.4426950408889634)
 
 @gluon.jit
 def places(batch, N: gl.constexpr, S: gl.constexpr, LAYOUT: gl.constexpr):
-    """[R] the rows of this program's samples in [B * N, …], counted from its first one, and which of them exist."""
+    """Return the rows [R] of this program's samples in [B * N, ...], from its first one, and which of them exist."""
     r = gl.arange(0, S * 16, gl.SliceLayout(1, LAYOUT))
     node = r % 16
     return r // 16 * N + node, (gl.program_id(0) * S + r // 16 < batch) & (node < N)
@@ -37,7 +37,7 @@ def places(batch, N: gl.constexpr, S: gl.constexpr, LAYOUT: gl.constexpr):
 
 @gluon.jit
 def keep(ptr, x, batch, N: gl.constexpr, STRIDE: gl.constexpr, WARPS: gl.constexpr):
-    """Stores x [R, C] at this program's rows, which are STRIDE apart, as our own kernels read them."""
+    """Store x [R, C] at this program's rows, which are STRIDE apart, in the column order of these kernels."""
     R: gl.constexpr = x.shape[0]
     C: gl.constexpr = x.shape[1]
     LAYOUT: gl.constexpr = in_memory(R, C, WARPS)
@@ -48,7 +48,7 @@ def keep(ptr, x, batch, N: gl.constexpr, STRIDE: gl.constexpr, WARPS: gl.constex
 
 @gluon.jit
 def kept(ptr, batch, N: gl.constexpr, R: gl.constexpr, C: gl.constexpr, WARPS: gl.constexpr):
-    """[R, C] float32: what was stored so."""
+    """Load what `keep` stored, as [R, C] float32."""
     LAYOUT: gl.constexpr = in_memory(R, C, WARPS)
     rows, exist = places(batch, N, R // 16, LAYOUT)
     at = rows[:, None] * C + gl.arange(0, C, gl.SliceLayout(0, LAYOUT))[None, :]
@@ -60,8 +60,10 @@ def kept(ptr, batch, N: gl.constexpr, R: gl.constexpr, C: gl.constexpr, WARPS: g
 
 @gluon.jit
 def parts_of(flat_ptr, operands_ptr, E: gl.constexpr, F: gl.constexpr):
-    """Where the first layer's parameters start in a row of all of them, as `Sizes.starts` has it: matrices among the
-    operands, vectors in float32. That all start from the same two places leaves more registers for other things."""
+    """Return where the first layer's parameters start, as in `EncoderSizes.starts`.
+
+    Matrices are among the operands, vectors in float32. Deriving all pointers from two leaves more registers free.
+    """
     in_bias = flat_ptr + 3 * E * E
     out_weight = operands_ptr + 3 * E * (E + 1)
     out_bias = in_bias + E * (E + 3)
@@ -75,8 +77,11 @@ def parts_of(flat_ptr, operands_ptr, E: gl.constexpr, F: gl.constexpr):
 
 @gluon.jit
 def room_for_attention(H: gl.constexpr, D: gl.constexpr, E: gl.constexpr):
-    """Shared memory for what a layer's first part needs: weights of queries and keys of every head, of its values, of
-    its output, and the biases of the former."""
+    """Allocate shared memory for a layer's attention.
+
+    It holds the weights of queries and keys of every head, of values and of the output, and the biases of all but the
+    output.
+    """
     qk = gl.allocate_shared_memory(gl.bfloat16, [H, 2 * D, E], in_shared(E))
     v = gl.allocate_shared_memory(gl.bfloat16, [H, D, E], in_shared(E))
     out = gl.allocate_shared_memory(gl.bfloat16, [H, E, D], in_shared(D))
@@ -85,7 +90,7 @@ def room_for_attention(H: gl.constexpr, D: gl.constexpr, E: gl.constexpr):
 
 @gluon.jit
 def room_for_feed_forward(E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr):
-    """The same for the second part: both weights, FC hidden units in each piece, and the first bias."""
+    """Allocate shared memory for the feed-forward part: weights in pieces of FC hidden units, and the first bias."""
     first = gl.allocate_shared_memory(gl.bfloat16, [F // FC, FC, E], in_shared(E))
     second = gl.allocate_shared_memory(gl.bfloat16, [F // FC, E, FC], in_shared(FC))
     return first, second, room_for_vector(F)
@@ -93,18 +98,20 @@ def room_for_feed_forward(E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr):
 
 @gluon.jit
 def room_for_vector(SIZE: gl.constexpr):
+    """Allocate shared memory for a float32 vector."""
     return gl.allocate_shared_memory(gl.float32, [SIZE], in_order())
 
 
 @gluon.jit
 def fetch_attention(part, in_weight, in_bias, out_weight, WARPS: gl.constexpr):
-    """Starts to bring a layer's parameters; `async_copy.wait_group(0)` waits for them."""
+    """Start copying a layer's attention parameters; `async_copy.wait_group(0)` waits for them."""
     qk, v, out, bias = part
     H: gl.constexpr = out.shape[0]
     E: gl.constexpr = out.shape[1]
     D: gl.constexpr = out.shape[2]
     r = gl.arange(0, 2 * E, gl.SliceLayout(1, in_pieces(E, WARPS)))
-    rows = r // D % 2 * E + r // (2 * D) * D + r % D  # a head's queries, then its keys; in memory all queries are first
+    # a head's queries, then its keys; in global memory all queries come first
+    rows = r // D % 2 * E + r // (2 * D) * D + r % D
     _fetch_rows(_at_once(qk), in_weight, rows, E, WARPS)
     _fetch(_at_once(v), in_weight + 2 * E * E, E, WARPS)
     for h in gl.static_range(H):
@@ -114,7 +121,7 @@ def fetch_attention(part, in_weight, in_bias, out_weight, WARPS: gl.constexpr):
 
 @gluon.jit
 def fetch_feed_forward(part, weight1, bias1, weight2, WARPS: gl.constexpr):
-    """The same for the feed-forward part."""
+    """Start copying a layer's feed-forward parameters."""
     first, second, bias = part
     E: gl.constexpr = second.shape[1]
     FC: gl.constexpr = second.shape[2]
@@ -127,7 +134,7 @@ def fetch_feed_forward(part, weight1, bias1, weight2, WARPS: gl.constexpr):
 
 @gluon.jit
 def _at_once(pieces):
-    """[K, R, C] -> [K * R, C]: what comes piece by piece, all warps would wait for before the next."""
+    """View [K, R, C] as [K * R, C] for one copy; after a copy of each piece all warps would wait for each other."""
     ROWS: gl.constexpr = pieces.shape[0] * pieces.shape[1]
     return pieces._reinterpret(gl.bfloat16, [ROWS, pieces.shape[2]], in_shared(pieces.shape[2]))
 
@@ -146,14 +153,14 @@ def _fetch_rows(shared, ptr, rows, STRIDE: gl.constexpr, WARPS: gl.constexpr):
 
 @gluon.jit
 def fetch_vector(shared, ptr, SIZE: gl.constexpr, WARPS: gl.constexpr):
-    """The first SIZE entries."""
+    """Start copying the first SIZE entries of a vector."""
     at = gl.arange(0, shared.shape[0], in_turn(shared.shape[0], WARPS))
     async_copy.async_copy_global_to_shared(shared, ptr + at, mask=at < SIZE)
 
 
 @gluon.jit
 def vector(shared, start, SIZE: gl.constexpr, WARPS: gl.constexpr):
-    """[1, SIZE] of a vector in shared memory, from `start` on, which SIZE divides."""
+    """Load [1, SIZE] of a vector in shared memory from `start`, a multiple of SIZE."""
     parts = shared._reinterpret(gl.float32, [shared.shape[0] // SIZE, SIZE], in_order())
     return parts.index(start // SIZE).load(gl.SliceLayout(0, by_rows(SIZE, WARPS)))[None, :]
 
@@ -163,13 +170,13 @@ def vector(shared, start, SIZE: gl.constexpr, WARPS: gl.constexpr):
 
 @gluon.jit
 def operand(x, C: gl.constexpr, WARPS: gl.constexpr):
-    """[R, K] as the first factor of a product [R, C] with weights"""
+    """Convert [R, K] to the first factor of a product [R, C] with weights."""
     return gl.convert_layout(x.to(gl.bfloat16), left(by_rows(C, WARPS)))
 
 
 @gluon.jit
 def rectified(x):
-    """max(x, 0) in bfloat16; NaN stays NaN."""
+    """Return max(x, 0) in bfloat16; NaN stays NaN."""
     return gl.inline_asm_elementwise(
         "cvt.rn.relu.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], dtype=gl.bfloat16, is_pure=True, pack=2
     )
@@ -177,8 +184,10 @@ def rectified(x):
 
 @gluon.jit
 def times(x, weight, WARPS: gl.constexpr):
-    """Starts x [R, K] -> [R, C] by weight [K, C], in shared memory. Whoever adds a bias does so when it has come: a
-    product that starts from a bias would wait until the one before it is done."""
+    """Start the product of x [R, K] with weight [K, C] in shared memory.
+
+    The caller adds a bias to the finished product: one that starts from a bias would wait for the preceding product.
+    """
     C: gl.constexpr = weight.shape[1]
     acc = gl.zeros([x.shape[0], C], gl.float32, by_rows(C, WARPS))
     return warpgroup_mma(operand(x, C, WARPS), weight, acc, use_acc=False, is_async=True)
@@ -186,13 +195,13 @@ def times(x, weight, WARPS: gl.constexpr):
 
 @gluon.jit
 def add_times(acc, x, weight, WARPS: gl.constexpr):
-    """Starts acc [R, C] + x [R, K] weight [K, C], the latter in shared memory."""
+    """Start acc [R, C] + x [R, K] weight [K, C], with the weight in shared memory."""
     return warpgroup_mma(operand(x, weight.shape[1], WARPS), weight, acc, is_async=True)
 
 
 @gluon.jit
 def within_samples(a, b, WARPS: gl.constexpr):
-    """a [S, I, K], b [S, K, J] -> [S, I, J]"""
+    """Multiply within samples, a [S, I, K], b [S, K, J] -> [S, I, J]."""
     LAYOUT: gl.constexpr = by_samples(WARPS)
     a = gl.convert_layout(a, left(LAYOUT))
     b = gl.convert_layout(b, right(LAYOUT))
@@ -204,7 +213,7 @@ def within_samples(a, b, WARPS: gl.constexpr):
 
 @gluon.jit
 def normalise(x, eps):
-    """[R, E] -> [R, E] with mean 0 and variance 1, and [R] 1 / standard deviation."""
+    """Normalise [R, E] to mean 0 and variance 1; also return 1 / standard deviation [R]."""
     E: gl.constexpr = x.shape[1]
     centred = x - (gl.sum(x, axis=1) * (1.0 / E))[:, None]
     rstd = gl.rsqrt(gl.sum(centred * centred, axis=1) * (1.0 / E) + eps)
@@ -213,7 +222,7 @@ def normalise(x, eps):
 
 @gluon.jit
 def load_forbidden(mask_ptr, masked, N: gl.constexpr, WARPS: gl.constexpr):
-    """[1, 16, 16] what is added to scores: 0, or -inf where the mask forbids; a node of the padding sees itself."""
+    """Load what is added to scores, [1, 16, 16]: 0, or -inf where masked; padding nodes attend to themselves."""
     LAYOUT: gl.constexpr = by_samples(WARPS)
     i = gl.arange(0, 16, gl.SliceLayout(0, gl.SliceLayout(2, LAYOUT)))[None, :][:, :, None]
     j = gl.arange(0, 16, gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT)))[None, :][:, None, :]
@@ -224,8 +233,10 @@ def load_forbidden(mask_ptr, masked, N: gl.constexpr, WARPS: gl.constexpr):
 
 @gluon.jit
 def queries_and_keys(product, bias, h, scale, WARPS: gl.constexpr):
-    """Both of head h, [S, 16, D] bfloat16, from the product [R, 2 D] with their weights; queries scaled, with their
-    bias. Keys need none: it adds the same to all scores of a query, and that the softmax takes away again."""
+    """Split the product [R, 2 D] into queries and keys of head h, [S, 16, D] bfloat16 each; queries are scaled.
+
+    Queries get their bias. Keys need none: it would add the same to all scores of a query, which the softmax cancels.
+    """
     D: gl.constexpr = product.shape[1] // 2
     q, k = gl.split(gl.permute(gl.reshape(product, [product.shape[0], 2, D]), (0, 2, 1)))
     q = gl.convert_layout(q, by_rows(D, WARPS))
@@ -235,7 +246,7 @@ def queries_and_keys(product, bias, h, scale, WARPS: gl.constexpr):
 
 @gluon.jit
 def softmax_numerator(scores, forbidden):
-    """[S, 16, 16]: e^(scores - their maximum), 0 where forbidden; and [S, 16, 1] the sum over each row."""
+    """Return e^(scores - row maximum) [S, 16, 16], 0 where masked, and its row sums [S, 16, 1]."""
     scores += forbidden
     p = gl.exp2(scores * LOG2E - (gl.max(scores, axis=2) * LOG2E)[:, :, None])
     return p, gl.sum(p, axis=2)[:, :, None]

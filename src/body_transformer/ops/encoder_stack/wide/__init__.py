@@ -1,10 +1,11 @@
-"""The encoder at widths where a layer does not fit on one multiprocessor: library products, fused kernels between them.
+"""The encoder at widths where a layer does not fit on one multiprocessor: library products with fused kernels between.
 
-Seven launches a layer forward, eight backward, and four products for the weight gradients of many layers at once.
-Operands are bfloat16 or float32. In bfloat16 the residual stream is a sum of two tensors, the second what rounding cut
-off the first: rounding it at every LayerNorm would double the error of the output. Its gradient bears the rounding.
+A layer takes seven launches forward and eight backward; four more products compute the weight gradients of many
+layers at once. Operands are bfloat16 or float32. In bfloat16 the residual stream is the sum of two tensors, the second
+of which holds the rounding error of the first: rounding the stream at every LayerNorm would double the error of the
+output. Its gradient tolerates the rounding.
 
-No function returns a tensor that shares memory with another or with an argument, save `parameter_gradients`.
+Except for `parameter_gradients`, no function returns a tensor that shares memory with another or with an argument.
 """
 
 from .gradients import parameter_gradients

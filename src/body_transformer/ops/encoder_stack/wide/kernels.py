@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""What stands between the matrix products of a wide layer, as Triton kernels; `rows.py` launches them.
+"""Triton kernels for the steps between the matrix products of a wide layer; `rows.py` launches them.
 
-Column sums leave a kernel as one partial sum a program, added up later in a fixed order: the same bits every time.
+Each program writes one partial column sum. They are added up later in a fixed order, for the same bits every time.
 """
 
 import triton

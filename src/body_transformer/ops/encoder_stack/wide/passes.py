@@ -35,18 +35,18 @@ def forward(
     precision: str,
     save: bool,
 ) -> list[Tensor]:
-    """All layers of a post-norm encoder with ReLU.
+    """Compute all layers of a post-norm encoder with ReLU.
 
     Args:
         x: [B, N, E] float32, with any strides.
-        parameters: float32, twelve a layer, in the order of `Layer`.
+        parameters: float32, twelve per layer, in the order of `Layer`.
         mask: [N, N] bool, True = may attend.
-        masked: for each layer, whether the mask counts there.
+        masked: whether each layer uses the mask.
         precision: "fp32", "tf32" or "bf16".
         save: whether a backward pass follows.
 
     Returns:
-        [B, N, E] float32 and, with `save`, what `backward` needs.
+        [B, N, E] float32 and, with `save`, the tensors for `backward`.
     """
     check(x, num_heads, precision)
     out, flat, *tensors = _empty(x, parameters, precision, len(parameters) // len(Layer._fields) if save else 1)
@@ -61,14 +61,14 @@ def forward(
 
 
 def fake_forward(x: Tensor, parameters: Sequence[Tensor], num_heads: int, precision: str, save: bool) -> list[Tensor]:
-    """What `forward` returns, with nothing in it."""
+    """Return empty tensors like those of `forward`."""
     check(x, num_heads, precision)
     depth = len(parameters) // len(Layer._fields)
     return _empty(x, parameters, precision, depth) if save else [x.new_empty(x.shape)]
 
 
 def _empty(x: Tensor, parameters: Sequence[Tensor], precision: str, depth: int) -> list[Tensor]:
-    """The output, the operands of all layers, and `Activations` of `depth` layers."""
+    """Allocate the output, the operands of all layers, and `Activations` of `depth` layers."""
     stack, dtype = layers(parameters), OPERANDS[precision]
     kept = Activations.empty(depth, x, len(stack[0].bias1), dtype)
     return [x.new_empty(x.shape), empty_operands(stack, dtype), *kept]
@@ -115,11 +115,11 @@ def backward(
     eps: float,
     precision: str,
 ) -> list[Tensor]:
-    """The gradient of x, [B, N, E] float32, and `Stacks` of all parameters' gradients.
+    """Return the gradient of x, [B, N, E] float32, and `Stacks` of all parameters' gradients.
 
     Args:
         grad_out: [B, N, E] float32, with any strides.
-        saved: what `forward` returned after its output. The others as in `forward`.
+        saved: the tensors that `forward` returned after its output. The others as in `forward`.
     """
     if not x.numel():
         return [empty.zero_() for empty in fake_backward(x, parameters)]
@@ -133,7 +133,7 @@ def backward(
 
 
 def fake_backward(x: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """What `backward` returns, with nothing in it."""
+    """Return empty tensors like those of `backward`."""
     return [x.new_empty(x.shape), *Stacks.empty(parameters)]
 
 
@@ -146,10 +146,10 @@ def _backward(
     masked: Sequence[bool],
     stacks: Stacks,
 ) -> Tensor:
-    """The gradient of the first layer's input, [M, E] float32; `stacks` is filled on the way, run by run."""
+    """Return the gradient of the first layer's input, [M, E] float32; fill `stacks` run by run."""
     run = layers_at_once(kept)
     gradients = _empty_gradients(run, kept)
-    through = torch.empty_like(kept.x[0])  # what comes back through a product, to join that of the residual sum
+    through = torch.empty_like(kept.x[0])  # gradient through a product, added to that of the residual path
     heads = torch.empty_like(through)
     first, second = top, None
     for index in reversed(range(len(stack))):
@@ -179,7 +179,7 @@ def _empty_gradients(depth: int, kept: Activations) -> Gradients:
 
 
 def check(x: Tensor, num_heads: int, precision: str) -> None:
-    """Raises ValueError for what these kernels do not take."""
+    """Raise ValueError for inputs that these kernels do not support."""
     _, num_nodes, width = x.shape
     if precision not in OPERANDS:
         raise ValueError(f"unknown precision {precision!r}; have: {', '.join(OPERANDS)}")
@@ -192,11 +192,12 @@ def check(x: Tensor, num_heads: int, precision: str) -> None:
 
 # -- attention ---------------------------------------------------------------------------------------------------------
 
-TILE_PRECISION = {"bf16": None, "tf32": "tf32", "fp32": "ieee"}  # our names -> those of `tile_forward`
+TILE_PRECISION = {"bf16": None, "tf32": "tf32", "fp32": "ieee"}
+"""Precision -> its name in `tile_forward`."""
 
 
 class PackedAttention:
-    """Attention of the heads packed in [M, 3E], for B samples of N nodes: M = B * N."""
+    """Attention of heads packed in [M, 3E], with one row per token: M = B * N."""
 
     def __init__(self, x: Tensor, num_heads: int, mask: Tensor | None, precision: str) -> None:
         batch, num_nodes, width = x.shape
@@ -205,18 +206,18 @@ class PackedAttention:
         self.precision = TILE_PRECISION[precision]
 
     def forward(self, qkv: Tensor, masked: bool, out: Tensor) -> None:
-        """[M, 3E] -> `out` [M, E]"""
+        """Write the attention of [M, 3E] to `out` [M, E]."""
         q, k, v = self._heads(qkv)
         (out_heads,) = self._heads(out)
         tile_forward(q, k, v, self.mask if masked else None, None, out_heads, self.precision)
 
     def backward(self, qkv: Tensor, masked: bool, grad_out: Tensor, out: Tensor) -> None:
-        """The gradient of `qkv` into `out` [M, 3E], from that of the forward pass's result [M, E]"""
+        """Write the gradient of `qkv` to `out` [M, 3E], from that of the forward pass's result [M, E]."""
         q, k, v = self._heads(qkv)
         dq, dk, dv = self._heads(out)
         (gradient,) = self._heads(grad_out)
         tile_backward(q, k, v, self.mask if masked else None, None, gradient, dq, dk, dv, self.precision)
 
     def _heads(self, packed: Tensor) -> tuple[Tensor, ...]:
-        """Views [B, H, N, D] of what is packed in [M, k E], k of them."""
+        """Return k views [B, H, N, D] of a packed tensor [M, k E]."""
         return packed.view(self.shape).permute(2, 0, 3, 1, 4).unbind(0)

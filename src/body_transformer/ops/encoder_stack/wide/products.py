@@ -1,6 +1,6 @@
-"""Matrix products of a wide layer, by the library: operands of one type, sums in float32, written where wanted.
+"""Matrix products of a wide layer by the library: operands of one dtype, sums in float32, results in given tensors.
 
-On the CPU the operands are rounded as on a GPU (they are stored so) and multiplied in float32, since many CPUs cannot
+On a CPU the operands are rounded as on a GPU (they are stored so) and multiplied in float32, since many CPUs cannot
 multiply bfloat16 matrices.
 """
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
-    """`out` = x weightᵀ + bias"""
+    """Write `out` = x weightᵀ + bias."""
     if x.is_cuda:
         torch.addmm(bias, x, weight.t(), out=out)
     else:
@@ -20,7 +20,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
 
 
 def linear_relu(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
-    """`out` = max(x weightᵀ + bias, 0)"""
+    """Write `out` = max(x weightᵀ + bias, 0)."""
     if x.is_cuda:
         torch._addmm_activation(bias, x, weight.t(), out=out)
     else:
@@ -28,7 +28,7 @@ def linear_relu(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
 
 
 def product(a: Tensor, b: Tensor, out: Tensor) -> None:
-    """`out` = a b, for [M, K] and [K, N], or a batch of each; `out` may be float32 where the operands are not."""
+    """Write `out` = a b, for [M, K] and [K, N] or batches of them; `out` may be float32 where the operands are not."""
     multiply = torch.mm if a.dim() == 2 else torch.bmm
     if not a.is_cuda:
         out.copy_(multiply(a.float(), b.float()))
@@ -40,17 +40,17 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> None:
 
 @contextmanager
 def float32_products(precision: str) -> Iterator[None]:
-    """Float32 products inside are "tf32" or "fp32", whatever the process-wide setting; "bf16" has none to set.
+    """Compute float32 products inside in "tf32" or "fp32", whatever the process-wide setting; "bf16" changes nothing.
 
-    The library takes this from a process-wide flag alone. It is left as it is where it agrees; else it is changed, and
-    put back at the end: float32 products that another thread launches meanwhile see the change.
+    The library reads only a process-wide flag. If it differs, it is changed and restored at the end: float32 products
+    that another thread launches meanwhile see the change.
     """
     allowed = torch.backends.cuda.matmul.fp32_precision == "tf32"
     wanted = precision == "tf32"
     if precision == "bf16" or allowed == wanted:
         yield
         return
-    torch.backends.cuda.matmul.allow_tf32 = wanted  # unlike fp32_precision this sets both of torch's two flags
+    torch.backends.cuda.matmul.allow_tf32 = wanted  # unlike fp32_precision, this sets both of PyTorch's flags
     try:
         yield
     finally:

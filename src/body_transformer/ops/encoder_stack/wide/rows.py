@@ -1,7 +1,7 @@
-"""What stands between the matrix products of a wide layer: residual sums with LayerNorm, and the way back.
+"""The steps between the matrix products of a wide layer: residual sums with LayerNorm, and their backward pass.
 
-Rows are the B * N tokens. Column sums (gradients of biases and of LayerNorm's parameters) come as partial sums, one
-from each program, for the caller to add up. How the kernels are cut up was measured by benchmarks/wide_tuning.py.
+Rows are the B * N tokens. Column sums (gradients of biases and of LayerNorm's parameters) are returned as partial sums,
+one per program, for the caller to add up. The tile sizes were measured by benchmarks/wide_tuning.py.
 """
 
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ from .storage import Norm
 
 @dataclass(frozen=True)
 class Tiles:
-    """How a kernel goes over its rows."""
+    """Tile sizes and launch settings of a kernel over rows."""
 
     entries: int
-    """Of a tile."""
+    """Entries per tile."""
     warps: int
     programs: int = 0
-    """At most so many share the tiles, each with its own column sums; the same on every card, for the same bits."""
+    """Limit on the programs, each with its own column sums; the same on every GPU, for the same bits."""
     stages: int = 1
-    """Tiles on their way to a program at a time, where rows need not be seen whole."""
+    """Tiles in the pipeline of a kernel that does not need whole rows."""
     columns: int = 0
-    """Of a tile; 0: all, where a row must be seen whole."""
+    """Columns per tile; 0 = whole rows."""
 
     def rows(self, width: int) -> int:
-        """Of a tile."""
+        """Return the rows per tile."""
         return max(1, self.entries // (self.columns or triton.next_power_of_2(width)))
 
     def partials(self, num_rows: int, width: int) -> int:
-        """How many programs there are for so many rows, and so partial sums."""
+        """Return the number of programs, and so of partial sums."""
         return int(min(self.programs, triton.cdiv(num_rows, self.rows(width))))
 
 
@@ -43,7 +43,7 @@ RELU_BACKWARD = Tiles(entries=4096, columns=512, warps=4, programs=256)
 
 
 class Stream(NamedTuple):
-    """The residual stream: `value`, and what rounding it to the operands' type cut off (None: nothing was)."""
+    """The residual stream: `value`, and its rounding error in the operands' dtype (None = not rounded)."""
 
     value: Tensor
     rest: Tensor | None
@@ -60,12 +60,12 @@ def add_norm(
     eps: float,
     tiles: Tiles = NORM,
 ) -> None:
-    """`out` = LayerNorm(stream + update + bias), row by row; `out` may share its rest with `stream`.
+    """Write `out` = LayerNorm(stream + update + bias), row by row; `out` may share its rest with `stream`.
 
     Args:
         update, stream, out: [M, E].
         bias, weight, shift: [E] float32.
-        norm: written for the backward pass, unless None.
+        norm: written for the backward pass; None = no backward pass follows.
     """
     num_rows, width = update.shape
     rows = tiles.rows(width)
@@ -88,7 +88,7 @@ def norm_backward(
     sums: Tensor,
     tiles: Tiles = NORM_BACKWARD,
 ) -> None:
-    """The gradient of a LayerNorm's input, from that of its output: `first` + `second`.
+    """Write the gradient of a LayerNorm's input, from that of its output: `first` + `second`.
 
     Args:
         first, second, out: [M, E].
@@ -105,7 +105,7 @@ def norm_backward(
 
 
 def relu_backward(gradient: Tensor, hidden: Tensor, sums: Tensor, tiles: Tiles = RELU_BACKWARD) -> None:
-    """Clears `gradient` [M, F] where `hidden` is not positive; `sums` [P, F] are partial column sums of the result."""
+    """Clear `gradient` [M, F] where `hidden` is not positive; write its partial column sums to `sums` [P, F]."""
     num_rows, width = gradient.shape
     kernels.relu_backward[(sums.shape[0], triton.cdiv(width, tiles.columns))](
         *(gradient, hidden),
@@ -120,6 +120,6 @@ def relu_backward(gradient: Tensor, hidden: Tensor, sums: Tensor, tiles: Tiles =
 
 
 def _sizes(like: Tensor, rows: int) -> dict[str, int]:
-    """The tile of a kernel that sees rows whole."""
+    """Return the tile of a kernel over whole rows."""
     width = like.shape[1]
     return {"E": width, "EP": triton.next_power_of_2(width), "R": rows}
