@@ -16,7 +16,7 @@ from .deployment import PERCENTILES, POLICY, Deployment
 from .figures import DETAIL, USUAL, Bounds, Dots, TimeAxis, Trace, dot_plot, histogram, time_chart
 from .html import render, report_command
 from .load import FolderPath
-from .svg import Canvas, Chart, label_styles, round_ticks
+from .svg import Canvas, Drawing, label_styles, round_ticks
 from .text import decimals, plain, short
 
 TARGET, COMMANDED, MEASURED = 7, 0, 1
@@ -127,7 +127,7 @@ def _text(value: Value, column: Sequence[Value]) -> str:
     return plain(value, decimals(one for one in column if isinstance(one, float)))
 
 
-def _comparison_charts(canvas: Canvas, deployments: Sequence[Deployment], styles: Sequence[int]) -> list[Chart]:
+def _comparison_charts(canvas: Canvas, deployments: Sequence[Deployment], styles: Sequence[int]) -> list[Drawing]:
     """Return speed, if it is known, and roughness joint by joint."""
     charts = []
     pairs = list(zip(deployments, styles, strict=True))
@@ -239,7 +239,7 @@ def _lanes(one: Deployment, axis: TimeAxis) -> dict[str, Any]:
 # -- charts of one deployment ------------------------------------------------------------------------------------------
 
 
-def _positions(canvas: Canvas, one: Deployment, axis: TimeAxis, ticks: npt.NDArray[np.bool_]) -> list[Chart]:
+def _positions(canvas: Canvas, one: Deployment, axis: TimeAxis, ticks: npt.NDArray[np.bool_]) -> list[Drawing]:
     measured, trusted = one.measured("joint_pos")[ticks], _trusted(one)[ticks]
     targets, commanded = one.targets[ticks], one.commanded[ticks]
     charts = []
@@ -255,7 +255,7 @@ def _positions(canvas: Canvas, one: Deployment, axis: TimeAxis, ticks: npt.NDArr
     return charts
 
 
-def _last_positions(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Chart]:
+def _last_positions(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Drawing]:
     """Return the end of the policy in a long run, whose single steps cannot be seen in the whole."""
     start_s, end_s = axis.ends_s
     if end_s - start_s <= LONG_S:
@@ -265,7 +265,7 @@ def _last_positions(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Cha
     return _positions(canvas, one, *part)
 
 
-def _torques(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Chart]:
+def _torques(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Drawing]:
     measured, trusted = one.measured("joint_torque"), _trusted(one)
     charts = []
     for k, (joint, limit) in enumerate(zip(one.joints, one.facts["limits"]["torque"], strict=True)):
@@ -279,7 +279,7 @@ def _torques(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Chart]:
     return charts
 
 
-def _body(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Chart]:
+def _body(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Drawing]:
     rates, most = one.measured("angular_velocity"), one.facts["safety"]["max_tilt_rad"]
     tilt = [Trace("tilt", TILT, one.tilt_rad)]
     turning = [Trace(name, style, rates[:, k]) for k, (name, style) in enumerate(ANGULAR_VELOCITY.items())]
@@ -290,7 +290,7 @@ def _body(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Chart]:
     ]
 
 
-def _timing(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Chart]:
+def _timing(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Drawing]:
     rows, period, stale = one.log.rows, one.period_ms, one.facts["safety"]["stale_ms"]
     charts, work = [], one.work()
     if work:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from .curves import Curve, Floats, thinned_ids
 from .deployment import PhaseSpan
-from .svg import CARD, COLOURS, INK, STOP, Canvas, Chart, ChartFrame, Line, hover_data, stroke_style
+from .svg import CARD, COLOURS, INK, STOP, Canvas, Drawing, ChartFrame, Line, hover_data, stroke_style
 from .text import short
 
 USUAL, SMALL = ChartFrame(), ChartFrame(360, 210)
@@ -32,7 +32,7 @@ LIMIT_LINE: dict[str, Any] = {"color": STOP, "linewidth": 1, "linestyle": (0, (4
 # -- learning curves ---------------------------------------------------------------------------------------------------
 
 
-def curves_chart(canvas: Canvas, title: str, x_label: str, lines: Sequence[Line]) -> Chart:
+def curves_chart(canvas: Canvas, title: str, x_label: str, lines: Sequence[Line]) -> Drawing:
     """Draw learning curves; the vertical axis of a loss that spans decades is logarithmic."""
     x_low, x_high = _span([line.curve.at for line in lines])
     x_low = 0.0 if 0 <= x_low < 0.2 * x_high else x_low
@@ -52,7 +52,7 @@ def curves_chart(canvas: Canvas, title: str, x_label: str, lines: Sequence[Line]
             axes.plot(line.curve.at, line.curve.mean, "o", color=colour, markersize=6, mew=0, clip_on=False, gid="dot")
     label = f"{title} by {x_label}: " + "; ".join(_end(line) for line in lines)
     hover = hover_data(axes, x_label, lines)
-    return Chart(title, "log scale" if is_log else "", USUAL, canvas.svg(axes), label, hover)
+    return Drawing(title, "log scale" if is_log else "", USUAL, canvas.svg(axes), label, hover)
 
 
 def _stroke(axes: Axes, line: Line, width: float) -> None:
@@ -145,7 +145,7 @@ def time_chart(
     least: float = 0.2,
     trusted: npt.NDArray[np.bool_] | None = None,
     frame: ChartFrame = SMALL,
-) -> Chart:
+) -> Drawing:
     """Draw quantities over the time of a deployment, with bounds, phases and the stop.
 
     Args:
@@ -174,7 +174,7 @@ def time_chart(
         axes.axvline(axis.stop_s, color=STOP, linewidth=1.6, gid="stop")
     label = f"{title}, {note}: " + ("; ".join(map(_extent, drawn)) or "nothing was logged")
     hover = hover_data(axes, "s", drawn)
-    return Chart(title, note, frame, canvas.svg(axes), label, hover)
+    return Drawing(title, note, frame, canvas.svg(axes), label, hover)
 
 
 def _finite_span(parts: Sequence[Floats], least: float) -> tuple[float, float]:
@@ -214,7 +214,7 @@ def _extent(line: Line) -> str:
 # -- histograms and dot plots ------------------------------------------------------------------------------------------
 
 
-def histogram(canvas: Canvas, title: str, note: str, values_ms: Floats, marks_ms: Mapping[str, float]) -> Chart:
+def histogram(canvas: Canvas, title: str, note: str, values_ms: Floats, marks_ms: Mapping[str, float]) -> Drawing:
     """Draw counts on logarithmic axes, so that one slow tick among many quick ones is visible.
 
     Args:
@@ -245,7 +245,7 @@ def histogram(canvas: Canvas, title: str, note: str, values_ms: Floats, marks_ms
             axes.text(value, 1.03, name, transform=axes.get_xaxis_transform(), ha="center")
             free = centre + half + 4
     listed = "; ".join(f"{name} {value:.3g} ms" for name, value in marks_ms.items())
-    return Chart(title, note, frame, canvas.svg(axes), f"{title}, {len(values_ms)} ticks: {listed}")
+    return Drawing(title, note, frame, canvas.svg(axes), f"{title}, {len(values_ms)} ticks: {listed}")
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class Dots:
 
 def dot_plot(
     canvas: Canvas, title: str, unit: str, rows: Sequence[str], dots: Sequence[Dots], commanded: float | None = None
-) -> Chart:
+) -> Drawing:
     """Draw one value per named row, from zero to the right; `commanded` is a vertical line."""
     names = [name if len(name) <= MAX_LETTERS else f"{name[: MAX_LETTERS - 1]}…" for name in rows]
     frame = ChartFrame(height=52 + 18 * len(rows), left=round(LETTER * max(map(len, names))) + 20)
@@ -280,7 +280,7 @@ def dot_plot(
         axes.plot(values, np.arange(len(rows)) + 0.5, "o", color=colour, markersize=8, clip_on=False, gid=gid, **look)
     label = "; ".join(f"{one.label}: {', '.join(map(_value, one.values))}" for one in dots)
     note = "" if commanded is None else f"asked for: {commanded:g}"
-    return Chart(title, note, frame, canvas.svg(axes), f"{title}, {unit}: {label}")
+    return Drawing(title, note, frame, canvas.svg(axes), f"{title}, {unit}: {label}")
 
 
 def _value(value: float | None) -> str:

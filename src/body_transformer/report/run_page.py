@@ -17,7 +17,7 @@ from .figures import curves_chart
 from .html import render, report_command
 from .load import FolderPath, LoadedRun, is_evaluation
 from .media import bodies, films
-from .svg import Canvas, Chart, Line, label_styles
+from .svg import Canvas, Drawing, Line, label_styles
 from .text import decimals, duration, grouped, plain
 
 MINOR = ("train/learning_rate", "train/steps_per_s")
@@ -184,8 +184,8 @@ def _curves(canvas: Canvas, groups: Sequence[RunGroup], styles: Mapping[str, int
     is_rl = any(run.env_steps is not None for run in _runs(groups))
     minor = [key for key in keys if key in MINOR or (is_rl and not is_evaluation(key) and key not in MAJOR_OF_RL)]
     keys.sort(key=lambda key: (key in minor, not is_evaluation(key)))  # stable: otherwise in the order of logging
-    main: list[Chart] = []
-    folded: list[Chart] = []
+    main: list[Drawing] = []
+    folded: list[Drawing] = []
     for key in keys:
         for by in _axes_of(key, is_rl):
             drawn = [(group, curve(group, key, by)) for group in groups]

@@ -116,7 +116,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Chart:
+class Drawing:
     """A drawing and its texts, as the templates show it."""
 
     title: str
