@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from .curves import Curve, Floats, thinned_ids
 from .deployment import PhaseSpan
-from .svg import CARD, COLOURS, INK, STOP, Canvas, Drawing, ChartFrame, Line, hover_data, stroke_style
+from .svg import CARD, COLOURS, INK, STOP, Canvas, ChartFrame, Drawing, Line, hover_data, stroke_style
 from .text import short
 
 USUAL, SMALL = ChartFrame(), ChartFrame(360, 210)
