@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from body_transformer.deploy.log import SavedLog
-from body_transformer.deploy.plan import Phase
+from body_transformer.deploy.runtime_config import Phase
 
 
 def table(log: SavedLog, every_s: float) -> str:

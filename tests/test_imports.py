@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "imitation": {"imitation", *LEARNING},
     "rl": {"rl", *LEARNING},
     "training": {"training", "run"},
-    "report": {"report", "body", "deploy.link_trouble", "deploy.log", "rl.config", "run"},
+    "report": {"report", "body", "deploy.log", "rl.config", "run"},
 }
 """Part of the package -> the parts it may use; whoever is not listed may use all but `cli`."""
 
@@ -167,9 +167,7 @@ EXPORT = {f"{part}.py": {"torch"} for part in ("export", "lean", "onnx_file", "c
     "config.py": {"mujoco"}
 }
 """`bot export`, where the policy was trained: file -> what of the two it may import."""
-SIMULATED_ROBOT = {f"robots/sim_{part}.py": set() for part in ("process", "channel", "rollout")} | {
-    "robots/sim_body.py": {"mujoco"}
-}
+SIMULATED_ROBOT = {"robots/sim_process.py": set(), "robots/sim_body.py": {"mujoco"}}
 """The simulated robot's process, likewise."""
 APART = EXPORT | SIMULATED_ROBOT
 ON_THE_ROBOT = {"numpy", "onnxruntime"}

@@ -123,5 +123,5 @@ def test_a_log_that_was_cut_off_is_named(deployments: Path, tmp_path: Path, caps
     arrays = deployments / "two" / "log.npz"
     arrays.write_bytes(arrays.read_bytes()[:3000])
     assert main(["report", str(deployments), "--out", str(tmp_path / "report.html")]) == 1
-    assert f"the log in {str(deployments / 'two')!r} is not whole" in capsys.readouterr().err
+    assert f"the log in {str(deployments / 'two')!r} is damaged" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()

@@ -37,7 +37,7 @@ def test_the_module_is_imported_only_when_it_is_used_and_its_lack_is_explained(m
 
 def test_another_module_of_that_name_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "robot_interface", types.ModuleType("robot_interface"))
-    with pytest.raises(ValueError, match=r"has no UDP, Safety, .*v3\.3\.x"):
+    with pytest.raises(ValueError, match=r"lacks UDP, Safety, .*v3\.3\.x"):
         open_robot("a1")
 
 
@@ -55,13 +55,13 @@ def test_other_joints_than_the_a1s_are_refused(machine):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"power_level": 0}, "power_level is 0; it must be a whole number from 1 to 10"),
-        ({"power_level": 11}, "power_level is 11"),
+        ({"power_level": 0}, "power_level must be a whole number from 1 to 10; got 0"),
+        ({"power_level": 11}, "power_level must be a whole number from 1 to 10; got 11"),
         ({"power_level": 2.5}, "power_level must be a whole number; got 2.5"),
         ({"power_level": True}, "power_level must be a whole number; got True"),
-        ({"position_margin_rad": 1.0}, "position_margin_rad is 1.0"),
-        ({"damping_kd": -1.0}, "damping_kd is -1.0"),
-        ({"damping_s": 60.0}, "damping_s is 60.0"),
+        ({"position_margin_rad": 1.0}, "position_margin_rad must be between 0 and 0.5; got 1.0"),
+        ({"damping_kd": -1.0}, "damping_kd must be above 0, and at most 20; got -1.0"),
+        ({"damping_s": 60.0}, "damping_s must be from 0 to 10; got 60.0"),
         ({"powerlevel": 2}, "unknown option of the A1 'powerlevel'; did you mean 'power_level'"),
     ],
 )
@@ -155,7 +155,7 @@ def test_the_first_command_brakes_and_moves_nothing(machine):
 def test_who_only_listens_gives_no_torque_and_leaves_without_a_command(machine):
     with open_robot("a1", listen_only=True) as robot:
         robot.read()
-        with pytest.raises(ValueError, match="only listened to"):
+        with pytest.raises(ValueError, match="listen_only: no command is sent to this A1"):
             robot.send(command())
     assert len(machine.commands) == 2
     for cmd in machine.commands:

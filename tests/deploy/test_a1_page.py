@@ -4,29 +4,28 @@ from pathlib import Path
 
 import pytest
 
-from body_transformer.cli.deploy import LOOP_HZ, SAFETY
-from body_transformer.deploy.hardware import A1 as HARDWARE
-from body_transformer.deploy.plan import RuntimeConfig
-from body_transformer.deploy.robots.a1 import A1Options
+from body_transformer.deploy.limits import A1 as HARDWARE
+from body_transformer.deploy.robots.a1 import A1Options, A1Robot
+from body_transformer.deploy.runtime_config import RuntimeConfig
 from body_transformer.deploy.safety import Reason, SafetyConfig
 from body_transformer.experiment import load_experiment
 
 PAGE = (Path(__file__).parents[2] / "docs/a1.md").read_text(encoding="utf-8")
-RUN, SAFE, A1 = RuntimeConfig(), SafetyConfig(**SAFETY.get("a1", {})), A1Options()
+RUN, SAFE, A1 = RuntimeConfig(), SafetyConfig(clock_drift=A1Robot.clock_drift), A1Options()
 DEPLOY = load_experiment("a1-walk").deploy
-PERIOD_MS = 1000 / LOOP_HZ["a1"]
+PERIOD_MS = 1000 / A1Robot.loop_hz
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        f"Commands leave at {LOOP_HZ['a1']:g} Hz",
+        f"Commands leave at {A1Robot.loop_hz:g} Hz",
         f"| `power_level=N` | {A1.power_level} |",
         f"| `position_limit=` | {str(A1.position_limit).lower()} |",
         f"| `--torque-fraction` | {SAFE.torque_fraction:g} |",
         f"| `--stale-ms` | {SAFE.stale_ms:g} |",
         f"| `--max-tilt-rad` | {SAFE.max_tilt_rad:.1f} |",
-        f"| missed deadlines | {SAFE.missed_allowed(LOOP_HZ['a1'])} | of {PERIOD_MS:g} ms each",
+        f"| missed deadlines | {SAFE.missed_allowed(A1Robot.loop_hz)} | of {PERIOD_MS:g} ms each",
         f"{SAFE.start_states} good states in a row before anything moves; {RUN.start_s:g} s without",
         f"at most {SAFE.start_margin_rad:g} rad outside their limits",
         f"{RUN.hold_s:g} s in the default pose; a joint {SAFE.reached_rad:g} rad away",

@@ -13,10 +13,10 @@ import pytest
 from body_transformer.cli.deploy import FLAGS, Deploy, parse, robot_settings, setting
 from body_transformer.cli.main import main
 from body_transformer.deploy.log import SavedLog
-from body_transformer.deploy.plan import Phase, RuntimeConfig
 from body_transformer.deploy.policy import OnnxPolicy
 from body_transformer.deploy.robots import open_robot
 from body_transformer.deploy.runtime import Runtime
+from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import Reason, SafetyConfig
 
 from . import fake_robot_interface as fake
@@ -46,13 +46,13 @@ def test_an_option_is_a_name_and_a_value(pair, expected):
     ["47001", "localhost", ":47001", "localhost:", "localhost:-1", "localhost:0", "localhost:65536", "127.0.0.1:99999"],
 )
 def test_what_is_no_address_is_refused(tmp_path, address):
-    with pytest.raises(ValueError, match="an address is HOST:PORT"):
+    with pytest.raises(ValueError, match="an address must be HOST:PORT"):
         robot_settings(Deploy(tmp_path, address=address))
 
 
 @pytest.mark.parametrize("pair", ["latency_ms", "=3", "latency_ms="])
 def test_an_option_without_a_value_is_refused(pair):
-    with pytest.raises(ValueError, match="an option is NAME=VALUE"):
+    with pytest.raises(ValueError, match="an option must be NAME=VALUE"):
         setting(pair)
 
 
@@ -65,12 +65,12 @@ def test_an_option_that_is_given_twice_is_refused(tmp_path):
 
 def test_each_robot_has_its_own_options(tmp_path):
     assert robot_settings(Deploy(tmp_path, faults=("noise=1",))) == {"noise": 1}
-    with pytest.raises(ValueError, match="--faults are those of the simulated robot"):
+    with pytest.raises(ValueError, match="--faults are for the simulated robot"):
         robot_settings(Deploy(tmp_path, robot="a1", faults=("noise=1",)))
-    with pytest.raises(ValueError, match="--robot-options are those of the A1"):
+    with pytest.raises(ValueError, match="--robot-options are for the A1"):
         robot_settings(Deploy(tmp_path, robot_options=("power_level=3",)))
     assert robot_settings(Deploy(tmp_path, address="127.0.0.1:47001")) == {"address": ("127.0.0.1", 47001)}
-    with pytest.raises(ValueError, match="--address is that of a simulated robot"):
+    with pytest.raises(ValueError, match="--address is for a simulated robot"):
         robot_settings(Deploy(tmp_path, robot="a1", address="127.0.0.1:47001"))
 
 
@@ -137,8 +137,8 @@ def test_every_option_is_a_flag(tmp_path):
         (["--robot", "a1", "--robot-options", "expected=a"], "unknown option of the A1 'expected'"),
         (["--robot", "a1", "--robot-options", "damping_kd=some"], "damping_kd must be a finite number; got 'some'"),
         (["--robot", "a1", "--robot-options", "listen_only=true"], "--dry-run"),
-        (["--seconds", "0"], "seconds is a number above 0"),
-        (["--torque-fraction", "2"], "torque_fraction is at most 1"),
+        (["--seconds", "0"], "seconds must be a number above 0"),
+        (["--torque-fraction", "2"], "torque_fraction must be at most 1"),
     ],
 )
 def test_what_cannot_be_done_is_said(folder, args, said, capsys):
@@ -148,7 +148,7 @@ def test_what_cannot_be_done_is_said(folder, args, said, capsys):
 
 def test_a_folder_without_a_policy_is_refused(tmp_path, capsys):
     assert main(["deploy", str(tmp_path)]) == 1
-    assert "no exported policy in" in capsys.readouterr().err
+    assert "no policy in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dry", [False, True], ids=["for real", "dry run"])
@@ -182,7 +182,7 @@ def test_a_log_whose_commands_are_others_is_told(folder, tmp_path, capsys, monke
     assert main(["deploy", str(folder), "--replay", str(tmp_path), "--json"]) == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out)["different_ticks"] == [rows["tick"][7]]
-    assert f"1 of {len(rows['tick'])} commands are not those of" in printed.err
+    assert f"1 of {len(rows['tick'])} commands differ from those of" in printed.err
 
     def nobody_reads(content):
         raise BrokenPipeError

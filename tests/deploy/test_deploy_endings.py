@@ -12,9 +12,9 @@ import pytest
 
 from body_transformer.cli.main import main
 from body_transformer.deploy.log import SavedLog
-from body_transformer.deploy.plan import Phase, RuntimeConfig
 from body_transformer.deploy.robots.a1 import A1Robot
 from body_transformer.deploy.runtime import Runtime
+from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import SafetyConfig
 
 from .real_time import in_real_time
@@ -58,15 +58,15 @@ def stop_when(monkeypatch: pytest.MonkeyPatch, wanted: Phase) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--command", "nan", "0", "0"], "a command's entries are from -5 to 5, not nan"),
-        (["--command", "inf", "0", "0"], "a command's entries are from -5 to 5, not inf"),
-        (["--command", "1e9", "0", "0"], "a command's entries are from -5 to 5, not 1e+09"),
-        (["--command", "0.5"], "the command has 3 entries, not 1"),
-        (["--loop-hz", "75"], "the loop's rate is a multiple of the policy's 50 Hz, not 75"),
-        (["--loop-hz", "50"], "this robot takes 100 to 1000 commands a second (loop_hz), not 50"),
-        (["--loop-hz", "1e6", "--seconds", "1000"], "loop_hz is at most 1000, not 1e+06"),
-        (["--out", "/proc/x"], "no log can be written to '/proc/x': No such file or directory"),
-        (["--out", __file__], f"no log can be written to '{__file__}': File exists"),
+        (["--command", "nan", "0", "0"], "a command's entries must be from -5 to 5; got nan"),
+        (["--command", "inf", "0", "0"], "a command's entries must be from -5 to 5; got inf"),
+        (["--command", "1e9", "0", "0"], "a command's entries must be from -5 to 5; got 1e+09"),
+        (["--command", "0.5"], "the command must have 3 entries; got 1"),
+        (["--loop-hz", "75"], "the loop's rate must be a multiple of the policy's 50 Hz; got 75"),
+        (["--loop-hz", "50"], "this robot takes 100 to 1000 commands per second (loop_hz); got 50"),
+        (["--loop-hz", "1e6", "--seconds", "1000"], "loop_hz must be at most 1000; got 1e+06"),
+        (["--out", "/proc/x"], "the log cannot be written to '/proc/x': No such file or directory"),
+        (["--out", __file__], f"the log cannot be written to '{__file__}': File exists"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_before_the_robot_hears_anything(

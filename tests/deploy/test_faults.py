@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from body_transformer.deploy.controller import Controller
-from body_transformer.deploy.plan import Phase, RuntimeConfig
 from body_transformer.deploy.robot import Command, State
+from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import Reason, SafetyConfig
 
 from .virtual_robot import (

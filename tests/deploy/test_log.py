@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from body_transformer.deploy.log import BAD_SHAPE, SavedLog
-from body_transformer.deploy.plan import Phase
 from body_transformer.deploy.replay import replay
 from body_transformer.deploy.robot import Command
+from body_transformer.deploy.runtime_config import Phase
 from body_transformer.deploy.safety import Reason
 from body_transformer.files import atomic_write
 from body_transformer.report.deployment import read_deployments
@@ -195,7 +195,7 @@ def test_a_replay_with_another_policy_differs_and_says_where(tmp_path):
     first = SavedLog.load(folder).rows
     assert not again.identical
     assert again.differences[0] == first["tick"][first["phase"] == Phase.POLICY][0]
-    with pytest.raises(ValueError, match="is of another policy"):
+    with pytest.raises(ValueError, match="belongs to another policy"):
         replay(folder, replace(runtime.contract, model_sha256="1" * 64), PurePolicy())
 
 
@@ -253,8 +253,8 @@ def test_a_log_that_is_not_whole_is_refused(tmp_path):
     for change, message in [
         ({"format": "x"}, "does not describe a log"),
         ({"version": 2}, "has version 2"),
-        ({"kept_ticks": 7}, "is not whole"),
-        ({"joints": ["a"]}, "is not whole"),
+        ({"kept_ticks": 7}, "is damaged"),
+        ({"joints": ["a"]}, "is damaged"),
     ]:
         (folder / "log.json").write_text(json.dumps(said | change))
         with pytest.raises(ValueError, match=message):
@@ -262,7 +262,7 @@ def test_a_log_that_is_not_whole_is_refused(tmp_path):
     (folder / "log.json").write_text(json.dumps(said))
     whole = (folder / "log.npz").read_bytes()
     (folder / "log.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="is not whole"):
+    with pytest.raises(ValueError, match="is damaged"):
         SavedLog.load(folder)
 
 
@@ -273,7 +273,7 @@ def test_arrays_of_another_log_are_refused(tmp_path):
         runtime.run()
         runtime.save_log(tmp_path / name)
     (tmp_path / "two" / "log.npz").replace(tmp_path / "one" / "log.npz")
-    with pytest.raises(ValueError, match=r"is not whole: log\.npz is not the one that log\.json describes"):
+    with pytest.raises(ValueError, match=r"is damaged: log\.npz is not the one that log\.json describes"):
         SavedLog.load(tmp_path / "one")
 
 
@@ -310,7 +310,7 @@ def test_a_description_that_cannot_be_written_takes_the_arrays_with_it(tmp_path,
 def test_a_log_that_is_there_is_not_overwritten(tmp_path):
     runtime, _, folder = recorded(tmp_path)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
-    with pytest.raises(FileExistsError, match="holds a log already"):
+    with pytest.raises(FileExistsError, match="already holds a log"):
         runtime.save_log(folder)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 

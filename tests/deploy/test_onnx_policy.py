@@ -66,7 +66,7 @@ def test_neither_torch_nor_mujoco_is_needed(folder):
 def test_a_computer_without_onnx_runtime_is_told_what_to_install(folder):
     code = WITHOUT_TORCH.format(folder=str(folder), blocked=BLOCKED | {"onnxruntime"})
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ValueError: to run an exported policy, install ONNX Runtime: pip install onnxruntime" in found.stderr
+    assert "ValueError: running an exported policy needs ONNX Runtime: pip install onnxruntime" in found.stderr
 
 
 def test_an_action_comes_in_the_same_memory_every_time(run):

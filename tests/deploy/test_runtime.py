@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from body_transformer.deploy.log import SavedLog
-from body_transformer.deploy.plan import Phase, RuntimeConfig
+from body_transformer.deploy.real_time import SIGNALS
 from body_transformer.deploy.robot import Command
 from body_transformer.deploy.runtime import Runtime
+from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import Reason, SafetyConfig
-from body_transformer.deploy.signals import SIGNALS
 
 from .virtual_robot import (
     DEFAULT_POSE,
@@ -132,7 +132,7 @@ def test_the_loop_can_run_at_a_multiple_of_the_policys_rate():
 
 
 def test_the_filtered_targets_are_those_of_the_filter():
-    from body_transformer.deploy.filter import LowPass
+    from body_transformer.deploy.action_pipeline import LowPass
 
     runtime, _robot = virtual_run()
     runtime.run()
@@ -165,15 +165,15 @@ def test_a_rate_that_is_no_multiple_is_refused(loop_hz):
 @pytest.mark.parametrize("name", ["seconds", "ramp_s", "warm_up", "log_s"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True])
 def test_a_senseless_setting_is_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name} is a number above 0"):
+    with pytest.raises(ValueError, match=f"{name} must be a number above 0"):
         RuntimeConfig(**{name: value})
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("inf"), None, "fast"])
 def test_a_senseless_safety_setting_is_refused(value):
-    with pytest.raises(ValueError, match="stale_ms is a number above 0"):
+    with pytest.raises(ValueError, match="stale_ms must be a number above 0"):
         SafetyConfig(stale_ms=value)
-    with pytest.raises(ValueError, match="torque_fraction is at most 1"):
+    with pytest.raises(ValueError, match="torque_fraction must be at most 1"):
         SafetyConfig(torque_fraction=1.5)
 
 
@@ -240,7 +240,7 @@ def test_the_policy_is_warmed_up_before_anything_is_sent():
 @pytest.mark.parametrize("action", [np.full(12, np.nan), np.zeros(11), np.zeros((2, 12))])
 def test_a_broken_policy_is_found_at_the_warm_up(action):
     runtime, robot = virtual_run(policy=lambda obs: action)
-    with pytest.raises(ValueError, match="warm-up: the policy gave"):
+    with pytest.raises(ValueError, match="warm-up: the policy must give 12 finite actions"):
         runtime.run()
     assert robot.sent == []
 
@@ -282,7 +282,7 @@ def test_the_command_can_be_another_than_the_contracts():
     )
     runtime.run()
     np.testing.assert_allclose(seen[-1], [0.4, 0.2, 0.1])
-    with pytest.raises(ValueError, match="the command has 3 entries, not 2"):
+    with pytest.raises(ValueError, match="the command must have 3 entries; got 2"):
         virtual_run(command=(0.2, 0.1))
 
 

@@ -15,10 +15,10 @@ from body_transformer import Policy
 from body_transformer.deploy.contract import Contract
 from body_transformer.deploy.control import Filter
 from body_transformer.deploy.link import FROM_ROBOT, Kind, Link, pack_command, pack_names, unpack_names, unpack_state
-from body_transformer.deploy.plan import Phase, RuntimeConfig
-from body_transformer.deploy.robot import Command, State
+from body_transformer.deploy.robot import Command, Robot, State
 from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
-from body_transformer.deploy.runtime import Result, Runtime
+from body_transformer.deploy.runtime import RunResult, Runtime
+from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.experiment import load_experiment
 
 from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, VirtualTime
@@ -38,7 +38,7 @@ def shipped(tmp_path_factory) -> Path:
     return export(find_trained("pretrained:a1-walk"), tmp_path_factory.mktemp("shipped") / "robot").folder
 
 
-class SteppedRobot:
+class SteppedRobot(Robot):
     """The simulated robot and its controller's side of the link, in this process and in virtual time."""
 
     joints = ROBOT_JOINTS
@@ -92,7 +92,7 @@ class SteppedRobot:
                 self.link.send(Kind.MARK, what, self.time.now_s)
 
 
-def walk(folder: Path, seconds: float = 5.0, **options: object) -> tuple[Result, SimReport]:
+def walk(folder: Path, seconds: float = 5.0, **options: object) -> tuple[RunResult, SimReport]:
     time = VirtualTime()
     config = RuntimeConfig(seconds=seconds, loop_hz=200.0, rehearse=False)
     with SteppedRobot(time, **options) as robot:

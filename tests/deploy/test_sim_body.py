@@ -3,9 +3,8 @@ import numpy as np
 import pytest
 
 from body_transformer.deploy.robot import Command
-from body_transformer.deploy.robots.sim_body import SimBody
+from body_transformer.deploy.robots.sim_body import Rollout, SimBody
 from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
-from body_transformer.deploy.robots.sim_rollout import Rollout
 
 LEGS, PARTS = ("FR", "FL", "RR", "RL"), ("hip", "thigh", "calf")
 RNG = np.random.default_rng(0)
@@ -208,7 +207,7 @@ def test_a_report_comes_back_as_it_was():
         ({"jitter_ms": float("nan")}, "jitter_ms .* finite"),
         ({"real_time_factor": 0.0}, "real_time_factor .* above 0"),
         ({"physics_hz": 200.0}, "physics_hz .* 500 or more"),
-        ({"physics_hz": 700.0}, "no multiple of state_hz"),
+        ({"physics_hz": 700.0}, "not a multiple of state_hz"),
         ({"payload_kg": -5.0}, "payload_kg .* -4 or more"),
         ({"start": "homme"}, "unknown start 'homme'; did you mean 'home'"),
         ({"fault": "nam"}, "unknown fault 'nam'; did you mean 'nan'"),
@@ -228,7 +227,7 @@ def test_options_survive_json():
 def test_start_joints_may_be_text_as_a_command_line_has_it():
     given = SimOptions.from_dict({"start_joints": ",".join(["0.1", "0.8", "-1.5"] * 4)})
     assert given == SimOptions(start_joints=(0.1, 0.8, -1.5) * 4)
-    with pytest.raises(ValueError, match=r"start_joints are numbers with commas between; got '0\.1,leg'"):
+    with pytest.raises(ValueError, match=r"start_joints must be numbers separated by commas; got '0\.1,leg'"):
         SimOptions.from_dict({"start_joints": "0.1,leg"})
     with pytest.raises(ValueError, match=r"start_joints\[1\] must be a finite number"):
         SimOptions.from_dict({"start_joints": "0.1,nan"})

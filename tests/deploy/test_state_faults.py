@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from body_transformer.deploy.plan import Phase, RuntimeConfig
 from body_transformer.deploy.robot import Command, State
 from body_transformer.deploy.robots import open_robot
 from body_transformer.deploy.runtime import Runtime
+from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import Freshness, Reason, SafetyConfig
 
 from .real_time import in_real_time
@@ -119,11 +119,11 @@ def test_clocks_that_drift_apart_are_no_latency_and_latency_is_no_drift():
     for rate in (1 - 1e-4, 1 + 1e-4):
         fresh = Freshness(2e-4)
         for k in range(50 * 3600):
-            fresh.came(k * 0.02 * rate, 5.0 + k * 0.02)
+            fresh.update(k * 0.02 * rate, 5.0 + k * 0.02)
         assert abs(fresh.age_s(5.0 + k * 0.02)) < 1e-4
     fresh = Freshness(2e-4)
     for k in range(500):
-        fresh.came(k * 0.02, 5.0 + k * 0.02 + 0.05 * (k >= 250))
+        fresh.update(k * 0.02, 5.0 + k * 0.02 + 0.05 * (k >= 250))
     assert fresh.age_s(5.0 + k * 0.02 + 0.05) == pytest.approx(0.05, abs=2e-3)
 
 

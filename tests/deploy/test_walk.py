@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from body_transformer.deploy.plan import Phase
+from body_transformer.deploy.runtime_config import Phase
 from body_transformer.report.deployment import read_deployments
 
 from ..report.deployment_folders import deploy

@@ -11,9 +11,9 @@ import numpy as np
 
 from body_transformer.deploy.contract import Checks, Contract
 from body_transformer.deploy.control import Control, Filter, ObsTerm, TorqueClip
-from body_transformer.deploy.plan import RuntimeConfig
-from body_transformer.deploy.robot import Command, State
+from body_transformer.deploy.robot import Command, Robot, State
 from body_transformer.deploy.runtime import Runtime
+from body_transformer.deploy.runtime_config import RuntimeConfig
 from body_transformer.deploy.safety import SafetyConfig
 from body_transformer.experiment import load_experiment
 from body_transformer.policy_folder import DESCRIPTION, new_description
@@ -92,7 +92,7 @@ Fault = Callable[[State, float], Iterable[State]]
 """A measurement and the virtual seconds since the start -> what the link delivers, each when its `received_s` comes."""
 
 
-class VirtualRobot:
+class VirtualRobot(Robot):
     """Its joints approach their targets; its joint order and its clock are its own."""
 
     LAG_S = 0.03

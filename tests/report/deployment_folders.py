@@ -12,8 +12,8 @@ import pytest
 
 from body_transformer.deploy.log import Log, SavedLog
 from body_transformer.deploy.observation import JointOrder
-from body_transformer.deploy.plan import Phase
 from body_transformer.deploy.runtime import Runtime
+from body_transformer.deploy.runtime_config import Phase
 
 from ..deploy.virtual_robot import JOINTS, ROBOT_JOINTS, VirtualRobot, a1_contract, virtual_run
 

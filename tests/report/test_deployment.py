@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from body_transformer.deploy.log import SavedLog
-from body_transformer.deploy.plan import Phase
+from body_transformer.deploy.runtime_config import Phase
 from body_transformer.report.deployment import Deployment, find_deployments, read_deployments
 from body_transformer.report.page import write_report
 
@@ -85,8 +85,8 @@ def test_half_a_log_is_refused(tmp_path: Path, missing: str) -> None:
         ({"safety": {"stale_ms": 100}}, "safety of"),
         ({"filter": {"cutoff_hz": None}}, "filter of"),
         ({"command": "go"}, "command of"),
-        ({"joints": 12}, "joints are not names: 12"),
-        ({"robot_joints": [3]}, "robot_joints are not names"),
+        ({"joints": 12}, "joints must be names; got 12"),
+        ({"robot_joints": [3]}, "robot_joints must be names"),
         ({"format": "diary"}, "does not describe a log"),
     ],
 )
@@ -122,7 +122,7 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     folder = deploy(tmp_path / "log", seconds=0.1)
     np.savez(folder / "log.npz", **rows_of(folder) | {"tick": np.array([{}], object)})
     describe(folder, {"arrays_sha256": sha256((folder / "log.npz").read_bytes()).hexdigest()})
-    with pytest.raises(ValueError, match="is not whole: Object arrays cannot be loaded"):
+    with pytest.raises(ValueError, match="is damaged: Object arrays cannot be loaded"):
         read(folder)
 
 

@@ -5,47 +5,33 @@ from __future__ import annotations
 import math
 from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..deploy import cores
-from ..deploy.log_folder import claimed
-from ..deploy.plan import MAX_COMMAND, Phase, RuntimeConfig, control_of
 from ..deploy.policy import OnnxPolicy
-from ..deploy.preflight import check
+from ..deploy.real_time import only_on, split_cores, stop_signals
 from ..deploy.replay import replay
 from ..deploy.robot import Robot
-from ..deploy.robots import open_robot
+from ..deploy.robots import driver
 from ..deploy.robots.a1 import A1Options
 from ..deploy.robots.sim_options import SimOptions
-from ..deploy.runtime import Runtime
+from ..deploy.runtime import Runtime, check
+from ..deploy.runtime_config import MAX_COMMAND, Phase, RuntimeConfig, control_of
 from ..deploy.safety import SafetyConfig
-from ..deploy.signals import handled
-from .deploy_result import save, tell, tell_json
-from .emergency import Emergency, stop_key
-from .live_line import live_line
+from .deploy_log import log_folder, print_result, print_result_json, save
+from .deploy_terminal import Emergency, live_line, stop_key
 from .output import print_json
 
-SAFETY: dict[str, dict[str, Any]] = {"sim": {"clock_drift": 0.2}}
-"""Robot -> what differs for it: where the computer is too slow for real time, the simulated robot's clock is slow."""
-LOOP_HZ = {"sim": 100.0, "a1": 200.0}
-"""Robot -> commands a second, if not as many as the policy gives: the A1 wants one every 1 to 10 ms. Two lost in a row
-at 50 Hz are longer than the simulated robot's time-out of 50 ms: at 5 % loss that is once in 10 s, at 100 Hz it is once
-in half an hour. It shares its computer with the controller, so it gets no more than that."""
-
-OPTIONS: dict[str, Callable[[dict[str, Any]], object]] = {"sim": SimOptions.from_dict, "a1": A1Options.from_dict}
-"""Robot -> what its options are checked by."""
-
-ABOUT = """An exported policy on a robot, in real time: ramp to the default pose, policy, damping.
+ABOUT = """Run an exported policy on a robot, in real time: ramp to the default pose, policy, damping.
 Space, Enter, q, Ctrl-C, Ctrl-Z and Ctrl-\\ are the emergency stop: damping within one period."""
 
 
 @dataclass
 class Deploy:
-    """The options; FLAGS says what they mean."""
+    """Options of the command; FLAGS describes them."""
 
     policy: Path
     robot: str = "sim"
@@ -70,59 +56,63 @@ _PAIRS: dict[str, Any] = {"action": "extend", "nargs": "+", "metavar": "NAME=VAL
 FLAGS: dict[str, dict[str, Any]] = {
     "robot": {
         "metavar": "sim|a1",
-        "help": "the simulated one, in a process of its own, or Unitree's A1 (default: sim)",
+        "help": "the simulated robot, in a separate process, or Unitree's A1 (default: sim)",
     },
-    "seconds": _NUMBER | {"metavar": "S", "help": "how long the policy runs (default: 10)"},
+    "seconds": _NUMBER | {"metavar": "S", "help": "length of the policy's run (default: 10)"},
     "dry_run": {
         "action": "store_true",
-        "help": "compute everything, send nothing; an A1, which answers nothing else, gets commands without torque",
+        "help": "compute everything, send nothing; an A1, which only answers commands, gets commands without torque",
     },
     "replay": {
         "type": Path,
         "metavar": "LOG",
-        "help": "no robot: what was measured in the run of that log goes to the policy again, "
-        "and must give the same commands",
+        "help": "without a robot: give the policy the measurements of this log again; the commands must be the same",
     },
     "faults": _PAIRS
     | {
-        "help": "of the simulated robot and its network, such as latency_ms=20 start=lying; there are: "
+        "help": "options of the simulated robot and its network, such as latency_ms=20 start=lying; there are: "
         + ", ".join(field.name for field in fields(SimOptions))
     },
     "address": {
         "metavar": "HOST:PORT",
-        "help": "of a simulated robot that runs already, on this computer; it has its own faults",
+        "help": "address of a simulated robot that is running already on this computer, with its own faults",
     },
     "robot_options": _PAIRS
-    | {"help": f"of the A1, such as power_level=3; there are: {', '.join(field.name for field in fields(A1Options))}"},
+    | {
+        "help": "options of the A1, such as power_level=3; there are: "
+        + ", ".join(field.name for field in fields(A1Options))
+    },
     "command": _NUMBER
     | {
         "nargs": "+",
         "metavar": "X",
-        "help": f"what the policy is told to do, m/s and rad/s, {MAX_COMMAND:g} at most (default: the contract's)",
+        "help": f"the policy's command, m/s and rad/s, at most {MAX_COMMAND:g} (default: the contract's)",
     },
     "loop_hz": _NUMBER
-    | {"metavar": "HZ", "help": "commands a second, a multiple of the policy's rate (default: 100; the A1: 200)"},
-    "no_filter": {"action": "store_true", "help": "targets as they are, without the contract's low-pass"},
+    | {"metavar": "HZ", "help": "commands per second, a multiple of the policy's rate (default: 100; the A1: 200)"},
+    "no_filter": {"action": "store_true", "help": "use targets without the contract's low-pass filter"},
     "torque_fraction": _NUMBER
-    | {"metavar": "F", "help": "of the contract's torque limits; less for a first run on a stand (default: 1)"},
-    "stale_ms": _NUMBER | {"metavar": "MS", "help": "no usable state for longer than this: damping (default: 100)"},
-    "max_tilt_rad": _NUMBER | {"metavar": "RAD", "help": "a lean beyond this: damping (default: 1)"},
+    | {"metavar": "F", "help": "share of the contract's torque limits; less for a first run on a stand (default: 1)"},
+    "stale_ms": _NUMBER
+    | {"metavar": "MS", "help": "damping when no usable state has come for longer than this (default: 100)"},
+    "max_tilt_rad": _NUMBER
+    | {"metavar": "RAD", "help": "damping when the body is tilted further than this (default: 1)"},
     "out": {
         "type": Path,
         "metavar": "DIR",
-        "help": "where the log goes; a folder that has one is refused (default: deployments/<experiment>-<date>)",
+        "help": "folder of the log; one that holds a log is refused (default: deployments/<experiment>-<date>)",
     },
     "json": {"action": "store_true", "help": "print one JSON object instead of lines"},
 }
-"""Option -> what argparse knows of it; tyro, which the other verbs have, is not on a robot's computer."""
+"""Option -> argparse's settings; tyro, which the other verbs use, is not installed on a robot's computer."""
 
 
 def parse(args: list[str]) -> Deploy:
-    """The options; those that are not given are Deploy's own."""
+    """Return the options; those that are not given are Deploy's defaults."""
     parser = ArgumentParser("bot deploy", description=ABOUT, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("policy", type=Path, metavar="DIR", help="what `bot export` wrote")
-    for name, about in FLAGS.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", default=SUPPRESS, **about)
+    parser.add_argument("policy", type=Path, metavar="DIR", help="an exported policy, written by `bot export`")
+    for name, settings in FLAGS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", default=SUPPRESS, **settings)
     given = vars(parser.parse_args(args))
     options: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
     return Deploy(**options)
@@ -132,23 +122,24 @@ def main(args: list[str]) -> None:
     options = parse(args)
     policy = OnnxPolicy(options.policy)
     if options.replay is not None:
-        again(policy, options.replay, options.json)
+        run_replay(policy, options.replay, options.json)
         return
     contract = policy.contract
     control = control_of(contract)
-    config, safety = settings(options)
-    robot = open_robot(options.robot, expected=control.joints, **robot_settings(options))
+    kind = driver(options.robot)
+    config, safety = run_settings(options, kind)
+    robot = kind.create(expected=control.joints, **robot_settings(options))
     check(contract, policy, robot, config, safety)
     emergency = Emergency()
-    with claimed(options.out, contract.experiment or "policy") as folder, handled(emergency.signal):
+    with log_folder(options.out, contract.experiment or "policy") as folder, stop_signals(emergency.signal):
         runtime: Runtime | None = None
         try:
             with stop_key(emergency.stop), entered(robot) as own_core:
                 runtime = Runtime(contract, policy, robot, config, safety, on_phase=lambda phase: mark(runtime, phase))
                 emergency.watch(runtime)
-                with live_line(runtime), cores.only(own_core):
+                with live_line(runtime), only_on(own_core):
                     runtime.run()
-        finally:  # when the robot is left: writing takes seconds, and the simulated one has said how it went
+        finally:  # after the robot is left: writing takes seconds, and the simulated robot has reported by then
             log = finish(options, runtime, folder) if runtime is not None and runtime.log.num_ticks else None
     stop = runtime.result().stop
     if stop is not None:
@@ -158,11 +149,11 @@ def main(args: list[str]) -> None:
         raise ValueError("the run went as planned, but its log is lost")
 
 
-def settings(options: Deploy) -> tuple[RuntimeConfig, SafetyConfig]:
-    """How the run goes, and what it watches."""
+def run_settings(options: Deploy, robot: type[Robot]) -> tuple[RuntimeConfig, SafetyConfig]:
+    """Return the settings of the run and of its safety."""
     config = RuntimeConfig(
         seconds=options.seconds,
-        loop_hz=LOOP_HZ.get(options.robot) if options.loop_hz is None else options.loop_hz,
+        loop_hz=robot.loop_hz if options.loop_hz is None else options.loop_hz,
         command=options.command,
         filter=not options.no_filter,
         dry_run=options.dry_run,
@@ -171,46 +162,46 @@ def settings(options: Deploy) -> tuple[RuntimeConfig, SafetyConfig]:
         stale_ms=options.stale_ms,
         max_tilt_rad=options.max_tilt_rad,
         torque_fraction=options.torque_fraction,
-        **SAFETY.get(options.robot, {}),
+        clock_drift=robot.clock_drift,
     )
     return config, safety
 
 
 def finish(options: Deploy, runtime: Runtime, folder: Path) -> Path | None:
-    """Writes the log, prints how it went, and says where the log is; whatever else fails, the stop can be told."""
-    seen = getattr(runtime.robot, "report", None)
-    report = None if seen is None else seen.to_dict()
+    """Write the log and print the summary; return the log's folder."""
+    report = runtime.robot.summary()
     log = save(runtime, folder, {"robot": options.robot, "report": report})
-    with suppress(OSError, UnicodeError):  # the status does not depend on who reads; `main` says what is not written
-        name = runtime.contract.experiment or "policy"
-        (tell_json if options.json else tell)(name, options.robot, runtime.result(), log, report)
+    name = runtime.contract.experiment or "policy"
+    with suppress(OSError, UnicodeError):  # the exit status does not depend on the reader; `main` reports lost output
+        (print_result_json if options.json else print_result)(name, options.robot, runtime.result(), log, report)
     return log
 
 
 @contextmanager
 def entered(robot: Robot) -> Iterator[frozenset[int]]:
-    """The robot, and the core that the loop has for itself: a robot that runs here, too, gets the others."""
-    mine, others = cores.split()
+    """Enter the robot, and yield the loop's own core; a robot that runs on this computer, too, gets the others."""
+    mine, others = split_cores()
     with ExitStack() as stack:
-        with cores.only(others):
+        with only_on(others):
             stack.enter_context(robot)
-        yield mine if getattr(robot, "process", None) is not None else frozenset()
+        yield mine if robot.shares_computer else frozenset()
 
 
 def robot_settings(options: Deploy) -> dict[str, Any]:
-    """What the robot is opened with."""
+    """Return the arguments that make the robot."""
     if options.faults and options.robot != "sim":
-        raise ValueError(f"--faults are those of the simulated robot; {options.robot!r} brings its own")
+        raise ValueError(f"--faults are for the simulated robot, not for {options.robot!r}")
     if options.robot_options and options.robot == "sim":
-        raise ValueError("--robot-options are those of the A1; the simulated robot has --faults")
+        raise ValueError("--robot-options are for the A1; the simulated robot has --faults")
     given = each_once((*options.faults, *options.robot_options))
-    if options.robot in OPTIONS:
-        OPTIONS[options.robot](given)  # else a pair could name another argument of the robot, such as its address
+    driver(options.robot).check_options(
+        given
+    )  # else a pair could name another argument, such as the address
     if given.get("listen_only") and not options.dry_run:
-        raise ValueError("an A1 that is only listened to takes no commands: listen_only=true is what --dry-run does")
+        raise ValueError("listen_only=true sends no commands to the A1: use --dry-run, which sets it")
     if options.address is not None:
         if options.robot != "sim":
-            raise ValueError(f"--address is that of a simulated robot; {options.robot!r} has one of its own")
+            raise ValueError(f"--address is for a simulated robot, not for {options.robot!r}")
         given["address"] = host_and_port(options.address)
     return given | {"listen_only": True} if options.dry_run and options.robot == "a1" else given
 
@@ -218,12 +209,12 @@ def robot_settings(options: Deploy) -> dict[str, Any]:
 def host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise ValueError(f"an address is HOST:PORT, the port from 1 to 65535, not {address!r}")
+        raise ValueError(f"an address must be HOST:PORT, the port from 1 to 65535; got {address!r}")
     return host, int(port)
 
 
 def each_once(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """The settings that are given; the same name twice is a mistake."""
+    """Return the given settings; refuse a name that is given twice."""
     found = [setting(pair) for pair in pairs]
     for name, count in Counter(name for name, _ in found).items():
         if count > 1:
@@ -233,10 +224,10 @@ def each_once(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 def setting(pair: str) -> tuple[str, Any]:
-    """`latency_ms=20` -> a name and a number, a truth value or a word."""
+    """Split `latency_ms=20` into a name and a number, a truth value or a word."""
     name, equals, value = pair.partition("=")
     if not (name and equals and value):
-        raise ValueError(f"an option is NAME=VALUE, not {pair!r}")
+        raise ValueError(f"an option must be NAME=VALUE; got {pair!r}")
     if value in ("true", "false"):
         return name, value == "true"
     for kind in (int, float):
@@ -247,25 +238,25 @@ def setting(pair: str) -> tuple[str, Any]:
 
 
 def mark(runtime: Runtime | None, phase: Phase) -> None:
-    """The simulated robot reports on the time between; after a stop it goes on, as what was stopped may still fall."""
-    name = {Phase.POLICY: "begin_rollout", Phase.DAMPING: "end_rollout"}.get(phase, "")
+    """Tell the robot when the rollout of its report begins and ends; after a stop it goes on, as it may still fall."""
     if runtime is None:
         return
-    stopped = phase is Phase.DAMPING and runtime.controller.interventions.stop is not None
-    if name and not stopped and hasattr(runtime.robot, name):
-        getattr(runtime.robot, name)()
+    if phase is Phase.POLICY:
+        runtime.robot.begin_rollout()
+    elif phase is Phase.DAMPING and runtime.controller.interventions.stop is None:
+        runtime.robot.end_rollout()
 
 
-def again(policy: OnnxPolicy, log: Path, json: bool) -> None:
-    """`--replay`"""
+def run_replay(policy: OnnxPolicy, log: Path, json: bool) -> None:
+    """Replay a log and compare its commands."""
     found = replay(log, policy.contract, policy)
     if json:
-        with suppress(OSError):  # whether they are the same does not depend on who reads
+        with suppress(OSError):  # the comparison's result does not depend on the reader
             print_json({"log": str(log), "ticks": len(found.commands), "different_ticks": list(found.differences)})
     if not found.identical:
         raise ValueError(
-            f"{len(found.differences)} of {len(found.commands)} commands are not those of {str(log)!r}; the first is "
-            f"that of tick {found.differences[0]}"
+            f"{len(found.differences)} of {len(found.commands)} commands differ from those of {str(log)!r}; the first "
+            f"is that of tick {found.differences[0]}"
         )
     if not json:
         print(f"all {len(found.commands)} commands are those of {log}, bit for bit")

@@ -26,7 +26,7 @@ from ..files import atomic_write
 from ..policy_folder import DESCRIPTION, MODEL, find_policy, read_description
 from ..schema import build, json_digest, json_text, plain, shown
 from .control import JOINT_SOURCES, Control, ObsTerm
-from .hardware import hardware_of
+from .limits import hardware_of
 
 TRAINING = ("command", "commit", "package_version", "date", "variant", "seed", "steps", "kp", "kd")
 """Facts of the training; null where they are not known."""

@@ -1,4 +1,4 @@
-"""What to command now: waiting, ramp, policy, damping. No clock, no link: the same inputs give the same bits."""
+"""The decisions of a run: waiting, ramp, policy, damping. No clock, no link: the same inputs give the same bits."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .filter import Interpolation, LowPass
-from .limits import Limiter, TargetClip
+from .action_pipeline import ActionPipeline
 from .observation import JointOrder, Measured, Observation
-from .plan import Phase, RuntimeConfig, control_of
-from .robot import COMMAND, Command, State
+from .robot import Command, State
+from .runtime_config import Phase, RuntimeConfig, control_of
 from .safety import BAD_STATE, DeadlineBudget, Freshness, Interventions, Reason, SafetyConfig, tilt_rad
 from .state_check import StateCheck
 
@@ -21,14 +20,16 @@ if TYPE_CHECKING:
 
 Policy = Callable[[NDArray[np.float32]], NDArray[np.floating[Any]]]
 """[O] -> [A]"""
-ROUNDED = 1 + 1e-6
-"""ONNX Runtime's tanh is as large as 1.0000002: no intervention."""
 DRIVEN_RAD = 1e-6
-"""A joint whose target moves by more than this feels it."""
+"""A target that moves by more than this drives its joint."""
 
 
 class Controller:
-    """One tick after another, from what was measured to what is commanded."""
+    """Turn measurements into commands, tick by tick.
+
+    Each tick takes a state in (`StateCheck`), builds the observation (`Observation`), asks the policy once per
+    policy step, and takes its action to a command (`ActionPipeline`).
+    """
 
     def __init__(
         self,
@@ -47,38 +48,37 @@ class Controller:
         self.interventions = Interventions()
         self.measured = Measured(size)
         self.phase = Phase.WAIT
-        self.action, self.target, self._start, self._answered = np.zeros((4, size))
-        self._commanded = np.zeros((len(COMMAND), size))
-        self.command = Command(*self._commanded)
+        self.age_s = 0.0
+        self.pipeline = ActionPipeline(
+            control, safety, self.order, self.measured, self.interventions, self.ticks_per_step, config.filter
+        )
+        self.action, self.target = self.pipeline.action, self.pipeline.target
+        self.command = self.pipeline.command
         """In the robot's order; its arrays change with the next tick."""
         self._policy = policy
-        told = np.array(config.told(control), np.float64)
-        self._observation = Observation(contract, self.measured, self.action, told)
+        command = np.array(config.policy_command(control), np.float64)
+        self._observation = Observation(contract, self.measured, self.action, command)
         self._check = StateCheck(control, safety, self.order, self.measured)
-        self._limiter = Limiter(control, safety, 1 / self.hz, self.interventions)
+        self._limiter = self.pipeline.limiter
         self._freshness = Freshness(safety.clock_drift)
         self._deadlines = DeadlineBudget(safety.missed_allowed(self.hz))
-        self.low_pass = control.filter if config.filter else None
-        """None: targets are not filtered."""
-        self._filter = LowPass(self.low_pass.cutoff_hz, control.hz, size) if self.low_pass else None
-        self._target_clip = TargetClip(control.torque_clip) if control.torque_clip else None
-        self._line = Interpolation(self.ticks_per_step, size)
-        self._scale, self._offset = np.array(control.scale, np.float64), np.array(control.offset, np.float64)
         self._default = np.array(control.default_pose, np.float64)
+        self._start, self._answered = np.zeros((2, size))
         self._good_states = self._bad_states = 0
         self._origin, self._policy_tick, self._end_tick, self._step = 0, 0, 0, -1
         self._ramp_s = config.ramp_s
-        self.age_s = 0.0
 
     # -- one tick ------------------------------------------------------------------------------------------------------
 
     def step(self, tick: int, now_s: float, state: State | None, missed: int = 0, stop: str | None = None) -> Command:
-        """The command for this tick, in the robot's order.
+        """Return the command for this tick, in the robot's order.
 
         Args:
-            tick: counts periods since the loop began; those that were missed are left out.
-            missed: deadlines since the last tick.
-            stop: why somebody wants to stop now.
+            tick: periods since the loop began; missed ones are left out.
+            now_s: time on the clock that the state's `received_s` is on.
+            state: the newest state, if one has come since the last tick.
+            missed: deadlines missed since the last tick.
+            stop: reason for an emergency stop.
         """
         self.interventions.tick_bits = 0
         self._watch(now_s, state, missed, stop)
@@ -88,22 +88,25 @@ class Controller:
             self._end(tick)
         if self.phase >= Phase.DAMPING:
             self._damp(tick)
-        return self._fill_command()
+        return self.pipeline.reorder()
 
     def damping(self) -> Command:
-        """The last command of all, whatever happened before."""
-        self._limiter.damp(self.measured.joint_vel)
-        return self._fill_command()
+        """Return the last command of a run, whatever happened before."""
+        self.pipeline.damp()
+        return self.pipeline.reorder()
 
     def sent(self, command: Command, tripped: str = "") -> None:
-        """What the robot really took: the next step starts there. `tripped`: why it takes nothing but damping, if it
-        says so; one that does not is found out by the gains that it did not take."""
-        if command is self.command and not tripped:  # all of it
+        """Take note of the command that the robot really got: the next step limit counts from there.
+
+        `tripped` is the robot's reason for letting only damping through. A robot that gives no reason is recognised by
+        the gains that it dropped.
+        """
+        if command is self.command and not tripped:  # the whole command was sent
             return
         try:
             command.check(len(self.target))
         except ValueError as error:
-            raise ValueError(f"the robot's send returned nonsense: {error}") from None
+            raise ValueError(f"the robot's send returned an invalid command: {error}") from None
         refused = (self.command.kp > 0) & ~(command.kp > 0)
         if tripped or refused.any():
             self.interventions.latch(Reason.ROBOT_TRIPPED, tripped)
@@ -114,25 +117,25 @@ class Controller:
     # -- safety --------------------------------------------------------------------------------------------------------
 
     def _watch(self, now_s: float, state: State | None, missed: int, stop: str | None) -> None:
-        tell = self.interventions
+        interventions = self.interventions
         if stop is not None:
-            tell.latch(Reason.EMERGENCY_STOP, stop)
+            interventions.latch(Reason.EMERGENCY_STOP, stop)
         if missed:
-            tell.count(Reason.MISSED_DEADLINE, missed)
+            interventions.count(Reason.MISSED_DEADLINE, missed)
         if self._deadlines.tick(missed):
-            tell.latch(Reason.LATE_LOOP, f"{missed} in the last tick")
+            interventions.latch(Reason.LATE_LOOP, f"{missed} in the last tick")
         if state is not None:
             self._take(state, now_s)
         if not self.measured.known:
             return
         self.age_s = self._freshness.age_s(now_s)
         if self.age_s > self.safety.stale_ms / 1000:
-            tell.latch(Reason.STATE_LOST, f"the newest is {self.age_s * 1000:.0f} ms old")
+            interventions.latch(Reason.STATE_LOST, f"the newest is {self.age_s * 1000:.0f} ms old")
         elif self.age_s > self.safety.stale_ms / 2000:
-            tell.count(Reason.STATE_LATE)
-        lean = tilt_rad(self.measured.gravity)
-        if lean > self.safety.max_tilt_rad:
-            tell.latch(Reason.TILTED, f"{lean:.2f} rad")
+            interventions.count(Reason.STATE_LATE)
+        tilt = tilt_rad(self.measured.gravity)
+        if tilt > self.safety.max_tilt_rad:
+            interventions.latch(Reason.TILTED, f"{tilt:.2f} rad")
 
     def _take(self, state: State, now_s: float) -> None:
         reason = self._check(state, now_s, self._is_driven)
@@ -140,7 +143,7 @@ class Controller:
             self._answered[:] = self._limiter.previous
             self._good_states += 1
             self._bad_states = 0
-            self._freshness.came(state.stamp_s, state.received_s)
+            self._freshness.update(state.stamp_s, state.received_s)
             return
         self.interventions.count(reason)
         if reason in BAD_STATE:
@@ -150,15 +153,15 @@ class Controller:
                 self.interventions.latch(Reason.BAD_STATES, f"{reason.text}, {self._check.detail}".rstrip(", "))
 
     def _is_driven(self) -> bool:
-        """Whether the policy's targets have moved since the last good state; a dry run's move nothing."""
-        if self.phase != Phase.POLICY or self.config.dry_run:  # after a ramp somebody looks where the joints are
+        """Return whether the policy's targets have moved since the last good state; a dry run moves nothing."""
+        if self.phase != Phase.POLICY or self.config.dry_run:  # after a ramp the pose is checked instead
             return False
         return float(np.abs(self._limiter.previous - self._answered).max()) > DRIVEN_RAD
 
     # -- phases --------------------------------------------------------------------------------------------------------
 
     def _wait(self, tick: int) -> None:
-        self._limiter.damp(self.measured.joint_vel)
+        self.pipeline.damp()
         if self._good_states < self.safety.start_states:
             if tick >= self.config.start_s * self.hz:
                 self.interventions.latch(Reason.NO_STATE, f"in {self.config.start_s:g} s")
@@ -175,10 +178,8 @@ class Controller:
             return
         limiter.start(pos)
         self._start[:] = limiter.previous
-        self._line.reset(self._start)
-        if self._filter:
-            self._filter.reset(self._start)
-        self._ramp_s = self.config.length_of_ramp_s(self.control, float(np.abs(self._default - self._start).max()))
+        self.pipeline.reset(self._start)
+        self._ramp_s = self.config.ramp_length_s(self.control, float(np.abs(self._default - self._start).max()))
         self._origin, self.phase = tick, Phase.RAMP
         self._ramp(tick)
 
@@ -188,7 +189,7 @@ class Controller:
             np.subtract(self._default, self._start, out=self.target)
             self.target *= share * share * (3 - 2 * share)
             self.target += self._start
-            self._aim()
+            self.pipeline.aim()
             if share == 1.0:
                 self.phase = Phase.HOLD
         self._move(tick)
@@ -199,11 +200,11 @@ class Controller:
                 self._enable(tick)
                 return
             self.target[:] = self._default
-            self._aim()
+            self.pipeline.aim()
         self._move(tick)
 
     def _enable(self, tick: int) -> None:
-        """The policy takes over, if the robot stands as it should."""
+        """Let the policy begin, if the robot stands in the default pose."""
         error = np.abs(self.measured.joint_pos - self._default)
         joint = int(error.argmax())
         if error[joint] > self.safety.reached_rad and not self.config.dry_run:  # a dry run moves nothing
@@ -216,9 +217,7 @@ class Controller:
         self.action[:] = 0
         self._observation.reset()
         if self.control.kind == "torque":
-            self._line.reset(np.zeros_like(self.target))
-            if self._filter:
-                self._filter.reset(np.zeros_like(self.target))
+            self.pipeline.reset(np.zeros_like(self.target))
         self._act(tick)
 
     def _act(self, tick: int) -> None:
@@ -228,65 +227,27 @@ class Controller:
                 self._end(tick)
                 self.interventions.ended = True
                 return
-            if not self._ask():
+            if not self.pipeline.take(np.asarray(self._policy(self._observation.update()))):
                 return
-            np.multiply(self.action, self._scale, out=self.target)
-            self.target += self._offset
-            if self._target_clip is not None:
-                self._target_clip(self.target, self.measured.joint_pos, self.measured.joint_vel)
-            self._aim()
         self._move(tick)
-
-    def _ask(self) -> bool:
-        """The policy's action; False if it cannot be used."""
-        given = np.asarray(self._policy(self._observation.update()))
-        if given.shape not in ((len(self.action),), (1, len(self.action))) or given.dtype.kind != "f":
-            self.interventions.latch(Reason.BAD_ACTION, f"{given.dtype} {given.shape}, not ({len(self.action)},)")
-            return False
-        sizes = np.abs(given.reshape(-1))
-        largest = float(sizes[sizes.argmax()])  # NaN if one is
-        if not largest <= self.safety.max_action:
-            self.interventions.latch(Reason.BAD_ACTION, f"as large as {largest:.3g}")
-            return False
-        self.action[:] = given.reshape(-1)
-        clip = self.control.clip
-        if clip is not None and largest > clip:
-            if largest > clip * ROUNDED:
-                self.interventions.count(Reason.ACTION_CLIPPED)
-            np.minimum(self.action, clip, out=self.action)
-            np.maximum(self.action, -clip, out=self.action)
-        return True
 
     def _end(self, tick: int) -> None:
         self.phase, self._end_tick = Phase.DAMPING, tick
 
     def _damp(self, tick: int) -> None:
-        self._limiter.damp(self.measured.joint_vel)
+        self.pipeline.damp()
         if tick - self._end_tick >= self.config.damping_s * self.hz:
             self.phase = Phase.DONE
 
-    # -- from target to command ----------------------------------------------------------------------------------------
-
     def _due(self, tick: int) -> bool:
-        """Is this the first tick of a step of the policy? Its own first tick may have been missed."""
+        """Return whether this is the first tick of a policy step; the step's own first tick may have been missed."""
         step = (tick - self._origin) // self.ticks_per_step
         due, self._step = step != self._step, step
         return due
 
-    def _aim(self) -> None:
-        self._line.aim(self.target if self._filter is None else self._filter(self.target))
-
     def _move(self, tick: int) -> None:
-        wanted = self._line.at((tick - self._origin) % self.ticks_per_step)
-        pos, vel = self.measured.joint_pos, self.measured.joint_vel
-        if self.phase == Phase.POLICY and self.control.kind == "torque":
-            self._limiter.push(wanted, pos, vel)
-        else:
-            self._limiter.hold_position(wanted, pos, vel)
-
-    def _fill_command(self) -> Command:
-        self.order.command_to_robot(self._limiter.command, self._commanded)
-        return self.command
+        as_torque = self.phase == Phase.POLICY and self.control.kind == "torque"
+        self.pipeline.move((tick - self._origin) % self.ticks_per_step, as_torque)
 
 
 _PHASES: dict[Phase, Callable[[Controller, int], None]] = {

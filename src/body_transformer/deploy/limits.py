@@ -1,42 +1,29 @@
-"""The command that leaves: whatever was asked for, it is finite and within every limit."""
+"""Limits of a command: those of the contract, which shape it, and those of the robot's hardware, which bound it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .masks import any_true
-from .robot import COMMAND
+from .robot import COMMAND, Command, all_true, any_true
 from .safety import Interventions, Reason, SafetyConfig
 
 if TYPE_CHECKING:
-    from .control import Control, TorqueClip
+    from .control import Control
 
 Vector = NDArray[np.float64]
 _LITTLE = 1e-9
 
 
-class TargetClip:
-    """What the training did to a target [J], which the policy has learned with; no limit of the robot's."""
-
-    def __init__(self, clip: TorqueClip) -> None:
-        torque, kp, kd = (np.array(value, np.float64) for value in (clip.torque, clip.kp, clip.kd))
-        self._ahead, self._most = kd / kp, torque / kp
-        self._middle, self._end = np.zeros((2, len(kp)))
-
-    def __call__(self, target: Vector, pos: Vector, vel: Vector) -> None:
-        """In place: kp (target - pos) - kd vel stays within the torque."""
-        middle, end = self._middle, self._end
-        np.multiply(vel, self._ahead, out=middle)
-        middle += pos
-        np.maximum(target, np.subtract(middle, self._most, out=end), out=target)
-        np.minimum(target, np.add(middle, self._most, out=end), out=target)
-
-
 class Limiter:
-    """Targets become commands, in the contract's joint order; `position`, `kp`, `kd`, `torque` hold the last one."""
+    """Turn targets into commands within every limit, in the contract's joint order.
+
+    `position`, `kp`, `kd` and `torque` hold the last command.
+    """
 
     def __init__(self, control: Control, config: SafetyConfig, period_s: float, interventions: Interventions) -> None:
         self.low, self.high = np.array(control.position_limits, np.float64).T.copy()  # [J]
@@ -51,28 +38,28 @@ class Limiter:
         self._damping_kd = config.damping_kd
         self._interventions = interventions
         self.command = np.zeros((len(COMMAND), len(self.low)))
-        """[5, J], its parts as rows; the velocity stays 0."""
+        """[5, J], the parts of a command as rows; the velocity stays 0."""
         self.position, _, self.kp, self.kd, self.torque = self.command
         self._least_torque, self._noticed = -self.max_torque, _LITTLE * self.max_torque
         self.previous, self.previous_torque = np.zeros((2, len(self.low)))
-        """The last position and torque that were sent; the next step is counted from there."""
+        """The last position and torque that were sent; the step limit counts from there."""
 
     def start(self, position: Vector) -> None:
-        """Where the joints are before the first command."""
+        """Begin where the joints are before the first command."""
         self.previous[:] = np.clip(position, self.low, self.high)
         self.previous_torque[:] = 0
 
     def hold_position(self, target: Vector, pos: Vector, vel: Vector) -> None:
-        """The command that brings the joints, now at `pos` with `vel`, nearest to `target`.
+        """Command the position nearest to `target` that the limits allow, for joints at `pos` with `vel`.
 
-        The target is moved first. Where the limits leave no target (the joint was carried far from the previous
-        command, say), the gains are lowered: a weaker spring satisfies every limit, a further target does not.
+        The target is moved first. Where the limits leave no target, for example because the joint was carried far from
+        the previous command, the gains are lowered: a weaker spring satisfies every limit, a further target does not.
         """
         speed, kd = np.abs(vel), self.kd
         least, most = self._torque_range(vel, speed)
         np.minimum(self._kd, self.max_torque / np.maximum(speed, _LITTLE), out=kd)
         braking = kd * vel
-        least, most = np.minimum(least + braking, 0), np.maximum(most + braking, 0)  # what is left for the spring
+        least, most = np.minimum(least + braking, 0), np.maximum(most + braking, 0)  # the torque left for the spring
 
         wanted = self._clip(target, self.low, self.high, Reason.POSITION_LIMIT)
         lowest, highest = pos + least / self._stiffness, pos + most / self._stiffness
@@ -92,7 +79,7 @@ class Limiter:
         self.previous[:] = self.position
 
     def push(self, torque: Vector, pos: Vector, vel: Vector) -> None:
-        """A torque command: nothing drives a joint that is at its limit, or too quick, any further."""
+        """Command a torque that drives no joint further that is at its limit, or too quick."""
         least, most = self._torque_range(vel, np.abs(vel))
         least, most = np.where(pos <= self.low, 0.0, least), np.where(pos >= self.high, 0.0, most)
         step = self.torque_step
@@ -104,13 +91,13 @@ class Limiter:
         self.previous_torque[:] = self.torque
 
     def damp(self, vel: Vector) -> None:
-        """Resist the motion, as strongly as the torque limits allow at the last known speed."""
+        """Command damping, as strong as the torque limits allow at the last known speed."""
         np.divide(self.max_torque, np.maximum(np.abs(vel), _LITTLE), out=self.kd)
         np.minimum(self.kd, self._damping_kd, out=self.kd)
         self.position[:] = self.kp[:] = self.torque[:] = 0
 
     def _torque_range(self, vel: Vector, speed: Vector) -> tuple[Vector, Vector]:
-        """[J] least and most torque; a joint beyond its velocity limit may only be braked."""
+        """Return the least and most torque [J]; a joint beyond its velocity limit may only be braked."""
         too_quick = speed > self.max_velocity
         if not any_true(too_quick):
             return self._least_torque, self.max_torque
@@ -125,3 +112,108 @@ class Limiter:
         if any_true(clipped != value):
             self._interventions.count(reason)
         return clipped
+
+
+# -- hardware ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JointLimits:
+    """Bounds of one joint's hardware."""
+
+    low: float
+    """rad"""
+    high: float
+    """rad"""
+    velocity: float
+    """rad/s, in both directions."""
+    torque: float
+    """Nm, in both directions."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Bounds of a robot's joints, and its largest gains; a contract beyond them is refused, a command is cut."""
+
+    name: str
+    joints: Mapping[str, JointLimits]
+    kp: float
+    """Nm/rad"""
+    kd: float
+    """Nm s/rad, in a contract."""
+    damping_kd: float
+    """Nm s/rad, in a command: damping may have more than a contract."""
+
+    def check(self, control: Control) -> None:
+        """Refuse a control that asks for more than the robot has."""
+        for k, joint in enumerate(control.joints):
+            own = self.joints[joint]
+            low, high = control.position_limits[k]
+            if low < own.low or high > own.high:
+                self._refuse("position_limits", joint, f"({low:g}, {high:g})", f"{own.low:g} to {own.high:g} rad")
+            for name, value, most, unit in (
+                ("velocity_limits", control.velocity_limits[k], own.velocity, "rad/s"),
+                ("torque_limits", control.torque_limits[k], own.torque, "Nm"),
+                ("kp", control.kp[k], self.kp, "Nm/rad"),
+                ("kd", control.kd[k], self.kd, "Nm s/rad"),
+            ):
+                if value > most:
+                    self._refuse(name, joint, f"{value:g}", f"{most:g} {unit} at most")
+
+    def _refuse(self, name: str, joint: str, given: str, allowed: str) -> None:
+        raise ValueError(f"control.{name} of {joint!r} is {given}; {self.name} allows {allowed}")
+
+
+class CommandBounds:
+    """Cut commands, in a given joint order, to the hardware's bounds."""
+
+    def __init__(self, hardware: Hardware, joints: Sequence[str]) -> None:
+        own = [hardware.joints[joint] for joint in joints]
+        gains = np.ones(len(own))
+        most = [
+            [limits.high for limits in own],
+            [limits.velocity for limits in own],
+            hardware.kp * gains,
+            hardware.damping_kd * gains,
+            [limits.torque for limits in own],
+        ]
+        self._most = np.array(most, np.float64)  # [5, J], as the parts of a command
+        self._least = -self._most
+        self._least[0] = [limits.low for limits in own]
+        self._least[2:4] = 0.0
+
+    def __call__(self, command: Command) -> Command:
+        """Return the same command if it is within the bounds; a target without a gain has no effect and stays."""
+        asked = np.array(command.parts)
+        cut = np.minimum(np.maximum(asked, self._least), self._most)
+        free = cut[2:4] == 0.0
+        cut[:2][free] = asked[:2][free]
+        return command if all_true(cut == asked) else Command(*cut)
+
+
+_HIP = JointLimits(-0.803, 0.803, 52.4, 33.5)
+_THIGH = JointLimits(-1.05, 4.19, 28.6, 33.5)
+_CALF = JointLimits(-2.7, -0.916, 28.6, 33.5)
+A1 = Hardware(
+    "the A1",
+    {
+        f"{leg}_{part}_joint": limits
+        for leg in ("FR", "FL", "RR", "RL")
+        for part, limits in (("hip", _HIP), ("thigh", _THIGH), ("calf", _CALF))
+    },
+    kp=180.0,
+    kd=8.0,
+    damping_kd=20.0,
+)
+"""Ranges: the wider of Unitree's description (`robots/a1.xml`) and `a1_const.h` in Unitree's SDK, rounded outwards; the
+two differ by less than 0.004 rad. Speeds and torques: the description. Gains: the authors' robot has 100 and 1;
+Unitree's own example of an A1 (unitree_ros, unitree_controller/src/body.cpp, for its simulator) has 180 and 8 at a
+thigh."""
+
+KNOWN = (A1,)
+
+
+def hardware_of(joints: Iterable[str]) -> Hardware | None:
+    """Return the known hardware with these joints, in any order; None if there is none."""
+    names = set(joints)
+    return next((hardware for hardware in KNOWN if names == set(hardware.joints)), None)

@@ -1,19 +1,17 @@
-"""Datagrams between a controller and a robot.
-
-Every datagram has one fixed binary layout, little-endian:
+"""Datagrams between a controller and a robot. Every datagram has one fixed binary layout, little-endian:
 
     magic "BoTL" | version u8 | kind u8 | payload length u16 | session u32 | joints u32 | sequence u64 | stamp f64
     payload (a fixed number of f64 for a given number of joints; names and reasons are UTF-8)
     CRC-32 of everything before it, u32
 
 A session starts with the controller's HELLO (the joint names it expects, or none) and the robot's WELCOME (its joint
-names, in its order) or REFUSE (the reason). From then on each side takes datagrams only from the other's address, with
-this session's number, with the checksum of the agreed joint names, and with a sequence number above the last one of
-that kind (and not absurdly far): old and repeated datagrams are ignored, and what makes no sense leaves no trace but
-its count. Nothing that arrives is ever executed or unpickled.
+names, in its order) or REFUSE (the reason). From then on each side accepts datagrams only from the other's address,
+with this session's number, with the checksum of the agreed joint names, and with a sequence number above the last one
+of that kind, within reason. Old and repeated datagrams are ignored, and invalid ones leave no trace but their count.
+Nothing that arrives is ever executed or unpickled.
 
-The CRC finds damage, not malice: who can write to the controller's own socket can command the robot. Keep the link on
-the loopback interface or on a cable of its own.
+The CRC finds damage, not malice: a program that can write to the controller's own socket can command the robot. Keep
+the link on the loopback interface or on a cable of its own.
 """
 
 from __future__ import annotations
@@ -34,15 +32,14 @@ MAGIC = b"BoTL"
 VERSION = 1
 MAX_JOINTS = 64
 MAX_DATAGRAM = 4096
-"""Bytes; the longest COMMAND (64 joints) has 2596."""
+"""Bytes; the longest COMMAND, for 64 joints, has 2596."""
 MAX_VALUE = 1e6
-"""Of anything in a command: more is nonsense, and its products could overflow."""
+"""Largest value in a command; more is invalid, and its products could overflow."""
 MAX_WAITING = 512
-"""Datagrams taken from the socket at once: a flood cannot hold the loop, and the states of a pause, which the kernel
-keeps oldest first, are all gone after one look."""
+"""Most datagrams taken from the socket at once: a flood cannot hold the loop, and one read takes all states that the
+kernel kept during a pause."""
 MAX_AHEAD = 2**24
-"""That a sequence number may be ahead of the last: hours of measurements. Beyond it is nonsense, after which nothing
-else would be new."""
+"""Largest step of a sequence number: hours of measurements. A larger one is invalid: after it, nothing would be new."""
 
 _HEADER = struct.Struct("<4sBBHIIQd")
 _CRC = struct.Struct("<I")
@@ -52,9 +49,9 @@ Address = tuple[str, int]
 
 
 class Kind(IntEnum):
-    """What a datagram says. The first four come from the controller."""
+    """Kind of a datagram. The first four come from the controller."""
 
-    __hash__ = int.__hash__  # an enum's own is a function in Python
+    __hash__ = int.__hash__  # an enum's own hash is a function in Python
 
     HELLO = 1
     COMMAND = 2
@@ -71,23 +68,23 @@ FROM_ROBOT = frozenset({Kind.WELCOME, Kind.REFUSE, Kind.STATE, Kind.REPORT})
 
 
 class DatagramError(ValueError):
-    """A datagram that is not ours; its text is the reason, of a small number of reasons."""
+    """A datagram that is refused; its text is one of a few reasons."""
 
 
 class Packet(NamedTuple):
-    """A datagram that is whole; whether it is welcome is the `Link`'s business."""
+    """An undamaged datagram; `Link` decides whether it is accepted."""
 
     kind: Kind
     session: int
     joints: int
-    """Checksum of the joint names in their order, see `joints_checksum`."""
+    """Checksum of the joint names in their order: `joints_checksum`."""
     sequence: int
     stamp_s: float
     payload: bytes
 
 
 def encode(packet: Packet) -> bytes:
-    """The datagram of a packet."""
+    """Return the datagram of a packet."""
     head = _HEADER.pack(
         MAGIC,
         VERSION,
@@ -103,7 +100,7 @@ def encode(packet: Packet) -> bytes:
 
 
 def decode(data: bytes) -> Packet:
-    """The packet of a datagram; `DatagramError` if it is none."""
+    """Return the packet of a datagram; raise `DatagramError` if it is not one."""
     if not _HEADER.size + _CRC.size <= len(data) <= MAX_DATAGRAM:
         raise DatagramError("length")
     magic, version, kind, length, session, joints, sequence, stamp_s = _HEADER.unpack_from(data)
@@ -124,7 +121,7 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 
 def _number_of(datagram: tuple[bytes, Address]) -> int:
-    """What stands where the sequence number stands, if it is a datagram of ours at all."""
+    """Return the bytes at the place of the sequence number, without any check."""
     data = datagram[0]
     return int(_HEADER.unpack_from(data)[6]) if len(data) >= _HEADER.size else -1
 
@@ -133,17 +130,17 @@ def _number_of(datagram: tuple[bytes, Address]) -> int:
 
 
 def joints_checksum(joints: Sequence[str]) -> int:
-    """Differs for other names and for another order."""
+    """Return a checksum that differs for other names and for another order."""
     return zlib.crc32("\n".join(joints).encode())
 
 
 def pack_names(joints: Sequence[str]) -> bytes:
-    """Joint names in order, as HELLO and WELCOME carry them."""
+    """Return the payload of HELLO and WELCOME: joint names in order."""
     return "\n".join(joints).encode()
 
 
 def unpack_names(payload: bytes) -> tuple[str, ...]:
-    """The reverse of `pack_names`; `DatagramError` unless they are names, each once, and not too many."""
+    """Read `pack_names`; raise `DatagramError` unless the names are valid, unique and not too many."""
     try:
         names = tuple(payload.decode().split("\n")) if payload else ()
     except UnicodeDecodeError:
@@ -158,13 +155,15 @@ def unpack_names(payload: bytes) -> tuple[str, ...]:
 
 
 def pack_state(state: State, echo_s: float) -> bytes:
-    """All but sequence and stamp, which the header has; `echo_s` is the stamp of the newest command that came, plus the
-    time since then: so much of a round trip is not the link's."""
+    """Return the payload of STATE; sequence and stamp are in the header.
+
+    `echo_s` is the stamp of the newest received command plus the time since then, which the link did not cause.
+    """
     return np.concatenate((*state.parts, (echo_s,))).astype(_FLOATS, copy=False).tobytes()
 
 
 def unpack_state(packet: Packet, num_joints: int, received_s: float) -> tuple[State, float]:
-    """The reverse of `pack_state`. Values may be NaN or absurd: to notice that is the safety layer's business."""
+    """Read `pack_state`. Values may be NaN or absurd, which `StateCheck` notices."""
     values = _floats(packet.payload, 3 * num_joints + 8)
     j = num_joints
     state = State(
@@ -181,12 +180,12 @@ def unpack_state(packet: Packet, num_joints: int, received_s: float) -> tuple[St
 
 
 def pack_command(command: Command) -> bytes:
-    """Its parts, one after the other."""
+    """Return the payload of COMMAND: its parts, one after the other."""
     return np.concatenate(command.parts).astype(_FLOATS, copy=False).tobytes()
 
 
 def unpack_command(packet: Packet, num_joints: int) -> Command:
-    """The reverse of `pack_command`; `DatagramError` if a value is NaN or absurd, or a gain negative."""
+    """Read `pack_command`; raise `DatagramError` if a value is NaN or absurd, or a gain negative."""
     values = _floats(packet.payload, len(COMMAND) * num_joints).reshape(-1, num_joints)
     if not (np.abs(values) < MAX_VALUE).all() or (values[2:4] < 0).any():
         raise DatagramError("values")
@@ -203,7 +202,7 @@ def _floats(payload: bytes, count: int) -> np.ndarray[tuple[int], np.dtype[np.fl
 
 
 class Link:
-    """One end: numbers what it sends, and lets in only what belongs to its session."""
+    """One end of a link: it numbers the datagrams it sends, and accepts only those of its session."""
 
     def __init__(self, sock: socket.socket, takes: Collection[Kind]) -> None:
         sock.setblocking(False)
@@ -215,18 +214,18 @@ class Link:
         self._sent: Counter[Kind] = Counter()
         self._last: dict[Kind, int] = {}
         self._before: dict[Kind, int] = {}
-        """What `_last` was before that."""
+        """The value of `_last` before the newest packet."""
         self.refused: Counter[str] = Counter()
-        """Reason -> how many datagrams were not let in."""
+        """Reason -> number of refused datagrams."""
 
     @property
     def address(self) -> Address:
-        """Where this end listens."""
+        """Address of this end."""
         host, port = self._socket.getsockname()[:2]
         return str(host), int(port)
 
     def open(self, peer: Address, session: int, joints: Sequence[str] = ()) -> None:
-        """From now on only this peer and this session count; all sequence numbers start anew."""
+        """Begin a session with this peer; all sequence numbers start anew."""
         self.peer, self.session = peer, session
         self.agree(joints)
         self._sent.clear()
@@ -234,30 +233,30 @@ class Link:
         self._before.clear()
 
     def agree(self, joints: Sequence[str]) -> None:
-        """The joints, in the robot's order, that commands and states are about from now on."""
+        """Agree on the joints of commands and states, in the robot's order."""
         self.joints = joints_checksum(joints) if joints else 0
 
     def send(self, kind: Kind, payload: bytes, stamp_s: float) -> bytes:
-        """Numbers and sends a datagram; returns it. A full buffer or a dead peer loses it, as a network would."""
+        """Send the next datagram and return it. A full buffer or a dead peer loses it, as a network would."""
         data = self.number(kind, payload, stamp_s)
         if self.peer is not None:
             self.transmit(data, self.peer)
         return data
 
     def number(self, kind: Kind, payload: bytes, stamp_s: float) -> bytes:
-        """The next datagram of this kind, not sent."""
+        """Return the next datagram of this kind, without sending it."""
         self._sent[kind] += 1
         return encode(Packet(kind, self.session, self.joints, self._sent[kind], stamp_s, payload))
 
     def transmit(self, data: bytes, address: Address) -> None:
-        """Sends what `number` made."""
+        """Send a datagram made by `number`."""
         try:
             self._socket.sendto(data, address)
-        except OSError:  # ConnectionRefused (nobody there), BlockingIOError (buffer full), unreachable
+        except OSError:  # ConnectionRefused (no listener), BlockingIOError (buffer full), unreachable
             self.refused["not sent"] += 1
 
     def datagrams(self) -> Iterator[tuple[bytes, Address]]:
-        """What waits in the socket, unread, at most `MAX_WAITING`; never blocks."""
+        """Yield the datagrams that wait in the socket, at most `MAX_WAITING`; never block."""
         for _ in range(MAX_WAITING):
             try:
                 data, address = self._socket.recvfrom(MAX_DATAGRAM + 1)
@@ -268,7 +267,7 @@ class Link:
             yield data, address
 
     def accept(self, data: bytes, address: Address) -> Packet | None:
-        """The packet, if it may come in. A HELLO may come from anyone; whether it is answered is the robot's choice."""
+        """Return the packet if it is accepted. A HELLO is accepted from any address; the robot chooses its answer."""
         try:
             packet = decode(data)
             self._check(packet, address)
@@ -281,22 +280,22 @@ class Link:
         return packet
 
     def reject(self, packet: Packet, reason: DatagramError) -> None:
-        """For who unpacks what was let in: it made no sense, and its number does not hold up those that follow."""
+        """Refuse an accepted packet with an invalid payload, so that its number does not block later ones."""
         self.refused[str(reason)] += 1
         if self._last.get(packet.kind) == packet.sequence:
             self._last[packet.kind] = self._before[packet.kind]
 
     def receive(self) -> Iterator[Packet]:
-        """Every welcome packet that waits in the socket; never blocks."""
+        """Yield every accepted packet that waits in the socket; never block."""
         for data, address in self.datagrams():
             packet = self.accept(data, address)
             if packet is not None:
                 yield packet
 
     def newest(self, kind: Kind) -> Packet | None:
-        """Of the welcome packets of this kind that wait in the socket, that with the highest number; never blocks.
+        """Return the packet of this kind with the highest number among those that wait in the socket; never block.
 
-        What waits behind it is dropped unread: a robot may send many states to one look at them.
+        The others are dropped unread: a robot may send many states between two reads.
         """
         waiting = list(self.datagrams())
         if len(waiting) > 1:
@@ -308,7 +307,7 @@ class Link:
         return None
 
     def close(self) -> None:
-        """Closes the socket."""
+        """Close the socket."""
         self._socket.close()
 
     def _check(self, packet: Packet, address: Address) -> None:

@@ -1,15 +1,14 @@
-"""What happened, tick by tick: kept in memory that was taken beforehand, written when the robot is in damping."""
+"""The log of a run, tick by tick: kept in memory that is allocated beforehand, written when the robot is in damping."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,36 +16,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import atomic_write, sync
+from ..files import atomic_write, digest, sync
 from .observation import JointOrder
 from .robot import COMMAND, Command, State
 
 ARRAYS, DESCRIPTION, FORMAT, VERSION = "log.npz", "log.json", "body_transformer.deploy_log", 1
 DIGEST = "arrays_sha256"
-"""Key of log.json: the two files belong together. Logs from before it was written have none."""
+"""Key of log.json with the digest of log.npz; older logs have none."""
 NO_STATE, GOOD_SHAPE, BAD_SHAPE = 0, 1, 2
-"""What `read` gave."""
+"""Column `state`: no new state in this tick, one of the right shape, one of a wrong shape."""
 MAX_EVENTS = 1000
 _BROKEN = (
     *(ValueError, OSError, EOFError, KeyError, RecursionError, MemoryError, RuntimeError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error, struct.error, SyntaxError, tokenize.TokenError),
 )
-"""What reading a broken file may raise; a header of NumPy is parsed as a Python literal."""
+"""Errors that reading a broken file may raise; NumPy parses a file's header as a Python literal."""
 
 
 def _columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic], tuple[int, ...]]]:
-    """Name -> type and shape of one tick's entry; joints in the contract's order."""
+    """Return the columns: name -> type and shape of one tick's entry, joints in the contract's order."""
     joints = (num_joints,)
     return {
         "tick": (np.int64, ()),
-        "now_s": (np.float64, ()),  # our clock, when the state was looked at
-        "late_ms": (np.float64, ()),  # how long after its time the tick began
-        "work_ms": (np.float64, ()),  # from there until the command was sent
-        "policy_ms": (np.float64, ()),  # of that, the policy; NaN in ticks that did not ask it
+        "now_s": (np.float64, ()),  # our clock, when the state was read
+        "late_ms": (np.float64, ()),  # delay of the tick's begin
+        "work_ms": (np.float64, ()),  # from the begin until the command was sent
+        "policy_ms": (np.float64, ()),  # the policy's share; NaN in ticks that did not ask it
         "age_ms": (np.float64, ()),
         "missed": (np.int64, ()),
         "phase": (np.int8, ()),
-        "interventions": (np.int64, ()),  # one bit a reason
+        "interventions": (np.int64, ()),  # one bit per reason
         "state": (np.int8, ()),
         "sequence": (np.int64, ()),
         "stamp_s": (np.float64, ()),
@@ -58,31 +57,31 @@ def _columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic],
         "quaternion": (np.float64, (4,)),
         "obs": (np.float32, (obs_dim,)),
         "action": (np.float64, joints),
-        "target": (np.float64, joints),  # as in training: before filter, interpolation and limits
+        "target": (np.float64, joints),  # before filter, interpolation and limits
         "command": (np.float64, (len(COMMAND), num_joints)),  # NaN where there was an error instead
-        "sent": (np.float64, (len(COMMAND), num_joints)),  # NaN where nothing was
+        "sent": (np.float64, (len(COMMAND), num_joints)),  # NaN where nothing was sent
     }
 
 
 def num_bytes(ticks: int, num_joints: int, obs_dim: int) -> int:
-    """What the log of so many ticks takes in memory."""
+    """Return the memory that the log of so many ticks takes."""
     columns = _columns(num_joints, obs_dim).values()
     return ticks * sum(np.dtype(kind).itemsize * math.prod(shape) for kind, shape in columns)
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happens rarely."""
+    """A rare event, with its time."""
 
     tick: int
     time_s: float
     kind: str
-    """phase, stop, request, error; afterwards: what would have been a stop, had the run not ended before"""
+    """phase, stop, request, error; or afterwards: the first stop after the planned end."""
     text: str
 
 
 class Log:
-    """The newest `capacity` ticks."""
+    """A ring buffer of the newest `capacity` ticks."""
 
     def __init__(self, capacity: int, order: JointOrder, obs_dim: int) -> None:
         self.capacity, self._order = capacity, order
@@ -91,13 +90,13 @@ class Log:
             for name, (kind, shape) in _columns(len(order.contract_joints), obs_dim).items()
         }
         for array in self.arrays.values():
-            array.fill(0)  # the memory is there before the loop, not when a page is first touched
+            array.fill(0)  # so that no page is first touched inside the loop
         self.events: list[Event] = []
         self.num_ticks = 0
         self._row = -1
 
     def begin(self, tick: int, now_s: float, late_s: float, missed: int, state: State | None) -> None:
-        """A new row, with what came in."""
+        """Begin a row with the tick's inputs."""
         self._row = (self._row + 1) % self.capacity
         self.num_ticks += 1
         self._set("tick", tick)
@@ -117,7 +116,7 @@ class Log:
         action: NDArray[np.float64],
         target: NDArray[np.float64],
     ) -> None:
-        """The rest of the row."""
+        """Complete the row."""
         self._set("phase", phase)
         self._set("interventions", bits)
         self._set("age_ms", age_s * 1000)
@@ -128,7 +127,7 @@ class Log:
         self._set("target", target)
 
     def commanded(self, command: Command | None, sent: Command | None) -> None:
-        """The command as it was computed, and as it was sent; None: it was not."""
+        """Write the command as computed and as sent; None where there was none."""
         for name, one in (("command", command), ("sent", sent)):
             row = self.arrays[name][self._row]
             if one is None:
@@ -137,6 +136,7 @@ class Log:
                 self._order.command_from_robot(one, row)
 
     def event(self, tick: int, time_s: float, kind: str, text: str) -> None:
+        """Note a rare event; beyond MAX_EVENTS it is dropped."""
         if len(self.events) < MAX_EVENTS:
             self.events.append(Event(tick, time_s, kind, text))
 
@@ -160,15 +160,15 @@ class Log:
         return state.fits(len(self._order.robot_joints)) and -(2**63) <= state.sequence < 2**63
 
     def rows(self) -> dict[str, NDArray[Any]]:
-        """Every column, the oldest tick first."""
+        """Return every column, the oldest tick first."""
         if self.num_ticks <= self.capacity:
             return {name: array[: self.num_ticks] for name, array in self.arrays.items()}
         return {name: np.roll(array, -self._row - 1, axis=0) for name, array in self.arrays.items()}
 
     def save(self, folder: Path, description: dict[str, Any]) -> Path:
-        """Writes log.npz, then log.json, into which `description` goes; both or neither. A log that is there stays."""
+        """Write log.npz, then log.json with the `description`: both or neither. An existing log stays."""
         if holds_log(folder):
-            raise FileExistsError(f"{str(folder)!r} holds a log already")
+            raise FileExistsError(f"{str(folder)!r} already holds a log")
         rows = self.rows()
         content = {
             "format": FORMAT,
@@ -181,7 +181,7 @@ class Log:
             **description,
             "events": [vars(event) for event in self.events],
         }
-        _as_json(content)  # what cannot be described is found before anything is written
+        _as_json(content)  # fails, if it does, before anything is written
 
         def write(path: Path) -> None:
             with path.open("wb") as file:
@@ -190,7 +190,7 @@ class Log:
         arrays = atomic_write(folder / ARRAYS, write)
         try:
             sync(arrays)
-            sync(atomic_write(folder / DESCRIPTION, _as_json({**content, DIGEST: _digest(arrays)})))
+            sync(atomic_write(folder / DESCRIPTION, _as_json({**content, DIGEST: digest(arrays)})))
             sync(folder)  # a robot's computer is often switched off next
         except BaseException:
             arrays.unlink(missing_ok=True)
@@ -199,7 +199,7 @@ class Log:
 
 
 def holds_log(folder: Path) -> bool:
-    """Whether there is one, or a part of one."""
+    """Return whether the folder holds a log, or a part of one."""
     return any((folder / name).exists() for name in (ARRAYS, DESCRIPTION))
 
 
@@ -207,20 +207,16 @@ def _as_json(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def _digest(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
 @dataclass(frozen=True)
 class SavedLog:
-    """A log as it was written."""
+    """A log, read from its folder."""
 
     rows: dict[str, NDArray[Any]]
     description: dict[str, Any]
 
     @classmethod
     def load(cls, folder: str | Path) -> SavedLog:
+        """Read both files; refuse files that do not belong together or are damaged."""
         folder = Path(folder)
         for name in (ARRAYS, DESCRIPTION):
             if not (folder / name).is_file():
@@ -231,20 +227,22 @@ class SavedLog:
             with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
                 rows = {name: arrays[name] for name in arrays.files}
         except _BROKEN as error:
-            raise ValueError(f"the log in {str(folder)!r} is not whole: {str(error) or type(error).__name__}") from None
+            raise ValueError(f"the log in {str(folder)!r} is damaged: {str(error) or type(error).__name__}") from None
         if not isinstance(description, dict) or description.get("format") != FORMAT:
             raise ValueError(f"{str(folder / DESCRIPTION)!r} does not describe a log: its format must be {FORMAT!r}")
         if description.get("version") != VERSION:
-            raise ValueError(f"the log in {str(folder)!r} has version {description.get('version')}, not {VERSION}")
+            raise ValueError(
+                f"the log in {str(folder)!r} has version {description.get('version')}; version {VERSION} is expected"
+            )
         for key in ("joints", "robot_joints"):
             names = description.get(key)
             if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                raise ValueError(f"the log in {str(folder)!r} is not whole: {key} are not names: {names!r}")
+                raise ValueError(f"the log in {str(folder)!r} is damaged: {key} must be names; got {names!r}")
         _check_rows(rows, description, folder)
         return cls(rows, description)
 
     def states(self) -> Iterator[State | None]:
-        """What `read` gave, tick by tick, in the robot's own order."""
+        """Yield the state read in each tick, in the robot's own order."""
         rows, order = self.rows, JointOrder(self.description["joints"], self.description["robot_joints"])
         size = len(order.robot_joints)
         for k, kind in enumerate(rows["state"]):
@@ -273,7 +271,7 @@ class SavedLog:
 
 def _check_digest(description: Any, arrays: Path) -> None:
     expected = description.get(DIGEST) if isinstance(description, dict) else None
-    if expected is not None and expected != _digest(arrays):
+    if expected is not None and expected != digest(arrays):
         raise ValueError(f"{ARRAYS} is not the one that {DESCRIPTION} describes")
 
 
@@ -282,4 +280,24 @@ def _check_rows(rows: dict[str, NDArray[Any]], description: dict[str, Any], fold
     for name, (kind, shape) in _columns(len(description["joints"]), obs_dim).items():
         wanted = (description.get("kept_ticks"), *shape)
         if name not in rows or rows[name].dtype != kind or rows[name].shape != wanted:
-            raise ValueError(f"the log in {str(folder)!r} is not whole: {name} is not {np.dtype(kind)} {wanted}")
+            raise ValueError(f"the log in {str(folder)!r} is damaged: {name} is not {np.dtype(kind)} {wanted}")
+
+
+# -- the simulated robot's report on the link --------------------------------------------------------------------------
+
+TROUBLE = {
+    "timeouts": "the robot damped by itself {:g} times, as no command came",
+    "refused": "it refused {:g} datagrams",
+    "lag_s": "its computer was {:.2f} s too slow for real time",
+}
+"""Key of the report -> meaning of a value above 0."""
+
+
+def link_trouble(report: Mapping[str, Any]) -> list[str]:
+    """Return sentences on the link's trouble in a robot's report; none if there was none, or it is not known."""
+    found = []
+    for key, words in TROUBLE.items():
+        value = report.get(key)
+        if isinstance(value, int | float) and math.isfinite(value) and value > 0:
+            found.append(words.format(value))
+    return found

@@ -1,4 +1,4 @@
-"""A robot's state becomes the policy's observation: joints by name, terms as the contract says."""
+"""From a robot's state to the policy's observation: joints matched by name, terms as in the contract."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Vector = NDArray[np.float64]
 
 
 class JointOrder:
-    """The robot's joint order and the contract's, matched by name."""
+    """Conversion between the robot's joint order and the contract's, matched by name."""
 
     def __init__(self, contract_joints: Sequence[str], robot_joints: Sequence[str]) -> None:
         problems = [
@@ -46,25 +46,25 @@ class JointOrder:
         self._state_in_robot = np.concatenate([self._in_robot + k * size for k in range(3)] + [rest])
 
     def from_robot(self, values: Vector, out: Vector) -> None:
-        """[J] in the robot's order -> [J] in the contract's."""
+        """Copy [J] from the robot's order into the contract's."""
         values.take(self._in_robot, out=out, mode="clip")  # the other modes make a copy first
 
     def to_robot(self, values: Vector, out: Vector) -> None:
-        """[J] in the contract's order -> [J] in the robot's."""
+        """Copy [J] from the contract's order into the robot's."""
         values.take(self._in_contract, out=out, mode="clip")
 
     def state_from_robot(self, state: State, out: Vector) -> None:
-        """A state that fits -> its parts one after the other [3 J + 7], joints in the contract's order."""
+        """Copy the parts of a state that fits, one after the other [3 J + 7], into the contract's order."""
         np.concatenate(state.parts, out=self._state)
         self._state.take(self._state_in_robot, out=out, mode="clip")
 
     def command_from_robot(self, command: Command, out: Vector) -> None:
-        """A command -> its parts as rows [5, J], in the contract's order."""
+        """Copy the parts of a command, as rows [5, J], into the contract's order."""
         np.concatenate(command.parts, out=self._command)
         self._command_rows.take(self._in_robot, axis=1, out=out, mode="clip")
 
     def command_to_robot(self, values: Vector, out: Vector) -> None:
-        """[5, J] in the contract's order -> [5, J] in the robot's."""
+        """Copy [5, J] from the contract's order into the robot's."""
         values.take(self._in_contract, axis=1, out=out, mode="clip")
 
 
@@ -79,20 +79,21 @@ class Measured:
         self.sequence = -1
         self.stamp_s = -math.inf
         self.values = np.zeros(3 * num_joints + 7)
-        """All that follow but gravity, one after the other."""
+        """The arrays below but gravity, one after the other."""
         self.joint_pos, self.joint_vel, self.joint_torque = self.values[:-7].reshape(3, num_joints)
         self.angular_velocity, self.quaternion = self.values[-7:-4], self.values[-4:]
         self.quaternion[0] = 1
         self.gravity = np.array([0.0, 0.0, -1.0])
-        """[3], gravity's direction as the body sees it."""
+        """[3], gravity's direction in the body's frame."""
 
     @property
     def known(self) -> bool:
+        """Whether there has been a good state."""
         return self.sequence >= 0
 
 
 def gravity_direction(quaternion: Vector, out: Vector) -> None:
-    """Where down is for a body with this attitude (w x y z, body to world), as a unit vector [3]."""
+    """Compute gravity's direction, a unit vector [3], in a body's frame; attitude w x y z, body to world."""
     w, x, y, z = quaternion.tolist()
     scale = 2 / (w * w + x * x + y * y + z * z)
     out[0] = -scale * (x * z - w * y)
@@ -108,14 +109,14 @@ def _source(term: ObsTerm, sources: dict[str, Vector]) -> Vector:
 
 
 class _History:
-    """One term's share of an observation that is more than the newest values."""
+    """Entries of a term that has earlier measurements besides the newest."""
 
     def __init__(self, length: int, newest: Vector, out: NDArray[np.float32]) -> None:
         self._newest, self._out = newest, out
         self._all = np.zeros((length, len(newest)))  # the oldest first
 
     def update(self, first: bool) -> None:
-        if first:  # nothing came before: as if it had always been so
+        if first:  # as if the first measurement had always been there
             self._all[:] = self._newest
         else:
             self._all[:-1] = self._all[1:]
@@ -124,12 +125,12 @@ class _History:
 
 
 class Observation:
-    """The contract's observation [O] from the last good state, the previous action and the command."""
+    """The contract's observation [O], from the last good state, the previous action and the command."""
 
     def __init__(self, contract: Contract, measured: Measured, previous_action: Vector, command: Vector) -> None:
         unmeasured = [term.name for term in contract.obs if not term.source]
         if unmeasured:
-            raise ValueError(f"no robot measures {listing(unmeasured)}: only the training's simulator knows it")
+            raise ValueError(f"no robot measures {listing(unmeasured)}: only the training's simulator knows them")
         sources = {
             "angular_velocity": measured.angular_velocity,
             "projected_gravity": measured.gravity,
@@ -139,7 +140,7 @@ class Observation:
             "previous_action": previous_action,
         }
         self._obs = np.zeros(contract.obs_dim, np.float32)
-        # the newest values of all terms are computed at once: a step pays for every operation, hardly for its size
+        # computed for all terms at once: a step's cost is the number of operations, hardly their size
         terms = contract.obs
         self._sources = [_source(term, sources) for term in terms]
         self._offset = np.concatenate([np.array(term.offset, np.float64) for term in terms])
@@ -161,11 +162,11 @@ class Observation:
         return shares
 
     def reset(self) -> None:
-        """Forgets the history."""
+        """Forget the history."""
         self._first = True
 
     def update(self) -> NDArray[np.float32]:
-        """[O]; the array is the observation's own and changes with the next call."""
+        """Return the observation [O]; the array changes with the next call."""
         newest = self._newest
         np.concatenate(self._sources, out=newest)
         newest -= self._offset

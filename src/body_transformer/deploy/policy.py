@@ -1,4 +1,4 @@
-"""OnnxPolicy: an exported policy on a robot's computer, by ONNX Runtime on one thread."""
+"""OnnxPolicy: run an exported policy on a robot's computer, with ONNX Runtime on one thread."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .contract import Contract
 
 INPUT, OUTPUT = "obs", "actions"
 TOLERANCE = 1e-5
-"""How far ONNX and PyTorch may be apart; `deviation` says of what."""
+"""Largest `deviation` between ONNX and PyTorch that is accepted."""
 
 
 class OnnxPolicy:
-    """[O] -> [A], the deterministic action, into memory that was taken beforehand."""
+    """[O] -> [A], the deterministic action, computed in memory that is allocated beforehand."""
 
     def __init__(self, source: str | os.PathLike[str], verify: bool = True) -> None:
         """Load an exported policy, refuse a file that is not complete, and compare the check vectors."""
@@ -35,7 +35,7 @@ class OnnxPolicy:
             self.verify()
 
     def __call__(self, obs: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        """[O] -> [A]; the array that comes back is overwritten by the next call."""
+        """Compute [O] -> [A]; the returned array is overwritten by the next call."""
         if obs.shape != (self._obs.shape[1],):
             raise ValueError(f"obs must be [{self._obs.shape[1]}]; got {list(obs.shape)}")
         self._obs[0] = obs
@@ -44,16 +44,16 @@ class OnnxPolicy:
         return actions
 
     def verify(self) -> float:
-        """Tries the contract's check vectors; how far the farthest was off, which is refused beyond TOLERANCE."""
+        """Compare the contract's check vectors; return the largest deviation, which is refused beyond TOLERANCE."""
         checks = self.contract.checks
         found = np.stack([self(np.array(obs, np.float32)).copy() for obs in checks.obs])
         return check_agreement(found, np.array(checks.actions, np.float32))
 
 
 def deviation(actions: NDArray[np.float32], expected: NDArray[np.float32]) -> NDArray[np.float64]:
-    """[K, A], [K, A] -> [K]: the largest difference, as a part of the largest expected action if that is beyond 1.
+    """Return the largest difference per row, relative to the largest expected action where that is beyond 1.
 
-    What is not a number is infinitely far off.
+    [K, A], [K, A] -> [K]. NaN counts as an infinite difference.
     """
     found, wanted = actions.astype(np.float64), expected.astype(np.float64)
     apart = np.abs(found - wanted).max(1) / np.maximum(1.0, np.abs(wanted).max(1))
@@ -61,33 +61,33 @@ def deviation(actions: NDArray[np.float32], expected: NDArray[np.float32]) -> ND
 
 
 def check_agreement(actions: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
-    """[K, A], [K, A]: how far the farthest is off; an error beyond TOLERANCE."""
+    """Return the largest deviation of [K, A] from [K, A]; refuse one beyond TOLERANCE."""
     off = deviation(actions, expected)
     worst = int(off.argmax())
     if off[worst] > TOLERANCE:
         raise ValueError(
-            f"{MODEL} does not do what the policy did in PyTorch: check vector {worst} is off by {off[worst]:.1e}, "
-            f"allowed is {TOLERANCE:.0e}"
+            f"{MODEL} does not give the actions of the policy in PyTorch: check vector {worst} is off by "
+            f"{off[worst]:.1e}, allowed is {TOLERANCE:.0e}"
         )
     return float(off[worst])
 
 
 def open_session(model: bytes, folder: str, batch: int | None = None) -> Any:
-    """ONNX Runtime on one thread; for this batch size, or any."""
+    """Return an ONNX Runtime session on one thread, for this batch size or for any."""
     try:
         onnxruntime: Any = import_module("onnxruntime")
     except ImportError:
-        raise ValueError("to run an exported policy, install ONNX Runtime: pip install onnxruntime") from None
+        raise ValueError("running an exported policy needs ONNX Runtime: pip install onnxruntime") from None
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # a robot's other cores have other things to do
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # a robot's other cores have other work
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3  # errors
-    options.enable_mem_reuse = False  # some kilobytes more, and 3 % quicker
+    options.enable_mem_reuse = False  # costs some kilobytes, 3 % quicker
     if batch is not None:
         options.add_free_dimension_override_by_name("batch", batch)
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime has a dozen kinds, none of them public
+    except Exception as error:  # ONNX Runtime has a dozen kinds of errors, none public
         raise ValueError(f"ONNX Runtime cannot load {MODEL} in {folder!r}: {error}") from None
 
 

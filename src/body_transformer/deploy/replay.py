@@ -1,4 +1,4 @@
-"""A recorded run again: the same states must give the same commands, bit for bit."""
+"""Replay of a recorded run: the same states must give the same commands, bit for bit."""
 
 from __future__ import annotations
 
@@ -12,53 +12,56 @@ from numpy.typing import NDArray
 from ..schema import build
 from .controller import Controller, Policy
 from .log import SavedLog
-from .plan import RuntimeConfig
 from .robot import COMMAND, Command
+from .runtime_config import RuntimeConfig
 from .safety import Reason, SafetyConfig
 
 if TYPE_CHECKING:
     from .contract import Contract
 
 TRIPPED = Reason.ROBOT_TRIPPED.text
-"""How the event of such a stop begins."""
+"""Beginning of the text of such a stop's event."""
 NEEDED = ("num_ticks", "kept_ticks", "model_sha256", "config", "safety", "events")
-"""Of a log's description, besides what every log has."""
+"""Keys of a log's description that a replay needs."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What came out."""
+    """Result of a replay."""
 
     commands: NDArray[np.float64]
     """[T, 5, J], as the log's `command`."""
     differences: tuple[int, ...]
-    """The ticks whose command is not the recorded one."""
+    """The ticks with another command than the recorded one."""
 
     @property
     def identical(self) -> bool:
+        """Whether every command is the recorded one."""
         return not self.differences
 
 
 def replay(folder: str | Path, contract: Contract, policy: Policy) -> Replay:
-    """Feeds a log's states, times and stop requests to a new controller."""
+    """Give a log's states, times and stop requests to a new controller, and compare its commands."""
     log = SavedLog.load(folder)
-    said, rows = log.description, log.rows
+    about, rows = log.description, log.rows
     for key in NEEDED:
-        if key not in said:
-            raise ValueError(f"the log in {str(folder)!r} is not whole: {key!r} is not there")
-    if said["num_ticks"] != said["kept_ticks"]:
+        if key not in about:
+            raise ValueError(f"the log in {str(folder)!r} is not complete: {key!r} is not there")
+    if about["num_ticks"] != about["kept_ticks"]:
         raise ValueError(
-            f"the log in {str(folder)!r} kept the last {said['kept_ticks']} of {said['num_ticks']} ticks: "
-            "a run can be replayed from its beginning only"
+            f"the log in {str(folder)!r} kept the last {about['kept_ticks']} of {about['num_ticks']} ticks: "
+            "only a run that was kept from its beginning can be replayed"
         )
-    if said["model_sha256"] != contract.model_sha256:
-        raise ValueError(f"the log in {str(folder)!r} is of another policy: its model_sha256 is {said['model_sha256']}")
-    config, safety = build(RuntimeConfig, said["config"], "config"), build(SafetyConfig, said["safety"], "safety")
-    controller = Controller(contract, policy, tuple(said["robot_joints"]), config, safety)
-    requests = {event["tick"]: event["text"] for event in said["events"] if event["kind"] == "request"}
-    stops = {event["tick"]: event["text"] for event in said["events"] if event["kind"] == "stop"}
+    if about["model_sha256"] != contract.model_sha256:
+        raise ValueError(
+            f"the log in {str(folder)!r} belongs to another policy: its model_sha256 is {about['model_sha256']}"
+        )
+    config, safety = build(RuntimeConfig, about["config"], "config"), build(SafetyConfig, about["safety"], "safety")
+    controller = Controller(contract, policy, tuple(about["robot_joints"]), config, safety)
+    requests = {event["tick"]: event["text"] for event in about["events"] if event["kind"] == "request"}
+    stops = {event["tick"]: event["text"] for event in about["events"] if event["kind"] == "stop"}
     tripped = {tick: text for tick, text in stops.items() if text.startswith(TRIPPED)}
-    size = len(said["joints"])
+    size = len(about["joints"])
     commands = np.zeros((len(rows["tick"]), 5, size))
     sent = Command(*np.zeros((5, size)))
     for k, state in enumerate(log.states()):

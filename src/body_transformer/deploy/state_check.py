@@ -1,4 +1,4 @@
-"""Is this state one that a healthy robot has measured, and is it new?"""
+"""Check of a state: whether it is new, and whether a working robot can have measured it."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .masks import all_true
 from .observation import JointOrder, Measured, gravity_direction
-from .robot import State
+from .robot import State, all_true
 from .safety import Reason, SafetyConfig
 
 if TYPE_CHECKING:
     from .control import Control
 
 SHORTEST_QUATERNION, LONGEST_QUATERNION = 0.9, 1.1
-"""Beyond, it is no attitude."""
+"""A quaternion of another length is not an attitude."""
 RESTING = 1e-6
-"""rad/s; what is quicker is somewhere else a millisecond later, by far more than a double resolves."""
+"""rad/s; a quicker joint has visibly moved a millisecond later, as doubles resolve far less."""
 
 
 class StateCheck:
-    """Takes a state into `measured`, or says why not."""
+    """Take a good state into `measured`; give the reason for refusing another."""
 
     CLOCK_SLACK_S = 1e-3
-    """A state may come between our look at the clock and our look at the robot."""
+    """A state may arrive after the clock was read and before the robot is read."""
     MAX_STAMP_S = 1e11
-    """Some thousand years: beyond, differences of a millisecond drown in rounding."""
+    """Some thousand years; beyond it, rounding hides differences of a millisecond."""
 
     def __init__(self, control: Control, config: SafetyConfig, order: JointOrder, measured: Measured) -> None:
         size = len(control.joints)
@@ -46,16 +45,19 @@ class StateCheck:
         self._least, self._most = -most, most
         self._least[:size] = low - config.range_margin_rad
         self._all = np.zeros(len(most))
-        """Positions, velocities, torques in the contract's order, angular velocity, quaternion: looked at as one."""
+        """Positions, velocities, torques (in the contract's order), angular velocity, quaternion, as one array."""
         self._pos, self._vel, self._torque = self._all[: 3 * size].reshape(3, size)
         self._spin, self._quaternion = self._all[-7:-4], self._all[-4:]
         self._config, self._order, self._measured = config, order, measured
         self._joints = control.joints
         self.detail = ""
-        """Of the last refusal, what was measured."""
+        """The measured values behind the last refusal."""
 
     def __call__(self, state: State, now_s: float, is_driven: Callable[[], bool] = lambda: False) -> Reason | None:
-        """None if the state is good and was taken. `is_driven`: has the robot been told to move since the last one?"""
+        """Take a good state and return None, or return the reason for refusing it.
+
+        `is_driven` tells whether the robot has been commanded to move since the last good state.
+        """
         self.detail = ""
         reason = self._shape(state)
         if reason is None:
@@ -103,7 +105,7 @@ class StateCheck:
         return None
 
     def _frozen(self, is_driven: Callable[[], bool]) -> Reason | None:
-        """Sensors have noise; but those of a simulated robot that rests need not."""
+        """Refuse an exact repetition, as sensors have noise; a simulated robot at rest has none."""
         if not (self._measured.known and all_true(self._all == self._measured.values)):
             return None
         moves = max(float(np.abs(self._vel).max()), float(np.abs(self._spin).max())) > RESTING
@@ -126,7 +128,7 @@ class StateCheck:
         return Reason.STATE_ABSURD
 
     def _jump(self, state: State) -> Reason | None:
-        """Do speed and position agree? Two joints that changed places do not."""
+        """Refuse a position that the speed cannot explain, such as that of two swapped joints."""
         if not self._measured.known:
             return None
         elapsed = state.stamp_s - self._measured.stamp_s

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..deploy.link_trouble import link_trouble
-from ..deploy.log import ARRAYS, GOOD_SHAPE, SavedLog
+from ..deploy.log import ARRAYS, GOOD_SHAPE, SavedLog, link_trouble
 from ..deploy.log import DESCRIPTION as LOG
 from ..run import DESCRIPTION as RUN
 from .curves import Floats

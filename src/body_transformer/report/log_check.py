@@ -81,7 +81,7 @@ def check_log(log: SavedLog, folder: Path) -> None:
         wrong += ["phases"] if phases.size and not 0 <= phases.min() <= phases.max() < len(facts["phases"]) else []
     wrong += [key for key, fits in OPTIONAL.items() if not fits(facts.get(key))]
     if wrong:
-        raise ValueError(f"the log in {str(folder)!r} is not whole: {', '.join(wrong)} of {DESCRIPTION} cannot be used")
+        raise ValueError(f"the log in {str(folder)!r} is damaged: {', '.join(wrong)} of {DESCRIPTION} cannot be used")
     if not len(log.rows["tick"]):
         raise ValueError(f"the log in {str(folder)!r} has no ticks: there is nothing to show")
 

@@ -12,8 +12,8 @@ from body_transformer import robots
 from body_transformer.deploy import config
 from body_transformer.deploy.controller import Controller
 from body_transformer.deploy.observation import Measured, Observation, gravity_direction
-from body_transformer.deploy.plan import Phase, RuntimeConfig
-from body_transformer.deploy.robots import sim_body, sim_rollout
+from body_transformer.deploy.robots import sim_body
+from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import SafetyConfig
 from body_transformer.experiment import load_experiment
 from body_transformer.rl.a1 import model, plain, terms, walk
@@ -98,8 +98,8 @@ def test_the_contract_notes_the_gains_of_the_training():
 
 
 def test_the_simulated_robot_falls_where_the_training_ends():
-    assert (sim_rollout.MAX_ROLL_RAD, sim_rollout.MAX_PITCH_RAD) == (terms.MAX_ROLL, terms.MAX_PITCH)
-    assert terms.HEIGHTS[0] == sim_rollout.MIN_HEIGHT_M
+    assert (sim_body.MAX_ROLL_RAD, sim_body.MAX_PITCH_RAD) == (terms.MAX_ROLL, terms.MAX_PITCH)
+    assert terms.HEIGHTS[0] == sim_body.MIN_HEIGHT_M
 
 
 def test_the_simulated_robots_noise_is_the_trainings():

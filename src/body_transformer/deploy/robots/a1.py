@@ -1,4 +1,4 @@
-"""A Unitree A1, through `robot_interface`, the Python binding of Unitree's unitree_legged_sdk (v3.3.x is the A1's).
+"""A Unitree A1, through `robot_interface`, the Python binding of Unitree's unitree_legged_sdk (v3.3.x for the A1).
 
 Joint i here is motor i there, Unitree's `quadruped.h`; the names are those of Unitree's description of the A1:
 
@@ -10,11 +10,11 @@ Angles, speeds and torques have the description's signs and units: no offset, no
 body to world; `imu.gyroscope` is rad/s in the body's frame. `tick` is the robot's clock in ms (the header says µs; the
 robots count ms) and wraps at 2^32; there is no sequence number, so every new tick counts as one measurement.
 
-The robot answers commands: who sends nothing gets no state, so entering sends a first one, damping. That takes the
-robot out of its own gaits: one that stands sinks down. Who only listens asks by commands without any torque, and a
-robot that stands falls. B on Unitree's remote is an emergency stop, whatever else is held. Unitree's examples send a
-command every 2 ms and allow 1 to 10. Nothing here repeats a command by itself: a thread that did so would keep a robot
-moving whose controller has hung.
+The robot sends a state only in answer to a command, so entering sends a first one, damping. It takes the robot out of
+its own gaits: a standing robot sinks down. In `listen_only` mode, states are requested by commands without torque, and
+a standing robot falls. B on Unitree's remote is an emergency stop, whichever other key is held. Unitree's examples send
+a command every 2 ms and allow 1 to 10. Nothing here repeats a command by itself: a thread that did so would keep the
+robot moving after its controller has hung.
 """
 
 from __future__ import annotations
@@ -30,81 +30,92 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...schema import build
-from ..hardware import A1, CommandBounds
-from ..robot import DAMPING_KD, Command, State
+from ..limits import A1, CommandBounds
+from ..robot import DAMPING_KD, Command, Robot, State
 
 JOINTS = tuple(f"{leg}_{part}_joint" for leg in ("FR", "FL", "RR", "RL") for part in ("hip", "thigh", "calf"))
 LOW_LEVEL = 0xFF
-"""Joints are commanded, not gaits."""
+"""Level at which joints are commanded, not gaits."""
 SERVO = 0x0A
 """Motor mode: the motor controller follows q, dq, Kp, Kd and tau."""
 NO_POSITION, NO_VELOCITY = 2.146e9, 16000.0
-"""PosStopF and VelStopF of the SDK: the motor has no target."""
+"""PosStopF and VelStopF of the SDK: no target for the motor."""
 TICK_S = 1e-3
 KEYS, KEY_B = 3, 0x02
-"""Of the remote's 40 bytes the one that has the key B, and its bit there (`unitree_joystick.h`)."""
+"""Byte of the key B among the remote's 40, and its bit there (`unitree_joystick.h`)."""
 MAX_WAITING = 64
-"""States taken at once."""
+"""Most states that one read takes."""
 
-HOW_TO_GET_IT = """Unitree's Python module 'robot_interface' is not installed; the A1 cannot be reached without it.
+HOW_TO_GET_IT = """Unitree's Python module 'robot_interface' is not installed; the A1 needs it.
 1. Get unitree_legged_sdk v3.3.1, the release for the A1: https://github.com/unitreerobotics/unitree_legged_sdk/releases/tag/v3.3.1
-2. Build the module for this Python with pybind11 from docs/robot_interface.cpp against that SDK: docs/a1.md says how.
+2. Build the module for this Python with pybind11 from docs/robot_interface.cpp against that SDK, as in docs/a1.md.
 3. Put robot_interface*.so into a folder of PYTHONPATH, and try: python -c 'import robot_interface'"""
 
 
 @dataclass(frozen=True)
 class A1Options:
-    """How the robot is reached, and how much Unitree's own protection lets through."""
+    """Options of the A1: Unitree's own protections, and damping."""
 
     power_level: int = 1
-    """PowerProtect of the SDK, 1 to 10: 10 to 100 % of the power. Unitree advises 1 at first; walking takes more."""
+    """PowerProtect of the SDK, 1 to 10: 10 to 100 % of the power. Unitree advises 1 at first; walking needs more."""
     position_limit: bool = True
     """PositionLimit of the SDK: joint targets are cut to the A1's range."""
     position_margin_rad: float | None = None
     """PositionProtect of the SDK: stops when a joint is this close to the end of its range (its own default is 0.087).
     Off unless given: an A1 that lies on the floor has its calves at the end of their range."""
     damping_kd: float = DAMPING_KD
-    """Nm s/rad; what the robot is left with, and what it gets after a protection has tripped."""
+    """Gain of damping (Nm s/rad), at the end and after a protection has tripped."""
     damping_s: float = 0.5
-    """How long damping is commanded at the end."""
+    """Length of the damping at the end."""
     listen_only: bool = False
-    """Nothing but commands without any torque: each read asks for a state by one, and `send` is an error."""
+    """Send only commands without torque, one per read to request a state; `send` is an error."""
 
     def __post_init__(self) -> None:
         if isinstance(self.power_level, bool) or self.power_level not in range(1, 11):
-            raise ValueError(f"power_level is {self.power_level!r}; it must be a whole number from 1 to 10")
+            raise ValueError(f"power_level must be a whole number from 1 to 10; got {self.power_level!r}")
         if self.position_margin_rad is not None and not 0 < self.position_margin_rad < 0.5:
-            raise ValueError(f"position_margin_rad is {self.position_margin_rad}; it must be between 0 and 0.5")
+            raise ValueError(f"position_margin_rad must be between 0 and 0.5; got {self.position_margin_rad}")
         if not 0 < self.damping_kd <= 20:
-            raise ValueError(f"damping_kd is {self.damping_kd}; it must be above 0, and at most 20")
+            raise ValueError(f"damping_kd must be above 0, and at most 20; got {self.damping_kd}")
         if not 0 <= self.damping_s <= 10:
-            raise ValueError(f"damping_s is {self.damping_s}; it must be from 0 to 10")
+            raise ValueError(f"damping_s must be from 0 to 10; got {self.damping_s}")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> A1Options:
-        """Unknown keys and values of another type are errors."""
+        """Build options; unknown keys and values of another type are refused."""
         return build(cls, values, what="option of the A1")
 
 
-class A1Robot:
-    """A `Robot` over Unitree's low-level interface."""
+class A1Robot(Robot):
+    """The A1, over Unitree's low-level interface."""
 
     joints = JOINTS
+    loop_hz = 200.0
     rates_hz = (100.0, 1000.0)
-    """Commands a second that it takes: one every 1 to 10 ms."""
+    """One command every 1 to 10 ms."""
 
     def __init__(self, options: A1Options | None = None, expected: Sequence[str] = ()) -> None:
-        """`expected`: joint names that the robot must have, in any order."""
+        """Prepare a connection; `expected` are joint names that the robot must have, in any order."""
         if expected and set(expected) != set(JOINTS):
-            raise ValueError(f"the A1's joints are {', '.join(JOINTS)}; expected were {', '.join(expected)}")
+            raise ValueError(f"the A1's joints are {', '.join(JOINTS)}; expected {', '.join(expected)}")
         self.options = options or A1Options()
         self.tripped = ""
-        """Which of the SDK's protections stopped the robot, or the remote; then only damping is sent."""
+        """The SDK's protection that stopped the robot, or its remote; then only damping is sent."""
         self._bounds = CommandBounds(A1, JOINTS)
         self._sdk = _sdk()
         self._tick: int | None = None
         self._sequence, self._stamp_s = 0, 0.0
         self._entered = False
+
+    @classmethod
+    def create(cls, expected: Sequence[str] = (), **options: Any) -> Self:
+        """Make the A1; options are those of `A1Options`."""
+        return cls(A1Options.from_dict(options), expected)
+
+    @classmethod
+    def check_options(cls, options: dict[str, Any]) -> None:
+        """Refuse unknown options and values of another type."""
+        A1Options.from_dict(options)
 
     def __enter__(self) -> Self:
         sdk = self._sdk
@@ -138,7 +149,7 @@ class A1Robot:
             self._entered = False
 
     def read(self) -> State | None:
-        """The newest measurement that has come since the last call; never blocks."""
+        """Return the newest measurement since the last call; never block."""
         self._check_entered()
         if self.options.listen_only:
             self._ask()
@@ -154,14 +165,13 @@ class A1Robot:
         return newest
 
     def send(self, command: Command) -> Command:
-        """Sends it as far as the hardware's limits and the SDK's protections let it through, and returns what that
-        was."""
+        """Send a command as far as the hardware's bounds and the SDK's protections let it through, and return that."""
         self._check_entered()
         if self.options.listen_only:
-            raise ValueError("the A1 is only listened to: no command is sent")
+            raise ValueError("listen_only: no command is sent to this A1")
         command.check(len(JOINTS))
         command = self._bounds(command)
-        if not (self.tripped or _is_damping(command)):  # damping must not depend on whether the protections work
+        if not (self.tripped or _is_damping(command)):  # damping must not depend on the protections
             self._fill(command)
             self._protect(command)
             if not self.tripped:
@@ -176,7 +186,7 @@ class A1Robot:
     # -- measurements --------------------------------------------------------------------------------------------------
 
     def _advance(self, tick: int) -> bool:
-        """Whether this tick is newer than the last one; the clock wraps, and is 0 before anything has come."""
+        """Return whether this tick is newer than the last; the clock wraps, and is 0 before the first state."""
         if self._tick is None:
             if tick == 0:
                 return False
@@ -207,7 +217,7 @@ class A1Robot:
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        """A command that moves nothing: the robot answers with its state."""
+        """Send a command that moves nothing; the robot answers with its state."""
         self._fill(Command.damping(len(JOINTS), 0.0 if self.options.listen_only else self.options.damping_kd))
         self._transmit()
 
@@ -216,7 +226,7 @@ class A1Robot:
         self._udp.Send()
 
     def _fill(self, command: Command) -> None:
-        """A target without a gain means nothing: the SDK's own "no target" goes out, which its limits leave alone."""
+        """Fill the SDK's command; a target without a gain becomes "no target", which the SDK's limits leave alone."""
         for i, motor in enumerate(self._motors):
             kp, kd = float(command.kp[i]), float(command.kd[i])
             motor.mode = SERVO
@@ -225,8 +235,11 @@ class A1Robot:
             motor.Kp, motor.Kd, motor.tau = kp, kd, float(command.torque[i])
 
     def _protect(self, command: Command) -> None:
-        """The SDK's protections. They change what is sent, and answer below 0 when they stop the robot; in releases
-        where they answer nothing, a motor that they weakened tells it. One that raises has stopped the robot, too."""
+        """Apply the SDK's protections, which change the command and return a negative number when they stop the robot.
+
+        In releases in which they return nothing, a weakened motor shows it. A protection that raises has stopped the
+        robot, too.
+        """
         name = ""
         try:
             if self.options.position_limit:
@@ -249,12 +262,12 @@ class A1Robot:
             self.tripped = f"{name} failed: {error}"
 
     def _weakened(self, command: Command) -> bool:
-        """Whether a motor is no servo any more, or has lost its gain."""
+        """Return whether a motor is no longer a servo, or has lost its gain."""
         asked = zip(self._motors, command.kp.tolist(), strict=True)
         return any(motor.mode != SERVO or (kp > 0 and not motor.Kp > 0) for motor, kp in asked)
 
     def _sent(self, command: Command) -> Command:
-        """Read back from what was sent; targets without a gain are as they were asked for."""
+        """Return the command read back from the SDK; targets without a gain are as requested."""
         kp, kd, torque = (self._column(name) for name in ("Kp", "Kd", "tau"))
         position = np.where(kp > 0, self._column("q"), command.position)
         velocity = np.where(kd > 0, self._column("dq"), command.velocity)
@@ -268,13 +281,8 @@ class A1Robot:
             raise ValueError("the A1 is not connected: use it in a with statement")
 
 
-def create(expected: Sequence[str] = (), **options: Any) -> A1Robot:
-    """The A1; options are those of `A1Options`."""
-    return A1Robot(A1Options.from_dict(options), expected)
-
-
 def _sdk() -> ModuleType:
-    """Unitree's module, and a check that it is the one we know: other packages have one of the same name."""
+    """Import Unitree's module, and check that it is the right one: other packages have one of the same name."""
     try:
         sdk = import_module("robot_interface")
     except ImportError as error:
@@ -284,16 +292,16 @@ def _sdk() -> ModuleType:
     if missing:
         where = getattr(sdk, "__file__", "?")
         raise ValueError(
-            f"the 'robot_interface' at {where} has no {', '.join(missing)}: is it of SDK v3.3.x, for the A1?"
+            f"the 'robot_interface' at {where} lacks {', '.join(missing)}: is it of SDK v3.3.x, for the A1?"
         )
     return sdk
 
 
 def _is_damping(command: Command) -> bool:
-    """Brakes and drives nothing."""
+    """Return whether a command drives no joint."""
     return not (command.kp.any() or command.torque.any() or command.velocity.any())
 
 
 def _is_stop(answer: object) -> bool:
-    """Older releases answer nothing."""
+    """Return whether a protection's answer means a stop; older releases answer nothing."""
     return isinstance(answer, int) and answer < 0

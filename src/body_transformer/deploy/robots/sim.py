@@ -1,13 +1,13 @@
-"""The controller's side of the simulated robot; it needs no simulator itself.
+"""The controller's side of the simulated robot, which needs no simulator itself.
 
     with open_robot("sim", latency_ms=20, loss_percent=5) as robot:
         state = robot.read()
         robot.send(Command.damping(12, kd=5.0))
     robot.report
 
-Without an address it starts the robot's process and takes it down again; with one it talks to a robot that runs
-already (`python -m body_transformer.deploy.robots.sim_process`). The joints, in the robot's order, are known once it is
-entered.
+Without an address it starts the robot's process and ends it again. With an address it connects to a robot that is
+running already (`python -m body_transformer.deploy.robots.sim_process`). The joints, in the robot's order, are known
+once it is entered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import IO, Any, Self
 
-from ..hardware import CommandBounds, hardware_of
+from ..limits import CommandBounds, hardware_of
 from ..link import (
     FROM_ROBOT,
     Address,
@@ -39,23 +39,29 @@ from ..link import (
     unpack_names,
     unpack_state,
 )
-from ..robot import Command, State
+from ..robot import Command, Robot, State
 from .sim_options import SimOptions, SimReport
 
 START_TIMEOUT_S = 60.0
-"""To import the simulator on a busy machine."""
+"""Time to import the simulator on a busy machine."""
 HELLO_TIMEOUT_S = 5.0
 REPORT_TIMEOUT_S = 2.0
 RETRY_S = 0.05
 MAX_ROUND_TRIP_S = 0.1
-"""Measurements of a link that is slower, there and back, are not used: the runtime's own limit, by default as long,
-cannot see a delay that is always the same."""
+"""Measurements with a longer round trip are not used. The runtime's own limit, by default as long, cannot see a
+constant delay."""
 REPEATS = 5
-"""A damping command or a mark is sent this often, for a network that loses some."""
+"""A damping command or a mark is sent this often, for a network that loses datagrams."""
 
 
-class SimRobot:
-    """A `Robot` across UDP."""
+class SimRobot(Robot):
+    """The simulated robot, across UDP."""
+
+    loop_hz = 100.0
+    """Two commands lost in a row at 50 Hz are longer than the robot's time-out of 50 ms: at 5 % loss that is once in
+    10 s, at 100 Hz once in half an hour. The robot shares its computer with the controller, so it gets no more."""
+    clock_drift = 0.2
+    """Where the computer is too slow for real time, the simulated robot's clock is slow."""
 
     def __init__(
         self,
@@ -65,25 +71,46 @@ class SimRobot:
         expected: Sequence[str] = (),
         remote: bool = False,
     ) -> None:
-        """`expected`: joint names that the robot must have, in any order; `remote`: it may be on another host."""
+        """Prepare a connection.
+
+        Args:
+            options: of a robot that is started here.
+            address: of a robot that is running already.
+            expected: joint names that the robot must have, in any order.
+            remote: allow a robot on another host.
+        """
         if address is not None and options is not None:
             raise ValueError("options are for a robot that is started here; the one at an address has its own")
         if address is not None and not remote and not _is_loopback(address[0]):
-            raise ValueError(f"{address[0]!r} is not on this host; a robot elsewhere must be asked for (remote=True)")
+            raise ValueError(f"{address[0]!r} is not on this host; a robot elsewhere needs remote=True")
         self.options = options or SimOptions()
         self.joints: tuple[str, ...] = ()
         self.report: SimReport | None = None
-        """How it went, once it is left."""
+        """The robot's report, once it is left."""
         self.round_trip_s = float("nan")
-        """What the link takes, there and back: from sending a command to reading a measurement, less the time that the
-        command had been with the robot by then. Of the newest measurement; up to a robot's period too long."""
+        """Latency of the newest measurement: from sending a command to reading it, less the time that the command had
+        been with the robot by then. Up to one of the robot's periods too long."""
         self.process: subprocess.Popen[bytes] | None = None
         self.link: Link | None = None
+        self.shares_computer = address is None
         self._commanded = False
         self._bounds: CommandBounds | None = None
         self._address = address
         self._expected = tuple(expected)
         self._output: IO[bytes] | None = None
+
+    @classmethod
+    def create(
+        cls, expected: Sequence[str] = (), *, address: Address | None = None, remote: bool = False, **options: Any
+    ) -> Self:
+        """Make the simulated robot; other arguments are options of `SimOptions`."""
+        chosen = SimOptions.from_dict(options) if options else None
+        return cls(chosen, address=address, expected=expected, remote=remote)
+
+    @classmethod
+    def check_options(cls, options: dict[str, Any]) -> None:
+        """Refuse unknown options and values of another type."""
+        SimOptions.from_dict(options)
 
     def __enter__(self) -> Self:
         self.report = None
@@ -104,8 +131,7 @@ class SimRobot:
             self._end()
 
     def read(self) -> State | None:
-        """The newest measurement that has come since the last call, unless it was under way for too long; never
-        blocks."""
+        """Return the newest measurement since the last call, unless its round trip was too long; never block."""
         newest = self._open().newest(Kind.STATE)
         if newest is None:
             return None
@@ -116,11 +142,10 @@ class SimRobot:
             self._open().reject(newest, reason)
             return None
         self.round_trip_s = now_s - echo_s
-        return None if self.round_trip_s > MAX_ROUND_TRIP_S else state  # NaN before the first command is no delay
+        return None if self.round_trip_s > MAX_ROUND_TRIP_S else state  # it is NaN, no delay, before the first command
 
     def send(self, command: Command) -> Command:
-        """Sends it, cut to what the A1's hardware allows, and returns what that was; what is no finite command for
-        these joints is an error."""
+        """Send a command, cut to the hardware's bounds if they are known, and return it; refuse an invalid one."""
         command.check(len(self.joints))
         if self._bounds is not None:
             command = self._bounds(command)
@@ -129,16 +154,20 @@ class SimRobot:
         return command
 
     def begin_rollout(self) -> None:
-        """From now on the robot's report counts: falls, distance, speed. Without it, all of the session counts."""
+        """Begin the report's rollout: falls, distance, speed. Without it, the whole session counts."""
         self._mark(b"begin")
 
     def end_rollout(self) -> None:
-        """What comes now, such as lying down in damping, does not count. To be left out after a stop or a fall."""
+        """End the report's rollout: what follows, such as lying down in damping, does not count."""
         self._mark(b"end")
+
+    def summary(self) -> dict[str, Any] | None:
+        """Return the robot's report, once it is left."""
+        return None if self.report is None else self.report.to_dict()
 
     @property
     def alive(self) -> bool:
-        """Whether the robot's process still runs; True for one that was not started here."""
+        """Whether the robot's process still runs; True for a robot that was not started here."""
         return self.process is None or self.process.poll() is None
 
     def _open(self) -> Link:
@@ -157,7 +186,7 @@ class SimRobot:
         command = [sys.executable, "-P", "-m", f"{__package__}.sim_process"]  # -P: not the user's folder first
         command += ["--port", "0", "--parent", str(os.getpid())]
         command += _flags(self.options)
-        # a file never fills up and blocks the robot, as a pipe would
+        # unlike a pipe, a file never fills up and blocks the robot
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             command,
@@ -165,7 +194,7 @@ class SimRobot:
             stdout=self._output,
             stderr=self._output,
             env=_environment(),
-            start_new_session=True,  # Ctrl-C is for the controller, which then damps and takes the report
+            start_new_session=True,  # Ctrl-C goes to the controller, which damps and takes the report
         )
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline_s:
@@ -175,11 +204,11 @@ class SimRobot:
             if not self.alive:
                 break
             time.sleep(0.01)
-        *_, said = self._said().decode(errors="replace").strip().rsplit("\n", 1)  # of a traceback, the error
-        raise ValueError(f"the simulated robot did not start: {said}")
+        *_, error = self._output_text().decode(errors="replace").strip().rsplit("\n", 1)  # last line of a traceback
+        raise ValueError(f"the simulated robot did not start: {error}")
 
-    def _said(self) -> bytes:
-        """All that the process wrote; without moving the file's position, which it shares with the process."""
+    def _output_text(self) -> bytes:
+        """Return the process's output so far, without moving the file's position, which the process shares."""
         if self._output is None:
             return b""
         size = os.fstat(self._output.fileno()).st_size
@@ -187,7 +216,7 @@ class SimRobot:
 
     def _events(self) -> list[dict[str, Any]]:
         found = []
-        for line in self._said().split(b"\n")[:-1]:
+        for line in self._output_text().split(b"\n")[:-1]:
             with suppress(ValueError):
                 event = json.loads(line)
                 if isinstance(event, dict):
@@ -206,7 +235,7 @@ class SimRobot:
                 self.process.kill()
                 self.process.wait()
         if self._output is not None:
-            if self.report is None and self.joints:  # lost on the way: the process has written it, too
+            if self.report is None and self.joints:  # lost on the link: the process has printed it, too
                 self.report = next((SimReport.from_dict(e) for e in self._events() if e["event"] == "report"), None)
             self._output.close()
             self._output = None
@@ -214,13 +243,13 @@ class SimRobot:
     # -- the session ---------------------------------------------------------------------------------------------------
 
     def _greet(self, address: Address) -> None:
-        """HELLO until the robot answers; checks that its joints are the expected ones."""
+        """Send HELLO until the robot answers, and check that its joints are the expected ones."""
         where = (socket.gethostbyname(address[0]), address[1])
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.link = Link(sock, FROM_ROBOT)
         if _is_loopback(where[0]):
             sock.bind(("127.0.0.1", 0))
-        sock.connect(where)  # the kernel drops what others send
+        sock.connect(where)  # the kernel drops datagrams of others
         self.link.open(where, 1 + secrets.randbelow(2**32 - 1))
         deadline_s = time.monotonic() + HELLO_TIMEOUT_S
         while time.monotonic() < deadline_s and self.alive:
@@ -235,13 +264,13 @@ class SimRobot:
             raise ValueError(f"the robot refuses: {answer.payload.decode(errors='replace')}")
         self.joints = unpack_names(answer.payload)
         if not self.joints or (self._expected and set(self.joints) != set(self._expected)):
-            raise ValueError(f"the robot's joints are {self.joints}; expected were {self._expected}, in any order")
+            raise ValueError(f"the robot's joints are {self.joints}; expected {self._expected}, in any order")
         hardware = hardware_of(self.joints)
         self._bounds = None if hardware is None else CommandBounds(hardware, self.joints)
         self._open().agree(self.joints)
 
     def _leave(self, link: Link) -> None:
-        """Damping, unless it was only listened to; then BYE until the robot has reported."""
+        """Send damping if any command was sent, then BYE until the robot has reported."""
         damping = pack_command(Command.damping(len(self.joints)))
         for _ in range(REPEATS if self._commanded else 0):
             link.send(Kind.COMMAND, damping, time.monotonic())
@@ -257,7 +286,7 @@ class SimRobot:
                     link.reject(answer, reason)
 
     def _wait(self, kinds: set[Kind], seconds: float) -> Packet | None:
-        """The first packet of one of these kinds."""
+        """Return the first packet of one of these kinds; None if none comes in time."""
         deadline_s = time.monotonic() + seconds
         while time.monotonic() < deadline_s:
             for packet in self._open().receive():
@@ -267,16 +296,8 @@ class SimRobot:
         return None
 
 
-def create(
-    address: Address | None = None, expected: Sequence[str] = (), remote: bool = False, **options: Any
-) -> SimRobot:
-    """The simulated robot; what is not named here is an option of `SimOptions`."""
-    chosen = SimOptions.from_dict(options) if options else None
-    return SimRobot(chosen, address=address, expected=expected, remote=remote)
-
-
 def _flags(options: SimOptions) -> list[str]:
-    """As the process reads them; `--name=value`, so that a negative payload is no flag."""
+    """Return the process's flags, as `--name=value`, so that a negative payload is not read as a flag."""
     flags = []
     for field in fields(options):
         flag, value = f"--{field.name.replace('_', '-')}", getattr(options, field.name)
@@ -287,7 +308,7 @@ def _flags(options: SimOptions) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """One thread each: the robot's process must not take the controller's cores."""
+    """Give the robot's process one thread, so that it does not take the controller's cores."""
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 

@@ -1,11 +1,14 @@
-"""What the simulated robot can be asked for, and what it reports; known to both sides, without the simulator."""
+"""The simulated robot's options, its bad network and its report: known to both sides, without the simulator."""
 
 from __future__ import annotations
 
+import heapq
 import struct
 from dataclasses import asdict, dataclass, fields
 from math import isfinite
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from ...errors import unknown
 from ...schema import build
@@ -15,41 +18,42 @@ DEFAULT_PORT = 47001
 STARTS = ("home", "lying", "hanging")
 FAULTS = ("", "silent", "nan", "absurd", "frozen")
 LIGHTEST_PAYLOAD_KG = -4.0
-"""The trunk has 4.7 kg."""
+"""The trunk weighs 4.7 kg."""
 
 
 @dataclass(frozen=True)
 class SimOptions:
-    """The simulated robot and its network."""
+    """Options of the simulated robot and its network."""
 
     latency_ms: float = 0.0
-    """From a measurement to the command that answers it: half of it on the way out, half on the way back."""
+    """From a measurement to the command that answers it: half on the way out, half on the way back."""
     jitter_ms: float = 0.0
-    """Every datagram is up to this much later, by chance: they overtake each other."""
+    """Each datagram is delayed further by a random time up to this, so they overtake each other."""
     loss_percent: float = 0.0
-    """Datagrams that never arrive, either way."""
+    """Datagrams that never arrive, in either direction."""
     duplicate_percent: float = 0.0
-    """Datagrams that arrive twice, either way."""
+    """Datagrams that arrive twice, in either direction."""
     noise: float = 0.0
-    """On measurements, times training's: joints ±0.01 rad and ±1.5 rad/s, gyroscope ±0.2 rad/s, tilt ±0.05 rad."""
+    """Measurement noise as a multiple of the training's: joints ±0.01 rad and ±1.5 rad/s, gyroscope ±0.2 rad/s, tilt
+    ±0.05 rad."""
     payload_kg: float = 0.0
-    """Added to the trunk; negative makes it lighter."""
+    """Mass added to the trunk; negative makes it lighter."""
     start: str = "home"
     """`home`: stands by itself until the first command; `lying`: limp on the floor; `hanging`: trunk on a stand."""
     start_joints: tuple[float, ...] = ()
-    """Joint angles at the start, in the robot's order; the start's own if empty."""
+    """Joint angles at the start, in the robot's order; those of `start` if empty."""
     seed: int = 0
-    """Of noise, loss and jitter."""
+    """Seed of noise, loss and jitter."""
     state_hz: float = 500.0
-    """Measurements sent a second."""
+    """Measurements sent per second."""
     physics_hz: float = 1000.0
-    """Physics and motor controllers; a multiple of `state_hz`, 500 or more."""
+    """Rate of physics and motor controllers: a multiple of `state_hz`, 500 or more."""
     real_time_factor: float = 1.0
-    """2: twice as fast as the real one. Every time above is the robot's own."""
+    """2: twice as fast as real time. Every time above is on the robot's clock."""
     command_timeout_ms: float = 50.0
-    """So long after the last command the robot damps by itself."""
+    """Time after the last command at which the robot damps by itself."""
     fault: str = ""
-    """What breaks `fault_at_s` after the first command: `silent`, `nan`, `absurd` or `frozen` measurements."""
+    """Measurements from `fault_at_s` after the first command on: `silent`, `nan`, `absurd` or `frozen`."""
     fault_at_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -64,20 +68,22 @@ class SimOptions:
         self._at_least(LIGHTEST_PAYLOAD_KG, "payload_kg")
         ratio = self.physics_hz / self.state_hz
         if abs(ratio - round(ratio)) > 1e-9:
-            raise ValueError(f"physics_hz {self.physics_hz} is no multiple of state_hz {self.state_hz}")
+            raise ValueError(f"physics_hz {self.physics_hz} is not a multiple of state_hz {self.state_hz}")
         if self.start not in STARTS:
             raise ValueError(unknown("start", self.start, list(STARTS)))
         if self.fault not in FAULTS:
             raise ValueError(unknown("fault", self.fault, list(FAULTS[1:])))
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the options for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SimOptions:
-        """The reverse of `to_dict`; unknown keys and values of another type are errors. `start_joints` may be text,
-        numbers with commas between, as a command line has it."""
+        """Build options from `to_dict`; unknown keys and values of another type are refused.
+
+        On a command line `start_joints` is text, numbers separated by commas.
+        """
         joints = values.get("start_joints")
         if isinstance(joints, str):
             values = values | {"start_joints": _numbers(joints)}
@@ -103,12 +109,12 @@ def _numbers(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(number) for number in text.split(","))
     except ValueError:
-        raise ValueError(f"start_joints are numbers with commas between; got {text!r}") from None
+        raise ValueError(f"start_joints must be numbers separated by commas; got {text!r}") from None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the robot's body, from the beginning of the rollout (or the session) to its end."""
+    """Summary of the robot's motion during the rollout, or the session if no rollout was begun."""
 
     fell: bool
     """Trunk on the floor, rolled over 0.8 rad, pitched over 1.6 rad, or lower than 0.15 m: training's terminations."""
@@ -126,33 +132,33 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SimReport(Outcome):
-    """And of the link to it."""
+    """The summary of the motion, and of the link."""
 
     commands: int
-    """Commands that came in, in the whole session."""
+    """Commands received in the whole session."""
     timeouts: int
-    """Times that the robot damped because no command came."""
+    """How often the robot damped because no command came."""
     refused: int
-    """Datagrams that were not let in: damaged, old, repeated, from strangers."""
+    """Datagrams that were refused: damaged, old, repeated, or from another sender."""
     lag_s: float
     """Time by which the computer was too slow for real time."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SimReport:
-        """The reverse of `to_dict`; what else is there is left out."""
+        """Build a report from `to_dict`; other keys are left out."""
         return cls(**{field.name: values[field.name] for field in fields(cls)})
 
     def pack(self) -> bytes:
-        """As REPORT carries it."""
+        """Return the payload of REPORT."""
         return _REPORT.pack(*(float(getattr(self, field.name)) for field in fields(self)))
 
     @classmethod
     def unpack(cls, payload: bytes) -> SimReport:
-        """The reverse of `pack`."""
+        """Read the payload of REPORT."""
         if len(payload) != _REPORT.size:
             raise DatagramError("payload length")
         values = _REPORT.unpack(payload)
@@ -163,3 +169,52 @@ class SimReport(Outcome):
 
 
 _REPORT = struct.Struct(f"<{len(fields(SimReport))}d")
+
+
+# -- the network -------------------------------------------------------------------------------------------------------
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Network:
+    """Effect of one direction on datagrams."""
+
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    loss: float = 0.0
+    """Probability."""
+    duplicate: float = 0.0
+    """Probability."""
+
+
+class Channel(Generic[Item]):
+    """One direction of a bad network: items come out late, out of order, twice, or not at all."""
+
+    def __init__(self, network: Network, rng: np.random.Generator) -> None:
+        self._network = network
+        self._rng = rng
+        self._waiting: list[tuple[float, int, Item]] = []
+        self._count = 0
+
+    def put(self, now_s: float, item: Item) -> None:
+        """Let an item enter the network."""
+        network, rng = self._network, self._rng
+        if network.loss and rng.random() < network.loss:
+            return
+        copies = 2 if network.duplicate and rng.random() < network.duplicate else 1
+        for _ in range(copies):
+            jitter_s = rng.uniform(0.0, network.jitter_s) if network.jitter_s else 0.0
+            self._count += 1  # without jitter items stay in order
+            heapq.heappush(self._waiting, (now_s + network.delay_s + jitter_s, self._count, item))
+
+    def take(self, now_s: float) -> list[Item]:
+        """Return the items that have arrived."""
+        arrived = []
+        while self._waiting and self._waiting[0][0] <= now_s + 1e-9:
+            arrived.append(heapq.heappop(self._waiting)[2])
+        return arrived
+
+    def clear(self) -> None:
+        """Drop everything that is under way."""
+        self._waiting.clear()

@@ -1,10 +1,10 @@
-"""The simulated robot: a process of its own that a controller reaches over UDP, as it would reach a real one.
+"""The simulated robot: a separate process that a controller reaches over UDP, like a real robot.
 
     python -m body_transformer.deploy.robots.sim_process --port 47001 --latency-ms 20
 
 It runs in real time, damps by itself when commands stop, and takes one controller at a time; every session starts in
-the start pose. On stdout it says what happens, a JSON object a line: `listening` first, `report` last. It ends at
-SIGTERM or Ctrl-C; with `--parent PID`, also after the first session and when that process is gone.
+the start pose. It prints its events, one JSON object per line: `listening` first, `report` last. It ends at SIGTERM or
+Ctrl-C; with `--parent PID`, also after the first session and when that process is gone.
 """
 
 from __future__ import annotations
@@ -36,31 +36,29 @@ from ..link import (
     unpack_names,
 )
 from ..robot import Command, State
-from .sim_body import SimBody
-from .sim_channel import Channel, Network
-from .sim_options import DEFAULT_PORT, SimOptions, SimReport
-from .sim_rollout import Rollout
+from .sim_body import Rollout, SimBody
+from .sim_options import DEFAULT_PORT, Channel, Network, SimOptions, SimReport
 
 SILENT_PEER_S = 1.0
-"""A controller that was not heard for so long has lost its robot to whoever says HELLO."""
+"""After this silence of a controller, another one may take the robot by HELLO."""
 LINGER_S = 0.5
-"""The report may get lost: the robot answers so long after the first BYE."""
+"""The robot answers BYE for this long after the first one, as its report may get lost."""
 MAX_BEHIND_S = 0.01
-"""A computer that was away for longer does not catch up: simulated time is lost instead, and counted."""
+"""After a longer pause the robot does not catch up: simulated time is lost instead, and counted."""
 MAX_EVENTS = 1000
-"""A link that comes and goes must not fill a disk."""
+"""An unsteady link must not fill a disk."""
 
 
 @dataclass
 class _Session:
-    """What one controller did so far; times are the robot's."""
+    """State of one controller's session; times are on the robot's clock."""
 
     command: Command | None = None
     command_s: float = 0.0
     first_s: float | None = None
-    """When the first command came."""
+    """Time of the first command."""
     heard_s: float = 0.0
-    """When anything came."""
+    """Time of the last datagram."""
     bye_s: float | None = None
     stamp_s: float = math.nan
     """The stamp of the newest command, on the controller's clock."""
@@ -73,7 +71,7 @@ class _Session:
 
 
 class SimProcess:
-    """Body, network and session."""
+    """The robot: body, network and session."""
 
     def __init__(self, options: SimOptions, sock: socket.socket, parent: int | None = None) -> None:
         self.options = options
@@ -95,13 +93,13 @@ class SimProcess:
         self._steps = round(options.physics_hz / options.state_hz)
         self._lag_s = 0.0
         self._events = 0
-        self._closed = {0}  # sessions that are over; 0 is none
+        self._closed = {0}  # finished sessions; 0 is no session
         self._start_session()
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run(self) -> SimReport:
-        """Until it is stopped, or its parent is gone, or its only session is over."""
+        """Run until it is stopped, its parent is gone, or its only session is over."""
         host, port = self.link.address
         self._say("listening", host=host, port=port, joints=self.body.joints, options=self.options.to_dict())
         period_s = 1.0 / (self.options.state_hz * self.options.real_time_factor)
@@ -121,7 +119,7 @@ class SimProcess:
         return report
 
     def tick(self) -> None:
-        """One measurement's time: what has arrived, the physics, a measurement on its way."""
+        """Advance by one measurement: take datagrams in, compute the physics, send a measurement."""
         for datagram in self.link.datagrams():
             self._inbound.put(self.body.time_s, datagram)
         for data, address in self._inbound.take(self.body.time_s):
@@ -138,7 +136,7 @@ class SimProcess:
             self.link.transmit(data, address)
 
     def report(self) -> SimReport:
-        """Of the rollout so far."""
+        """Return the report so far."""
         return SimReport(
             **asdict(self.rollout.outcome()),
             commands=self._session.commands,
@@ -158,10 +156,10 @@ class SimProcess:
         since_s = min((t for t in (self._orphan_s, self._session.bye_s) if t is not None), default=now_s)
         return now_s - since_s > LINGER_S + self.options.command_timeout_ms / 1e3
 
-    # -- what the motors do --------------------------------------------------------------------------------------------
+    # -- motors and measurements ---------------------------------------------------------------------------------------
 
     def _current(self) -> Command:
-        """The command in force: the newest one, if it is not too old."""
+        """Return the command in force: the newest one, unless it is too old."""
         if self._session.command is None:
             return self.body.idle()
         silent_s = self.body.time_s - self._session.command_s
@@ -185,7 +183,7 @@ class SimProcess:
         self._outbound.put(self.body.time_s, (self.link.number(Kind.STATE, payload, self.body.time_s), peer))
 
     def _held_s(self) -> float:
-        """How long the newest command has been here, on the controller's clock; that of this tick came just now."""
+        """Return the age of the newest command on the controller's clock; a command of this tick has age 0."""
         now_s = self.body.time_s - 1 / self.options.state_hz  # when the tick began
         return max(now_s - self._session.command_s, 0.0) / self.options.real_time_factor
 
@@ -250,7 +248,7 @@ class SimProcess:
         marks = {b"begin": self.rollout.begin, b"end": self.rollout.end}
         if packet.payload not in marks:
             raise DatagramError("payload")
-        if packet.stamp_s != self._session.mark_s:  # it is sent more than once, with one stamp
+        if packet.stamp_s != self._session.mark_s:  # repeats have the same stamp
             self._session.mark_s = packet.stamp_s
             marks[packet.payload]()
 
@@ -274,12 +272,12 @@ class SimProcess:
             return
         try:
             print(json.dumps({"event": event, "time_s": round(self.body.time_s, 6), **details}), flush=True)
-        except OSError:  # who read it is gone
+        except OSError:  # the reader is gone
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _break(state: State, fault: str, last: State | None) -> State:
-    """A measurement as broken sensors give it."""
+    """Return a measurement of broken sensors."""
     if fault == "frozen" and last is not None:
         return last
     if fault == "nan":
@@ -290,9 +288,9 @@ def _break(state: State, fault: str, last: State | None) -> State:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """`python -m body_transformer.deploy.robots.sim_process`"""
-    parser = argparse.ArgumentParser(prog="sim_process", description="A simulated Unitree A1 that is reached over UDP.")
-    parser.add_argument("--host", default="127.0.0.1", help="where it listens; the loopback interface unless told")
+    """Run `python -m body_transformer.deploy.robots.sim_process`."""
+    parser = argparse.ArgumentParser(prog="sim_process", description="A simulated Unitree A1, reached over UDP.")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: the loopback interface")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: any free one")
     parser.add_argument("--parent", type=int, help="process that it must not outlive")
     for field in fields(SimOptions):

@@ -1,4 +1,4 @@
-"""How a run goes: its phases, how long each takes, and what a contract must have for it."""
+"""Settings of a run: its phases, how long each takes, and what a contract must have for it."""
 
 from __future__ import annotations
 
@@ -14,52 +14,54 @@ if TYPE_CHECKING:
     from .control import Control
 
 MAX_COMMAND = 5.0
-"""m/s or rad/s; no legged robot of this size is as quick, and no policy was told so much."""
+"""m/s or rad/s; no legged robot of this size is as quick, and no policy was trained with so much."""
 MAX_LOOP_HZ = 1000.0
-"""Beyond it a tick has less time than the policy takes, and no robot here listens so often."""
+"""Beyond it a tick has less time than the policy takes, and no supported robot listens so often."""
 
 
 class Phase(IntEnum):
+    """The phases of a run, in their order."""
+
     WAIT = 0
-    """For a first good state; damping."""
+    """For the first good states; damping."""
     RAMP = 1
     """From the measured pose to the default pose."""
     HOLD = 2
     """The default pose."""
     POLICY = 3
     DAMPING = 4
-    """The run has ended, on time or not."""
+    """The run has ended, as planned or by a stop."""
     DONE = 5
 
 
 @dataclass(frozen=True)
 class RuntimeConfig:
-    """How a run goes."""
+    """Settings of a run."""
 
     seconds: float | None = 10.0
-    """Of the policy; None: until somebody stops it."""
+    """Length of the policy's phase; None: until it is stopped."""
     loop_hz: float | None = None
-    """Commands a second, a multiple of the policy's rate; None: that rate."""
+    """Commands per second, a multiple of the policy's rate; None: that rate."""
     command: tuple[float, ...] | None = None
-    """What the policy is told to do, each entry within MAX_COMMAND; None: what the contract says."""
+    """The policy's command, each entry within MAX_COMMAND; None: the contract's."""
     filter: bool = True
-    """Targets go through the contract's low-pass."""
+    """Whether targets go through the contract's low-pass filter."""
     dry_run: bool = False
     """Compute everything, send nothing."""
     start_s: float = 5.0
-    """How long to wait for a first good state."""
+    """How long to wait for the first good states."""
     ramp_s: float = 2.0
     """The ramp takes at least this long,"""
     ramp_speed: float = 1.0
     """and no joint is quicker in it than this (rad/s)."""
     hold_s: float = 0.5
-    """In the default pose before the policy starts."""
+    """Time in the default pose before the policy starts."""
     damping_s: float = 1.0
-    """Damping commands at the end."""
+    """Length of the damping at the end."""
     warm_up: int = 50
     """Calls of the policy before anything moves."""
     rehearse: bool = True
-    """Just before a tick, do the last one again for nobody: what a sleep has driven from the caches is back in time."""
+    """Repeat the last tick just before the next one, without effect, to bring its data back into the caches."""
     log_s: float = 1200.0
     """The log keeps at most this much, the newest."""
 
@@ -71,48 +73,53 @@ class RuntimeConfig:
             ):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-                raise ValueError(f"{field.name} is a number above 0, not {value!r}")
+                raise ValueError(f"{field.name} must be a number above 0; got {value!r}")
         if self.loop_hz is not None and self.loop_hz > MAX_LOOP_HZ:
-            raise ValueError(f"loop_hz is at most {MAX_LOOP_HZ:g}, not {self.loop_hz:g}")
+            raise ValueError(f"loop_hz must be at most {MAX_LOOP_HZ:g}; got {self.loop_hz:g}")
         _check_command(self.command or ())
 
-    def told(self, control: Control) -> tuple[float, ...]:
-        """The command that the policy gets."""
-        told = control.command if self.command is None else self.command
-        if len(told) != len(control.command):
-            raise ValueError(f"the command has {len(control.command)} entries, not {len(told)}: {told}")
-        _check_command(told)
-        return told
+    def policy_command(self, control: Control) -> tuple[float, ...]:
+        """Return the command that the policy gets."""
+        command = control.command if self.command is None else self.command
+        if len(command) != len(control.command):
+            raise ValueError(f"the command must have {len(control.command)} entries; got {len(command)}: {command}")
+        _check_command(command)
+        return command
 
     def ticks_per_step(self, control: Control) -> int:
-        """Ticks of the loop to one step of the policy."""
+        """Return the number of ticks of the loop per step of the policy."""
         ratio = (self.loop_hz or control.hz) / control.hz
         if ratio < 1 or abs(ratio - round(ratio)) > 1e-9:
-            raise ValueError(f"the loop's rate is a multiple of the policy's {control.hz:g} Hz, not {self.loop_hz:g}")
+            raise ValueError(
+                f"the loop's rate must be a multiple of the policy's {control.hz:g} Hz; got {self.loop_hz:g}"
+            )
         return round(ratio)
 
     def log_ticks(self, control: Control, start_margin_rad: float) -> int:
-        """What the log has room for: a whole run, or the newest part of a long one."""
+        """Return the log's capacity: a whole run, or the newest part of a long one."""
         low, high = np.array(control.position_limits).T
-        ramp = self.length_of_ramp_s(control, float((high - low).max()) + start_margin_rad)
+        ramp = self.ramp_length_s(control, float((high - low).max()) + start_margin_rad)
         length = math.inf if self.seconds is None else self.seconds
         total = self.start_s + ramp + self.hold_s + length + self.damping_s
         ticks_per_step = self.ticks_per_step(control)
         return math.ceil(min(total, self.log_s) * control.hz * ticks_per_step) + 8 * ticks_per_step
 
-    def length_of_ramp_s(self, control: Control, furthest_rad: float) -> float:
-        """So that the joint with the longest way is not too quick: the profile's peak is 1.5 times its mean speed."""
+    def ramp_length_s(self, control: Control, furthest_rad: float) -> float:
+        """Return a length in which the joint with the longest way is not too quick.
+
+        The profile's peak speed is 1.5 times its mean speed.
+        """
         return max(self.ramp_s, 1.5 * furthest_rad / min(self.ramp_speed, *control.velocity_limits))
 
 
 def _check_command(entries: tuple[float, ...]) -> None:
     for value in entries:
         if not abs(value) <= MAX_COMMAND:  # NaN, too
-            raise ValueError(f"a command's entries are from -{MAX_COMMAND:g} to {MAX_COMMAND:g}, not {value:g}")
+            raise ValueError(f"a command's entries must be from -{MAX_COMMAND:g} to {MAX_COMMAND:g}; got {value:g}")
 
 
 def control_of(contract: Contract) -> Control:
-    """The contract's control; refused where there is none, or a limit is missing."""
+    """Return the contract's control; refuse a contract without one, or without a limit."""
     control = contract.control
     if control is None:
         why = "its export names no experiment: export it with --experiment NAME"
@@ -125,5 +132,5 @@ def control_of(contract: Contract) -> Control:
                 f"the contract's {name} must all be finite for a robot to move; got {getattr(control, name)}"
             )
     if control.filter is not None and control.filter.order != 2:
-        raise ValueError(f"the runtime's low-pass is of order 2, not {control.filter.order}")
+        raise ValueError(f"the runtime's low-pass filter has order 2; the contract's has {control.filter.order}")
     return control

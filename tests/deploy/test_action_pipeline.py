@@ -1,10 +1,12 @@
+"""From an action to a command: the low-pass filter, the interpolation and the order of the steps."""
+
 import cmath
 import math
 
 import numpy as np
 import pytest
 
-from body_transformer.deploy.filter import Interpolation, LowPass, butterworth
+from body_transformer.deploy.action_pipeline import Interpolation, LowPass, butterworth
 
 
 def analytic(frequency_hz: float, cutoff_hz: float, rate_hz: float) -> complex:
@@ -93,5 +95,5 @@ def test_without_ticks_between_interpolation_is_the_target():
     line.reset([0.0])
     line.aim(np.array([0.3]))
     assert line.at(0)[0] == 0.3
-    with pytest.raises(ValueError, match="at least one tick"):
+    with pytest.raises(ValueError, match="needs 1 tick or more"):
         Interpolation(0, 1)

@@ -1,8 +1,10 @@
+"""The simulated robot's bad network."""
+
 from itertools import pairwise
 
 import numpy as np
 
-from body_transformer.deploy.robots.sim_channel import Channel, Network
+from body_transformer.deploy.robots.sim_options import Channel, Network
 
 
 def through(network: Network, count: int = 2000, seed: int = 0) -> list[tuple[float, int]]:

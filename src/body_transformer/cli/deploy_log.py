@@ -1,0 +1,144 @@
+"""The log of `bot deploy`: its folder, how it is saved, and the summary that is printed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from ..deploy.log import holds_log, link_trouble
+from ..deploy.runtime import RunResult, Runtime
+from .output import complain, print_json
+
+DEFAULT = Path("deployments")
+
+
+# -- the folder --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def log_folder(out: Path | None, name: str) -> Iterator[Path]:
+    """Yield `out`, or a new folder in deployments/; refuse one that cannot be written or holds a log already.
+
+    A folder that was made here and is still empty afterwards is removed.
+    """
+    made = out is None or not out.exists()
+    folder = _new(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}") if out is None else _named(out)
+    try:
+        with _claimed(folder):
+            yield folder
+    finally:
+        if made:
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
+
+
+def _new(name: str) -> Path:
+    """Make a folder of its own: two deployments may begin in the same second."""
+    with _clear_errors(DEFAULT):
+        DEFAULT.mkdir(parents=True, exist_ok=True)
+        for number in count(1):
+            folder = DEFAULT / (name if number == 1 else f"{name}-{number}")
+            with suppress(FileExistsError):
+                folder.mkdir()
+                return folder
+    raise AssertionError("there is always another number")
+
+
+def _named(out: Path) -> Path:
+    with _clear_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    if holds_log(out):
+        raise FileExistsError(f"{str(out)!r} holds the log of an earlier deployment; give --out another folder")
+    return out
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """Check that the folder can be written to, and keep other deployments from writing their log there."""
+    with _clear_errors(folder):
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(4096))
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """Lock the folder until the descriptor is closed, or the process ends."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FileExistsError(f"another deployment that still runs writes its log to {str(folder)!r}") from None
+    except OSError:
+        pass  # a file system without locks
+
+
+@contextmanager
+def _clear_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"the log cannot be written to {str(folder)!r}: {error.strerror or error}") from None
+
+
+# -- saving and printing -----------------------------------------------------------------------------------------------
+
+
+def save(runtime: Runtime, folder: Path, more: dict[str, Any]) -> Path | None:
+    """Save the log and return its folder: a temporary one if this one fails; None, with a message, if both fail."""
+    try:
+        return runtime.save_log(folder, more)
+    except Exception as error:
+        complain(f"bot deploy: the log could not be written to {str(folder)!r}: {str(error) or type(error).__name__}")
+    elsewhere = None
+    try:
+        elsewhere = Path(tempfile.mkdtemp(prefix="deployment-"))
+        runtime.save_log(elsewhere, {**more, "report": None})  # the report may be what cannot be written
+        complain(f"bot deploy: the log is in {str(elsewhere)!r} instead")
+        return elsewhere
+    except Exception as error:
+        complain(f"bot deploy: nor to a temporary folder: {str(error) or type(error).__name__}; it is lost")
+    if elsewhere is not None:
+        with suppress(OSError):
+            elsewhere.rmdir()
+    return None
+
+
+def print_result(name: str, robot: str, result: RunResult, log: Path | None, report: dict[str, Any] | None) -> None:
+    """Print the summary as lines."""
+    work = result.work_ms
+    timing = f"; a step takes {work['p50']:.2f} ms (p99 {work['p99']:.2f})" if work else ""
+    print(f"{name} on {robot}: {result.policy_seconds:.1f} s, {result.missed} deadlines missed{timing}")
+    if report is not None:
+        fell = f"fell after {report['fell_after_s']:.1f} s" if report["fell"] else "did not fall"
+        way = f"{report['distance_m']:.2f} m ahead and {abs(report['sideways_m']):.2f} m aside"
+        print(f"the robot {fell}, {way} at {report['mean_speed_mps']:.2f} m/s")
+        if trouble := link_trouble(report):
+            print(f"link: {', '.join(trouble)}")
+    interventions = ", ".join(f"{reason} {times}" for reason, times in result.interventions.items())
+    print(f"interventions: {interventions or 'none'}")
+    if result.stop is not None:
+        print(f"stop: {result.stop}")
+    if log is not None:
+        print(f"wrote {log}")
+
+
+def print_result_json(
+    name: str, robot: str, result: RunResult, log: Path | None, report: dict[str, Any] | None
+) -> None:
+    """Print the summary as one JSON object."""
+    facts = asdict(result) | {"stop": result.stop and str(result.stop)}
+    where = None if log is None else str(log)
+    print_json({"experiment": name, "robot": robot, **facts, "report": report, "log": where})

@@ -1,0 +1,145 @@
+"""The terminal of `bot deploy`: the emergency stop by key or signal, and the status line."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from ..deploy.runtime import Runtime, Status
+from .output import complain
+
+KEYS = frozenset(b" \r\nq")
+"""Each is an emergency stop."""
+
+
+@contextmanager
+def in_thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run `work` in a thread, which must end soon after its event is set at the end of the block."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(1)
+
+
+# -- emergency stop ----------------------------------------------------------------------------------------------------
+
+
+class Emergency:
+    """Pass requests to stop on to the runtime, also those that come before there is one."""
+
+    def __init__(self) -> None:
+        self._why: str | None = None
+        self._interrupted = False
+        self._runtime: Runtime | None = None
+
+    def watch(self, runtime: Runtime) -> None:
+        """Stop this runtime from now on; at once, if a stop was requested before."""
+        self._runtime = runtime
+        if self._why is not None:
+            runtime.stop(self._why)
+
+    def stop(self, why: str) -> None:
+        """Request a stop; may be called from any thread."""
+        self._why = self._why or why
+        if self._runtime is not None:
+            self._runtime.stop(why)
+
+    def signal(self, name: str) -> None:
+        """Request a stop; before there is a runtime, also interrupt, as opening a robot may wait for long."""
+        self.stop(name)
+        if self._runtime is None and not self._interrupted:
+            self._interrupted = True
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def stop_key(stop: Callable[[str], object]) -> Iterator[None]:
+    """Let Space, Enter or q stop the robot, if there is a keyboard; keys typed before count, too."""
+    keyboard = sys.stdin.fileno() if sys.stdin and sys.stdin.isatty() else None
+    if keyboard is None or not in_foreground(keyboard):
+        where = "there is no keyboard" if keyboard is None else "it runs in the background"
+        complain(f"bot deploy: no key stops this run, as {where}; kill -INT {os.getpid()} does")
+        yield
+        return
+    import termios
+    import tty
+
+    def listen(over: threading.Event) -> None:
+        while not over.is_set():
+            if not select.select([keyboard], [], [], 0.05)[0]:
+                continue
+            try:
+                typed = os.read(keyboard, 64)
+            except OSError:
+                typed = b""
+            if not typed or KEYS & set(typed):
+                stop("key" if typed else "the terminal is gone")
+                return
+
+    before = termios.tcgetattr(keyboard)
+    try:
+        tty.setcbreak(keyboard, termios.TCSADRAIN)  # the default throws away what was typed
+        with in_thread(listen):
+            yield
+    finally:
+        with suppress(termios.error):  # it may be gone
+            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+def in_foreground(keyboard: int) -> bool:
+    """Return whether this process may change the terminal; in the background it would be suspended, robot and all."""
+    try:
+        return os.tcgetpgrp(keyboard) == os.getpgrp()
+    except OSError:  # the terminal of another session, which cannot suspend this process
+        return True
+
+
+# -- status line -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def live_line(runtime: Runtime) -> Iterator[None]:
+    """Show `status_line` on standard error, from a thread: a slow terminal must not hold the loop."""
+    if not sys.stderr.isatty():
+        yield
+        return
+
+    def show(over: threading.Event) -> None:
+        while not over.wait(0.2):
+            sys.stderr.write(f"\r\x1b[K{cut(status_line(runtime.status()), width())}")
+            sys.stderr.flush()
+        sys.stderr.write("\n")
+
+    with in_thread(show):
+        yield
+
+
+def status_line(now: Status) -> str:
+    """Return phase, time, stop, rate, latencies, missed deadlines and interventions; a dash for an unknown latency."""
+    stop = f"  {now.stop} " if now.stop else ""
+    where = f"{now.phase.name.lower():<8}{now.elapsed_s:7.1f} s{stop} {now.rate_hz:6.1f} Hz"
+    trip = f"{now.round_trip_ms:5.1f} ms" if math.isfinite(now.round_trip_ms) else f"{'–':>5}"
+    timing = f"step {now.work_ms:5.2f} ms  link {trip}  state {now.age_ms:5.1f} ms old  missed {now.missed}"
+    return f"{where}  {timing}  interventions {now.interventions}"
+
+
+def cut(line: str, columns: int) -> str:
+    """Cut a line that would continue in the next row and stay there; the last column stays free."""
+    return line if len(line) < columns else f"{line[: max(columns - 2, 0)]}…"
+
+
+def width() -> int:
+    """Return the terminal's columns; 80 if they are not known."""
+    try:
+        return max(os.get_terminal_size(sys.stderr.fileno()).columns, 0) or 80
+    except OSError:
+        return 80

@@ -1,0 +1,218 @@
+"""What happens to an action between the policy and the motors. This is the one place that states the steps.
+
+| step          | when       | effect                                                                   | from         |
+|---------------|------------|--------------------------------------------------------------------------|--------------|
+| `check`       | per action | wrong shape, not finite, or beyond `max_action`: the run ends in damping | safety       |
+| `clip`        | per action | bound the action                                                         | contract     |
+| `scale`       | per action | target = offset + scale * action                                         | contract     |
+| `clip_torque` | per action | cut the target off as the training did, from the measured state          | contract     |
+| `filter`      | per target | Butterworth low-pass; the targets of the ramp take it, too               | contract     |
+| `interpolate` | per tick   | straight line from one target to the next, where the loop is quicker     | runtime      |
+| `limit`       | per tick   | position, torque and step limits; lower gains where no target fits       | `Limiter`    |
+| `reorder`     | per tick   | from the contract's joint order to the robot's                           | `JointOrder` |
+
+`Robot.send` then cuts the command to the hardware's own bounds, sends it and returns what was really sent; the next
+step limit counts from there.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .limits import Limiter
+from .observation import JointOrder, Measured
+from .robot import COMMAND, Command
+from .safety import Interventions, Reason, SafetyConfig
+
+if TYPE_CHECKING:
+    from .control import Control, TorqueClip
+
+Vector = NDArray[np.float64]
+ROUNDED = 1 + 1e-6
+"""ONNX Runtime's tanh is as large as 1.0000002, which is not counted as an intervention."""
+
+
+class ActionPipeline:
+    """The steps, and the arrays that they work in; everything is in the contract's joint order until `reorder`."""
+
+    def __init__(
+        self,
+        control: Control,
+        safety: SafetyConfig,
+        order: JointOrder,
+        measured: Measured,
+        interventions: Interventions,
+        ticks_per_step: int,
+        filtered: bool,
+    ) -> None:
+        size = len(control.joints)
+        self.action, self.target = np.zeros((2, size))
+        """[J], the last action after `clip`, and the last target before `filter`."""
+        self.limiter = Limiter(control, safety, 1 / (control.hz * ticks_per_step), interventions)
+        self._commanded = np.zeros((len(COMMAND), size))
+        self.command = Command(*self._commanded)
+        """In the robot's order; its arrays change with the next tick."""
+        self._order, self._interventions = order, interventions
+        self._pos, self._vel = measured.joint_pos, measured.joint_vel
+        self._max_action, self._action_clip, self._largest = safety.max_action, control.clip, 0.0
+        self._scale, self._offset = np.array(control.scale, np.float64), np.array(control.offset, np.float64)
+        self._clip_torque = TargetClip(control.torque_clip) if control.torque_clip else None
+        low_pass = control.filter if filtered else None
+        self._filter = LowPass(low_pass.cutoff_hz, control.hz, size) if low_pass else None
+        self._line = Interpolation(ticks_per_step, size)
+
+    def reset(self, value: Vector) -> None:
+        """Continue from this target [J] as if it had always been the target."""
+        self._line.reset(value)
+        if self._filter:
+            self._filter.reset(value)
+
+    def take(self, given: NDArray[np.floating[Any]]) -> bool:
+        """Take the policy's action through `check` to `filter`; return False if it cannot be used."""
+        if not self._check(given):
+            return False
+        self._clip()
+        np.multiply(self.action, self._scale, out=self.target)
+        self.target += self._offset
+        if self._clip_torque is not None:
+            self._clip_torque(self.target, self._pos, self._vel)
+        self.aim()
+        return True
+
+    def aim(self) -> None:
+        """Take `target`, which was set without an action, through `filter`."""
+        self._line.aim(self.target if self._filter is None else self._filter(self.target))
+
+    def move(self, tick: int, as_torque: bool) -> None:
+        """Take the target through `interpolate` and `limit`, in tick 0 … ticks_per_step - 1 of its step."""
+        wanted = self._line.at(tick)
+        limit = self.limiter.push if as_torque else self.limiter.hold_position
+        limit(wanted, self._pos, self._vel)
+
+    def damp(self) -> None:
+        """Replace the target by damping, at the measured speed."""
+        self.limiter.damp(self._vel)
+
+    def reorder(self) -> Command:
+        """Return the limited command in the robot's joint order."""
+        self._order.command_to_robot(self.limiter.command, self._commanded)
+        return self.command
+
+    def _check(self, given: NDArray[np.floating[Any]]) -> bool:
+        size = len(self.action)
+        if given.shape not in ((size,), (1, size)) or given.dtype.kind != "f":
+            self._interventions.latch(Reason.BAD_ACTION, f"{given.dtype} {given.shape}, not ({size},)")
+            return False
+        sizes = np.abs(given.reshape(-1))
+        self._largest = float(sizes[sizes.argmax()])  # NaN if one is
+        if not self._largest <= self._max_action:
+            self._interventions.latch(Reason.BAD_ACTION, f"as large as {self._largest:.3g}")
+            return False
+        self.action[:] = given.reshape(-1)
+        return True
+
+    def _clip(self) -> None:
+        clip = self._action_clip
+        if clip is None or self._largest <= clip:
+            return
+        if self._largest > clip * ROUNDED:
+            self._interventions.count(Reason.ACTION_CLIPPED)
+        np.minimum(self.action, clip, out=self.action)
+        np.maximum(self.action, -clip, out=self.action)
+
+
+class TargetClip:
+    """The training's clip of a target [J], which the policy has learned with; it is not a limit of the robot."""
+
+    def __init__(self, clip: TorqueClip) -> None:
+        torque, kp, kd = (np.array(value, np.float64) for value in (clip.torque, clip.kp, clip.kd))
+        self._ahead, self._most = kd / kp, torque / kp
+        self._middle, self._end = np.zeros((2, len(kp)))
+
+    def __call__(self, target: Vector, pos: Vector, vel: Vector) -> None:
+        """Move `target` so that kp (target - pos) - kd vel stays within the torque."""
+        middle, end = self._middle, self._end
+        np.multiply(vel, self._ahead, out=middle)
+        middle += pos
+        np.maximum(target, np.subtract(middle, self._most, out=end), out=target)
+        np.minimum(target, np.add(middle, self._most, out=end), out=target)
+
+
+# -- filter and interpolation ------------------------------------------------------------------------------------------
+
+
+def butterworth(cutoff_hz: float, rate_hz: float) -> tuple[float, float, float, float, float]:
+    """Return b0, b1, b2, a1, a2 of the second-order low-pass y = b0 x + b1 x₋₁ + b2 x₋₂ - a1 y₋₁ - a2 y₋₂.
+
+    It is the analog 1 / (s² + √2 s + 1) by the bilinear transform; the tangent puts -3 dB exactly at the cutoff.
+    """
+    if not (math.isfinite(cutoff_hz) and math.isfinite(rate_hz) and 0 < cutoff_hz < rate_hz / 2):
+        raise ValueError(
+            f"a low-pass filter at {rate_hz:g} Hz needs a cutoff between 0 and {rate_hz / 2:g} Hz; got {cutoff_hz:g}"
+        )
+    k = math.tan(math.pi * cutoff_hz / rate_hz)
+    scale = 1 / (1 + math.sqrt(2) * k + k * k)
+    b0 = k * k * scale
+    return b0, 2 * b0, b0, 2 * (k * k - 1) * scale, (1 - math.sqrt(2) * k + k * k) * scale
+
+
+class LowPass:
+    """A second-order Butterworth filter of a vector [J], computed in place (transposed direct form II)."""
+
+    def __init__(self, cutoff_hz: float, rate_hz: float, size: int) -> None:
+        self.b0, self.b1, self.b2, self.a1, self.a2 = butterworth(cutoff_hz, rate_hz)
+        self._first, self._second = np.zeros(size), np.zeros(size)
+        self._output, self._product = np.zeros(size), np.zeros(size)
+
+    def reset(self, value: ArrayLike) -> None:
+        """Continue as if `value` had always been the input: the next output does not jump."""
+        given = np.asarray(value, np.float64)
+        self._first[:] = given * (1 - self.b0)
+        self._second[:] = given * (self.b2 - self.a2)
+
+    def __call__(self, value: Vector) -> Vector:
+        """Return the filtered value [J]; the array belongs to the filter and changes with the next call."""
+        output, product = self._output, self._product
+        np.multiply(value, self.b0, out=output)
+        output += self._first
+        np.multiply(value, self.b1, out=self._first)
+        np.multiply(output, self.a1, out=product)
+        self._first -= product
+        self._first += self._second
+        np.multiply(value, self.b2, out=self._second)
+        np.multiply(output, self.a2, out=product)
+        self._second -= product
+        return output
+
+
+class Interpolation:
+    """The straight line from one policy step's target to the next, in `steps` ticks; it arrives on the last one."""
+
+    def __init__(self, steps: int, size: int) -> None:
+        if steps < 1:
+            raise ValueError(f"a policy step needs 1 tick or more; got {steps}")
+        self.steps = steps
+        self._start, self._end, self._now = np.zeros(size), np.zeros(size), np.zeros(size)
+
+    def reset(self, value: ArrayLike) -> None:
+        """Stay at `value`."""
+        self._start[:] = self._end[:] = self._now[:] = np.asarray(value, np.float64)
+
+    def aim(self, target: Vector) -> None:
+        """Set a new end; the line starts at the present point."""
+        self._start[:] = self._now
+        self._end[:] = target
+
+    def at(self, tick: int) -> Vector:
+        """Return the point in tick 0 … steps - 1 after `aim`; the array changes with the next call."""
+        if tick + 1 >= self.steps:
+            self._now[:] = self._end  # exactly, whatever the rounding
+            return self._now
+        np.subtract(self._end, self._start, out=self._now)
+        self._now *= (tick + 1) / self.steps
+        self._now += self._start
+        return self._now

@@ -1,0 +1,110 @@
+"""The log's folder, and the summary that `bot deploy` prints."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from body_transformer.cli.deploy_log import log_folder, print_result
+from body_transformer.deploy.log import link_trouble
+from body_transformer.deploy.robots.sim_options import SimReport
+from body_transformer.report.page import write_report
+
+from ..report.deployment_folders import deploy
+from .virtual_robot import virtual_run
+
+
+def test_two_deployments_of_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda form: "20260102-030405")
+    with log_folder(None, "a1-walk") as one, log_folder(None, "a1-walk") as other:
+        assert one == Path("deployments/a1-walk-20260102-030405")
+        assert other == Path("deployments/a1-walk-20260102-030405-2")
+        (one / "log.json").touch()
+    assert [folder.name for folder in Path("deployments").iterdir()] == [one.name]  # the other was left empty
+
+
+@pytest.mark.parametrize("name", ["log.json", "log.npz"])
+def test_a_folder_that_has_a_log_is_refused_and_left_alone(tmp_path, name):
+    (tmp_path / name).write_text("precious")
+    with (
+        pytest.raises(FileExistsError, match="holds the log of an earlier deployment"),
+        log_folder(tmp_path, "a1-walk"),
+    ):
+        pass
+    assert (tmp_path / name).read_text() == "precious"
+
+
+def test_a_folder_that_was_there_stays(tmp_path):
+    with log_folder(tmp_path, "a1-walk") as folder:
+        assert folder == tmp_path
+    assert tmp_path.is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_deployments_that_run_do_not_share_a_folder(tmp_path):
+    again = pytest.raises(FileExistsError, match="another deployment that still runs")
+    with log_folder(tmp_path, "a1-walk"), again, log_folder(tmp_path, "a1-walk"):
+        pass
+    with log_folder(tmp_path, "a1-walk"):
+        pass
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file", "/proc/x"])
+def test_a_place_where_nothing_can_be_written_is_refused(tmp_path, place):
+    (tmp_path / "file").touch()
+    out = {"a file": tmp_path / "file", "below a file": tmp_path / "file" / "log"}.get(place, Path(place))
+    with pytest.raises(OSError, match=f"the log cannot be written to '{out}': "), log_folder(out, "a1-walk"):
+        pass
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_a_disk_that_is_full_is_found_out(tmp_path):
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"), log_folder(tmp_path / "log", "a1-walk"):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- What `bot deploy` and `bot report` say of a link that was not as it should be -------------------------------------
+
+
+WELL = SimReport(False, -1.0, 3.0, 1.2, -0.1, 0.4, 0.1, 20.0, commands=300, timeouts=0, refused=0, lag_s=0.0).to_dict()
+ILL = WELL | {"timeouts": 2, "refused": 31, "lag_s": 0.214}
+WORDS = [
+    "the robot damped by itself 2 times, as no command came",
+    "it refused 31 datagrams",
+    "its computer was 0.21 s too slow for real time",
+]
+
+
+@pytest.mark.parametrize("report", [WELL, {}, {"timeouts": "many", "refused": None, "lag_s": float("nan")}])
+def test_nothing_is_said_of_a_link_that_was_well_or_not_reported_on(report):
+    assert link_trouble(report) == []
+
+
+def test_what_is_not_0_is_told_in_words():
+    assert link_trouble(ILL) == WORDS
+
+
+def test_it_is_printed_after_the_run(capsys):
+    result = virtual_run(seconds=0.1)[0].run()
+    print_result("a1-walk", "sim", result, None, WELL)
+    assert "link:" not in capsys.readouterr().out
+    print_result("a1-walk", "sim", result, None, ILL)
+    assert f"link: {', '.join(WORDS)}" in capsys.readouterr().out
+
+
+def test_it_is_on_the_page(tmp_path):
+    for name, report in (("well", WELL), ("ill", ILL)):
+        deploy(tmp_path / name, more={"report": report}, seconds=0.1)
+        page = write_report(tmp_path / f"{name}.html", [str(tmp_path / name)], None).path.read_text()
+        found = [words in re.sub(r"\s+", " ", page) for words in WORDS]
+        assert found == [name == "ill"] * 3

@@ -1,0 +1,58 @@
+"""The interface of a robot, and questions about a few booleans."""
+
+import math
+
+import numpy as np
+import pytest
+
+from body_transformer.deploy.robot import Robot, all_true, any_true
+from body_transformer.deploy.robots import driver, names
+
+
+@pytest.mark.parametrize("mask", [[False] * 12, [True] * 12, [False] * 11 + [True], [True] * 11 + [False], []])
+def test_masks_are_answered_as_numpy_answers(mask):
+    given = np.array(mask, bool)
+    assert any_true(given) == given.any()
+    assert all_true(given) == given.all()
+
+
+def test_a_comparison_with_nan_is_false():
+    assert not any_true(np.array([np.nan]) <= 1.0)
+    assert not all_true(np.array([0.0, np.nan]) <= 1.0)
+
+
+class Dog(Robot):
+    """A driver with nothing but the required members."""
+
+    joints = ("hip",)
+
+    def read(self):
+        return None
+
+    def send(self, command):
+        return command
+
+    def __exit__(self, *exc): ...
+
+
+def test_a_driver_needs_four_members_and_the_rest_has_defaults():
+    with Dog.create(expected=("hip",)) as dog:
+        dog.begin_rollout()
+        dog.end_rollout()
+        assert (dog.rates_hz, dog.tripped, dog.shares_computer) == ((0.0, math.inf), "", False)
+        assert math.isnan(dog.round_trip_s)
+        assert dog.summary() is None
+    with pytest.raises(ValueError, match="this robot has no options; got speed"):
+        Dog.create(speed=3)
+
+
+@pytest.mark.parametrize("member", ["read", "send", "__exit__"])
+def test_a_driver_without_a_required_member_cannot_be_made(member):
+    members = {name: getattr(Dog, name) for name in ("read", "send", "__exit__") if name != member}
+    with pytest.raises(TypeError, match=member):
+        type("Incomplete", (Robot,), members)()
+
+
+def test_every_robot_here_is_a_robot():
+    for name in names():
+        assert issubclass(driver(name), Robot)
