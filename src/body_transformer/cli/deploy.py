@@ -194,9 +194,7 @@ def robot_settings(options: Deploy) -> dict[str, Any]:
     if options.robot_options and options.robot == "sim":
         raise ValueError("--robot-options are for the A1; the simulated robot has --faults")
     given = each_once((*options.faults, *options.robot_options))
-    driver(options.robot).check_options(
-        given
-    )  # else a pair could name another argument, such as the address
+    driver(options.robot).check_options(given)  # else a pair could name another argument, such as the address
     if given.get("listen_only") and not options.dry_run:
         raise ValueError("listen_only=true sends no commands to the A1: use --dry-run, which sets it")
     if options.address is not None:
