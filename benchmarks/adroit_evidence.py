@@ -1,13 +1,13 @@
-"""Success on the Adroit hand, from the runs of `bot reproduce adroit` and others like them, with intervals.
+"""Success on the Adroit hand with intervals, from runs of `bot reproduce adroit` and similar ones.
 
     python benchmarks/adroit_evidence.py RUNS… --out FOLDER
 
-Groups the runs under the given folders by what differs in their `experiment.yaml` (task, demonstrations, epochs, data,
-variant) and writes `table.md` (seeds that all variants have: a seed also draws the demonstrations) and `results.json`
-(all). A run's number is the paper's: the share of successes at the last
-step, the mean of the evaluations of the last ten epochs; beside it, in the variants' order, the share of successes at
-any step and the last loss. Intervals are 95 % bootstrap intervals of the mean over seeds:
-seeds are drawn, then evaluations within each.
+Groups the runs below the given folders by task, demonstrations, epochs, data and variant, as in their
+`experiment.yaml`. Writes `table.md` with the seeds that all variants have (a seed also draws the demonstrations), and
+`results.json` with all runs. The score of a run is the paper's: the fraction of successes at the last step, averaged
+over the evaluations of the last ten epochs. The table also has the fraction of successes at any step and the final
+loss, in the order of the variants. Intervals are 95 % bootstrap intervals of the mean over seeds; seeds are resampled,
+then evaluations within each seed.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def case_of(description: Mapping[str, Any]) -> Case:
 
 
 def read(folders: list[Path]) -> dict[Case, dict[str, list[dict[str, Any]]]]:
-    """Case -> variant -> runs."""
+    """Return case -> variant -> runs."""
     found: dict[Case, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted(path for folder in folders for path in folder.rglob(DESCRIPTION)):
         run = read_run(file.parent)
@@ -58,7 +58,7 @@ def read(folders: list[Path]) -> dict[Case, dict[str, list[dict[str, Any]]]]:
 
 
 def paired(variants: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
-    """The runs of those seeds that every variant has."""
+    """Return the runs of the seeds that every variant has."""
     shared = set.intersection(*({run["seed"] for run in variants[name]} for name in VARIANTS))
     return {name: [run for run in variants[name] if run["seed"] in shared] for name in VARIANTS}
 

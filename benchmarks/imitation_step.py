@@ -1,11 +1,11 @@
-"""How long an update of `bot train mocapact` takes at the paper's sizes, reading the demonstrations included.
+"""Time of an update of `bot train mocapact` at the paper's sizes, including reading the demonstrations.
 
-    python benchmarks/imitation_step.py                            # 24 files of 62 MB: more than a window holds
+    python benchmarks/imitation_step.py                            # 24 files of 62 MB: more than fit in a window
     python benchmarks/imitation_step.py --files 2 --steps 20 --cpu
 
-Writes files of MoCapAct's layout (random numbers) to a temporary folder, runs the command on them for each variant and
-reads `metrics.jsonl`: the wall-clock time from one logged line to the next over the updates between them, compilation
-and the first lines left out.
+Writes files in MoCapAct's layout (random numbers) to a temporary folder, runs the command on them for each variant and
+reads `metrics.jsonl`. The time of an update is the wall-clock time between two logged lines divided by the number of
+updates between them, without the first quarter of the lines, which includes compilation.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def train(data: Path, run: Path, variant: str, num_steps: int, more: list[str]) 
 
 
 def milliseconds(run: Path) -> list[float]:
-    """A step's, between every two logged lines but those of the first quarter."""
+    """Return the time per update between consecutive logged lines, without the first quarter."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     lines = lines[len(lines) // 4 :]
     return [
@@ -56,8 +56,8 @@ def main() -> None:
             train(data, run, variant, args.steps, ["--cpu"] if args.cpu else [])
             times = milliseconds(run)
             print(
-                f"{variant:12} {statistics.mean(times):6.2f} ms an update, {statistics.median(times):.2f} in the median"
-                f" ({min(times):.2f} to {max(times):.2f} over {len(times)} stretches)",
+                f"{variant:12} {statistics.mean(times):6.2f} ms per update, {statistics.median(times):.2f} median"
+                f" ({min(times):.2f} to {max(times):.2f} over {len(times)} intervals)",
                 flush=True,
             )
 

@@ -1,17 +1,17 @@
-"""How quickly training reads MoCapAct files, beside h5py reading the same bytes alone, and in how much memory.
+"""Speed and memory of reading MoCapAct files in training, compared with h5py alone on the same bytes.
 
     python benchmarks/reading_speed.py                # 40 files of 65 MB: too many for one window
-    python benchmarks/reading_speed.py --files 4      # these fit, and are kept
+    python benchmarks/reading_speed.py --files 4      # these fit and are kept
 
-Writes files of MoCapAct's layout (random numbers) to a temporary folder and reads them in turns, warm from the file
-cache: by h5py, every rollout's observations and actions whole; by `Episodes.read`; as an epoch of shuffled batches.
-All speeds are in bytes of the files.
+Writes files in MoCapAct's layout (random numbers) to a temporary folder and reads them in turns from the file cache: by
+h5py (all observations and actions of every rollout), by `Episodes.read`, and as an epoch of shuffled batches. All
+speeds are in bytes of the files.
 
-The first epoch of a run is measured in processes of their own that have read nothing before, h5py's and ours in turns,
-and compared with h5py's first round: there the windows' memory is new. Before each there is a pause, since memory that
-another process has just given back is had more quickly than what a virtual machine must ask of its host. "With the
-check" also counts opening the files, each of which is looked through before training. Data that fit in one window are
-read in the first epoch only, into memory that is kept, while h5py alone keeps nothing; later epochs show no reading.
+The first epoch of a run is measured in new processes, alternating h5py and this package, and compared with h5py's first
+round, because the memory of the windows is new there. A pause precedes each process: memory that another process has
+just freed is available faster than memory that a virtual machine must request from its host. "With the check" includes
+opening the files, each of which is checked before training. Data that fit in one window are read in the first epoch
+only and kept, while h5py alone keeps nothing; later epochs show no reading.
 """
 
 import argparse
@@ -87,7 +87,7 @@ def gigabytes_per_s(read: Callable[[], int]) -> float:
 
 
 def opened(name: str, folder: Path, window_bytes: int) -> Callable[[], int]:
-    """One of the readers, its files opened and checked where that comes before the first step."""
+    """Return a reader whose files are open and, if it checks them before the first step, checked."""
     paths = sorted(folder.glob("*.hdf5"))
     return {
         H5PY: lambda: lambda: read_by_h5py(paths),
@@ -97,7 +97,7 @@ def opened(name: str, folder: Path, window_bytes: int) -> Callable[[], int]:
 
 
 def compare(folder: Path, window_bytes: int, rounds: int) -> None:
-    """All readers in turns in this process, after a round that does not count."""
+    """Measure all readers in turns in this process, after a warm-up round."""
     readers = {name: opened(name, folder, window_bytes) for name in (H5PY, EPISODES, BATCHES)}
     _, *speeds = [{name: gigabytes_per_s(read) for name, read in readers.items()} for _ in range(rounds + 1)]
     print(f"after the first epoch, {rounds} rounds:")
@@ -110,7 +110,7 @@ def compare(folder: Path, window_bytes: int, rounds: int) -> None:
 
 
 def first_epochs(folder: Path, window: int, starts: int) -> None:
-    """New processes, two at a start, the other one first each time."""
+    """Measure new processes in pairs, in alternating order."""
     print(f"the first epoch, {starts} starts:")
     found = []
     for start in range(starts):
@@ -136,7 +136,7 @@ def in_a_new_process(name: str, folder: Path, window: int) -> dict[str, float]:
 
 
 def measure_one(name: str, folder: Path, window_bytes: int) -> dict[str, Any]:
-    """What a process finds that does nothing else: the first round's speed, and the memory that two rounds take."""
+    """Measure the speed of the first round and the memory of two rounds in this process, which does nothing else."""
     start = time.perf_counter()
     read = opened(name, folder, window_bytes)
     check_s = time.perf_counter() - start

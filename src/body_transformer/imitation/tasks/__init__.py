@@ -154,7 +154,7 @@ def evaluate(
 
 
 def _tracking(layout: Layout, num_clips: str = "32", clip_seed: str | None = None) -> ImitationTask:
-    """The built-in task."""
+    """Make the built-in task."""
     from .tracking.motions import CLIP_SEED
     from .tracking.task import TrackingTask
 
@@ -162,7 +162,7 @@ def _tracking(layout: Layout, num_clips: str = "32", clip_seed: str | None = Non
 
 
 def _adroit(layout: Layout, name: str) -> ImitationTask:
-    """Door, hammer or relocate, in gymnasium-robotics."""
+    """Make door, hammer or relocate, in gymnasium-robotics."""
     from .adroit import AdroitTask
 
     return AdroitTask(name)
@@ -175,7 +175,7 @@ def _mocap(
     validation_clips: str | None = None,
     allow_missing: str = "false",
 ) -> ImitationTask:
-    """Motion clips in dm_control: `clips` is a file written by `tasks.mocap.clips`, the lists are MoCapAct's."""
+    """Make motion tracking in dm_control: `clips` is a file by `tasks.mocap.clips`, the lists are MoCapAct's."""
     from .mocap.task import MocapTask
 
     if not clips:
