@@ -1,4 +1,4 @@
-"""Problems for body attention, and what float64 makes of them."""
+"""Problems for body attention, and their solutions in float64."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from body_transformer.ops.body_attention import reference
 
 BACKENDS = ["reference", "neighbours", "triton", "tile"]
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 1e-2}
-"""The relative error that is allowed, of outputs and of every gradient."""
+"""Largest allowed relative error of outputs and of every gradient."""
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def tree(size: int, seed: int = 0) -> Tensor:
 
 
 def star(size: int, seed: int = 0) -> Tensor:
-    """A hub in the middle: heavy among light ones."""
+    """A hub in the middle: one heavy node among light ones."""
     mask = identity(size)
     mask[size // 2] = mask[:, size // 2] = True
     return mask
@@ -69,13 +69,13 @@ class Problem:
     bias: Tensor | None
 
     def inputs(self, dtype: torch.dtype | None = None) -> list[Tensor]:
-        """Fresh leaves: q, k, v and, if there is one, the bias; in their own layouts."""
+        """Return new leaves in the same layouts: q, k, v and, if there is one, the bias."""
         tensors = [self.q, self.k, self.v, *([] if self.bias is None else [self.bias])]
         return [x.detach().to(dtype or x.dtype).requires_grad_() for x in tensors]
 
 
 def seeded(seed: int | None) -> torch.Generator:
-    """Without a seed, one that PyTorch's own generator draws: another at every call, the same whenever a test runs."""
+    """Return a generator; without a seed, PyTorch's global generator draws one, which is repeatable per test."""
     return torch.Generator().manual_seed(int(torch.randint(2**31, ())) if seed is None else seed)
 
 
@@ -89,7 +89,7 @@ def make_problem(
     device: str = "cpu",
     seed: int | None = None,
 ) -> Problem:
-    """Random; `packed`: q, k and v are views into one tensor [B, N, 3, H, D], as a projection leaves them."""
+    """Draw a problem; `packed`: q, k and v are views of one tensor [B, N, 3, H, D], as after a projection."""
     generator = seeded(seed)
     batch, heads, size, width = shape
 
@@ -109,27 +109,27 @@ def make_problem(
 
 
 def outcome(attention: Callable[..., Tensor], problem: Problem, **options: object) -> list[Tensor]:
-    """The output and the gradients of q, k, v and, if there is one, of the bias."""
+    """Return the output and the gradients of q, k, v and, if there is one, of the bias."""
     inputs = problem.inputs()
     out = attention(*inputs[:3], problem.mask, *(inputs[3:] or [None]), **options)
     return [out.detach(), *torch.autograd.grad(out, inputs, problem.grad_out)]
 
 
 def exact(problem: Problem) -> list[Tensor]:
-    """The same by the reference in float64."""
+    """Return the same by the reference in float64."""
     inputs = problem.inputs(torch.float64)
     out = reference.body_attention(*inputs[:3], problem.mask, *(inputs[3:] or [None]))
     return [out.detach(), *torch.autograd.grad(out, inputs, problem.grad_out.double())]
 
 
 def errors(found: list[Tensor], expected: list[Tensor]) -> list[float]:
-    """Relative, by norm; what should be zero must be zero."""
+    """Return relative errors by norm; a value that should be zero must be zero."""
     assert [x.shape for x in found] == [x.shape for x in expected]
     return [_error(x.double(), y) for x, y in zip(found, expected, strict=True)]
 
 
 def _error(found: Tensor, expected: Tensor) -> float:
     if not found.isfinite().all():
-        return float("inf")  # NaN is below every bound: `max` and `<` pass over it
+        return float("inf")  # NaN would pass every bound: `max` and `<` ignore it
     norm = expected.norm()
     return float((found - expected).norm() / norm if norm > 0 else found.abs().sum())

@@ -1,14 +1,14 @@
-"""Compiles the fused encoder for a GPU, which takes none, and looks for what compilers are known to get wrong.
+"""Compile the fused encoder for a GPU without having one, and look for known compiler errors.
 
     python -m tests.ops.compile_fused bf16 16 64 128 2   # precision, nodes, width, hidden units, heads
 
-- unfenced: Triton before 3.7.1 lets the matrix units read what was fetched ahead without the fence that makes it seen
-  by them.
+- unfenced: Triton before 3.7.1 lets the matrix units read prefetched data without the fence that makes it visible to
+  them.
 - overtaken: Triton fetches the next block into memory that a product in flight may still read.
-- uninitialised: ptxas 12.8, which Triton 3.6 and 3.7 bring, computes the address of a matrix operand from a uniform
-  register that nothing was written to.
+- uninitialised: ptxas 12.8, which Triton 3.6 and 3.7 ship, computes the address of a matrix operand from a uniform
+  register that was never written.
 
-Each gives wrong numbers now and then, or an illegal access. Prints one JSON object a kernel.
+Each error leads to occasional wrong results or to an illegal access. The output is one JSON object per kernel.
 """
 
 import argparse
@@ -101,7 +101,7 @@ def main() -> None:
     for name in ("nodes", "width", "hidden", "heads"):
         parser.add_argument(name, type=int)
     parser.add_argument("--capability", type=int, default=90)
-    parser.add_argument("--own-fences", action="store_true", help="as with a Triton that makes none")
+    parser.add_argument("--own-fences", action="store_true", help="as with a Triton that inserts none")
     options = parser.parse_args()
     sizes = FusedSizes(10, options.nodes, options.width, options.hidden, options.heads)
     own_fences = options.own_fences or TorchVersion(triton.__version__) < "3.7.1"

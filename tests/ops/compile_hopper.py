@@ -1,14 +1,14 @@
-"""Compiles the kernels for small bodies for a GPU, which takes none, and looks at what came out.
+"""Compile the kernels for small bodies for a GPU without having one, and inspect the machine code.
 
     python -m tests.ops.compile_hopper 16 64 128 2   # nodes, width, hidden units, heads
 
 - unfenced, uninitialised: as in compile_fused.py.
-- unmet: copies that may overwrite what other warps' products still read.
-- stack: bytes a thread keeps in memory for want of registers.
-- exchanges: how often a warp writes to shared memory what another will read.
-- waits: for products in flight; where registers are short, the assembler waits for every single one.
+- unmet: copies that may overwrite operands which products of other warps still read.
+- stack: bytes per thread that do not fit into registers.
+- exchanges: writes of a warp to shared memory that another warp reads.
+- waits: waits for products in flight; with too few registers, the assembler waits for every product.
 
-Prints one JSON object a kernel.
+The output is one JSON object per kernel.
 """
 
 import argparse

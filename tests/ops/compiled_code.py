@@ -1,4 +1,4 @@
-"""What compilers are known to get wrong about kernels with matrix products, as it looks in what they made."""
+"""Detection of known compiler errors in compiled kernels with matrix products."""
 
 import os
 import re
@@ -18,7 +18,7 @@ PART = re.compile(r"(%\w+) = ttg.memdesc_(?:index|trans) (%\w+)")
 
 
 def output_of(module: str, *arguments: str) -> str:
-    """What a module of these tests prints, run by itself: it compiles, where the tests' own Triton may interpret."""
+    """Run a module of these tests as a program without Triton's interpreter; return its output."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     command = [sys.executable, "-m", f"tests.ops.{module}", *arguments]
@@ -28,7 +28,7 @@ def output_of(module: str, *arguments: str) -> str:
 
 
 def unfenced(ptx: str) -> int:
-    """Matrix products that follow an asynchronous copy's arrival with no fence between, by the order of the code."""
+    """Count matrix products that follow the arrival of an asynchronous copy without a fence between, in code order."""
     count, visible = 0, True
     for name in re.findall(r"cp\.async\.wait|fence\.proxy\.async|wgmma\.mma_async", ptx):
         if name == "wgmma.mma_async":
@@ -39,9 +39,9 @@ def unfenced(ptx: str) -> int:
 
 
 def overtaken(ttgir: str) -> list[str]:
-    """Copies in a loop into a place that a matrix product in flight may still read.
+    """Return copies in a loop to a buffer that a matrix product in flight may still read.
 
-    Copies run so many rounds ahead as there were copies before the loop, and use their places in rotation.
+    Copies run as many rounds ahead as there were copies before the loop, and use their buffers in rotation.
     """
     lines = ttgir.splitlines()
     places = {name: int(count) for name, count in re.findall(r"(%\w+) = ttg.local_alloc : \(\) -> \S+?<(\d+)x", ttgir)}
@@ -55,7 +55,7 @@ def overtaken(ttgir: str) -> list[str]:
 
 def _conflicts(before: list[str], loop: list[str], places: dict[str, int]) -> list[str]:
     whole: dict[str, str] = {name: name for name in places}
-    """Of each part of a pipelined memory, which memory that is."""
+    """Part of a pipelined buffer -> the buffer."""
     for line in (*before, *loop):
         if (part := PART.search(line)) and part[2] in whole:
             whole[part[1]] = whole[part[2]]
@@ -82,8 +82,10 @@ def _depth(line: str) -> int:
 
 
 def unmet(sass: str) -> int:
-    """Copies that follow matrix products, or the wait for them, with no barrier between, by the order of the code: a
-    warp that is done with its own would overwrite what another's still reads."""
+    """Count copies that follow matrix products, or the wait for them, without a barrier between, in code order.
+
+    A warp whose products are done would overwrite operands that another warp's products still read.
+    """
     count, met = 0, True
     for name, _ in INSTRUCTION.findall(sass):
         if name.startswith(("HGMMA", "WARPGROUP.DEPBAR")):
@@ -104,7 +106,7 @@ def disassemble(cubin: bytes, what: str = "-sass") -> str:
 
 
 def uninitialised(sass: str) -> list[str]:
-    """Instructions that read a uniform register before anything wrote it, in the order of the code."""
+    """Return instructions that read a uniform register before any write to it, in code order."""
     written: set[int] = set()
     found = []
     for name, operands in INSTRUCTION.findall(sass):

@@ -1,4 +1,4 @@
-"""Problems for the encoder as one operator, and what float64 makes of them."""
+"""Problems for the encoder operator, and their solutions in float64."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,12 +19,12 @@ PATTERNS: dict[str, Callable[[int], bool]] = {
     "mix": lambda layer: layer % 2 == 0,
     "unmasked": lambda layer: False,
 }
-"""Which layers see the mask."""
+"""Name -> whether a layer is masked."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """An encoder's sizes, which of its layers see the mask, and the mask."""
+    """An encoder's sizes, its masked layers, and its mask."""
 
     batch: int
     num_nodes: int
@@ -44,18 +44,18 @@ class Case:
         return [PATTERNS[self.pattern](layer) for layer in range(self.num_layers)]
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of one layer's parameters, in the order of `PARAMETERS`."""
+        """Return the shapes of one layer's parameters, in the order of `PARAMETERS`."""
         e, f = self.embed_dim, self.ff_dim
         return [(3 * e, e), (3 * e,), (e, e), (e,), (e,), (e,), (f, e), (f,), (e, f), (e,), (e,), (e,)]
 
 
 PAPER = Case(1003, 16, 64, 128, 2, num_layers=10)
-"""The paper's reinforcement learning, at a batch that no block divides."""
+"""The paper's reinforcement-learning sizes, with a batch that no block divides."""
 
 
 @dataclass
 class Problem:
-    """What `encoder_stack` is given, and the gradient of its output."""
+    """The arguments of `encoder_stack`, and the gradient of its output."""
 
     x: Tensor
     parameters: list[Tensor]
@@ -65,18 +65,18 @@ class Problem:
     grad_out: Tensor
 
     def leaves(self, dtype: torch.dtype | None = None) -> list[Tensor]:
-        """x and the parameters as fresh leaves."""
+        """Return x and the parameters as new leaves."""
         return [t.detach().to(dtype or t.dtype).clone().requires_grad_() for t in (self.x, *self.parameters)]
 
     def call(self, x: Tensor | None = None, parameters: list[Tensor] | None = None, **options: Any) -> Tensor:
-        """By the fused backend in float32, unless told otherwise."""
+        """Call the operator, by default with the fused backend in float32."""
         x = self.x if x is None else x
         options = {"backend": "fused", "precision": "fp32"} | options
         return encoder_stack(x, parameters or self.parameters, self.mask, self.masked, self.num_heads, **options)
 
 
 def draw_problem(case: Case, device: str = "cpu", seed: int | None = None) -> Problem:
-    """Random, with no parameter at its usual start, so that a forgotten one shows."""
+    """Draw a problem in which no parameter has its usual initial value, so that a forgotten one is noticed."""
     generator = seeded(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -95,7 +95,7 @@ def draw_problem(case: Case, device: str = "cpu", seed: int | None = None) -> Pr
 
 @dataclass
 class _Kinks(TorchFunctionMode):
-    """How near to zero anything came to the ReLUs that ran."""
+    """Records the smallest magnitude of all inputs to ReLUs."""
 
     nearest: list[float] = field(default_factory=list)
 
@@ -109,8 +109,10 @@ class _Kinks(TorchFunctionMode):
 
 
 def draw_smooth(case: Case, device: str = "cpu", margin: float = 3e-6) -> Problem:
-    """One in which rounding (float32's, by default) puts no ReLU on its other side, which would change gradients by far
-    more than rounding does."""
+    """Draw a problem in which rounding (float32's, by default) does not change the sign of any ReLU's input.
+
+    A changed sign would change gradients by far more than rounding does.
+    """
     while True:
         problem = draw_problem(case, device)
         with _Kinks() as kinks, torch.no_grad():
@@ -123,7 +125,7 @@ def draw_smooth(case: Case, device: str = "cpu", margin: float = 3e-6) -> Proble
 
 
 def outcome(problem: Problem, function: Callable[..., Tensor] | None = None, **options: Any) -> dict[str, Tensor]:
-    """The output, the gradient of x and those of the twelve kinds of parameters, [L, …] each."""
+    """Return the output, the gradient of x and those of the twelve kinds of parameters, [L, ...] each."""
     leaves = problem.leaves()
     out = (function or problem.call)(leaves[0], leaves[1:], **options)
     return _named(out, leaves, problem.grad_out)
@@ -135,14 +137,14 @@ def exact_output(problem: Problem) -> Tensor:
 
 
 def exact(problem: Problem) -> dict[str, Tensor]:
-    """The same by the reference in float64."""
+    """Return the same by the reference in float64."""
     return plain(problem, torch.float64)
 
 
 def plain(
     problem: Problem, dtype: torch.dtype = torch.float32, autocast: torch.dtype | None = None
 ) -> dict[str, Tensor]:
-    """By the reference; under autocast, what torch makes of it."""
+    """Return the same by the reference, optionally under autocast."""
     leaves = problem.leaves(dtype)
     with torch.autocast(problem.x.device.type, autocast, enabled=autocast is not None):
         out = reference.encoder_stack(leaves[0], leaves[1:], problem.mask, problem.masked, problem.num_heads)
@@ -150,13 +152,13 @@ def plain(
 
 
 def in_tf32(problem: Problem) -> dict[str, Tensor]:
-    """By the reference, with the factors of every product rounded to TF32; on any device."""
+    """Return the same by the reference with the factors of every product rounded to TF32, on any device."""
     with _Rounded():
         return plain(problem)
 
 
 class _Rounded(TorchDispatchMode):
-    """Products of factors with TF32's ten bits behind the point."""
+    """Computes products of factors that are rounded to TF32's ten fraction bits."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.overloadpacket.__name__ in ("mm", "bmm", "addmm"):
@@ -165,7 +167,7 @@ class _Rounded(TorchDispatchMode):
 
 
 def _to_tf32(x: Tensor) -> Tensor:
-    """To the nearest, to even between two."""
+    """Round to the nearest, ties to even."""
     bits = x.contiguous().view(torch.int32)
     return ((bits + 0xFFF + ((bits >> 13) & 1)) & -0x2000).view(torch.float32)
 
@@ -177,7 +179,7 @@ def _named(out: Tensor, leaves: list[Tensor], grad_out: Tensor) -> dict[str, Ten
 
 
 def errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
-    """Relative, by norm over all layers; the keys' bias, which changes nothing, is left out."""
+    """Return relative errors by norm over all layers, without the keys' bias, which has no effect."""
     assert found.keys() == expected.keys()
     assert all(found[name].shape == expected[name].shape for name in expected)
     return {name: _error(_counted(name, found[name]), _counted(name, expected[name])) for name in expected}
@@ -192,8 +194,8 @@ def _counted(name: str, gradient: Tensor) -> Tensor:
 
 def _error(found: Tensor, expected: Tensor) -> float:
     if not found.isfinite().all():
-        return float("inf")  # NaN is below every bound: `max` and `<` pass over it
-    norm = expected.double().norm()  # zero where every ReLU is off; then so must be what was found
+        return float("inf")  # NaN would pass every bound: `max` and `<` ignore it
+    norm = expected.double().norm()  # zero where every ReLU is off; then `found` must be zero too
     return float((found.double() - expected).norm() / norm if norm > 0 else found.abs().sum())
 
 
@@ -203,9 +205,9 @@ def same_bits(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
 
 @contextmanager
 def poisoned_memory() -> Iterator[None]:
-    """Memory that nobody wrote is NaN, so that nobody can use it unseen."""
+    """Fill uninitialised memory with NaN, so that its use is noticed."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)  # fills what torch.empty and its kin return
+    torch.use_deterministic_algorithms(True, warn_only=True)  # fills the tensors of torch.empty and similar functions
     try:
         assert torch.empty(3).isnan().all()
         yield

@@ -1,6 +1,6 @@
-"""Runs Gluon kernels without a GPU, one program after the other, each as plain Python on whole tensors of PyTorch.
+"""An interpreter for Gluon kernels on a CPU: one program after the other, as plain Python on whole PyTorch tensors.
 
-What a kernel computes is the same; who holds what is not looked at, so layouts do nothing here. Gluon has no
+It computes the same results, but does not model which thread holds which value: layouts have no effect. Gluon has no
 interpreter of its own.
 """
 
@@ -16,7 +16,7 @@ from triton.experimental.gluon._runtime import GluonJITFunction
 
 
 class Pointer:
-    """Into a tensor's memory, as seen from it: `offset` may be a number or a tensor of them."""
+    """A pointer into a tensor's memory; `offset` is a number or a tensor of numbers."""
 
     def __init__(self, memory: Tensor, offset: Any = 0) -> None:
         self.memory, self.offset = memory, offset
@@ -29,7 +29,7 @@ class Pointer:
 
 
 class Shared:
-    """A part of shared memory: PyTorch's views do what Gluon's descriptors do."""
+    """A part of shared memory: PyTorch views in place of Gluon's descriptors."""
 
     def __init__(self, memory: Tensor) -> None:
         self.memory = memory
@@ -71,14 +71,14 @@ def store(pointer: Pointer, value: Tensor, mask: Any = True) -> None:
 
 
 class Copies:
-    """On their way: each arrives as late as it may, when its group is waited for."""
+    """Asynchronous copies; each arrives as late as possible, when its group is waited for."""
 
     def __init__(self) -> None:
         self.groups: list[list[tuple[Shared, Tensor]]] = []
         self.begun: list[tuple[Shared, Tensor]] = []
 
     def async_copy_global_to_shared(self, shared: Shared, pointer: Pointer, mask: Any = True) -> None:
-        shared.memory.fill_(torch.nan)  # it may also arrive early: what was there is gone
+        shared.memory.fill_(torch.nan)  # it may also arrive early, so the old content is lost
         self.begun.append((shared, load(pointer, mask)))
 
     def commit_group(self) -> None:
@@ -98,8 +98,10 @@ def product(a: Tensor, b: Tensor, acc: Tensor) -> Tensor:
 
 
 class Flying:
-    """A product on its way: it takes place as late as it may, when it is waited for. Whoever uses it before has no
-    tensor, and what was overwritten in shared memory meanwhile is gone."""
+    """An asynchronous product, computed as late as possible, when it is waited for.
+
+    Before that it is not a tensor, and operands that are overwritten in shared memory meanwhile are lost.
+    """
 
     all: ClassVar[list["Flying"]] = []
 
@@ -119,7 +121,7 @@ def group_product(a: Any, b: Shared, acc: Any, use_acc: bool = True, is_async: b
 
 def wait_for_products(count: int, results: list[Any]) -> Any:
     assert count == 0, "for less than all is not written"
-    for flying in Flying.all:  # in the order in which they began
+    for flying in Flying.all:  # in the order of their start
         flying.arrive()
     Flying.all.clear()
     found = [x.result if isinstance(x, Flying) else x for x in results]
@@ -194,7 +196,7 @@ COMMANDS: dict[str, Any] = {
 
 
 class Kernel:
-    """In place of a kernel: launched in the same way."""
+    """Replaces a kernel and is launched in the same way."""
 
     def __init__(self, kernel: GluonJITFunction) -> None:
         self.kernel = kernel
@@ -220,7 +222,7 @@ class Kernel:
 
 
 def as_python(kernel: GluonJITFunction, language: SimpleNamespace) -> Callable[..., Any]:
-    """The kernel's own function, and those that it calls, with `language` for `gl`."""
+    """Return the kernel's function, and all that it calls, with `language` in place of `gl`."""
 
     def converted(value: Any) -> Any:
         if isinstance(value, GluonJITFunction):
@@ -235,7 +237,7 @@ def as_python(kernel: GluonJITFunction, language: SimpleNamespace) -> Callable[.
 
 @contextmanager
 def on_cpu(*modules: ModuleType) -> Iterator[None]:
-    """Within, kernels that these modules launch run on the CPU."""
+    """Run the kernels that these modules launch on the CPU."""
     kernels = [
         (m, name, value) for m in modules for name, value in vars(m).items() if isinstance(value, GluonJITFunction)
     ]

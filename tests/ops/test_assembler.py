@@ -1,4 +1,4 @@
-"""Which ptxas assembles kernels with matrix products."""
+"""The choice of the ptxas that assembles kernels with matrix products."""
 
 import warnings
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from body_transformer.ops.encoder_stack import choose  # noqa: E402
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """As without the interpreter, with a driver that loads what CUDA 12 and older made."""
+    """Disable the interpreter, and simulate a driver for CUDA 12."""
     monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
     monkeypatch.setattr(assembler, "_driver_version", lambda: 12)
     assembler.sound_ptxas.cache_clear()
@@ -34,12 +34,12 @@ def tools(monkeypatch, usual: str, newest: str) -> None:
     ("usual", "newest", "taken"),
     [("12.8", "12.9", "newest"), ("12.10", "13.1", "usual"), ("12.8", "13.1", None), ("11.8", "12.8", None)],
 )
-def test_the_first_that_is_right_and_that_the_driver_loads_is_taken(compiled, monkeypatch, usual, newest, taken):
+def test_the_first_correct_ptxas_that_the_driver_supports_is_chosen(compiled, monkeypatch, usual, newest, taken):
     tools(monkeypatch, usual, newest)
     assert assembler.sound_ptxas() == taken
 
 
-def test_one_that_is_not_installed_is_passed_over(compiled, monkeypatch):
+def test_a_ptxas_that_is_not_installed_is_skipped(compiled, monkeypatch):
     class Knobs:
         ptxas_blackwell = SimpleNamespace(path="newest", version="12.9")
 
@@ -51,7 +51,7 @@ def test_one_that_is_not_installed_is_passed_over(compiled, monkeypatch):
     assert assembler.sound_ptxas() == "newest"
 
 
-def test_where_none_is_right_that_is_said(compiled, monkeypatch):
+def test_without_a_correct_ptxas_an_error_says_so(compiled, monkeypatch):
     tools(monkeypatch, "12.8", "12.8")
     with pytest.raises(RuntimeError, match=r"need a ptxas of CUDA 12.9"), assembler.sound_assembler():
         pass
@@ -59,7 +59,7 @@ def test_where_none_is_right_that_is_said(compiled, monkeypatch):
         assert assembler.sound_options() == {}
 
 
-def test_it_is_tritons_within_and_no_longer_after(compiled, monkeypatch):
+def test_triton_uses_it_only_inside_the_context(compiled, monkeypatch):
     before = triton.knobs.nvidia.ptxas.path
     monkeypatch.setattr(assembler, "_driver_version", lambda: 99)
     with assembler.sound_assembler():
@@ -67,7 +67,7 @@ def test_it_is_tritons_within_and_no_longer_after(compiled, monkeypatch):
     assert triton.knobs.nvidia.ptxas.path == before
 
 
-def test_it_stays_until_the_last_thread_has_left(compiled, monkeypatch):
+def test_it_is_used_until_the_last_thread_leaves_the_context(compiled, monkeypatch):
     monkeypatch.setattr(assembler, "_driver_version", lambda: 99)
     before = triton.knobs.nvidia.ptxas.path
     first, second = assembler.sound_assembler(), assembler.sound_assembler()
@@ -79,7 +79,7 @@ def test_it_stays_until_the_last_thread_has_left(compiled, monkeypatch):
     assert triton.knobs.nvidia.ptxas.path == before
 
 
-def test_it_is_given_back_after_an_error(compiled, monkeypatch):
+def test_the_setting_is_restored_after_an_error(compiled, monkeypatch):
     monkeypatch.setattr(assembler, "_driver_version", lambda: 99)
     before = triton.knobs.nvidia.ptxas.path
     with pytest.raises(ZeroDivisionError), assembler.sound_assembler():
@@ -87,7 +87,7 @@ def test_it_is_given_back_after_an_error(compiled, monkeypatch):
     assert triton.knobs.nvidia.ptxas.path == before
 
 
-def test_that_there_is_none_is_said_once(compiled, monkeypatch):
+def test_a_missing_ptxas_is_reported_once(compiled, monkeypatch):
     tools(monkeypatch, "12.8", "12.8")
     choose._complain.cache_clear()
     with pytest.warns(UserWarning, match="TRITON_PTXAS_PATH"):
@@ -98,7 +98,7 @@ def test_that_there_is_none_is_said_once(compiled, monkeypatch):
 
 
 @pytest.mark.parametrize(("width", "heads", "taken"), [(64, 2, "reference"), (320, 5, "wide")])
-def test_only_who_needs_it_asks_for_it(monkeypatch, width, heads, taken):
+def test_the_ptxas_is_looked_up_only_for_the_fused_kernels(monkeypatch, width, heads, taken):
     asked = []
     monkeypatch.setattr(choose, "has_sound_ptxas", lambda: bool(asked.append(width)))
     monkeypatch.setattr(choose, "shared_memory_kib", lambda device: 227)
@@ -107,6 +107,6 @@ def test_only_who_needs_it_asks_for_it(monkeypatch, width, heads, taken):
     assert asked == ([64] if width == 64 else [])
 
 
-def test_torch_compile_takes_the_answer_for_granted():
+def test_torch_compile_treats_the_answer_as_a_constant():
     compiled = torch.compile(lambda x: x + choose.has_sound_ptxas(), fullgraph=True, backend="eager")
     assert compiled(torch.zeros(1)) == choose.has_sound_ptxas()

@@ -22,7 +22,7 @@ def problem(
 
 
 def pair_by_pair(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-    """The definition in scalars."""
+    """Compute the definition in scalars."""
     out = torch.zeros_like(v)
     batch, heads, size, width = q.shape
     for b in range(batch):
@@ -41,14 +41,14 @@ def pair_by_pair(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Ten
 @pytest.mark.parametrize("with_bias", [False, True], ids=["", "bias"])
 @pytest.mark.parametrize("with_mask", [False, True], ids=["", "mask"])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "B{}H{}N{}D{}".format(*s))
-def test_it_equals_the_definition_pair_by_pair(shape, with_mask, with_bias):
+def test_it_equals_the_definition_computed_in_scalars(shape, with_mask, with_bias):
     q, k, v, mask, bias = problem(shape)
     options = mask if with_mask else None, bias if with_bias else None
     torch.testing.assert_close(body_attention(q, k, v, *options), pair_by_pair(q, k, v, *options))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "B{}H{}N{}D{}".format(*s))
-def test_it_equals_torchs_own_attention_in_value_and_gradient(shape):
+def test_it_equals_pytorchs_attention_in_value_and_gradient(shape):
     results = []
     for attention in (body_attention, lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)):
         q, k, v, mask, _ = problem(shape)
@@ -60,7 +60,7 @@ def test_it_equals_torchs_own_attention_in_value_and_gradient(shape):
         torch.testing.assert_close(ours, torchs)
 
 
-def test_gradients_are_right_for_every_input_and_for_the_bias():
+def test_gradients_of_every_input_and_of_the_bias_are_correct():
     q, k, v, mask, bias = problem((2, 2, 4, 3))
     inputs = [x.requires_grad_() for x in (q, k, v, bias)]
     assert torch.autograd.gradcheck(lambda q, k, v, bias: body_attention(q, k, v, mask, bias), inputs)
@@ -113,7 +113,7 @@ def test_a_constant_bias_changes_nothing():
     torch.testing.assert_close(shifted, body_attention(q, k, v, mask))
 
 
-def test_what_is_handed_in_is_left_alone():
+def test_inputs_are_not_modified():
     given = problem((1, 2, 6, 3))
     copies = [x.clone() for x in given]
     body_attention(*given)

@@ -1,4 +1,4 @@
-"""What body attention refuses, and in what words."""
+"""Input checks of body attention, and their messages."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ BAD = {
 
 @BACKEND
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_in_the_same_words_by_every_backend(device, backend, case):
+def test_every_backend_refuses_bad_input_with_the_same_message(device, backend, case):
     arguments, message = BAD[case]
     arguments = {name: on(device, x) for name, x in arguments.items()}
     with pytest.raises(ValueError, match=message):
@@ -84,12 +84,12 @@ def tensors(num_nodes: int, head_dim: int = 8, dtype: torch.dtype = torch.float3
         ),
     ],
 )
-def test_what_a_backend_does_not_take_is_said(device, backend, arguments, message):
+def test_inputs_beyond_a_backends_limits_are_refused(device, backend, arguments, message):
     with pytest.raises(ValueError, match=message):
         body_attention(*(on(device, x) for x in arguments), backend=backend)
 
 
-def test_more_nodes_than_the_kernels_take_are_refused_before_the_mask_is_read():
+def test_more_nodes_than_the_kernels_support_are_refused_before_the_mask_is_read():
     mask = torch.ones(1, 1, dtype=torch.bool).expand(16_385, 16_385)
     with pytest.raises(ValueError, match="backend 'triton' takes up to 16384 nodes; got N = 16385"):
         body_attention(*tensors(16_385, 1), mask, backend="triton")
@@ -101,7 +101,7 @@ def test_kernels_are_refused_on_the_cpu(monkeypatch):
         body_attention(*tensors(3), backend="tile")
 
 
-def test_a_missing_triton_is_named(monkeypatch):
+def test_a_missing_triton_is_an_error_that_names_it(monkeypatch):
     monkeypatch.setattr("body_transformer.ops.body_attention.check.HAS_TRITON", False)
     with pytest.raises(ValueError, match="backend 'tile' needs the package triton, which is not installed"):
         body_attention(*tensors(3), backend="tile")

@@ -1,4 +1,4 @@
-"""What is read off a mask, and for how long it is remembered."""
+"""Facts about masks, and how long they are cached."""
 
 import gc
 
@@ -15,7 +15,7 @@ from .attention_cases import MASKS, asymmetric, errors, exact, make_problem, out
 
 @pytest.fixture
 def reads(monkeypatch) -> list[str]:
-    """What was read off masks, in order: "facts" or "lists"."""
+    """Record the computations on masks in order: "facts" or "lists"."""
     made: list[str] = []
     for name, word in (("_read", "facts"), ("build_lists", "lists")):
         original = getattr(mask_facts, name)
@@ -35,7 +35,7 @@ def test_a_mask_is_read_once_for_all_calls_forward_and_backward(reads):
     assert reads == ["facts", "lists"]
 
 
-def test_lists_are_not_built_for_who_needs_none(reads):
+def test_lists_are_built_only_for_backends_that_need_them(reads):
     problem = make_problem((1, 1, 6, 8), asymmetric(6))
     outcome(body_attention, problem, backend="reference")
     assert reads == ["facts"]
@@ -50,7 +50,7 @@ def test_a_mask_that_was_changed_in_place_is_read_again(device, backend):
     assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < 1e-5
 
 
-def test_a_mask_that_got_other_memory_is_read_again():
+def test_a_mask_with_new_memory_is_read_again():
     problem = make_problem((1, 1, 6, 8), tree(6))
     outcome(body_attention, problem, backend="neighbours")
     problem.mask.data = asymmetric(6)
@@ -65,7 +65,7 @@ def test_a_self_loop_that_is_removed_later_is_noticed():
         outcome(body_attention, problem)
 
 
-def test_masks_at_the_same_address_are_not_confused_and_the_freed_are_forgotten():
+def test_masks_at_the_same_address_are_not_confused_and_freed_ones_are_dropped():
     gc.collect()
     before = len(mask_facts._known)
     addresses, memory = set(), asymmetric(6, 0).numpy()
@@ -77,10 +77,10 @@ def test_masks_at_the_same_address_are_not_confused_and_the_freed_are_forgotten(
         del problem
     gc.collect()
     assert addresses == {memory.ctypes.data}
-    assert len(mask_facts._known) <= before  # what other tests left may go meanwhile
+    assert len(mask_facts._known) <= before  # masks of other tests may be freed meanwhile
 
 
-def test_masks_of_inference_mode_cannot_be_stale_either():
+def test_facts_of_masks_of_inference_mode_are_never_stale():
     with torch.inference_mode():
         problem = make_problem((1, 1, 6, 8), tree(6))
         given = (problem.q, problem.k, problem.v, problem.mask)
@@ -91,7 +91,7 @@ def test_masks_of_inference_mode_cannot_be_stale_either():
         )
 
 
-def test_what_else_is_derived_from_a_mask_is_built_once_by_name_and_again_when_the_mask_changes():
+def test_derived_values_are_built_once_per_name_and_again_when_the_mask_changes():
     mask, built = tree(6), []
 
     def build(given: torch.Tensor) -> torch.Tensor:
@@ -131,12 +131,12 @@ def test_the_lists_hold_every_one_of_the_mask_once(kind):
 
 
 @pytest.mark.parametrize(("kind", "slots", "num_heavy"), [("identity", 1, 0), ("star", 2, 1), ("all ones", 1, 40)])
-def test_one_hub_does_not_burden_the_others(kind, slots, num_heavy):
+def test_a_hub_does_not_add_slots_for_the_other_nodes(kind, slots, num_heavy):
     rows = build_lists(MASKS[kind](40)).rows
     assert (rows.slots, len(rows.heavy)) == (slots, num_heavy)
 
 
-def test_neighbours_are_handled_close_to_each_other():
+def test_the_order_of_nodes_keeps_neighbours_close():
     shuffled = torch.randperm(200, generator=torch.Generator().manual_seed(0))
     mask = tree(200)[shuffled][:, shuffled]
     row, column = mask.nonzero().unbind(1)

@@ -1,4 +1,4 @@
-"""Body attention as an operator of PyTorch's: tracing, autocast, derivatives."""
+"""Body attention as a PyTorch operator: tracing, autocast, derivatives."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def test_pytorchs_own_checks_pass(device, backend, bias):
 
 
 @BACKEND
-def test_torch_compile_takes_it_whole_with_its_gradients(device, backend):
+def test_torch_compile_needs_no_graph_break_forward_or_backward(device, backend):
     problem = make_problem((2, 2, 6, 8), tree(6), bias=True, device=device)
     compiled = torch.compile(body_attention, fullgraph=True, backend="aot_eager")
     found = outcome(compiled, problem, backend=backend)
@@ -40,7 +40,7 @@ class Layer(nn.Module):
         return body_attention(x, x, x, self.mask) * 2
 
 
-def test_torch_export_takes_it_with_any_batch_size():
+def test_torch_export_supports_any_batch_size():
     layer = Layer(tree(6))
     program = torch.export.export(layer, (torch.randn(3, 2, 6, 8),), dynamic_shapes=({0: torch.export.Dim("batch")},))
     for batch in (1, 4):
@@ -49,7 +49,7 @@ def test_torch_export_takes_it_with_any_batch_size():
 
 
 @BACKEND
-def test_under_autocast_it_is_computed_in_autocasts_type(device, backend):
+def test_under_autocast_it_is_computed_in_autocasts_dtype(device, backend):
     problem = make_problem((2, 1, 5, 8), tree(5), bias=True, device=device)
     with torch.autocast(device, torch.bfloat16):
         out, *grads = outcome(
@@ -61,7 +61,7 @@ def test_under_autocast_it_is_computed_in_autocasts_type(device, backend):
 
 
 @BACKEND
-def test_autocast_chooses_the_type_of_the_inputs_and_nothing_else(device, backend):
+def test_autocast_changes_the_dtype_of_the_inputs_alone(device, backend):
     problem = make_problem((2, 1, 16, 8), tree(16), torch.bfloat16, bias=True, device=device)
     expected = outcome(body_attention, problem, backend=backend)
     with torch.autocast(device, torch.bfloat16):
@@ -69,14 +69,14 @@ def test_autocast_chooses_the_type_of_the_inputs_and_nothing_else(device, backen
     assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
 
 
-def test_autocast_leaves_float64_alone():
+def test_autocast_does_not_change_float64():
     x = torch.randn(1, 1, 4, 3, dtype=torch.float64)
     with torch.autocast("cpu", torch.bfloat16):
         assert body_attention(x, x, x, tree(4)).dtype == torch.float64
 
 
 @BACKEND
-def test_a_second_derivative_is_refused_in_words(device, backend):
+def test_a_second_derivative_is_a_clear_error(device, backend):
     problem = make_problem((1, 1, 4, 8), tree(4), device=device)
     q, k, v = problem.inputs()
     (grad,) = torch.autograd.grad(

@@ -1,4 +1,4 @@
-"""The fused kernels as machine code: what the interpreter cannot see."""
+"""The fused kernels as machine code: errors that the interpreter cannot show."""
 
 import json
 
@@ -33,43 +33,43 @@ def compiled(case: str, by: str = "compile_fused") -> list[dict]:
         "tf32 50 96 200 4",
     ],
 )
-def test_a_kernel_fits_and_reads_nothing_too_early_or_too_late(case):
+def test_a_kernel_fits_and_its_reads_are_synchronised(case):
     for kernel in compiled(case):
         assert (kernel["unfenced"], kernel["overtaken"], kernel["uninitialised"]) == (0, [], [])
         assert kernel["shared"] <= HOPPER
 
 
-def test_older_cards_can_have_the_small_ones():
+def test_the_small_kernels_fit_on_older_gpus():
     assert all(kernel["shared"] <= AMPERE for kernel in compiled("bf16 16 64 128 2 --capability 80"))
 
 
 @pytest.mark.parametrize("case", ["16 64 128 2", "13 64 128 2", "1 64 128 2"])
-def test_a_kernel_for_small_bodies_fits_and_reads_nothing_too_early(case):
+def test_a_kernel_for_small_bodies_fits_and_its_reads_are_synchronised(case):
     for kernel in compiled(case, "compile_hopper"):
         assert (kernel["unfenced"], kernel["unmet"], kernel["uninitialised"]) == (0, 0, [])
         assert kernel["shared"] <= HOPPER
         if kernel["kernel"] in ("inference", "forward"):
-            assert kernel["exchanges"] == 0  # each warp for itself
-        assert kernel["stack"] <= 64  # bytes; hundreds where a loop keeps in memory what it has no registers for
-        assert kernel["waits"] <= 5  # 10 and more where every product is waited for
+            assert kernel["exchanges"] == 0  # warps exchange nothing
+        assert kernel["stack"] <= 64  # bytes; hundreds if a loop spills registers
+        assert kernel["waits"] <= 5  # 10 and more if every product is waited for
 
 
-# -- whether faults are seen -------------------------------------------------------------------------------------------
+# -- detection of faults -----------------------------------------------------------------------------------------------
 
 
-def test_a_register_that_nothing_wrote_is_seen():
+def test_a_register_that_was_never_written_is_detected():
     good = "/*0010*/ UMOV UR14, 0x1 ;\n/*0020*/ UIADD3 UR14, UP0, UR14, 0x20, URZ ;"
     assert uninitialised(good) == []
     assert len(uninitialised(good.replace("UMOV UR14", "UMOV UR15"))) == 1
     assert len(uninitialised(good + "\n/*0030*/ HGMMA.64x16x16.F32.BF16 R24, R32, gdesc[UR12], R24 ;")) == 1
 
 
-def test_a_missing_fence_is_seen():
+def test_a_missing_fence_is_detected():
     assert unfenced("cp.async.wait_group 0; fence.proxy.async.shared::cta; wgmma.mma_async; wgmma.mma_async;") == 0
     assert unfenced("fence.proxy.async.shared::cta; cp.async.wait_group 0; wgmma.mma_async; wgmma.mma_async;") == 2
 
 
-def test_a_copy_that_does_not_wait_for_other_warps_is_seen():
+def test_a_copy_that_does_not_wait_for_other_warps_is_detected():
     product, wait = "/*0010*/ HGMMA.64x32x16.F32.BF16 R24, R32 ;\n", "/*0020*/ WARPGROUP.DEPBAR.LE gsb0, 0x0 ;\n"
     barrier, copy = "/*0030*/ BAR.SYNC.DEFER_BLOCKING 0x0 ;\n", "/*0040*/ @!P0 LDGSTS.E.BYPASS.128 [R2], [R4.64] ;\n"
     assert unmet(copy + product + wait + barrier + copy) == 0
@@ -78,7 +78,7 @@ def test_a_copy_that_does_not_wait_for_other_warps_is_seen():
 
 
 def pipeline(buffers: int, ahead: int, pendings: int | None) -> str:
-    """A loop that multiplies what was copied `ahead` rounds before, waits, and copies on."""
+    """Return a loop that multiplies the data copied `ahead` rounds before, waits, and copies again."""
     wait = "" if pendings is None else f"      %w = ttng.warp_group_dot_wait %d {{pendings = {pendings} : i32}}\n"
     copies = "".join(
         f"    %i{k} = ttg.memdesc_index %x[%c{k}]\n    %t{k} = ttg.async_copy_global_to_local %p, %i{k} mask %m\n"
@@ -110,5 +110,5 @@ def pipeline(buffers: int, ahead: int, pendings: int | None) -> str:
         (2, 2, 1, False),
     ],
 )
-def test_a_copy_that_overtakes_a_product_is_seen(buffers, ahead, pendings, right):
+def test_a_copy_that_overtakes_a_product_is_detected(buffers, ahead, pendings, right):
     assert (overtaken(pipeline(buffers, ahead, pendings)) == []) == right

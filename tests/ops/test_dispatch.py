@@ -1,4 +1,4 @@
-"""What PyTorch's settings say about TF32."""
+"""PyTorch's settings of TF32."""
 
 import subprocess
 import sys
@@ -22,15 +22,15 @@ OLD, NEW = "torch.backends.cuda.matmul.allow_tf32 = {}", "torch.backends.cuda.ma
         ("pass", False),
     ],
 )
-def test_tf32_is_allowed_by_either_setting_of_pytorchs(setting, allowed):
+def test_either_setting_of_pytorch_allows_tf32(setting, allowed):
     code = (
         f"import torch; from body_transformer.ops.dispatch import tf32_is_allowed; {setting}; print(tf32_is_allowed())"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)  # settings last for a process
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)  # settings are process-wide
     assert run.stdout.strip() == str(allowed)
 
 
-def test_torch_compile_takes_it_and_notices_a_change():
+def test_torch_compile_supports_it_and_recompiles_after_a_change():
     compiled = torch.compile(lambda x: x + tf32_is_allowed(), fullgraph=True, backend="eager")
     before = torch.backends.cuda.matmul.allow_tf32
     try:

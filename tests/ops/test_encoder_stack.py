@@ -1,4 +1,4 @@
-"""The encoder as one operator, by its fused kernels, against the reference in float64."""
+"""The fused kernels of the encoder against the reference in float64."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -49,7 +49,7 @@ CASES = [
 ]
 
 COARSE = {"tf32": 5e-3, "bf16": 4e-2}
-"""Precision -> how wrong anything may be, and how far from zero what comes to a ReLU must lie to stay on its side."""
+"""Precision -> largest allowed error, and the distance from zero that keeps the sign of a ReLU's input."""
 
 
 @pytest.fixture(autouse=True)
@@ -72,24 +72,21 @@ def test_float32_gives_the_references_output_and_every_gradient(device, case):
 def cases(draw: st.DrawFn) -> Case:
     heads = draw(st.integers(1, 4))
     width = heads * draw(st.integers(-(-16 // heads), 64 // heads))
-    nodes, hidden = (
-        draw(st.integers(1, 20)),
-        draw(st.integers(8, 70)),
-    )  # of fewer, gradients may cancel out
+    nodes, hidden = draw(st.integers(1, 20)), draw(st.integers(8, 70))  # gradients of fewer units may cancel out
     pattern, mask = draw(st.sampled_from(sorted(PATTERNS))), draw(st.sampled_from(sorted(MASKS)))
     return Case(draw(st.integers(1, 6)), nodes, width, hidden, heads, draw(st.integers(1, 2)), pattern, mask)
 
 
 @settings(max_examples=6, deadline=None)
 @given(case=cases())
-def test_any_size_is_right(device, case):
+def test_any_size_is_computed_correctly(device, case):
     problem = draw_smooth(case, device)
     wrong = errors(outcome(problem), exact(problem))
     assert max(wrong.values()) < 1e-5, wrong
 
 
 @pytest.mark.parametrize("hidden", [1, 2, 5])
-def test_few_hidden_units_are_enough(device, hidden):
+def test_few_hidden_units_are_supported(device, hidden):
     problem = draw_problem(replace(SMALL, ff_dim=hidden), device, seed=1)
     wrong = errors(outcome(problem), exact(problem))
     assert max(wrong.values()) < 1e-5, wrong
@@ -99,16 +96,16 @@ def test_few_hidden_units_are_enough(device, hidden):
 @pytest.mark.parametrize(
     "case", [Case(1, 5, 32, 20, 2, 1), Case(1, 7, 16, 16, 1, 1, "hard"), Case(1, 3, 16, 16, 2, 2)], ids=str
 )
-def test_coarser_products_are_as_exact_as_their_rounding(device, precision, case):
+def test_low_precision_products_are_as_accurate_as_their_rounding(device, precision, case):
     problem = draw_smooth(case, device, margin=COARSE[precision])
     wrong = errors(outcome(problem, precision=precision), exact(problem))
     assert max(wrong.values()) < COARSE[precision], wrong
 
 
 @pytest.mark.parametrize("case", [Case(1, 5, 32, 20, 2, 1), Case(1, 3, 16, 16, 2, 2)], ids=str)
-def test_tf32_is_as_exact_as_products_of_rounded_factors(device, case):
+def test_tf32_is_as_accurate_as_products_of_rounded_factors(device, case):
     ours, theirs = dict.fromkeys(("out", "x", *PARAMETERS), 0.0), dict.fromkeys(("out", "x", *PARAMETERS), 0.0)
-    for _ in range(8):  # of one so small, chance decides
+    for _ in range(8):  # errors of small gradients are random
         problem = draw_smooth(case, device, margin=COARSE["tf32"])
         expected = exact(problem)
         for sums, found in ((ours, outcome(problem, precision="tf32")), (theirs, in_tf32(problem))):
@@ -116,30 +113,31 @@ def test_tf32_is_as_exact_as_products_of_rounded_factors(device, case):
                 sums[name] += error
     ratios = {name: ours[name] / theirs[name] for name in theirs}
     assert max(ratios.values()) <= 1.5, ratios
-    assert min(ratios.values()) > 0.3, ratios  # and no more exact: it is TF32
+    assert min(ratios.values()) > 0.3, ratios  # and not more accurate: it is TF32
 
 
 @pytest.mark.parametrize("precision", COARSE)
 @pytest.mark.parametrize("case", [Case(5, 16, 64, 128, 2, 2), Case(3, 17, 96, 200, 3, 1, "hard")], ids=str)
-def test_coarser_products_of_the_usual_sizes_stay_near(device, precision, case):
-    """Here some ReLUs come out on their other side: gradients only tell a formula from another."""
+def test_low_precision_products_of_the_usual_sizes_are_close(device, precision, case):
+    """Some ReLU inputs change sign here, so gradients can only show a wrong formula."""
     problem = draw_problem(case, device)
     wrong = errors(outcome(problem, precision=precision), exact(problem))
     assert wrong["out"] < COARSE[precision]
     assert max(wrong.values()) < 0.2, wrong
 
 
-def test_the_keys_bias_gets_no_gradient(device):
+def test_the_keys_bias_has_no_gradient(device):
     problem = draw_problem(SMALL, device)
     queries, keys, _ = outcome(problem)["attention.in_proj.bias"].chunk(3, dim=1)
-    assert keys.norm() < 1e-5 * queries.norm()  # the softmax does not see it
+    assert keys.norm() < 1e-5 * queries.norm()  # the softmax cancels it
 
 
 @pytest.mark.parametrize(("masked", "mistaken"), [({0, 35}, {0, 32}), ({1}, {1, 33})], ids=["64 bits", "32 bits"])
-def test_a_layer_beyond_the_32nd_still_knows_whether_it_is_masked(device, masked, mistaken):
+def test_the_mask_flag_of_a_layer_beyond_the_32nd_is_correct(device, masked, mistaken):
     problem = draw_problem(Case(1, 4, 16, 16, 1, 36), device)
     for k, name in enumerate(PARAMETERS):
-        for parameter in problem.parameters[k :: len(PARAMETERS)]:  # or so deep an encoder makes all nodes alike
+        # otherwise such a deep encoder makes all nodes alike
+        for parameter in problem.parameters[k :: len(PARAMETERS)]:
             parameter *= 0.1 if name in ("attention.out_proj.weight", "linear2.weight") else name.endswith("weight")
     problem.masked = [layer in mistaken for layer in range(36)]
     wrong = exact_output(problem)
@@ -149,14 +147,14 @@ def test_a_layer_beyond_the_32nd_still_knows_whether_it_is_masked(device, masked
     assert (found - expected).norm() < 1e-5 * expected.norm()
 
 
-def test_epsilon_is_the_callers(device):
+def test_epsilon_can_be_set(device):
     problem = draw_problem(SMALL, device)
     x, *parameters = (t.double() for t in (problem.x, *problem.parameters))
     expected = encoder_stack(x, parameters, problem.mask, problem.masked, 2, eps=0.5, backend="reference")
     torch.testing.assert_close(problem.call(eps=0.5).double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_weight_gradients_made_one_layer_at_a_time_are_the_same(device, monkeypatch):
+def test_weight_gradients_do_not_depend_on_the_number_of_layers_at_a_time(device, monkeypatch):
     from body_transformer.ops.encoder_stack import packing
 
     problem = draw_problem(replace(SMALL, num_layers=3), device)
@@ -171,13 +169,13 @@ def test_the_same_inputs_give_the_same_bits(device, precision):
     assert same_bits(outcome(problem, precision=precision), outcome(problem, precision=precision))
 
 
-# -- who can change what -----------------------------------------------------------------------------------------------
+# -- influence ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:")  # NumPy's, in the interpreter
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30], ids=str)
-def test_a_sample_that_is_not_finite_spoils_no_other(device, precision, value):
+def test_a_sample_that_is_not_finite_does_not_change_others(device, precision, value):
     problem = draw_problem(Case(6, 5, 16, 20, 2), device)
     others = [0, 1, 3, 4, 5]
     clean = outcome(problem, precision=precision)
@@ -187,7 +185,7 @@ def test_a_sample_that_is_not_finite_spoils_no_other(device, precision, value):
     assert torch.equal(found["x"][others], clean["x"][others])
     if not abs(value) < float("inf"):
         assert found["out"][2].isnan().all()
-        assert all(found[name].isnan().any() for name in PARAMETERS)  # nor does it pass unseen
+        assert all(found[name].isnan().any() for name in PARAMETERS)  # and its output shows it
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:")
@@ -202,7 +200,7 @@ def test_a_parameter_that_is_nan_makes_the_output_nan(device, precision, kind):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_the_receptive_field_grows_one_hop_a_layer(device, precision):
+def test_the_receptive_field_grows_by_one_hop_per_layer(device, precision):
     problem = draw_problem(Case(1, 7, 16, 20, 2, 3, "hard"), device)
     nodes = torch.arange(7)
     problem.mask = ((nodes[:, None] - nodes).abs() <= 1).to(device)
@@ -214,7 +212,7 @@ def test_the_receptive_field_grows_one_hop_a_layer(device, precision):
     assert (outcome(problem, precision=precision)["x"] != 0).any(2)[0].tolist() == [False] * 3 + [True] * 4
 
 
-def test_a_node_hears_only_whom_its_row_of_the_mask_names(device):
+def test_a_node_depends_only_on_the_nodes_in_its_row_of_the_mask(device):
     problem = draw_problem(Case(1, 3, 16, 20, 2, 1, "hard"), device)
     problem.mask = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 1]], device=device).bool()
     moved = problem.x.clone()
@@ -223,7 +221,7 @@ def test_a_node_hears_only_whom_its_row_of_the_mask_names(device):
     assert changed.tolist() == [True, True, False]
 
 
-# -- what may be handed over -------------------------------------------------------------------------------------------
+# -- inputs ------------------------------------------------------------------------------------------------------------
 
 
 def test_strides_do_not_matter(device):
@@ -240,7 +238,7 @@ def test_strides_do_not_matter(device):
     assert all(torch.equal(x, y) for x, y in zip(found, expected.values(), strict=True))
 
 
-def test_a_gradient_that_is_one_number_spread_out_is_right(device):
+def test_an_expanded_gradient_is_read_correctly(device):
     problem = draw_problem(SMALL, device)
     problem.grad_out = torch.ones_like(problem.x)
     expected, (x, *parameters) = outcome(problem)["x"], problem.leaves()
@@ -249,7 +247,7 @@ def test_a_gradient_that_is_one_number_spread_out_is_right(device):
 
 
 @pytest.mark.parametrize("frozen", [range(1), range(1, 25), range(2, 25, 3)], ids=["x", "all but x", "every third"])
-def test_what_needs_no_gradient_gets_none_and_changes_none(device, frozen):
+def test_inputs_without_gradients_get_none_and_do_not_change_the_others(device, frozen):
     problem = draw_problem(SMALL, device)
     everything, leaves = problem.leaves(), problem.leaves()
     problem.call(everything[0], everything[1:]).backward(problem.grad_out)
@@ -261,7 +259,7 @@ def test_what_needs_no_gradient_gets_none_and_changes_none(device, frozen):
 
 
 class _Kept(TorchDispatchMode):
-    """How many tensors the operator returned besides its output."""
+    """Count the tensors that the operator returns besides its output."""
 
     count = 0
 
@@ -273,7 +271,7 @@ class _Kept(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_without_gradients_nothing_is_kept(device, mode):
+def test_without_gradients_nothing_is_saved(device, mode):
     problem = draw_problem(SMALL, device)
     x, *parameters = problem.leaves()
     with _Kept() as with_gradients:
@@ -285,7 +283,7 @@ def test_without_gradients_nothing_is_kept(device, mode):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_backward_pass_for_which_nothing_was_kept_is_refused_in_words(device):
+def test_a_backward_pass_without_saved_tensors_is_a_clear_error(device):
     problem = draw_problem(SMALL, device)
     x, *parameters = problem.leaves()
     out, *_ = OPERATOR(x, parameters, problem.mask, problem.masked, 2, 1e-5, "fp32", "fused", False)
@@ -293,7 +291,7 @@ def test_a_backward_pass_for_which_nothing_was_kept_is_refused_in_words(device):
         out.sum().backward()
 
 
-def test_a_second_derivative_is_refused_in_words(device):
+def test_a_second_derivative_is_a_clear_error(device):
     problem = draw_problem(SMALL, device)
     x, *parameters = problem.leaves()
     (grad,) = torch.autograd.grad(problem.call(x, parameters).square().sum(), x, create_graph=True)

@@ -1,4 +1,4 @@
-"""The encoder as an operator of PyTorch's: tracing, autocast, the choice of backend and precision, bad input."""
+"""The encoder as a PyTorch operator: tracing, autocast, the choice of backend and precision, bad input."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +25,7 @@ SMALL = Case(3, 5, 16, 20, 2)
 OPERATOR = torch.ops.body_transformer.encoder_stack.default
 
 
-# -- what PyTorch does with an operator --------------------------------------------------------------------------------
+# -- PyTorch's transforms ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("save", [True, False], ids=["training", "inference"])
@@ -35,7 +35,7 @@ def test_pytorchs_own_checks_pass(device, save):
     torch.library.opcheck(OPERATOR, (x, parameters, problem.mask, [True], 2, 1e-5, "fp32", "fused", save))
 
 
-def test_torch_compile_takes_it_whole_with_its_gradients(device):
+def test_torch_compile_needs_no_graph_break_forward_or_backward(device):
     problem = draw_smooth(SMALL, device)
     compiled = torch.compile(problem.call, fullgraph=True, backend="aot_eager")
     assert max(errors(outcome(problem, compiled), exact(problem)).values()) < 1e-5
@@ -53,7 +53,7 @@ class Stack(nn.Module):
         return encoder_stack(x, parameters, self.mask, self.masked, self.num_heads, backend="fused") * 2
 
 
-def test_torch_export_takes_it_with_any_batch_size(device):
+def test_torch_export_supports_any_batch_size(device):
     problem = draw_problem(SMALL, device)
     stack = Stack(problem)
     program = torch.export.export(stack, (problem.x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
@@ -77,14 +77,14 @@ def test_autocast_chooses_the_precision(device):
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [(torch.bfloat16, "bf16"), (torch.float16, None)])
-def test_autocasts_type_is_looked_up(dtype, precision):
+def test_autocasts_dtype_is_respected(dtype, precision):
     assert current_precision("cpu") == "fp32"
     with torch.autocast("cpu", dtype):
         assert current_precision("cpu") == precision
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_on_a_gpu_tf32_is_used_where_it_is_allowed(allowed):
+def test_on_a_gpu_tf32_is_used_if_it_is_allowed(allowed):
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = allowed
     try:
@@ -101,7 +101,7 @@ def test_in_float16_the_reference_runs(device, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_under_autocast_alone_halves_are_widened(dtype):
+def test_half_precision_inputs_are_widened_only_under_autocast(dtype):
     x = torch.randn(2, 3).to(dtype)
     assert as_residual(x) is x
     with torch.autocast("cpu", torch.bfloat16):
@@ -109,7 +109,7 @@ def test_under_autocast_alone_halves_are_widened(dtype):
 
 
 @pytest.mark.parametrize(("precision", "autocast"), [("fp32", True), ("tf32", True), ("bf16", False)])
-def test_a_precision_that_is_asked_for_overrules_autocast_in_the_reference_too(monkeypatch, precision, autocast):
+def test_an_explicit_precision_overrides_autocast_in_the_reference_too(monkeypatch, precision, autocast):
     problem, seen = draw_problem(SMALL), []
     monkeypatch.setattr(
         op.reference, "encoder_stack", lambda x, *rest: seen.append(torch.is_autocast_enabled("cpu")) or x
@@ -135,11 +135,11 @@ def test_a_precision_that_is_asked_for_overrules_autocast_in_the_reference_too(m
     ],
 )
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_sizes_choose_the_backend(device_type, sizes, name, precision):
+def test_the_backend_depends_on_the_sizes(device_type, sizes, name, precision):
     assert choose_backend(device_type, precision, *sizes) == name
 
 
-def test_without_an_assembler_that_gets_them_right_the_fused_kernels_are_not_taken():
+def test_without_a_correct_assembler_the_fused_kernels_are_not_used():
     assert choose_backend("cuda", "bf16", 16, 64, 2, 10, sound_ptxas=False) == "reference"
     assert choose_backend("cuda", "bf16", 32, 320, 5, 16, sound_ptxas=False) == "wide"
 
@@ -197,7 +197,7 @@ def arguments_of(problem: Problem, **others: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("backend", WIDTHS)
-def test_every_backend_refuses_bad_input_in_the_same_words(device, backend, bad):
+def test_every_backend_refuses_bad_input_with_the_same_message(device, backend, bad):
     problem = draw_problem(replace(SMALL, embed_dim=WIDTHS[backend]), device)
     arguments = arguments_of(problem, precision="fp32", backend=backend)
     change, words = BAD[bad]
@@ -232,7 +232,7 @@ def test_sizes_beyond_a_backend_are_refused_with_its_limits(device, backend, cas
 
 
 @pytest.mark.parametrize("backend", ["fused", "wide"])
-def test_what_a_kernel_backend_lacks_is_said(backend, monkeypatch):
+def test_a_missing_requirement_of_a_kernel_backend_is_named(backend, monkeypatch):
     problem = draw_problem(replace(SMALL, embed_dim=WIDTHS[backend]))
     double = [parameter.double() for parameter in problem.parameters]
     with pytest.raises(ValueError, match=f"'{backend}' takes float32; x is torch.float64"):

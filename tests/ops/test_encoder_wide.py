@@ -1,4 +1,4 @@
-"""The wide path of the encoder against the reference in float64, outputs and every gradient."""
+"""The wide encoder against the reference in float64: outputs and every gradient."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ EPS = 1e-5
 
 @dataclass
 class Case:
-    """An encoder's size, and which of its layers see the mask."""
+    """An encoder's size, and its masked layers."""
 
     batch: int
     num_nodes: int
@@ -35,7 +35,7 @@ class Case:
         return [p + 1 if k % 12 in (4, 10) else p for k, p in enumerate(drawn)]  # LayerNorm's weights lie around 1
 
     def mask(self) -> Tensor:
-        """A random tree with self-loops."""
+        """Draw a random tree with self-loops."""
         mask = torch.eye(self.num_nodes, dtype=torch.bool)
         for node in range(1, self.num_nodes):
             parent = int(torch.randint(node, ()))
@@ -72,7 +72,7 @@ class Data:
 
 
 def plain(data: Data, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Output and gradients of the reference; under autocast, what torch makes of it."""
+    """Return output and gradients of the reference, optionally under autocast."""
     leaves = [t.detach().to(dtype).clone().requires_grad_() for t in (data.x, *data.parameters)]
     x, *parameters = leaves
     out = reference.encoder_stack(x, parameters, data.mask, data.case.masked, data.case.num_heads, EPS)
@@ -89,7 +89,7 @@ def ours(data: Data, precision: str) -> dict[str, Tensor]:
 
 
 def passes(data: Data, precision: str) -> tuple[Tensor, list[Tensor], Tensor, list[Tensor]]:
-    """Output, what was kept, gradient of x, gradients of the parameters in stacks."""
+    """Return the output, the saved tensors, the gradient of x, and the stacked gradients of the parameters."""
     case = data.case
     arguments = (data.parameters, data.mask, list(case.masked), case.num_heads, EPS, precision)
     out, *saved = wide.forward(data.x, *arguments, save=True)
@@ -110,9 +110,9 @@ def errors(found: dict[str, Tensor], exact: dict[str, Tensor]) -> dict[str, floa
 
 @pytest.fixture(autouse=True)
 def _poisoned_memory() -> Iterator[None]:
-    """Memory that nobody wrote is NaN, so that nobody can use it unseen."""
+    """Fill uninitialised memory with NaN, so that its use is noticed."""
     deterministic = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)  # fills what torch.empty returns
+    torch.use_deterministic_algorithms(True, warn_only=True)  # fills the tensors of torch.empty
     yield
     torch.use_deterministic_algorithms(deterministic)
 
@@ -125,17 +125,18 @@ def test_float32_gives_the_output_and_every_gradient_of_the_reference(case: Case
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_bfloat16_comes_near_the_reference(case: Case, device: str) -> None:
+def test_bfloat16_is_close_to_the_reference(case: Case, device: str) -> None:
     data = Data.of(case, device)
     wrong = errors(ours(data, "bf16"), plain(data, torch.float64))
     assert wrong["out"] < 1e-2, wrong
-    assert max(wrong.values()) < 0.2, wrong  # a ReLU that flips makes single gradients wrong; see the next test
+    # a ReLU input that changes sign makes single gradients wrong; see the next test
+    assert max(wrong.values()) < 0.2, wrong
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the yardstick is torch on a GPU")
 @pytest.mark.parametrize("precision", ["bf16", "tf32"])
 @pytest.mark.parametrize("depth", [2, 16])
-def test_low_precision_is_as_exact_as_torch(precision: str, depth: int) -> None:
+def test_low_precision_is_as_accurate_as_pytorch(precision: str, depth: int) -> None:
     case = Case(16, 32, 320, 1024, 5, tuple(layer % 2 == 0 for layer in range(depth)))
     data = Data.of(case, "cuda")
     exact = plain(data, torch.float64)
@@ -178,7 +179,7 @@ def test_all_sixteen_layers_of_the_imitation_size_are_computed_at_once_in_bfloat
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("batch", [0, 3])
-def test_the_fakes_match_what_the_passes_return(precision: str, batch: int, device: str) -> None:
+def test_the_fake_passes_return_tensors_like_the_real_ones(precision: str, batch: int, device: str) -> None:
     data = Data.of(Case(batch, 5, 48, 100, 3, (True, False)), device)
     out, saved, grad_x, stacks = passes(data, precision)
     arguments = (data.x, data.parameters, data.case.num_heads, precision)
@@ -199,7 +200,7 @@ def test_no_two_results_share_memory_with_each_other_or_with_an_argument(precisi
     assert len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == len(tensors)
 
 
-def test_a_forward_pass_that_keeps_nothing_gives_the_same_output(device: str) -> None:
+def test_a_forward_pass_that_saves_nothing_gives_the_same_output(device: str) -> None:
     data = Data.of(CASES["nothing divides"], device)
     arguments = (data.x, data.parameters, data.mask, list(data.case.masked), data.case.num_heads, EPS, "bf16")
     kept, *_ = wide.forward(*arguments, save=True)
@@ -216,7 +217,7 @@ def _with_gaps(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("laid_out", [_transposed, _with_gaps])
-def test_inputs_with_other_strides_give_the_same_output_and_stay_as_they_were(
+def test_strides_of_inputs_do_not_matter_and_inputs_are_not_modified(
     laid_out: Callable[[Tensor], Tensor], device: str
 ) -> None:
     data = Data.of(CASES["mixed masks"], device)
@@ -228,7 +229,7 @@ def test_inputs_with_other_strides_give_the_same_output_and_stay_as_they_were(
     assert torch.equal(data.x, before)
 
 
-def test_a_gradient_that_is_one_number_expanded_is_read_right(device: str) -> None:
+def test_an_expanded_gradient_is_read_correctly(device: str) -> None:
     data = Data.of(CASES["mixed masks"], device)
     data.grad_out = torch.full_like(data.grad_out, 0.5)
     dense = ours(data, "fp32")
@@ -262,7 +263,7 @@ def test_a_layer_without_a_mask_and_a_masked_layer_with_a_full_mask_are_the_same
         ((1, 4, 512), 2, "bf16", "up to 128 nodes with heads of 128, not 4 nodes with heads of 256"),
     ],
 )
-def test_what_it_does_not_take_is_a_clear_error(
+def test_unsupported_input_is_a_clear_error(
     shape: tuple[int, ...], heads: int, precision: str, message: str, device: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

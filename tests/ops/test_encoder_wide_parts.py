@@ -1,4 +1,4 @@
-"""Parts of the wide encoder alone: kernels in shapes that small encoders do not reach, and a process-wide setting."""
+"""Parts of the wide encoder: kernels at shapes that small encoders do not reach, and a process-wide setting."""
 
 import pytest
 import torch
@@ -34,9 +34,7 @@ def test_the_residual_sum_is_normalised_at_any_width(width: int, dtype: torch.dt
 
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
-def test_a_program_that_goes_over_many_tiles_gives_the_right_gradient_and_sums(
-    width: int, stages: int, device: str
-) -> None:
+def test_a_program_with_many_tiles_gives_the_correct_gradient_and_sums(width: int, stages: int, device: str) -> None:
     torch.manual_seed(0)
     num_rows, programs = 13, 2
     x, first, second = torch.randn(3, num_rows, width, dtype=torch.float64, device=device)
@@ -57,7 +55,7 @@ def test_a_program_that_goes_over_many_tiles_gives_the_right_gradient_and_sums(
 
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_closed_gate_clears_the_gradient_and_its_sums(stages: int, dtype: torch.dtype, device: str) -> None:
+def test_an_inactive_relu_clears_the_gradient_and_its_sums(stages: int, dtype: torch.dtype, device: str) -> None:
     torch.manual_seed(0)
     gradient, hidden = torch.randn(2, 37, 24, device=device).to(dtype)
     hidden = hidden.relu()
@@ -70,7 +68,7 @@ def test_a_closed_gate_clears_the_gradient_and_its_sums(stages: int, dtype: torc
 
 @pytest.mark.parametrize("allowed", [False, True])
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_the_setting_of_float32_products_is_put_back(precision: str, allowed: bool) -> None:
+def test_the_setting_of_float32_products_is_restored(precision: str, allowed: bool) -> None:
     before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, allowed
     try:
         with float32_products(precision):

@@ -1,4 +1,4 @@
-"""How the fused encoder's parameters lie in a row, and how its kernels are launched."""
+"""The fused encoder's packed parameters, and the launch settings of its kernels."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from body_transformer.ops.encoder_stack.fused import passes, sizes
 from .encoder_cases import Case, draw_problem
 
 
-def test_every_parameter_is_where_it_is_said_to_start():
+def test_every_parameter_starts_where_the_table_says():
     case = Case(2, 5, 24, 52, 3)
     problem = draw_problem(case)
     one = sizes.FusedSizes.of(problem.x, problem.parameters, case.num_heads)
@@ -33,7 +33,7 @@ def test_every_parameter_is_where_it_is_said_to_start():
         (False, True, (9, 0), False),
     ],
 )
-def test_kernels_fence_where_triton_does_not_and_the_card_can(monkeypatch, itself, interpret, capability, must):
+def test_kernels_fence_if_triton_does_not_and_the_gpu_supports_it(monkeypatch, itself, interpret, capability, must):
     monkeypatch.setattr(sizes, "FENCES_ITSELF", itself)
     monkeypatch.setattr(sizes.triton.knobs.runtime, "interpret", interpret)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)

@@ -1,4 +1,4 @@
-"""The kernels for small bodies: what they compute, without a GPU. How exact they are on one is in tests/gpu."""
+"""The results of the kernels for small bodies, without a GPU. Their accuracy on a GPU is tested in tests/gpu."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ def _poisoned():
 
 
 def run(problem: Problem) -> dict[str, Tensor]:
-    """As `encoder_cases.outcome`, by these kernels."""
+    """Return the outcome of these kernels, as `encoder_cases.outcome` does."""
     shape = EncoderSizes.of(problem.x, problem.parameters, problem.num_heads)
     out, *kept = passes.forward(problem.x, problem.parameters, problem.mask, problem.masked, shape, 1e-5, save=True)
     grad_x, row = passes.backward(problem.grad_out, kept, problem.mask, problem.masked, shape)
@@ -52,7 +52,7 @@ def infer(problem: Problem) -> Tensor:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_output_and_every_gradient_are_as_exact_as_torchs_in_bfloat16(case):
+def test_output_and_every_gradient_are_as_accurate_as_pytorchs_in_bfloat16(case):
     ours, theirs = dict.fromkeys(("out", "x", *PARAMETERS), 0.0), dict.fromkeys(("out", "x", *PARAMETERS), 3e-4)
     for seed in range(3):
         problem = draw_problem(case, seed=seed)
@@ -60,13 +60,13 @@ def test_output_and_every_gradient_are_as_exact_as_torchs_in_bfloat16(case):
         for total, found in ((ours, run(problem)), (theirs, plain(problem, autocast=torch.bfloat16))):
             for name, error in errors(found, expected).items():
                 total[name] += error
-    ratios = {name: ours[name] / theirs[name] for name in ours}  # of sums: one with few errors may have none
+    ratios = {name: ours[name] / theirs[name] for name in ours}  # sums of errors: a single problem may have nearly none
     assert all(ratio <= 1.5 for ratio in ratios.values()), ratios
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize(("programs", "at_once"), [(132, 4), (7, 1), (26, 2)])
-def test_without_rounding_nothing_is_left_out(monkeypatch, case, programs, at_once):
+def test_without_rounding_every_gradient_is_exact(monkeypatch, case, programs, at_once):
     rows = case.batch * case.num_nodes
     monkeypatch.setattr(sizes, "PROGRAMS", programs)
     monkeypatch.setattr(sizes, "MIN_ROWS", 16)
@@ -84,11 +84,11 @@ def test_without_rounding_nothing_is_left_out(monkeypatch, case, programs, at_on
     found = run(problem)
     wrong = errors(found, exact(problem))
     assert max(wrong.values()) < 1e-12, wrong
-    assert found["attention.in_proj.bias"][:, 64:128].abs().max() < 1e-12  # the keys', which `errors` leaves out
+    assert found["attention.in_proj.bias"][:, 64:128].abs().max() < 1e-12  # the keys' bias, which `errors` leaves out
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_layers_may_go_back_a_few_at_a_time(monkeypatch, at_once):
+def test_the_backward_pass_may_take_a_few_layers_at_a_time(monkeypatch, at_once):
     problem = draw_problem(PAPER, seed=0)
     expected = run(problem)
     rows = problem.x.shape[0] * problem.x.shape[1]
@@ -97,7 +97,7 @@ def test_layers_may_go_back_a_few_at_a_time(monkeypatch, at_once):
 
 
 @pytest.mark.parametrize("programs", [4, 10, 26])
-def test_in_how_many_sums_the_rows_go_changes_rounding_alone(monkeypatch, programs):
+def test_the_number_of_sums_changes_only_rounding(monkeypatch, programs):
     problem = draw_problem(Case(130, 16, 64, 128, 2, 2), seed=0)
     expected = run(problem)
     monkeypatch.setattr(sizes, "PROGRAMS", programs)
@@ -108,13 +108,13 @@ def test_in_how_many_sums_the_rows_go_changes_rounding_alone(monkeypatch, progra
     assert max(errors(run(problem), expected).values()) < 1e-6
 
 
-def test_inference_gives_what_training_gives():
+def test_inference_gives_the_same_output_as_training():
     problem = draw_problem(PAPER, seed=0)
     assert torch.equal(infer(problem), run(problem)["out"])
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_sample_that_is_not_finite_spoils_no_other(bad):
+def test_a_sample_that_is_not_finite_does_not_change_others(bad):
     problem = draw_problem(replace(PAPER, batch=12), seed=0)
     expected = run(problem)
     problem.x[7, 3, 5] = bad
@@ -126,7 +126,7 @@ def test_a_sample_that_is_not_finite_spoils_no_other(bad):
     assert found["linear1.weight"].isnan().any()
 
 
-def test_a_node_sees_only_what_the_mask_allows():
+def test_a_node_depends_only_on_the_nodes_that_its_mask_allows():
     problem = draw_problem(Case(2, 16, 64, 128, 2, 1, "hard", "tree"), seed=0)
     before = infer(problem)
     problem.x[:, 4] += 1.0
@@ -163,14 +163,14 @@ SHAPE = EncoderSizes(10, 16, 64, 128, 2)
     ],
     ids=str,
 )
-def test_which_encoders_they_take(monkeypatch, changes, precision, taken):
+def test_supported_encoders(monkeypatch, changes, precision, taken):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(sizes.triton.knobs.runtime, "interpret", False)
     assert sizes.takes(replace(SHAPE, **changes), precision, torch.device("cuda")) is taken
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (8, 9), (10, 0), (12, 0)])
-def test_other_cards_than_hopper_have_the_general_kernels(monkeypatch, capability):
+def test_other_gpus_than_hopper_use_the_general_kernels(monkeypatch, capability):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(sizes.triton.knobs.runtime, "interpret", False)
     assert not sizes.takes(SHAPE, "bf16", torch.device("cuda"))
@@ -178,7 +178,7 @@ def test_other_cards_than_hopper_have_the_general_kernels(monkeypatch, capabilit
 
 @pytest.mark.parametrize("num_layers", [1, 10, 62])
 @pytest.mark.parametrize("batch", [1, 8192, 60_000, 4_000_000])
-def test_sums_fill_the_card_and_are_neither_too_long_nor_too_large(num_layers, batch):
+def test_sums_fill_the_gpu_and_are_neither_too_long_nor_too_large(num_layers, batch):
     shape = replace(SHAPE, num_layers=num_layers)
     for at_once in {1, num_layers}:
         found = sizes.shares(shape, at_once, 16 * batch)
@@ -189,7 +189,7 @@ def test_sums_fill_the_card_and_are_neither_too_long_nor_too_large(num_layers, b
             assert found[0] < found[1]  # the feed-forward part's sums are more work
 
 
-def test_a_triton_without_gluon_has_the_general_kernels(monkeypatch):
+def test_without_gluon_the_general_kernels_are_used(monkeypatch):
     def none_there(name):
         raise ModuleNotFoundError(name)
 
@@ -206,7 +206,7 @@ def test_they_do_not_run_on_a_cpu():
     assert not sizes.takes(SHAPE, "bf16", torch.device("cpu"))
 
 
-def test_tracing_knows_what_is_kept(monkeypatch):
+def test_traced_tensors_match_the_saved_ones(monkeypatch):
     problem = draw_problem(PAPER, seed=0)
     shape = EncoderSizes.of(problem.x, problem.parameters, problem.num_heads)
     found = passes.forward(problem.x, problem.parameters, problem.mask, problem.masked, shape, 1e-5, save=True)
@@ -215,11 +215,11 @@ def test_tracing_knows_what_is_kept(monkeypatch):
     assert [(x.shape, x.dtype) for x in traced] == [(x.shape, x.dtype) for x in found]
 
 
-# -- whether faults are seen -------------------------------------------------------------------------------------------
+# -- detection of faults -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("overtaken", [False, True])
-def test_a_copy_that_overtakes_a_product_is_seen(overtaken):
+def test_a_copy_that_overtakes_a_product_is_detected(overtaken):
     tile, ones = Shared(torch.ones(16, 16, dtype=torch.bfloat16)), torch.ones(16, 16, dtype=torch.bfloat16)
     flying = group_product(ones, tile, torch.zeros(16, 16), is_async=True)
     if overtaken:
@@ -227,7 +227,7 @@ def test_a_copy_that_overtakes_a_product_is_seen(overtaken):
     assert wait_for_products(0, [flying]).isnan().any() == overtaken
 
 
-def test_a_product_that_nobody_waited_for_is_none_yet():
+def test_a_product_has_no_value_before_it_is_waited_for():
     ones = torch.ones(16, 16, dtype=torch.bfloat16)
     flying = group_product(ones, Shared(ones), torch.zeros(16, 16), is_async=True)
     with pytest.raises(TypeError):

@@ -1,4 +1,4 @@
-"""The kernels for small bodies as compiled for a GPU, run without one: what they compute, and in which order."""
+"""The kernels for small bodies, compiled for a GPU and run without one: results and memory order."""
 
 import json
 
@@ -19,20 +19,20 @@ from .ptx.program import parse
     "case",
     [
         "5 16 --layers 3 --pattern mix --mask tree",
-        "21 13 --programs 10 --min-rows 16",  # programs that are half empty, unequal shares of the sums
+        "21 13 --programs 10 --min-rows 16",  # half-empty programs, unequal shares of the sums
     ],
 )
-def test_compiled_kernels_compute_what_was_written_in_an_order_that_is_certain(case):
+def test_compiled_kernels_match_their_source_and_have_no_races(case):
     found = json.loads(output_of("ptx.check", *case.split()))
     assert max(found["errors"].values()) < 5e-3, found["errors"]
     assert found["inference"]
     assert found["faults"] == []
 
 
-# -- whether faults are seen -------------------------------------------------------------------------------------------
+# -- detection of faults -----------------------------------------------------------------------------------------------
 
 SHARED, GLOBAL = 4096, 2048
-"""Bytes: each of 128 threads has 16 to write, and may go further in shared memory."""
+"""Bytes: each of 128 threads writes 16; shared memory is larger."""
 KERNEL = """
 .visible .entry kernel(
     .param .u64 .ptr .global .align 1 kernel_param_0
@@ -59,7 +59,7 @@ STEPS = {
     "write-crooked": "st.shared.b32 [%r4+2], %r1;",
     "write-same": "st.shared.b32 [global_smem], %r3;",
     "write-different": "st.shared.b32 [global_smem], %r1;",
-    "read": "ld.shared.b32 %r6, [%r5];",  # what the neighbour wrote
+    "read": "ld.shared.b32 %r6, [%r5];",  # the neighbour's value
     "barrier": "bar.sync 0;",
     "copy": "cp.async.cg.shared.global [%r4], [%rd3], 0x10;\ncp.async.commit_group;",
     "wait": "cp.async.wait_group 0;",
@@ -77,14 +77,14 @@ STEPS = {
     "fetch-far": "ld.global.b32 %r6, [%rd3+16];",  # beyond the end for the last thread
     "keep": "st.global.b32 [%rd3], %r1;",
     "jump": "setp.lt.u32 %p1, %r1, 5;\n@%p1 bra $end;",  # some threads only
-    "count-bits": "popc.b32 %r6, %r1;",  # which no kernel uses
+    "count-bits": "popc.b32 %r6, %r1;",  # not used by any kernel
     "fetch-crooked": "ld.global.b64 %rd6, [%rd3+4];",
 }
 MULTIPLIED = "write fence barrier begin multiply"
 
 
 def faults_of(steps: str, programs: int = 1) -> set[str]:
-    """The kinds of what is found in a kernel of these steps."""
+    """Return the kinds of faults in a kernel of these steps."""
     body = "\n".join(STEPS[step] for step in steps.split())
     program, tensor, faults = parse(KERNEL.replace("BODY", body), SHARED), torch.zeros(GLOBAL // 4), Faults()
     memory = GlobalMemory([tensor], faults)
@@ -101,22 +101,26 @@ def faults_of(steps: str, programs: int = 1) -> set[str]:
         ("reads too early", "copy barrier read wait", "copy wait barrier read"),
         ("reads too early", "copy wait read", "copy wait barrier read"),
         ("reads too early", "copy wait-for-first barrier read wait", "copy wait barrier read"),
-        ("reads what nobody wrote", "read", "write barrier read"),
-        ("two write", "write write-neighbours", "write barrier write-neighbours"),
-        ("two write", "copy write wait", "copy wait write"),
-        ("threads disagree on what to write", "write-different", "write-same"),
+        ("reads uninitialised memory", "read", "write barrier read"),
+        ("unordered writes", "write write-neighbours", "write barrier write-neighbours"),
+        ("unordered writes", "copy write wait", "copy wait write"),
+        ("threads write different values", "write-different", "write-same"),
         (
-            "overwrites what another thread may still read",
+            "overwrites data that another thread may still read",
             "write barrier read write",
             "write barrier read barrier write",
         ),
-        ("overwrites what another thread may still read", "write barrier read copy wait", "write barrier copy wait"),
-        ("a copy that nobody waited for", "copy", "copy wait"),
-        ("beyond shared memory", "write-far", "write"),
-        ("misaligned in shared memory", "write-crooked", "write"),
+        (
+            "overwrites data that another thread may still read",
+            "write barrier read copy wait",
+            "write barrier copy wait",
+        ),
+        ("a copy without a wait", "copy", "copy wait"),
+        ("access beyond shared memory", "write-far", "write"),
+        ("misaligned access to shared memory", "write-crooked", "write"),
     ],
 )
-def test_a_wrong_order_of_threads_and_copies_is_seen(fault, wrong, right):
+def test_a_wrong_order_of_threads_and_copies_is_detected(fault, wrong, right):
     assert (faults_of(wrong), faults_of(right)) == ({fault}, set())
 
 
@@ -124,68 +128,68 @@ def test_a_wrong_order_of_threads_and_copies_is_seen(fault, wrong, right):
     ("fault", "wrong", "right"),
     [
         ("a product reads before a barrier", "write fence begin multiply finish", f"{MULTIPLIED} finish"),
-        ("a product reads with no fence before", "write barrier begin multiply finish", f"{MULTIPLIED} finish"),
+        ("a product reads without a fence", "write barrier begin multiply finish", f"{MULTIPLIED} finish"),
         (
-            "a product reads with no fence before",
+            "a product reads without a fence",
             "copy fence wait barrier begin multiply finish",
             "copy wait fence barrier begin multiply finish",
         ),
         (
-            "a product's register is written with no wgmma.fence after",
+            "a product's register is written without a wgmma.fence after",
             "write fence barrier multiply finish",
             f"{MULTIPLIED} finish",
         ),
         (
-            "a product's register is written with no wgmma.fence after",
+            "a product's register is written without a wgmma.fence after",
             f"{MULTIPLIED} finish change multiply finish",
             f"{MULTIPLIED} finish change begin multiply finish",
         ),
         (
-            "overwrites what a product may still read",
+            "overwrites data that a product may still read",
             f"{MULTIPLIED} barrier copy wait finish",
             f"{MULTIPLIED} finish barrier copy wait",
         ),
         (  # other warps may not have waited yet
-            "overwrites what a product may still read",
+            "overwrites data that a product may still read",
             f"{MULTIPLIED} finish copy wait",
             f"{MULTIPLIED} finish barrier copy wait",
         ),
         (
-            "overwrites what a product may still read",
+            "overwrites data that a product may still read",
             f"{MULTIPLIED} multiply finish-first barrier write finish",
             f"{MULTIPLIED} multiply finish barrier write",
         ),
-        ("a product's result is used before it is there", f"{MULTIPLIED} use finish", f"{MULTIPLIED} finish use"),
+        ("a product's result is used before the wait", f"{MULTIPLIED} use finish", f"{MULTIPLIED} finish use"),
         (
             "a register of a product in flight is written",
             f"{MULTIPLIED} change finish",
             f"{MULTIPLIED} finish change",
         ),
-        ("a product that nobody waited for", MULTIPLIED, f"{MULTIPLIED} finish"),
+        ("a product without a wait", MULTIPLIED, f"{MULTIPLIED} finish"),
     ],
 )
-def test_a_wrong_order_of_products_is_seen(fault, wrong, right):
+def test_a_wrong_order_of_products_is_detected(fault, wrong, right):
     assert (faults_of(wrong), faults_of(right)) == ({fault}, set())
 
 
 @pytest.mark.parametrize(
     ("fault", "wrong", "right"),
     [
-        ("beyond a tensor", "fetch-far", "fetch"),
-        ("misaligned in global memory", "fetch-crooked", "fetch"),
-        ("a register that nothing wrote is read", "use-unwritten", "fetch"),
+        ("access beyond a tensor", "fetch-far", "fetch"),
+        ("misaligned access to global memory", "fetch-crooked", "fetch"),
+        ("an uninitialised register is read", "use-unwritten", "fetch"),
     ],
 )
-def test_reading_what_is_not_there_is_seen(fault, wrong, right):
+def test_an_invalid_read_is_detected(fault, wrong, right):
     assert (faults_of(wrong), faults_of(right)) == ({fault}, set())
 
 
-def test_two_programs_that_write_to_one_place_are_seen():
+def test_two_programs_that_write_to_one_address_are_detected():
     assert faults_of("keep", programs=1) == set()
-    assert faults_of("keep", programs=2) == {"two programs write to one place"}
+    assert faults_of("keep", programs=2) == {"two programs write to one address"}
 
 
 @pytest.mark.parametrize(("step", "message"), [("count-bits", "not known: popc.b32"), ("jump", "different ways: @%p1")])
-def test_what_the_machine_cannot_do_is_named(step, message):
+def test_an_unsupported_instruction_is_named(step, message):
     with pytest.raises(NotImplementedError, match=message):
         faults_of(step)

@@ -20,19 +20,19 @@ TYPES: dict[str, type] = {
 INTEGERS = ("s16", "u16", "s32", "u32", "s64", "u64")
 BITS = ("b16", "b32", "b64")
 HOW = {"rn", "approx", "full", "ftz", "lo"}
-"""Parts of a name that ask for what is done anyway, or for less exactness than there is here."""
+"""Parts of a name without effect here: they restate the default, or allow less accuracy."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """`apply` gets one array for each of `types`."""
+    """One operation; `apply` takes one array for each of `types`."""
 
     apply: Callable[..., np.ndarray]
     types: tuple[str, ...]
 
 
 def bits(values: np.ndarray) -> np.ndarray:
-    """As a register holds them: truth values as they are, all else without sign."""
+    """Convert to register contents: truth values unchanged, all others unsigned."""
     return values if values.dtype == bool else np.ascontiguousarray(values).view(f"u{values.itemsize}")
 
 
@@ -41,7 +41,7 @@ def from_bf16(values: np.ndarray) -> np.ndarray:
 
 
 def to_bf16(values: np.ndarray) -> np.ndarray:
-    """To the nearest, to even between two."""
+    """Round to the nearest, ties to even."""
     wide = bits(values).astype(np.uint64)
     near = (wide + np.uint64(0x7FFF) + ((wide >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)
     return np.where(np.isnan(values), np.uint16(0x7FFF), near.astype(np.uint16))
@@ -52,7 +52,7 @@ def _pair_of_bf16(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 
 def _relu_pair_of_bf16(high: np.ndarray, low: np.ndarray) -> np.ndarray:
-    return _pair_of_bf16(np.maximum(high, np.float32(0)), np.maximum(low, np.float32(0)))  # of NaN it is NaN
+    return _pair_of_bf16(np.maximum(high, np.float32(0)), np.maximum(low, np.float32(0)))  # NaN stays NaN
 
 
 def _fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -60,7 +60,7 @@ def _fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def _field(values: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Bits `start` to `start + length` of 32, all of which are there."""
+    """Return bits `start` to `start + length` of 32; the range must be inside."""
     left = (32 - start.astype(np.int64) - length).astype(values.dtype)
     return (values << left) >> (32 - length.astype(np.int64)).astype(values.dtype)
 
@@ -145,7 +145,7 @@ OPERATIONS: dict[str, Operation] = {
 
 @cache
 def operation(name: str) -> Operation:
-    """Of an instruction's name."""
+    """Return the operation of an instruction's name."""
     found = OPERATIONS.get(".".join(part for part in name.split(".") if part not in HOW))
     if found is None:
         raise NotImplementedError(f"this instruction is not known: {name}")

@@ -1,4 +1,4 @@
-"""One block of threads: what its instructions work on."""
+"""The state of one block of threads."""
 
 import re
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ ADDRESS = re.compile(r"\[\s*([%$\w]+)\s*(?:\+\s*(-?\d+))?\s*\]")
 
 @dataclass(frozen=True)
 class Product:
-    """Of matrices, in flight: it may still read and write."""
+    """A matrix product in flight, which may still read and write."""
 
     accumulators: set[str]
     operands: set[str]
-    addresses: np.ndarray  # of bytes in shared memory
+    addresses: np.ndarray  # bytes in shared memory
 
 
 class Block:
-    """`parameters` by name; `place` is which of the grid's blocks it is."""
+    """Take the parameters by name, and the block's place in the grid."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Block:
         self.groups: list[list[Product]] = []
 
     def addresses(self, operand: str, size: int) -> np.ndarray:
-        """[T, size] of bytes, of an operand such as [%rd1 + 16]."""
+        """Return the addresses [T, size] of the bytes of an operand such as [%rd1 + 16]."""
         base, offset = ADDRESS.fullmatch(operand).groups()
         kind = "u64" if base.startswith("%rd") else "u32"
         return self.registers.get(base, kind).astype(np.int64)[:, None] + int(offset or 0) + np.arange(size)
@@ -58,19 +58,19 @@ class Block:
         self.begun, self.fenced = [], False
 
     def wait_for_products(self, count: int) -> None:
-        """Until no more than `count` groups are in flight."""
+        """Wait until at most `count` groups are in flight."""
         while len(self.groups) > count:
             for product in self.groups.pop(0):
                 self.shared.multiplied_until_now(product.addresses)
-        for product in self._products():  # it may read what one of those read
+        for product in self._products():  # it may read the same data
             self.shared.multiplied_from_now(product.addresses)
         self._registers_in_flight()
 
     def end(self) -> None:
         if self.shared.begun or self.shared.groups:
-            self.faults.add("a copy that nobody waited for")
+            self.faults.add("a copy without a wait")
         if self._products():
-            self.faults.add("a product that nobody waited for")
+            self.faults.add("a product without a wait")
 
     def _products(self) -> list[Product]:
         return [product for group in (*self.groups, self.begun) for product in group]

@@ -1,8 +1,8 @@
-"""Compares the kernels for small bodies as compiled for a GPU with the same as written, both without one.
+"""Compare the compiled kernels for small bodies with their source, both run without a GPU.
 
     python -m tests.ops.ptx.check 21 13 --programs 8   # samples, nodes
 
-Prints one JSON object: by how much each tensor differs, the faults and the notes that were found.
+The output is one JSON object: the error of each tensor, the faults and the notes.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("batch", type=int)
     parser.add_argument("nodes", type=int)
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--pattern", default="hard", help="which layers see the mask")
+    parser.add_argument("--pattern", default="hard", help="which layers are masked")
     parser.add_argument("--mask", default="star")
     parser.add_argument("--programs", type=int, default=sizes.PROGRAMS, help="sums at a time")
     parser.add_argument("--min-rows", type=int, default=sizes.MIN_ROWS, help="rows in a sum")

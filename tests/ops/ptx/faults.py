@@ -1,24 +1,24 @@
-"""What a program did that it must not do."""
+"""Invalid actions of a program."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
 Fault = tuple[str, str]
-"""What kind it is, and where: the kernel, the instruction's index and text."""
+"""The kind, and the location: the kernel, the instruction's index and text."""
 
 
 @dataclass
 class Faults:
-    """Each kind once at each instruction.
+    """Faults, each kind at most once per instruction.
 
-    Notes are what PTX does not allow in so many words and no card is known to get wrong.
+    Notes are actions that PTX does not explicitly allow, but that work on all known GPUs.
     """
 
     found: set[Fault] = field(default_factory=set)
     notes: set[Fault] = field(default_factory=set)
     at: str = ""
-    """The instruction that runs."""
+    """The current instruction."""
 
     @property
     def kinds(self) -> set[str]:
@@ -31,7 +31,7 @@ class Faults:
         self.notes.add((kind, self.at))
 
     def check(self, kind: str, wrong: np.ndarray) -> None:
-        """A fault, where any of `wrong` is true."""
+        """Add a fault if any of `wrong` is true."""
         if wrong.any():
             self.add(kind)
 

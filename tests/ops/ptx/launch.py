@@ -1,7 +1,7 @@
-"""Runs Gluon kernels without a GPU, compiled for one: every program of the grid after the other.
+"""Execution of compiled Gluon kernels without a GPU: all programs of the grid, one after the other.
 
-`gluon_on_cpu` runs what was written; this runs what the compiler made of it, with the layouts, barriers and fences that
-a card would have.
+`gluon_on_cpu` interprets the source. This module runs the compiler's output, with the layouts, barriers and fences of a
+GPU.
 """
 
 import itertools
@@ -27,7 +27,7 @@ NUMBERS = {int: "i32", float: "fp32"}
 
 
 class Kernel:
-    """In place of a kernel: launched in the same way."""
+    """Replaces a kernel and is launched in the same way."""
 
     def __init__(self, kernel: GluonJITFunction, faults: Faults) -> None:
         self.kernel, self.faults = kernel, faults
@@ -37,7 +37,7 @@ class Kernel:
             program = self._compiled(args, constants)
             memory = GlobalMemory([arg for arg in args if isinstance(arg, Tensor)], self.faults)
             words = [memory.address(arg) if isinstance(arg, Tensor) else _word(arg) for arg in args]
-            words += [0] * (len(program.parameters) - len(words))  # Triton's own, which these kernels do not use
+            words += [0] * (len(program.parameters) - len(words))  # Triton's own parameters are not used
             parameters = dict(zip(program.parameters, words, strict=True))
             for place in itertools.product(*map(range, grid)):
                 memory.program += 1
@@ -55,13 +55,13 @@ class Kernel:
 
 
 def _word(number: float) -> int:
-    """As a kernel is given it."""
+    """Convert an argument to its form in a launch."""
     return number if isinstance(number, int) else int(np.float32(number).view(np.uint32))
 
 
 @contextmanager
 def on_machine(*modules: ModuleType) -> Iterator[Faults]:
-    """Within, kernels that these modules launch run here, and what they do wrong is found."""
+    """Run the kernels that these modules launch here, and record their faults."""
     kernels = [
         (m, name, value) for m in modules for name, value in vars(m).items() if isinstance(value, GluonJITFunction)
     ]

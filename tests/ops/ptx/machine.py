@@ -1,4 +1,4 @@
-"""Runs one block of a program: all threads in step, which go the same way at every branch."""
+"""Execution of one block of a program: all threads run in step and take every branch together."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ ALONE: dict[str, Callable[[Block, Instruction, np.ndarray], None]] = {
     r"st\.(global|shared)(\.v[24])?\.b(8|16|32|64)": memory.store,
     r"cp\.async\.c[ag]\.shared\.global": memory.copy,
 }
-"""What each thread does or, by a mask, does not; arithmetic is another table."""
+"""Instructions that a mask can disable per thread; arithmetic has its own table."""
 TOGETHER: dict[str, Callable[[Block, Instruction], None]] = {
     r"cp\.async\.commit_group": memory.commit_copies,
     r"cp\.async\.wait_group": memory.wait_for_copies,
@@ -33,12 +33,12 @@ TOGETHER: dict[str, Callable[[Block, Instruction], None]] = {
     r"wgmma\.wait_group\.sync\.aligned": warp_group.wait,
     r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k16\.f32\.bf16\.bf16": warp_group.product,
 }
-"""What all threads do."""
+"""Instructions that all threads execute."""
 BRANCHES = ("bra", "bra.uni")
 
 
 def run(program: Program, block: Block, kernel: str = "") -> None:
-    """To its end; faults are called by `kernel` and instruction."""
+    """Run to the end; faults are named by `kernel` and instruction."""
     at = 0
     with np.errstate(all="ignore"):
         while (instruction := program.instructions[at]).name != "ret":
@@ -55,7 +55,7 @@ def run(program: Program, block: Block, kernel: str = "") -> None:
 
 
 def _mask(block: Block, instruction: Instruction) -> np.ndarray:
-    """[T]: which threads take part."""
+    """Return which threads [T] take part."""
     if instruction.guard is None:
         return np.full(block.threads, True)
     return block.registers.get(instruction.guard, "pred") ^ instruction.negated
@@ -69,7 +69,7 @@ def _all_or_none(instruction: Instruction, mask: np.ndarray) -> bool:
 
 @cache
 def _function(name: str) -> Callable[[Block, Instruction, np.ndarray], None]:
-    """What an instruction of this name does."""
+    """Return the function of an instruction."""
     for pattern, function in ALONE.items():
         if re.fullmatch(pattern, name):
             return function

@@ -1,4 +1,4 @@
-"""Instructions that move what registers hold, that read and write memory, and those that put this in order."""
+"""Instructions that move registers, access memory, and order memory accesses."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from .shared_memory import SharedMemory
 
 
 def move(block: Block, instruction: Instruction, mask: np.ndarray) -> None:
-    """One register, several into one that is as long as they are together, or back."""
+    """Move one register, or pack several into one that is as long as all of them, or unpack it."""
     to, source = instruction.registers(0), instruction.registers(1)
     size = int(instruction.parts[-1][1:])
     parts = [block.registers.get(register, f"b{size // len(source)}") for register in source]
@@ -47,7 +47,7 @@ def _memory(block: Block, instruction: Instruction) -> GlobalMemory | SharedMemo
 
 
 def copy(block: Block, instruction: Instruction, mask: np.ndarray) -> None:
-    """Of so many bytes; a fourth operand says how many there are to read, the rest is zeros."""
+    """Copy the given number of bytes; a fourth operand limits the bytes that are read, the rest is zero."""
     to, source, size, *there = instruction.operands
     size = int(size, 0)
     num_read = block.registers.get(there[0], "u32") if there else np.full(block.threads, size)

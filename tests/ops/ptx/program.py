@@ -1,21 +1,21 @@
-"""PTX as text -> a program: instructions, labels, parameters."""
+"""A parser from PTX text to a program: instructions, labels, parameters."""
 
 import re
 from dataclasses import dataclass
 from functools import cached_property
 
 Operand = str | list[str]
-"""A register, a number, an address in brackets; or several registers in braces."""
+"""A register, a number, an address in brackets, or several registers in braces."""
 STATEMENT = re.compile(r"(?:@(!?)(%\w+)\s+)?([a-z]\S*)\s*(.*)", re.DOTALL)
 OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """`guard` is the predicate of the threads that take part, or of those that do not; all do where there is none."""
+    """One instruction; `guard` is the predicate, possibly negated, of the threads that take part (None = all)."""
 
     text: str
-    """As written."""
+    """The instruction as written."""
     name: str
     operands: list[Operand]
     guard: str | None = None
@@ -23,31 +23,31 @@ class Instruction:
 
     @cached_property
     def parts(self) -> list[str]:
-        """Of its name: ["ld", "shared", "v4", "b32"]."""
+        """Parts of its name: ["ld", "shared", "v4", "b32"]."""
         return self.name.split(".")
 
     def registers(self, position: int) -> list[str]:
-        """Those of an operand that may be one register or several."""
+        """Return the registers of an operand that may be one or several."""
         operand = self.operands[position]
         return operand if isinstance(operand, list) else [operand]
 
 
 @dataclass(frozen=True)
 class Program:
-    """What every thread of a block runs."""
+    """The instructions that every thread of a block runs."""
 
     instructions: list[Instruction]
     labels: dict[str, int]
-    """Name -> index of the instruction that follows."""
+    """Name -> index of the next instruction."""
     parameters: list[str]
     threads: int
-    """In a block."""
+    """Number of threads in a block."""
     shared: int
-    """Bytes of shared memory that a block has."""
+    """Bytes of shared memory of a block."""
 
 
 def parse(text: str, shared: int) -> Program:
-    """A file with one kernel, as Triton makes them; `shared` is not in it."""
+    """Parse a file with one kernel, as Triton writes it; `shared` is not part of it."""
     text = re.sub(r"//.*", "", text)
     head, body = text[text.index(".entry") :].split("{", 1)
     instructions: list[Instruction] = []
@@ -62,7 +62,7 @@ def parse(text: str, shared: int) -> Program:
 
 
 def _statements(body: str) -> list[str]:
-    """Instructions and labels, one each; without directives, and without the braces around inline assembly."""
+    """Yield instructions and labels, without directives and without the braces around inline assembly."""
     body = re.sub(r"^\s*(\..*|[{}]\s*)$", "", body, flags=re.MULTILINE)
     body = re.sub(r"^\s*([$\w]+:)", r"\1;", body, flags=re.MULTILINE)
     return [statement.strip() for statement in body.split(";") if statement.strip()]

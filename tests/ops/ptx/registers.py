@@ -1,4 +1,4 @@
-"""The registers of one block: under each name one value for each thread."""
+"""The registers of one block: per name, one value for each thread."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from .shared_memory import START
 
 SYMBOLS = {"global_smem": START}
 UNNAMED = "_"
-"""Where nothing is to be kept."""
+"""Name of the register that discards its value."""
 
 
 class Registers:
-    """`special` ones are there from the start, such as the thread's number."""
+    """Take the special registers, such as the thread's index, which are set from the start."""
 
     def __init__(self, threads: int, special: dict[str, np.ndarray], faults: Faults) -> None:
         self.threads, self.faults = threads, faults
@@ -22,19 +22,19 @@ class Registers:
         self.changed: set[str] = set()  # since the last wgmma.fence
 
     def get(self, operand: str, kind: str) -> np.ndarray:
-        """[T], of a register or a number, seen as `kind`."""
+        """Read [T] of a register or a number as `kind`."""
         if not operand.startswith("%"):
             return self._number(operand, kind)
         if operand in self.accumulators:
-            self.faults.add("a product's result is used before it is there")
+            self.faults.add("a product's result is used before the wait")
         if operand in self.operands:
             self.faults.add_note("an operand of a product in flight is read")
         return self.peek(operand, kind)
 
     def peek(self, register: str, kind: str) -> np.ndarray:
-        """The same, whether or not a product is in flight."""
+        """Read the same without a check for products in flight."""
         if register not in self.values:
-            self.faults.add("a register that nothing wrote is read")
+            self.faults.add("an uninitialised register is read")
         wanted = np.dtype(TYPES[kind])
         value = self.values.get(register, np.zeros(self.threads, f"u{wanted.itemsize}"))
         if value.itemsize != wanted.itemsize:  # a byte in a register of 16 bits
@@ -42,7 +42,7 @@ class Registers:
         return value.view(wanted)
 
     def set(self, register: str, value: np.ndarray, mask: np.ndarray | bool = True) -> None:
-        """Where `mask` [T] is true."""
+        """Write where `mask` [T] is true."""
         if register == UNNAMED:
             return
         if register in self.accumulators or register in self.operands:
@@ -51,7 +51,7 @@ class Registers:
         self.changed.add(register)
 
     def poke(self, register: str, value: np.ndarray, mask: np.ndarray | bool = True) -> None:
-        """The same by a product, which is in flight."""
+        """Write the same by a product in flight."""
         value = bits(value)
         if not np.all(mask):
             value = np.where(mask, value, self.values.get(register, np.zeros_like(value)))

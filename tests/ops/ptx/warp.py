@@ -1,6 +1,6 @@
 """Instructions that the 32 threads of a warp run together.
 
-A register that holds two numbers of 16 bits is an 8 x 8 matrix: thread k of a warp has two neighbours of row k / 4.
+A register with two 16-bit numbers is an 8 x 8 matrix: thread k of a warp holds two neighbours of row k / 4.
 """
 
 import numpy as np
@@ -11,25 +11,25 @@ from .program import Instruction
 
 
 def matrices(register: np.ndarray) -> np.ndarray:
-    """[T] -> [W, 8, 8], one of each warp, of 16 bits a number."""
+    """Reshape [T] -> [W, 8, 8], one matrix of 16-bit numbers per warp."""
     return register.view(np.uint16).reshape(-1, 8, 8)
 
 
 def left_factor(registers: list[np.ndarray]) -> np.ndarray:
-    """[W, 16, 16] in float32 of the four registers of a product's first operand."""
+    """Return the first operand of a product in float32, [W, 16, 16], from its four registers."""
     a, b, c, d = (from_bf16(matrices(register)) for register in registers)
     return np.block([[a, c], [b, d]])
 
 
 def as_registers(result: np.ndarray) -> np.ndarray:
-    """[W, 16, N] -> [N / 2, T]: how a product's result is held."""
+    """Distribute a product's result to registers, [W, 16, N] -> [N / 2, T]."""
     warps, _, cols = result.shape
-    parts = result.reshape(warps, 2, 8, cols // 8, 4, 2)  # warp, half, row, block of columns, pair, which of the pair
+    parts = result.reshape(warps, 2, 8, cols // 8, 4, 2)  # warp, half, row, block of columns, pair, place in the pair
     return parts.transpose(3, 1, 5, 0, 2, 4).reshape(cols // 2, warps * 32)
 
 
 def product(block: Block, instruction: Instruction) -> None:
-    """mma of 16 x 16 by 16 x 8."""
+    """Multiply 16 x 16 by 16 x 8 matrices (mma)."""
     out, left, right, sums = instruction.operands
     a = left_factor([block.registers.get(name, "u32") for name in left])
     b = [from_bf16(matrices(block.registers.get(name, "u32"))).transpose(0, 2, 1) for name in right]
@@ -45,7 +45,7 @@ def transpose(block: Block, instruction: Instruction) -> None:
 
 
 def load_matrices(block: Block, instruction: Instruction) -> None:
-    """Four: thread k has the address of row k % 8 of matrix k / 8."""
+    """Load four matrices: thread k has the address of row k % 8 of matrix k / 8."""
     registers, place = instruction.operands
     rows = block.shared.load(block.addresses(place, 16), np.full(block.threads, True))
     words = np.ascontiguousarray(rows).view(np.uint32).reshape(-1, 4, 32)
@@ -54,7 +54,7 @@ def load_matrices(block: Block, instruction: Instruction) -> None:
 
 
 def shuffle(block: Block, instruction: Instruction) -> None:
-    """Each thread gets another's value: of the one whose number differs in some bits, or of the one it names."""
+    """Exchange values between threads: with the one whose index differs in some bits, or with a given one."""
     to, source, which, *whole_warp = instruction.operands
     if whole_warp != ["31", "-1"]:
         raise NotImplementedError(f"among a part of a warp: {instruction.text}")

@@ -1,4 +1,4 @@
-"""Matrix products that the 128 threads of a warp group begin together (wgmma), and wait for later."""
+"""Asynchronous matrix products of a warp group of 128 threads (wgmma)."""
 
 import numpy as np
 
@@ -10,13 +10,13 @@ from .warp import as_registers, left_factor
 
 GROUP = 128
 WIDTHS = {1: 128, 2: 64, 3: 32}
-"""Bytes of a row of the pattern in which a matrix lies, by the highest two bits of its descriptor."""
+"""Highest two bits of a descriptor -> bytes per row of the matrix's swizzle pattern."""
 DEPTH = 16
-"""Numbers that are multiplied and summed up for one of the result."""
+"""Number of products that are summed for one number of the result."""
 
 
 def fence(block: Block, instruction: Instruction) -> None:
-    """Products that follow see the registers as they are."""
+    """Make the current registers visible to later products."""
     block.registers.changed.clear()
     block.fenced = True
 
@@ -30,8 +30,10 @@ def wait(block: Block, instruction: Instruction) -> None:
 
 
 def product(block: Block, instruction: Instruction) -> None:
-    """Its first operand is in registers or, as the second, in shared memory. Computed at once: whoever changes an
-    operand before it is waited for, or uses the result, is reported."""
+    """Multiply; the first operand is in registers or, as the second, in shared memory.
+
+    The product is computed immediately; a change of an operand or a use of the result before the wait is a fault.
+    """
     sums, left, right, accumulate, *signs_and_turns = instruction.operands
     if signs_and_turns[:2] != ["1", "1"]:
         raise NotImplementedError(f"a product with another sign: {instruction.text}")
@@ -52,12 +54,12 @@ def product(block: Block, instruction: Instruction) -> None:
 
 def _check_registers(block: Block, sums: list[str], left: list[str]) -> None:
     if block.registers.changed & {*sums, *left}:
-        if block.fenced:  # LLVM sinks zeros and copies there; the assembler takes them back
+        if block.fenced:  # LLVM moves zeros and copies there; the assembler undoes it
             block.faults.add_note("a product's register is written after wgmma.fence")
         else:
-            block.faults.add("a product's register is written with no wgmma.fence after")
+            block.faults.add("a product's register is written without a wgmma.fence after")
     if block.registers.accumulators & set(left):
-        block.faults.add("a product's result is used before it is there")
+        block.faults.add("a product's result is used before the wait")
 
 
 def _add(block: Block, sums: list[str], result: np.ndarray, accumulate: np.ndarray) -> None:
@@ -68,7 +70,7 @@ def _add(block: Block, sums: list[str], result: np.ndarray, accumulate: np.ndarr
 
 
 def _addresses(block: Block, descriptor: str, rows: int, turned: bool) -> np.ndarray:
-    """[groups, rows, DEPTH, 2]: of both bytes of each number."""
+    """Return the addresses of both bytes of each number, [groups, rows, DEPTH, 2]."""
     given = block.registers.get(descriptor, "u64").reshape(-1, GROUP)
     block.faults.check("threads disagree on a product's operand", given != given[:, :1])
     first = np.stack([places(int(of_group), rows, turned, block.faults) for of_group in given[:, 0]])
@@ -76,8 +78,11 @@ def _addresses(block: Block, descriptor: str, rows: int, turned: bool) -> np.nda
 
 
 def places(descriptor: int, rows: int, turned: bool, faults: Faults) -> np.ndarray:
-    """[rows, DEPTH], the address of each number. What lies together is a row or, if turned, a column; either in rows of
-    `width` bytes, eight of which are a pattern in which pieces of 16 bytes change places."""
+    """Return the address of each number, [rows, DEPTH].
+
+    Rows or, if turned, columns are contiguous. They lie in rows of `width` bytes; eight of these are a swizzle pattern
+    that permutes pieces of 16 bytes.
+    """
     start, leading, stride = (((descriptor >> shift) & 0x3FFF) << 4 for shift in (0, 16, 32))
     pattern = descriptor >> 62
     if pattern not in WIDTHS or (descriptor >> 49) & 7:
@@ -85,8 +90,8 @@ def places(descriptor: int, rows: int, turned: bool, faults: Faults) -> np.ndarr
     width = WIDTHS[pattern]
     row, depth = np.arange(rows)[:, None], np.arange(DEPTH)[None, :]
     if turned:
-        if start % width + min(2 * rows, width) > width:  # it may begin inside of a row, but not go on in the next
-            faults.add("a product's operand leaves its row of the pattern")
+        if start % width + min(2 * rows, width) > width:  # it may start inside a row, but not continue in the next
+            faults.add("a product's operand crosses its row of the pattern")
         along = width // 2
         offset = row // along * leading + row % along * 2 + depth // 8 * stride + depth % 8 * width
     else:
