@@ -1,4 +1,4 @@
-"""Where one backend of body attention overtakes another: the numbers behind `ops/body_attention/choose.py`.
+"""Time all backends of body attention over sizes and densities: the basis of `ops/body_attention/choose.py`.
 
     python benchmarks/attention_crossover.py                   # on the CPU
     python benchmarks/attention_crossover.py --device cuda
@@ -34,11 +34,11 @@ CUDA_ROWS: list[Row] = [
 ROWS = {"cpu": CPU_ROWS, "cuda": CUDA_ROWS}
 BACKENDS_ON = {"cpu": ["reference", "neighbours"], "cuda": list(BACKENDS)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-MAX_ELEMENTS = 2**31  # of a dense score matrix, or of gathered keys: more is not tried
+MAX_ELEMENTS = 2**31  # largest dense score matrix, or gathered keys, that is tried
 
 
 def make_mask(num_nodes: int, density: float | None) -> Tensor:
-    """A tree, or self-loops and as many others as the density asks for."""
+    """Return a tree, or a random mask of the given density with self-loops."""
     if density is None:
         return tree_mask(num_nodes)
     generator = torch.Generator().manual_seed(0)
@@ -47,7 +47,7 @@ def make_mask(num_nodes: int, density: float | None) -> Tensor:
 
 
 def milliseconds(step: Step, device: str, effort: Effort) -> float:
-    """The median; on the GPU as a replayed graph."""
+    """Return the median time; on a GPU as a replayed graph."""
     if device == "cuda":
         warm_up([step])
         return time_as_graph([step], effort)
@@ -84,11 +84,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=ROWS, default="cpu")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
-    parser.add_argument("--backends", choices=BACKENDS, nargs="*", help="all that the device has if not given")
+    parser.add_argument("--backends", choices=BACKENDS, nargs="*", help="by default all of the device")
     parser.add_argument("--bias", action="store_true")
-    parser.add_argument("--seconds", type=float, default=0.1, help="for each number")
-    parser.add_argument("--threads", type=int, default=1, help="on the CPU")
-    parser.add_argument("--rows", type=int, nargs="*", help="by their place in the list; all if not given")
+    parser.add_argument("--seconds", type=float, default=0.1, help="time per number")
+    parser.add_argument("--threads", type=int, default=1, help="threads on the CPU")
+    parser.add_argument("--rows", type=int, nargs="*", help="indices of rows; by default all")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     backends = options.backends or BACKENDS_ON[options.device]

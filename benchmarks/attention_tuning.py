@@ -1,4 +1,4 @@
-"""How the kernels of body attention are launched best: the numbers behind the tables in `sparse.py` and `tile.py`.
+"""Find the best launch settings of body attention's kernels: the basis of the tables in `sparse.py` and `tile.py`.
 
     python benchmarks/attention_tuning.py            # on a GPU, some minutes
 
@@ -24,11 +24,11 @@ from body_transformer.ops.body_attention.neighbour_lists import NeighbourLists, 
 
 SHAPES = [(8192, 2, 16, 32), (256, 5, 32, 64), (1024, 4, 128, 64), (128, 4, 1024, 64), (16, 4, 4096, 64)]
 BARS = {torch.bfloat16: (0.33, 0.10, 0.36, 0.36, 0.20), torch.float32: (0.40, 0.25, 0.80, 0.63, 0.47)}
-"""Forward and backward must take no longer."""
+"""Upper bounds on the time of forward and backward, in milliseconds."""
 BYTES_PER_SECOND = 4.3e12  # measured on an H200; q, k, v, out and their gradients move at least once
 
 SAMPLES = (1, 2, 4, 8)
-TILES = {  # pairs a program, warps, bytes of a row in one product
+TILES = {  # pairs per program, warps, bytes of a row in one product
     16: [(4, 4, 128), (8, 4, 128), (8, 8, 128), (1, 1, 128), (2, 2, 128)],
     32: [(1, 4, 256), (1, 2, 256), (1, 4, 128), (1, 2, 128), (4, 4, 128)],
     128: [(1, 8, 128), (1, 8, 64), (1, 4, 128), (1, 4, 64)],
@@ -54,12 +54,12 @@ def milliseconds(step: Callable[[], object]) -> float:
     return time_as_graph([step], Effort(budget_s=0.05))
 
 
-# -- what is swept -----------------------------------------------------------------------------------------------------
+# -- settings ----------------------------------------------------------------------------------------------------------
 
 
 def launches(row_bytes: int, samples: tuple[int, ...]) -> list[sparse.SparseLaunch]:
-    """A thread has 16 bytes of one row, or of two; with and without a bound on its registers."""
-    rows = 512 // row_bytes  # of a warp
+    """Return settings with 16 bytes of one row or of two per thread, with and without a register limit."""
+    rows = 512 // row_bytes  # rows per warp
     shapes = [(rows * warps, warps, registers) for warps in (1, 2, 4, 8) for registers in (None, 64)]
     shapes += [(2 * rows * warps, warps, None) for warps in (2, 4)]
     return [sparse.SparseLaunch(512, block, warps, each, bound) for block, warps, bound in shapes for each in samples]
@@ -67,7 +67,7 @@ def launches(row_bytes: int, samples: tuple[int, ...]) -> list[sparse.SparseLaun
 
 @contextmanager
 def launched(name: str, setting: sparse.SparseLaunch) -> Iterator[None]:
-    """The sparse kernel of this name, launched so."""
+    """Launch the sparse kernel of this name with `setting`."""
     before = sparse.SETTINGS[name]
     sparse.SETTINGS[name] = (setting,)
     try:
@@ -87,7 +87,7 @@ def tiled(pack: int, warps: int, piece: int) -> Iterator[None]:
 
 
 def sparse_steps(problem: Problem, lists: NeighbourLists) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Forward and backward."""
+    """Return the forward and the backward step."""
     p, out = problem, torch.empty_like(problem.q)
     grads = [torch.empty_like(p.q) for _ in range(3)]
     return (
@@ -106,7 +106,7 @@ def tile_steps(problem: Problem) -> tuple[Callable[[], object], Callable[[], obj
 
 
 def compile_sparse(shape: tuple[int, ...], dtype: torch.dtype, settings: list[sparse.SparseLaunch]) -> None:
-    """In a process of its own: fills Triton's cache on disk."""
+    """Compile in a separate process, to fill Triton's cache on disk."""
     problem = Problem.make(shape, dtype)
     for setting in settings:
         with launched("forward", setting), launched("rows", setting), launched("columns", setting):
@@ -126,7 +126,7 @@ def run_once(steps: Iterable[Callable[[], object]]) -> None:
 
 
 def sweep_sparse(problem: Problem) -> str:
-    """The best launch of each kernel, then all of them so."""
+    """Find the best setting of each kernel, then time all kernels with theirs."""
     forward, backward = sparse_steps(problem, build_lists(problem.mask))
     default = milliseconds(forward), milliseconds(backward)
     best: dict[str, sparse.SparseLaunch] = {}

@@ -1,9 +1,9 @@
-"""Which implementation of the encoder is fastest where: the numbers behind `ops/encoder_stack/choose.py`.
+"""Time all implementations of the encoder over sizes: the basis of `ops/encoder_stack/choose.py`.
 
     python benchmarks/encoder_crossover.py            # needs CUDA
 
 Forward and backward as a replayed CUDA graph, all implementations side by side in each row, medians in milliseconds;
-the winner is marked. "layers" is the encoder layer by layer, as it runs where the operator has nothing for it.
+the winner is marked. "layers" is the encoder layer by layer, as it runs for sizes that the operator does not support.
 """
 
 import argparse
@@ -29,14 +29,14 @@ IMPLEMENTATIONS = ("layers", "fused", "wide")
 
 
 def body(num_nodes: int) -> BodyGraph:
-    """A tree of so many parts."""
+    """Return a tree with this number of parts."""
     names = [str(node) for node in range(num_nodes)]
     parents = random_parents(num_nodes, 0)
     return BodyGraph.from_edges(names, [(str(parent), str(node + 1)) for node, parent in enumerate(parents)])
 
 
 def milliseconds(name: str, row: Row, precision: str, effort: Effort) -> float | None:
-    """None where this implementation does not take the sizes."""
+    """Return the time; None if the implementation does not support the sizes."""
     batch, num_nodes, width, ff_dim, heads, layers = row
     if name != "layers" and not BACKENDS[name].take(num_nodes, width, heads, layers):
         return None

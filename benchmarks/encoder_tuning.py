@@ -1,11 +1,12 @@
-"""How the fused encoder's kernels are launched best: the numbers behind `ops/encoder_stack/fused/sizes.py` and, where
-the card has those kernels, `hopper/sizes.py`.
+"""Find the best launch settings of the fused encoder's kernels.
+
+They are the basis of `ops/encoder_stack/fused/sizes.py` and, on GPUs with those kernels, of `hopper/sizes.py`.
 
     python benchmarks/encoder_tuning.py bf16            # on a GPU, about a minute; tf32 and fp32 too
     python benchmarks/encoder_tuning.py bf16 backward   # one kernel
 
 The paper's PPO minibatch (`inference`: a step of its rollouts), medians of CUDA-graph replays in milliseconds. Each
-kernel keeps its best setting while the next one is swept; at the end the whole step, kernel by kernel. Settings are
+kernel keeps its best setting while the next one is tuned; at the end the whole step is profiled by kernel. Settings are
 compiled by several processes first.
 """
 
@@ -33,7 +34,7 @@ TRAIN, ROLLOUT, TINY = 8192, 2048, 64
 EFFORT = Effort(budget_s=0.1)
 
 Setting = Any
-"""The arguments of a `Launch` or `SumLaunch`, or a number of shares."""
+"""Arguments of the launch settings of a kernel, or a number of shares."""
 GENERAL_FORWARD: list[Setting] = [
     (128, 128, 4, None, 2),
     (128, 128, 8, 128, 2),
@@ -143,7 +144,7 @@ def settings_for(precision: str) -> dict[str, list[Setting]]:
 
 
 def use(kernel: str, precision: str, setting: Setting) -> None:
-    """Every launch in this process from now on."""
+    """Use a setting for every later launch in this process."""
     if settings_for(precision) is HOPPER:
         _use_hopper(kernel, setting)
     elif kernel == "shares":
@@ -165,7 +166,7 @@ def _use_hopper(kernel: str, setting: Setting) -> None:
 
 
 def compile_one(kernel: str, precision: str, setting: Setting) -> None:
-    """In a process of its own; what it compiled stays in Triton's cache on disk."""
+    """Compile in a separate process, to fill Triton's cache on disk."""
     use(kernel, precision, setting)
     problem = Problem.draw(TINY, precision)
     problem.forward(save=False)
@@ -195,7 +196,7 @@ def milliseconds(step: Callable[[], object]) -> float:
 
 
 def sweep(problem: Problem, kernel: str, settings: list[Setting]) -> None:
-    """Leaves the fastest in use."""
+    """Time all settings of a kernel; the fastest one remains in use."""
     few = Problem.draw(ROLLOUT, problem.precision)
     kept = problem.forward(save=True)[1:]
     steps: dict[str, Callable[[], object]] = {

@@ -1,9 +1,9 @@
-"""Which kernels an update of PPO spends its time in, on a GPU.
+"""Profile the kernels of a PPO update on a GPU.
 
     python benchmarks/ppo_kernels.py
 
-One update (a minibatch of humanoid-mod, actor and critic, gradients and Adam) as it is replayed in training, seen by
-PyTorch's profiler: microseconds and launches of each kernel, the longest first.
+One update is a minibatch of humanoid-mod, actor and critic, gradients and Adam, replayed as in training. PyTorch's
+profiler gives microseconds and launches of each kernel; the longest comes first.
 """
 
 import torch

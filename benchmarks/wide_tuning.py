@@ -1,4 +1,4 @@
-"""What an optimiser step costs at the paper's imitation size, and where the time goes: for tuning the wide encoder.
+"""Profile an optimizer step at the paper's imitation size, for tuning the wide encoder.
 
     python benchmarks/wide_tuning.py [--batch 256] [--no-peer]
 
@@ -39,7 +39,7 @@ ATTENTION_SETTINGS = [tile.TileLaunch(32, pack, warps, 256) for pack, warps in (
 
 
 def parameters() -> list[nn.Parameter]:
-    """Matrices as large as a fresh encoder's, LayerNorms that change nothing."""
+    """Return matrices with the scale of an untrained encoder's, and identity LayerNorms."""
     e, f = WIDTH, HIDDEN
     shapes = [(3 * e, e), (3 * e,), (e, e), (e,), (e,), (e,), (f, e), (f,), (e, f), (e,), (e,), (e,)]
     scales = [(3 * s[1]) ** -0.5 if len(s) == 2 else 0.0 for s in shapes] * LAYERS
@@ -93,8 +93,8 @@ def replay_us(graph: torch.cuda.CUDAGraph, repeats: int = 60) -> float:
     return statistics.median(times)
 
 
-def optimiser_step(encode: Callable[[Tensor, list[nn.Parameter]], Tensor], batch: int) -> Callable[[], None]:
-    """Forward, mean-square loss, backward, fused AdamW; x needs its gradient, as below it lies a tokenizer."""
+def optimizer_step(encode: Callable[[Tensor, list[nn.Parameter]], Tensor], batch: int) -> Callable[[], None]:
+    """Return a step: forward, mean squared loss, backward, fused AdamW; x has a gradient, as after a tokenizer."""
     weights = parameters()
     x = torch.randn(batch, NODES, WIDTH, device="cuda", requires_grad=True)
     target = torch.randn_like(x)
@@ -110,8 +110,8 @@ def optimiser_step(encode: Callable[[Tensor, list[nn.Parameter]], Tensor], batch
 
 
 def measure_step(batch: int, mask: Tensor) -> None:
-    graph = captured(optimiser_step(lambda x, w: wide_encoder(x, mask, w), batch))
-    print(f"\nwhole optimiser step, bf16: {replay_us(graph):.0f} us", flush=True)
+    graph = captured(optimizer_step(lambda x, w: wide_encoder(x, mask, w), batch))
+    print(f"\nwhole optimizer step, bf16: {replay_us(graph):.0f} us", flush=True)
     profile(graph)
 
 
@@ -122,12 +122,12 @@ def measure_peer(batch: int, mask: Tensor) -> None:
         with torch.autocast("cuda", torch.bfloat16):
             return plain_encoder(layer, x, mask, list(weights)).float()
 
-    graph = captured(optimiser_step(encode, batch))
-    print(f"\npeer, whole optimiser step, compiled layer in bf16: {replay_us(graph):.0f} us")
+    graph = captured(optimizer_step(encode, batch))
+    print(f"\npeer, whole optimizer step, compiled layer in bf16: {replay_us(graph):.0f} us")
 
 
 class Buffers:
-    """What the parts of a real step read and write."""
+    """Inputs and outputs of the parts of a step."""
 
     def __init__(self, batch: int, mask: Tensor) -> None:
         weights = [p.detach() for p in parameters()]
@@ -164,7 +164,7 @@ Part = tuple[str, Callable[[int], Any], int]
 
 
 def parts(b: Buffers) -> Iterator[Part]:
-    """(name, what it does for layer k, how many layers one call covers)."""
+    """Yield (name, function of the layer k, number of layers per call)."""
     product, linear, relu = products.product, products.linear, products.linear_relu
     o, g, kept = b.operands, b.gradients, b.kept
     yield "cast", lambda k: storage.fill_operands(b.flat, b.stack), LAYERS
@@ -185,7 +185,7 @@ def parts(b: Buffers) -> Iterator[Part]:
 
 
 def row_parts(b: Buffers) -> Iterator[Part]:
-    """The kernels between the products in several shapes."""
+    """Yield the kernels between the products with several tile sizes."""
     for tiles in NORM_TILES:
         yield f"add_norm {shape(tiles)}", lambda k, t=tiles: b.add_norm(k, t), 1
     for tiles in NORM_BACKWARD_TILES:
@@ -197,7 +197,7 @@ def row_parts(b: Buffers) -> Iterator[Part]:
 
 
 def attention_parts(b: Buffers) -> Iterator[Part]:
-    """The attention in several shapes."""
+    """Yield the attention with several launch settings."""
     g, kept, settings = b.gradients, b.kept, tile.SETTINGS
     for setting in ATTENTION_SETTINGS:
         tile.SETTINGS = (setting,)
@@ -213,7 +213,7 @@ def shape(tiles: Tiles) -> str:
 
 
 def measure_parts(title: str, found: Iterator[Part]) -> None:
-    """Each part goes through all layers in turn, so that it finds its data in the cache no more than in a real step."""
+    """Time each part over all layers in turn, so that its data is no more in the cache than in a real step."""
     print(f"\n{title}, us a layer")
     for name, part, covers in found:
 
@@ -224,7 +224,7 @@ def measure_parts(title: str, found: Iterator[Part]) -> None:
 
         try:
             cost = f"{replay_us(captured(all_layers), 20) / 2 / LAYERS:7.2f}"
-        except OutOfResources as error:  # a shape that this card does not hold
+        except OutOfResources as error:  # tiles that do not fit on this GPU
             cost = str(error)
         print(f"  {name:44} {cost}", flush=True)
 
@@ -241,7 +241,7 @@ def profile(graph: torch.cuda.CUDAGraph) -> None:
 
 
 def check_errors(batch: int, mask: Tensor) -> None:
-    """Ours and torch's autocast against float64."""
+    """Compare ours and PyTorch's autocast with float64."""
     weights = [p.detach() for p in parameters()]
     x, grad_out = torch.randn(2, batch, NODES, WIDTH, device="cuda").unbind(0)
 
@@ -270,7 +270,7 @@ def check_errors(batch: int, mask: Tensor) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--no-peer", action="store_true", help="spare the compilation")
+    parser.add_argument("--no-peer", action="store_true", help="skip the compiled peer")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     mask = tree_mask()

@@ -1,7 +1,7 @@
-"""Triton's interpreter, so that the kernels run without a GPU; with its bfloat16 and TF32 as a GPU has them.
+"""Corrections to Triton's interpreter, which runs kernels without a GPU: bfloat16 and TF32 as on a GPU.
 
-Triton 3.6 and 3.7 keep bfloat16 as its 16 raw bits: `tl.dot` multiplies those as integers, and a cast from float32 cuts
-them off where a GPU rounds to the nearest even. Products in TF32 they compute in float32; a GPU cuts the operands off.
+Triton 3.6 and 3.7 keep bfloat16 as its 16 raw bits: `tl.dot` multiplies these as integers, and a cast from float32
+truncates where a GPU rounds to the nearest even. They compute TF32 products in float32, where a GPU truncates operands.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def use() -> None:
-    """Call before any kernel is imported, with TRITON_INTERPRET=1 in the environment."""
+    """Install the corrections; call this before any kernel is imported, with TRITON_INTERPRET=1 in the environment."""
     import triton.language as tl
     from triton._C.libtriton.ir import INPUT_PRECISION
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
@@ -33,7 +33,7 @@ def use() -> None:
             return original(self, source, target)
         bits = np.ascontiguousarray(source.data).view(np.uint32)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        nan = (bits & 0x7FFFFFFF) > 0x7F800000  # the carry would make it an infinity or a zero
+        nan = (bits & 0x7FFFFFFF) > 0x7F800000  # the carry would turn a NaN into an infinity or a zero
         return TensorHandle(np.where(nan, 0x7FC0, rounded).astype(np.uint16), target.scalar)
 
     InterpreterBuilder.create_dot = dot

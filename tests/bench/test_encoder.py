@@ -80,7 +80,7 @@ def test_contenders_do_not_share_weights(timed) -> None:
     assert timed.weights.parameters[0].abs().sum() > 0
 
 
-def test_compiled_encoders_take_part_only_where_asked() -> None:
+def test_compiled_encoders_take_part_only_on_request() -> None:
     assert list(encoder_kinds(peers=False, compile_peers=True)) == ["ours"]
     assert "compiled_sdpa" in encoder_kinds(peers=True, compile_peers=True)
     assert "compiled_sdpa" not in encoder_kinds(peers=True, compile_peers=False)

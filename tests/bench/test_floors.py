@@ -37,18 +37,18 @@ def test_encoder_arithmetic_of_a_layer_counted_by_hand() -> None:
         (nodes, width, hidden),  # feed-forward
         (nodes, hidden, width),
     ]
-    by_hand = sum(2 * a * b * c for a, b, c in products) + 2 * pairs * width + 2 * pairs * width  # scores, values
-    assert encoder_flops(nodes, width, hidden, [pairs]) == by_hand
-    assert encoder_flops(nodes, width, hidden, [pairs, pairs]) == 2 * by_hand
+    expected = sum(2 * a * b * c for a, b, c in products) + 2 * pairs * width + 2 * pairs * width  # scores, values
+    assert encoder_flops(nodes, width, hidden, [pairs]) == expected
+    assert encoder_flops(nodes, width, hidden, [pairs, pairs]) == 2 * expected
 
 
-def test_masked_layers_attend_along_the_ones_only() -> None:
+def test_masked_layers_count_only_the_ones() -> None:
     assert attending_pairs(16, 46, [True, False]) == [46, 256]
 
 
 @pytest.mark.parametrize("variant", ["mlp", "transformer"])
 def test_policy_arithmetic_equals_pytorchs_count(variant: str) -> None:
-    """PyTorch's own counter also sees the zeros that pad the tokenizer's and the detokenizer's products."""
+    """PyTorch's counter includes the zeros that pad the products of tokenizer and detokenizer."""
     from torch.utils.flop_counter import FlopCounterMode
 
     experiment = load_experiment("a1-walk")
@@ -68,5 +68,5 @@ def test_rates_are_measured_on_the_cpu() -> None:
     assert 0 < read_ms(4, "cpu", QUICK) < read_ms(2**24, "cpu", QUICK)
 
 
-def test_a_floor_is_amount_over_rate() -> None:
+def test_a_floor_is_the_amount_over_the_rate() -> None:
     assert floor_ms(3e9, 1e12) == pytest.approx(3.0)

@@ -247,7 +247,7 @@ def test_on_a_gpu_each_contender_has_its_time_its_method_and_its_memory(monkeypa
     ]
 
 
-def test_neighbours_of_one_family_share_what_they_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consecutive_contenders_of_one_family_share_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     device = FakeDevice(monkeypatch, launch_s=0.0)
     happened: list[str] = []
     monkeypatch.setitem(sys.modules, "torch._dynamo", SimpleNamespace())

@@ -1,4 +1,4 @@
-"""CUDA graphs as clocks."""
+"""Timing with CUDA graphs."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_a_step_is_timed_as_a_graph_and_longer_work_takes_longer() -> None:
     assert outcomes["4096"].peak_mib > outcomes["512"].peak_mib > 0
 
 
-def test_gradients_and_an_optimiser_are_captured() -> None:
+def test_gradients_and_an_optimizer_are_captured() -> None:
     def build() -> list[Step]:
         weight = torch.randn(64, 64, device="cuda", requires_grad=True)
         optimizer = torch.optim.Adam([weight], fused=True, capturable=True)

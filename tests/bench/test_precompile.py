@@ -13,7 +13,7 @@ from body_transformer.cli import bench
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that were run; every one of them fails."""
+    """Record the commands that are run; every one of them fails."""
     commands: list[list[str]] = []
 
     def run(command: list[str], **settings: object) -> SimpleNamespace:

@@ -10,7 +10,11 @@ from body_transformer.bench.chart import Chart, Panel, draw
 from body_transformer.bench.results import BenchReport, ResultColumn, ResultTable, significant, written
 
 ROWS = [{"name": "a|b", "ms": 0.01634, "ratio": 2.0}, {"name": "c", "ms": "failed", "ratio": None}]
-COLUMNS = [ResultColumn("name", "who"), ResultColumn("ms", "ms", "number"), ResultColumn("ratio", "over", "ratio")]
+COLUMNS = [
+    ResultColumn("name", "contender"),
+    ResultColumn("ms", "ms", "number"),
+    ResultColumn("ratio", "over", "ratio"),
+]
 TABLE = ResultTable("times", "some times", COLUMNS, ROWS)
 CHART = Chart("a chart", [Panel("panel", ["a", "c"], {"time": [0.016, None], "floor": [0.01, 0.01]})])
 REPORT = BenchReport("attention", {"device": "a CPU"}, [TABLE], ["a note"], {"chart.png": partial(draw, CHART)})
@@ -20,7 +24,7 @@ REPORT = BenchReport("attention", {"device": "a CPU"}, [TABLE], ["a note"], {"ch
     ("value", "text"),
     [(0.01634, "0.0163"), (2.676, "2.68"), (40.44, "40.4"), (1234.5, "1,234"), (0, "0"), (100.2, "100")],
 )
-def test_numbers_show_the_digits_that_count(value: float, text: str) -> None:
+def test_numbers_show_three_significant_digits(value: float, text: str) -> None:
     assert significant(value) == text
 
 
@@ -32,7 +36,7 @@ def test_missing_and_failed_values_are_shown_as_such() -> None:
 def test_markdown_has_the_environment_every_row_and_the_notes() -> None:
     text = REPORT.to_markdown()
     assert "- device: a CPU" in text
-    assert "| who | ms | over |\n| --- | --- | --- |\n| a\\|b | 0.0163 | 2.00x |\n| c | failed | - |" in text
+    assert "| contender | ms | over |\n| --- | --- | --- |\n| a\\|b | 0.0163 | 2.00x |\n| c | failed | - |" in text
     assert text.endswith("- a note\n")
 
 

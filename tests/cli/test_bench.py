@@ -145,7 +145,7 @@ def test_a_bad_option_is_an_error_that_says_what_is_allowed(
     assert message in capsys.readouterr().err
 
 
-def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ValueError, match="PyTorch finds no GPU here"):
         bench.find_device("cuda")
@@ -154,7 +154,7 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 
 @RL
 @pytest.mark.parametrize(("args", "is_said"), [([], True), (["--quick"], False), (["--device", "cpu"], False)])
-def test_ppo_without_a_gpu_says_what_that_means_unless_it_was_asked_for(
+def test_ppo_warns_about_a_missing_gpu_unless_the_cpu_was_requested(
     args: list[str], is_said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

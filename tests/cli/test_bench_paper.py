@@ -27,12 +27,12 @@ Record.save = lambda self, folder: (save(self, folder), time.sleep(100 if len(se
 """
     + PROGRAM
 )
-"""Stops after three points until it is killed."""
+"""Pauses after three points until it is killed."""
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a whole run, with what it printed."""
+    """Run the whole benchmark once; return its folder, with its output in two files."""
     folder = tmp_path_factory.mktemp("paper")
     command = [sys.executable, "-c", PROGRAM, *FEW, "--json", "--out", str(folder)]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
@@ -66,7 +66,7 @@ def test_results_say_where_when_and_how(results: Path) -> None:
     assert {"device", "date", "numpy", "torch", "python", "body_transformer", "compiler"} <= set(environment)
 
 
-def test_table_and_figures_lie_beside_the_results(results: Path) -> None:
+def test_table_and_figures_are_beside_the_results(results: Path) -> None:
     for name in ("paper_length.png", "paper_sparsity.png", "paper_body.png"):
         assert (results / name).read_bytes().startswith(b"\x89PNG")
         assert name in (results / "stderr").read_text()
@@ -74,9 +74,9 @@ def test_table_and_figures_lie_beside_the_results(results: Path) -> None:
     assert not [path for path in results.iterdir() if path.name.startswith(".") or path.name == "unfinished.json"]
 
 
-def test_without_json_it_prints_a_table_and_what_follows_from_it(capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_json_it_prints_tables_and_notes(capfd: pytest.CaptureFixture[str]) -> None:
     main(FEW)
-    printed = " ".join(capfd.readouterr().out.split())  # lines end where numbers let them
+    printed = " ".join(capfd.readouterr().out.split())  # line breaks depend on the numbers' widths
     assert all(label in printed for label in ("vanilla", "C ours", "CMU humanoid", "humanoid, 1000 taxels"))
     assert "times faster than vanilla NumPy" in printed
     assert "by the formula, as counted" in printed
@@ -109,7 +109,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_stopped_run_is_resumed(tmp_path: Path) -> None:
     options = ["--quick", "--draws", "60", "--masks", "5", "--body-draws", "1", "--out", str(tmp_path)]
     command = [sys.executable, "-c", WAITING, *options]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0)
@@ -133,7 +133,7 @@ def test_a_measuring_process_that_dies_is_an_error(monkeypatch: pytest.MonkeyPat
         main(FEW)
 
 
-def test_a_stopped_run_of_another_setting_is_not_discarded_unasked(tmp_path: Path) -> None:
+def test_a_stopped_run_with_other_settings_is_kept_without_overwrite(tmp_path: Path) -> None:
     kept = {"settings": {**plain(QUICK), "draws": 10000}, "points": [{"key": "length 2 float32"}]}
     (tmp_path / "unfinished.json").write_text(json.dumps(kept | {"environment": {"command": "bot bench paper"}}))
     with pytest.raises(ValueError, match=r"1 points of a stopped run.*bot bench paper.*--overwrite"):
@@ -147,7 +147,7 @@ def test_a_stopped_run_of_another_setting_is_not_discarded_unasked(tmp_path: Pat
     [("", "", "no C compiler found"), ("false", None, "false .*failed"), ("echo", None, "echo .*made no library")],
     ids=["there is none", "it fails", "it makes nothing"],
 )
-def test_without_a_compiler_that_works_the_rest_is_measured(
+def test_without_a_working_compiler_the_rest_is_measured(
     name: str, path: str | None, reason: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CC", name)

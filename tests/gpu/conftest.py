@@ -1,4 +1,4 @@
-"""`pytest tests/gpu` on a GPU: these tests, and there too those of the kernels, which elsewhere an interpreter runs."""
+"""Collect the kernel tests too for `pytest tests/gpu` on a GPU; without one, Triton's interpreter runs them."""
 
 from pathlib import Path
 

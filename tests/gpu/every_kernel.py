@@ -1,4 +1,4 @@
-"""Runs every kernel once on small odd sizes: `compute-sanitizer python -m tests.gpu.every_kernel`."""
+"""Run every kernel once on small odd sizes: `compute-sanitizer python -m tests.gpu.every_kernel`."""
 
 import itertools
 
@@ -29,11 +29,11 @@ def attention(backend: str, dtype: torch.dtype, num_nodes: int, hub: bool) -> No
 def encoder(case: Case, backend: str, precision: str) -> None:
     problem = draw_problem(case, "cuda")
     outcome(problem, backend=backend, precision=precision)
-    problem.call(backend=backend, precision=precision)  # nothing is kept: another kernel
+    problem.call(backend=backend, precision=precision)  # nothing is saved: another kernel
 
 
 def main() -> None:
-    sparse.MIN_PROGRAMS = 1  # several samples a program
+    sparse.MIN_PROGRAMS = 1  # several samples per program
     for dtype, nodes in itertools.product((torch.float32, torch.bfloat16), (13, 50)):
         attention("tile", dtype, nodes, hub=True)
         attention("triton", dtype, nodes, hub=False)

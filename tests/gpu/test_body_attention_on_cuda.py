@@ -1,4 +1,4 @@
-"""Body attention at full size on a GPU; what fits the interpreter is tested in tests/ops, on the GPU too."""
+"""Body attention at full size on a GPU; the tests of tests/ops, at small sizes, run on a GPU too."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ KERNELS = pytest.mark.parametrize("backend", ["triton", "tile"])
     [(512, 2, 16, 32), (61, 5, 32, 64), (37, 3, 127, 64), (5, 2, 128, 128), (7, 3, 100, 80), (1001, 1, 13, 8)],
     ids=lambda s: "B{}H{}N{}D{}".format(*s),
 )
-def test_bodies_of_every_size_are_right(dtype, backend, shape):
+def test_bodies_of_every_size_are_computed_correctly(dtype, backend, shape):
     problem = make_problem(shape, tree(shape[2]), dtype, bias=True, device="cuda")
     assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < LIMITS[dtype]
 
@@ -40,26 +40,26 @@ def test_bodies_of_every_size_are_right(dtype, backend, shape):
 @DTYPE
 @pytest.mark.parametrize("mask", [tree, star], ids=["tree", "star"])
 @pytest.mark.parametrize("size", [1000, 4096])
-def test_a_thousand_nodes_and_more_are_right(dtype, mask, size):
+def test_a_thousand_nodes_and_more_are_computed_correctly(dtype, mask, size):
     problem = make_problem((2, 2, size, 64), mask(size), dtype, device="cuda")
     assert max(errors(outcome(body_attention, problem, backend="triton"), exact(problem))) < LIMITS[dtype]
 
 
 @pytest.mark.parametrize("mask", [all_ones, asymmetric], ids=["all ones", "asymmetric"])
-def test_dense_masks_are_right(mask):
+def test_dense_masks_are_computed_correctly(mask):
     problem = make_problem((3, 2, 300, 40), mask(300), bias=True, device="cuda")
     for backend in ("reference", "neighbours", "triton", None):
         assert max(errors(outcome(body_attention, problem, backend=backend), exact(problem))) < 1e-5
 
 
 @DTYPE
-def test_the_largest_body_is_right(dtype):
+def test_the_largest_body_is_computed_correctly(dtype):
     problem = make_problem((1, 1, 16_384, 64), tree(16_384), dtype, device="cuda")
     assert max(errors(outcome(body_attention, problem, backend="triton"), exact(problem))) < LIMITS[dtype]
 
 
 @pytest.mark.parametrize(("backend", "shape"), [("triton", (90, 8, 16_384, 64)), ("tile", (11_000, 8, 128, 64))])
-def test_tensors_of_more_than_two_to_the_31_elements_are_right_at_both_ends(backend, shape):
+def test_tensors_of_more_than_two_to_the_31_elements_are_correct_at_both_ends(backend, shape):
     batch, heads, size, width = shape
     packed = torch.randn(batch, size, 3, heads, width, device="cuda", dtype=torch.bfloat16)
     assert packed.numel() > 2**31
@@ -94,13 +94,13 @@ def test_float32_in_a_tile_follows_the_tf32_setting():
     assert worst[False] < 1e-5 < worst[True] < 1e-3
 
 
-# -- what PyTorch does with an operator --------------------------------------------------------------------------------
+# -- PyTorch's transforms ----------------------------------------------------------------------------------------------
 
 BACKEND = pytest.mark.parametrize("backend", ["neighbours", "triton", "tile", None])
 
 
 @BACKEND
-def test_torch_compile_takes_it_whole(backend):
+def test_torch_compile_needs_no_graph_break(backend):
     problem = make_problem((8, 2, 32, 64), tree(32), bias=True, device="cuda")
     compiled = torch.compile(lambda *args, **options: body_attention(*args, **options) * 1.0, fullgraph=True)
     assert max(errors(outcome(compiled, problem, backend=backend), exact(problem))) < 1e-5
@@ -118,7 +118,7 @@ class Layer(nn.Module):
 
 @BACKEND
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
-def test_torch_compile_with_its_own_cuda_graphs_takes_a_mask_it_has_not_seen(backend, training):
+def test_torch_compile_with_its_own_cuda_graphs_accepts_a_new_mask(backend, training):
     layer = Layer(backend)
     compiled = torch.compile(layer, mode="reduce-overhead")
     found, expected = [], []
@@ -159,7 +159,7 @@ def test_a_captured_graph_replays_on_new_inputs(backend):
     assert max(errors(found, exact(fresh))) < 1e-5
 
 
-def test_an_unknown_mask_during_capture_is_refused_in_words():
+def test_an_unknown_mask_during_capture_is_a_clear_error():
     problem = make_problem((1, 1, 8, 16), tree(8), device="cuda")
     graph = torch.cuda.CUDAGraph()
     with pytest.raises(RuntimeError, match="call it once with this very mask"), torch.cuda.graph(graph):
@@ -167,7 +167,7 @@ def test_an_unknown_mask_during_capture_is_refused_in_words():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_computes_in_its_own_type(dtype):
+def test_autocast_computes_in_its_dtype(dtype):
     problem = make_problem((8, 2, 32, 64), tree(32), device="cuda")
     with torch.autocast("cuda", dtype):
         out = body_attention(problem.q, problem.k, problem.v, problem.mask)
@@ -175,7 +175,7 @@ def test_autocast_computes_in_its_own_type(dtype):
     assert max(errors([out], exact(problem)[:1])) < 1e-2
 
 
-def test_a_known_mask_makes_the_host_wait_for_nothing():
+def test_with_a_known_mask_the_host_does_not_wait():
     problem = make_problem((8, 2, 64, 64), tree(64), device="cuda")
     outcome(body_attention, problem, backend="triton")
     torch.cuda.set_sync_debug_mode("error")

@@ -1,4 +1,4 @@
-"""The encoder at full size on a GPU; what fits the interpreter is tested in tests/ops and tests/model, here too."""
+"""The encoder at full size on a GPU; the tests of tests/ops and tests/model, at small sizes, run on a GPU too."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,7 +53,7 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 @contextmanager
 def asking_for(precision: str) -> Iterator[None]:
-    """PyTorch's own settings, as a user makes them."""
+    """PyTorch's settings, as a user changes them."""
     with tf32(precision == "tf32"), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
         yield
 
@@ -78,12 +78,12 @@ def torchs_own(problem: Problem, precision: str) -> dict[str, Tensor]:
         Case(301, 13, 36, 100, 3, 4),
         Case(301, 13, 32, 64, 1, 4),
         Case(301, 5, 64, 64, 2, 3, "hard"),
-        Case(301, 13, 64, 128, 2, 4),  # from here on those of `hopper`, like the paper's
+        Case(301, 13, 64, 128, 2, 4),  # the kernels of `hopper` from here on, as for the paper's sizes
         Case(301, 16, 64, 128, 2, 1),
     ],
     ids=str,
 )
-def test_it_is_as_exact_as_torch_in_the_same_precision(precision, case):
+def test_it_is_as_accurate_as_pytorch_in_the_same_precision(precision, case):
     ratios: dict[str, list[float]] = {}
     for seed in range(3):
         problem = draw_problem(case, "cuda", seed)
@@ -108,7 +108,7 @@ def test_float32_is_exact_over_many_programs(case):
 
 @PRECISION
 @pytest.mark.parametrize("num_nodes", [16, 64])
-def test_the_broadest_head_that_is_taken_fits_the_card(precision, num_nodes):
+def test_the_widest_supported_head_fits_the_gpu(precision, num_nodes):
     limits = BACKENDS["fused"]
     width, heads = limits.embed_dim[1], limits.embed_dim[1] // limits.max_head_dim
     found = outcome(draw_problem(Case(5, num_nodes, width, 128, heads, 1), "cuda"), precision=precision)
@@ -134,14 +134,14 @@ def test_the_same_inputs_give_the_same_bits(precision):
     ],
     ids=str,
 )
-def test_no_part_of_a_kernel_overtakes_another(precision, case):
+def test_kernels_have_no_races(precision, case):
     problem = draw_problem(case, "cuda")
     first = outcome(problem, precision=precision)
     assert all(same_bits(outcome(problem, precision=precision), first) for _ in range(30))
 
 
 @COARSE
-def test_a_large_batch_is_right_at_both_ends_and_in_its_sums(precision):
+def test_a_large_batch_is_correct_at_both_ends_and_in_its_sums(precision):
     whole = draw_problem(replace(PAPER, batch=60_000), "cuda")
     found = outcome(whole, precision=precision)
     halves = []
@@ -156,7 +156,7 @@ def test_a_large_batch_is_right_at_both_ends_and_in_its_sums(precision):
         assert (found[name] - together).norm() < 1e-2 * together.norm(), name
 
 
-def test_inference_keeps_no_memory_but_its_output():
+def test_inference_keeps_only_its_output_in_memory():
     problem = draw_problem(replace(PAPER, batch=8192), "cuda")
     with torch.no_grad():
         problem.call(precision="bf16")
@@ -169,14 +169,14 @@ def test_inference_keeps_no_memory_but_its_output():
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @PRECISION
-def test_it_runs_where_its_tensors_are(precision):
+def test_it_runs_on_the_device_of_its_tensors(precision):
     case = replace(PAPER, batch=37, num_layers=2)
     here, there = draw_problem(case, "cuda:0", 0), draw_problem(case, "cuda:1", 0)
     found, expected = outcome(there, precision=precision), outcome(here, precision=precision)
     assert all(torch.equal(found[name].cpu(), expected[name].cpu()) for name in expected)
 
 
-# -- what PyTorch does with an operator --------------------------------------------------------------------------------
+# -- PyTorch's transforms ----------------------------------------------------------------------------------------------
 
 
 @PRECISION
@@ -207,7 +207,7 @@ def test_a_captured_training_step_replays_on_new_inputs(precision):
     assert all(torch.equal(x, y) for x, y in zip(named, expected.values(), strict=True))
 
 
-def test_an_unknown_mask_during_capture_is_refused_in_words():
+def test_an_unknown_mask_during_capture_is_a_clear_error():
     problem = draw_problem(replace(PAPER, batch=2, num_layers=1), "cuda")
     graph = torch.cuda.CUDAGraph()
     with pytest.raises(RuntimeError, match="call it once with this very mask"), torch.cuda.graph(graph):
@@ -215,7 +215,7 @@ def test_an_unknown_mask_during_capture_is_refused_in_words():
 
 
 @COARSE
-def test_a_known_mask_makes_the_host_wait_for_nothing(precision):
+def test_with_a_known_mask_the_host_does_not_wait(precision):
     problem = draw_problem(replace(PAPER, batch=64, num_layers=2), "cuda")
     outcome(problem, precision=precision)
     torch.cuda.set_sync_debug_mode("error")
@@ -226,13 +226,13 @@ def test_a_known_mask_makes_the_host_wait_for_nothing(precision):
 
 
 @PRECISION
-def test_torch_compile_takes_it_whole(precision):
+def test_torch_compile_needs_no_graph_break(precision):
     problem = draw_problem(replace(PAPER, batch=37, num_layers=2), "cuda")
     compiled = torch.compile(lambda *args, **options: problem.call(*args, **options) * 1.0, fullgraph=True)
     assert same_bits(outcome(problem, compiled, precision=precision), outcome(problem, precision=precision))
 
 
-def test_torch_compile_with_its_own_cuda_graphs_takes_a_policy(layout):
+def test_torch_compile_with_its_own_cuda_graphs_supports_a_policy(layout):
     policy = Policy(layout, PolicyConfig(num_layers=2)).cuda()
     with asking_for("bf16"), torch.no_grad():
         compiled = torch.compile(policy, mode="reduce-overhead")
@@ -242,11 +242,11 @@ def test_torch_compile_with_its_own_cuda_graphs_takes_a_policy(layout):
             assert (found - expected).norm() < 3e-2 * expected.norm()
 
 
-# -- the precision, and who uses the operator --------------------------------------------------------------------------
+# -- precision, and use by policies ------------------------------------------------------------------------------------
 
 
 @PRECISION
-def test_pytorchs_settings_choose_the_precision(precision):
+def test_the_precision_follows_pytorchs_settings(precision):
     problem = draw_problem(replace(PAPER, batch=37, num_layers=2), "cuda")
     expected = problem.call(precision=precision)
     with asking_for(precision):
@@ -264,7 +264,7 @@ def test_under_autocast_to_float16_the_reference_runs():
 @COARSE
 @pytest.mark.parametrize(("width", "num_heads"), [(64, 2), (320, 5)])
 @pytest.mark.parametrize("variant", ["bot-mix", "bot-hard", "transformer", "bot-mix-random"])
-def test_a_policy_uses_the_operator_by_itself(layout, precision, width, num_heads, variant):
+def test_a_policy_uses_the_operator_by_default(layout, precision, width, num_heads, variant):
     policy = Policy(layout, PolicyConfig(variant=variant, num_layers=2, embed_dim=width, num_heads=num_heads)).cuda()
     obs = torch.randn(37, layout.obs_dim, device="cuda")
     with asking_for(precision):
@@ -278,7 +278,7 @@ def test_a_policy_uses_the_operator_by_itself(layout, precision, width, num_head
 
 @PRECISION
 @pytest.mark.parametrize("changes", [{"norm": "pre"}, {"activation": "gelu"}, {"variant": "bot-soft"}], ids=str)
-def test_what_the_operator_is_not_for_goes_layer_by_layer(layout, precision, changes):
+def test_encoders_that_the_operator_does_not_support_run_layer_by_layer(layout, precision, changes):
     policy = Policy(layout, PolicyConfig(num_layers=2, **changes)).cuda()
     obs = torch.randn(37, layout.obs_dim, device="cuda")
     with asking_for(precision):
@@ -296,7 +296,7 @@ def test_what_the_operator_is_not_for_goes_layer_by_layer(layout, precision, cha
 
 
 def final_loss(layout: Layout, backend: str, precision: str, seed: int, steps: int = 200) -> tuple[float, float]:
-    """The first loss and the mean of the last twenty: Adam on what a neighbour down the list was, in batches of 32."""
+    """Return the first loss and the mean of the last twenty; Adam learns a neighbour's value in batches of 32."""
     torch.manual_seed(seed)
     encoder = Encoder(layout.graph, PolicyConfig()).cuda()
     encoder.backend = backend

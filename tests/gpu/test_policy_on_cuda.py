@@ -1,4 +1,4 @@
-"""Policies on a GPU do what they do on the CPU."""
+"""Policies give the same results on a GPU as on a CPU."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def layout() -> Layout:
 
 @pytest.mark.parametrize("shared_tokenizer", [False, True], ids=["per-node", "shared"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_actions_values_and_gradients_are_those_of_the_cpu(
+def test_actions_values_and_gradients_equal_those_of_the_cpu(
     layout: Layout, variant: str, shared_tokenizer: bool
 ) -> None:
     torch.manual_seed(0)

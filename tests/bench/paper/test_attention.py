@@ -24,7 +24,7 @@ def draw(num_nodes: int, head_dim: int, dtype: str, scale: float = 1.0) -> tuple
 
 
 def exact(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The reference in float64."""
+    """Return the reference's output in float64."""
     tensors = (torch.from_numpy(x.astype("float64"))[None, None] for x in (q, k, v))
     return reference.body_attention(*tensors, torch.tensor(mask))[0, 0].numpy()
 

@@ -56,7 +56,7 @@ def test_the_formulas_are_the_papers_polynomials() -> None:
     assert formula("paper", n, density, d, costs) == paper
 
 
-def test_the_papers_algorithm_nears_four_over_two_plus_two_densities() -> None:
+def test_the_papers_ratio_tends_to_four_over_two_plus_two_densities() -> None:
     density = 0.092
     ratio = formula("vanilla", 4096, density, 4096) / formula("paper", 4096, density, 4096)
     assert ratio == pytest.approx(4 / (2 * density + 2), rel=1e-3)

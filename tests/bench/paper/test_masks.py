@@ -8,7 +8,7 @@ from body_transformer.bench.paper.masks import MaskRows, count_ones, random_mask
 
 @pytest.mark.parametrize("num_nodes", [1, 2, 11, 16, 64, 128])
 @pytest.mark.parametrize("sparsity", [0.0, 0.3, 0.5, 0.908, "most"])
-def test_a_random_mask_has_the_asked_sparsity_and_a_unit_diagonal(num_nodes: int, sparsity: float | str) -> None:
+def test_a_random_mask_has_the_given_sparsity_and_a_unit_diagonal(num_nodes: int, sparsity: float | str) -> None:
     most = 1 - 1 / num_nodes
     wanted = most if sparsity == "most" else min(float(sparsity), most)
     mask = random_mask(num_nodes, wanted, np.random.default_rng(0))
