@@ -163,7 +163,7 @@ def test_the_rule_would_notice(file, line, offence):
 # -- what a robot's computer needs -------------------------------------------------------------------------------------
 
 DEPLOY = SOURCE / "deploy"
-EXPORT = {f"{part}.py": {"torch"} for part in ("export", "lean", "onnx_file", "check_vectors")} | {
+EXPORT = {f"{part}.py": {"torch"} for part in ("export", "graph", "rewrite", "onnx_file", "check_vectors")} | {
     "config.py": {"mujoco"}
 }
 """`bot export`, where the policy was trained: file -> what of the two it may import."""

@@ -13,12 +13,13 @@ import torch
 from body_transformer import Layout, Policy, Term, files, pretrained
 from body_transformer.cli.main import main
 from body_transformer.deploy import export as export_module
-from body_transformer.deploy import lean as lean_module
+from body_transformer.deploy import graph as graph_module
 from body_transformer.deploy.check_vectors import LARGE, check_vectors
 from body_transformer.deploy.contract import Contract
 from body_transformer.deploy.export import Trained, export, find_trained
 from body_transformer.deploy.onnx_file import to_onnx
 from body_transformer.deploy.policy import TOLERANCE, OnnxPolicy, check_agreement, deviation, open_session
+from body_transformer.deploy.rewrite import rewritten
 from body_transformer.experiment import experiment_names, load_experiment
 from body_transformer.model.variants import VARIANTS
 
@@ -174,10 +175,10 @@ def test_what_is_exported_is_as_exact_as_the_policy(options):
     policy = after_training(make_policy(**options)).eval()
     before = copy.deepcopy(policy.state_dict())
     obs, exact = some_obs(policy), copy.deepcopy(policy).double()
-    lean = lean_module.lean(policy)
+    graph = rewritten(policy)
     with torch.no_grad():
         expected = exact(obs.double()).numpy()
-        off, own = (deviation(network(obs).numpy(), expected) for network in (lean, policy))
+        off, own = (deviation(network(obs).numpy(), expected) for network in (graph, policy))
     assert off.mean() < 1.5 * own.mean()
     assert off.max() < TOLERANCE
     assert all(torch.equal(before[name], value) for name, value in policy.state_dict().items())
@@ -185,7 +186,7 @@ def test_what_is_exported_is_as_exact_as_the_policy(options):
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_body_too_large_for_one_matrix_agrees_too(shared, tmp_path, monkeypatch):
-    monkeypatch.setattr(lean_module, "MAX_WHOLE", 0)
+    monkeypatch.setattr(graph_module, "MAX_DENSE", 0)
     policy = after_training(make_policy(shared_tokenizer=shared))
     export(trained(policy), tmp_path / "out")
     assert_agreement(tmp_path / "out", policy)
@@ -229,7 +230,7 @@ def test_the_file_has_standard_operators_only_and_few_of_them(exporter):
     assert not {"Shape", "Gather", "Split", "Squeeze", "Where", "Cast"} & set(kinds)
 
 
-def test_onnx_runtime_is_left_with_13_operations_a_layer_and_one_for_the_mask(tmp_path):
+def test_onnx_runtime_is_left_with_13_operations_per_layer_and_one_for_the_mask(tmp_path):
     def num_operations(num_layers: int) -> int:
         options = onnxruntime.SessionOptions()
         options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
@@ -244,7 +245,7 @@ def test_onnx_runtime_is_left_with_13_operations_a_layer_and_one_for_the_mask(tm
 
 def test_the_mlp_is_three_products():
     model = onnx.load_from_string(to_onnx(make_policy(variant="mlp", squash="none").eval()))
-    assert [node.op_type for node in model.graph.node] == ["Add", "Gemm", "Relu", "Gemm", "Relu", "Gemm"]
+    assert [node.op_type for node in model.graph.node] == ["Sub", "Gemm", "Relu", "Gemm", "Relu", "Gemm"]
 
 
 def test_the_same_policy_gives_the_same_bytes():

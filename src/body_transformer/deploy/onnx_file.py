@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from ..errors import install
 from ..model.policy import Policy
-from .lean import lean
 from .policy import INPUT, OUTPUT
+from .rewrite import rewritten
 
 Exporter = Literal["torchscript", "dynamo"]
 
@@ -37,7 +37,7 @@ def to_onnx(policy: Policy, exporter: Exporter = "torchscript") -> bytes:
     obs = torch.zeros(3, policy.obs_dim)  # not one: a batch of one would be taken for a constant
     with tempfile.TemporaryDirectory() as folder, _quietly():
         file = Path(folder, "policy.onnx")
-        _EXPORTERS[exporter](lean(policy), obs, file)
+        _EXPORTERS[exporter](rewritten(policy), obs, file)
         extra = sorted(entry.name for entry in Path(folder).iterdir() if entry != file)
         model = onnx.load(file, load_external_data=False)
     if extra or any(tensor.external_data for tensor in model.graph.initializer):

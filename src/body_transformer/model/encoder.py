@@ -91,7 +91,7 @@ class Encoder(nn.Module):
         return encoder_stack(tokens, parameters, self.mask, self.masked, self.num_heads, backend=backend)
 
 
-class EncoderLayer(reference.EncoderLayer, nn.Module):
+class EncoderLayer(reference.LayerSpec, nn.Module):
     """One layer's parameters; the computation is the specification's."""
 
     pre_norm: bool  # with an annotation here, TorchScript does not read the specification's, which it cannot parse
@@ -131,7 +131,7 @@ class EncoderLayer(reference.EncoderLayer, nn.Module):
         )
 
 
-class SelfAttention(reference.SelfAttention, nn.Module):
+class SelfAttention(reference.AttentionSpec, nn.Module):
     """The attention's parameters; the computation is the specification's."""
 
     num_heads: int  # as in EncoderLayer

@@ -32,7 +32,7 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None], Tensor
 """(q, k, v, mask, bias) -> heads, as `body_attention`."""
 
 
-class SelfAttention:
+class AttentionSpec:
     """Multi-head attention of the tokens among themselves."""
 
     num_heads: int
@@ -49,7 +49,7 @@ class SelfAttention:
         return self.out_proj(heads.transpose(1, 2).reshape(batch, num_nodes, embed_dim))
 
 
-class EncoderLayer:
+class LayerSpec:
     """Self-attention and a feed-forward part, each with a residual sum and a LayerNorm, after the sum or before."""
 
     pre_norm: bool
@@ -87,12 +87,14 @@ def encoder_stack(
     """
     width = len(PARAMETERS)
     for k, is_masked in enumerate(masked):
-        layer = _Layer(parameters[width * k : width * (k + 1)], num_heads, eps)
+        layer = FunctionalLayer(parameters[width * k : width * (k + 1)], num_heads, eps)
         x = layer.forward(x, mask if is_masked else None, None)
     return x
 
 
-class _Attention(SelfAttention):
+class FunctionalAttention(AttentionSpec):
+    """Attention with given parameters: those of the input projection and of the output projection."""
+
     def __init__(self, parameters: Sequence[Tensor], num_heads: int) -> None:
         in_weight, in_bias, out_weight, out_bias = parameters
         self.num_heads, self.attend = num_heads, body_attention
@@ -100,11 +102,13 @@ class _Attention(SelfAttention):
         self.out_proj = partial(F.linear, weight=out_weight, bias=out_bias)
 
 
-class _Layer(EncoderLayer):
+class FunctionalLayer(LayerSpec):
+    """A post-norm layer with ReLU and given parameters, in the order of `PARAMETERS`."""
+
     def __init__(self, parameters: Sequence[Tensor], num_heads: int, eps: float) -> None:
         norm1_weight, norm1_bias, up_weight, up_bias, down_weight, down_bias, norm2_weight, norm2_bias = parameters[4:]
         self.pre_norm, self.activation = False, F.relu
-        self.attention = _Attention(parameters[:4], num_heads).forward
+        self.attention = FunctionalAttention(parameters[:4], num_heads).forward
         self.linear1 = partial(F.linear, weight=up_weight, bias=up_bias)
         self.linear2 = partial(F.linear, weight=down_weight, bias=down_bias)
         layer_norm = partial(F.layer_norm, normalized_shape=norm1_weight.shape, eps=eps)

@@ -1,0 +1,214 @@
+"""The passes that rewrite a policy's graph: each keeps the function, and leaves the operations that it should."""
+
+from collections import Counter
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from body_transformer.deploy import graph as passes
+from body_transformer.deploy.graph import BATCH, capture, fold_constants
+from body_transformer.deploy.rewrite import (
+    attention,
+    feed_forward,
+    folded_attention,
+    merged_feed_forward,
+    rewritten,
+    split_attention,
+)
+from body_transformer.model.encoder import ACTIVATIONS
+from body_transformer.model.variants import VARIANTS
+
+from .conftest import make_policy
+
+NODES, WIDTH = 5, 12
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def operations(graph: fx.GraphModule) -> list[str]:
+    return [
+        str(node.target).removeprefix("aten.").split(".")[0] for node in graph.graph.nodes if node.op == "call_function"
+    ]
+
+
+def assert_same(graph: fx.GraphModule, module: nn.Module, size: int) -> None:
+    graph = passes.without_unused(graph)
+    for batch in (1, 2, 7):
+        obs = drawn(batch, size)
+        torch.testing.assert_close(graph(obs), module(obs), atol=1e-12, rtol=1e-12)
+
+
+class Affine(nn.Module):
+    """Sums and products of the kinds that a tokenizer has, and a bound and a squash where they are asked for."""
+
+    def __init__(self, bound: float | None = None, branches: bool = False) -> None:
+        super().__init__()
+        self.register_buffer("shift", drawn(6))
+        self.register_buffer("scale", drawn(6).abs() + 0.5)
+        self.register_buffer("ids", torch.tensor([5, 0, 6, 2, 2, 6, 1, 3]))
+        self.register_buffer("weight", drawn(2, 4, 3))
+        self.bound, self.branches = bound, branches
+
+    def forward(self, obs: Tensor) -> Tensor:
+        obs = (obs - self.shift) / self.scale
+        if self.bound is not None:
+            obs = obs.clamp(-self.bound, self.bound)
+        entries = nn.functional.pad(obs, (0, 1))[:, self.ids].view(-1, 2, 4)
+        tokens = torch.bmm(entries.transpose(0, 1), self.weight).transpose(0, 1) + self.shift[:3]
+        return (tokens + tokens.relu() if self.branches else tokens.relu()).flatten(1)
+
+
+# -- capture and constants ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_captured_policy_is_the_policy_for_any_batch_size(variant):
+    policy = make_policy(variant=variant).double()
+    graph = capture(policy, drawn(BATCH, 48))
+    assert {"sym_size", "_assert_tensor_metadata", "to"}.isdisjoint(operations(graph))
+    assert_same(graph, policy, 48)
+
+
+def test_what_follows_from_constants_alone_is_computed_once():
+    class Module(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("matrix", drawn(2, 6))
+
+        def forward(self, obs: Tensor) -> Tensor:
+            first, second = (self.matrix * 2).exp().unbind(0)
+            return obs * first + second.neg()
+
+    graph = capture(Module(), drawn(BATCH, 6))
+    fold_constants(graph)
+    assert operations(graph) == ["mul", "add"]
+    assert_same(graph, Module(), 6)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(float("-inf"), ["add", "softmax"]), (-5.0, ["masked_fill", "softmax"])]
+)
+def test_a_constant_mask_of_minus_infinity_becomes_a_sum(value, expected):
+    class Module(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", drawn(6) > 0.3)
+
+        def forward(self, obs: Tensor) -> Tensor:
+            return obs.masked_fill(self.mask, value).softmax(-1)
+
+    graph = capture(Module(), drawn(BATCH, 6))
+    passes.masks_as_sums(graph)
+    assert operations(graph) == expected
+    assert_same(graph, Module(), 6)
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", [None, 1.0])
+@pytest.mark.parametrize("branches", [False, True])
+def test_the_first_product_takes_in_everything_affine_but_the_mean(bound, branches):
+    module = Affine(bound, branches)
+    graph = capture(module, drawn(BATCH, 6))
+    fold_constants(graph)
+    passes.fold_first_product(graph, drawn(BATCH, 6))
+    normalised = ["sub"] if bound is None else ["sub", "div", "clamp"]
+    assert operations(graph) == [*normalised, "linear", "reshape", "relu", *["add"] * branches, "flatten"]
+    assert_same(graph, module, 6)
+
+
+@pytest.mark.parametrize("squash", [nn.Identity(), nn.Tanh()])
+def test_the_last_product_takes_in_everything_affine_after_the_last_bend(squash):
+    module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 12), nn.Unflatten(1, (3, 4)), nn.Flatten())
+    module = module.append(nn.Linear(12, 2)).append(squash).double().requires_grad_(False)
+    graph = capture(module, drawn(BATCH, 6))
+    passes.fold_last_product(graph, drawn(BATCH, 6))
+    assert operations(graph) == ["linear", "relu", "linear", *["tanh"] * isinstance(squash, nn.Tanh)]
+    assert_same(graph, module, 6)
+
+
+def test_a_product_that_would_be_too_large_is_left_alone(monkeypatch):
+    monkeypatch.setattr(passes, "MAX_DENSE", 0)
+    module = Affine()
+    graph = capture(module, drawn(BATCH, 6))
+    before = operations(graph)
+    passes.fold_first_product(graph, drawn(BATCH, 6))
+    assert operations(graph) == before
+
+
+def test_a_number_divided_by_the_observation_is_not_affine():
+    class Module(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("one", drawn(6))
+
+        def forward(self, obs: Tensor) -> Tensor:
+            return self.one / obs
+
+    graph = capture(Module(), drawn(BATCH, 6))
+    passes.fold_first_product(graph, drawn(BATCH, 6))
+    assert operations(graph) == ["div"]
+
+
+def test_tokens_become_rows_and_reshapes_in_between_go():
+    class Module(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down, self.norm = nn.Linear(3, 8), nn.Linear(8, 3), nn.LayerNorm(3)
+
+        def forward(self, obs: Tensor) -> Tensor:
+            tokens = obs.view(-1, 2, 3)
+            return self.norm(tokens + self.down(self.up(tokens).relu())).flatten(1)
+
+    module = Module().double().requires_grad_(False)
+    graph = capture(module, drawn(BATCH, 6))
+    passes.merge_rows(graph, drawn(BATCH, 6))
+    assert operations(graph) == [
+        "reshape",
+        "linear",
+        "relu",
+        "linear",
+        "reshape",
+        "add",
+        "layer_norm",
+        "reshape",
+        "flatten",
+    ]
+    assert_same(graph, module, 6)
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("num_heads", [1, 2, 3])
+@pytest.mark.parametrize("replacement", [folded_attention, split_attention])
+def test_an_attention_and_its_replacements_are_one_function(replacement, num_heads, biased):
+    sizes = [(3 * WIDTH, WIDTH), (3 * WIDTH,), (WIDTH, WIDTH), (WIDTH,), *[(NODES, NODES)] * biased]
+    inputs = [drawn(3, NODES, WIDTH), *(drawn(*size) for size in sizes)]
+    expected, found = (partial(function, num_heads)(*inputs) for function in (attention, replacement))
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("act", ACTIVATIONS.values(), ids=ACTIVATIONS)
+def test_a_feed_forward_part_and_its_replacement_are_one_function(act):
+    inputs = [drawn(*size) for size in [(7, 4), (4,), (4,), (9, 4), (9,), (4, 9), (4,)]]
+    torch.testing.assert_close(merged_feed_forward(act, *inputs), feed_forward(act, *inputs), atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 4])
+@pytest.mark.parametrize("variant", ["bot-mix", "bot-hard", "bot-soft", "transformer"])
+def test_every_layer_of_a_policy_is_replaced(variant, num_heads):
+    policy = make_policy(variant=variant, num_heads=num_heads, num_layers=2)
+    found = Counter(operations(rewritten(policy)))
+    biases = {"bot-mix": 1, "transformer": 0}.get(variant, 2)
+    assert found["linear"] == 2 * 3 + 2  # two of the attention, one of the feed-forward part; the first and the last
+    assert found["addmm"] == 2
+    assert found["add"] == 2 + biases
+    assert found["transpose"] == 2 * (1 if num_heads <= 2 else 3)
+    assert found["mul"] == found["masked_fill"] == found["permute"] == 0
