@@ -126,6 +126,16 @@ def test_a_saved_policy_is_evaluated_on_a_named_experiment_only(policy, tmp_path
     assert "unknown experiment 'humanoid-mud'; did you mean 'humanoid-mod'" in words
 
 
+def test_a_report_shows_a_checkpoints_run_and_names_what_a_policy_lacks(policy, run, tmp_path, capsys):
+    from body_transformer.report.load import find_runs
+
+    policy.save(tmp_path / "mine")
+    assert find_runs([run / "checkpoints" / "2", run]) == [run]
+    for source in (str(tmp_path / "mine"), "pretrained:a1-walk"):
+        words = said(capsys, "report", source, "--out", str(tmp_path / "page.html"))
+        assert f"{source!r} is a policy without its run: a report needs the run's metrics.jsonl" in words
+
+
 def test_a_policy_without_an_export_is_not_deployed(policy, run, tmp_path, capsys):
     policy.save(tmp_path / "mine")
     for source in (str(tmp_path / "mine"), str(run), "pretrained:a1-walk"):

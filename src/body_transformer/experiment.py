@@ -45,8 +45,12 @@ class RobotSpec:
 
     def graph(self) -> BodyGraph:
         """Read the body graph."""
-        path = Path(self.file) if self.is_path else robots.path(self.file)
-        return BodyGraph.from_file(path, self.root, self.fixed, self.extra_edges)
+        return BodyGraph.from_file(self.path, self.root, self.fixed, self.extra_edges)
+
+    @property
+    def path(self) -> Path:
+        """The robot's file."""
+        return Path(self.file) if self.is_path else robots.path(self.file)
 
     @property
     def is_path(self) -> bool:

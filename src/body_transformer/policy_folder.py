@@ -67,6 +67,11 @@ def find_policy(source: str | os.PathLike[str]) -> PolicyFolder:
     return PolicyFolder(folder, run if (run / RUN_DESCRIPTION).is_file() else None, int(place.name))
 
 
+def is_policy(source: str | os.PathLike[str]) -> bool:
+    """Return whether this is a policy itself: `pretrained:NAME`, or a folder with policy.json; not a run."""
+    return os.fspath(source).startswith(pretrained.PREFIX) or (Path(source) / DESCRIPTION).is_file()
+
+
 def saved_steps(run: Path) -> list[int]:
     """Return the steps of a run's checkpoints, ascending."""
     folder = run / CHECKPOINTS

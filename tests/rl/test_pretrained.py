@@ -203,7 +203,7 @@ def test_a_run_of_imitation_has_no_choice_of_simulators(tmp_path, capsys):
     Run.create(tmp_path / "run", {"name": "demo", "imitation": imitation})
     small_policy("demo").save(tmp_path / "run" / "checkpoints" / "1")
     assert main(["eval", str(tmp_path / "run"), "--simulator", "mujoco"]) == 1
-    assert "--simulator is for what learned by reinforcement" in capsys.readouterr().err
+    assert "--simulator is for policies of reinforcement learning" in capsys.readouterr().err
 
 
 # -- how a policy gets on the shelf ------------------------------------------------------------------------------------

@@ -41,11 +41,11 @@ class Eval:
     episodes: int = 100
     """Rollouts for each split."""
     seed: int = 0
-    """Of the starts."""
+    """Seed of the starts."""
     split: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SPLIT …")] = ()
-    """Only these sets of starts; all that the task has if none is named."""
+    """Only these sets of starts; by default all of the task."""
     simulator: Simulator | None = None
-    """Of what learned by reinforcement: mjlab's MuJoCo Warp, the default, or plain MuJoCo on the CPU."""
+    """For reinforcement learning: mjlab's MuJoCo Warp, the default, or plain MuJoCo on the CPU."""
     video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """One more rollout as a film: .gif, .webp, .png (animated) or .mp4."""
     json: Flag = False
@@ -69,7 +69,7 @@ def main(args: list[str]) -> None:
         main_rl(options, found, config)
         return
     if options.simulator is not None:
-        raise ValueError("--simulator is for what learned by reinforcement; this run learned by imitation")
+        raise ValueError("--simulator is for policies of reinforcement learning; this one learned by imitation")
     policy, task = load(found, config, options.cpu)
     splits = options.split or task.splits
     for split in splits:
@@ -103,7 +103,7 @@ def find(options: Eval) -> tuple[PolicyFolder, ImitationConfig | RlConfig]:
             f"the policy in {str(options.run)!r} does not name its experiment, so there is no task to evaluate it on; "
             f"add --experiment NAME, one of: {listing(experiment_names())}"
         )
-    if name.startswith("mjlab:"):
+    if name.startswith("mjlab:"):  # another package's task
         return found, RlConfig(task=name)
     experiment = load_experiment(name)
     config = experiment.rl or experiment.imitation
@@ -113,6 +113,7 @@ def find(options: Eval) -> tuple[PolicyFolder, ImitationConfig | RlConfig]:
 
 
 def load(found: PolicyFolder, config: ImitationConfig, cpu: bool) -> tuple[Policy, ImitationTask]:
+    """Return the policy on its device, and its task."""
     import torch
 
     from ..imitation.tasks import make_task

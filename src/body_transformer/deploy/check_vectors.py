@@ -1,4 +1,4 @@
-"""Observations to compare a network's two forms by: random ones, and ones from the edges of what can be computed."""
+"""Observations on which ONNX and PyTorch are compared: random ones, and the extremes of the number format."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from .policy import TOLERANCE, deviation
 
 NUM_RANDOM = 8
 MARGIN = 4
-"""By how much the rounding of single precision must be below what two forms may differ by."""
+"""The rounding of single precision must be smaller than TOLERANCE by this factor."""
 NUM_NEAR = 6
-"""Observations next to one, at which the rounding is looked at, too."""
+"""Neighbours of an observation at which the rounding is measured, too."""
 LARGE = tuple(10.0**k for k in range(6, 0, -1))
-"""In standard deviations of the observation, the largest first."""
+"""Sizes of large observations in standard deviations, the largest first."""
 DENORMAL = 1e-40
 
 
 def check_vectors(policy: Policy, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """[K, O] and what the policy makes of them, [K, A]; those that any correct computation answers alike.
+    """Return observations [K, O] and the policy's actions [K, A], on which any correct computation must agree.
 
-    At large observations single precision itself may not determine an action to 1e-5 (the terms of a sum cancel, or two
-    scores of a softmax are nearly equal): such a vector would blame a network for its arithmetic, and a smaller one is
-    taken.
+    At large observations single precision itself may not determine an action to 1e-5, because the terms of a sum
+    cancel, or two scores of a softmax are nearly equal. Such a vector would blame a network for its arithmetic, so a
+    smaller one is taken.
     """
     exact = copy.deepcopy(policy).double()
     wanted = [*_certain(policy), *_random(policy, seed), *_large(policy, seed)]
@@ -47,8 +47,10 @@ def check_vectors(policy: Policy, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def rounding(policy: Policy, exact: Policy, obs: Tensor) -> NDArray[np.float64]:
-    """[K]: how far PyTorch's single precision is from double precision, at these observations and some of those next
-    to them, for it may be right by chance; `exact` is the same policy in double precision."""
+    """Return the deviation [K] of single from double precision in PyTorch; `exact` is the policy in double precision.
+
+    Neighbours of each observation count, too, because a single one may be exact by chance.
+    """
     generator = torch.Generator().manual_seed(0)
     signs = torch.randint(2, (NUM_NEAR, obs.shape[1]), generator=generator) * 2.0 - 1
     worst = np.zeros(len(obs))
@@ -59,7 +61,7 @@ def rounding(policy: Policy, exact: Policy, obs: Tensor) -> NDArray[np.float64]:
 
 
 def _certain(policy: Policy) -> list[Tensor]:
-    """Zeros, the mean, numbers too small to be normal, and the bounds of the normalised observation; each [1, O]."""
+    """Return zeros, the mean, denormal numbers, and the bounds of the normalised observation; each [1, O]."""
     shift, scale = policy.normalizer.shift, policy.normalizer.scale
     bound = policy.normalizer.clip or 5.0
     sign = _alternating(policy.obs_dim)
@@ -69,13 +71,13 @@ def _certain(policy: Policy) -> list[Tensor]:
 
 
 def _random(policy: Policy, seed: int) -> list[Tensor]:
-    """Such as come in training, each [1, O]."""
+    """Return observations as in training, each [1, O]."""
     noise = torch.randn(NUM_RANDOM, policy.obs_dim, generator=torch.Generator().manual_seed(seed))
     return [(policy.normalizer.shift + policy.normalizer.scale * row)[None] for row in noise]
 
 
 def _large(policy: Policy, seed: int) -> list[Tensor]:
-    """Each as large as in LARGE, [len(LARGE), O]."""
+    """Return observations of the sizes LARGE, each [len(LARGE), O]."""
     generator = torch.Generator().manual_seed(seed + 1)
     ones = torch.ones(policy.obs_dim)
     signs = torch.randint(2, (2, policy.obs_dim), generator=generator) * 2.0 - 1

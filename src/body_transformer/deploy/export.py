@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import robots
 from ..body.compare import check_same
 from ..errors import listing
-from ..experiment import Experiment, experiment_names, load_experiment
+from ..experiment import SUFFIXES, Experiment, experiment_names, load_experiment
 from ..files import new_folder
 from ..model.policy import Policy
 from ..policy_folder import DESCRIPTION, MODEL, WEIGHTS, PolicyFolder, find_policy, read_description
@@ -29,23 +28,23 @@ from .policy import INPUT, OUTPUT, OnnxPolicy, check_agreement, open_session
 
 @dataclass(frozen=True)
 class Trained:
-    """A policy, and what is known of it."""
+    """A policy, with the record of its training."""
 
     policy: Policy
     experiment: str | None
     """Name of its experiment, which may be another package's task; None if it is not known."""
     training: Mapping[str, Any]
-    """Some of the contract's keys of that name."""
+    """Facts of its training, by some of the keys TRAINING."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written."""
+    """An export."""
 
     folder: Path
     contract: Contract
     deviation: float
-    """How far ONNX was off at most, over the check vectors."""
+    """Largest deviation of ONNX from PyTorch over the check vectors."""
 
 
 def find_trained(source: str | os.PathLike[str], experiment: str | None = None) -> Trained:
@@ -84,7 +83,7 @@ def export(trained: Trained, out: str | os.PathLike[str], exporter: Exporter = "
     out = Path(out).resolve()
     _check_place(out)
     policy = frozen(trained.policy)
-    known = load_experiment(trained.experiment) if trained.experiment in experiment_names() else None
+    known = _known(trained.experiment)
     if known is not None:
         check_same(policy.layout, known.layout(), ("policy", f"experiment {known.name!r}"))
     model = to_onnx(policy, exporter)
@@ -104,12 +103,12 @@ def make_contract(policy: Policy, trained: Trained, experiment: Experiment | Non
     steering = None
     gains: tuple[list[float] | None, list[float] | None] = (None, None)
     if experiment is not None and experiment.deploy is not None:
-        about = (experiment.deploy, robots.path(experiment.robot.file), layout)
+        about = (experiment.deploy, experiment.robot.path, layout)
         bound = 1.0 if policy.config.squash == "tanh" else None
         terms, steering, gains = obs_terms(*about), control(*about, bound), training_gains(*about)
     obs, actions = check_vectors(policy)
     return Contract.make(
-        trained.experiment,
+        trained.experiment if experiment is None else experiment.name,
         terms,
         steering,
         layout,
@@ -117,6 +116,13 @@ def make_contract(policy: Policy, trained: Trained, experiment: Experiment | Non
         model,
         {**trained.training, "variant": policy.config.variant, "kp": gains[0], "kd": gains[1]},
     )
+
+
+def _known(name: str | None) -> Experiment | None:
+    """Return the experiment of that name or file; None for another package's task."""
+    if name is None or not (name in experiment_names() or name.endswith(SUFFIXES)):
+        return None
+    return load_experiment(name)
 
 
 def _as_one_batch(model: bytes, contract: Contract) -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ..policy_folder import find_policy, is_policy
 from ..rl.config import with_current_names
 from ..run import DESCRIPTION, EVALUATION, METRICS, Run
 
@@ -113,7 +114,7 @@ def find_runs(places: Iterable[FolderPath]) -> list[Path]:
     """Return the run folders at or below these folders, each once."""
     found: dict[Path, Path] = {}
     for place in places:
-        folder = Path(place)
+        folder = _run_of(place)
         if not folder.exists():
             raise FileNotFoundError(f"no run in {str(folder)!r}: there is no such folder")
         below = runs_below(folder)
@@ -127,6 +128,16 @@ def find_runs(places: Iterable[FolderPath]) -> list[Path]:
     if not found:
         raise ValueError("a report needs at least one run; got none")
     return list(found.values())
+
+
+def _run_of(place: FolderPath) -> Path:
+    """Return the run of a checkpoint, and any other folder as it is."""
+    if not is_policy(place):
+        return Path(place)
+    run = find_policy(place).run
+    if run is None:
+        raise ValueError(f"{os.fspath(place)!r} is a policy without its run: a report needs the run's {METRICS}")
+    return run
 
 
 def runs_below(folder: Path) -> list[Path]:
