@@ -1,4 +1,4 @@
-"""What the encoder refuses, in words; the same for every backend."""
+"""Input checks of the encoder, the same for every backend."""
 
 import os
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def check(
     precision: str | None,
     backend: str | None,
 ) -> None:
-    """Raises ValueError; looks at no values."""
+    """Raise ValueError for bad arguments; no values are read."""
     if precision is not None and precision not in PRECISIONS:
         raise ValueError(f"unknown precision {precision!r}; have: {', '.join(PRECISIONS)}")
     if backend is not None and backend not in BACKENDS:
@@ -33,11 +33,11 @@ def check(
 
 
 def check_reference_precision(device: str, precision: str | None) -> None:
-    """PyTorch's own products, forward and backward, follow its own setting."""
+    """Refuse a precision that differs from PyTorch's setting, which its products follow forward and backward."""
     if device == "cuda" and precision in ("fp32", "tf32") and (precision == "tf32") != tf32_is_allowed():
         raise ValueError(
             f"backend 'reference' multiplies as torch.backends.cuda.matmul says, and TF32 is "
-            f"{'allowed' if tf32_is_allowed() else 'not allowed'} there; asked for was precision {precision!r}"
+            f"{'allowed' if tf32_is_allowed() else 'not allowed'} there; got precision {precision!r}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Which implementation of the encoder runs, and in which arithmetic."""
+"""The choice of the encoder's implementation and precision."""
 
 import warnings
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from torch import Tensor
 from ..dispatch import HAS_TRITON, tf32_is_allowed
 
 PRECISIONS = ("fp32", "tf32", "bf16")
-"""Of the products' operands; sums, LayerNorm, softmax, the residual stream and all parameters are float32."""
+"""Precision of the products' operands; sums, LayerNorm, softmax, the residual stream and parameters are float32."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The sizes that one implementation takes."""
+    """The sizes that one implementation supports."""
 
     max_nodes: int = 10**9
     embed_dim: tuple[int, int] = (1, 10**9)
-    """From, to; both included."""
+    """Range, both ends included."""
     max_head_dim: int = 10**9
     max_layers: int = 10**9
 
@@ -41,17 +41,17 @@ BACKENDS = {
 
 @dataclass(frozen=True)
 class Choice:
-    """A row of the table: where a backend is taken.
+    """A row of the table: sizes and precisions for which a backend is chosen.
 
     `benchmarks/encoder_crossover.py` timed a width of 64 with 8 to 64 nodes, 32 with 16 and 32 nodes, and 128 with 16;
-    `bot bench encoder` the paper's 320. Other sizes are assumed.
+    `bot bench encoder` timed the paper's 320. Other sizes are assumed.
     """
 
     backend: str
     limits: Limits
     precisions: tuple[str, ...]
     shared_kib: int
-    """What its kernels may need of a multiprocessor's shared memory: a card with less does without them."""
+    """Shared memory that its kernels may need per multiprocessor; the row is skipped on a GPU with less."""
 
 
 CHOICES = (
@@ -60,7 +60,7 @@ CHOICES = (
     Choice("wide", Limits(64, (129, 4096), 64), ("tf32", "bf16"), shared_kib=100),
     Choice("wide", Limits(128, (65, 4096), 128), ("tf32", "bf16"), shared_kib=220),
 )
-"""The first row that holds decides; where none does, it is "reference"."""
+"""The first row that applies decides; without one it is "reference"."""
 
 
 def choose_backend(
@@ -73,7 +73,7 @@ def choose_backend(
     shared_kib: int = 227,
     sound_ptxas: bool = True,
 ) -> str:
-    """The name of the backend that `encoder_stack` takes by itself; an H200 has 227 KiB of shared memory."""
+    """Return the default backend of `encoder_stack` for these sizes; an H200 has 227 KiB of shared memory."""
     if device != "cuda" or not HAS_TRITON:
         return "reference"
     sizes = (num_nodes, embed_dim, num_heads, num_layers)
@@ -85,13 +85,13 @@ def choose_backend(
 
 
 def shared_memory_kib(device: torch.device) -> int:
-    """What one program may use of a multiprocessor's shared memory."""
+    """Return the shared memory of a multiprocessor that one program may use."""
     properties = torch.cuda.get_device_properties(device)
     return int(getattr(properties, "shared_memory_per_block_optin", 48 * 1024)) // 1024
 
 
 def has_sound_ptxas() -> bool:
-    """Whether there is an assembler that gets the fused kernels right; if not, that is said once."""
+    """Return whether an assembler for the fused kernels is available; warn once if not."""
     from ..assembler import sound_ptxas  # imports Triton
 
     found = sound_ptxas() is not None
@@ -111,20 +111,20 @@ def _complain() -> None:
 
 
 def current_precision(device: str) -> str | None:
-    """What PyTorch's own settings ask for: autocast's type, else TF32 if it is allowed; None: a type we do not have."""
+    """Return the precision of PyTorch's settings: autocast's dtype, else TF32 if allowed; None = not supported."""
     if torch.is_autocast_enabled(device):
         return {torch.bfloat16: "bf16", torch.float32: "fp32"}.get(torch.get_autocast_dtype(device))
     return "tf32" if device == "cuda" and tf32_is_allowed() else "fp32"
 
 
 def as_residual(x: Tensor) -> Tensor:
-    """x as LayerNorm would give it under autocast: what goes around the layers stays in float32."""
+    """Return x in float32 under autocast, as LayerNorm does: the residual stream is not rounded."""
     is_half = x.dtype in (torch.float16, torch.bfloat16)
     return x.float() if is_half and torch.is_autocast_enabled(x.device.type) else x
 
 
 def automatic_backend(x: Tensor, num_heads: int, num_layers: int, precision: str | None) -> str:
-    """What `encoder_stack` takes by itself for x [B, N, E]."""
+    """Return the default backend of `encoder_stack` for x [B, N, E]."""
     if not x.is_cuda or not HAS_TRITON or x.dtype != torch.float32 or precision is None:
         return "reference"
     sizes = (x.shape[1], x.shape[2], num_heads, num_layers, shared_memory_kib(x.device))

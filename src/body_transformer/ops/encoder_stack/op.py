@@ -1,4 +1,4 @@
-"""The encoder as an operator of PyTorch's: what `torch.compile`, `torch.export` and CUDA graphs see is one node."""
+"""The encoder as a PyTorch operator: one node for `torch.compile`, `torch.export` and CUDA graphs."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -28,19 +28,19 @@ def encoder_stack(
     precision: str | None = None,
     backend: str | None = None,
 ) -> Tensor:
-    """A post-norm transformer encoder with ReLU; differentiable once, in x and every parameter.
+    """Compute a post-norm transformer encoder with ReLU; differentiable once, in x and every parameter.
 
     Args:
         x: [B, N, E], on a GPU float32.
-        parameters: those of every layer, one layer after the other, each in the order of `PARAMETERS`; float32.
+        parameters: float32, one layer after the other, each in the order of `PARAMETERS`.
         mask: [N, N] bool, True = may attend, with every self-loop.
-        masked: for each layer, whether the mask counts there.
-        precision: of the products' operands: "fp32", "tf32", "bf16"; None = as autocast and
-            `torch.backends.cuda.matmul.allow_tf32` say.
-        backend: "fused", "wide" or "reference"; None = the fastest that takes these sizes.
+        masked: whether each layer uses the mask.
+        precision: "fp32", "tf32" or "bf16" for the products' operands; None = that of autocast and
+            `torch.backends.cuda.matmul.allow_tf32`.
+        backend: "fused", "wide" or "reference"; None = the fastest that supports these sizes.
 
     Returns:
-        [B, N, E], as exact as PyTorch's own encoder in that precision.
+        [B, N, E], as accurate as PyTorch's own encoder in that precision.
     """
     kind = x.device.type
     x = as_residual(x)
@@ -59,14 +59,14 @@ def encoder_stack(
 
 
 def _products(kind: str, precision: str | None) -> Any:
-    """Makes the reference's products what was asked for, where autocast says otherwise."""
+    """Compute the reference's products in this precision, even where autocast differs."""
     if precision is None or precision == current_precision(kind):
         return nullcontext()
     return torch.autocast(kind, torch.bfloat16, enabled=precision == "bf16")
 
 
 def _checked(mask: Tensor) -> Tensor:
-    """The mask, once its self-loops have been seen; while compiling, by an operator that looks when it runs."""
+    """Return the mask after a check of its self-loops; while compiling, an operator checks it at run time."""
     if torch.compiler.is_compiling():
         seen: Tensor = _seen(mask)
         return seen
@@ -86,7 +86,7 @@ def _(mask: Tensor) -> Tensor:
 
 
 def _implementation(backend: str) -> ModuleType:
-    return import_module(f".{backend}", __package__)  # imports Triton, which not everyone has
+    return import_module(f".{backend}", __package__)  # imports Triton, which is optional
 
 
 @torch.library.custom_op("body_transformer::encoder_stack", mutates_args=())
@@ -101,7 +101,7 @@ def _forward(
     backend: str,
     save: bool,
 ) -> list[Tensor]:
-    """The output and, with `save`, what the backward pass needs."""
+    """Return the output and, with `save`, the tensors for the backward pass."""
     check_self_loops(facts_of(mask))
     with on_device_of(x):
         out: list[Tensor] = _implementation(backend).forward(
@@ -123,7 +123,7 @@ def _backward(
     precision: str,
     backend: str,
 ) -> list[Tensor]:
-    """The gradient of x and those of the parameters, stacked as the backend has them."""
+    """Return the gradient of x and those of the parameters, stacked in the backend's form."""
     with on_device_of(x):
         out: list[Tensor] = _implementation(backend).backward(
             grad_out, saved, x, parameters, mask, masked, num_heads, eps, precision
@@ -155,7 +155,7 @@ def _gradients(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     tensors = list(ctx.saved_tensors)
     saved, (x, mask, *parameters) = tensors[: ctx.num_saved], tensors[ctx.num_saved :]
     if not ctx.save:
-        raise RuntimeError("encoder_stack was called while gradients were off; nothing was kept for a backward pass")
+        raise RuntimeError("encoder_stack was called while gradients were off; nothing was saved for a backward pass")
     if grads[0] is None:
         return (None, [None] * len(parameters), *[None] * 7)
     backend = ctx.options[-1]
