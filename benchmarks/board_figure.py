@@ -1,10 +1,10 @@
-"""How long do robots keep their balance on the board, while they learn it? As a figure.
+"""Draw how long robots balance on the board in the course of training.
 
     python benchmarks/board_figure.py benchmarks/results/rl_h200 --out board.png
 
-Left: the four architectures with the critic told, gentle starts and a deviation led down (README.md there). Right:
-bot-mix trained on, and then with the task's own starts and less deviation. Evaluations have mean actions and the task's
-own starts; in training, actions are drawn.
+Left: the four architectures with a privileged critic, the start noise curriculum and a falling standard deviation (see
+README.md there). Right: bot-mix trained longer, then with the task's own starts and a smaller deviation. Evaluations
+use mean actions and the task's own starts; training samples actions.
 """
 
 import argparse
@@ -24,7 +24,7 @@ EVALUATED, TRAINING = "eval/rollouts/length", "train/length"
 
 
 def curve(folder: Path, metric: str) -> tuple[list[float], list[float]]:
-    """Millions of environment steps, and what was measured then."""
+    """Return millions of environment steps, and the metric at each."""
     lines = [line for line in Run.open(folder / "seed0").metrics() if metric in line]
     values = [line[metric] for line in lines]
     means = [value["mean"] if isinstance(value, dict) else value for value in values]

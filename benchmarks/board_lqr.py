@@ -1,11 +1,11 @@
-"""Can a humanoid stand on the board at all, and what do noise on its actions and the spread of starts cost?
+"""Test whether a humanoid can stand on the board, and what action noise and the spread of starts cost.
 
     python benchmarks/board_lqr.py --out board_lqr.md
 
-A linear-quadratic regulator that sees the whole state, board and cylinder too, stands in humanoid-board in plain
-MuJoCo: a pose in balance, the physics around it as a linear map over one control step, and the feedback that is optimal
-for this map and a quadratic cost. Far from its pose it is blind to what the physics does, so it tells what can be done,
-not the best that can be done. Needs mjlab and scipy (`pip install -c constraints.txt -e '.[rl]'` brings both).
+A linear-quadratic regulator observes the whole state, with board and cylinder, and balances in humanoid-board in plain
+MuJoCo. It has a pose in balance, the physics linearised around it over one control step, and the optimal feedback for
+this linear map and a quadratic cost. Far from its pose the linear map is wrong, so the result is a lower bound of what
+is possible. Needs mjlab and scipy (`pip install -c constraints.txt -e '.[rl]'` installs both).
 """
 
 import argparse
@@ -36,22 +36,23 @@ from body_transformer.rl.registry import make_env_cfg
 Array = NDArray[np.float64]
 
 POSE = {"hip_y": -0.08, "knee": -0.15, "ankle_y": -0.07}
-"""rad, both legs: knees a little bent, soles level under an upright torso. All other joints are at 0."""
+"""Joint angles of both legs in rad: knees slightly bent, soles level, torso upright. All other joints are at 0."""
 STIFFNESS, DAMPING, SLOWED, NUM_SETTLE = 2000.0, 200.0, 0.95, 3000
-"""While the pose settles: Nm/rad and Nm s/rad of the joints, and what each step leaves of all velocities."""
+"""While the pose settles: stiffness in Nm/rad and damping in Nm s/rad of the joints, the factor of all velocities per
+step, and the number of steps."""
 ABOVE, CENTRED, TILT, JOINT, ARM_JOINT, VELOCITY, EFFORT = 1000.0, 100.0, 10.0, 100.0, 10.0, 0.1, 10.0
-"""Costs: of m² between what shall be above or centred on each other, of rad² of tilt and of joints, of squared
-velocities of all that moves, and of squared actions."""
+"""Costs of squared distances in m² between bodies that should be above or centred on each other, of rad² of tilt and
+of joints, of squared velocities, and of squared actions."""
 DISCOUNT = 0.9995
-"""A control step's: where all of it stands as a whole the motors can hardly change, and need not."""
+"""Discount per control step: the motors can hardly change the position of the whole, and need not."""
 NEAR, NOISES, SPREADS = (0.003, 0.01, 0.03), (0.0, 0.1, 0.2, 0.3, 0.5, 1.0), (0.02, 0.05, 0.1, 0.2)
-"""What is tried, see Trial: sigmas at starts, sigmas on actions, half widths of joint angles at starts."""
+"""Values of the tables, see Trial: sigmas at starts, sigmas on actions, half widths of joint angles at starts."""
 
 
 def balanced(model: mujoco.MjModel, joints: Array) -> tuple[Array, Array]:
-    """The pose in balance on board and cylinder, qpos [nq], and the actions [nu] that hold it there.
+    """Return the pose in balance on board and cylinder, qpos [nq], and the actions [nu] that hold it.
 
-    Stiff joints hold the pose while everything settles, too slowly to fall. At rest, inverse dynamics tell the torques.
+    Stiff joints hold the pose while everything settles, too slowly to fall. Inverse dynamics at rest give the torques.
     """
     stiff = copy.copy(model)
     data = mujoco.MjData(stiff)
@@ -73,9 +74,9 @@ def balanced(model: mujoco.MjModel, joints: Array) -> tuple[Array, Array]:
 
 
 def linearised(model: mujoco.MjModel, qpos: Array, ctrl: Array) -> tuple[Array, Array]:
-    """A [2 nv, 2 nv], B [2 nv, nu]: x away from the balance, actions changed by u: next is A x + B u."""
+    """Return A [2 nv, 2 nv] and B [2 nv, nu]: a deviation x and a change u of the actions give A x + B u next."""
     exact = copy.copy(model)
-    exact.opt.iterations, exact.opt.tolerance = 200, 1e-15  # or differences would show where the solver stopped
+    exact.opt.iterations, exact.opt.tolerance = 200, 1e-15  # otherwise finite differences show where the solver stopped
     data = mujoco.MjData(exact)
     data.qpos, data.ctrl = qpos, ctrl
     mujoco.mj_forward(exact, data)
@@ -86,7 +87,7 @@ def linearised(model: mujoco.MjModel, qpos: Array, ctrl: Array) -> tuple[Array, 
 
 
 def state_cost(model: mujoco.MjModel, qpos: Array, joints: Array) -> Array:
-    """Q [2 nv, 2 nv]: away from the balance by x costs xᵀ Q x."""
+    """Return Q [2 nv, 2 nv]: a deviation x from the balance costs xᵀ Q x."""
     data, weight, moves, turns = mujoco.MjData(model), np.zeros((3, model.nv)), {}, {}
     data.qpos = qpos
     mujoco.mj_forward(model, data)
@@ -110,14 +111,14 @@ def state_cost(model: mujoco.MjModel, qpos: Array, joints: Array) -> Array:
 
 
 def optimal_gain(a: Array, b: Array, cost: Array) -> Array:
-    """[nu, 2 nv]: actions change by -gain x."""
+    """Return the gain [nu, 2 nv]: actions change by -gain x."""
     effort, root = EFFORT * np.eye(b.shape[1]), np.sqrt(DISCOUNT)
     value = solve_discrete_are(root * a, root * b, cost, effort)
     return np.linalg.solve(effort + DISCOUNT * b.T @ value @ b, DISCOUNT * b.T @ value @ a)
 
 
 def doubling_steps(a: Array) -> list[float]:
-    """Of the modes that double within 100 control steps, fastest first."""
+    """Return the doubling times, in control steps, of modes that double within 100 steps, fastest first."""
     growth = np.abs(np.linalg.eigvals(a))
     return sorted(float(np.log(2) / np.log(rate)) for rate in growth[growth > 2 ** (1 / 100)])
 
@@ -136,8 +137,13 @@ class Trial:
         self.gain = optimal_gain(self.a, b, state_cost(self.model, self.pose, joints))
 
     def begin(self, near: float | None = None, spread: float | None = None) -> None:
-        """As the task does, or in balance: with Gaussian noise of sigma `near` on joint angles and all velocities, or
-        with the task's joint velocities and its joint angles, made smaller from U(-0.2, 0.2) to `spread`."""
+        """Start as the task does, or in balance.
+
+        Args:
+            near: start in balance, with Gaussian noise of this sigma on joint angles and all velocities.
+            spread: start in balance, with the task's joint velocities and its joint angles scaled from U(-0.2, 0.2)
+                to U(-spread, spread).
+        """
         self.env.reset(self.seed)
         angles, rng = self.qpos[:, self.q_ids], np.random.default_rng(self.seed)
         if near is not None:
@@ -150,7 +156,7 @@ class Trial:
         self.qpos[:, self.q_ids] += angles
 
     def stood(self, num_steps: int, noise: float = 0.0) -> Array:
-        """[B]: steps until each falls, at most `num_steps`, with Gaussian noise of this sigma on the actions."""
+        """Return the steps [B] until each falls, at most `num_steps`; `noise` is the sigma of Gaussian action noise."""
         rng, away = np.random.default_rng(self.seed), np.zeros_like(self.qvel)
         for _ in range(num_steps):
             for k in np.flatnonzero(self.env.going):
@@ -168,7 +174,7 @@ def table(head: str, rows: Iterable[Iterable[str]]) -> str:
 
 
 def row(trial: Trial, limit: int, noise: float = 0.0, **start: float) -> tuple[str, ...]:
-    """Steps that it stands, of `limit`: mean and standard error, median, share of those who reach the end."""
+    """Return the steps until a fall, of `limit`: mean and standard error, median, share that reaches the end."""
     trial.begin(**start)
     steps = trial.stood(limit, noise)
     mean, error = steps.mean(), steps.std() / len(steps) ** 0.5

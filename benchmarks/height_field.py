@@ -1,10 +1,11 @@
-"""What MuJoCo's height field does to who runs over it, in plain MuJoCo.
+"""Measure what MuJoCo's height field does to a running robot, in plain MuJoCo.
 
     python benchmarks/height_field.py [FOLDER …] --episodes 100 --seed 1
 
-First table: flat ground as a plane, as two height fields, and as planes under feelers; how `pretrained:humanoid-mod`
-runs there and, of one robot's feet, how many contacts have a normal more than 20 degrees from upright. Second table:
-the hill as planes under feelers and as a height field, for `pretrained:humanoid-hill` and the policies in the folders.
+First table: flat ground as a plane, as two height fields, and as planes under contact spheres. It has the results of
+`pretrained:humanoid-mod` and the share of foot contacts, of one robot, whose normal is more than 20 degrees from
+upright. Second table: the hill as planes and as a height field, for `pretrained:humanoid-hill` and the policies in the
+given folders.
 """
 
 import argparse
@@ -28,25 +29,25 @@ from body_transformer.rl.registry import make_env_cfg
 
 TASK, HILL = "humanoid-mod", "humanoid-hill"
 LOW, SIZE = (-20.0, -40.0), (160.0, 80.0)
-"""m: the first corner of the ground and its size. At 6 m/s a robot comes 100 m far."""
+"""First corner of the ground and its size, in m. At 6 m/s a robot runs 100 m in an episode."""
 TILTED = 20.0
-"""Degrees."""
+"""Angle in degrees from which a contact's normal counts as tilted."""
 
 
 def flat(grid: float) -> Ground:
-    """With cells of so many m."""
+    """Build flat ground with cells of this size in m."""
     return Ground(partial(np.zeros, tuple(round(size / grid) + 1 for size in SIZE)), LOW, grid)
 
 
 def on_planes(cfg: ManagerBasedRlEnvCfg, ground: Ground) -> ManagerBasedRlEnvCfg:
-    """The task on uneven ground, instead of the plane that its scene has."""
+    """Return the task on uneven ground instead of the plane of its scene."""
     uneven = replace(cfg, scene=replace(cfg.scene, terrain=None, spec_fn=ground.add_planes))
     return with_task(uneven, replace(task_of(cfg), ground=ground))
 
 
 @dataclass
 class Watch:
-    """Counts the contacts of one robot's feet after each step."""
+    """Counter of the contacts of one robot's feet, called after each step."""
 
     env: PlainEnv
     num_contacts: int = 0
@@ -62,7 +63,7 @@ class Watch:
         data.qpos = self.env.world.qpos[0].numpy()
         mujoco.mj_fwdPosition(model, data)
         feet = [model.body(f"robot/{foot}").id for foot in FEET]
-        # [contacts, 2]; 0 is the world, and what is fixed to it
+        # [contacts, 2]; 0 is the world and everything fixed to it
         bodies = model.body_weldid[model.geom_bodyid[data.contact.geom]]
         on_ground = (bodies == 0).any(1) & np.isin(bodies, feet).any(1)
         angles = np.degrees(np.arccos(np.clip(np.abs(data.contact.frame[on_ground, 2]), 0, 1)))
@@ -75,7 +76,7 @@ class Watch:
 
 
 def grounds(num_envs: int, seed: int) -> dict[str, ManagerBasedRlEnvCfg]:
-    """Name -> the task on this ground."""
+    """Return the task on each ground, by name."""
     cfg = make_env_cfg(TASK, num_envs, seed, play=True)
     return {
         "a plane": cfg,
@@ -86,7 +87,7 @@ def grounds(num_envs: int, seed: int) -> dict[str, ManagerBasedRlEnvCfg]:
 
 
 def flat_ground(episodes: int, seed: int) -> None:
-    """Prints the first table."""
+    """Print the first table."""
     policy = Policy.load(pretrained.path(TASK)).eval()
     print("| flat ground | return | length | survived | m/s | contacts tilted |")
     print("|---|---|---|---|---|---|")
@@ -97,7 +98,7 @@ def flat_ground(episodes: int, seed: int) -> None:
 
 
 def hill(folders: Sequence[Path], episodes: int, seed: int) -> None:
-    """Prints the second."""
+    """Print the second table."""
     print("\n| on the hill | ground | return | length | survived | m/s |")
     print("|---|---|---|---|---|---|")
     cfg = make_env_cfg(HILL, episodes, seed, play=True)
@@ -109,7 +110,7 @@ def hill(folders: Sequence[Path], episodes: int, seed: int) -> None:
 
 
 def numbers(policy: Policy, env: PlainEnv, seed: int, watch: Callable[[], object] = lambda: None) -> str:
-    """Four columns of either table."""
+    """Return four columns of either table."""
     found = {metric: value.mean for metric, value in evaluate(policy, env, seed, watch).items()}
     survived, speed = f"{found['survived']:.0%}", f"{found['forward_speed']:.2f}"
     return f"{found['total_reward']:.0f} | {found['length']:.0f} | {survived} | {speed}"

@@ -1,9 +1,9 @@
-"""Runs become small enough to be kept here: what `bot reproduce --draw` reads, without checkpoints.
+"""Copy runs without their checkpoints: small enough for this repository, enough for `bot reproduce --draw`.
 
     python benchmarks/keep_runs.py RUNS FOLDER
 
-Every run under RUNS goes to the same place under FOLDER with its experiment.yaml, its evaluation.json and, of
-metrics.jsonl, all evaluations and every tenth iteration. Its command is kept without the place that it wrote to.
+Every run under RUNS is copied to the same place under FOLDER: experiment.yaml, evaluation.json and, of metrics.jsonl,
+all evaluations and every tenth iteration. Output folders are removed from the recorded commands.
 """
 
 import argparse
@@ -20,6 +20,7 @@ EVERY = 10
 
 
 def keep(run: Path, target: Path) -> None:
+    """Copy one run."""
     target.mkdir(parents=True, exist_ok=True)
     description = yaml.safe_load((run / DESCRIPTION).read_text(encoding="utf-8"))
     for part in (description, *description.get("changes", [])):
@@ -28,7 +29,7 @@ def keep(run: Path, target: Path) -> None:
     if (run / EVALUATION).is_file():
         shutil.copyfile(run / EVALUATION, target / EVALUATION)
     with (target / METRICS).open("w", encoding="utf-8") as kept:
-        for values in Run(run).metrics():  # the whole lines: a run that was killed ends in half of one
+        for values in Run(run).metrics():  # without the incomplete last line of a killed run
             if values["step"] % EVERY == 0 or any(name.startswith("eval/") for name in values):
                 kept.write(json.dumps(values) + "\n")
 

@@ -1,9 +1,9 @@
-"""How much an action depends on what is seen so many hops away, before anything is learned.
+"""Measure how much an untrained policy's action depends on observations a given number of hops away.
 
     python benchmarks/reach.py
 
-A row is a variant with an initialisation, a column a number of hops from the node that acts to the node that sees; the
-entry is the mean of |d action / d observation| (both normalised) over 64 random observations and 5 seeds.
+Rows are variants with an initialisation; columns are numbers of hops between the action's node and the observation's
+node. Entries are means of |d action / d observation| (both normalised) over 64 random observations and 5 seeds.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ VARIANTS = ("transformer", "bot-mix", "bot-hard")
 
 
 def reach(variant: str, init: str) -> list[float]:
-    """Hops -> mean influence."""
+    """Return the mean influence by number of hops."""
     experiment = load_experiment(EXPERIMENT)
     layout = experiment.layout()
     hops = layout.graph.hops[np.ix_(layout.action_node_ids, layout.obs_node_ids)]  # [A, O]
