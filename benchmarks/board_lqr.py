@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from body_transformer.bench.results import device_name
 from body_transformer.files import atomic_write
+from body_transformer.rl.envs.cpu import CpuEnv
 from body_transformer.rl.humanoid.model import DECIMATION
-from body_transformer.rl.humanoid.plain import PlainEnv
-from body_transformer.rl.humanoid.resets import JOINT_POS_RAD
+from body_transformer.rl.humanoid.robots import JOINT_POS_RAD
 from body_transformer.rl.registry import make_env_cfg
 
 Array = NDArray[np.float64]
@@ -127,7 +127,7 @@ class Trial:
     """Robots of the task under the regulator."""
 
     def __init__(self, num_episodes: int, num_threads: int, seed: int) -> None:
-        self.env, self.seed = PlainEnv(make_env_cfg("humanoid-board", num_episodes, seed=0), num_threads), seed
+        self.env, self.seed = CpuEnv(make_env_cfg("humanoid-board", num_episodes, seed=0), num_threads), seed
         self.model, world = self.env.world.model, self.env.world
         self.qpos, self.qvel = world.qpos.numpy(), world.qvel.numpy()  # the simulator's own memory
         joints = np.flatnonzero(self.model.jnt_type == mujoco.mjtJoint.mjJNT_HINGE)

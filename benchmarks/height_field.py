@@ -20,11 +20,11 @@ import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
 
 from body_transformer import Policy, pretrained
+from body_transformer.rl.envs.cpu import CpuEnv, evaluate
+from body_transformer.rl.envs.mjlab import task_of, with_task
 from body_transformer.rl.humanoid.ground import Ground
 from body_transformer.rl.humanoid.model import FEET
-from body_transformer.rl.humanoid.plain import PlainEnv, on_height_field
-from body_transformer.rl.humanoid.task import task_of, with_task
-from body_transformer.rl.plain import evaluate
+from body_transformer.rl.humanoid.task import on_height_field
 from body_transformer.rl.registry import make_env_cfg
 
 TASK, HILL = "humanoid-mod", "humanoid-hill"
@@ -49,7 +49,7 @@ def on_planes(cfg: ManagerBasedRlEnvCfg, ground: Ground) -> ManagerBasedRlEnvCfg
 class Watch:
     """Counter of the contacts of one robot's feet, called after each step."""
 
-    env: PlainEnv
+    env: CpuEnv
     num_contacts: int = 0
     num_tilted: int = 0
 
@@ -58,7 +58,7 @@ class Watch:
         if not self.env.going[0]:
             return
         if planes is not None:
-            planes.put(0, model)
+            planes.fit_model(0, model)
         data = mujoco.MjData(model)
         data.qpos = self.env.world.qpos[0].numpy()
         mujoco.mj_fwdPosition(model, data)
@@ -92,7 +92,7 @@ def flat_ground(episodes: int, seed: int) -> None:
     print("| flat ground | return | length | survived | m/s | contacts tilted |")
     print("|---|---|---|---|---|---|")
     for name, cfg in grounds(episodes, seed).items():
-        with closing(PlainEnv(cfg)) as env:
+        with closing(CpuEnv(cfg)) as env:
             watch = Watch(env)
             print(f"| {name} | {numbers(policy, env, seed, watch)} | {watch.share:.0%} |", flush=True)
 
@@ -105,11 +105,11 @@ def hill(folders: Sequence[Path], episodes: int, seed: int) -> None:
     for folder in (pretrained.path(HILL), *folders):
         policy = Policy.load(folder).eval()
         for name, ground in {"planes": cfg, "height field": on_height_field(cfg)}.items():
-            with closing(PlainEnv(ground)) as env:
+            with closing(CpuEnv(ground)) as env:
                 print(f"| {folder.name} | {name} | {numbers(policy, env, seed)} |", flush=True)
 
 
-def numbers(policy: Policy, env: PlainEnv, seed: int, watch: Callable[[], object] = lambda: None) -> str:
+def numbers(policy: Policy, env: CpuEnv, seed: int, watch: Callable[[], object] = lambda: None) -> str:
     """Return four columns of either table."""
     found = {metric: value.mean for metric, value in evaluate(policy, env, seed, watch).items()}
     survived, speed = f"{found['survived']:.0%}", f"{found['forward_speed']:.2f}"

@@ -28,7 +28,7 @@ def make_collector(variant: str, recorded: bool, task: str = "humanoid-mod"):
     torch.manual_seed(0)
     learner = Learner(env, obs, experiment.policy_config(variant), config)
     if not recorded:
-        env.act, env.go_on, env.judge = env.robots.act, env.robots.go_on, env.judge_plainly
+        env.record(lambda compute: compute)
         learner.ppo._decide, learner.ppo._train_step = learner.ppo.decide, learner.ppo.train_step
     return Collector(wrapped, obs, learner.ppo)
 
@@ -58,7 +58,7 @@ def test_a_recorded_step_of_the_environment_is_the_plain_one(task):
     for recorded in (True, False):
         env = make_env(task, NUM_ENVS, 0, "cuda:0")
         if not recorded:
-            env.act, env.go_on, env.judge = env.robots.act, env.robots.go_on, env.judge_plainly
+            env.record(lambda compute: compute)
         with torch.inference_mode():
             env.reset(seed=0)
             env.episode_length_buf.fill_(995)  # some time out on the way

@@ -7,8 +7,8 @@ import torch
 
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
+from body_transformer.rl.envs.mjlab import terms_of
 from body_transformer.rl.evaluate import evaluate, means, results, rollouts
-from body_transformer.rl.humanoid.task import humanoids
 from body_transformer.rl.registry import make_env
 
 from .environments import ROUGH_GO1
@@ -43,7 +43,7 @@ def test_forward_speed_is_that_of_the_torso_averaged_over_the_episode(env, monke
 def test_forward_speed_is_distance_over_time(env):
     """Robots that are pushed fly ahead; where they are told how fast they were, before the next episode begins."""
     env.reset(seed=0)
-    state = humanoids(env).state
+    state = terms_of(env).robots.state
     state.torso_vel[:, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
     before = state.torso_pos[:, 0].clone()
     env.step(still(None))

@@ -18,16 +18,16 @@ from .jobs import QUICK, job, lines
 
 
 def test_a_state_that_is_not_a_number_ends_it_and_is_kept(tmp_path, monkeypatch):
-    from body_transformer.rl.humanoid.lean import LeanEnv
+    from body_transformer.rl.envs.fast import FastEnv
 
-    step = LeanEnv.step
+    step = FastEnv.step
 
     def spoiled(self, action):
         if self.common_step_counter == 6:
-            self.robots.memory.qvel[2] = torch.nan
+            self.robots.world.qvel[2] = torch.nan
         return step(self, action)
 
-    monkeypatch.setattr(LeanEnv, "step", spoiled)
+    monkeypatch.setattr(FastEnv, "step", spoiled)
     message = r"physics gave values that .* in 1 of 4 environments at iteration 2; .*broken_states_0\.safetensors"
     with pytest.raises(ValueError, match=message):
         train(job(tmp_path / "run", 3, checkpoint_every_s=1e-9), Progress(quiet=True))
@@ -107,7 +107,7 @@ def test_every_process_keeps_its_own_broken_states(tmp_path):
     begun = job(tmp_path / "run", 1)
     for rank, robot in ((0, 1), (1, 0)):
         with closing(TrainingLoop(begun, Ranks(rank, rank, 2), Progress(quiet=True))) as loop:
-            loop.env.unwrapped.robots.memory.qvel[robot] = torch.nan
+            loop.env.unwrapped.robots.world.qvel[robot] = torch.nan
             loop.collector.collect()
             with pytest.raises(ValueError, match=f"1 of 2 environments .*broken_states_{rank}"):
                 loop.check.check_rollout(loop.collector.obs, 1)
@@ -116,16 +116,16 @@ def test_every_process_keeps_its_own_broken_states(tmp_path):
 
 
 def test_an_episode_that_the_simulator_breaks_is_counted_and_training_goes_on(tmp_path, monkeypatch):
-    from body_transformer.rl.humanoid.lean import LeanEnv
+    from body_transformer.rl.envs.fast import FastEnv
 
-    step = LeanEnv.step
+    step = FastEnv.step
 
     def spoiled(self, action):
         if self.common_step_counter == 6:
-            self.robots.memory.qvel[0, 10] = 1e4
+            self.robots.world.qvel[0, 10] = 1e4
         return step(self, action)
 
-    monkeypatch.setattr(LeanEnv, "step", spoiled)
+    monkeypatch.setattr(FastEnv, "step", spoiled)
     train(job(tmp_path / "run", 3), Progress(quiet=True))
     assert [line["train/broken"] for line in lines(tmp_path / "run") if "train/broken" in line] == [0, 1, 0]
 

@@ -274,7 +274,7 @@ def test_a_term_that_is_not_understood_goes_to_the_root_and_is_named(strange):
     inferred = infer_layout(strange, ["actor"])
     assert inferred.guessed == ["mystery"]
     assert len(entries(inferred.layout, "mystery", "trunk")) == 12
-    assert "nothing is known of 'mystery'" in inferred.describe()
+    assert "unknown terms 'mystery'" in inferred.describe()
 
 
 @pytest.mark.parametrize("place", ["joints", "actions", "FR_hip", "unused", "root", "actuators"])
@@ -336,7 +336,7 @@ def test_the_description_is_a_row_a_node(go1):
 
 
 def test_what_the_critic_alone_observes_is_described_too():
-    """And what nothing is known of is named there as well."""
+    """Unknown terms are named there as well."""
     from mjlab.managers.observation_manager import ObservationTermCfg
     from tensordict import TensorDict
 
@@ -357,7 +357,7 @@ def test_what_the_critic_alone_observes_is_described_too():
     actor, critic = described(make_env(CARTPOLE, change)).split("critic:")
     assert "5 observation entries" in actor
     assert "17 observation entries" in critic
-    assert "nothing is known of 'mystery'" in critic
+    assert "unknown terms 'mystery'" in critic
 
 
 def test_a_reference_motion_goes_to_the_joints_and_bodies_it_is_of(tmp_path):

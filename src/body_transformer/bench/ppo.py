@@ -116,7 +116,7 @@ def time_step(env: Any, actions: torch.Tensor, repeats: int, job: PpoJob) -> tup
     On hills the ground under the robots is set up with the physics.
     """
     taken = cycle(actions)
-    return timed(lambda: env.step(next(taken)), repeats, job), timed(env.judge, repeats, job)
+    return timed(lambda: env.step(next(taken)), repeats, job), timed(env.post_physics, repeats, job)
 
 
 # -- iterations --------------------------------------------------------------------------------------------------------

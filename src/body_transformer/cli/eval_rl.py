@@ -12,7 +12,7 @@ from rich.progress import Progress as Bars
 from ..body.compare import check_same
 from ..experiment import load_experiment
 from ..rl.config import RlConfig
-from ..rl.registry import TASKS, beside, make_env, make_env_cfg, need_mjlab
+from ..rl.registry import TASKS, make_env, make_env_cfg, need_mjlab
 from .eval import Eval, show
 from .output import print_json
 from .run_options import device_of, machine
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..body.layout import Layout
     from ..model.policy import Policy
     from ..policy_folder import PolicyFolder
-    from ..rl.plain import PlainRobots
+    from ..rl.envs.cpu import CpuEnv
     from ..training.evaluation import Estimate
 
 
@@ -76,14 +76,14 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dic
 
 def in_mujoco(policy: Policy, config: RlConfig, device: str, options: Eval) -> dict[str, Estimate]:
     """Evaluate one of our tasks in plain MuJoCo, on the CPU."""
-    from ..rl.plain import evaluate
+    from ..rl.envs.cpu import evaluate
 
     check_same(policy.layout, task_layout(config))
     with (
-        closing(plain_env(config, options.episodes, options.seed)) as env,
+        closing(cpu_env(config, options.episodes, options.seed)) as env,
         Bars(console=Console(stderr=True), disable=options.json) as bars,
     ):
-        steps = bars.add_task("steps", total=env.max_steps + 1)
+        steps = bars.add_task("steps", total=env.task.max_steps + 1)
         return evaluate(on_device(policy, device), env, options.seed, watch=lambda: bars.advance(steps))
 
 
@@ -97,12 +97,11 @@ def task_layout(config: RlConfig) -> Layout:
         return infer_layout(env, ["actor"], config.layout_overrides).layout
 
 
-def plain_env(config: RlConfig, num_envs: int, seed: int) -> PlainRobots:
-    """Build one of our tasks in plain MuJoCo."""
-    env: PlainRobots = beside(config.task, "plain").PlainEnv(
-        make_env_cfg(config.task, num_envs, seed, play=True, options=config.options)
-    )
-    return env
+def cpu_env(config: RlConfig, num_envs: int, seed: int) -> CpuEnv:
+    """Return an environment of one of our tasks in plain MuJoCo."""
+    from ..rl.envs.cpu import CpuEnv
+
+    return CpuEnv(make_env_cfg(config.task, num_envs, seed, play=True, options=config.options))
 
 
 def film(policy: Policy, config: RlConfig, device: str, options: Eval) -> None:
@@ -112,7 +111,7 @@ def film(policy: Policy, config: RlConfig, device: str, options: Eval) -> None:
 
     assert options.video is not None
     with (
-        closing(plain_env(config, 1, options.seed)) as env,
+        closing(cpu_env(config, 1, options.seed)) as env,
         Bars(console=Console(stderr=True), disable=options.json) as bars,
     ):
         drawn = bars.add_task("pictures", total=None)

@@ -1,4 +1,4 @@
-"""The robot in an mjlab environment: its graph, and which part of it something belongs to."""
+"""The robot in an mjlab environment: its graph, and the body part to which an entry belongs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 _OBJ = mujoco.mjtObj
 _WRAPPER = "mocap_base"
-"""The body that mjlab puts under a robot that is fixed to the ground, to place it in each environment."""
+"""Body that mjlab puts under a robot that is fixed to the ground, to place it in each environment."""
 
 
 class Owner(NamedTuple):
-    """Who an entry belongs to, as a `Term` says it."""
+    """The owner of an entry, in the words of a `Term`."""
 
     kind: Kind
     name: str = ""
-    """None for the kinds `root` and `unused`."""
+    """Empty for the kinds `root` and `unused`."""
 
 
 ROOT = Owner("root")
@@ -41,7 +41,7 @@ class EnvRobot:
         self.graph = self._read_graph(fixed)
 
     def _read_graph(self, fixed: Fixed) -> BodyGraph:
-        """The graph with the robot's own names: in the scene, `robot/` is in front of each."""
+        """Return the graph with the robot's own names, without the prefix `robot/` of the scene."""
         spec = self.entity.spec
         graph = BodyGraph.from_spec(spec, root=self._top(), fixed=fixed)
         data = _without_prefix(graph.to_dict(), f"{self.name}/")
@@ -50,12 +50,12 @@ class EnvRobot:
         return BodyGraph.from_dict(data)
 
     def _top(self) -> str | None:
-        """The robot's own lowest body, where mjlab put one of its own under it."""
+        """Return the root of the robot itself, if mjlab put a body of its own under it."""
         wrapper = self.entity.spec.body(f"{self.name}/{_WRAPPER}")
         below = list(wrapper.bodies) if wrapper is not None and wrapper.mocap else []
         return below[0].name if len(below) == 1 else None
 
-    # -- whose is it? ------------------------------------------------------------------------------------------------
+    # -- owners ------------------------------------------------------------------------------------------------------
 
     def joints(self, ids: Any = slice(None)) -> list[Owner]:
         return [Owner("joints", name) for name in _chosen(self.entity.joint_names, ids)]
@@ -73,7 +73,7 @@ class EnvRobot:
         return [self.of("geom", name) for name in _chosen(self.entity.geom_names, ids)]
 
     def of(self, kind: str, name: str, entity: str | None = None) -> Owner:
-        """The body that a body, site, geom or camera sits on; the root for what is no part of the robot."""
+        """Return the body of a body, site, geom or camera; the root for anything outside the robot."""
         entity = self.name if entity is None else entity
         full = f"{entity}/{name}" if entity else name
         model = self.env.sim.mj_model
@@ -83,13 +83,13 @@ class EnvRobot:
         return self._body(model.body(place.bodyid[0]).name) or ROOT
 
     def of_sensor(self, name: str) -> Owner:
-        """Where one of MuJoCo's own sensors sits: at its object or, if that is no part of the robot, its reference."""
+        """Return the place of a MuJoCo sensor: its object or, if that is outside the robot, its reference."""
         sensor = self.env.sim.mj_model.sensor(name)
         at = self._of_object(sensor.objtype[0], sensor.objid[0])
         return at or self._of_object(sensor.reftype[0], sensor.refid[0]) or ROOT
 
     def tendons(self, names: Sequence[str]) -> list[Owner]:
-        """The actuators that pull these tendons."""
+        """Return the actuators that pull these tendons."""
         pulled = {
             actuator.target.removeprefix(f"{self.name}/"): actuator.name.removeprefix(f"{self.name}/")
             for actuator in self.entity.spec.actuators

@@ -1,25 +1,57 @@
-"""Films of our tasks, from plain MuJoCo."""
+"""Films and pictures of our tasks, rendered in plain MuJoCo.
+
+    python -m body_transformer.rl.film docs/images
+
+writes a picture of each humanoid task at the start of an episode into that folder.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
+from ..files import atomic_write
 from ..video import Frame, render
-from .plain import Act, PlainRobots, rollouts
+from .envs.cpu import Act, CpuEnv, rollouts, scene_model
+from .envs.mjlab import task_of
+from .humanoid.robots import draw_starts
+from .registry import TASKS, make_env_cfg
 
 STRIDE = 2
-"""Every so many steps there is a picture."""
+"""Steps per frame."""
 
 
 def film(
-    act: Act, env: PlainRobots, seed: int, on_done: Callable[[int, int], object] = lambda done, total: None
+    act: Act, env: CpuEnv, seed: int, on_done: Callable[[int, int], object] = lambda done, total: None
 ) -> tuple[list[Frame], float]:
-    """The episode of the first robot, and pictures a second; `on_done` hears how many of how many there are."""
+    """Return frames of the first robot's episode and their rate, Hz; `on_done` gets frames so far and in all."""
     poses: list[NDArray[np.float64]] = []
     rollouts(act, env, seed, watch=lambda: poses.append(env.world.qpos[0].numpy().copy()))
     shown = np.stack(poses[::STRIDE])
-    frames = render(env.scenery(shown), shown, env.view, lambda done: on_done(done, len(shown)))
-    return frames, 1 / (STRIDE * env.control_dt)
+    frames = render(env.scenery(shown), shown, env.task.view, lambda done: on_done(done, len(shown)))
+    return frames, 1 / (STRIDE * env.task.control_dt)
+
+
+def picture(name: str) -> Frame:
+    """Return a picture of a humanoid task at the start of an episode, [height, width, 3]."""
+    cfg = make_env_cfg(name, num_envs=1, seed=0)
+    model, task = scene_model(cfg), task_of(cfg)
+    qpos, _ = draw_starts(model, task.place, np.random.default_rng(cfg.seed), count=1)
+    return render(model, qpos, replace(task.view, shadows=True))[0]
+
+
+def main(folder: Path) -> None:
+    for name in [name for name, module in TASKS.items() if module.startswith("humanoid.")]:
+        shown = Image.fromarray(picture(name))
+        print(atomic_write(folder / f"{name}.png", partial(shown.save, optimize=True)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -81,9 +81,9 @@ def broken_envs(env: ManagerBasedRlEnv, rollout: RolloutBuffer, obs: TensorDict)
     current: list[Tensor] = [obs[name][None] for name in rollout.observations]
     columns = [*rollout.observations.values(), rollout.rewards, *current]
     is_finite = _finite_envs(columns)
-    lost: Tensor | None = getattr(env, "lost", None)  # environments that were reset before anything was stored
-    if lost is not None:
-        is_finite &= ~lost
+    non_finite: Tensor | None = getattr(env, "non_finite", None)  # environments that FastEnv reset before storage
+    if non_finite is not None:
+        is_finite &= ~non_finite
     return (~is_finite).nonzero().flatten()
 
 
@@ -108,7 +108,8 @@ def save_broken(file: Path, env: ManagerBasedRlEnv, rollout: RolloutBuffer, ids:
     tensors = {f"obs.{name}": column[:, ids] for name, column in rollout.observations.items()}
     tensors["actions"] = rollout.actions[:, ids]
     now = {name: getattr(env.sim.data, name) for name in ("qpos", "qvel")}
-    tensors |= {name: state[ids] for name, state in getattr(env, "left", now).items()}  # `left`: from before the reset
+    final = getattr(env, "final_state", now)  # from before the reset, where the environment keeps it
+    tensors |= {name: state[ids] for name, state in final.items()}
     tensors["env_ids"] = ids
     contiguous = {name: value.contiguous() for name, value in tensors.items()}
     atomic_write(file, lambda path: save_file(contiguous, str(path)))

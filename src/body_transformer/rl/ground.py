@@ -1,15 +1,15 @@
-"""What uneven grounds share: the height field in a scene, feelers and their planes, and the memory those lie in.
+"""Uneven ground: a height field to look at, and tangent planes under the robot to stand on.
 
-MuJoCo tests a geom against each prism under a height field's triangles separately. Where two of them meet it sees a
-wall between them, even on flat ground, and pushes a foot that is a little in the ground sideways (internal-edge
-contacts): on a *flat* height field with cells of 0.1 m a policy falls that runs on a plane
-(`benchmarks/height_field.py`). In MuJoCo Warp (3.11), besides, about 1 in 400 contacts has a wrong depth, and robots
+MuJoCo tests a geom against each prism under the triangles of a height field separately. Where two prisms meet it sees a
+wall between them, even on flat ground, and pushes a foot that is slightly in the ground sideways (internal-edge
+contacts). On a *flat* height field with cells of 0.1 m a policy falls that runs on a plane
+(`benchmarks/height_field.py`). In MuJoCo Warp (3.11), about 1 in 400 such contacts also has a wrong depth, and robots
 fly apart.
 
-So robots have feelers: spheres, each with a plane to itself, which is laid on the ground before a physics step. Planes
-are geoms of the world body. MuJoCo Warp reads from its memory where those are and never computes it, so that is where
-we write it; a plain model is told. Which feelers a robot has, where they will be, and which plane is the right one
-there is different from robot to robot and from ground to ground: see `humanoid/ground.py` and `a1/ground.py`.
+Robots therefore have feelers. A feeler is a sphere with a plane of its own, which is laid on the ground before each
+physics step. The planes are geoms of the world body. MuJoCo Warp reads their poses from its memory and never computes
+them, so they are written there; a plain model gets them as its own values. Robots and grounds differ in the placement
+of feelers, the prediction of their positions and the choice of the plane: see `humanoid/ground.py` and `a1/ground.py`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from typing import Protocol
 import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+
+from .envs.world import World
 
 FIELD, FEELER, PLANE = "ground", "feeler", "plane"
-"""Names of geoms; the latter two have numbers or places behind them."""
+"""Names of geoms; numbers or places follow the latter two."""
 FAR_BELOW = -1000.0
-"""m, where planes wait to be laid: no plane of a ground's steepness comes up from there to another place of it."""
+"""m, where planes wait to be laid: no slope of a ground brings such a plane up to the surface elsewhere."""
 HIDDEN = 5
 """Group of geoms that are not drawn."""
 
 
-class Uneven(Protocol):
-    """Heights on a square grid; a cell is two triangles, parted as in MuJoCo by the diagonal along x = y."""
+class HeightField(Protocol):
+    """Heights on a square grid; a cell is two triangles, divided as in MuJoCo by the diagonal along x = y."""
 
     @property
     def low(self) -> tuple[float, float]:
@@ -39,14 +40,14 @@ class Uneven(Protocol):
 
     @property
     def grid(self) -> float:
-        """m, from one height to the next."""
+        """Distance between heights, m."""
 
     def heights(self) -> NDArray[np.float64]:
         """[nx, ny], m: the height at low + grid x (i, j)."""
 
 
 @dataclass(frozen=True)
-class Part:
+class GroundPart:
     """A rectangle of another ground."""
 
     low: tuple[float, float]
@@ -57,23 +58,26 @@ class Part:
         return self.own
 
 
-def part_around(ground: Uneven, xy: NDArray[np.float64], margin: float) -> Part:
-    """What lies within `margin` m of the places xy [n, 2], along x and along y."""
+def part_around(ground: HeightField, xy: NDArray[np.float64], margin: float) -> GroundPart:
+    """Return the ground within `margin` m of the places xy [n, 2], along x and along y."""
     heights, low = ground.heights(), np.array(ground.low)
     first, last = (
         np.clip(np.round((ends - low) / ground.grid).astype(int), 0, np.array(heights.shape) - 1)
         for ends in (xy.min(0) - margin, xy.max(0) + margin)
     )
     x, y = low + ground.grid * first
-    return Part((float(x), float(y)), ground.grid, heights[first[0] : last[0] + 1, first[1] : last[1] + 1])
+    return GroundPart((float(x), float(y)), ground.grid, heights[first[0] : last[0] + 1, first[1] : last[1] + 1])
 
 
-def add_field(spec: mujoco.MjSpec, ground: Uneven, solid: bool = True) -> None:
-    """The ground into the scene, to be touched or only to be seen; and the sun."""
+# -- in the scene ------------------------------------------------------------------------------------------------------
+
+
+def add_field(spec: mujoco.MjSpec, ground: HeightField, solid: bool = True) -> None:
+    """Add the ground and a sun to a scene; robots touch a solid ground and only see another."""
     heights = ground.heights()
     low, high = float(heights.min()), float(heights.max())
     half = [ground.grid * (count - 1) / 2 for count in heights.shape]
-    # MuJoCo's rows go along y, its columns along x; it scales the heights to [0, 1] itself
+    # MuJoCo's rows run along y, its columns along x; it scales the heights to [0, 1]
     spec.add_hfield(
         name=FIELD,
         size=[*half, max(high - low, 1e-6), 1.0],
@@ -96,7 +100,7 @@ def add_field(spec: mujoco.MjSpec, ground: Uneven, solid: bool = True) -> None:
 
 
 def add_feeler(body: mujoco.MjsBody, name: str, pos: ArrayLike, radius: float) -> None:
-    """A sphere without mass that touches nothing but what a pair says."""
+    """Add a sphere without mass that touches nothing except through a pair."""
     body.add_geom(
         name=name,
         type=mujoco.mjtGeom.mjGEOM_SPHERE,
@@ -110,7 +114,7 @@ def add_feeler(body: mujoco.MjsBody, name: str, pos: ArrayLike, radius: float) -
 
 
 def add_plane(spec: mujoco.MjSpec, number: int) -> mujoco.MjsGeom:
-    """A plane that touches nothing but what a pair says, far below."""
+    """Add a plane far below that touches nothing except through a pair."""
     return spec.worldbody.add_geom(
         name=f"{PLANE}{number}",
         type=mujoco.mjtGeom.mjGEOM_PLANE,
@@ -122,29 +126,39 @@ def add_plane(spec: mujoco.MjSpec, number: int) -> mujoco.MjsGeom:
     )
 
 
-def planes_of(model: mujoco.MjModel, count: int) -> slice:
-    """Which of its geoms they are."""
+# -- under the robots --------------------------------------------------------------------------------------------------
+
+
+class FeelerPlanes:
+    """The planes of B environments in the simulator's memory: points and normals to be written to."""
+
+    def __init__(self, world: World, count: int) -> None:
+        self._ids = plane_ids(world.model, count)
+        self.point = world.geom_xpos[:, self._ids]
+        """[B, count, 3], m: a point of each plane."""
+        self.normal = world.geom_xmat.view(len(world.geom_xpos), -1, 3, 3)[:, self._ids, :, 2]
+        """[B, count, 3]; a contact reads no other axis of a plane's frame."""
+
+    def fit_model(self, k: int, model: mujoco.MjModel) -> None:
+        """Write the planes of robot k into a model of plain MuJoCo, before its physics step."""
+        put_planes(model, self._ids, self.point[k].numpy(), self.normal[k].numpy())
+
+
+def plane_ids(model: mujoco.MjModel, count: int) -> slice:
+    """Return which geoms the planes are."""
     planes = [model.geom(f"{PLANE}{number}").id for number in range(count)]
-    mine = slice(planes[0], planes[0] + count)
-    assert planes == list(range(mine.start, mine.stop))
-    return mine
+    ids = slice(planes[0], planes[0] + count)
+    assert planes == list(range(ids.start, ids.stop))
+    return ids
 
 
-def planes_in(geom_xpos: Tensor, geom_xmat: Tensor, mine: slice) -> tuple[Tensor, Tensor]:
-    """A point and the normal of each plane, [B, count, 3] each, as the world's memory has them: to be written to.
+def put_planes(model: mujoco.MjModel, ids: slice, point: NDArray[np.float64], normal: NDArray[np.float64]) -> None:
+    """Write a point and the normal of each plane, [count, 3] each, into a plain model for its next step.
 
-    Of a plane's frame a contact knows the third axis alone.
+    Plain MuJoCo, unlike MuJoCo Warp, computes in each step where the geoms of the world are.
     """
-    return geom_xpos[:, mine], geom_xmat.view(len(geom_xpos), -1, 3, 3)[:, mine, :, 2]
-
-
-def put_planes(model: mujoco.MjModel, mine: slice, point: NDArray[np.float64], normal: NDArray[np.float64]) -> None:
-    """A point and the normal of each plane, [count, 3] each, into a plain model, whose next step finds them there.
-
-    Plain MuJoCo, unlike MuJoCo Warp, computes in each step where the world's geoms are.
-    """
-    model.geom_sameframe[mine] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE  # they were compiled upright, as the world is
-    model.geom_pos[mine] = point
+    model.geom_sameframe[ids] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE  # the compiled planes are upright, as the world is
+    model.geom_pos[ids] = point
     x, y, z = normal.T
-    quat = np.stack([1 + z, -y, x, np.zeros_like(z)], -1)  # the shortest turn from upright to the normal
-    model.geom_quat[mine] = quat / np.linalg.norm(quat, axis=-1, keepdims=True)
+    quat = np.stack([1 + z, -y, x, np.zeros_like(z)], -1)  # the shortest rotation from upright to the normal
+    model.geom_quat[ids] = quat / np.linalg.norm(quat, axis=-1, keepdims=True)

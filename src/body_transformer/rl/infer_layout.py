@@ -1,11 +1,14 @@
-"""An mjlab environment becomes a Layout: who owns which entry of its observations and actions."""
+"""The layout of an mjlab environment: which node owns which entry of its observations and actions.
+
+Terms of our own tasks state their owners; those of other people's tasks are inferred (see term_owners.py).
+"""
 
 from __future__ import annotations
 
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING
@@ -22,25 +25,25 @@ if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
 
 ACTION = "action/"
-"""In a mapping by hand, in front of the name of an action term."""
+"""Prefix of the name of an action term in layout overrides."""
 
 
 @dataclass(frozen=True)
 class InferredLayout:
-    """A layout, and what was not known when it was made."""
+    """A layout, and the terms that could not be inferred."""
 
     layout: Layout
     guessed: list[str]
-    """Terms that went to the root because nothing is known of them."""
+    """Unknown terms, which went to the root."""
 
     def describe(self) -> str:
-        """The table that `bot inspect` prints, one row a node, and the terms that were guessed."""
+        """Return the table that `bot inspect` prints, one row per node, and the guessed terms."""
         layout = self.layout
         out = Console(file=io.StringIO(), width=140)
         out.print(allocation_table(layout.graph, layout))
         out.print(f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions")
         if self.guessed:
-            out.print(f"nothing is known of {listing(self.guessed)}: given to the root; a mapping by hand knows better")
+            out.print(f"unknown terms {listing(self.guessed)} go to the root; layout overrides can place them")
         assert isinstance(out.file, io.StringIO)
         return out.file.getvalue()
 
@@ -48,17 +51,17 @@ class InferredLayout:
 def infer_layout(
     env: ManagerBasedRlEnv, groups: Sequence[str], overrides: Mapping[str, str] | None = None, fixed: Fixed = "keep"
 ) -> InferredLayout:
-    """The layout for a model that reads these observation groups, one after the other, of this environment.
+    """Return the layout for a model that reads these observation groups of the environment, one after the other.
 
-    The graph is that of the entity that the actions drive. Joint terms go to the joints' nodes; body, contact, foot and
-    site terms to the bodies they belong to; what is global, or not understood, to the root.
+    The graph is that of the entity that the actions drive. Terms that state no owners go to the nodes of their joints;
+    body, contact, foot and site terms to their bodies; global and unknown terms to the root.
 
     Args:
         env: the environment; it is only read.
         groups: names of observation groups, as rsl_rl's `obs_groups` lists them for a model.
-        overrides: term -> where it goes, instead of what would be found: a body's name, "root", "unused", "joints",
-            "actuators", "bodies" (each in mjlab's order, the entries of one in a row) or "actions". A term is named
-            by its name, as `group/name` where groups differ, and as `action/name` if it is an action's.
+        overrides: term -> its place instead: a body's name, "root", "unused", "joints", "actuators", "bodies" (each in
+            mjlab's order, with the entries of one in a row) or "actions". A term is given by its name, by `group/name`
+            where groups differ, or by `action/name` for an action term.
         fixed: as in `BodyGraph.from_file`.
     """
     robot = EnvRobot(env, fixed)
@@ -72,6 +75,10 @@ def infer_layout(
         for term, steps in _read_group(env, group):
             label = term.name if names[term.name] == 1 else f"{group}/{term.name}"
             place = decided.get(f"{group}/{term.name}", decided.get(term.name))
+            stated = stated_owners(term.func)
+            if stated is not None and place is None:
+                obs.append(replace(stated, name=label, steps=steps * stated.steps))
+                continue
             owners = obs_owners(robot, term) if place is None else override_owners(robot, term.name, term.size, place)
             if owners is None:
                 guessed.append(label)
@@ -79,6 +86,10 @@ def infer_layout(
     for name in env.action_manager.active_terms:
         action = env.action_manager.get_term(name)
         place = decided.get(ACTION + name)
+        stated = stated_owners(action)
+        if stated is not None and place is None:
+            actions.append(stated)
+            continue
         found = (
             action_owners(robot, action) if place is None else override_owners(robot, name, action.action_dim, place)
         )
@@ -89,8 +100,14 @@ def infer_layout(
     return InferredLayout(Layout(robot.graph, obs, actions, obs_dim, env.action_manager.total_action_dim), guessed)
 
 
+def stated_owners(term: object) -> Term | None:
+    """Return the owners that an observation function or action term states, as those of our own tasks do."""
+    owners = getattr(term, "owners", None)
+    return owners if isinstance(owners, Term) else None
+
+
 def as_terms(name: str, owners: Sequence[Owner], steps: int) -> list[Term]:
-    """One Term where it can say it; otherwise, if an owner comes back later or counts differ, several in a row."""
+    """Return one Term if possible; several in a row if an owner comes back later or counts differ."""
     runs = [(owner, len(list(entries))) for owner, entries in groupby(owners)]
     pieces: list[list[tuple[Owner, int]]] = []
     for owner, count in runs:
@@ -112,7 +129,7 @@ def as_terms(name: str, owners: Sequence[Owner], steps: int) -> list[Term]:
 
 
 def _repetitions(owners: Sequence[Owner]) -> int:
-    """How often the owners are the same sequence over again."""
+    """Return how often the owners repeat one sequence."""
     size = len(owners)
     period = next(k for k in range(1, size + 1) if size % k == 0 and list(owners[:k]) * (size // k) == list(owners))
     return size // period
@@ -127,7 +144,7 @@ def _term(name: str, piece: Sequence[tuple[Owner, int]], steps: int) -> Term:
 
 
 def _read_group(env: ManagerBasedRlEnv, group: str) -> Iterator[tuple[EnvTerm, int]]:
-    """Each term of a group and its steps of history; a flattened history comes step by step, the oldest first."""
+    """Yield each term of a group and its steps of history; a flattened history comes step by step, oldest first."""
     manager = env.observation_manager
     for name, shape in zip(manager.active_terms[group], manager.group_obs_term_dim[group], strict=True):
         cfg = manager.get_term_cfg(group, name)
@@ -151,4 +168,4 @@ def _check_names(env: ManagerBasedRlEnv, groups: Sequence[str], overrides: Mappi
     actions = [ACTION + name for name in env.action_manager.active_terms]
     for name in overrides:
         if name not in terms + full + actions:
-            raise ValueError("by hand: " + unknown("term", name, [*dict.fromkeys(terms), *actions]))
+            raise ValueError("layout overrides: " + unknown("term", name, [*dict.fromkeys(terms), *actions]))

@@ -1,4 +1,4 @@
-"""The tasks one can train on: ours by name, mjlab's own as `mjlab:NAME`."""
+"""The tasks to train on: ours by name, mjlab's own as `mjlab:NAME`."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ TASKS = {
     "humanoid-board": "humanoid.board",
     "a1-walk": "a1.walk",
 }
-"""Our tasks -> the module of rl/ with their `cfg(num_envs, seed)`; beside it is `lean`, with their quick step."""
+"""Our tasks -> the module of rl/ with their `cfg(num_envs, seed)`."""
 MJLAB = "mjlab:"
 MOTION = ("joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w")
-"""What mjlab reads of a recorded motion, [T, …] each."""
+"""Arrays that mjlab reads from a recorded motion, [T, …] each."""
 NO_MJLAB = f"reinforcement learning needs mjlab; install it with: {install('rl')}"
 
 
 def names() -> list[str]:
-    """All tasks: ours, then mjlab's with their prefix."""
+    """Return all tasks: ours, then mjlab's with their prefix."""
     return [*TASKS, *(MJLAB + name for name in _mjlab_names())]
 
 
@@ -45,16 +45,16 @@ def make_env_cfg(
     play: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> ManagerBasedRlEnvCfg:
-    """mjlab's configuration of a task, ours or `mjlab:NAME`.
+    """Return mjlab's configuration of a task, ours or `mjlab:NAME`.
 
     Args:
         name: the task.
-        num_envs: robots side by side.
-        seed: of their starts.
+        num_envs: number of environments, one robot each.
+        seed: of the robots' starts.
         motion: the file that a tracking task follows.
-        play: to evaluate in. Of mjlab's tasks that is its own configuration for playing, without noise and pushes;
-            episodes end as in training, so that they do end. Of ours, options for training alone are left out.
-        options: of one of our tasks, as YAML.
+        play: configure for evaluation. For mjlab's tasks this is its own configuration for playing, without noise and
+            pushes, but with the ends of training's episodes. For ours, options for training alone are left out.
+        options: options of one of our tasks, as YAML.
     """
     if num_envs < 1:
         raise ValueError(f"an environment has at least 1 robot, not num_envs={num_envs}")
@@ -98,34 +98,29 @@ def make_env(
     num_envs: int,
     seed: int,
     device: str,
-    lean: bool = True,
+    fast: bool = True,
     motion: str | None = None,
     play: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> ManagerBasedRlEnv:
-    """An environment of a task. `lean`: with our quick step; mjlab's own tasks always have mjlab's."""
+    """Return an environment of a task: a FastEnv for ours if `fast`, else mjlab's own."""
     cfg = make_env_cfg(name, num_envs, seed, motion, play, options)
     from mjlab.envs import ManagerBasedRlEnv
     from mjlab.tasks.registry import load_rl_cfg
 
-    from .clipped import ClippedEnv
+    from .envs.fast import FastEnv
+    from .envs.mjlab import ClippedEnv
 
-    limit = None if name in TASKS else load_rl_cfg(name.removeprefix(MJLAB)).clip_actions
-    kind: type[ManagerBasedRlEnv] = ManagerBasedRlEnv
-    if lean and name in TASKS:
-        kind = beside(name, "lean").LeanEnv
     with quiet():
-        return kind(cfg, device=device) if limit is None else ClippedEnv(cfg, device, limit)
-
-
-def beside(name: str, module: str) -> Any:
-    """Of one of our tasks: a module of its robot's package: `lean` or `plain`."""
-    return import_module(f".{TASKS[name].split('.')[0]}.{module}", __package__)
+        if name in TASKS:
+            return FastEnv(cfg, device) if fast else ManagerBasedRlEnv(cfg, device)
+        limit = load_rl_cfg(name.removeprefix(MJLAB)).clip_actions
+        return ManagerBasedRlEnv(cfg, device) if limit is None else ClippedEnv(cfg, device, limit)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """mjlab's tables are not printed, nor Warp's list of modules, now and later: standard output is the command's."""
+    """Suppress mjlab's tables, and Warp's list of modules from now on: standard output belongs to the command."""
     import warp
 
     warp.config.log_level = max(warp.config.log_level, warp.LOG_WARNING)
@@ -146,7 +141,7 @@ def _mjlab_cfg(name: str, num_envs: int, seed: int, motion: str | None, play: bo
 
     training = load_env_cfg(name.removeprefix(MJLAB))
     cfg = load_env_cfg(name.removeprefix(MJLAB), play)
-    # who plays may go on for ever, and beyond the edge of the ground
+    # mjlab's episodes for playing may go on for ever, and beyond the edge of the ground
     cfg.episode_length_s, cfg.terminations = training.episode_length_s, training.terminations
     cfg.scene.num_envs = num_envs
     cfg.seed = seed
@@ -164,23 +159,23 @@ def _set_motion(name: str, cfg: ManagerBasedRlEnvCfg, motion: str | None) -> Non
             how = "name it with --rl.motion FILE.npz, as mjlab's csv_to_npz writes it"
             raise ValueError(f"{name} follows a recorded motion: {how}")
         if not Path(command.motion_file).is_file():
-            raise FileNotFoundError(f"the motion {command.motion_file!r} is not there")
+            raise FileNotFoundError(f"the motion file {command.motion_file!r} does not exist")
         _check_motion(command.motion_file)
 
 
 def _check_motion(file: str) -> None:
-    """Before a run is begun with it: mjlab reads it only then."""
+    """Raise ValueError for a file that is not a motion; mjlab would read it only after a run has begun."""
     try:
         with np.load(file, allow_pickle=False) as data:
             lengths = {name: len(data[name]) for name in MOTION}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile) as error:
-        raise ValueError(f"{file!r} is no motion as mjlab's csv_to_npz writes it: {error}") from None
+        raise ValueError(f"{file!r} is not a motion as mjlab's csv_to_npz writes it: {error}") from None
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
-        raise ValueError(f"{file!r} is no motion: its parts have different lengths, or none: {lengths}")
+        raise ValueError(f"{file!r} is not a motion: its arrays have different lengths, or none: {lengths}")
 
 
 def need_mjlab() -> None:
-    """Says how to get it where it is not installed."""
+    """Raise ValueError with the command that installs mjlab, if it is missing."""
     try:
         import mjlab  # noqa: F401
     except ModuleNotFoundError as missing:

@@ -1,7 +1,7 @@
-"""Who owns the entries of an observation or action term, read off what mjlab knows of it.
+"""Owners of the entries of a term of other people's tasks, inferred from its configuration in mjlab.
 
-The rules are asked one after the other, and the first that knows an answer decides. An answer names the owner of every
-entry; a term that no rule knows goes to the root, and is named.
+The rules are tried in order, and the first answer counts. It gives the owner of every entry. A term without an answer
+goes to the root and is reported.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
     from mjlab.managers.action_manager import ActionTerm
 
 GLOBAL_WORDS = {"base", "root", "gravity", "command", "commands", "clock", "phase", "heading", "goal", "imu", "twist"}
-"""A term whose name has one of these, and that nothing ties to a part of the body, is about the whole robot."""
+"""A term with one of these words, and without a tie to a body part, is about the whole robot."""
 JOINT_WORDS = {"joint", "joints", "dof", "dofs"}
 BODY_WORDS = {"body", "bodies", "link", "links", "contact", "contacts"}
 ACTION_WORDS = {"action", "actions"}
 PLACES = ("root", "unused", "joints", "actuators", "bodies", "actions")
-"""What a mapping by hand may say beside the name of a body."""
+"""Values of layout overrides, beside the names of bodies."""
 
 
 @dataclass(frozen=True)
 class EnvTerm:
-    """An observation term, as far as its owners depend on it."""
+    """The properties of an observation term that decide about its owners."""
 
     name: str
     func: Any
     params: Mapping[str, Any]
-    """What the function is called with, its defaults included."""
+    """Arguments of the function, its defaults included."""
     size: int
-    """Entries in one step of its history."""
+    """Entries per step of its history."""
 
     @property
     def words(self) -> set[str]:
-        """Of the names of the term and its function."""
+        """Words in the names of the term and its function."""
         func = getattr(self.func, "__name__", type(self.func).__name__)
         return set(re.findall("[a-z]+", f"{self.name}_{func}".lower()))
 
 
 def with_defaults(func: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters, and those that the function takes by default."""
+    """Return the parameters, completed by the defaults of the function."""
     try:
         signature = inspect.signature(func)
     except (TypeError, ValueError):  # not every callable has one
@@ -63,7 +63,7 @@ def with_defaults(func: Any, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def obs_owners(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
-    """[size] the owner of each entry; None if nothing is known of the term."""
+    """Return the owner of each entry, [size]; None for an unknown term."""
     for rule in RULES:
         owners = rule(robot, term)
         if owners is not None:
@@ -81,7 +81,7 @@ def _last_action(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
 
 
 def _motion(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
-    """A reference motion: positions and velocities for all joints, or what concerns the bodies it tracks."""
+    """Recognise a reference motion: positions and velocities of all joints, or of the tracked bodies."""
     from mjlab.tasks.tracking.mdp import MotionCommand
 
     name = term.params.get("command_name")
@@ -94,12 +94,12 @@ def _motion(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     if term.words & {"command", "commands"} and term.size == 2 * len(joints):
         return joints * 2
     if term.words & BODY_WORDS:
-        return _shared_out([robot.of("body", body) for body in command.cfg.body_names], term.size)
+        return _spread([robot.of("body", body) for body in command.cfg.body_names], term.size)
     return None
 
 
 def _selection(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
-    """The joints, bodies, … of the robot that its configuration selects, if it selects one kind of thing."""
+    """Recognise the joints, bodies, … of the robot that a term selects, if it selects one kind of them."""
     from mjlab.managers.scene_entity_config import SceneEntityCfg
 
     chosen = []
@@ -113,12 +113,12 @@ def _selection(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
         return None
     owners = chosen[0]
     if owners and owners[0].kind in ("joints", "actuators") and len(owners) not in (1, term.size):
-        return None  # cosines and sines, say: joint by joint, or all cosines first?
-    return _shared_out(owners, term.size)
+        return None  # cosines and sines, for example, may come joint by joint or all cosines first
+    return _spread(owners, term.size)
 
 
 def _sensor(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
-    """Where the one sensor that it reads sits."""
+    """Recognise the place of the one sensor that a term reads."""
     from mjlab.sensor import BuiltinSensor, ContactSensor, RayCastSensor
 
     sensors = robot.env.scene.sensors
@@ -136,23 +136,23 @@ def _sensor(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
         places = [robot.of_sensor(names[0])]
     else:
         return None
-    return _shared_out(places, term.size)
+    return _spread(places, term.size)
 
 
 def _by_name(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
-    """`joint_…` with an entry a joint, `body_…` or `contact_…` with some a body; `torso_…`, if there is a torso."""
+    """Recognise `joint_…` with one entry per joint, `body_…` or `contact_…` with some per body, and body names."""
     if _other_entities(robot, term):
         return None
     if term.words & JOINT_WORDS and term.size == len(robot.joints()):
         return robot.joints()
     if term.words & BODY_WORDS and term.size % len(robot.bodies()) == 0:
-        return _shared_out(robot.bodies(), term.size)
+        return _spread(robot.bodies(), term.size)
     named = [body for body in robot.graph.bodies if term.name == body or term.name.startswith(f"{body}_")]
     return [Owner("bodies", max(named, key=len))] * term.size if named else None
 
 
 def _about_everything(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
-    """Commands, other things in the scene, and what the name says is global."""
+    """Recognise commands, other entities of the scene, and global quantities by their names."""
     is_global = "command_name" in term.params or _other_entities(robot, term) or term.words & GLOBAL_WORDS
     return [ROOT] * term.size if is_global else None
 
@@ -177,7 +177,7 @@ _FINDERS: Mapping[str, Callable[[EnvRobot, Any], list[Owner]]] = {
 
 
 def _other_entities(robot: EnvRobot, term: EnvTerm) -> set[str]:
-    """The other entities that its parameters name."""
+    """Return the other entities that the parameters name."""
     from mjlab.managers.scene_entity_config import SceneEntityCfg
 
     named = {
@@ -188,8 +188,8 @@ def _other_entities(robot: EnvRobot, term: EnvTerm) -> set[str]:
     return named & (robot.env.scene.entities.keys() - {robot.name})
 
 
-def _shared_out(owners: Sequence[Owner], size: int) -> list[Owner] | None:
-    """`size` entries, as many in a row for each owner; None if that does not come out even."""
+def _spread(owners: Sequence[Owner], size: int) -> list[Owner] | None:
+    """Return the owners of `size` entries, equally many in a row per owner; None if that is impossible."""
     if not owners or size % len(owners):
         return None
     return [owner for owner in owners for _ in range(size // len(owners))]
@@ -199,7 +199,7 @@ def _shared_out(owners: Sequence[Owner], size: int) -> list[Owner] | None:
 
 
 def action_owners(robot: EnvRobot, term: ActionTerm) -> list[Owner] | None:
-    """[A] the owner of each of the term's actions; None if nothing is known of the term."""
+    """Return the owner of each action of the term, [A]; None for an unknown term."""
     from mjlab.actuator.actuator import TransmissionType
     from mjlab.envs.mdp.actions.actions import BaseAction
     from mjlab.envs.mdp.actions.differential_ik import DifferentialIKAction
@@ -217,16 +217,16 @@ def action_owners(robot: EnvRobot, term: ActionTerm) -> list[Owner] | None:
 
 
 def all_action_owners(robot: EnvRobot, names: Sequence[str]) -> list[Owner]:
-    """Of these action terms, one after the other."""
+    """Return the owners of these action terms, one after the other."""
     terms = [robot.env.action_manager.get_term(name) for name in names]
     return [owner for term in terms for owner in action_owners(robot, term) or [ROOT] * term.action_dim]
 
 
-# -- by hand ---------------------------------------------------------------------------------------------------------
+# -- overrides -------------------------------------------------------------------------------------------------------
 
 
 def override_owners(robot: EnvRobot, name: str, size: int, place: str) -> list[Owner]:
-    """[size] what a person decided for the term `name`: the name of a body, or one of `PLACES`."""
+    """Return the owners of the entries of the term `name`, [size], for a body's name or one of `PLACES`."""
     if place in ("root", "unused"):
         return [Owner(place)] * size  # type: ignore[arg-type]
     if place in robot.graph.bodies:
@@ -243,7 +243,7 @@ def override_owners(robot: EnvRobot, name: str, size: int, place: str) -> list[O
             f"{listing(robot.graph.bodies)}"
         )
     owners = groups[place]()
-    shared = _shared_out(owners, size)
+    shared = _spread(owners, size)
     if shared is None:
         raise ValueError(f"term {name!r} has {size} entries, which {len(owners)} {place} cannot share evenly")
     return shared

@@ -14,16 +14,16 @@ def new_env():
     from mjlab.envs import ManagerBasedRlEnv
 
     from body_transformer.rl.a1 import walk
-    from body_transformer.rl.a1.lean import LeanEnv
     from body_transformer.rl.a1.terrain import Terrain
+    from body_transformer.rl.envs.fast import FastEnv
     from body_transformer.rl.registry import quiet
 
-    def make(num_envs=8, seed=0, lean=True, flat=False, **options):
+    def make(num_envs=8, seed=0, fast=True, flat=False, **options):
         even = {"scale": (0.0, 0.0), "border_scale": 0.0} if flat else {}
         ground = Terrain(seed, num_tracks=(6, 4), **even)
         with quiet():
             cfg = walk.cfg(num_envs, seed, **{"terrain": ground, **options})
-            return (LeanEnv if lean else ManagerBasedRlEnv)(cfg, "cpu")
+            return (FastEnv if fast else ManagerBasedRlEnv)(cfg, "cpu")
 
     return make
 
@@ -37,14 +37,14 @@ def _shared(new_env):
 def env(_shared):
     """The 8 robots, at the start of their first episode."""
 
-    def fresh(lean=True, **options):
-        from body_transformer.rl.a1.task import robots_of
+    def fresh(fast=True, **options):
+        from body_transformer.rl.envs.mjlab import terms_of
         from body_transformer.rl.registry import quiet
 
-        made = _shared(lean=lean, **options)
+        made = _shared(fast=fast, **options)
         with quiet():
             made.reset(seed=0)
-            robots_of(made).starts.seed(0)
+            terms_of(made).robots.starts.seed(0)
             made.reset(seed=0)
         return made
 

@@ -20,14 +20,14 @@ QUICK += ["--rl.eval-episodes", "2"]
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "a1"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("body_transformer.rl.a1.task.MAX_STEPS", 100)  # of the evaluation at the end
+        patch.setattr("body_transformer.rl.a1.walk.MAX_STEPS", 100)  # of the evaluation at the end
         options = ["--rl.options", "latency", "[0, 2]", "push_every_s", "1"]
         begun = ["train", "a1-walk", "--variant", "bot-mix", *SMALL, *QUICK, *options, "--out", str(folder), "--quiet"]
         assert main(begun) == 0
     return folder
 
 
-def test_it_learns_with_a_critic_that_is_told_more(run):
+def test_it_learns_with_a_critic_that_observes_more(run):
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in found] == [1, 2, 3, 3]
     tensors = newest_checkpoint(run).state.tensors
@@ -67,7 +67,7 @@ def test_an_option_that_a_task_does_not_have_is_refused_before_a_run_begins(tmp_
 
 @pytest.mark.parametrize("simulator", ["warp", "mujoco"])
 def test_a_run_is_evaluated_in_either_simulator(run, capsys, simulator, monkeypatch):
-    monkeypatch.setattr("body_transformer.rl.a1.task.MAX_STEPS", 100)  # a robot that only stands takes its time
+    monkeypatch.setattr("body_transformer.rl.a1.walk.MAX_STEPS", 100)  # a robot that only stands takes its time
     assert main(["eval", str(run), "--episodes", "2", "--cpu", "--json", "--simulator", simulator]) == 0
     found = json.loads(capsys.readouterr().out)["splits"]["rollouts"]
     assert found["length"]["num_episodes"] == 2

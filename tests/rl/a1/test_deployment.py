@@ -16,19 +16,21 @@ from body_transformer.deploy.robots import sim_body
 from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import SafetyConfig
 from body_transformer.experiment import load_experiment
-from body_transformer.rl.a1 import model, plain, terms, walk
-from body_transformer.rl.a1.state import State
+from body_transformer.rl.a1 import model, terms, walk
+from body_transformer.rl.a1.robots import A1State
 from body_transformer.rl.a1.terrain import Terrain
+from body_transformer.rl.envs.cpu import CpuEnv
+
+from .states import TASK, make_state, observe
 
 EXPERIMENT = load_experiment("a1-walk")
 LAYOUT = EXPERIMENT.layout()
 ABOUT = (EXPERIMENT.deploy, robots.path(EXPERIMENT.robot.file), LAYOUT)
 CONTROL = config.control(*ABOUT)
 OBS = config.obs_terms(*ABOUT)
-LIKE = torch.zeros(1, dtype=torch.float64)
 
 
-def random_state(rng: np.random.Generator) -> State:
+def random_state(rng: np.random.Generator) -> A1State:
     quaternion = rng.normal(size=4)
     values = {
         "base_vel": rng.normal(size=3),
@@ -39,13 +41,12 @@ def random_state(rng: np.random.Generator) -> State:
         "action": rng.normal(size=12),
         "command": rng.normal(size=3),
     }
-    return State.empty(1, LIKE, **{name: torch.tensor(value)[None] for name, value in values.items()})
+    return make_state(torch.float64, **{name: value.tolist() for name, value in values.items()})
 
 
 def test_the_robots_observation_is_that_of_the_training():
     """Without noise, from the same state: order, signs, scales and offsets of all 48 entries."""
     contract = SimpleNamespace(obs=OBS, obs_dim=sum(term.width for term in OBS))
-    defaults = SimpleNamespace(default=torch.tensor(model.DEFAULT_POSE, dtype=torch.float64))
     rng = np.random.default_rng(0)
     for _ in range(20):
         state = random_state(rng)
@@ -54,8 +55,8 @@ def test_the_robots_observation_is_that_of_the_training():
         measured.joint_pos[:], measured.joint_vel[:] = state.joint_pos[0].numpy(), state.joint_vel[0].numpy()
         gravity_direction(state.base_quat[0].numpy(), measured.gravity)
         found = Observation(contract, measured, state.action[0].numpy(), state.command[0].numpy()).update()
-        trained = terms.observation(state, defaults, terms.no_velocity(state))[0].numpy()
-        assert [term.name for term in OBS] == list(terms.WIDTHS)
+        trained = observe(state)[0].numpy()
+        assert [term.name for term in OBS] == [term.name for term in TASK.obs["actor"]]
         np.testing.assert_allclose(found, trained, rtol=1e-6, atol=1e-6)
 
 
@@ -69,9 +70,9 @@ def test_actions_mean_the_same_joints_and_targets():
 
 def test_the_robots_targets_are_those_of_the_training():
     """From the same state and action, before filter and limits; often the torque that is asked for is too large."""
-    env = plain.PlainEnv(walk.cfg(1, 0, terrain=Terrain(0, num_tracks=(2, 2))), num_threads=1)
+    env = CpuEnv(walk.cfg(1, 0, terrain=Terrain(0, num_tracks=(2, 2))), num_threads=1)
     env.close()
-    world, memory = env.world, env.robots.memory
+    world, robots = env.world, env.robots
     joints = [world.model.joint(f"robot/{name}") for name in model.JOINTS]
     q, v = [int(joint.qposadr[0]) for joint in joints], [int(joint.dofadr[0]) for joint in joints]
     contract = SimpleNamespace(control=CONTROL, obs=OBS, obs_dim=48)
@@ -85,11 +86,11 @@ def test_the_robots_targets_are_those_of_the_training():
         measured.joint_pos[:] = np.add(model.DEFAULT_POSE, rng.normal(0, 0.3, 12))
         measured.joint_vel[:] = rng.normal(0, 10, 12)
         world.qpos[0, q], world.qvel[0, v] = torch.tensor(measured.joint_pos), torch.tensor(measured.joint_vel)
-        memory.act(torch.tensor(action)[None])
+        robots.act(torch.tensor(action)[None])
         controller._act(0)
-        trained = memory.targets[0, 0].numpy()
+        trained = robots.targets[0, 0].numpy()
         np.testing.assert_allclose(controller.target, trained, rtol=0, atol=1e-6)
-        cut.append(np.abs(trained - (memory.joints.default.numpy() + model.ACTION_SCALE * action)) > 1e-9)
+        cut.append(np.abs(trained - (robots.joints.default.numpy() + model.ACTION_SCALE * action)) > 1e-9)
     assert 0.2 < np.mean(cut) < 0.8
 
 

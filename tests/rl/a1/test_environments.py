@@ -1,4 +1,4 @@
-"""Whole environments on the CPU: resets, randomisation, mjlab's step against the lean one, against plain MuJoCo."""
+"""Whole environments on the CPU: resets, randomisation, mjlab's step against the fast one, against plain MuJoCo."""
 
 import math
 
@@ -11,9 +11,8 @@ pytest.importorskip("mjlab")
 
 from body_transformer.body.compare import differences
 from body_transformer.experiment import load_experiment
-from body_transformer.rl.a1 import terms
 from body_transformer.rl.a1.model import DEFAULT_POSE, JOINTS, KD, KP
-from body_transformer.rl.a1.task import robots_of
+from body_transformer.rl.envs.mjlab import terms_of
 from body_transformer.rl.infer_layout import infer_layout
 
 
@@ -29,18 +28,18 @@ def test_the_actors_layout_is_the_experiments_and_the_critic_has_its_own(env):
     found = infer_layout(made, ["actor"])
     assert differences(found.layout, load_experiment("a1-walk").layout()) == []
     assert found.guessed == []
-    told = infer_layout(made, ["critic"])
-    assert told.guessed == []
-    assert differences(told.layout, load_experiment("a1-walk").critic_layout()) == []
-    assert (told.layout.obs_dim, told.layout.used_obs_dim) == (65, 65)
-    owners = {term.name: (term.kind, term.of) for term in told.layout.obs}
+    critic = infer_layout(made, ["critic"])
+    assert critic.guessed == []
+    assert differences(critic.layout, load_experiment("a1-walk").critic_layout()) == []
+    assert (critic.layout.obs_dim, critic.layout.used_obs_dim) == (65, 65)
+    owners = {term.name: (term.kind, term.of) for term in critic.layout.obs}
     assert owners["motor_strength"] == ("joints", JOINTS)
     assert {owners[name][0] for name in ("friction", "com_offset", "added_mass")} == {"root"}
 
 
 def test_the_critic_sees_the_truth_and_the_actor_with_noise_within_its_bounds(env):
     made = env()
-    robots = robots_of(made)
+    robots = terms_of(made).robots
     most = torch.tensor([0.0] * 3 + [0.05] * 6 + [0.0] * 3 + [0.01] * 12 + [0.075] * 12 + [0.0] * 12)
     errors = []
     for action in random_actions(20):
@@ -48,7 +47,9 @@ def test_the_critic_sees_the_truth_and_the_actor_with_noise_within_its_bounds(en
         actor, critic = obs["actor"], obs["critic"]
         assert (actor[:, :3] == 0).all()
         torch.testing.assert_close(critic[:, 24:36], 0.05 * robots.state.joint_vel)
-        torch.testing.assert_close(critic[:, 48:], robots.privileged)
+        own = robots.state.parameters
+        expected = [own.friction[:, None], own.com_offset, own.added_mass[:, None], own.strength]
+        torch.testing.assert_close(critic[:, 48:], torch.cat(expected, -1))
         errors.append(actor[:, 3:] - critic[:, 3:48])
     largest = torch.cat(errors).abs().amax(0)
     assert (largest <= most[3:] + 1e-6).all()
@@ -58,12 +59,12 @@ def test_the_critic_sees_the_truth_and_the_actor_with_noise_within_its_bounds(en
 
 def test_joints_are_in_the_tasks_order_whatever_the_models_is(env):
     made = env()
-    robots, model = robots_of(made), made.sim.mj_model
+    robots, model = terms_of(made).robots, made.sim.mj_model
     for k, name in enumerate(JOINTS):
         joint, motor = model.joint(f"robot/{name}"), model.actuator(f"robot/{name}").id
         torch.testing.assert_close(robots.state.joint_pos[:, k], made.sim.data.qpos[:, int(joint.qposadr[0])])
-        robots.memory.act(torch.zeros(8, 12))
-        robots.memory.drive(0)
+        robots.act(torch.zeros(8, 12))
+        robots.before_physics(0)
         torch.testing.assert_close(robots.state.torque[:, k], made.sim.data.ctrl[:, motor])
 
 
@@ -71,7 +72,7 @@ def test_joints_are_in_the_tasks_order_whatever_the_models_is(env):
 
 
 def test_episodes_begin_as_the_paper_says(env):
-    starts = robots_of(env()).starts
+    starts = terms_of(env()).robots.starts
     model = env().sim.mj_model
     places = [int(model.joint(f"robot/{name}").qposadr[0]) for name in JOINTS]
     ratio = starts.qpos[:, places] / torch.tensor(DEFAULT_POSE)
@@ -87,7 +88,7 @@ def test_episodes_begin_as_the_paper_says(env):
 
 def test_a_fresh_episode_knows_nothing_of_the_one_before(env):
     made = env(noise=False)
-    state = robots_of(made).state
+    state = terms_of(made).robots.state
     for action in random_actions(15):
         made.step(action)
     made.episode_length_buf[:] = 999
@@ -96,12 +97,12 @@ def test_a_fresh_episode_knows_nothing_of_the_one_before(env):
     assert (obs["actor"][:, 36:] == 0).all()
     for kept in (state.air_time, state.torque, state.energy, state.base_force, state.action):
         assert (kept == 0).all()
-    assert (robots_of(made).memory.targets == torch.tensor(DEFAULT_POSE)).all()
+    assert (terms_of(made).robots.targets == torch.tensor(DEFAULT_POSE)).all()
     assert (made.episode_length_buf == 0).all()
 
 
 def test_commands_are_drawn_from_their_ranges_for_every_episode(new_env):
-    robots = robots_of(new_env(command=((-0.5, 1.0), (-0.3, 0.3), (-1.0, 1.0))))
+    robots = terms_of(new_env(command=((-0.5, 1.0), (-0.3, 0.3), (-1.0, 1.0)))).robots
     commands = robots.starts.drawn[2]
     low, high = commands.amin(0), commands.amax(0)
     torch.testing.assert_close(low, torch.tensor([-0.5, -0.3, -1.0]), atol=0.01, rtol=0)
@@ -114,9 +115,9 @@ def test_commands_are_drawn_from_their_ranges_for_every_episode(new_env):
 
 
 def test_parameters_are_drawn_from_the_papers_ranges():
-    from body_transformer.rl.a1.parameters import Parameters
+    from body_transformer.rl.a1.parameters import A1Parameters
 
-    drawn = Parameters.draw(4000, 0, (0, 3), (0.5, 2.0), torch.device("cpu"), torch.float32)
+    drawn = A1Parameters.draw(4000, 0, (0, 3), (0.5, 2.0), torch.device("cpu"), torch.float32)
     for values, low, high in (
         (drawn.friction, 0, 2),
         (drawn.added_mass, 1, 3),
@@ -129,14 +130,14 @@ def test_parameters_are_drawn_from_the_papers_ranges():
         assert values.min() == pytest.approx(low, abs=(high - low) / 100)
         assert values.max() == pytest.approx(high, abs=(high - low) / 100)
     assert drawn.latency.unique().tolist() == [0, 1, 2, 3]
-    few = Parameters.draw(5, 0, (0, 0), (1.0, 1.0), torch.device("cpu"), torch.float32)
+    few = A1Parameters.draw(5, 0, (0, 0), (1.0, 1.0), torch.device("cpu"), torch.float32)
     torch.testing.assert_close(few.friction, drawn.friction[:5])
     assert few.stiffness.tolist() == [1.0] * 5
 
 
 def test_randomisation_reaches_the_physics(env):
     made = env()
-    parameters, model, plain = robots_of(made).parameters, made.sim.model, made.sim.mj_model
+    parameters, model, plain = terms_of(made).robots.state.parameters, made.sim.model, made.sim.mj_model
     trunk = plain.body("robot/trunk").id
     torch.testing.assert_close(model.body_mass[:, trunk], 4.714 + parameters.added_mass)
     torch.testing.assert_close(model.body_subtreemass[:, trunk], 12.454 + parameters.added_mass, atol=1e-3, rtol=0)
@@ -148,55 +149,55 @@ def test_randomisation_reaches_the_physics(env):
 
 def test_a_stronger_motor_gives_more_torque(env):
     made = env()
-    robots = robots_of(made)
+    robots = terms_of(made).robots
     made.step(torch.zeros(8, 12))
-    robots.memory.act(torch.zeros(8, 12))
-    robots.memory.drive(0)
-    asked = KP * (robots.memory.targets[0] - robots.state.joint_pos) - KD * robots.state.joint_vel
-    torch.testing.assert_close(robots.state.torque, robots.parameters.strength * asked)
+    robots.act(torch.zeros(8, 12))
+    robots.before_physics(0)
+    asked = KP * (robots.targets[0] - robots.state.joint_pos) - KD * robots.state.joint_vel
+    torch.testing.assert_close(robots.state.torque, robots.state.parameters.strength * asked)
 
 
 def test_stiffer_motors_have_more_gain_and_the_same_targets(env):
     usual, stiff = env(noise=False), env(noise=False, stiffness=(2.0, 2.0))
     for made in (usual, stiff):
-        robots = robots_of(made)
+        robots = terms_of(made).robots
         made.reset(seed=0)
-        robots.memory.act(torch.full((8, 12), 0.3))
-        robots.memory.drive(0)
-    torch.testing.assert_close(robots_of(stiff).memory.targets, robots_of(usual).memory.targets)
-    state = robots_of(stiff).state
-    asked = 2 * KP * (robots_of(stiff).memory.targets[0] - state.joint_pos) - KD * state.joint_vel
-    limited = (robots_of(stiff).parameters.strength * asked).clamp(-33.5, 33.5)
+        robots.act(torch.full((8, 12), 0.3))
+        robots.before_physics(0)
+    torch.testing.assert_close(terms_of(stiff).robots.targets, terms_of(usual).robots.targets)
+    state = terms_of(stiff).robots.state
+    asked = 2 * KP * (terms_of(stiff).robots.targets[0] - state.joint_pos) - KD * state.joint_vel
+    limited = (terms_of(stiff).robots.state.parameters.strength * asked).clamp(-33.5, 33.5)
     torch.testing.assert_close(state.torque, limited)
-    assert (state.torque.abs() > robots_of(usual).state.torque.abs()).float().mean() > 0.5
+    assert (state.torque.abs() > terms_of(usual).robots.state.torque.abs()).float().mean() > 0.5
 
 
 @pytest.mark.parametrize("stiffness", [(1.0, 1.0), (2.0, 2.0)])
 def test_no_target_asks_for_more_than_25_nm_when_it_is_set(env, stiffness):
     made = env(stiffness=stiffness)
-    robots = robots_of(made)
+    robots = terms_of(made).robots
     for action in (torch.full((8, 12), 10.0), torch.full((8, 12), -10.0), torch.zeros(8, 12)):
-        robots.memory.act(action)
+        robots.act(action)
         state = robots.state
-        asked = KP * (robots.memory.targets[0] - state.joint_pos) - KD * state.joint_vel
+        asked = KP * (robots.targets[0] - state.joint_pos) - KD * state.joint_vel
         if action.abs().max() > 0:
             torch.testing.assert_close(asked, 25 * action.sign(), atol=1e-3, rtol=0)
         else:
             free = asked.abs() < 24.99
             wanted = torch.tensor(DEFAULT_POSE).expand(8, -1)
-            torch.testing.assert_close(robots.memory.targets[0][free], wanted[free])
+            torch.testing.assert_close(robots.targets[0][free], wanted[free])
 
 
 def test_an_action_has_its_effect_so_many_physics_steps_later(new_env):
     made = new_env(latency=(5, 5))
-    memory = robots_of(made).memory
+    robots = terms_of(made).robots
     default = torch.tensor(DEFAULT_POSE).expand(8, -1)
     small = torch.full((8, 12), 0.01)
     used = []
     for action in (small, 2 * small, 3 * small):
-        memory.act(action)
-        memory.targets[0] = default + 0.5 * action  # not cut off, to tell them apart
-        used += [(memory._target(step) - default).mean().item() / 0.005 for step in range(4)]
+        robots.act(action)
+        robots.targets[0] = default + 0.5 * action  # not cut off, to tell them apart
+        used += [(robots._target(step) - default).mean().item() / 0.005 for step in range(4)]
     assert used == pytest.approx([0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2], abs=1e-2)
 
 
@@ -214,17 +215,17 @@ def test_pushes_change_the_velocity_when_they_are_due(new_env):
 
 
 @pytest.mark.parametrize("options", [{}, {"latency": (0, 6), "stiffness": (1.0, 2.0)}])
-def test_the_lean_step_is_mjlabs_step(env, options):
-    lean, stock = env(noise=False, **options), env(lean=False, noise=False, **options)
+def test_the_fast_step_is_mjlabs_step(env, options):
+    fast, stock = env(noise=False, **options), env(fast=False, noise=False, **options)
     ends = torch.zeros(2)
     for k, action in enumerate(random_actions(50, scale=2.0)):
         if k == 20:
-            for made in (lean, stock):
+            for made in (fast, stock):
                 made.episode_length_buf[3] = 998
         if k == 30:
-            for made in (lean, stock):
-                robots_of(made).state.base_pos[5, 2] -= 0.15  # into the ground
-        got, expected = lean.step(action), stock.step(action)
+            for made in (fast, stock):
+                terms_of(made).robots.state.base_pos[5, 2] -= 0.15  # into the ground
+        got, expected = fast.step(action), stock.step(action)
         for group in ("actor", "critic"):
             torch.testing.assert_close(got[0][group], expected[0][group], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(got[1], expected[1], atol=1e-5, rtol=1e-4)
@@ -233,10 +234,10 @@ def test_the_lean_step_is_mjlabs_step(env, options):
         ends += torch.tensor([got[2].sum(), got[3].sum()])
     assert ends[0] >= 1  # so there were resets to compare
     assert ends[1] >= 1
-    assert torch.equal(lean.get_observations()["actor"], got[0]["actor"])
+    assert torch.equal(fast.get_observations()["actor"], got[0]["actor"])
 
 
-def test_a_lean_step_brings_no_number_to_the_host_and_none_from_it(new_env):
+def test_a_fast_step_brings_no_number_to_the_host_and_none_from_it(new_env):
     """So that it can be captured; physics aside, which is Warp's."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -258,7 +259,7 @@ def test_a_lean_step_brings_no_number_to_the_host_and_none_from_it(new_env):
 
 def test_the_reward_is_the_papers_sum_times_002_and_never_negative(env):
     made = env()
-    robots = robots_of(made)
+    robots = terms_of(made).robots
     zeros = 0
     for action in random_actions(40):
         _, reward, died, late, _ = made.step(action)
@@ -284,16 +285,16 @@ def test_the_reward_is_the_papers_sum_times_002_and_never_negative(env):
     assert zeros > 0
 
 
-@pytest.mark.parametrize("lean", [True, False], ids=["the lean step", "mjlab's step"])
-def test_more_reward_for_going_straight_is_that_much_more(env, lean):
+@pytest.mark.parametrize("fast", [True, False], ids=["the fast step", "mjlab's step"])
+def test_more_reward_for_going_straight_is_that_much_more(env, fast):
     """The same robots with the same actions: all that differs is the weight of one term."""
-    usual, more = env(lean=lean, noise=False), env(lean=lean, noise=False, turning=20.0)
-    assert terms.REWARD_WEIGHTS["turning"] == 0.05
+    usual, more = env(fast=fast, noise=False), env(fast=fast, noise=False, turning=20.0)
+    assert terms_of(usual).task.rewards["turning"].weight == 0.05
     compared = 0
     for action in random_actions(40, scale=0.1):
         (_, less, died, late, _), (_, reward, *_) = usual.step(action), more.step(action)
         paid = ~(died | late) & (less > 1e-4)  # where it would be below 0, it is 0
-        straight = torch.exp(-(robots_of(more).state.base_spin[:, 2] ** 2) / 0.5)
+        straight = torch.exp(-(terms_of(more).robots.state.base_spin[:, 2] ** 2) / 0.5)
         torch.testing.assert_close((reward - less)[paid], 0.02 * 19.95 * straight[paid], atol=1e-4, rtol=1e-3)
         compared += int((paid & (straight > 0.1)).sum())
     assert compared > 20
@@ -303,9 +304,9 @@ def test_the_ground_carries_the_robot_and_its_feet_know(env):
     made = env(flat=True, noise=False)
     for _ in range(60):
         made.step(torch.zeros(8, 12))
-    state = robots_of(made).state
-    lift = -made.sim.data.sensordata[:, robots_of(made).memory._lift].sum(-1)
-    weight = 9.81 * (12.454 + robots_of(made).parameters.added_mass)
+    state = terms_of(made).robots.state
+    lift = -made.sim.data.sensordata[:, terms_of(made).robots._lift].sum(-1)
+    weight = 9.81 * (12.454 + terms_of(made).robots.state.parameters.added_mass)
     standing = state.on_ground.all(-1) & (state.base_vel.norm(dim=-1) < 0.05)
     assert standing.sum() >= 4
     torch.testing.assert_close(lift[standing], weight[standing], rtol=0.1, atol=0)
@@ -314,7 +315,7 @@ def test_the_ground_carries_the_robot_and_its_feet_know(env):
 
 def test_feet_in_the_air_count_seconds_until_they_land(env):
     made = env(noise=False)
-    state = robots_of(made).state
+    state = terms_of(made).robots.state
     made.step(torch.zeros(8, 12))
     torch.testing.assert_close(state.air_time, torch.full((8, 4), 0.02))
     landed = torch.zeros(8, 4)
@@ -328,10 +329,10 @@ def test_feet_in_the_air_count_seconds_until_they_land(env):
 
 def test_knees_feet_and_corners_are_where_mujoco_has_them(env):
     made = env()
-    robots, model = robots_of(made), made.sim.mj_model
+    robots, model = terms_of(made).robots, made.sim.mj_model
     for action in random_actions(12):
         made.step(action)
-    found = robots.planes.feelers(robots.state)
+    found = robots.planes.feelers(robots.state.joint_pos, robots.state.base_pos, robots.state.base_quat)
     felt_by = dict(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))
     geoms = [felt_by[model.geom(f"plane{k}").id] for k in range(model.npair)]
     data = mujoco.MjData(model)
@@ -354,9 +355,9 @@ def test_nothing_is_nan_and_all_contacts_have_room_over_120_random_steps(env):
     assert not made.sim.wp_data.overflow.numpy().any()
 
 
-@pytest.mark.parametrize("lean", [True, False])
-def test_an_episode_ends_by_time_out_after_exactly_1000_steps(env, lean, monkeypatch):
-    made = env(lean, noise=False)
+@pytest.mark.parametrize("fast", [True, False])
+def test_an_episode_ends_by_time_out_after_exactly_1000_steps(env, fast, monkeypatch):
+    made = env(fast, noise=False)
     assert made.max_episode_length == 1000
     for physics in ("step", "forward"):
         monkeypatch.setattr(made.sim, physics, lambda: None)  # robots hang in the air: they live, and it is quick
@@ -372,38 +373,38 @@ def test_an_episode_ends_by_time_out_after_exactly_1000_steps(env, lean, monkeyp
 
 def test_at_the_end_of_the_ground_an_episode_is_over_without_a_fall(env):
     made = env(noise=False)
-    robots_of(made).state.base_pos[2, 0] = robots_of(made).task.terrain.high[0] - 0.9
+    terms_of(made).robots.state.base_pos[2, 0] = terms_of(made).task.options.terrain.high[0] - 0.9
     _, _, died, late, _ = made.step(torch.zeros(8, 12))
     assert not died.any()
     assert late.tolist() == [k == 2 for k in range(8)]
 
 
-@pytest.mark.parametrize("lean", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("value", [float("nan"), 1e4])
-def test_where_the_simulation_breaks_the_episode_is_over_and_the_others_go_on(env, lean, value, monkeypatch):
-    made = env(lean, noise=False)
+def test_where_the_simulation_breaks_the_episode_is_over_and_the_others_go_on(env, fast, value, monkeypatch):
+    made = env(fast, noise=False)
     for physics in ("step", "forward"):
         monkeypatch.setattr(made.sim, physics, lambda: None)
-    robots_of(made).state.base_vel[4, 1] = value
-    if lean:
+    terms_of(made).robots.state.base_vel[4, 1] = value
+    if fast:
         made.broken.zero_()
-        made.lost.zero_()
+        made.non_finite.zero_()
     obs, reward, died, _, _ = made.step(torch.zeros(8, 12))
     assert died.tolist() == [k == 4 for k in range(8)]
     assert reward[4] == 0
     assert reward.isfinite().all()
     assert obs["critic"].isfinite().all()
-    if lean:
+    if fast:
         assert made.broken == 1
-        assert made.lost.tolist() == [k == 4 and value != 1e4 for k in range(8)]
-        assert not made.lost.any() or made.left["qvel"][4].isnan().any()  # as it was before the next episode began
+        assert made.non_finite.tolist() == [k == 4 and value != 1e4 for k in range(8)]
+        assert not made.non_finite.any() or made.final_state["qvel"][4].isnan().any()
         assert made.forward_speed.isfinite().all()
 
 
 @pytest.mark.parametrize("yaw", [0.0, 2.0])
 def test_forward_speed_is_the_way_ahead_over_time(env, yaw):
     made = env(noise=False)
-    state = robots_of(made).state
+    state = terms_of(made).robots.state
     state.base_quat[:] = torch.tensor([math.cos(yaw / 2), 0, 0, math.sin(yaw / 2)])
     state.base_vel[:, :2] = 0.7 * torch.tensor([math.cos(yaw), math.sin(yaw)])
     before = state.base_pos[:, :2].clone()
@@ -414,8 +415,8 @@ def test_forward_speed_is_the_way_ahead_over_time(env, yaw):
 
 
 @pytest.mark.parametrize("change", ["noise", "reward", "event"])
-def test_the_lean_step_refuses_terms_it_would_leave_out(change):
-    from body_transformer.rl.a1.lean import LeanEnv
+def test_the_fast_step_refuses_terms_it_would_leave_out(change):
+    from body_transformer.rl.envs.fast import FastEnv
     from body_transformer.rl.registry import make_env_cfg
 
     cfg = make_env_cfg("a1-walk", 1, 0)
@@ -425,8 +426,8 @@ def test_the_lean_step_refuses_terms_it_would_leave_out(change):
         del cfg.rewards["energy"]
     else:
         del cfg.events["randomize"]
-    with pytest.raises(ValueError, match=r"the lean step knows .*; use lean=False"):
-        LeanEnv(cfg, "cpu")
+    with pytest.raises(ValueError, match=r"FastEnv .*; use fast=False"):
+        FastEnv(cfg, "cpu")
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import torch
 
 pytest.importorskip("mjlab")
 
-from body_transformer.rl.a1 import plain, walk
-from body_transformer.rl.a1.task import robots_of
+from body_transformer.rl.a1 import walk
 from body_transformer.rl.a1.terrain import Terrain
-from body_transformer.rl.plain import rollouts
+from body_transformer.rl.envs.cpu import CpuEnv, rollouts
+from body_transformer.rl.envs.mjlab import terms_of
 
 SMALL = Terrain(0, num_tracks=(6, 4))
 FLAT = Terrain(0, num_tracks=(6, 4), scale=(0.0, 0.0), border_scale=0.0)
@@ -25,17 +25,17 @@ def lay_level(planes) -> None:
 def test_a_step_is_that_of_mujoco_warp_for_each_robot(env, monkeypatch, flat):
     """Seen: 9 of 10 steps within 4e-6 on either ground, at worst 4e-4 where a foot touches the ground in one alone."""
     warp = env(flat=flat, noise=False)
-    ours = plain.PlainEnv(walk.cfg(8, 0, terrain=FLAT if flat else SMALL, noise=False), num_threads=2)
+    ours = CpuEnv(walk.cfg(8, 0, terrain=FLAT if flat else SMALL, noise=False), num_threads=2)
     if flat:
-        monkeypatch.setattr(ours.robots.planes, "lay", lambda state: lay_level(ours.robots.planes))
-    theirs = robots_of(warp)
+        monkeypatch.setattr(ours.robots.planes, "lay", lambda *state: lay_level(ours.robots.planes))
+    theirs = terms_of(warp).robots
     first = ours.reset(0)
     torch.testing.assert_close(first, warp.get_observations()["actor"], atol=1e-6, rtol=0)
     generator = torch.Generator().manual_seed(0)
     off, standing = [], []
     for _ in range(40):
         for name in ("qpos", "qvel", "warmstart"):
-            getattr(ours.world, name).copy_(getattr(theirs.memory.world, name))
+            getattr(ours.world, name).copy_(getattr(theirs.world, name))
         ours.going.fill_(True)
         action = 0.3 * torch.randn(8, 12, generator=generator)
         (seen, _, died, late, _), (other, _, _, _) = warp.step(action), ours.step(action)
@@ -49,11 +49,11 @@ def test_a_step_is_that_of_mujoco_warp_for_each_robot(env, monkeypatch, flat):
 
 
 def test_robots_differ_there_too():
-    env = plain.PlainEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=1)
+    env = CpuEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=1)
     env.close()
-    model, parameters = env.world.model, env.robots.parameters
+    model, parameters = env.world.model, env.robots.state.parameters
     trunk = model.body("robot/trunk").id
-    for k, kit in enumerate(env._kits):
+    for k, kit in enumerate(env.robots._model_fields):
         assert kit["body_mass"][trunk] == pytest.approx(4.714 + float(parameters.added_mass[k]))
         assert kit["pair_friction"][:, :2] == pytest.approx((1 + float(parameters.friction[k])) / 2)
         assert kit["body_subtreemass"][trunk] == pytest.approx(12.454 + float(parameters.added_mass[k]), abs=1e-3)
@@ -61,7 +61,7 @@ def test_robots_differ_there_too():
 
 
 def test_who_asks_for_nothing_stands_on_the_ground():
-    env = plain.PlainEnv(walk.cfg(6, 0, terrain=SMALL), num_threads=1)
+    env = CpuEnv(walk.cfg(6, 0, terrain=SMALL), num_threads=1)
     env.reset(0)
     for _ in range(75):
         env.step(torch.zeros(6, 12))
@@ -75,7 +75,7 @@ def test_who_asks_for_nothing_stands_on_the_ground():
 
 def test_more_reward_for_going_straight_is_that_much_more_there_too():
     usual, more = (
-        plain.PlainEnv(walk.cfg(6, 0, terrain=SMALL, noise=False, **turning), num_threads=1)
+        CpuEnv(walk.cfg(6, 0, terrain=SMALL, noise=False, **turning), num_threads=1)
         for turning in ({}, {"turning": 20.0})
     )
     assert torch.equal(usual.reset(0), more.reset(0))
@@ -94,7 +94,7 @@ def test_more_reward_for_going_straight_is_that_much_more_there_too():
 
 
 def test_rollouts_of_the_same_seed_are_the_same():
-    env = plain.PlainEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=2)
+    env = CpuEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=2)
     first, again = (rollouts(lambda obs: 3 * torch.sin(9 * obs[:, 12:24]), env, seed=4) for _ in range(2))
     env.close()
     assert first == again

@@ -10,16 +10,15 @@ pytest.importorskip("mjlab")
 
 from body_transformer.rl.a1 import terms
 from body_transformer.rl.a1.model import DEFAULT_POSE
-from body_transformer.rl.a1.parameters import Parameters
-from body_transformer.rl.a1.state import Joints, State
+from body_transformer.rl.a1.parameters import A1Parameters
+from body_transformer.rl.a1.robots import A1State
 
-ZERO = torch.zeros(())
+from .states import TASK, make_state, observe
 
 
-def state(**values) -> State:
-    """One level robot at rest, but for what is given; the command is 0.5 m/s ahead."""
-    values = {"command": (0.5, 0.0, 0.0)} | values
-    return State.empty(1, ZERO, **{name: torch.tensor([value]) for name, value in values.items()})
+def state(**values) -> A1State:
+    """One level robot at rest, except for the values; the command is 0.5 m/s ahead."""
+    return make_state(**{"command": (0.5, 0.0, 0.0)} | values)
 
 
 def turned(angle: float, axis: int) -> tuple[float, ...]:
@@ -29,11 +28,6 @@ def turned(angle: float, axis: int) -> tuple[float, ...]:
     return tuple(quaternion)
 
 
-def joints() -> Joints:
-    default = torch.tensor(DEFAULT_POSE)
-    return Joints(default, default - 1, default + 1, torch.full((12,), 33.5))
-
-
 # -- observation -------------------------------------------------------------------------------------------------------
 
 
@@ -41,7 +35,7 @@ def test_a_level_robot_at_rest_in_its_default_pose_sees_only_gravity_and_command
     one = state(joint_pos=DEFAULT_POSE)
     expected = torch.zeros(1, 48)
     expected[0, 8], expected[0, 9] = -1, 1  # down; 0.5 m/s x 2
-    torch.testing.assert_close(terms.observation(one, joints(), terms.no_velocity(one)), expected)
+    torch.testing.assert_close(observe(one), expected)
 
 
 def test_every_entry_is_in_its_place_and_scaled():
@@ -53,11 +47,11 @@ def test_every_entry_is_in_its_place_and_scaled():
         joint_vel=tuple(20.0 * k for k in range(12)),
         action=tuple(float(k) for k in range(12)),
     )
-    seen = terms.observation(one, joints(), terms.base_linear_velocity(one))[0]
+    seen = observe(one, "critic")[0, :48]
     expected = [2.0, 4.0, 6.0, 1.0, 2.0, 3.0, 0.0, 0.0, -1.0, 1.0, 0.5, 0.5]
     expected += [0.1 * k for k in range(12)] + [float(k) for k in range(12)] * 2
     torch.testing.assert_close(seen, torch.tensor(expected))
-    assert sum(terms.WIDTHS.values()) == len(expected) == 48
+    assert sum(term.owners.size for term in TASK.obs["actor"]) == len(expected) == 48
 
 
 def test_who_has_rolled_to_the_left_feels_gravity_at_its_right():
@@ -72,8 +66,8 @@ def test_velocity_is_seen_in_the_trunks_frame():
     torch.testing.assert_close(terms.base_linear_velocity(one)[0], torch.tensor([2.0, 0.0, 0.0]))
 
 
-def test_the_critic_is_told_friction_centre_of_mass_mass_and_strengths():
-    one = Parameters(
+def test_the_critic_observes_friction_centre_of_mass_mass_and_strengths():
+    parameters = A1Parameters(
         torch.tensor([1.5]),
         torch.tensor([[0.1, 0.2, 0.3]]),
         torch.tensor([2.0]),
@@ -81,7 +75,8 @@ def test_the_critic_is_told_friction_centre_of_mass_mass_and_strengths():
         latency=torch.tensor([0]),
         stiffness=torch.tensor([1.0]),
     )
-    assert terms.privileged(one).tolist() == [[1.5, *torch.tensor([0.1, 0.2, 0.3]).tolist(), 2.0, *range(12)]]
+    seen = observe(state(parameters=parameters), "critic")[:, 48:]
+    assert seen.tolist() == [[1.5, *torch.tensor([0.1, 0.2, 0.3]).tolist(), 2.0, *range(12)]]
 
 
 # -- reward ------------------------------------------------------------------------------------------------------------
@@ -116,7 +111,7 @@ def test_energy_and_joint_range_are_means_over_the_physics_steps():
 
 
 def test_the_weights_are_the_papers():
-    assert terms.REWARD_WEIGHTS == {
+    assert {name: term.weight for name, term in TASK.rewards.items()} == {
         "tracking": 2.0,
         "world_velocity": -2.0,
         "turning": 0.05,

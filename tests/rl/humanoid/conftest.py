@@ -13,8 +13,8 @@ def new_env():
     torch.set_num_threads(1)
     from body_transformer.rl.registry import make_env
 
-    def make(name, num_envs=8, seed=0, lean=True, options=()):
-        return make_env(name, num_envs, seed, "cpu", lean, options=dict.fromkeys(options, "true"))
+    def make(name, num_envs=8, seed=0, fast=True, options=()):
+        return make_env(name, num_envs, seed, "cpu", fast, options=dict.fromkeys(options, "true"))
 
     return make
 
@@ -28,12 +28,12 @@ def _shared(new_env):
 def env(_shared):
     """The 8 robots of a task, at the start of their first episode."""
 
-    def fresh(name, lean=True, options=()):
-        made = _shared(name, lean=lean, options=options)
+    def fresh(name, fast=True, options=()):
+        made = _shared(name, fast=fast, options=options)
         made.reset()
-        from body_transformer.rl.humanoid.task import humanoids
+        from body_transformer.rl.envs.mjlab import terms_of
 
-        humanoids(made).starts.seed(0)
+        terms_of(made).robots.starts.seed(0)
         made.reset()
         return made
 

@@ -1,4 +1,4 @@
-"""Board and cylinder: their bodies, that they roll, and what a critic can be told of them."""
+"""Board and cylinder: their bodies, their motion, and the critic's observations of them."""
 
 import mujoco
 import numpy as np
@@ -7,10 +7,11 @@ import torch
 
 pytest.importorskip("mjlab")
 
+from body_transformer.rl.envs.cpu import scene_model
+from body_transformer.rl.envs.mjlab import task_of, terms_of
+from body_transformer.rl.envs.terms import TaskTerms
 from body_transformer.rl.humanoid import board, terms
-from body_transformer.rl.humanoid.task import humanoids, task_of
 from body_transformer.rl.learner import model_layouts
-from body_transformer.rl.plain import scene_model
 from body_transformer.rl.registry import make_env_cfg
 
 BOARD_Q, CYLINDER_Q = slice(28, 35), slice(35, 42)
@@ -37,7 +38,7 @@ def test_board_and_cylinder_weigh_what_the_authors_do(model):
 
 def test_both_begin_at_rest_one_on_the_other(env):
     made = env("humanoid-board")
-    qpos = humanoids(made).memory.qpos
+    qpos = terms_of(made).robots.world.qpos
     for _ in range(2):
         assert torch.allclose(qpos[:, BOARD_Q], torch.tensor([0, 0, 0.225, 1, 0, 0, 0]))
         assert torch.allclose(qpos[:, CYLINDER_Q], torch.tensor([0, 0, 0.1, 1, 0, 0, 0]))
@@ -49,22 +50,22 @@ def test_both_begin_at_rest_one_on_the_other(env):
 
 def far_above(made) -> None:
     """Robots high in the air: board and cylinder are alone for a second."""
-    humanoids(made).state.torso_pos[:, 2] = 20.0
+    terms_of(made).robots.state.torso_pos[:, 2] = 20.0
 
 
 def test_the_board_rolls_on_the_cylinder_when_pushed(env):
     made = env("humanoid-board")
     far_above(made)
-    memory = humanoids(made).memory
-    memory.qvel[:, BOARD_V][:, 1] = 0.5
+    world = terms_of(made).world
+    world.qvel[:, BOARD_V][:, 1] = 0.5
     for _ in range(6):
         made.step(torch.zeros(8, 21))
-    of_board, of_cylinder = memory.qvel[:, BOARD_V], memory.qvel[:, CYLINDER_V]
+    of_board, of_cylinder = world.qvel[:, BOARD_V], world.qvel[:, CYLINDER_V]
     assert (of_cylinder[:, 1] > 0.1).all()
     # without slipping the cylinder turns by v / r, and the board goes twice as fast as the cylinder
     torch.testing.assert_close(of_cylinder[:, 3], -of_cylinder[:, 1] / 0.1, rtol=0.05, atol=0.05)
     torch.testing.assert_close(of_board[:, 1], 2 * of_cylinder[:, 1], rtol=0.1, atol=0.02)
-    assert (memory.qpos[:, CYLINDER_Q][:, 1] > 0.01).all()
+    assert (world.qpos[:, CYLINDER_Q][:, 1] > 0.01).all()
 
 
 def test_the_board_neither_sinks_into_the_cylinder_nor_tilts_by_itself(env):
@@ -72,14 +73,14 @@ def test_the_board_neither_sinks_into_the_cylinder_nor_tilts_by_itself(env):
     far_above(made)
     for _ in range(30):
         made.step(torch.zeros(8, 21))
-    pose = humanoids(made).memory.qpos[:, BOARD_Q]
+    pose = terms_of(made).robots.world.qpos[:, BOARD_Q]
     assert ((pose[:, 2] - 0.225).abs() < 1.5e-3).all()
     assert (pose[:, 4:6].abs() < 5e-3).all()
 
 
 def test_who_sinks_below_1_3_m_has_died_whatever_it_touches(env):
     made = env("humanoid-board")
-    state = humanoids(made).state
+    state = terms_of(made).robots.state
     state.torso_pos[0, 2] = 1.25
     _, reward, died, *_ = made.step(torch.zeros(8, 21))
     assert died.tolist() == [True] + [False] * 7
@@ -90,9 +91,9 @@ def test_who_sinks_below_1_3_m_has_died_whatever_it_touches(env):
 def test_standing_at_the_origin_the_heading_is_that_of_the_start(env):
     """The authors measure it towards the origin; there it would be 0, and a step worth 0.5 less."""
     made = env("humanoid-board")
-    robots = humanoids(made)
+    robots = terms_of(made).robots
     robots.state.previous_xy.copy_(robots.state.torso_pos[:, :2])
-    values = {name: term() for name, term in robots.reward_terms().items()}
+    values = {name: term.value(robots.state) for name, term in made.terms.task.rewards.items()}
     assert (values["heading"] == 1).all()
     assert (values["progress"] == 0).all()
     weights = {
@@ -104,16 +105,18 @@ def test_standing_at_the_origin_the_heading_is_that_of_the_start(env):
         "energy": 0.0,
         "limits": 0.0,
     }
-    total = robots.reward(torch.zeros(8, dtype=torch.bool), weights | {"death": -1.0})
+    terms = TaskTerms(made.terms.task, made.terms.world, 0, weights | {"death": -1.0})
+    terms.state.previous_xy.copy_(robots.state.previous_xy)
+    total = terms.reward(torch.zeros(8, dtype=torch.bool))
     torch.testing.assert_close(total, torch.full((8,), 2.6))
 
 
-# -- what the critic is told -------------------------------------------------------------------------------------------
+# -- the privileged critic ---------------------------------------------------------------------------------------------
 
 PRIVILEGED = ("privileged_critic",)
 
 
-def told_of(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray) -> list[float]:
+def expected_of(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray) -> list[float]:
     """[17], from MuJoCo's data alone."""
     data = mujoco.MjData(model)
     data.qpos, data.qvel = qpos, qvel
@@ -142,20 +145,20 @@ def test_the_critic_sees_board_and_cylinder_as_they_are(env):
     for _ in range(8):
         obs, *_ = made.step(torch.randn(8, 21, generator=generator))
     assert torch.equal(obs["critic"][:, :100], obs["actor"])
-    memory = humanoids(made).memory
-    assert (memory.qvel[:, BOARD_V].abs().amax(0) > 1e-3).all()  # there is something to see
-    for told, qpos, qvel in zip(obs["critic"][:, 100:], memory.qpos, memory.qvel, strict=True):
-        assert told.tolist() == pytest.approx(told_of(made.sim.mj_model, qpos.numpy(), qvel.numpy()), abs=1e-4)
+    world = terms_of(made).world
+    assert (world.qvel[:, BOARD_V].abs().amax(0) > 1e-3).all()  # there is something to see
+    for found, qpos, qvel in zip(obs["critic"][:, 100:], world.qpos, world.qvel, strict=True):
+        assert found.tolist() == pytest.approx(expected_of(made.sim.mj_model, qpos.numpy(), qvel.numpy()), abs=1e-4)
 
 
-def test_told_the_critic_the_actor_and_all_else_stay_as_they_were_to_the_bit(env):
-    plain, told = env("humanoid-board"), env("humanoid-board", options=PRIVILEGED)
+def test_with_a_privileged_critic_the_actor_and_all_else_stay_the_same_to_the_bit(env):
+    plain, privileged = env("humanoid-board"), env("humanoid-board", options=PRIVILEGED)
     generator = torch.Generator().manual_seed(5)
-    assert torch.equal(plain.get_observations()["actor"], told.get_observations()["actor"])
+    assert torch.equal(plain.get_observations()["actor"], privileged.get_observations()["actor"])
     ends = 0
     for _ in range(40):
         action = torch.randn(8, 21, generator=generator)
-        (expected, *others), (got, *same) = plain.step(action), told.step(action)
+        (expected, *others), (got, *same) = plain.step(action), privileged.step(action)
         assert list(expected) == ["actor"]
         assert torch.equal(got["actor"], expected["actor"])
         for mine, theirs in zip(same[:3], others[:3], strict=True):
@@ -164,14 +167,14 @@ def test_told_the_critic_the_actor_and_all_else_stay_as_they_were_to_the_bit(env
     assert ends > 0
 
 
-def test_what_the_critic_is_told_goes_to_the_root_and_none_of_it_is_guessed(env):
+def test_the_privileged_observations_go_to_the_root_and_none_is_guessed(env):
     found = model_layouts(env("humanoid-board", options=PRIVILEGED), {})
     actor, critic = found["actor"], found["critic"]
     assert actor.layout == model_layouts(env("humanoid-board"), {})["critic"].layout
     assert critic.guessed == actor.guessed == []
     assert critic.layout.obs_dim == critic.layout.used_obs_dim == 117
     seen = [(term.name, term.kind) for term in critic.layout.obs[len(actor.layout.obs) :]]
-    assert seen == [(name, "root") for name in terms.PRIVILEGED]
+    assert seen == [(term.name, "root") for term in terms.PRIVILEGED]
 
 
 @pytest.mark.parametrize("option", ["start_noise_curriculum", "privileged_critic"])
@@ -184,5 +187,5 @@ def test_an_option_that_is_not_true_or_false_is_refused(option, value):
 def test_options_are_off_by_default():
     task, cfg = task_of(board.cfg(1, 0)), board.cfg(1, 0)
     assert not task.start_noise_curriculum
-    assert not task.privileged_critic
+    assert list(task.obs) == ["actor"]
     assert list(cfg.observations) == ["actor"]

@@ -1,4 +1,4 @@
-"""Whole environments on the CPU: against plain MuJoCo, and mjlab's step against the lean one."""
+"""Whole environments on the CPU: against plain MuJoCo, and mjlab's step against the fast one."""
 
 import math
 
@@ -9,11 +9,11 @@ import torch
 
 pytest.importorskip("mjlab")
 
+from body_transformer.rl.envs.cpu import scene_model
+from body_transformer.rl.envs.mjlab import task_of, terms_of
 from body_transformer.rl.humanoid import terms
 from body_transformer.rl.humanoid.model import BODIES, JOINTS
-from body_transformer.rl.humanoid.plain import on_height_field
-from body_transformer.rl.humanoid.task import humanoids, task_of
-from body_transformer.rl.plain import scene_model
+from body_transformer.rl.humanoid.task import on_height_field
 
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
 WITH_OPTIONS = [
@@ -60,10 +60,10 @@ def plain_observation(model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
 def against_plain_mujoco(made, scale: float) -> np.ndarray:
     """[steps, 3]: difference of the state, difference of contact forces, largest contact force."""
     cfg = made.cfg if task_of(made.cfg).ground is None else on_height_field(made.cfg)
-    memory, model = humanoids(made).memory, scene_model(cfg)
+    world, model = terms_of(made).world, scene_model(cfg)
     found = []
     for step, action in enumerate(scale * random_actions(48)):
-        before = [array.numpy().astype(float) for array in (memory.qpos, memory.qvel, memory.warmstart)]
+        before = [array.numpy().astype(float) for array in (world.qpos, world.qvel, world.warmstart)]
         obs, _, died, *_ = made.step(action)
         for k in [k for k in range(8) if (k + step) % 3 == 0 and not died[k]]:
             data = mujoco.MjData(model)
@@ -93,10 +93,10 @@ def test_a_step_is_that_of_plain_mujoco(env, name):
 
 def test_the_ground_pushes_feet_up_and_carries_the_robots_weight(env):
     made = env("humanoid-mod")
-    lifts = []
+    lifts, feet = [], [BODIES.index("right_foot"), BODIES.index("left_foot")]
     for _ in range(20):
         made.step(torch.zeros(8, 21))
-        lifts.append(humanoids(made).state.contact_force[:, [BODIES.index("right_foot"), BODIES.index("left_foot")], 2])
+        lifts.append(terms_of(made).robots.state.contact_force[:, feet, 2])
     lifts = torch.stack(lifts)
     assert (lifts >= 0).all()
     assert 100 < lifts[10:].sum(-1).mean() < 800  # 40.84 kg x 9.81 = 401 N
@@ -129,14 +129,14 @@ def test_torques_are_clamped_actions_times_gears(env):
 
 def test_the_reward_is_the_papers_sum_and_minus_one_in_death(env):
     made = env("humanoid-mod")
-    robots = humanoids(made)
+    robots = terms_of(made).robots
     deaths = 0
     for action in random_actions(40):
         x = robots.state.torso_pos[:, 0].clone()
         _, reward, died, *_ = made.step(action)
         a, s = action.clamp(-1, 1), robots.state
         living = ~died
-        q = terms.joint_pos(s, robots.joints)
+        q = terms.joint_pos(s)
         gear = torch.tensor(made.sim.mj_model.actuator_gear[:, 0]).float() / 135
         up = 1 - 2 * (s.torso_quat[:, 1] ** 2 + s.torso_quat[:, 2] ** 2)
         h = 1 - 2 * (s.torso_quat[:, 2] ** 2 + s.torso_quat[:, 3] ** 2)  # the target is straight ahead, far away
@@ -155,34 +155,34 @@ def test_the_reward_is_the_papers_sum_and_minus_one_in_death(env):
     assert deaths > 0
 
 
-# -- the lean step -----------------------------------------------------------------------------------------------------
+# -- the fast step -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "options"), WITH_OPTIONS)
-def test_the_lean_step_is_mjlabs_step(env, name, options):
-    lean, stock = env(name, options=options), env(name, lean=False, options=options)
+def test_the_fast_step_is_mjlabs_step(env, name, options):
+    fast, stock = env(name, options=options), env(name, fast=False, options=options)
     groups = ["actor", "critic"] if options else ["actor"]
-    torch.testing.assert_close(lean.get_observations(), stock.get_observations())
+    torch.testing.assert_close(fast.get_observations(), stock.get_observations())
     ends = torch.zeros(2)
     for k, action in enumerate(random_actions(50)):
         if k == 20:
-            for made in (lean, stock):
+            for made in (fast, stock):
                 made.episode_length_buf[3] = 998
-        got, expected = lean.step(action), stock.step(action)
+        got, expected = fast.step(action), stock.step(action)
         assert list(got[0]) == list(expected[0]) == groups
         torch.testing.assert_close(got[0], expected[0], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(got[1], expected[1], atol=1e-4, rtol=1e-4)
         assert torch.equal(got[2], expected[2])
         assert torch.equal(got[3], expected[3])
-        assert torch.equal(lean.episode_length_buf, stock.episode_length_buf)
+        assert torch.equal(fast.episode_length_buf, stock.episode_length_buf)
         ends += torch.tensor([got[2].sum(), got[3].sum()])
     assert ends[0] >= 5  # so there were resets to compare
     for group in groups:
-        assert torch.equal(lean.get_observations()[group], got[0][group])
+        assert torch.equal(fast.get_observations()[group], got[0][group])
 
 
 @pytest.mark.parametrize(("name", "options"), WITH_OPTIONS)
-def test_a_lean_step_brings_no_number_to_the_host_and_none_from_it(env, name, options):
+def test_a_fast_step_brings_no_number_to_the_host_and_none_from_it(env, name, options):
     """So that it can be captured; physics aside, which is Warp's."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -202,10 +202,10 @@ def test_a_lean_step_brings_no_number_to_the_host_and_none_from_it(env, name, op
 
 
 @pytest.mark.parametrize("change", ["noise", "reward", "group", "action", "a critic's noise", "a critic's term"])
-def test_the_lean_step_refuses_terms_it_would_leave_out(change):
+def test_the_fast_step_refuses_terms_it_would_leave_out(change):
     from mjlab.utils.noise import UniformNoiseCfg
 
-    from body_transformer.rl.humanoid.lean import LeanEnv
+    from body_transformer.rl.envs.fast import FastEnv
     from body_transformer.rl.registry import make_env_cfg
 
     cfg = make_env_cfg("humanoid-mod", 1, 0)
@@ -225,18 +225,18 @@ def test_the_lean_step_refuses_terms_it_would_leave_out(change):
         del cfg.observations["critic"].terms["board_velocity"]
     else:
         cfg.observations["critic"] = cfg.observations["actor"]
-    with pytest.raises(ValueError, match=r"the lean step knows .*; use lean=False"):
-        LeanEnv(cfg, "cpu")
+    with pytest.raises(ValueError, match=r"FastEnv .*; use fast=False"):
+        FastEnv(cfg, "cpu")
 
 
-def test_weights_of_the_configuration_scale_the_lean_reward(new_env):
-    from body_transformer.rl.humanoid.lean import LeanEnv
+def test_weights_of_the_configuration_scale_the_fast_reward(new_env):
+    from body_transformer.rl.envs.fast import FastEnv
     from body_transformer.rl.registry import make_env_cfg
 
     cfg = make_env_cfg("humanoid-mod", 8, 0)
     for term in cfg.rewards.values():
         term.weight *= 0.01
-    scaled, plain = LeanEnv(cfg, "cpu"), new_env("humanoid-mod")
+    scaled, plain = FastEnv(cfg, "cpu"), new_env("humanoid-mod")
     for made in (scaled, plain):
         made.reset()
     for action in random_actions(15):
@@ -246,9 +246,9 @@ def test_weights_of_the_configuration_scale_the_lean_reward(new_env):
 # -- ends of episodes --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lean", [True, False])
-def test_an_episode_ends_by_time_out_after_exactly_1000_steps(env, lean, monkeypatch):
-    made = env("humanoid-mod", lean)
+@pytest.mark.parametrize("fast", [True, False])
+def test_an_episode_ends_by_time_out_after_exactly_1000_steps(env, fast, monkeypatch):
+    made = env("humanoid-mod", fast)
     assert made.max_episode_length == 1000
     for physics in ("step", "forward"):
         monkeypatch.setattr(made.sim, physics, lambda: None)  # robots hang in the air: they live, and it is quick
@@ -263,10 +263,10 @@ def test_an_episode_ends_by_time_out_after_exactly_1000_steps(env, lean, monkeyp
     assert (made.episode_length_buf == 0).all()
 
 
-@pytest.mark.parametrize("lean", [True, False])
-def test_who_dies_in_the_last_step_has_not_timed_out(env, lean):
-    made = env("humanoid-mod", lean)
-    state = humanoids(made).state
+@pytest.mark.parametrize("fast", [True, False])
+def test_who_dies_in_the_last_step_has_not_timed_out(env, fast):
+    made = env("humanoid-mod", fast)
+    state = terms_of(made).robots.state
     made.episode_length_buf[:] = 999
     state.torso_pos[0, 2] = 0.1  # in the ground
     _, reward, died, timed_out, _ = made.step(torch.zeros(8, 21))
@@ -279,7 +279,7 @@ def test_who_dies_in_the_last_step_has_not_timed_out(env, lean):
 @pytest.mark.parametrize("name", TASKS)
 def test_a_fresh_episode_feels_nothing_of_the_one_before(env, name):
     made = env(name)
-    state = humanoids(made).state
+    state = terms_of(made).robots.state
     made.episode_length_buf[:] = 999
     state.torso_pos[:4, 2] = 0.1
     obs, _, died, timed_out, _ = made.step(torch.zeros(8, 21))
@@ -290,13 +290,13 @@ def test_a_fresh_episode_feels_nothing_of_the_one_before(env, name):
     assert not died.any()
 
 
-@pytest.mark.parametrize("lean", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("name", TASKS)
-def test_a_broken_simulation_is_death_and_the_next_episode_is_whole(env, name, lean):
-    made = env(name, lean)
-    memory, state = humanoids(made).memory, humanoids(made).state
-    memory.qvel[0] = torch.nan
-    memory.qpos[1, 0] = torch.inf
+def test_a_broken_simulation_is_death_and_the_next_episode_is_whole(env, name, fast):
+    made = env(name, fast)
+    world, state = terms_of(made).world, terms_of(made).robots.state
+    world.qvel[0] = torch.nan
+    world.qpos[1, 0] = torch.inf
     state.joint_vel[2, 4] = 1000.0
     state.torso_vel[3, 0] = 90.0
     obs, reward, died, timed_out, _ = made.step(torch.zeros(8, 21))
@@ -309,7 +309,7 @@ def test_a_broken_simulation_is_death_and_the_next_episode_is_whole(env, name, l
         obs, reward, died, _, _ = made.step(torch.zeros(8, 21))
         assert not died.any()
         assert (reward > 1).all()
-    if lean:
+    if fast:
         assert made.broken == 4
         assert made.forward_speed.isfinite().all()
         made.broken.zero_()

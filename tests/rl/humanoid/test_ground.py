@@ -10,11 +10,12 @@ import torch
 
 pytest.importorskip("mjlab")
 
-from body_transformer.rl.ground import planes_of, put_planes
+from body_transformer.rl.envs.cpu import CpuEnv
+from body_transformer.rl.envs.mjlab import terms_of
+from body_transformer.rl.ground import plane_ids, put_planes
 from body_transformer.rl.humanoid import hill
-from body_transformer.rl.humanoid.ground import FAR_BELOW, FEELER, Faces, Ground
-from body_transformer.rl.humanoid.plain import PlainEnv, on_height_field
-from body_transformer.rl.humanoid.task import humanoids
+from body_transformer.rl.humanoid.ground import FAR_BELOW, FEELER, FaceTable, Ground
+from body_transformer.rl.humanoid.task import on_height_field
 from body_transformer.rl.registry import make_env_cfg
 
 GROUND = hill.ground(seed=0)
@@ -24,10 +25,10 @@ STILL = torch.zeros(8, 21)
 
 @pytest.fixture(scope="module")
 def faces():
-    return Faces(GROUND.heights(), GROUND.low, GROUND.grid)
+    return FaceTable(GROUND.heights(), GROUND.low, GROUND.grid)
 
 
-def height(faces: Faces, xy: np.ndarray) -> np.ndarray:
+def height(faces: FaceTable, xy: np.ndarray) -> np.ndarray:
     """xy [..., 2] -> [...]"""
     places = torch.tensor(xy, dtype=torch.float32)
     normal, offset = faces.under(places)
@@ -149,7 +150,7 @@ def test_on_a_flat_height_field_feet_are_pushed_sideways_by_edges_that_are_not_t
             angles += np.degrees(np.arccos(np.clip(data.contact.frame[:, 2], -1, 1))).tolist()
         tilted[grid] = np.mean(np.array(angles) > 20)
         centre = torch.tensor(rng.uniform([2, 2, 0.02], [8, 8, 0.03], (200, 3)), dtype=torch.float32)
-        _, normal = Faces(flat.heights(), flat.low, grid).nearest(centre, torch.tensor(FOOT_RADIUS))
+        _, normal = FaceTable(flat.heights(), flat.low, grid).nearest(centre, torch.tensor(FOOT_RADIUS))
         assert (normal[:, 2] == 1).all()
     assert tilted[0.1] > 0.1
     assert tilted[1.0] < 0.06
@@ -160,7 +161,7 @@ def test_on_a_flat_height_field_feet_are_pushed_sideways_by_edges_that_are_not_t
 
 def test_a_contact_with_a_plane_is_as_stiff_and_as_rough_as_one_with_the_height_field(env):
     model = env("humanoid-hill").sim.mj_model
-    plain = PlainEnv(on_height_field(make_env_cfg("humanoid-hill", 1, 0)), num_threads=1)
+    plain = CpuEnv(on_height_field(make_env_cfg("humanoid-hill", 1, 0)), num_threads=1)
     data = mujoco.MjData(plain.world.model)
     data.qpos = plain.robots.starts.qpos[0].numpy()
     data.qpos[2] -= 0.1
@@ -196,7 +197,7 @@ def is_feeler(model: mujoco.MjModel, geom: int) -> bool:
 def test_a_plane_lies_where_its_feeler_is_when_the_physics_meets_it(env, faces):
     """It is laid before the feeler moves there. Seen with robots at 3 m/s: 99 % within 0.07 mm, at worst 0.8 mm."""
     made = env("humanoid-hill")
-    robots, model = humanoids(made), made.sim.mj_model
+    robots, model = terms_of(made).robots, made.sim.mj_model
     robots.state.torso_vel[:, 0] = 3.0
     feelers = [k for k in range(model.ngeom) if is_feeler(model, k)]
     radius = torch.tensor(model.geom_size[feelers, :1], dtype=torch.float32)
@@ -216,7 +217,7 @@ def test_a_plane_lies_where_its_feeler_is_when_the_physics_meets_it(env, faces):
 
 def test_physics_leaves_the_planes_where_they_were_laid(env):
     made = env("humanoid-hill")
-    planes = humanoids(made).planes
+    planes = terms_of(made).robots.planes
     for _ in range(12):
         made.step(STILL)
     point, normal = planes.point.clone(), planes.normal.clone()
@@ -231,7 +232,7 @@ def test_physics_leaves_the_planes_where_they_were_laid(env):
 def test_a_plane_lies_in_a_plain_model_as_it_was_put_there(env, normal):
     """The last one is that of a plane that was never laid: it stays upright."""
     model = copy.copy(env("humanoid-hill").sim.mj_model)
-    mine, data = planes_of(model, 43), mujoco.MjData(model)
+    mine, data = plane_ids(model, 43), mujoco.MjData(model)
     point = np.arange(43 * 3).reshape(43, 3) / 10.0
     put_planes(model, mine, point, np.tile(np.array(normal, dtype=float), (43, 1)))
     mujoco.mj_kinematics(model, data)
@@ -240,10 +241,10 @@ def test_a_plane_lies_in_a_plain_model_as_it_was_put_there(env, normal):
     np.testing.assert_allclose(data.geom_xmat[mine].reshape(-1, 3, 3)[:, :, 2], np.tile(expected, (43, 1)), atol=1e-12)
 
 
-@pytest.mark.parametrize("lean", [True, False])
-def test_a_fresh_episode_has_nothing_of_the_ground_of_the_one_before(env, lean):
-    made = env("humanoid-hill", lean)
-    robots = humanoids(made)
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_fresh_episode_has_nothing_of_the_ground_of_the_one_before(env, fast):
+    made = env("humanoid-hill", fast)
+    robots = terms_of(made).robots
     for _ in range(15):
         made.step(STILL)
     assert (robots.state.contact_force[:, [6, 9]].sum((1, 2)) > 0).any()
@@ -271,7 +272,7 @@ def test_a_fresh_episode_has_nothing_of_the_ground_of_the_one_before(env, lean):
 def test_robots_fall_as_on_mujocos_height_field(new_env):
     """64 robots land, stand and fall, without a torque. Seen: torsos 0.57 mm apart (median) after 11 steps, 6 % of the
     deaths more than 3 steps apart; with MuJoCo Warp's own height field 1.03 mm and 17 %."""
-    theirs, ours = new_env("humanoid-hill", 64), PlainEnv(on_height_field(make_env_cfg("humanoid-hill", 64, 0)))
+    theirs, ours = new_env("humanoid-hill", 64), CpuEnv(on_height_field(make_env_cfg("humanoid-hill", 64, 0)))
     theirs.reset(seed=3)
     theirs.episode_length_buf.zero_()
     ours.reset(3)
@@ -281,7 +282,7 @@ def test_robots_fall_as_on_mujocos_height_field(new_env):
         for found, died in zip(deaths, ends, strict=True):
             found[died] = found[died].clamp_max(step)
         if step == 10:
-            apart = (humanoids(theirs).state.torso_pos - ours.robots.state.torso_pos.float()).norm(dim=1)
+            apart = (terms_of(theirs).robots.state.torso_pos - ours.robots.state.torso_pos.float()).norm(dim=1)
     ours.close()
     assert apart.median() < 8e-4
     assert ((deaths[0] - deaths[1]).abs() > 3).float().mean() < 0.1
@@ -292,7 +293,7 @@ def test_nobody_flies_apart(new_env, monkeypatch):
     """64 robots, 300 steps of random actions. Seen: 61 rad/s; with MuJoCo Warp's height field 10,764,609 rad/s."""
     made = new_env("humanoid-hill", 64)
     made.reset(seed=0)
-    joint_vel, physics, fastest = humanoids(made).state.joint_vel, made.sim.step, []
+    joint_vel, physics, fastest = terms_of(made).robots.state.joint_vel, made.sim.step, []
 
     def step():
         physics()

@@ -7,8 +7,7 @@ import pytest
 pytest.importorskip("mjlab")
 
 from body_transformer import Policy, pretrained
-from body_transformer.rl.humanoid.plain import PlainEnv
-from body_transformer.rl.plain import rollouts
+from body_transformer.rl.envs.cpu import CpuEnv, rollouts
 
 
 def test_a_runner_is_caught_by_the_cells_of_a_height_field_alone(benchmark_script):
@@ -16,7 +15,7 @@ def test_a_runner_is_caught_by_the_cells_of_a_height_field_alone(benchmark_scrip
     policy = Policy.load(pretrained.path(height_field.TASK)).eval()
     tilted, lengths = {}, {}
     for name, cfg in height_field.grounds(num_envs=1, seed=1).items():
-        with closing(PlainEnv(cfg, num_threads=1)) as env:
+        with closing(CpuEnv(cfg, num_threads=1)) as env:
             watch = height_field.Watch(env)
             lengths[name] = rollouts(policy, env, 1, watch)[0].length
         assert watch.num_contacts > 100

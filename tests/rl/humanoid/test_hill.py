@@ -7,9 +7,9 @@ import torch
 
 pytest.importorskip("mjlab")
 
+from body_transformer.rl.envs.cpu import scene_model
+from body_transformer.rl.envs.mjlab import terms_of
 from body_transformer.rl.humanoid import hill
-from body_transformer.rl.humanoid.task import humanoids
-from body_transformer.rl.plain import scene_model
 
 
 def tile(ground: np.ndarray, i: int, j: int) -> np.ndarray:
@@ -77,7 +77,7 @@ def test_robots_start_on_all_tiles_above_their_middle():
 
 def test_the_end_of_the_ground_is_a_time_out(env):
     made = env("humanoid-hill")
-    state = humanoids(made).state
+    state = terms_of(made).robots.state
     ends = torch.tensor([[99.5, 0], [-19.5, 0], [40, 99.5], [40, -99.5]])
     state.torso_pos[:4, :2] = ends
     state.torso_pos[:4, 2] = 3.0
@@ -101,5 +101,5 @@ def test_robots_stand_on_the_waves(env):
     feet = []
     for _ in range(25):
         made.step(torch.zeros(8, 21))
-        feet.append(humanoids(made).state.contact_force[:, [6, 9], 2].sum(-1))
+        feet.append(terms_of(made).robots.state.contact_force[:, [6, 9], 2].sum(-1))
     assert (torch.stack(feet).amax(0) > 100).all()

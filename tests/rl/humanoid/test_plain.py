@@ -7,9 +7,8 @@ import torch
 pytest.importorskip("mjlab")
 
 from body_transformer.rl import evaluate
-from body_transformer.rl.humanoid.plain import PlainEnv
-from body_transformer.rl.humanoid.task import humanoids
-from body_transformer.rl.plain import rollouts
+from body_transformer.rl.envs.cpu import CpuEnv, rollouts
+from body_transformer.rl.envs.mjlab import terms_of
 from body_transformer.rl.registry import make_env_cfg
 
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
@@ -23,7 +22,7 @@ def plain():
     made = []
 
     def make(name, num_envs=8, num_threads=2, seed=0):
-        made.append(PlainEnv(make_env_cfg(name, num_envs, 0), num_threads))
+        made.append(CpuEnv(make_env_cfg(name, num_envs, 0), num_threads))
         made[-1].reset(seed)
         return made[-1]
 
@@ -64,10 +63,10 @@ def differences(ours, theirs, steps):
 @pytest.mark.parametrize("name", TASKS)
 def test_an_episode_begins_in_the_state_that_mjlabs_environment_begins_in(plain, env, name):
     ours, theirs = both(plain, env, name)
-    memory = humanoids(theirs).memory
-    assert torch.equal(ours.world.qpos.float(), memory.qpos)
-    assert torch.equal(ours.world.qvel.float(), memory.qvel)
-    assert torch.allclose(ours.robots.observation().float(), theirs.get_observations()["actor"], atol=1e-6)
+    world = terms_of(theirs).world
+    assert torch.equal(ours.world.qpos.float(), world.qpos)
+    assert torch.equal(ours.world.qvel.float(), world.qvel)
+    assert torch.allclose(ours.terms.observation("actor").float(), theirs.get_observations()["actor"], atol=1e-6)
 
 
 def test_robots_in_the_air_fall_as_in_mjlab(plain, env):
@@ -117,8 +116,8 @@ def test_feet_feel_the_same_on_the_hill(plain, env):
 def test_deaths_and_time_outs_are_counted_as_in_mjlab(plain, env, name):
     ours, theirs = both(plain, env, name)
     ours.steps[:], theirs.episode_length_buf[:] = (torch.tensor([7] * 4 + [999] * 4) for _ in range(2))
-    for robots in (ours.robots, humanoids(theirs)):
-        robots.memory.qpos[4] = robots.memory.qpos[0]
+    for robots in (ours.robots, terms_of(theirs).robots):
+        robots.world.qpos[4] = robots.world.qpos[0]
         robots.state.torso_pos[[0, 4], 2] = 0.1  # in the ground
         robots.state.torso_pos[[1, 5], 0] = 99.5  # over the end of the hills
     _, reward, died, late = ours.step(STILL)

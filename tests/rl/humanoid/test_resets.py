@@ -7,10 +7,10 @@ import torch
 
 pytest.importorskip("mjlab")
 
+from body_transformer.rl.envs.cpu import scene_model
+from body_transformer.rl.envs.mjlab import task_of, terms_of
 from body_transformer.rl.humanoid.model import JOINTS
-from body_transformer.rl.humanoid.resets import NUM_STARTS, draw_starts, entangled, robot_geoms
-from body_transformer.rl.humanoid.task import humanoids, task_of
-from body_transformer.rl.plain import scene_model
+from body_transformer.rl.humanoid.robots import NUM_STARTS, draw_starts, entangled, robot_geoms
 from body_transformer.rl.registry import make_env_cfg
 
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
@@ -80,7 +80,7 @@ def test_crossed_legs_and_a_foot_through_the_board_are_entangled():
 def test_a_dead_first_step_is_rare(env):
     """Were crossed legs among the starts, every fourth robot would die at once."""
     made = env("humanoid-mod")
-    robots = humanoids(made)
+    robots = terms_of(made).robots
     deaths = 0
     for k in range(25):  # 200 starts
         robots.starts.first.copy_(torch.arange(8) + 8 * k)
@@ -118,9 +118,9 @@ def test_episodes_and_environments_begin_differently(env):
     assert len(first.unique(dim=0)) == 8
     made.episode_length_buf[2] = 999
     second = made.step(torch.zeros(8, 21))[0]["actor"]
-    robots = humanoids(made)
+    robots = terms_of(made).robots
     number = (robots.starts.first[2] + robots.starts.episodes[2]) % NUM_STARTS
-    assert torch.equal(robots.memory.qpos[2], robots.starts.qpos[number])
+    assert torch.equal(robots.world.qpos[2], robots.starts.qpos[number])
     assert not torch.equal(second[2], first[2])
 
 
@@ -158,7 +158,7 @@ def test_starts_without_the_curriculum_are_drawn_in_the_original_order():
 
 def test_the_curriculum_is_for_training_and_evaluations_start_with_full_noise(new_env):
     made = new_env("humanoid-board", num_envs=1, options=("start_noise_curriculum",))
-    reach = humanoids(made).starts.qpos[:, 7:28].abs().amax(1) / 0.2
+    reach = terms_of(made).robots.starts.qpos[:, 7:28].abs().amax(1) / 0.2
     assert reach.quantile(0.25) < 0.3
     task = task_of(
         make_env_cfg(

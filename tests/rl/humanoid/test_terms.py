@@ -1,6 +1,7 @@
 """Terms on states made by hand, with numbers worked out by hand."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -11,13 +12,16 @@ import mujoco
 import numpy as np
 
 from body_transformer import robots
-from body_transformer.rl.humanoid import terms
+from body_transformer.rl.envs.world import FreeBody
+from body_transformer.rl.humanoid import mod, terms
 from body_transformer.rl.humanoid.model import BODIES, JOINTS
-from body_transformer.rl.humanoid.state import Free, Joints, Stack, State
+from body_transformer.rl.humanoid.robots import HumanoidJoints, HumanoidState, Stack
+
+JOINT_VALUES = HumanoidJoints.of(mujoco.MjModel.from_xml_path(str(robots.path("humanoid"))))
 
 
-def state(**changes) -> State:
-    """One robot upright at the origin, at rest, with nothing to feel; but for the changes."""
+def state(stack=None, **changes) -> HumanoidState:
+    """One robot upright at the origin, at rest, without contacts, except for the changes."""
     values = {
         "torso_pos": [0, 0, 1.34],
         "torso_quat": [1, 0, 0, 0],
@@ -29,7 +33,13 @@ def state(**changes) -> State:
         "action": [0] * 21,
         "previous_xy": [0, 0],
     }
-    return State(**{name: torch.tensor([value], dtype=torch.float32) for name, value in (values | changes).items()})
+    tensors = {name: torch.tensor([value], dtype=torch.float32) for name, value in (values | changes).items()}
+    return HumanoidState(**tensors, joints=JOINT_VALUES, stack=stack)
+
+
+def observe(state: HumanoidState) -> torch.Tensor:
+    """[1, 100]"""
+    return torch.cat([term.value(state) for term in mod.task().obs["actor"]], -1)
 
 
 def joint_values(**values) -> list[float]:
@@ -43,11 +53,6 @@ def forces(**values) -> list[tuple[float, float, float]]:
 def turned(axis: str, angle: float) -> list[float]:
     """Quaternion of a rotation about an axis of the world."""
     return [math.cos(angle / 2), *(math.sin(angle / 2) * (axis == name) for name in "xyz")]
-
-
-@pytest.fixture(scope="module")
-def joints() -> Joints:
-    return Joints.of(mujoco.MjModel.from_xml_path(str(robots.path("humanoid"))))
 
 
 # -- observation -------------------------------------------------------------------------------------------------------
@@ -90,18 +95,18 @@ def test_the_angular_velocity_is_given_in_the_worlds_frame():
     assert terms.torso_angular_velocity(rolling_while_looking_left)[0].tolist() == pytest.approx([0, 2, 0.5], abs=1e-6)
 
 
-def test_joint_positions_are_measured_by_their_range(joints):
+def test_joint_positions_are_measured_by_their_range():
     # abdomen_y -75..30 degrees: middle -22.5, half 52.5; right_knee -160..2: middle -79, half 81
     pose = joint_values(abdomen_y=math.radians(30), right_knee=math.radians(-160), left_elbow=0.0)
-    scaled = dict(zip(JOINTS, terms.joint_pos(state(joint_pos=pose), joints)[0].tolist(), strict=True))
+    scaled = dict(zip(JOINTS, terms.joint_pos(state(joint_pos=pose))[0].tolist(), strict=True))
     assert scaled["abdomen_y"] == pytest.approx(1.0, abs=1e-6)
     assert scaled["right_knee"] == pytest.approx(-1.0, abs=1e-6)
     assert scaled["abdomen_z"] == pytest.approx(0.0, abs=1e-6)
     assert scaled["left_elbow"] == pytest.approx(20 / 70, abs=1e-6)  # -90..50
 
 
-def test_the_observation_has_its_hundred_entries_in_the_papers_order(joints):
-    seen = terms.observation(
+def test_the_observation_has_its_hundred_entries_in_the_papers_order():
+    seen = observe(
         state(
             torso_pos=[7, 8, 1.5],
             torso_vel=[1, 2, 3],
@@ -109,8 +114,7 @@ def test_the_observation_has_its_hundred_entries_in_the_papers_order(joints):
             torso_spin=[0, 0, 6],
             joint_vel=joint_values(abdomen_z=10, left_elbow=-20),
             contact_force=forces(torso=(1, 2, 3), right_foot=(-4, 5, 600), left_hand=(7, 8, 9)),
-        ),
-        joints,
+        )
     )[0].tolist()
     assert len(seen) == 100
     assert seen[:10] == pytest.approx([1.5, 1, 2, 3, 0, 0, 0.4, 0, 0, 6], abs=1e-6)
@@ -126,27 +130,22 @@ def test_names_of_bodies_and_joints_are_those_of_the_experiment():
     from body_transformer.experiment import load_experiment
 
     layout = {term.name: term for term in load_experiment("humanoid-mod").obs}
-    assert tuple(layout["joint_pos"].of) == JOINTS
-    assert tuple(layout["contact_force"].of) == BODIES
-    from body_transformer.rl.humanoid.task import OBSERVATIONS
-
-    assert tuple(layout) == OBSERVATIONS
+    assert layout["joint_pos"].of == layout["joint_vel"].of == mod.task().actions.of == JOINTS
+    assert layout["contact_force"].of == BODIES
+    assert [term.owners for term in mod.task().obs["actor"]] == list(layout.values())
 
 
-# -- what the critic alone can be told ---------------------------------------------------------------------------------
+# -- observations of board and cylinder, for the critic alone ----------------------------------------------------------
 
 
-def free(pos, quat=(1, 0, 0, 0), vel=(0, 0, 0), spin=(0, 0, 0)) -> Free:
-    return Free(*(torch.tensor([value], dtype=torch.float32) for value in (pos, quat, vel, spin)))
+def free(pos, quat=(1, 0, 0, 0), vel=(0, 0, 0), spin=(0, 0, 0)) -> FreeBody:
+    return FreeBody(*(torch.tensor([value], dtype=torch.float32) for value in (pos, quat, vel, spin)))
 
 
-def stack(torso=None, board=None, cylinder=None) -> Stack:
-    """One robot at rest on the board on the cylinder; but for the changes."""
-    return Stack(
-        free(**{"pos": [0, 0, 1.532], **(torso or {})}),
-        free(**{"pos": [0, 0, 0.225], **(board or {})}),
-        free(**{"pos": [0, 0, 0.1], **(cylinder or {})}),
-    )
+def balancing(torso_pos=(0, 0, 1.532), board=None, cylinder=None) -> HumanoidState:
+    """One robot at rest on the board on the cylinder, except for the changes."""
+    stack = Stack(free(**{"pos": [0, 0, 0.225], **(board or {})}), free(**{"pos": [0, 0, 0.1], **(cylinder or {})}))
+    return state(stack, torso_pos=torso_pos)
 
 
 @pytest.mark.parametrize(
@@ -156,28 +155,28 @@ def stack(torso=None, board=None, cylinder=None) -> Stack:
         ("board_roll_pitch_yaw", {"board": {"quat": turned("z", -0.2)}}, (0, 0, -0.2)),
         ("board_from_cylinder", {}, (0, 0.125)),
         ("board_from_cylinder", {"board": {"pos": [9, 0.5, 0.2]}, "cylinder": {"pos": [7, 0.3, 0.1]}}, (0.2, 0.1)),
-        ("board_from_torso", {"board": {"pos": [1, 2, 3]}, "torso": {"pos": [0.5, 4, 9]}}, (0.5, -2)),
+        ("board_from_torso", {"board": {"pos": [1, 2, 3]}, "torso_pos": [0.5, 4, 9]}, (0.5, -2)),
         ("board_velocity", {"board": {"quat": turned("z", 1.0), "vel": [1, 2, 3]}}, (1, 2, 3)),
         ("board_angular_velocity", {"board": {"quat": turned("z", math.pi / 2), "spin": [2, 0, 0.5]}}, (0, 2, 0.5)),
         ("cylinder_velocity", {"cylinder": {"vel": [1, 2, 3]}}, (2,)),
         ("cylinder_spin", {"cylinder": {"quat": turned("z", 1.0), "spin": [4, 5, 6]}}, (4,)),  # the axis turns with it
-        ("torso_from_cylinder", {"torso": {"pos": [3, 4, 5]}, "cylinder": {"pos": [1, 1, 1]}}, (2, 3)),
+        ("torso_from_cylinder", {"torso_pos": [3, 4, 5], "cylinder": {"pos": [1, 1, 1]}}, (2, 3)),
     ],
 )
-def test_what_the_critic_is_told_is_where_board_and_cylinder_are_and_how_they_move(term, changes, expected):
-    assert getattr(terms, term)(stack(**changes))[0].tolist() == pytest.approx(expected, abs=1e-6)
+def test_privileged_terms_are_pose_and_motion_of_board_and_cylinder(term, changes, expected):
+    assert getattr(terms, term)(balancing(**changes))[0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_critic_is_told_all_of_it_in_the_order_of_the_names():
-    moving = stack(
-        torso={"pos": [0.1, 0.2, 1.5]},
+def test_privileged_terms_have_their_seventeen_entries_in_order():
+    moving = balancing(
+        torso_pos=[0.1, 0.2, 1.5],
         board={"pos": [0.3, 0.5, 0.3], "quat": turned("y", 0.4), "vel": [1, 2, 3], "spin": [0, 5, 0]},
         cylinder={"pos": [0.7, 0.4, 0.1], "vel": [6, 7, 8], "spin": [9, 10, 11]},
     )
-    seen = terms.privileged(moving)
-    assert torch.equal(seen, torch.cat([getattr(terms, name)(moving) for name in terms.PRIVILEGED], -1))
+    found = [term.value(moving) for term in terms.PRIVILEGED]
+    assert [value.shape[1] for value in found] == [term.owners.size for term in terms.PRIVILEGED]
     expected = [0, 0.4, 0, 0.1, 0.2, 0.2, 0.3, 1, 2, 3, 0, 5, 0, 7, 9, -0.6, -0.2]
-    assert seen[0].tolist() == pytest.approx(expected, abs=1e-6)
+    assert torch.cat(found, -1)[0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 # -- reward ------------------------------------------------------------------------------------------------------------
@@ -214,27 +213,27 @@ def test_upright_is_within_about_22_degrees(angle, expected):
 )
 def test_heading_counts_the_cosine_up_to_0_8(yaw, expected):
     facing = state(torso_quat=turned("z", math.radians(yaw)))
-    assert terms.heading(facing, terms.to_target(facing, AHEAD)).item() == pytest.approx(expected, abs=1e-5)
-    assert terms.heading(facing, terms.straight_ahead(facing)).item() == pytest.approx(expected, abs=1e-5)
+    assert terms.heading(facing, partial(terms.to_target, target=AHEAD)).item() == pytest.approx(expected, abs=1e-5)
+    assert terms.heading(facing, terms.straight_ahead).item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_heading_is_towards_the_target_from_where_the_robot_is():
     beside = state(torso_pos=[1000, -5, 1.3], torso_quat=turned("z", math.pi / 2))
-    assert terms.heading(beside, terms.to_target(beside, AHEAD)).item() == 1.0
-    assert terms.heading(beside, terms.straight_ahead(beside)).item() == pytest.approx(0.0, abs=1e-6)
+    assert terms.heading(beside, partial(terms.to_target, target=AHEAD)).item() == 1.0
+    assert terms.heading(beside, terms.straight_ahead).item() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_effort_is_the_sum_of_squares():
     assert terms.effort(state(action=[0.5] * 21)).item() == pytest.approx(21 * 0.25)
 
 
-def test_energy_counts_strong_motors_more(joints):
+def test_energy_counts_strong_motors_more():
     # hip_y gear 135: 1 x 1 x 1; knee gear 90: 0.5 x 0.4 x 90/135
     moving = state(
         action=joint_values(left_hip_y=1.0, right_knee=-0.5, left_elbow=1.0),
         joint_vel=joint_values(left_hip_y=-10.0, right_knee=4.0, head=9.0),
     )
-    assert terms.energy(moving, joints).item() == pytest.approx(1 + 0.5 * 0.4 * 90 / 135, abs=1e-5)
+    assert terms.energy(moving).item() == pytest.approx(1 + 0.5 * 0.4 * 90 / 135, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -247,11 +246,11 @@ def test_energy_counts_strong_motors_more(joints):
         (-37.5 + 1.01 * 82.5, 1.5),
     ],
 )
-def test_joints_near_their_limits_cost(joints, degrees, expected):
+def test_joints_near_their_limits_cost(degrees, expected):
     pose = [0.0] * 21
     pose[JOINTS.index("right_hip_y")] = math.radians(degrees)
     pose[JOINTS.index("right_knee")] = pose[JOINTS.index("left_knee")] = -0.5  # 0 is at 0.975 of the knee's range
-    assert terms.limits(state(joint_pos=pose), joints).item() == pytest.approx(expected, abs=1e-3)
+    assert terms.limits(state(joint_pos=pose)).item() == pytest.approx(expected, abs=1e-3)
 
 
 # -- termination -------------------------------------------------------------------------------------------------------

@@ -1,15 +1,14 @@
-"""The planes of the ground (see ../ground.py): one under each foot, knee, calf and corner of the trunk.
+"""Tangent planes under the A1: one under each foot, knee, calf and corner of the trunk (see ../ground.py).
 
-Not as under the humanoid, as this ground has ridges every few centimetres, as sharp as a foot is wide: a plane goes
-through the nearest point of several faces, with the sphere's normal, not the face's; it is laid where the feeler is,
-by the legs' own kinematics, not where it should be by its last two steps; and faces are made when they are asked for,
-as a table of those of 7 million cells, three times as many as the hills have, would take 230 MB.
+This ground has ridges every few centimetres, as sharp as a foot is wide, so the planes differ from the humanoid's. A
+plane goes through the nearest point of several faces, with the normal of the sphere, not of the face. It is laid where
+the feeler is, by the kinematics of the legs, not where the feeler should be by its last two steps. Faces are computed
+on demand: a table of those of 7 million cells, three times as many as the hills have, would take 230 MB.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import mujoco
 import numpy as np
@@ -17,19 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..ground import FEELER, PLANE, add_feeler, add_plane, planes_in, planes_of, put_planes
-from .kinematics import Legs
+from ..envs.world import World, rotate
+from ..ground import FEELER, PLANE, FeelerPlanes, HeightField, add_feeler, add_plane, plane_ids
 from .model import BASE, FEET, LEGS
-from .terrain import Terrain
-
-if TYPE_CHECKING:
-    from ..world import World
-    from .state import State
 
 KNEE_RADIUS, CALF_RADIUS, CORNER_RADIUS = 0.017, 0.01, 0.01
 """m"""
 AROUND = ((0.0, 0.0), (0.6, 0.0), (-0.6, 0.0), (0.0, 0.6), (0.0, -0.6))
-"""Radii from the centre along x and y, where the ground under a feeler is looked at."""
+"""Places under a feeler at which the ground is read: radii from the centre along x and y."""
 
 
 # -- in the scene ------------------------------------------------------------------------------------------------------
@@ -37,19 +31,19 @@ AROUND = ((0.0, 0.0), (0.6, 0.0), (-0.6, 0.0), (0.0, 0.6), (0.0, -0.6))
 
 @dataclass(frozen=True)
 class Feeler:
-    """A sphere of the robot that feels the ground."""
+    """A sphere of the robot that touches the ground."""
 
     geom: str
-    """Its name, without the robot's."""
+    """Its name, without the prefix of the robot."""
     body: str
     pos: tuple[float, float, float]
-    """m, in the body's frame."""
+    """m, in the frame of the body."""
     radius: float
     """m"""
 
 
 def feelers(spec: mujoco.MjSpec, prefix: str = "") -> list[Feeler]:
-    """Of a robot: of each leg knee, middle of the calf and foot, then the corners of the trunk's boxes."""
+    """Return knee, middle of the calf and foot of each leg, then the corners of the boxes of the trunk."""
     found = []
     for leg in LEGS:
         foot = spec.geom(f"{prefix}{leg}_foot")
@@ -70,7 +64,7 @@ def feelers(spec: mujoco.MjSpec, prefix: str = "") -> list[Feeler]:
 
 
 def add_planes(spec: mujoco.MjSpec, prefix: str = "robot/") -> None:
-    """Feelers and their planes into a scene with the robot."""
+    """Add feelers and their planes to a scene with the robot."""
     for number, feeler in enumerate(feelers(spec, prefix)):
         if feeler.geom not in FEET:
             add_feeler(spec.body(prefix + feeler.body), prefix + feeler.geom, feeler.pos, feeler.radius)
@@ -81,11 +75,8 @@ def add_planes(spec: mujoco.MjSpec, prefix: str = "robot/") -> None:
 # -- under the robots --------------------------------------------------------------------------------------------------
 
 
-class Faces:
-    """The ground's triangles on a device.
-
-    A cell of the grid is two of them, parted as in MuJoCo by the diagonal along x = y.
-    """
+class GridFaces:
+    """The triangles of the ground; a cell of the grid is two of them, divided by the diagonal along x = y."""
 
     def __init__(
         self, heights: NDArray[np.float64], low: tuple[float, float], grid: float, device: torch.device | str = "cpu"
@@ -95,7 +86,7 @@ class Faces:
         self._around = torch.tensor(AROUND, device=device)
 
     def under(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Height and unit normal [..., 3] of the ground at these places; beyond its end the last face goes on."""
+        """Return height and unit normal [..., 3] of the ground at these places; outer faces go on for ever."""
         (u, i), (v, j) = (self._cell(place, axis) for axis, place in enumerate((x, y)))
         first = i * self._shape[1] + j
         beside = u > v  # the triangle that has the corner with the larger x
@@ -107,11 +98,11 @@ class Faces:
         return origin + u * slope_x + v * slope_y, normal / normal.norm(dim=-1, keepdim=True)
 
     def nearest(self, centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-        """The plane on which a sphere, centre [..., 3], lies or will lie: a point of the ground and a unit normal.
+        """Return the plane on which a sphere, centre [..., 3], lies or will lie: a point of the ground, a unit normal.
 
-        Of some points of the ground under the sphere it is the nearest to the centre: those straight below the centre
-        and AROUND it, and where the perpendiculars on their faces meet the ground. The normal points to the centre: on
-        a ridge it is that of the sphere, not that of either face, and the sphere is never deeper than it really is.
+        The point is the nearest to the centre of several: those straight below the centre and AROUND it, and those in
+        which the perpendiculars on their faces meet the ground. The normal points to the centre. On a ridge it is thus
+        the normal of the sphere, not of either face, and the sphere is never deeper than it really is.
         """
         sphere = centre[..., None, :]  # [..., 1, 3]
         below = sphere[..., :2] + self._around * radius[..., None, None]
@@ -123,21 +114,21 @@ class Faces:
         return _nearest_of(sphere, point, normal, radius)
 
     def _on_ground(self, xy: Tensor) -> tuple[Tensor, Tensor]:
-        """[..., 2] -> the point of the ground there and its face's normal, [..., 3] each."""
+        """Return the point of the ground at xy [..., 2] and the normal of its face, [..., 3] each."""
         height, normal = self.under(xy[..., 0], xy[..., 1])
         return torch.cat([xy, height[..., None]], -1), normal
 
     def _cell(self, place: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-        """How far into its cell a place is, m, and the number of the cell; that is in range for NaN, too."""
+        """Return the distance into the cell of a place, m, and the number of the cell, in range for NaN, too."""
         along = place - self._low[axis]
         number = (along / self._grid).floor().clamp(0, self._shape[axis] - 2).nan_to_num().long()
         return along - number * self._grid, number
 
 
 def _nearest_of(sphere: Tensor, point: Tensor, normal: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-    """Of points [..., K, 3] the one nearest to a sphere [..., 1, 3], and the direction from there to its centre.
+    """Return the point of [..., K, 3] nearest to a sphere [..., 1, 3], and the direction from there to its centre.
 
-    Where the centre is at the ground or in it there is no such direction, and the face's normal is taken.
+    Where the centre is at the ground or in it, that direction is replaced by the normal of the face.
     """
     offset = sphere - point
     distance = offset.norm(dim=-1, keepdim=True)
@@ -149,38 +140,59 @@ def _nearest_of(sphere: Tensor, point: Tensor, normal: Tensor, radius: Tensor) -
     return point, torch.where(is_above, offset / distance, normal)
 
 
-class Planes:
-    """The planes of B environments in the world's memory."""
+class Legs:
+    """The four legs in closed form: hips turn about x, thighs and calves about y, and both point down at angle 0.
 
-    def __init__(self, world: World, terrain: Terrain):
-        assert world.geom_xpos is not None
-        assert world.geom_xmat is not None
+    MuJoCo Warp knows positions of knees and feet, too, but those at the beginning of its last step.
+    """
+
+    def __init__(self, model: mujoco.MjModel, device: torch.device | str, prefix: str = "robot/"):
+        def pos(part: str) -> Tensor:
+            places = [model.body(f"{prefix}{leg}_{part}").pos.tolist() for leg in LEGS]
+            return torch.tensor(places, dtype=torch.float32, device=device)
+
+        self._hip = pos("hip")  # [4, 3]
+        self._aside = pos("thigh")[:, 1]
+        self._thigh = -pos("calf")[:, 2]
+        feet = [float(model.geom(f"{prefix}{leg}_foot").pos[2]) for leg in LEGS]
+        self._calf = -torch.tensor(feet, dtype=torch.float32, device=device)
+
+    def points(self, joint_pos: Tensor) -> Tensor:
+        """Return knee, middle of the calf and foot of each leg, [B, 4, 3, 3], in the frame of the trunk."""
+        hip, thigh, calf = joint_pos.view(-1, 4, 3).unbind(-1)
+        bend = thigh + calf
+        knee_x, knee_z = -self._thigh * thigh.sin(), -self._thigh * thigh.cos()
+        calf_x, calf_z = -self._calf * bend.sin(), -self._calf * bend.cos()
+        x = torch.stack([knee_x, knee_x + calf_x / 2, knee_x + calf_x], -1)
+        z = torch.stack([knee_z, knee_z + calf_z / 2, knee_z + calf_z], -1)
+        cos, sin, aside = hip.cos()[..., None], hip.sin()[..., None], self._aside[:, None]
+        return torch.stack([x, aside * cos - z * sin, aside * sin + z * cos], -1) + self._hip[:, None]
+
+
+class A1Planes(FeelerPlanes):
+    """The planes of B A1s, laid where the feelers are."""
+
+    def __init__(self, world: World, ground: HeightField):
         model = world.model
-        self._faces = Faces(terrain.heights(), terrain.low, terrain.grid, world.device)
+        super().__init__(world, model.npair)
+        self._faces = GridFaces(ground.heights(), ground.low, ground.grid, world.device)
         self._legs = Legs(model, world.device)
-        felt_by = dict(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))
-        planes = [int(model.geom(f"{PLANE}{number}").id) for number in range(model.npair)]
-        names = [model.geom(felt_by[plane]).name for plane in planes]
+        feeler_of = dict(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))
+        planes = plane_ids(model, model.npair)
+        names = [model.geom(feeler_of[plane]).name for plane in range(planes.start, planes.stop)]
         corners = [model.geom(name).pos for name in names if model.geom(name).bodyid == model.body(f"robot/{BASE}").id]
         self._corners = torch.tensor(np.array(corners), dtype=torch.float32, device=world.device)  # [12, 3]
         radius = [float(model.geom(name).size[0]) for name in names]
         self._radius = torch.tensor(radius, dtype=torch.float32, device=world.device)
-        self._mine = planes_of(model, model.npair)
-        self.point, self.normal = planes_in(world.geom_xpos, world.geom_xmat, self._mine)
-        """[B, S, 3] each, of each feeler's plane."""
 
-    def feelers(self, state: State) -> Tensor:
-        """[B, S, 3], m: where they are, by the state of this very moment."""
-        legs = self._legs.points(state.joint_pos).flatten(1, 2)
+    def feelers(self, joint_pos: Tensor, base_pos: Tensor, base_quat: Tensor) -> Tensor:
+        """Return the positions of the feelers, [B, S, 3], m, from joints [B, 12] and the pose of the trunk."""
+        legs = self._legs.points(joint_pos).flatten(1, 2)
         corners = self._corners.expand(len(legs), -1, -1)
-        return self._legs.in_world(torch.cat([legs, corners], 1), state)
+        return rotate(base_quat, torch.cat([legs, corners], 1)) + base_pos[:, None]
 
-    def lay(self, state: State) -> None:
-        """Before a physics step: every plane to its feeler."""
-        point, normal = self._faces.nearest(self.feelers(state), self._radius)
+    def lay(self, joint_pos: Tensor, base_pos: Tensor, base_quat: Tensor) -> None:
+        """Lay every plane under its feeler before a physics step."""
+        point, normal = self._faces.nearest(self.feelers(joint_pos, base_pos, base_quat), self._radius)
         self.point.copy_(point)
         self.normal.copy_(normal)
-
-    def put(self, k: int, model: mujoco.MjModel) -> None:
-        """Those of robot k into a plain model, before its physics step."""
-        put_planes(model, self._mine, self.point[k].numpy(), self.normal[k].numpy())

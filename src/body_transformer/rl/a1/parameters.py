@@ -1,4 +1,4 @@
-"""What differs from robot to robot: friction, mass, centre of mass, the motors' strength and stiffness, latency."""
+"""Parameters that differ between robots: friction, mass, centre of mass, strength and stiffness of motors, latency."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ import torch
 from mjlab.managers.event_manager import RecomputeLevel, requires_model_fields
 from torch import Tensor
 
+from ..envs.mjlab import terms_of
 from .model import BASE, DECIMATION, JOINTS
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
 
 FRICTION = (0.0, 2.0)
-"""Of the robot; that of the ground is 1."""
+"""Of the robot; the friction of the ground is 1."""
 ADDED_MASS = (1.0, 3.0)
 """kg, on the trunk."""
 COM_OFFSET = ((-0.05, 0.15), (-0.1, 0.1), (-0.05, 0.05))
 """m, of the trunk's centre of mass, along x, y, z."""
 STRENGTH = (0.9, 1.1)
-"""Torque of a motor for what is asked of it."""
+"""Torque of a motor / the commanded torque."""
 FIELDS = ("body_mass", "body_ipos", "body_inertia", "pair_friction")
-"""Of a MjModel, that the parameters are in; and what MuJoCo derives from them:"""
+"""Fields of a MjModel that hold the parameters."""
 DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0", "actuator_acc0")
+"""Fields that MuJoCo derives from them."""
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """Those of B robots; they stay as they are. All but latency and stiffness are what the critic sees."""
+class A1Parameters:
+    """The constant parameters of B robots. The critic observes all but latency and stiffness."""
 
     friction: Tensor
     """[B]"""
@@ -55,8 +57,8 @@ class Parameters:
         stiffness: tuple[float, float],
         device: torch.device,
         dtype: torch.dtype,
-    ) -> Parameters:
-        """Follow from the seed, the first robots' whatever the number of robots."""
+    ) -> A1Parameters:
+        """Draw the parameters by the seed; those of robot k do not depend on the number of robots."""
         rng = np.random.default_rng([seed, 0xA3])
         low, high = np.array([FRICTION, *COM_OFFSET, ADDED_MASS, *[STRENGTH] * len(JOINTS)]).T
         delays = np.random.default_rng([seed, 0xA4]).integers(latency[0], latency[1] + 1, num_envs)
@@ -72,17 +74,17 @@ class Parameters:
         )
 
     def ages(self) -> Tensor:
-        """[physics steps of a control step, B]: how many actions ago the one was chosen that has its effect there."""
+        """Return the age in control steps of the action that acts in each physics step, [DECIMATION, B]."""
         steps = torch.arange(DECIMATION, device=self.latency.device)[:, None]
         return ((self.latency - steps + DECIMATION - 1) // DECIMATION).clamp_min(0)
 
     @property
     def contact_friction(self) -> Tensor:
-        """[B]: of the robot on the ground. PhysX takes the mean of the two, where MuJoCo would take the larger."""
+        """[B]: of the robot on the ground. PhysX uses the mean of the two, where MuJoCo would use the larger."""
         return (self.friction + 1.0) / 2
 
-    def kits(self, model: mujoco.MjModel) -> list[dict[str, np.ndarray]]:
-        """For each robot, the fields of a plain model that are its own; the model is as it was afterwards."""
+    def model_fields(self, model: mujoco.MjModel) -> list[dict[str, np.ndarray]]:
+        """Return the fields of a plain model that differ between robots, per robot; leave the model as it was."""
         data, trunk = mujoco.MjData(model), model.body(f"robot/{BASE}").id
         plain = {name: getattr(model, name).copy() for name in (*FIELDS, *DERIVED)}
         found = []
@@ -94,22 +96,20 @@ class Parameters:
             model.pair_friction[:, :2] = float(self.contact_friction[k])
             mujoco.mj_setConst(model, data)
             found.append({name: getattr(model, name).copy() for name in plain})
-        use(plain, model)
+        set_fields(model, plain)
         return found
 
 
-def use(kit: dict[str, np.ndarray], model: mujoco.MjModel) -> None:
-    """The model becomes that of one robot."""
-    for name, values in kit.items():
+def set_fields(model: mujoco.MjModel, fields: dict[str, np.ndarray]) -> None:
+    """Write the fields of one robot into the model."""
+    for name, values in fields.items():
         getattr(model, name)[:] = values
 
 
 @requires_model_fields("body_mass", "body_ipos", "body_inertia", "pair_friction", recompute=RecomputeLevel.set_const)
 def randomize(env: ManagerBasedRlEnv, env_ids: Tensor | None) -> None:
-    """An event of mjlab's at the beginning: the parameters of all robots into MuJoCo Warp's models."""
-    from .task import robots_of
-
-    parameters, trunk = robots_of(env).parameters, env.sim.mj_model.body(f"robot/{BASE}").id
+    """Write the parameters of all robots into the models of MuJoCo Warp, as an event of mjlab's."""
+    parameters, trunk = terms_of(env).state.parameters, env.sim.mj_model.body(f"robot/{BASE}").id
     model: Any = env.sim.model
     plain = env.sim.mj_model
     mass = plain.body_mass[trunk] + parameters.added_mass

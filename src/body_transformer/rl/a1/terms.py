@@ -1,45 +1,41 @@
-"""Observation, reward and termination of a1-walk: small functions of a State.
+"""Observation, reward and termination of a1-walk: pure functions of an A1State.
 
-Every function takes B environments and gives B values (observations: [B, width]).
+Every function takes B environments and returns [B] values (observations: [B, width]).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from ..envs.world import pitch, roll, rotate_back
 from .model import CONTROL_DT, DECIMATION
-from .parameters import Parameters
-from .state import Joints, State
+from .robots import A1State
 
+State = A1State
 VELOCITY_SCALE, SPIN_SCALE, JOINT_VEL_SCALE = 2.0, 0.25, 0.05
-"""Of m/s, rad/s and joints' rad/s in the observation."""
+"""Factors of m/s, rad/s and the joints' rad/s in the observation."""
 TRACKING = 0.5
-"""m²/s² or rad²/s²: error squared at which a tracking reward is down to 1/e."""
+"""m²/s² or rad²/s²: squared error at which a tracking reward is 1/e."""
 FLIGHT_S = 0.5
-"""A longer time in the air is rewarded, a shorter one punished."""
+"""Longer times in the air are rewarded, shorter ones punished."""
 STANDING = 0.1
-"""m/s: who is told to be slower need not lift its feet."""
-
-
-def to_body(state: State, vector: Tensor) -> Tensor:
-    """[B, 3] from the world's frame to the trunk's."""
-    w, axis = state.base_quat[:, :1], -state.base_quat[:, 1:]
-    twice = 2 * torch.cross(axis, vector, dim=-1)
-    return vector + w * twice + torch.cross(axis, twice, dim=-1)
+"""m/s: a robot with a slower command need not lift its feet."""
 
 
 # -- observation -------------------------------------------------------------------------------------------------------
 
 
 def no_velocity(state: State) -> Tensor:
-    """The robot does not measure its velocity; the place is kept for it."""
+    """Zeros in the place of the velocity, which the robot does not measure."""
     return torch.zeros_like(state.base_vel)
 
 
 def base_linear_velocity(state: State) -> Tensor:
-    """The trunk's, in its own frame."""
-    return VELOCITY_SCALE * to_body(state, state.base_vel)
+    """Velocity of the trunk in its own frame."""
+    return VELOCITY_SCALE * rotate_back(state.base_quat, state.base_vel)
 
 
 def base_angular_velocity(state: State) -> Tensor:
@@ -47,7 +43,7 @@ def base_angular_velocity(state: State) -> Tensor:
 
 
 def projected_gravity(state: State) -> Tensor:
-    """Which way is down, in the trunk's frame: (0, 0, -1) where it is level."""
+    """Direction of gravity in the frame of the trunk: (0, 0, -1) where it is level."""
     w, x, y, z = state.base_quat.unbind(-1)
     return torch.stack([2 * (w * y - x * z), -2 * (y * z + w * x), 2 * (x * x + y * y) - 1], -1)
 
@@ -57,9 +53,9 @@ def command(state: State) -> Tensor:
     return torch.stack([VELOCITY_SCALE * ahead, VELOCITY_SCALE * left, SPIN_SCALE * turn], -1)
 
 
-def joint_pos(state: State, joints: Joints) -> Tensor:
-    """From the default pose."""
-    return state.joint_pos - joints.default
+def joint_pos(state: State) -> Tensor:
+    """Difference from the default pose."""
+    return state.joint_pos - state.joints.default
 
 
 def joint_vel(state: State) -> Tensor:
@@ -70,71 +66,60 @@ def previous_action(state: State) -> Tensor:
     return state.action
 
 
+def friction(state: State) -> Tensor:
+    return state.parameters.friction[:, None]
+
+
+def com_offset(state: State) -> Tensor:
+    return state.parameters.com_offset
+
+
+def added_mass(state: State) -> Tensor:
+    return state.parameters.added_mass[:, None]
+
+
+def motor_strength(state: State) -> Tensor:
+    return state.parameters.strength
+
+
+Observations = dict[str, Callable[[State], Tensor]]
+"""Functions of terms. Order, sizes and owners are stated in experiments/a1-walk.yaml."""
+SHARED: Observations = {
+    "base_angular_velocity": base_angular_velocity,
+    "projected_gravity": projected_gravity,
+    "command": command,
+    "joint_pos": joint_pos,
+    "joint_vel": joint_vel,
+    "previous_action": previous_action,
+}
+ACTOR_OBS: Observations = SHARED | {"base_linear_velocity": no_velocity}
+CRITIC_OBS: Observations = SHARED | {
+    "base_linear_velocity": base_linear_velocity,
+    "friction": friction,
+    "com_offset": com_offset,
+    "added_mass": added_mass,
+    "motor_strength": motor_strength,
+}
 NOISE = {
     "base_angular_velocity": 0.05,
     "projected_gravity": 0.05,
     "joint_pos": 0.01,
     "joint_vel": 0.075,
 }
-"""Largest error of the actor's observations, as they are scaled."""
-WIDTHS = {
-    "base_linear_velocity": 3,
-    "base_angular_velocity": 3,
-    "projected_gravity": 3,
-    "command": 3,
-    "joint_pos": 12,
-    "joint_vel": 12,
-    "previous_action": 12,
-}
-"""The actor's terms in their order, 48 entries."""
-
-
-def observation(state: State, joints: Joints, velocity: Tensor) -> Tensor:
-    """[B, 48]; `velocity` [B, 3] is what the first three entries say."""
-    return torch.cat(
-        [
-            velocity,
-            base_angular_velocity(state),
-            projected_gravity(state),
-            command(state),
-            joint_pos(state, joints),
-            joint_vel(state),
-            previous_action(state),
-        ],
-        -1,
-    )
-
-
-def privileged(parameters: Parameters) -> Tensor:
-    """[B, 17]: friction, centre of mass, mass, strengths of the motors."""
-    return torch.cat(
-        [parameters.friction[:, None], parameters.com_offset, parameters.added_mass[:, None], parameters.strength], -1
-    )
+"""Largest error of the actor's observations, after scaling."""
 
 
 # -- reward ------------------------------------------------------------------------------------------------------------
 
-REWARD_WEIGHTS = {
-    "tracking": 2.0,
-    "world_velocity": -2.0,
-    "turning": 0.05,
-    "alive": 2.0,
-    "air_time": 2.0,
-    "energy": -2e-5,
-    "joint_range": -0.1,
-    "torque": -0.2,
-}
-"""The reward of a step is 0.02 (its seconds) x the weighted sum of the functions below, or 0 where that is negative."""
-
 
 def tracking(state: State) -> Tensor:
-    """1 at the commanded velocity, in the trunk's frame."""
-    error = state.command[:, :2] - to_body(state, state.base_vel)[:, :2]
+    """1 at the commanded velocity, in the frame of the trunk."""
+    error = state.command[:, :2] - rotate_back(state.base_quat, state.base_vel)[:, :2]
     return torch.exp(-error.square().sum(-1) / TRACKING)
 
 
 def world_velocity(state: State) -> Tensor:
-    """How far off the velocity is in the world's frame, m/s: so the robot stays on its way."""
+    """Error of the velocity in the world's frame, m/s, which keeps the robot on its way."""
     error: Tensor = torch.linalg.vector_norm(state.command[:, :2] - state.base_vel[:, :2], dim=-1)
     return error
 
@@ -149,7 +134,7 @@ def alive(state: State) -> Tensor:
 
 
 def air_time(state: State) -> Tensor:
-    """Of feet that landed in this step: how long they were in the air, beyond FLIGHT_S."""
+    """Time in the air beyond FLIGHT_S, over feet that landed in this step."""
     beyond = ((state.flight - FLIGHT_S) * state.landed).sum(-1)
     return beyond * (state.command[:, :2].square().sum(-1) > STANDING**2)
 
@@ -170,37 +155,34 @@ def torque(state: State) -> Tensor:
 
 
 def forward_speed(state: State) -> Tensor:
-    """How far the step has brought the trunk ahead, where it looks, m/s; no part of the reward.
+    """Speed of the trunk in the direction in which it looks, m/s, for evaluations; not in the reward.
 
-    A command is meant so, too: a robot that cannot sense its heading cannot keep to an axis of the world.
+    Commands have the same meaning: a robot that cannot sense its heading cannot keep to an axis of the world.
     """
     w, x, y, z = state.base_quat.unbind(-1)
-    ahead = torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z)], -1)  # of the trunk's x axis, on the ground
+    ahead = torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z)], -1)  # the trunk's x axis on the ground
     ahead = torch.nn.functional.normalize(ahead, dim=-1)
     return ((state.base_pos[:, :2] - state.previous_xy) * ahead).sum(-1) / CONTROL_DT
+
+
+def commanded_speed(state: State) -> Tensor:
+    """Commanded speed ahead, m/s."""
+    return state.command[:, 0]
 
 
 # -- termination -------------------------------------------------------------------------------------------------------
 
 BASE_FORCE_N = 1.0
 MAX_ROLL, MAX_PITCH = 0.8, 1.6
-"""rad; the latter is beyond what a pitch can be, and so never reached."""
+"""rad; the latter is never reached, as no pitch is larger than 1.57."""
 HEIGHTS = (0.15, 1.5)
 """m, of the trunk."""
 
 
-def roll_pitch(state: State) -> tuple[Tensor, Tensor]:
-    """rad, about x and y."""
-    w, x, y, z = state.base_quat.unbind(-1)
-    roll = torch.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
-    return roll, torch.asin((2 * (w * y - z * x)).clamp(-1.0, 1.0))
-
-
 def fallen(state: State) -> Tensor:
     """The trunk has touched the ground, is tilted too much, too low or too high."""
-    roll, pitch = roll_pitch(state)
     height = state.base_pos[:, 2]
-    tilted = (roll.abs() > MAX_ROLL) | (pitch.abs() > MAX_PITCH)
+    tilted = (roll(state.base_quat).abs() > MAX_ROLL) | (pitch(state.base_quat).abs() > MAX_PITCH)
     return (state.base_force > BASE_FORCE_N) | tilted | (height < HEIGHTS[0]) | (height > HEIGHTS[1])
 
 

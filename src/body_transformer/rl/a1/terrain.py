@@ -1,8 +1,7 @@
-"""Irregular ground: gradient noise (Perlin 2002) whose height differs from track to track."""
+"""Irregular ground: gradient noise (Perlin 2002) of a different height on each track."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -14,7 +13,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Terrain:
-    """Tracks side by side in a border, x from -border, y about 0. Heights are about 0, and follow from the seed."""
+    """Tracks side by side in a border, x from -border, y about 0. Heights are about 0 and follow from the seed."""
 
     seed: int
     num_tracks: tuple[int, int] = (20, 50)
@@ -24,18 +23,18 @@ class Terrain:
     border: float = 5.0
     """m"""
     scale: tuple[float, float] = (0.08, 0.15)
-    """m, drawn for each track: about what its noise spans."""
+    """m, drawn for each track: about the span of its noise."""
     flat_below: float = 0.1
-    """m: a track of a smaller scale is flat."""
+    """m: tracks of a smaller scale are flat."""
     border_scale: float = 0.08
     """m"""
     grid: float = 0.025
-    """m, from one height to the next."""
+    """Distance between heights, m."""
     per_m: int = 10
-    """Cells of the noise along a metre."""
+    """Cells of the noise per metre."""
     octaves: int = 2
     gain: float = 0.25
-    """Of an octave, which has twice the cells, against the one before."""
+    """Height of an octave, which has twice the cells, relative to the octave before."""
 
     @property
     def low(self) -> tuple[float, float]:
@@ -44,7 +43,7 @@ class Terrain:
 
     @property
     def high(self) -> tuple[float, float]:
-        """x and y of the last one, m."""
+        """x and y of the last height, m."""
         return self.num_tracks[0] * self.track[0] + self.border, -self.low[1]
 
     @cached_property
@@ -54,17 +53,17 @@ class Terrain:
         return nx, ny
 
     def scales(self) -> Array:
-        """[tracks along x, along y], m: the height scale of each, 0 if it is flat."""
+        """Return the height scale of each track, [along x, along y], m; 0 for a flat one."""
         rng = np.random.default_rng([self.seed, 0xA1])  # not the numbers that the starts are drawn with
         drawn = rng.uniform(*self.scale, self.num_tracks)
         return np.where(drawn < self.flat_below, 0.0, drawn)
 
     def heights(self) -> Array:
-        """[nx, ny], m: the ground at low + grid x (i, j); not to be written to."""
+        """Return the read-only heights at low + grid x (i, j), [nx, ny], m."""
         return _heights(self)
 
     def _noise(self) -> Array:
-        """[nx, ny], about 1 from its lowest to its highest."""
+        """Return noise of a span of about 1, [nx, ny]."""
         rng = np.random.default_rng([self.seed, 0xA2])
         noise = np.zeros(self.shape)
         for octave in range(self.octaves):
@@ -83,14 +82,14 @@ class Terrain:
 
 @lru_cache(maxsize=1)
 def _heights(terrain: Terrain) -> Array:
-    """Kept: starts and planes are made of the same ground."""
+    """Return the heights of a ground; cached, because starts and planes need the same."""
     heights = terrain._noise() * terrain._scale_of_each_height()
     heights.setflags(write=False)
     return heights
 
 
 def gradient_noise(shape: tuple[int, int], samples: int, rng: np.random.Generator) -> Array:
-    """[nx, ny] in [-1, 1]: Perlin's noise on cells of `samples` x `samples` values; 0 at their corners."""
+    """Return Perlin's noise on cells of `samples` x `samples` values, [nx, ny] in [-1, 1]; 0 at their corners."""
     cells = [-(-count // samples) for count in shape]
     angle = rng.uniform(0, 2 * np.pi, (cells[0] + 1, cells[1] + 1))
     slope_x, slope_y = np.cos(angle), np.sin(angle)
@@ -111,12 +110,11 @@ def gradient_noise(shape: tuple[int, int], samples: int, rng: np.random.Generato
 
 
 def _between(a: Array, b: Array, t: float) -> Array:
-    """From a to b, with no bend at either end."""
+    """Interpolate from a to b, with a smooth derivative at either end."""
     return a + (b - a) * (6 * t**5 - 15 * t**4 + 10 * t**3)
 
 
-Place = Callable[[np.random.Generator, int], Array]
-"""Draws so many places of the trunk, [n, 3]."""
+# -- starts ------------------------------------------------------------------------------------------------------------
 
 AHEAD = (0.2, 0.6)
 ASIDE = 0.25
@@ -126,11 +124,11 @@ START_ABOVE = 0.42
 REACH = (0.4, 0.25)
 """m, of the legs from the trunk along x and y."""
 RUN = 10.0
-"""m, that an episode is long at 0.5 m/s: no start is nearer to the end of the ground."""
+"""m, the length of an episode at 0.5 m/s: no start is nearer to the end of the ground."""
 
 
 def place(rng: np.random.Generator, count: int, terrain: Terrain) -> Array:
-    """On random tracks, but those at whose end there is not ground enough ahead."""
+    """Return places of the trunk on random tracks with enough ground ahead, [count, 3], m."""
     heights = terrain.heights()
     along = max(1, int((terrain.high[0] - 1.0 - RUN) / terrain.track[0]))
     tracks = rng.integers(0, (min(along, terrain.num_tracks[0]), terrain.num_tracks[1]), (count, 2))
@@ -142,7 +140,7 @@ def place(rng: np.random.Generator, count: int, terrain: Terrain) -> Array:
 
 
 def _top(heights: Array, terrain: Terrain, at: Array) -> float:
-    """Height of the highest point within reach, m."""
+    """Return the height of the highest point within reach, m."""
     first, last = (
         [max(0, round((at[k] + sign * REACH[k] - terrain.low[k]) / terrain.grid)) for k in (0, 1)] for sign in (-1, 1)
     )

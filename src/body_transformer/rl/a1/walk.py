@@ -1,64 +1,201 @@
 """a1-walk: a Unitree A1 walks ahead at 0.5 m/s over irregular ground (the paper's section 5.3).
 
-Observation (48): a place for the linear velocity, which the robot does not measure (0); angular velocity x 0.25 and
-direction of gravity in the trunk's frame; command x (2, 2, 0.25); joint angles from the default pose; joint velocities
-x 0.05; the last action. Joints come as FL, FR, RL, RR, each hip, thigh, calf. Action (12) at 50 Hz: joint targets, the
-default pose + 0.5 x action, cut off where the motors (Kp 50, Kd 1, at 200 Hz) would at once be asked for more than
-25 Nm. An episode ends in death when the trunk touches the ground (more than 1 N), rolls over 0.8 rad, or is below 0.15
-or above 1.5 m; by time-out after 20 s. Reward: see terms.REWARD_WEIGHTS.
+Observation (48): zeros in the place of the linear velocity, which the robot does not measure; angular velocity x 0.25
+and direction of gravity in the frame of the trunk; command x (2, 2, 0.25); joint angles from the default pose; joint
+velocities x 0.05; the last action. Joints are ordered FL, FR, RL, RR, each hip, thigh, calf. Action (12) at 50 Hz:
+joint targets, the default pose + 0.5 x action, bounded where the motors (Kp 50, Kd 1, at 200 Hz) would at once be asked
+for more than 25 Nm. An episode ends in death when the trunk touches the ground (more than 1 N), rolls over 0.8 rad, or
+is below 0.15 or above 1.5 m; it ends by time-out after 20 s. The reward of a step is 0.02 (its seconds) x the weighted
+sum of the terms listed below, or 0 where that sum is negative.
 
-The ground has 20 x 50 tracks of 2.0 x 1.6 m (x from 0, y about 0) with gradient noise of 10 cells a metre, 2 octaves,
-gain 0.25; its scale is U(0.08, 0.15) m for each track, and 0 if below 0.1: about 29 % are flat. Around is a border of
-5 m with noise of scale 0.08.
+The ground has 20 x 50 tracks of 2.0 x 1.6 m (x from 0, y about 0) with gradient noise of 10 cells per metre, 2 octaves,
+gain 0.25. Its scale is U(0.08, 0.15) m for each track, and 0 if below 0.1: about 29 % are flat. Around them is a border
+of 5 m with noise of scale 0.08.
 
 Robots differ in friction U(0, 2), mass of the trunk +U(1, 3) kg, its centre of mass (x -0.05 to 0.15, y ±0.1, z ±0.05
 m) and the strength of each motor U(0.9, 1.1). An episode begins 0.2 to 0.6 m into a track, up to 0.25 m off its middle,
 with joint angles of U(0.5, 1.5) x the default pose, joint velocities of ±3 rad/s, and ±0.5 m/s and rad/s of the trunk.
 
 The critic has observations of its own (65): the same without noise, with the true velocity, and the 17 parameters of
-the robot (friction, centre of mass, mass, 12 strengths). Beyond the paper, and off: latency, stiffer motors (the
-authors' robot has Kp 100), pushes, other commands, more reward for going straight.
+the robot (friction, centre of mass, mass, 12 strengths). Options beyond the paper, off by default: latency, stiffer
+motors (the authors' robot has Kp 100), pushes, other commands, more reward for going straight.
 
-Where this is not the authors' environment:
-- the critic sees the parameters and the velocity: the paper says the former, the authors' code drops both;
-- the place of the linear velocity has no noise (theirs ±0.2): on the robot it is 0;
-- noise swings about the same height everywhere: theirs lifts a track by 0.6 of its scale, and flat tracks are pits of
-  6 to 9 cm; heights are drawn on one lattice, so that tracks of equal scale have no seam;
-- an episode draws a track, of those with 10 m of ground ahead: theirs kept one for an environment, and few
-  environments would see few tracks;
-- an episode ends by time-out 1 m before the end of the ground: theirs goes on beside it;
-- the trunk starts 0.42 m above the highest ground under the robot, so that no foot starts inside it; joint angles stay
-  within the joints' ranges, which half the calf's angle is not;
-- the friction of a contact is the mean of the drawn one and the ground's (1), as PhysX takes it; MuJoCo would take the
-  larger, and no robot would slip. So it is U(0.5, 1.5);
-- the robot does not touch itself: a leg at the trunk would else count as a fall;
-- added mass scales the trunk's inertia, and a motor's strength its whole torque, which stays below the motor's limit of
-  33.5 Nm;
-- the ground is a plane under each foot, knee, calf and corner of the trunk, see ground.py;
-- an episode in which the simulation breaks (50 m/s, 200 rad/s or no number) is over, with the reward 0, and counted;
-- the reward's torque and joint terms look at all 4 physics steps of a control step.
+Where this differs from the authors' environment:
+- The critic observes the parameters and the velocity. The paper says the former, the authors' code drops both.
+- The place of the linear velocity has no noise (theirs ±0.2): on the robot it is 0.
+- Noise swings about the same height everywhere. Theirs lifts a track by 0.6 of its scale, and flat tracks are pits of
+  6 to 9 cm. Heights are drawn on one lattice, so that tracks of equal scale have no seam.
+- An episode draws a track, of those with 10 m of ground ahead. Theirs kept one per environment, so that few
+  environments would see few tracks.
+- An episode ends by time-out 1 m before the end of the ground. Theirs goes on beside it.
+- The trunk starts 0.42 m above the highest ground under the robot, so that no foot starts inside it. Joint angles stay
+  within the ranges of the joints, which half the calf's angle is not.
+- The friction of a contact is the mean of the drawn one and the ground's (1), as in PhysX. MuJoCo would use the larger,
+  and no robot would slip. So it is U(0.5, 1.5).
+- The robot does not touch itself: a leg at the trunk would otherwise count as a fall.
+- Added mass scales the inertia of the trunk, and a motor's strength its whole torque, which stays below the motor's
+  limit of 33.5 Nm.
+- The ground is a plane under each foot, knee, calf and corner of the trunk, see ground.py.
+- An episode in which the simulation breaks (50 m/s, 200 rad/s or not finite) is over, with the reward 0, and counted.
+- The torque and joint terms of the reward consider all 4 physics steps of a control step.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
+import mujoco
+import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
 from mjlab.scene import SceneCfg
+from numpy.typing import NDArray
 
+from ...experiment import load_experiment
+from ...video import View
+from ..envs.mjlab import env_cfg
+from ..envs.terms import ACTOR, CRITIC, RewardTerm, RlTask, obs_terms
+from ..envs.world import Starts, World
+from ..ground import add_field, part_around
+from . import terms
 from .ground import add_planes
-from .model import contact_sensors, robot, simulation
-from .task import Task, env_cfg
-from .terrain import START_ABOVE, Terrain
+from .model import BASE, CONTROL_DT, DECIMATION, PHYSICS_DT, contact_sensors, robot, simulation
+from .parameters import A1Parameters, randomize
+from .robots import NUM_STARTS, A1s, A1State, Push, Ranges, draw_starts
+from .terrain import START_ABOVE, Terrain, place
 
-OPTIONS = tuple(field.name for field in fields(Task) if field.name != "terrain")
+MAX_STEPS = 1000
+"""20 s."""
+EDGE = 1.0
+"""m: distance from the end of the ground at which an episode ends."""
+SEEN = 3.0
+"""m of ground around a robot in a film: all of the ground is 14 million triangles."""
+TURNING = 0.05
+"""The paper's weight of the commanded turning rate."""
+
+
+@dataclass(frozen=True)
+class WalkOptions:
+    """The paper's setting by default, and options beyond it."""
+
+    terrain: Terrain
+    command: Ranges = ((0.5, 0.5), (0.0, 0.0), (0.0, 0.0))
+    """m/s ahead, m/s to the left, rad/s to the left: each episode draws from these ranges."""
+    noise: bool = True
+    """Whether the actor's observations have noise."""
+    latency: tuple[int, int] = (0, 0)
+    """Physics steps (5 ms) from an action to its effect; each robot draws one of this range."""
+    stiffness: tuple[float, float] = (1.0, 1.0)
+    """Factor of the motors' position gain; each robot draws one of this range. Targets are bounded as with 1."""
+    push_every_s: float | None = None
+    """Seconds from one push to the next; a push adds to the velocity of the trunk."""
+    push_speed: float = 0.5
+    """m/s: largest part of a push along x and along y."""
+    turning: float = TURNING
+    """Weight of the commanded turning rate in the reward. With the paper's, robots walk in wide curves."""
+
+    def __post_init__(self) -> None:
+        steps = isinstance(self.latency, list | tuple) and all(
+            isinstance(end, int) and end >= 0 for end in self.latency
+        )
+        if not (steps and _is_range(self.latency)):
+            raise ValueError(f"latency must be two numbers of physics steps, 0 <= low <= high; got {self.latency}")
+        if not (_is_range(self.stiffness) and self.stiffness[0] > 0):
+            raise ValueError(f"stiffness must be two numbers, 0 < low <= high; got {self.stiffness}")
+        if not (isinstance(self.command, list | tuple) and [_is_range(part) for part in self.command] == [True] * 3):
+            raise ValueError(f"command must be three ranges, low <= high; got {self.command}")
+        if not isinstance(self.noise, bool):
+            raise ValueError(f"noise must be true or false; got {self.noise!r}")
+        if self.push_every_s is not None and not (_is_number(self.push_every_s) and self.push_every_s >= CONTROL_DT):
+            raise ValueError(f"push_every_s must be at least a control step, {CONTROL_DT}; got {self.push_every_s}")
+        if not (_is_number(self.push_speed) and self.push_speed >= 0):
+            raise ValueError(f"push_speed must be a number, 0 or above; got {self.push_speed!r}")
+        if not (_is_number(self.turning) and self.turning >= 0):
+            raise ValueError(f"turning must be a number, 0 or above; got {self.turning!r}")
+
+    @property
+    def push(self) -> Push:
+        every = None if self.push_every_s is None else round(self.push_every_s / CONTROL_DT)
+        return Push(every, self.push_speed)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_range(given: Any) -> bool:
+    """Return whether `given` is two numbers, low and high."""
+    return isinstance(given, list | tuple) and len(given) == 2 and all(map(_is_number, given)) and given[0] <= given[1]
+
+
+OPTIONS = tuple(field.name for field in fields(WalkOptions) if field.name != "terrain")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkTask(RlTask[A1State]):
+    """The task of the A1."""
+
+    options: WalkOptions
+
+    def make_robots(self, world: World, seed: int) -> A1s:
+        options, like = self.options, world.qpos
+        parameters = A1Parameters.draw(
+            world.num_envs, seed, options.latency, options.stiffness, world.device, like.dtype
+        )
+        rng = np.random.default_rng(seed)
+        drawn = draw_starts(world.model, partial(place, terrain=options.terrain), options.command, rng, NUM_STARTS)
+        return A1s(world, Starts(world, drawn, seed, like.dtype), parameters, options.terrain, options.push)
+
+    def scenery(self, poses: NDArray[np.float64]) -> Callable[[mujoco.MjSpec], None]:
+        """Return a function that adds the ground near the robot."""
+        near = part_around(self.options.terrain, poses[:, :2], SEEN)
+        return partial(add_field, ground=near, solid=False)
+
+
+def task(options: WalkOptions) -> WalkTask:
+    """Return a1-walk."""
+    experiment = load_experiment("a1-walk")
+    (joint_target,) = experiment.actions
+    (low_x, low_y), (high_x, high_y) = options.terrain.low, options.terrain.high
+    low, high = (low_x + EDGE, low_y + EDGE), (high_x - EDGE, high_y - EDGE)
+    return WalkTask(
+        obs={
+            ACTOR: obs_terms(experiment.obs, terms.ACTOR_OBS, terms.NOISE if options.noise else {}),
+            CRITIC: obs_terms((*experiment.obs, *experiment.critic_obs), terms.CRITIC_OBS),
+        },
+        actions=joint_target,
+        rewards={
+            "tracking": RewardTerm(terms.tracking, 2.0),
+            "world_velocity": RewardTerm(terms.world_velocity, -2.0),
+            "turning": RewardTerm(terms.turning, options.turning),
+            "alive": RewardTerm(terms.alive, 2.0),
+            "air_time": RewardTerm(terms.air_time, 2.0),
+            "energy": RewardTerm(terms.energy, -2e-5),
+            "joint_range": RewardTerm(terms.joint_range, -0.1),
+            "torque": RewardTerm(terms.torque, -0.2),
+        },
+        reward_at_least_0=True,
+        reward_per_second=True,
+        failures=(terms.fallen,),
+        time_outs=(partial(terms.outside, low=low, high=high),),
+        forward_speed=terms.forward_speed,
+        commanded_speed=terms.commanded_speed,
+        physics_dt=PHYSICS_DT,
+        decimation=DECIMATION,
+        max_steps=MAX_STEPS,
+        startup=randomize,
+        pushes=options.push_every_s is not None,
+        view=View(body=f"robot/{BASE}", below_m=0.1, distance_m=1.8, shadows=False),
+        options=options,
+    )
 
 
 def cfg(num_envs: int, seed: int, **options: Any) -> ManagerBasedRlEnvCfg:
-    """mjlab's configuration of a1-walk; options are fields of Task."""
-    task = Task(**{"terrain": Terrain(seed), **options})
+    """Return mjlab's configuration of a1-walk; options are fields of WalkOptions."""
+    chosen = WalkOptions(**{"terrain": Terrain(seed), **options})
     scene = SceneCfg(
         num_envs=num_envs,
         env_spacing=0.0,
@@ -67,4 +204,4 @@ def cfg(num_envs: int, seed: int, **options: Any) -> ManagerBasedRlEnvCfg:
         spec_fn=partial(add_planes, prefix="robot/"),
         extent=2.0,
     )
-    return env_cfg(task, scene, simulation(), seed)
+    return env_cfg(task(chosen), scene, simulation(), seed)

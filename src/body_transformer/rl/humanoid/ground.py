@@ -1,7 +1,7 @@
-"""Waves: tangent planes under the robot, in MuJoCo Warp and in plain MuJoCo (see ../ground.py).
+"""Tangent planes under the humanoid on waves (see ../ground.py).
 
-The robot's feelers lie along the axes of its capsules, with the same radius. A plane lies on the face of the ground
-that its feeler is nearest to. One plane a capsule would not do: a foot across a crest rests on its middle.
+The feelers lie along the axes of the robot's capsules and have the same radius. A plane lies on the face of the ground
+that is nearest to its feeler. One plane per capsule would not do: a foot across a crest rests on its middle.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..ground import FAR_BELOW, FEELER, PLANE, add_feeler, add_field, add_plane, planes_in, planes_of, put_planes
-from ..world import World
+from ..envs.world import World
+from ..ground import FAR_BELOW, FEELER, PLANE, FeelerPlanes, add_feeler, add_field, add_plane
 from .model import FEET
 
 FEELERS_ALONG_FOOT = 4
-"""7 cm apart; other capsules have one at each end, as what touches the ground with them has fallen anyway."""
+"""7 cm apart. Other capsules have one at each end: when they touch the ground, the robot has fallen anyway."""
 
 
 @dataclass(frozen=True)
 class Ground:
-    """Heights on a square grid; a cell is two triangles, parted as in MuJoCo by the diagonal along x = y."""
+    """Heights on a square grid; a cell is two triangles, divided as in MuJoCo by the diagonal along x = y."""
 
     heights: Callable[[], NDArray[np.float64]]
     """[nx, ny], m: the height at low + grid x (i, j)."""
     low: tuple[float, float]
     """x and y of the first height, m."""
     grid: float
-    """m"""
+    """Distance between heights, m."""
 
     def add_field(self, spec: mujoco.MjSpec, solid: bool = True) -> None:
-        """The ground into the scene, to be touched or only to be seen; and the sun."""
+        """Add the ground to a scene as a height field."""
         add_field(spec, self, solid)
 
     def add_planes(self, spec: mujoco.MjSpec) -> None:
-        """Feelers and their planes into a scene with the robot; the height field is to be seen, not to be touched."""
+        """Add feelers and their planes to a scene with the robot, and the height field to look at."""
         self.add_field(spec, solid=False)
         number = 0
         for body in spec.bodies:
@@ -48,13 +48,13 @@ class Ground:
                     _add_feeler(spec, body, geom, place, number)
                     number += 1
 
-    def planes(self, world: World) -> Planes:
-        """Those of a world with the scene of `add_planes`."""
-        return Planes(world, Faces(self.heights(), self.low, self.grid, world.device))
+    def planes(self, world: World) -> LimbPlanes:
+        """Return the planes of a world with the scene of `add_planes`."""
+        return LimbPlanes(world, FaceTable(self.heights(), self.low, self.grid, world.device))
 
 
 def _along(geom: mujoco.MjsGeom, count: int) -> NDArray[np.float64]:
-    """[count, 3]: from one end of a capsule's axis to the other, in its body's frame; a sphere has only its centre."""
+    """Return places along a capsule's axis in the frame of its body, [count, 3]; of a sphere only the centre."""
     if geom.type == mujoco.mjtGeom.mjGEOM_SPHERE:
         return np.array([geom.pos])
     if geom.type != mujoco.mjtGeom.mjGEOM_CAPSULE or not np.isfinite(geom.fromto).all():
@@ -65,7 +65,7 @@ def _along(geom: mujoco.MjsGeom, count: int) -> NDArray[np.float64]:
 def _add_feeler(
     spec: mujoco.MjSpec, body: mujoco.MjsBody, geom: mujoco.MjsGeom, place: NDArray[np.float64], number: int
 ) -> None:
-    """A sphere without mass that touches its plane as the geom would touch the ground, and nothing else."""
+    """Add a sphere that touches its plane as the geom would touch the ground, and nothing else."""
     add_feeler(body, f"{FEELER}{number}", place, float(geom.size[0]))
     plane = add_plane(spec, number)
     spec.add_pair(
@@ -73,13 +73,13 @@ def _add_feeler(
         geomname2=f"{FEELER}{number}",
         condim=max(plane.condim, geom.condim),
         friction=np.maximum(plane.friction, geom.friction)[[0, 0, 1, 2, 2]],
-        solref=(plane.solref + geom.solref) / 2,  # a pair does not mix by itself what its geoms say
+        solref=(plane.solref + geom.solref) / 2,  # MuJoCo does not mix the parameters of a pair's geoms
         solimp=(plane.solimp + geom.solimp) / 2,
     )
 
 
-class Faces:
-    """The ground's triangles on a device, each as the plane in which it lies."""
+class FaceTable:
+    """A table of the ground's triangles, each with its plane."""
 
     def __init__(
         self, heights: NDArray[np.float64], low: tuple[float, float], grid: float, device: torch.device | str = "cpu"
@@ -99,7 +99,7 @@ class Faces:
         self._last_cell = torch.tensor(first.shape, device=device) - 1
 
     def under(self, xy: Tensor) -> tuple[Tensor, Tensor]:
-        """Unit normal [..., 3] and offset [..., 1] of the face at these places; beyond its end the ground goes on."""
+        """Return unit normal [..., 3] and offset [..., 1] of the face at xy [..., 2]; outer faces go on for ever."""
         cells = (xy - self._low) / self._grid
         numbers = cells.long().clamp_min(0).minimum(self._last_cell)  # in range for NaN, too
         u, v = (cells - numbers).unbind(-1)
@@ -108,7 +108,7 @@ class Faces:
         return face[..., :3], face[..., 3:]
 
     def nearest(self, centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-        """A point of the face that a sphere, centre [..., 3], touches or is about to touch, and the face's normal.
+        """Return a point and the normal of the face that a sphere, centre [..., 3], touches or is about to touch.
 
         It is the face under the point where the sphere would touch the face under its centre.
         """
@@ -117,47 +117,39 @@ class Faces:
         return centre - ((centre * normal).sum(-1, keepdim=True) - offset) * normal, normal
 
 
-class Planes:
-    """The planes of B environments in the world's memory."""
+class LimbPlanes(FeelerPlanes):
+    """The planes of B humanoids, laid where the feelers will be if they keep their speed."""
 
-    def __init__(self, world: World, faces: Faces):
-        assert world.geom_xpos is not None
-        assert world.geom_xmat is not None
+    def __init__(self, world: World, faces: FaceTable):
         model, self._faces = world.model, faces
         count = sum(model.geom(k).name.startswith(FEELER) for k in range(model.ngeom))
+        super().__init__(world, count)
         feelers = [model.geom(f"{FEELER}{k}").id for k in range(count)]
         self._geom_xpos, self._feelers = world.geom_xpos, torch.tensor(feelers, device=world.device)
         self._radius = torch.tensor(model.geom_size[feelers, 0], dtype=torch.float32, device=world.device)[:, None]
-        self._mine = planes_of(model, count)
-        self.point, self.normal = planes_in(world.geom_xpos, world.geom_xmat, self._mine)
-        """[B, S, 3] each, of each feeler's plane."""
         self._centre, self._before = (torch.zeros_like(self.point) for _ in range(2))
-        """[B, S, 3], m: where feelers were at the beginning of the last physics step, and of the one before."""
+        """[B, S, 3], m: positions of the feelers at the beginning of the last physics step, and of the one before."""
         self._age = torch.zeros(world.num_envs, dtype=torch.long, device=world.device)
-        """[B]: physics steps of the present episode."""
+        """[B]: physics steps of the current episode."""
 
     def restart(self, fresh: Tensor) -> None:
-        """Where `fresh` [B, bool] the robot is elsewhere: there is no ground until that is known."""
+        """Remove the ground where `fresh` [B, bool], until the position of the robot there is known."""
         self.point[..., 2].masked_fill_(fresh[:, None], FAR_BELOW)
         self._age.masked_fill_(fresh, 0)
 
     def note(self) -> None:
-        """After a physics step: where the feelers were in it. That is all the simulator knows until the next."""
+        """Note the positions of the feelers after a physics step: all that the simulator knows until the next."""
         self._before.copy_(self._centre)
         torch.index_select(self._geom_xpos, 1, self._feelers, out=self._centre)
         self._age.add_(1)
 
     def lay(self) -> None:
-        """Before a physics step: every plane to where its feeler will be, if it goes on as it did.
+        """Lay every plane before a physics step.
 
-        In the first step of an episode nothing is known of it yet; the robot is in the air.
+        In the first step of an episode nothing is known of the feelers yet; the robot is in the air.
         """
         known, moving = (self._age[:, None, None] > steps for steps in (0, 1))
         ahead = self._centre + (self._centre - self._before).masked_fill(~moving, 0.0)
         point, normal = self._faces.nearest(ahead, self._radius)
         self.point.copy_(torch.where(known, point, self.point))
         self.normal.copy_(torch.where(known, normal, self.normal))
-
-    def put(self, k: int, model: mujoco.MjModel) -> None:
-        """Those of robot k into a plain model, before its physics step."""
-        put_planes(model, self._mine, self.point[k].numpy(), self.normal[k].numpy())

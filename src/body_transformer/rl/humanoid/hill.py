@@ -1,18 +1,18 @@
 """humanoid-hill: humanoid-mod over waves.
 
 The ground is one height field: 10 x 20 tiles of 8 x 8 m (x from 0 to 80 m, y from -80 to 80 m) in a flat border of
-20 m, heights every 0.1 m in steps of 5 mm. A tile has n waves, n of {1 … 10}, and the amplitude A of U(0.01, 0.15) m:
-height A/2 cos(2 pi n y / 8) + A/2 sin(2 pi n x / 8). The waves follow from the seed. An episode begins within 0.5 m (x
-and y) of the middle of a tile, 1.34 m above the highest point of the 2 x 2 m there.
+20 m, heights every 0.1 m in steps of 5 mm. A tile has n waves, n from {1 … 10}, and an amplitude A from U(0.01, 0.15)
+m: its height is A/2 cos(2 pi n y / 8) + A/2 sin(2 pi n x / 8). The waves follow from the seed. An episode begins within
+0.5 m (x and y) of the middle of a tile, 1.34 m above the highest point of the 2 x 2 m there.
 
-Where this is not the authors' environment, beside what humanoid-mod says:
-- progress is measured from where the torso was at the last action: theirs jumped by up to 90 with each episode, as it
-  took the first spawn of all for the start;
-- an episode ends by time-out at the end of the ground: theirs ran off the mesh and fell without end;
-- each episode draws a tile: theirs kept one for an environment, and few environments would see few tiles;
-- y is counted from the middle of the ground, so that the target lies ahead;
-- the robot feels the ground at points along its limbs (see ../ground.py): on a height field feet are caught by edges
-  that are not there, and in MuJoCo Warp joints reached 10^7 rad/s.
+Where this differs from the authors' environment, beyond the differences of humanoid-mod:
+- Progress is measured from the position of the torso at the last action. Theirs jumped by up to 90 with each episode,
+  because it measured from the very first spawn.
+- An episode ends by time-out at the end of the ground. Theirs ran off the mesh and fell without end.
+- Each episode draws a tile. Theirs kept one per environment, so that few environments would see few tiles.
+- y is counted from the middle of the ground, so that the target lies ahead.
+- The ground acts on feelers along the limbs (see ../ground.py). On a height field, feet are caught by edges that do not
+  exist, and in MuJoCo Warp joints reached 10^7 rad/s.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from mjlab.envs import ManagerBasedRlEnvCfg
 from mjlab.scene import SceneCfg
 from numpy.typing import NDArray
 
+from ..envs.mjlab import env_cfg
 from . import terms
 from .ground import Ground
 from .mod import START_Z, TARGET
 from .model import contact_sensor, robot, simulation
-from .task import Task, env_cfg
+from .task import HumanoidTask, humanoid_task
 
 NUM_TILES = (10, 20)
 """Along x, along y."""
@@ -41,11 +42,11 @@ LOW = (-BORDER, -NUM_TILES[1] * TILE / 2 - BORDER)
 HIGH = (NUM_TILES[0] * TILE + BORDER, NUM_TILES[1] * TILE / 2 + BORDER)
 """The corners of the ground, m."""
 EDGE = 1.0
-"""An episode ends so far from the end of the ground: no limb may hang over it."""
+"""Distance from the end of the ground at which an episode ends: no limb may hang over it."""
 
 
 def heights(seed: int) -> NDArray[np.float64]:
-    """[1201, 2001], m: the ground at LOW + GRID x (i, j)."""
+    """Return the heights of the ground at LOW + GRID x (i, j), [1201, 2001], m."""
     rng = np.random.default_rng([seed, 0x5EA])  # not the numbers that the starts are drawn with
     per_tile, border = round(TILE / GRID), round(BORDER / GRID)
     ground = np.zeros(tuple(round((high - low) / GRID) + 1 for low, high in zip(LOW, HIGH, strict=True)))
@@ -60,12 +61,12 @@ def heights(seed: int) -> NDArray[np.float64]:
 
 
 def ground(seed: int) -> Ground:
-    """That of a seed."""
+    """Return the ground of that seed."""
     return Ground(partial(heights, seed), LOW, GRID)
 
 
 def place(rng: np.random.Generator, count: int, seed: int) -> NDArray[np.float64]:
-    """Torso positions on random tiles of the ground of that seed."""
+    """Return torso positions on random tiles of the ground of that seed."""
     ground = heights(seed)
     tiles = rng.integers(0, NUM_TILES, (count, 2))
     middle = np.array([0.0, LOW[1] + BORDER]) + (tiles + 0.5) * TILE
@@ -83,27 +84,27 @@ def tile_tops(ground: NDArray[np.float64]) -> NDArray[np.float64]:
     return tops
 
 
-def task(seed: int) -> Task:
-    """humanoid-hill on the ground of that seed."""
+def task(seed: int) -> HumanoidTask:
+    """Return humanoid-hill on the ground of that seed."""
     low, high = ((LOW[0] + EDGE, LOW[1] + EDGE), (HIGH[0] - EDGE, HIGH[1] - EDGE))
-    return Task(
+    return humanoid_task(
         place=partial(place, seed=seed),
         target=TARGET,
         direction=partial(terms.to_target, target=TARGET),
-        died=terms.fallen,
-        left=partial(terms.outside, low=low, high=high),
+        failure=terms.fallen,
+        time_outs=(partial(terms.outside, low=low, high=high),),
         ground=ground(seed),
     )
 
 
 def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
-    """mjlab's configuration of humanoid-hill."""
+    """Return mjlab's configuration of humanoid-hill."""
     scene = SceneCfg(
         num_envs=num_envs,
         env_spacing=0.0,
         entities={"robot": robot(START_Z)},
         sensors=(contact_sensor(),),
         spec_fn=ground(seed).add_planes,
-        extent=4.0,  # of the pictures; MuJoCo would take the whole ground
+        extent=4.0,  # of pictures; MuJoCo would choose the whole ground
     )
     return env_cfg(task(seed), scene, simulation(max_contacts=40, max_constraints=200), seed)

@@ -6,7 +6,7 @@ from PIL import Image
 
 pytest.importorskip("mjlab")
 
-from body_transformer.rl.humanoid.still import main
+from body_transformer.rl.film import main
 from body_transformer.video import opengl
 
 

@@ -1,0 +1,287 @@
+"""The A1s of a world: state, motors, sensors and start states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..envs.terms import TaskRobots
+from ..envs.world import FreeBody, Starts, World
+from ..ground import HeightField
+from .ground import A1Planes
+from .model import (
+    ACTION_SCALE,
+    BASE,
+    BASE_CONTACT,
+    CONTROL_DT,
+    DEFAULT_POSE,
+    FEET,
+    FOOT_CONTACT,
+    JOINTS,
+    KD,
+    KP,
+    TORQUE_LIMIT,
+)
+from .parameters import A1Parameters, set_fields
+
+CONTACT_N = 1.0
+"""A larger upward force on a foot means that it stands on the ground."""
+
+
+# -- state -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class A1Joints:
+    """Constants of the 12 joints."""
+
+    default: Tensor
+    """[12], rad: the default pose."""
+    low: Tensor
+    """[12], rad, of the range."""
+    high: Tensor
+    """[12], rad."""
+    max_torque: Tensor
+    """[12], Nm, of the motor."""
+
+    @classmethod
+    def of(cls, model: mujoco.MjModel, like: Tensor, prefix: str = "robot/") -> A1Joints:
+        """Read them from a compiled model in which the names of the robot begin with `prefix`."""
+        low, high = like.new_tensor([model.joint(prefix + name).range.tolist() for name in JOINTS]).unbind(-1)
+        torque = like.new_tensor([float(model.actuator(prefix + name).ctrlrange[1]) for name in JOINTS])
+        return cls(like.new_tensor(DEFAULT_POSE), low, high, torque)
+
+
+@dataclass(frozen=True)
+class A1State:
+    """All environments after the physics of a control step. B environments, quaternions w x y z, joints as JOINTS."""
+
+    base_pos: Tensor
+    """[B, 3], m, world."""
+    base_quat: Tensor
+    """[B, 4], trunk to world."""
+    base_vel: Tensor
+    """[B, 3], m/s, world."""
+    base_spin: Tensor
+    """[B, 3], rad/s, in the trunk's frame."""
+    joints: A1Joints
+    parameters: A1Parameters
+    previous_xy: Tensor
+    """[B, 2], m, world: position of the trunk at the last action."""
+    joint_pos: Tensor
+    """[B, 12], rad."""
+    joint_vel: Tensor
+    """[B, 12], rad/s."""
+    action: Tensor
+    """[B, 12]: the last one, as it was chosen."""
+    command: Tensor
+    """[B, 3]: m/s ahead, m/s to the left, rad/s to the left."""
+    torque: Tensor
+    """[B, 12], Nm, of the motors in the last physics step."""
+    energy: Tensor
+    """[B]: sum over the physics steps of a control step, and over joints, of (power / W)²."""
+    outside: Tensor
+    """[B]: sum over physics steps of the number of joints outside the middle half of their range."""
+    overloaded: Tensor
+    """[B, bool]: a motor gave more than TORQUE_LIMIT in one of the physics steps."""
+    base_force: Tensor
+    """[B], N: contact force on the trunk."""
+    on_ground: Tensor
+    """[B, 4, bool]: feet in contact, in the order of FEET."""
+    air_time: Tensor
+    """[B, 4], s since each foot was last on the ground."""
+    landed: Tensor
+    """[B, 4, bool]: feet that came back to the ground in this step."""
+    flight: Tensor
+    """[B, 4], s in the air, this step included; of a foot that landed, all of it."""
+
+    @classmethod
+    def zeros(cls, base: FreeBody, joints: A1Joints, parameters: A1Parameters) -> A1State:
+        """Return a state with this trunk in which everything else is zero."""
+        num_envs, like = len(base.pos), base.pos
+        wide = {"previous_xy": 2, "joint_pos": 12, "joint_vel": 12, "action": 12, "command": 3, "torque": 12}
+        made = {name: like.new_zeros(num_envs, width) for name, width in (wide | {"air_time": 4, "flight": 4}).items()}
+        made |= {name: like.new_zeros(num_envs) for name in ("energy", "outside", "base_force")}
+        made |= {name: like.new_zeros(num_envs, 4, dtype=torch.bool) for name in ("on_ground", "landed")}
+        made["overloaded"] = like.new_zeros(num_envs, dtype=torch.bool)
+        return cls(base.pos, base.quat, base.vel, base.spin, joints, parameters, **made)
+
+
+# -- robots ------------------------------------------------------------------------------------------------------------
+
+
+class A1s(TaskRobots[A1State]):
+    """The A1s of a world."""
+
+    acts_between_physics_steps = True
+
+    def __init__(self, world: World, starts: Starts, parameters: A1Parameters, ground: HeightField, push: Push):
+        """`starts` hold the command of each episode beside its state."""
+        model, self.world, self.starts, self._push = world.model, world, starts, push
+        joints = [model.joint(f"robot/{name}") for name in JOINTS]
+        motors = [int(model.actuator(f"robot/{name}").id) for name in JOINTS]
+        self._q = torch.tensor([int(joint.qposadr[0]) for joint in joints], device=world.device)
+        self._v = torch.tensor([int(joint.dofadr[0]) for joint in joints], device=world.device)
+        self._of_motor = torch.tensor([motors.index(k) for k in range(model.nu)], device=world.device)
+        lift = [int(model.sensor(f"{FOOT_CONTACT}_{foot}_force").adr[0]) + 2 for foot in FEET]
+        self._lift = torch.tensor(lift, device=world.device)
+        base = int(model.sensor(f"{BASE_CONTACT}_{BASE}_force").adr[0])
+        self._base_force = world.sensordata[:, base : base + 3]
+        self.joints = A1Joints.of(model, world.qpos)
+        self.state = A1State.zeros(FreeBody.of(world, "robot/root"), self.joints, parameters)
+        self._kp = KP * parameters.stiffness[:, None]
+        self._ages = parameters.ages()
+        self.targets = self.joints.default.expand(int(self._ages.max()) + 1, world.num_envs, -1).clone()
+        """[actions back, B, 12], rad: joint targets of the last actions, the newest first."""
+        self.planes = A1Planes(world, ground)
+        self._model_fields: list[dict[str, NDArray[np.float64]]] = []
+
+    def act(self, action: Tensor) -> None:
+        """Turn actions [B, 12] into joint targets.
+
+        A target is bounded so that the motors, in the present state, would give no more than TORQUE_LIMIT.
+        """
+        state = self.state
+        self._read_joints()
+        state.action.copy_(action)
+        state.previous_xy.copy_(state.base_pos[:, :2])
+        for sums in (state.energy, state.outside, state.overloaded):
+            sums.zero_()
+        target = self.joints.default + ACTION_SCALE * state.action
+        middle, most = state.joint_pos + state.joint_vel * (KD / KP), TORQUE_LIMIT / KP
+        if len(self.targets) > 1:
+            self.targets[1:].copy_(self.targets[:-1].clone())
+        self.targets[0].copy_(torch.minimum(torch.maximum(target, middle - most), middle + most))
+
+    def before_physics(self, step: int) -> None:
+        """Send torques to the motors and lay the ground under the feet."""
+        state = self.state
+        if step:
+            self._add_up()
+        torque = self._kp * (self._target(step) - state.joint_pos) - KD * state.joint_vel
+        limit = self.joints.max_torque
+        state.torque.copy_(torch.minimum(torch.maximum(state.parameters.strength * torque, -limit), limit))
+        torch.index_select(state.torque, 1, self._of_motor, out=self.world.ctrl)
+        self.planes.lay(state.joint_pos, state.base_pos, state.base_quat)
+
+    def _target(self, step: int) -> Tensor:
+        """Return the joint targets that act in this physics step, [B, 12], rad."""
+        if len(self.targets) == 1:
+            return self.targets[0]
+        age = self._ages[step][None, :, None].expand(1, -1, len(JOINTS))
+        return self.targets.gather(0, age)[0]
+
+    def _add_up(self) -> None:
+        """Add a physics step to the sums that the reward needs."""
+        state, joints = self.state, self.joints
+        self._read_joints()
+        state.energy.add_((state.torque * state.joint_vel).square().sum(-1))
+        quarter = (joints.high - joints.low) / 4
+        outside = (state.joint_pos < joints.low + quarter) | (state.joint_pos > joints.high - quarter)
+        state.outside.add_(outside.sum(-1))
+        state.overloaded.logical_or_((state.torque.abs() > TORQUE_LIMIT).any(-1))
+
+    def read_sensors(self) -> None:
+        """Add the last physics step to the sums and read the contacts."""
+        self._add_up()
+        state = self.state
+        torch.linalg.vector_norm(self._base_force, dim=-1, out=state.base_force)
+        contact = self.world.sensordata[:, self._lift] < -CONTACT_N  # the sensor gives the force by the foot
+        here = contact | state.on_ground  # in contact in this step or the last: bouncing is no flight
+        state.landed.copy_((state.air_time > 0) & here)
+        torch.add(state.air_time, CONTROL_DT, out=state.flight)
+        state.air_time.copy_(state.flight.masked_fill(here, 0.0))
+        state.on_ground.copy_(contact)
+
+    def push(self) -> None:
+        """Push the robots whose time has come."""
+        if self._push.every is None:
+            return
+        now = self.world.steps() % self._push.every == 0
+        speed = (2 * torch.rand_like(self.state.base_vel[:, :2]) - 1) * self._push.speed
+        self.state.base_vel[:, :2].add_(speed * now[:, None])
+
+    def restart(self, fresh: Tensor) -> None:
+        """Begin the next episode where `fresh` [B, bool]."""
+        qpos, qvel, command = self.starts.next(fresh)
+        state, chosen = self.state, fresh[:, None]
+        self.world.set_state(fresh, qpos, qvel)
+        state.command.copy_(torch.where(chosen, command, state.command))
+        self.targets.copy_(torch.where(chosen, self.joints.default, self.targets))
+        for wide in (state.action, state.torque, state.air_time, state.flight):
+            wide.masked_fill_(chosen, 0.0)
+        for total in (state.energy, state.outside, state.base_force):
+            total.masked_fill_(fresh, 0.0)
+        for feet in (state.on_ground, state.landed):
+            feet.masked_fill_(chosen, False)
+        state.overloaded.masked_fill_(fresh, False)
+        self._read_joints()
+
+    def prepare_model(self, model: mujoco.MjModel) -> None:
+        """Compute the fields of each robot's model."""
+        self._model_fields = self.state.parameters.model_fields(model)
+
+    def fit_model(self, k: int, model: mujoco.MjModel) -> None:
+        """Write the parameters of robot k, and the ground under it, into a model of plain MuJoCo."""
+        set_fields(model, self._model_fields[k])
+        self.planes.fit_model(k, model)
+
+    def _read_joints(self) -> None:
+        torch.index_select(self.world.qpos, 1, self._q, out=self.state.joint_pos)
+        torch.index_select(self.world.qvel, 1, self._v, out=self.state.joint_vel)
+
+
+@dataclass(frozen=True)
+class Push:
+    """A change of the trunk's velocity at regular times of an episode."""
+
+    every: int | None
+    """Control steps from one push to the next; None: no pushes."""
+    speed: float
+    """m/s: largest part of a push along x and along y."""
+
+
+# -- starts ------------------------------------------------------------------------------------------------------------
+
+NUM_STARTS = 8192
+POSE_FACTOR = (0.5, 1.5)
+"""Of the default pose's angles, each drawn for itself."""
+JOINT_VEL = 3.0
+"""rad/s"""
+BASE_VEL = 0.5
+"""m/s and rad/s."""
+
+Place = Callable[[np.random.Generator, int], NDArray[np.float64]]
+"""Draws this number of places of the trunk, [n, 3]."""
+Ranges = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
+"""Of m/s ahead, m/s to the left, rad/s to the left."""
+
+
+def draw_starts(
+    model: mujoco.MjModel, place: Place, command: Ranges, rng: np.random.Generator, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Draw start states of a scene, qpos [count, nq] and qvel [count, nv], and their commands [count, 3].
+
+    Joint angles are the default pose's times U(0.5, 1.5), within the ranges of the joints; all velocities are random.
+    """
+    joints = [model.joint(f"robot/{name}") for name in JOINTS]
+    q_ids, v_ids = ([int(getattr(joint, name)[0]) for joint in joints] for name in ("qposadr", "dofadr"))
+    low, high = np.array([joint.range for joint in joints]).T
+    root = model.joint("robot/root")
+    q, v = int(root.qposadr[0]), int(root.dofadr[0])
+    qpos = np.tile(model.key_qpos[0] if model.nkey else model.qpos0, (count, 1))
+    qvel = np.zeros((count, model.nv))
+    qpos[:, q : q + 3] = place(rng, count)
+    qpos[:, q + 3 : q + 7] = 1.0, 0.0, 0.0, 0.0
+    factors = rng.uniform(*POSE_FACTOR, (count, len(joints)))
+    qpos[:, q_ids] = np.clip(np.array(DEFAULT_POSE) * factors, low, high)
+    qvel[:, v_ids] = rng.uniform(-JOINT_VEL, JOINT_VEL, (count, len(joints)))
+    qvel[:, v : v + 6] = rng.uniform(-BASE_VEL, BASE_VEL, (count, 6))
+    slowest, fastest = np.array(command).T
+    return qpos, qvel, rng.uniform(slowest, fastest, (count, 3))

@@ -1,0 +1,8 @@
+"""Environments of our own tasks: `terms` is the list, `fast`, `cpu` and `mjlab` execute it."""
+
+from contextlib import suppress
+
+# mjlab imports its plug-ins, and so the tasks of this package, while it is being imported itself. It must therefore be
+# imported before any module here. Where mjlab is missing, rl/registry.py gives the command that installs it.
+with suppress(ModuleNotFoundError):
+    import mjlab  # noqa: F401

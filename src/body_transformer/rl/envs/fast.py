@@ -1,0 +1,136 @@
+"""FastEnv: our tasks on MuJoCo Warp, with all of a step but the physics recorded as CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
+from mjlab.envs.types import VecEnvObs, VecEnvStepReturn
+from torch import Tensor
+
+from ...training.cuda_graphs import CudaGraphed
+from .mjlab import env_cfg, task_of, terms_of
+
+
+class FastEnv(ManagerBasedRlEnv):
+    """The environment that ManagerBasedRlEnv makes of the configuration of a task of ours, in a faster step.
+
+    It leaves out the additional forward() of a step, resets by masks instead of by indices, and never waits for the
+    device. On a GPU, all of a step but the physics is recorded and replayed. `extras["log"]` is missing: episode sums
+    of reward terms and counts of terminations. Observations, rewards and ends of episodes are the same, except for the
+    random numbers of noise and pushes.
+    """
+
+    _episode_length: Tensor
+    forward_speed: Tensor
+    """[B], m/s ahead in the last step."""
+    broken: Tensor
+    """[]: number of episodes that ended because the simulation broke."""
+    non_finite: Tensor
+    """[B, bool]: environments whose state was not finite since this was last set to False."""
+    final_state: dict[str, Tensor]
+    """qpos [B, nq] and qvel [B, nv] after the physics of the last step; of `non_finite` environments, from that
+    time."""
+
+    def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, render_mode: str | None = None, **kwargs: Any):
+        _refuse_changes(cfg)
+        super().__init__(cfg, device, render_mode, **kwargs)
+        self.terms = terms_of(self)
+        self.robots = self.terms.robots
+        self.broken = torch.zeros((), dtype=torch.long, device=device)
+        self.non_finite = torch.zeros(self.num_envs, dtype=torch.bool, device=device)
+        self.final_state = {name: getattr(self.terms.world, name).clone() for name in ("qpos", "qvel")}
+        self.record(CudaGraphed if torch.device(device).type == "cuda" else lambda compute: compute)
+
+    def record(self, recorder: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Choose how the parts of a step between the physics steps are computed."""
+        between = [partial(self.robots.before_physics, step) for step in range(1, self.cfg.decimation)]
+        self.begin = recorder(self._begin)
+        self.between = [recorder(step) if self.robots.acts_between_physics_steps else step for step in between]
+        self.post_physics = recorder(self._post_physics)
+
+    @property
+    def commanded_speed(self) -> Tensor | None:
+        """[B], m/s ahead that the current episodes ask for; None for a task without commands."""
+        return self.terms.commanded_speed()
+
+    @property
+    def episode_length_buf(self) -> Tensor:
+        """[B]: steps so far. Assigned values are copied, because recordings read this one tensor."""
+        return self._episode_length
+
+    @episode_length_buf.setter
+    def episode_length_buf(self, value: Tensor) -> None:
+        if hasattr(self, "_episode_length"):
+            self._episode_length.copy_(value)
+        else:
+            self._episode_length = value
+
+    def reset(
+        self, *, seed: int | None = None, env_ids: Tensor | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[VecEnvObs, dict[str, Any]]:
+        """Reset as mjlab does; a seed decides about the starts of all episodes to come."""
+        if seed is not None:
+            self.robots.starts.seed(seed)
+        obs, extras = super().reset(seed=seed, env_ids=env_ids, options=options)
+        return obs, extras
+
+    def step(self, action: Tensor) -> VecEnvStepReturn:
+        """action [B, A] -> observations, rewards [B], died [B], timed out [B], extras."""
+        self.begin(action.to(self.device))
+        self.sim.step()
+        for prepare in self.between:
+            prepare()
+            self.sim.step()
+        self.common_step_counter += 1
+        self._sim_step_counter += self.cfg.decimation
+        # copies: the next step writes into the same tensors, and the caller may still hold these
+        *obs, reward, died, late, self.forward_speed = (found.clone() for found in self.post_physics())
+        self.obs_buf, self.reward_buf, self.extras = dict(zip(self.terms.task.obs, obs, strict=True)), reward, {}
+        self.reset_terminated, self.reset_time_outs, self.reset_buf = died, late, died | late
+        self.observation_manager._obs_buffer = self.obs_buf  # what mjlab's manager returns as the last observations
+        return self.obs_buf, reward, died, late, self.extras
+
+    def _begin(self, action: Tensor) -> None:
+        """Take over the actions and prepare the first physics step."""
+        self.robots.act(action)
+        self.robots.before_physics(0)
+
+    def _post_physics(self) -> tuple[Tensor, ...]:
+        """Return the outcome of a step; begin the next episode where one has ended."""
+        terms, robots, world = self.terms, self.robots, self.terms.world
+        robots.read_sensors()
+        self.episode_length_buf.add_(1)
+        died = terms.died()
+        late = terms.timed_out(died)
+        ended = died | late
+        reward = terms.reward(died)
+        broken = world.broken()
+        self.broken.add_(broken.sum())
+        for name, final in self.final_state.items():
+            torch.where(self.non_finite[:, None], final, getattr(world, name), out=final)
+        self.non_finite.logical_or_(world.non_finite())
+        forward_speed = terms.forward_speed().masked_fill(broken, 0.0)
+        robots.push()
+        robots.restart(ended)
+        self.episode_length_buf.masked_fill_(ended, 0)
+        return *terms.observations().values(), reward, died, late, forward_speed
+
+
+def _refuse_changes(cfg: ManagerBasedRlEnvCfg) -> None:
+    """Raise ValueError for a configuration that differs from the task's own, except for the weights of rewards."""
+    own = env_cfg(task_of(cfg), cfg.scene, cfg.sim, cfg.seed or 0)
+    fields = ("actions", "events", "rewards", "terminations", "commands", "curriculum", "metrics", "recorders")
+    for field in fields:
+        have, expected = list(getattr(cfg, field)), list(getattr(own, field))
+        if have != expected:
+            raise ValueError(f"FastEnv computes the task's own {field}, {expected}; got {have}; use fast=False")
+    if cfg.observations != own.observations:
+        raise ValueError("FastEnv computes the task's own observations; the configuration has others; use fast=False")
+    if (cfg.scale_rewards_by_dt, cfg.auto_reset) != (own.scale_rewards_by_dt, own.auto_reset) or (
+        "floor" in own.rewards and cfg.rewards["floor"].weight != own.rewards["floor"].weight
+    ):
+        raise ValueError("FastEnv scales and bounds rewards as the task does and resets by itself; use fast=False")

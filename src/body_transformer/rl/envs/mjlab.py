@@ -1,0 +1,201 @@
+"""A task as terms of mjlab's managers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
+from mjlab.envs.types import VecEnvStepReturn
+from mjlab.managers.action_manager import ActionTerm, ActionTermCfg
+from mjlab.managers.event_manager import EventTermCfg
+from mjlab.managers.observation_manager import ObservationGroupCfg, ObservationTermCfg
+from mjlab.managers.reward_manager import RewardTermCfg
+from mjlab.managers.termination_manager import TerminationTermCfg
+from mjlab.utils.noise import UniformNoiseCfg
+from torch import Tensor
+
+from ...body.layout import Term
+from .terms import ObsTerm, RewardTerm, RlTask, TaskTerms, reward_weights
+from .world import World
+
+if TYPE_CHECKING:
+    from mjlab.scene import SceneCfg
+    from mjlab.sim import SimulationCfg
+
+
+# -- our tasks ---------------------------------------------------------------------------------------------------------
+
+
+def env_cfg(task: RlTask[Any], scene: SceneCfg, sim: SimulationCfg, seed: int) -> ManagerBasedRlEnvCfg:
+    """Return mjlab's configuration of a task."""
+    pays_death = task.death_reward is not None
+    rewards: dict[str, RewardTermCfg] = {
+        name: RewardTermCfg(func=_Reward(term, pays_death), weight=term.weight) for name, term in task.rewards.items()
+    }
+    if task.death_reward is not None:
+        rewards["death"] = RewardTermCfg(func=_death, weight=task.death_reward)
+    if task.reward_at_least_0:
+        rewards["floor"] = RewardTermCfg(func=_floor, weight=1.0)
+    events = {"start": EventTermCfg(func=_restart, mode="reset")}
+    if task.startup is not None:
+        events["randomize"] = EventTermCfg(func=task.startup, mode="startup")
+    if task.pushes:
+        events["push"] = EventTermCfg(func=_push, mode="step")
+    return ManagerBasedRlEnvCfg(
+        seed=seed,
+        decimation=task.decimation,
+        episode_length_s=task.max_steps * task.control_dt - 1e-6,  # mjlab rounds up: 1000.0000001 would be 1001 steps
+        scene=scene,
+        sim=sim,
+        observations={group: _group(terms) for group, terms in task.obs.items()},
+        actions={task.actions.name: TaskActionCfg(entity_name="robot", task=task)},
+        events=events,
+        rewards=rewards,
+        scale_rewards_by_dt=task.reward_per_second,
+        terminations={
+            "died": TerminationTermCfg(func=_died),
+            "time_out": TerminationTermCfg(func=_timed_out, time_out=True),
+        },
+    )
+
+
+def task_of(cfg: ManagerBasedRlEnvCfg) -> Any:
+    """Return the task of a configuration that `env_cfg` made."""
+    return next(action.task for action in cfg.actions.values() if isinstance(action, TaskActionCfg))
+
+
+def with_task(cfg: ManagerBasedRlEnvCfg, task: RlTask[Any]) -> ManagerBasedRlEnvCfg:
+    """Return the configuration with another task that lists the same terms."""
+    return replace(cfg, actions={task.actions.name: TaskActionCfg(entity_name="robot", task=task)})
+
+
+def terms_of(env: ManagerBasedRlEnv) -> TaskTerms[Any]:
+    """Return the terms of an environment of our own; its action term holds them, as mjlab builds it first."""
+    manager = env.action_manager
+    actions = [manager.get_term(name) for name in manager.active_terms]
+    return next(action.terms for action in actions if isinstance(action, TaskAction))
+
+
+@dataclass(kw_only=True)
+class TaskActionCfg(ActionTermCfg):
+    """The only action term of a task; it carries the task."""
+
+    task: RlTask[Any]
+
+    def build(self, env: ManagerBasedRlEnv) -> TaskAction:
+        return TaskAction(self, env)
+
+
+class TaskAction(ActionTerm):
+    """Actions that the task's robots turn into motor commands: mjlab's actuators would describe the motors again."""
+
+    def __init__(self, cfg: TaskActionCfg, env: ManagerBasedRlEnv):
+        super().__init__(cfg, env)
+        self.owners = cfg.task.actions
+        self.terms = TaskTerms(cfg.task, World.of(env), env.cfg.seed or 0, reward_weights(env.cfg))
+        self._physics_step = 0
+
+    @property
+    def action_dim(self) -> int:
+        return self.owners.size
+
+    @property
+    def target_names(self) -> list[str]:
+        """Joint of each action."""
+        return list(self.owners.of)
+
+    @property
+    def raw_action(self) -> Tensor:
+        action: Tensor = self.terms.state.action
+        return action
+
+    def process_actions(self, actions: Tensor) -> None:
+        self.terms.robots.act(actions)
+        self._physics_step = 0
+
+    def apply_actions(self) -> None:
+        """Prepare the next physics step."""
+        self.terms.robots.before_physics(self._physics_step)
+        self._physics_step += 1
+
+
+def _group(terms: tuple[ObsTerm[Any], ...]) -> ObservationGroupCfg:
+    found = {term.name: ObservationTermCfg(func=Observe(term)) for term in terms}
+    for term in terms:
+        if term.noise:
+            found[term.name].noise = UniformNoiseCfg(n_min=-term.noise, n_max=term.noise)
+    return ObservationGroupCfg(found, enable_corruption=any(term.noise for term in terms))
+
+
+@dataclass(frozen=True)
+class Observe:
+    """An observation function of mjlab's that states the owners of its entries."""
+
+    term: ObsTerm[Any]
+
+    @property
+    def owners(self) -> Term:
+        return self.term.owners
+
+    def __call__(self, env: ManagerBasedRlEnv) -> Tensor:
+        return self.term.value(terms_of(env).state)
+
+
+@dataclass(frozen=True)
+class _Reward:
+    """A reward function of mjlab's: 0 in death if death has a reward of its own, else 0 where the simulation broke."""
+
+    term: RewardTerm[Any]
+    pays_death: bool
+
+    def __call__(self, env: ManagerBasedRlEnv) -> Tensor:
+        terms = terms_of(env)
+        nothing = env.termination_manager.terminated if self.pays_death else terms.world.broken()
+        return self.term.value(terms.state).masked_fill(nothing, 0.0)
+
+
+def _death(env: ManagerBasedRlEnv) -> Tensor:
+    return env.termination_manager.terminated.float()
+
+
+def _floor(env: ManagerBasedRlEnv) -> Tensor:
+    """Return what lifts a negative sum of all other terms to 0."""
+    return (-terms_of(env).weighted_sum()).clamp_min(0.0)
+
+
+def _died(env: ManagerBasedRlEnv) -> Tensor:
+    """Return the deaths. As the first term after the physics, read the sensors before mjlab's forward() does."""
+    terms = terms_of(env)
+    terms.robots.read_sensors()
+    return terms.died()
+
+
+def _timed_out(env: ManagerBasedRlEnv) -> Tensor:
+    terms = terms_of(env)
+    return terms.timed_out(terms.died())
+
+
+def _push(env: ManagerBasedRlEnv, env_ids: Tensor | None) -> None:
+    terms_of(env).robots.push()
+
+
+def _restart(env: ManagerBasedRlEnv, env_ids: Tensor) -> None:
+    fresh = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
+    fresh[env_ids] = True
+    terms_of(env).robots.restart(fresh)
+
+
+# -- mjlab's own tasks -------------------------------------------------------------------------------------------------
+
+
+class ClippedEnv(ManagerBasedRlEnv):
+    """An environment that clips actions to ±`limit`, as mjlab's runner does with its setting `clip_actions`."""
+
+    def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, limit: float) -> None:
+        super().__init__(cfg, device)
+        self.limit = limit
+
+    def step(self, action: Tensor) -> VecEnvStepReturn:
+        return super().step(action.clamp(-self.limit, self.limit))

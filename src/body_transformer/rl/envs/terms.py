@@ -1,0 +1,246 @@
+"""A task as one list of terms, and their evaluation, which is the same in every simulator.
+
+`RlTask` lists what a task observes, rewards and ends. Three executors read the list: `fast.FastEnv` (MuJoCo Warp, all
+but the physics recorded as CUDA graphs), `cpu.CpuEnv` (plain MuJoCo) and `mjlab.env_cfg` (mjlab's managers). A new term
+goes into the list and nowhere else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import mujoco
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...body.layout import Term
+from ...errors import listing
+from ...video import View
+from .world import Starts, World
+
+if TYPE_CHECKING:
+    from mjlab.envs import ManagerBasedRlEnv
+
+S = TypeVar("S")
+"""State of a task's robots: a dataclass of tensors, one row per environment."""
+ACTOR, CRITIC = "actor", "critic"
+"""Groups of observations. Without a group of its own, the critic observes the actor's."""
+
+
+# -- the list ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ObsTerm(Generic[S]):
+    """One term of an observation."""
+
+    owners: Term
+    """Name, size and owners of the entries; the layout of a policy is made of these."""
+    value: Callable[[S], Tensor]
+    """State -> [B, size]."""
+    noise: float = 0.0
+    """Largest error that is added to an entry, uniformly drawn."""
+
+    @property
+    def name(self) -> str:
+        return self.owners.name
+
+
+@dataclass(frozen=True)
+class RewardTerm(Generic[S]):
+    """One term of the reward, which is the weighted sum of all terms."""
+
+    value: Callable[[S], Tensor]
+    """State -> [B]."""
+    weight: float
+
+
+def obs_terms(
+    owners: Sequence[Term], values: Mapping[str, Callable[[S], Tensor]], noise: Mapping[str, float] | None = None
+) -> tuple[ObsTerm[S], ...]:
+    """Join the terms of a layout, which state order, sizes and owners, with the functions that compute them."""
+    names = [term.name for term in owners]
+    if set(names) != set(values):
+        raise ValueError(f"the layout has the terms {listing(names)}; the task computes {listing(values)}")
+    return tuple(ObsTerm(term, values[term.name], (noise or {}).get(term.name, 0.0)) for term in owners)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlTask(ABC, Generic[S]):
+    """A task: the list of its terms, and the sizes of its steps."""
+
+    obs: Mapping[str, tuple[ObsTerm[S], ...]]
+    """Group -> its terms, in the order of the entries."""
+    actions: Term
+    """Name and owners of the actions."""
+    rewards: Mapping[str, RewardTerm[S]]
+    failures: Sequence[Callable[[S], Tensor]]
+    """State -> [B, bool]: the robot has failed and the episode ends in death. A broken simulation always does."""
+    time_outs: Sequence[Callable[[S], Tensor]] = ()
+    """State -> [B, bool]: the episode is over through no fault of the robot. `max_steps` always is such an end."""
+    death_reward: float | None = None
+    """The whole reward of the step of death; None: the weighted sum, which is 0 where the simulation broke."""
+    reward_at_least_0: bool = False
+    """Replace negative sums by 0."""
+    reward_per_second: bool = False
+    """Multiply the sum by the seconds of a step."""
+    forward_speed: Callable[[S], Tensor]
+    """State -> [B], m/s ahead in the last step; reported by evaluations."""
+    commanded_speed: Callable[[S], Tensor] | None = None
+    """State -> [B], m/s ahead that the robot should have, where the task has commands."""
+    physics_dt: float
+    decimation: int
+    """Physics steps per control step."""
+    max_steps: int
+    """Control steps of an episode."""
+    startup: Callable[[ManagerBasedRlEnv, Tensor | None], None] | None = None
+    """An event of mjlab's that randomises the robots' models once."""
+    pushes: bool = False
+    """Whether robots are pushed during an episode."""
+    view: View
+    """Camera of films."""
+
+    @property
+    def control_dt(self) -> float:
+        return self.physics_dt * self.decimation
+
+    @abstractmethod
+    def make_robots(self, world: World, seed: int) -> TaskRobots[S]:
+        """Return the robots of a world; their starts and parameters follow from the seed."""
+
+    def scenery(self, poses: NDArray[np.float64]) -> Callable[[mujoco.MjSpec], None] | None:
+        """Return a function that adds to a scene what a film of qpos [T, nq] shows; None: the task's own scene."""
+        return None
+
+
+class TaskRobots(ABC, Generic[S]):
+    """The B robots of a world: their state, and all of a task that is no term: motors, sensors, ground, resets."""
+
+    world: World
+    state: S
+    starts: Starts
+    acts_between_physics_steps: bool
+    """Whether `before_physics` does anything after the first physics step of a control step."""
+
+    @abstractmethod
+    def act(self, action: Tensor) -> None:
+        """Take over the actions [B, A] at the beginning of a control step."""
+
+    @abstractmethod
+    def before_physics(self, step: int) -> None:
+        """Prepare physics step number `step` of a control step: motors, and the ground under the robots."""
+
+    @abstractmethod
+    def read_sensors(self) -> None:
+        """Read all sensors after the physics of a control step, before anything else writes the simulator's memory."""
+
+    @abstractmethod
+    def restart(self, fresh: Tensor) -> None:
+        """Begin the next episode where `fresh` [B, bool]."""
+
+    def push(self) -> None:
+        """Disturb the robots between two control steps."""
+
+    def prepare_model(self, model: mujoco.MjModel) -> None:
+        """Compute what `fit_model` needs; the model is the same afterwards. For plain MuJoCo."""
+
+    def fit_model(self, k: int, model: mujoco.MjModel) -> None:
+        """Write the parameters of robot k, and the ground under it, into a model of plain MuJoCo."""
+
+
+# -- its evaluation ----------------------------------------------------------------------------------------------------
+
+
+class TaskTerms(Generic[S]):
+    """The terms of a task for the robots of one world.
+
+    Nothing here waits for the device or brings numbers to it, so that a GPU can record all of it.
+    """
+
+    def __init__(self, task: RlTask[S], world: World, seed: int, weights: Mapping[str, float]) -> None:
+        """`weights`: weight of each reward term, and of "death" where the task has a `death_reward`."""
+        self.task, self.world, self.weights = task, world, weights
+        self.robots = task.make_robots(world, seed)
+        self._noise = {group: self._largest_noise(group) for group in task.obs}
+
+    def _largest_noise(self, group: str) -> Tensor | None:
+        """Return the largest error of each entry [O]; None for a group without noise."""
+        noise = [term.noise for term in self.task.obs[group] for _ in range(term.owners.size)]
+        return self.world.qpos.new_tensor(noise) if any(noise) else None
+
+    @property
+    def state(self) -> S:
+        return self.robots.state
+
+    def observation(self, group: str) -> Tensor:
+        """Return the observation of one group, [B, O]."""
+        return self._observe(group, {})
+
+    def observations(self) -> dict[str, Tensor]:
+        """Return the observation of every group, [B, O] each. Terms that groups share are computed once."""
+        known: dict[Callable[[S], Tensor], Tensor] = {}
+        return {group: self._observe(group, known) for group in self.task.obs}
+
+    def _observe(self, group: str, known: dict[Callable[[S], Tensor], Tensor]) -> Tensor:
+        terms, noise = self.task.obs[group], self._noise[group]
+        for term in terms:
+            if term.value not in known:
+                known[term.value] = term.value(self.state)
+        obs = torch.cat([known[term.value] for term in terms], -1)
+        return obs if noise is None else obs + (2 * torch.rand_like(obs) - 1) * noise
+
+    def died(self) -> Tensor:
+        """Return where the robot has failed or the simulation has broken, [B, bool].
+
+        A broken simulation is no time-out: the learner would add the value of the next state, and breaking could pay.
+        """
+        return _any(self.task.failures, self.state) | self.world.broken()
+
+    def timed_out(self, died: Tensor) -> Tensor:
+        """Return where the episode is over without a death, [B, bool]."""
+        over = self.world.steps() >= self.task.max_steps
+        if self.task.time_outs:
+            over = over | _any(self.task.time_outs, self.state)
+        return over & ~died
+
+    def reward(self, died: Tensor) -> Tensor:
+        """Return the reward of the last step, [B]."""
+        total = self.weighted_sum()
+        if self.task.death_reward is not None:
+            total = total.masked_fill(died, self.weights["death"])
+        if self.task.reward_at_least_0:
+            total = total.clamp_min(0.0)
+        return total * self.task.control_dt if self.task.reward_per_second else total
+
+    def weighted_sum(self) -> Tensor:
+        """Return the weighted sum of all reward terms, [B]; 0 where the simulation broke, unless death has a reward."""
+        total = torch.zeros_like(self.world.qpos[:, 0])
+        for name, term in self.task.rewards.items():
+            total = total.add(term.value(self.state), alpha=self.weights[name])
+        return total if self.task.death_reward is not None else total.masked_fill(self.world.broken(), 0.0)
+
+    def forward_speed(self) -> Tensor:
+        """Return the speed ahead in the last step, [B], m/s."""
+        return self.task.forward_speed(self.state)
+
+    def commanded_speed(self) -> Tensor | None:
+        """Return the speed ahead that the command asks for, [B], m/s; None for a task without commands."""
+        return None if self.task.commanded_speed is None else self.task.commanded_speed(self.state)
+
+
+def _any(conditions: Sequence[Callable[[S], Tensor]], state: S) -> Tensor:
+    """Return where at least one condition holds, [B, bool]."""
+    found = conditions[0](state)
+    for condition in conditions[1:]:
+        found = found | condition(state)
+    return found
+
+
+def reward_weights(cfg: Any) -> dict[str, float]:
+    """Return the weights of the reward terms in mjlab's configuration, which may have been scaled."""
+    return {name: term.weight for name, term in cfg.rewards.items()}

@@ -1,0 +1,188 @@
+"""The memory of a simulator, and the start states of its episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import mujoco
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from mjlab.envs import ManagerBasedRlEnv
+
+MAX_SPEED, MAX_TURN = 50.0, 200.0
+"""m/s and rad/s; a faster simulation has broken. Humanoids with random actions reach 17 and 81."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A simulator of B environments: MuJoCo Warp in mjlab, or plain MuJoCo.
+
+    All tensors are the simulator's own memory: reading gives its state, writing changes it.
+    """
+
+    model: mujoco.MjModel
+    qpos: Tensor
+    """[B, nq]"""
+    qvel: Tensor
+    """[B, nv]"""
+    warmstart: Tensor
+    """[B, nv], accelerations that the solver starts from."""
+    ctrl: Tensor
+    """[B, nu], in the order of the model."""
+    sensordata: Tensor
+    """[B, nsensordata]"""
+    geom_xpos: Tensor
+    """[B, ngeom, 3], m, world. Planes under feelers are written here (see rl/ground.py)."""
+    geom_xmat: Tensor
+    """[B, ngeom, 3, 3]"""
+    steps: Callable[[], Tensor]
+    """Returns the steps so far of each current episode, [B]."""
+    fastest: Tensor = field(init=False)
+    """[nv]: MAX_SPEED for the translation of free bodies, MAX_TURN for everything else."""
+
+    def __post_init__(self) -> None:
+        fastest = self.qvel.new_full((self.model.nv,), MAX_TURN)
+        for joint in map(self.model.joint, range(self.model.njnt)):
+            if joint.type[0] == mujoco.mjtJoint.mjJNT_FREE:
+                fastest[int(joint.dofadr[0]) : int(joint.dofadr[0]) + 3] = MAX_SPEED
+        object.__setattr__(self, "fastest", fastest)
+
+    @classmethod
+    def of(cls, env: ManagerBasedRlEnv) -> World:
+        """Return mjlab's arrays as tensors, without its wrappers."""
+        data: Any = env.sim.data
+        return cls(
+            env.sim.mj_model,
+            qpos=data.qpos._tensor,
+            qvel=data.qvel._tensor,
+            warmstart=data.qacc_warmstart._tensor,
+            ctrl=data.ctrl._tensor,
+            sensordata=data.sensordata._tensor,
+            geom_xpos=data.geom_xpos._tensor,
+            geom_xmat=data.geom_xmat._tensor,
+            steps=lambda: env.episode_length_buf,
+        )
+
+    @property
+    def num_envs(self) -> int:
+        return len(self.qpos)
+
+    @property
+    def device(self) -> torch.device:
+        return self.qpos.device
+
+    def broken(self) -> Tensor:
+        """Return where a body is faster than any robot, or the state is not finite, [B, bool]."""
+        return ~((self.qvel.abs() <= self.fastest).all(1) & self.qpos.isfinite().all(1))
+
+    def non_finite(self) -> Tensor:
+        """Return where the state is not finite, [B, bool]."""
+        return ~(self.qpos.isfinite().all(1) & self.qvel.isfinite().all(1))
+
+    def set_state(self, fresh: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+        """Write qpos [B, nq] and qvel [B, nv] into the environments of `fresh` [B, bool]; leave the others alone."""
+        chosen = fresh[:, None]
+        self.qpos.copy_(torch.where(chosen, qpos, self.qpos))
+        self.qvel.copy_(torch.where(chosen, qvel, self.qvel))
+        self.warmstart.masked_fill_(chosen, 0.0)
+
+
+class Starts:
+    """Start states of a world, drawn once; environment e begins its episode k in state number first[e] + k.
+
+    A reset thus draws no random number. It can be part of a recorded CUDA graph, and every executor begins the same
+    episodes in the same states.
+    """
+
+    def __init__(self, world: World, drawn: Sequence[NDArray[np.float64]], seed: int, dtype: torch.dtype) -> None:
+        """`drawn`: qpos [starts, nq], qvel [starts, nv], and whatever else belongs to a start."""
+        self.drawn = [torch.tensor(array, dtype=dtype, device=world.device) for array in drawn]
+        self.qpos, self.qvel = self.drawn[:2]
+        self.episodes = torch.full((world.num_envs,), -1, device=world.device)
+        """[B]: number of the current episode of each environment."""
+        self.first = torch.zeros_like(self.episodes)
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        """Let the seed decide about the starts of all episodes to come."""
+        generator = torch.Generator().manual_seed(seed)
+        self.first.copy_(torch.randint(len(self.qpos), self.first.shape, generator=generator))
+        self.episodes.fill_(-1)
+
+    def next(self, fresh: Tensor) -> tuple[Tensor, ...]:
+        """Count a new episode where `fresh` [B, bool] and return the start of each current episode, [B, …] each."""
+        self.episodes.add_(fresh)
+        number = (self.first + self.episodes) % len(self.qpos)
+        return tuple(column[number] for column in self.drawn)
+
+
+def adjacent(addresses: Sequence[int], width: int = 1) -> slice:
+    """Return entries of `width` that follow each other in the simulator's memory as one slice."""
+    first = addresses[0]
+    if list(addresses) != list(range(first, first + width * len(addresses), width)):
+        raise ValueError(f"entries are not adjacent in the simulator's memory: {addresses}")
+    return slice(first, first + width * len(addresses))
+
+
+@dataclass(frozen=True)
+class FreeBody:
+    """A free body in all environments: views of the simulator's memory."""
+
+    pos: Tensor
+    """[B, 3], m, world."""
+    quat: Tensor
+    """[B, 4], w x y z, body to world."""
+    vel: Tensor
+    """[B, 3], m/s, world."""
+    spin: Tensor
+    """[B, 3], rad/s, in the body's own frame."""
+
+    @classmethod
+    def of(cls, world: World, joint: str) -> FreeBody:
+        """Return the body that this free joint moves."""
+        found = world.model.joint(joint)
+        q, v = int(found.qposadr[0]), int(found.dofadr[0])
+        qpos, qvel = world.qpos, world.qvel
+        return cls(qpos[:, q : q + 3], qpos[:, q + 3 : q + 7], qvel[:, v : v + 3], qvel[:, v + 3 : v + 6])
+
+
+# -- rotations by quaternions w x y z ----------------------------------------------------------------------------------
+
+
+def rotate(quat: Tensor, vector: Tensor) -> Tensor:
+    """Rotate vector [B, 3] or [B, S, 3] by the quaternion [B, 4] of its environment: body to world."""
+    quat = quat if vector.ndim == 2 else quat[:, None]
+    w, axis = quat[..., :1], quat[..., 1:].expand_as(vector)
+    twice = 2 * torch.cross(axis, vector, dim=-1)
+    return vector + w * twice + torch.cross(axis, twice, dim=-1)
+
+
+def rotate_back(quat: Tensor, vector: Tensor) -> Tensor:
+    """Rotate vector [B, 3] by the inverse of the quaternion [B, 4]: world to body."""
+    w, axis = quat[:, :1], -quat[:, 1:]
+    twice = 2 * torch.cross(axis, vector, dim=-1)
+    return vector + w * twice + torch.cross(axis, twice, dim=-1)
+
+
+def roll(quat: Tensor) -> Tensor:
+    """Return the angle about x, [B] in [-pi, pi]."""
+    w, x, y, z = quat.unbind(-1)
+    return torch.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
+
+
+def pitch(quat: Tensor) -> Tensor:
+    """Return the angle about y, [B] in [-pi/2, pi/2]."""
+    w, x, y, z = quat.unbind(-1)
+    return torch.asin((2 * (w * y - z * x)).clamp(-1.0, 1.0))
+
+
+def yaw(quat: Tensor) -> Tensor:
+    """Return the angle about z, [B] in [-pi, pi]."""
+    w, x, y, z = quat.unbind(-1)
+    return torch.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))

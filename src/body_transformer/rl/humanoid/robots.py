@@ -1,0 +1,221 @@
+"""The humanoids of a world: state, motors, contact sensors and start states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..envs.terms import TaskRobots
+from ..envs.world import FreeBody, Starts, World, adjacent
+from .ground import Ground
+from .model import BODIES, CONTACT, JOINTS, MAX_GEAR
+
+# -- state -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HumanoidJoints:
+    """Constants of the 21 joints."""
+
+    middle: Tensor
+    """[21], rad, of the range."""
+    half_range: Tensor
+    """[21], rad."""
+    strength: Tensor
+    """[21], gear of the motor / the largest gear."""
+
+    @classmethod
+    def of(cls, model: mujoco.MjModel, prefix: str = "", device: str | torch.device = "cpu") -> HumanoidJoints:
+        """Read them from a compiled model in which the names of the robot begin with `prefix`."""
+        ranges = torch.tensor([model.joint(prefix + name).range.tolist() for name in JOINTS], dtype=torch.float32)
+        gears = torch.tensor([model.actuator(prefix + name).gear[0] for name in JOINTS], dtype=torch.float32)
+        low, high = ranges.to(device).unbind(-1)
+        return cls((low + high) / 2, (high - low) / 2, (gears / MAX_GEAR).to(device))
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Board and cylinder of humanoid-board; the robot itself senses only the contact forces on its feet."""
+
+    board: FreeBody
+    cylinder: FreeBody
+    """Its axis is its own x axis."""
+
+    @classmethod
+    def of(cls, world: World) -> Stack:
+        return cls(FreeBody.of(world, "board/board"), FreeBody.of(world, "cylinder/cylinder"))
+
+
+@dataclass(frozen=True)
+class HumanoidState:
+    """All environments after the physics of a control step. B environments, quaternions w x y z."""
+
+    torso_pos: Tensor
+    """[B, 3], m, world."""
+    torso_quat: Tensor
+    """[B, 4], torso to world."""
+    torso_vel: Tensor
+    """[B, 3], m/s, world."""
+    torso_spin: Tensor
+    """[B, 3], rad/s, in the torso's own frame, as the simulator holds it."""
+    joint_pos: Tensor
+    """[B, 21], rad."""
+    joint_vel: Tensor
+    """[B, 21], rad/s."""
+    contact_force: Tensor
+    """[B, 16, 3], N, world, on each body, in the last physics step; zero in a fresh episode."""
+    action: Tensor
+    """[B, 21], in [-1, 1]: input of the motors."""
+    previous_xy: Tensor
+    """[B, 2], m: position of the torso when the action was chosen."""
+    joints: HumanoidJoints
+    stack: Stack | None = None
+    """None where neither board nor cylinder are in the scene."""
+
+
+# -- robots ------------------------------------------------------------------------------------------------------------
+
+Place = Callable[[np.random.Generator, int], NDArray[np.float64]]
+"""Draws this number of torso positions, [n, 3]."""
+
+
+class Humanoids(TaskRobots[HumanoidState]):
+    """The humanoids of a world."""
+
+    def __init__(
+        self,
+        world: World,
+        seed: int,
+        *,
+        place: Place,
+        ground: Ground | None,
+        start_noise_curriculum: bool,
+        has_stack: bool,
+    ):
+        model, self.world = world.model, world
+        _check_order([model.actuator(k).name for k in range(model.nu)], [f"robot/{name}" for name in JOINTS])
+        torso = FreeBody.of(world, "robot/root")
+        joints = [model.joint(f"robot/{name}") for name in JOINTS]
+        forces = adjacent([int(model.sensor(f"{CONTACT}_{body}_force").adr[0]) for body in BODIES], width=3)
+        self._force_by_body = world.sensordata[:, forces].view(-1, len(BODIES), 3)
+        self.state = HumanoidState(
+            torso_pos=torso.pos,
+            torso_quat=torso.quat,
+            torso_vel=torso.vel,
+            torso_spin=torso.spin,
+            joint_pos=world.qpos[:, adjacent([int(joint.qposadr[0]) for joint in joints])],
+            joint_vel=world.qvel[:, adjacent([int(joint.dofadr[0]) for joint in joints])],
+            contact_force=world.qpos.new_zeros(world.num_envs, len(BODIES), 3),
+            action=world.qpos.new_zeros(world.num_envs, len(JOINTS)),
+            previous_xy=world.qpos.new_zeros(world.num_envs, 2),
+            joints=HumanoidJoints.of(model, "robot/", world.device),
+            stack=Stack.of(world) if has_stack else None,
+        )
+        drawn = draw_starts(model, place, np.random.default_rng(seed), NUM_STARTS, start_noise_curriculum)
+        # in single precision in every simulator, so that all begin in the same states
+        self.starts = Starts(world, drawn, seed, torch.float32)
+        self.planes = None if ground is None else ground.planes(world)
+        """The uneven ground; flat ground is part of the scene."""
+        self.acts_between_physics_steps = self.planes is not None
+
+    def act(self, action: Tensor) -> None:
+        """Send the clamped actions [B, 21] to the motors and note the position of the torso."""
+        torch.clamp(action, -1.0, 1.0, out=self.state.action)
+        self.world.ctrl.copy_(self.state.action)
+        self.state.previous_xy.copy_(self.state.torso_pos[:, :2])
+
+    def before_physics(self, step: int) -> None:
+        """Lay the ground under the robots. The torques stay the same in all physics steps."""
+        if self.planes is not None:
+            if step:
+                self.planes.note()
+            self.planes.lay()
+
+    def read_sensors(self) -> None:
+        """Read the contact forces on the bodies."""
+        torch.neg(self._force_by_body, out=self.state.contact_force)
+        if self.planes is not None:
+            self.planes.note()
+
+    def restart(self, fresh: Tensor) -> None:
+        """Begin the next episode where `fresh` [B, bool]."""
+        self.world.set_state(fresh, *self.starts.next(fresh))
+        self.state.contact_force.masked_fill_(fresh[:, None, None], 0.0)
+        if self.planes is not None:
+            self.planes.restart(fresh)
+
+    def fit_model(self, k: int, model: mujoco.MjModel) -> None:
+        """Write the ground under robot k into a model of plain MuJoCo."""
+        if self.planes is not None:
+            self.planes.fit_model(k, model)
+
+
+def _check_order(have: list[str], expected: list[str]) -> None:
+    if have != expected:
+        raise ValueError(f"the simulator's motors are {have}, expected {expected}")
+
+
+# -- starts ------------------------------------------------------------------------------------------------------------
+
+JOINT_POS_RAD = 0.2
+JOINT_VEL_RAD_S = 0.1
+NUM_STARTS = 8192
+
+
+def draw_starts(
+    model: mujoco.MjModel, place: Place, rng: np.random.Generator, count: int, start_noise_curriculum: bool = False
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw start states of a whole scene: qpos [count, nq] and qvel [count, nv].
+
+    Joint angles are U(-0.2, 0.2), within the ranges of the joints, joint velocities U(-0.1, 0.1). The torso is upright
+    at a drawn place, at rest. Other bodies are as in the keyframe of the scene. States that are `entangled` are drawn
+    again. With `start_noise_curriculum`, every start has a share of these angles and velocities, from none to all of
+    them.
+    """
+    data, own = mujoco.MjData(model), robot_geoms(model)
+    joints = [model.joint(f"robot/{name}") for name in JOINTS]
+    low, high = np.array([joint.range for joint in joints]).T
+    q_ids, v_ids = ([int(getattr(joint, name)[0]) for joint in joints] for name in ("qposadr", "dofadr"))
+    torso = int(model.joint("robot/root").qposadr[0])
+    qpos = np.tile(model.key_qpos[0], (count, 1))  # all entities, which mjlab's sim.reset() does not place
+    qvel = np.zeros((count, model.nv))
+    qpos[:, torso : torso + 3] = place(rng, count)
+    qvel[:, v_ids] = rng.uniform(-JOINT_VEL_RAD_S, JOINT_VEL_RAD_S, (count, len(joints)))
+    shares = rng.uniform(0, 1, count) if start_noise_curriculum else np.ones(count)
+    qvel *= shares[:, None]
+    for start, share in zip(qpos, shares, strict=True):
+        data.qpos = start
+        while True:
+            data.qpos[q_ids] = np.clip(share * rng.uniform(-JOINT_POS_RAD, JOINT_POS_RAD, len(joints)), low, high)
+            if not entangled(model, data, own):
+                break
+        start[:] = data.qpos
+    return qpos, qvel
+
+
+def robot_geoms(model: mujoco.MjModel) -> NDArray[np.bool_]:
+    """Return which geoms belong to the robot, [geoms]."""
+    bodies = [model.body(k).name.startswith("robot/") for k in range(model.nbody)]
+    own: NDArray[np.bool_] = np.array(bodies)[model.geom_bodyid]
+    return own
+
+
+def entangled(model: mujoco.MjModel, data: mujoco.MjData, own: NDArray[np.bool_]) -> bool:
+    """Return whether the robot touches itself, or is so deep in something that it would come out sideways or below.
+
+    Of plain draws, 23 % have crossed legs: forces of hundreds of newtons between them would end the episode before its
+    first action. On a board, 1 % have a foot that would come out under the board.
+    """
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    mujoco.mj_collision(model, data)
+    first, second = own[data.contact.geom].T
+    normal_z = data.contact.frame[:, 2]  # of the normal from the first geom to the second
+    pushed_up = np.where(second, normal_z, -normal_z)
+    return bool(((first & second) | ((first | second) & (pushed_up < 0.5))).any())
