@@ -75,20 +75,21 @@ def run(job: PpoJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
 
 # -- environments ------------------------------------------------------------------------------------------------------
 
+ENVIRONMENT_COLUMNS = (
+    ResultColumn("num_envs", "robots", "count"),
+    ResultColumn("steps_per_s", "steps/s", "count"),
+    ResultColumn("step_ms", "step, ms", "number"),
+    ResultColumn("physics_ms", "physics, ms", "number"),
+    ResultColumn("terms_ms", "observation, reward, resets, ms", "number"),
+)
+
 
 def time_environments(job: PpoJob, say: Say) -> ResultTable:
     rows = []
     for num_envs in job.num_envs:
         say(f"{job.task}, {num_envs} robots")
         rows.append(time_environment(job, num_envs))
-    columns = [
-        ResultColumn("num_envs", "robots", "count"),
-        ResultColumn("steps_per_s", "steps/s", "count"),
-        ResultColumn("step_ms", "a step, ms", "number"),
-        ResultColumn("physics_ms", "physics, ms", "number"),
-        ResultColumn("terms_ms", "observation, reward, resets, ms", "number"),
-    ]
-    return ResultTable("environment", f"{job.task} alone, random actions", columns, rows)
+    return ResultTable("environment", f"{job.task} alone, random actions", ENVIRONMENT_COLUMNS, rows)
 
 
 def time_environment(job: PpoJob, num_envs: int) -> dict[str, Any]:
@@ -121,17 +122,27 @@ def time_step(env: Any, actions: torch.Tensor, repeats: int, job: PpoJob) -> tup
 
 # -- iterations --------------------------------------------------------------------------------------------------------
 
-PARTS = {
-    "physics_ms": "physics",
-    "terms_ms": "observation, reward, resets",
-    "act_ms": "networks, acting",
-    "gradients_ms": "networks, gradients",
-    "optimizer_ms": "clipping, Adam",
-    "rest_ms": "rest",
-}
+ITERATION_COLUMNS = (
+    ResultColumn("variant", "variant"),
+    ResultColumn("total_ms", "ms", "number"),
+    ResultColumn("ratio", f"time / {BASELINE}", "ratio"),
+    ResultColumn("collect_ms", "collecting, ms", "number"),
+    ResultColumn("learn_ms", "learning, ms", "number"),
+    ResultColumn("steps_per_s", "steps/s", "count"),
+)
+PART_COLUMNS = (
+    ResultColumn("variant", "variant"),
+    ResultColumn("physics_ms", "physics", "number"),
+    ResultColumn("terms_ms", "observation, reward, resets", "number"),
+    ResultColumn("act_ms", "networks, acting", "number"),
+    ResultColumn("gradients_ms", "networks, gradients", "number"),
+    ResultColumn("optimizer_ms", "clipping, Adam", "number"),
+    ResultColumn("rest_ms", "rest", "number"),
+)
 
 
 def time_iterations(job: PpoJob, say: Say) -> list[ResultTable]:
+    """Time whole iterations of all variants in turns, then the parts of each."""
     collectors = {}
     for variant in job.variants:
         say(f"building {variant}")
@@ -155,25 +166,8 @@ def time_iterations(job: PpoJob, say: Say) -> list[ResultTable]:
     for row in rows:
         row["ratio"] = row["total_ms"] / base if base else None
     return [
-        ResultTable(
-            "iteration",
-            "an iteration of PPO",
-            [
-                ResultColumn("variant", "variant"),
-                ResultColumn("total_ms", "ms", "number"),
-                ResultColumn("ratio", f"time / {BASELINE}", "ratio"),
-                ResultColumn("collect_ms", "collecting, ms", "number"),
-                ResultColumn("learn_ms", "learning, ms", "number"),
-                ResultColumn("steps_per_s", "steps/s", "count"),
-            ],
-            rows,
-        ),
-        ResultTable(
-            "parts",
-            "where the time of an iteration goes, ms",
-            [ResultColumn("variant", "variant"), *(ResultColumn(key, title, "number") for key, title in PARTS.items())],
-            rows,
-        ),
+        ResultTable("iteration", "an iteration of PPO", ITERATION_COLUMNS, rows),
+        ResultTable("parts", "parts of an iteration, ms", PART_COLUMNS, rows),
     ]
 
 

@@ -238,7 +238,6 @@ def bench_latency(args: list[str]) -> None:
     from ..bench.latency import ALL, FAVOURED, QUICK_ROWS, LatencyJob, run
 
     rows = chosen("experiment", options.rows or (QUICK_ROWS if options.quick else ()), experiment_names())
-
     variants = {FAVOURED: (FAVOURED,), "all": ALL} | {variant: (variant,) for variant in VARIANTS}
     if options.variant not in variants:
         raise ValueError(unknown("variant", options.variant, variants))
@@ -339,12 +338,13 @@ def finish(
 
 
 def publish(report: BenchReport, options: _OutputOptions, folder: Path | None) -> None:
-    """Print the report, and write it if a folder is given."""
+    """Write the report if a folder is given, then print it."""
+    written = report.write(folder) if folder else []
     if options.json:
         print_json(report.to_dict())
     else:
         show(report)
-    for path in report.write(folder) if folder else []:
+    for path in written:
         print(f"wrote {path}", file=sys.stderr if options.json else sys.stdout)
 
 

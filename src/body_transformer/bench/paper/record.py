@@ -31,15 +31,11 @@ class Record:
     environment: Mapping[str, str]
     points: list[Point] = field(default_factory=list)
 
-    @property
-    def is_complete(self) -> bool:
-        return {point["key"] for point in self.points} == {point.key for point in self.settings.points()}
-
     def sweep(self, name: str) -> list[Point]:
         return [point for point in self.points if point["sweep"] == name]
 
     def save(self, folder: Path) -> Path:
-        """Save the points of a run that is not complete."""
+        """Save the points measured so far."""
         points = {"settings": plain(self.settings), "environment": self.environment, "points": self.points}
         return atomic_write(folder / UNFINISHED, json.dumps(points, indent=1) + "\n")
 
