@@ -86,6 +86,16 @@ class Deployment:
         ]
 
     @property
+    def ends_s(self) -> tuple[float, float]:
+        """Start of the first and end of the last phase."""
+        return self.spans[0].start_s, self.spans[-1].end_s
+
+    @property
+    def gap_s(self) -> float:
+        """Longest time between two points of one line; beyond it a measurement is missing."""
+        return float(max(self.facts["safety"]["stale_ms"] / 1000, 2.5 / self.facts["policy_hz"]))
+
+    @property
     def stop_s(self) -> float | None:
         """Time of an early end."""
         if not self.stop:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from .curves import Floats
 from .deployment import PERCENTILES, POLICY, Deployment
-from .figures import DETAIL, USUAL, Bounds, Dots, TimeAxis, Trace, dot_plot, histogram, time_chart
+from .figures import DETAIL, USUAL, Dots, Trace, dot_plot, histogram, time_chart
 from .html import render, report_command
 from .load import FolderPath
 from .svg import Canvas, Drawing, label_styles, round_ticks
@@ -42,6 +42,8 @@ LEAST_NAMED = 9
 """Smallest share of a lane, in per cent, that has room for the name of a phase."""
 
 Value = float | str | None
+Draw = Callable[..., Drawing]
+"""`time_chart` of one deployment."""
 
 
 def _over_joints(each: Floats | None) -> float | None:
@@ -162,26 +164,28 @@ def _commanded_speed(deployments: Sequence[Deployment]) -> float | None:
 
 
 def _section(canvas: Canvas, one: Deployment, name: str, style: int, detail: int) -> dict[str, Any]:
-    gap_s = max(one.facts["safety"]["stale_ms"] / 1000, 2.5 / one.facts["policy_hz"])
-    axis = TimeAxis(one.time_s, one.spans, one.stop_s, gap_s, detail)
     events = one.facts["events"]
     commanded = [(COMMANDED, "commanded")] if one.commanded_torque is not None else []
+    refused = [one.ticks_with(reason) for reason in REFUSED if reason in one.facts["reasons"]]
+    trusted = ~np.logical_or.reduce(refused) if refused else np.ones(len(one.time_s), np.bool_)
+    draw = partial(time_chart, canvas, one, detail=detail)
+    believing = partial(draw, trusted=trusted)
     return {
         "deployment": one,
         "name": name,
         "style": style,
         "facts": _facts(one),
         "phases": list(dict.fromkeys(span.phase for span in one.spans)),
-        "lanes": _lanes(one, axis),
+        "lanes": _lanes(one),
         "events_open": any(event["kind"] != "phase" for event in events) and len(events) <= SHOWN_EVENTS,
         "legends": {**LEGENDS, "torques": [*commanded, (MEASURED, "the robot's estimate")]},
-        "has_refused": not _trusted(one).all(),
-        "positions": _positions(canvas, one, axis, np.ones(len(axis.at), np.bool_)),
+        "has_refused": not trusted.all(),
+        "positions": _positions(believing, one),
         "last_s": CLOSE_S,
-        "last_positions": _last_positions(canvas, one, axis),
-        "torques": _torques(canvas, one, axis),
-        "body": _body(canvas, one, axis),
-        "timing": _timing(canvas, one, axis),
+        "last_positions": _last_positions(believing, one),
+        "torques": _torques(believing, one, trusted),
+        "body": _body(believing, one),
+        "timing": _timing(canvas, draw, one),
     }
 
 
@@ -204,9 +208,9 @@ def _facts(one: Deployment) -> str:
     return " · ".join(filter(None, [*parts, *one.trouble]))
 
 
-def _lanes(one: Deployment, axis: TimeAxis) -> dict[str, Any]:
+def _lanes(one: Deployment) -> dict[str, Any]:
     """Return phases, interventions by reason and seconds on one horizontal axis, in per cent of its width."""
-    start_s, end_s = axis.ends_s
+    start_s, end_s = one.ends_s
 
     def share(at_s: npt.ArrayLike) -> Floats:
         return np.asarray((np.asarray(at_s, np.float64) - start_s) / (end_s - start_s))
@@ -218,15 +222,15 @@ def _lanes(one: Deployment, axis: TimeAxis) -> dict[str, Any]:
             "start": 100 * float(share(span.start_s)),
             "width": 100 * float(share(span.end_s) - share(span.start_s)),
         }
-        for span in axis.spans
+        for span in one.spans
     ]
     counts = sorted(one.facts["interventions"].items(), key=lambda item: -item[1])
-    marks = {reason: share(axis.at[one.ticks_with(reason)]) for reason, _ in counts}
+    marks = {reason: share(one.time_s[one.ticks_with(reason)]) for reason, _ in counts}
     seconds = [at for at in round_ticks(8).tick_values(start_s, end_s) if start_s <= at <= end_s]
     return {
         "phases": phases,
         "least_named": LEAST_NAMED,
-        "stop": None if axis.stop_s is None else 100 * float(share(axis.stop_s)),
+        "stop": None if one.stop_s is None else 100 * float(share(one.stop_s)),
         "columns": LANE_COLUMNS,
         "reasons": [
             (reason, count, np.unique(np.round(LANE_COLUMNS * marks[reason]).astype(np.int64)).tolist())
@@ -239,34 +243,29 @@ def _lanes(one: Deployment, axis: TimeAxis) -> dict[str, Any]:
 # -- charts of one deployment ------------------------------------------------------------------------------------------
 
 
-def _positions(canvas: Canvas, one: Deployment, axis: TimeAxis, ticks: npt.NDArray[np.bool_]) -> list[Drawing]:
-    measured, trusted = one.measured("joint_pos")[ticks], _trusted(one)[ticks]
-    targets, commanded = one.targets[ticks], one.commanded[ticks]
+def _positions(draw: Draw, one: Deployment) -> list[Drawing]:
+    columns = {"target": one.targets, "commanded": one.commanded, "measured": one.measured("joint_pos")}
+    styles = {"target": TARGET, "commanded": COMMANDED, "measured": MEASURED}
     charts = []
     for k, (joint, (low, high)) in enumerate(zip(one.joints, one.facts["limits"]["position"], strict=True)):
-        traces = [
-            Trace("target", TARGET, targets[:, k]),
-            Trace("commanded", COMMANDED, commanded[:, k]),
-            Trace("measured", MEASURED, measured[:, k]),
-        ]
+        traces = [Trace(name, styles[name], values[:, k]) for name, values in columns.items()]
         note = f"{plain(low, 2)} to {plain(high, 2)} rad"
-        bounds = Bounds(low, high, always=False)
-        charts.append(time_chart(canvas, joint, note, traces, axis, bounds, trusted=trusted))
+        charts.append(draw(joint, note, traces, limits=(low, high), only_near=True))
     return charts
 
 
-def _last_positions(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Drawing]:
+def _last_positions(draw: Draw, one: Deployment) -> list[Drawing]:
     """Return the end of the policy in a long run, whose single steps cannot be seen in the whole."""
-    start_s, end_s = axis.ends_s
+    start_s, end_s = one.ends_s
     if end_s - start_s <= LONG_S:
         return []
     last_s = max((span.end_s for span in one.spans if span.phase == POLICY), default=end_s)
-    part = axis.within(max(start_s, last_s - CLOSE_S), min(end_s, last_s + CLOSE_S / 10))
-    return _positions(canvas, one, *part)
+    window_s = (max(start_s, last_s - CLOSE_S), min(end_s, last_s + CLOSE_S / 10))
+    return _positions(partial(draw, window_s=window_s), one)
 
 
-def _torques(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Drawing]:
-    measured, trusted = one.measured("joint_torque"), _trusted(one)
+def _torques(draw: Draw, one: Deployment, trusted: npt.NDArray[np.bool_]) -> list[Drawing]:
+    measured = one.measured("joint_torque")
     charts = []
     for k, (joint, limit) in enumerate(zip(one.joints, one.facts["limits"]["torque"], strict=True)):
         limit *= one.facts["safety"]["torque_fraction"]
@@ -274,43 +273,31 @@ def _torques(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Drawing]:
         if one.commanded_torque is not None:
             traces.insert(0, Trace("commanded", COMMANDED, one.commanded_torque[:, k]))
         most = float(np.nanmax(np.abs(np.append(measured[trusted, k], 0.0))))
-        note = f"at most {most:.1f} of {limit:.1f} Nm"
-        charts.append(time_chart(canvas, joint, note, traces, axis, Bounds(-limit, limit), 1.0, trusted))
+        charts.append(draw(joint, f"at most {most:.1f} of {limit:.1f} Nm", traces, limits=(-limit, limit), least=1.0))
     return charts
 
 
-def _body(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Drawing]:
+def _body(draw: Draw, one: Deployment) -> list[Drawing]:
     rates, most = one.measured("angular_velocity"), one.facts["safety"]["max_tilt_rad"]
     tilt = [Trace("tilt", TILT, one.tilt_rad)]
     turning = [Trace(name, style, rates[:, k]) for k, (name, style) in enumerate(ANGULAR_VELOCITY.items())]
-    draw = partial(time_chart, canvas, axis=axis, trusted=_trusted(one), frame=USUAL)
     return [
-        draw("Tilt", f"rad; a stop at {most:g}", tilt, bounds=Bounds(high=most)),
-        draw("Angular velocity", "rad/s, in the body's frame", turning, least=0.5),
+        draw("Tilt", f"rad; a stop at {most:g}", tilt, limits=[most], frame=USUAL),
+        draw("Angular velocity", "rad/s, in the body's frame", turning, least=0.5, frame=USUAL),
     ]
 
 
-def _timing(canvas: Canvas, one: Deployment, axis: TimeAxis) -> list[Drawing]:
+def _timing(canvas: Canvas, draw: Draw, one: Deployment) -> list[Drawing]:
     rows, period, stale = one.log.rows, one.period_ms, one.facts["safety"]["stale_ms"]
     charts, work = [], one.work()
     if work:
         note = f"ms: {', '.join(f'{name} {value:.2f}' for name, value in work.items())}, period {period:g}"
-        charts.append(
-            histogram(canvas, "Work of the ticks that ran the policy", note, one.work_ms, {**work, "period": period})
-        )
+        marks = {**work, "period": period}
+        charts.append(histogram(canvas, "Work of the ticks that ran the policy", note, one.work_ms, marks))
     load = [Trace("work", WORK, rows["work_ms"]), Trace("late", LATE, rows["late_ms"])]
     age = [Trace("age", AGE, np.where(one.during("wait"), np.nan, rows["age_ms"]))]
-    draw = partial(time_chart, canvas, axis=axis, frame=USUAL)
-    charts.append(
-        draw("Work and lateness", f"ms; the period is {period:g}", load, bounds=Bounds(high=period), least=0.1)
-    )
-    charts.append(
-        draw("Age of the newest state", f"ms; a stop at {stale:g}", age, bounds=Bounds(high=stale), least=1.0)
-    )
+    note = f"ms; the period is {period:g}"
+    charts.append(draw("Work and lateness", note, load, limits=[period], least=0.1, frame=USUAL))
+    note = f"ms; a stop at {stale:g}"
+    charts.append(draw("Age of the newest state", note, age, limits=[stale], least=1.0, frame=USUAL))
     return charts
-
-
-def _trusted(one: Deployment) -> npt.NDArray[np.bool_]:
-    """Return the ticks whose state was used, or that had none, [T]."""
-    refused = [one.ticks_with(reason) for reason in REFUSED if reason in one.facts["reasons"]]
-    return ~np.logical_or.reduce(refused) if refused else np.ones(len(one.time_s), np.bool_)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 
 from .curves import Curve, Floats, thinned_ids
-from .deployment import PhaseSpan
+from .deployment import Deployment
 from .svg import CARD, COLOURS, INK, STOP, Canvas, ChartFrame, Drawing, Line, hover_data, stroke_style
 from .text import short
 
@@ -24,7 +24,6 @@ LEAST_MS = 1e-3
 LETTER, MAX_LETTERS = 6.8, 30
 """Width of a letter, and longest name of a row of a dot plot."""
 DETAIL = 640
-"""Points of a line over time before thinning, which keeps the lowest and highest of every stretch: half as many."""
 PHASE_SHADES = {"policy": 0.0, "hold": 0.1, "damping": 0.14}
 """Opacity behind a phase; 0.06 for any other."""
 LIMIT_LINE: dict[str, Any] = {"color": STOP, "linewidth": 1, "linestyle": (0, (4, 3)), "gid": "limit"}
@@ -91,87 +90,54 @@ class Trace:
     values: Floats
 
 
-@dataclass(frozen=True)
-class TimeAxis:
-    """Horizontal axis of all charts of a deployment."""
-
-    at: Floats
-    """[T] s"""
-    spans: Sequence[PhaseSpan]
-    stop_s: float | None
-    gap_s: float
-    """Lines are broken at gaps longer than this."""
-    detail: int = DETAIL
-
-    @property
-    def ends_s(self) -> tuple[float, float]:
-        return self.spans[0].start_s, self.spans[-1].end_s
-
-    def within(self, start_s: float, end_s: float) -> tuple[TimeAxis, npt.NDArray[np.bool_]]:
-        """Return a part of the axis, and which ticks [T] are in it."""
-        ticks = (self.at >= start_s) & (self.at <= end_s)
-        spans = [
-            replace(span, start_s=max(span.start_s, start_s), end_s=min(span.end_s, end_s))
-            for span in self.spans
-            if span.start_s < end_s and span.end_s > start_s
-        ]
-        stop_s = self.stop_s if self.stop_s is not None and start_s <= self.stop_s <= end_s else None
-        return replace(self, at=self.at[ticks], spans=spans, stop_s=stop_s), ticks
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Range in which a quantity should stay; either end may be open."""
-
-    low: float | None = None
-    high: float | None = None
-    always: bool = True
-    """Drawn at any distance, else only near the values."""
-
-    def shown(self, low: float, high: float) -> list[float]:
-        """Return the ends that are drawn beside values between `low` and `high`."""
-        near = high - low
-        ends = [end for end in (self.low, self.high) if end is not None]
-        return [end for end in ends if self.always or low - near <= end <= high + near]
-
-
 def time_chart(
     canvas: Canvas,
+    one: Deployment,
     title: str,
     note: str,
     traces: Sequence[Trace],
-    axis: TimeAxis,
-    bounds: Bounds | None = None,
+    limits: Sequence[float] = (),
+    only_near: bool = False,
     least: float = 0.2,
     trusted: npt.NDArray[np.bool_] | None = None,
+    window_s: tuple[float, float] | None = None,
+    detail: int = DETAIL,
     frame: ChartFrame = SMALL,
 ) -> Drawing:
-    """Draw quantities over the time of a deployment, with bounds, phases and the stop.
+    """Draw quantities over the time of a deployment, with limits, phases and the stop.
 
     Args:
         note: the unit, and other facts behind the title.
+        only_near: draw a limit only near the values, not at any distance.
         least: smallest range of the vertical axis.
         trusted: [T] bool, the ticks whose values set the vertical axis; values beyond it are drawn at its edge.
+        window_s: drawn part of the time; by default all of it.
+        detail: points of a line before thinning, which keeps the lowest and highest of every stretch: half as many.
     """
-    low, high = _finite_span([trace.values if trusted is None else trace.values[trusted] for trace in traces], least)
-    shown = bounds.shown(low, high) if bounds else []
+    start_s, end_s = window_s or one.ends_s
+    ticks = (one.time_s >= start_s) & (one.time_s <= end_s)
+    believed = ticks if trusted is None else ticks & trusted
+    low, high = _finite_span([trace.values[believed] for trace in traces], least)
+    shown = [limit for limit in limits if not only_near or 2 * low - high <= limit <= 2 * high - low]
     low, high = min([low, *shown]), max([high, *shown])
     spare = 0.06 * (high - low)
     low, high = low - spare, high + spare
-    axes = canvas.axes(frame, axis.ends_s, (low, high), x_label="seconds")
-    for span in axis.spans:
+    axes = canvas.axes(frame, (start_s, end_s), (low, high), x_label="seconds")
+    for span in one.spans:
         if shade := PHASE_SHADES.get(span.phase, 0.06):
             axes.axvspan(span.start_s, span.end_s, color=INK, alpha=shade, linewidth=0, gid="phase")
-    for end in shown:
-        axes.axhline(end, **LIMIT_LINE)
+    for limit in shown:
+        axes.axhline(limit, **LIMIT_LINE)
     drawn = []
     for trace in traces:
-        curve, broken = _thinned(trace, axis, low, high)
+        values = np.clip(trace.values[ticks], low, high)
+        curve, broken = _thinned(one.time_s[ticks], values, one.gap_s, detail)
         if len(curve.at):
             drawn.append(Line(trace.label, trace.style, curve))
             _stroke(axes, Line(trace.label, trace.style, broken), 1)
-    if axis.stop_s is not None:
-        axes.axvline(axis.stop_s, color=STOP, linewidth=1.6, gid="stop")
+    if one.stop_s is not None:
+        axes.axvline(one.stop_s, color=STOP, linewidth=1.6, gid="stop")
+    axes.set_xlim(start_s, end_s)  # phases and the stop may lie beyond it
     label = f"{title}, {note}: " + ("; ".join(map(_extent, drawn)) or "nothing was logged")
     hover = hover_data(axes, "s", drawn)
     return Drawing(title, note, frame, canvas.svg(axes), label, hover)
@@ -187,15 +153,15 @@ def _finite_span(parts: Sequence[Floats], least: float) -> tuple[float, float]:
     return low - more, high + more
 
 
-def _thinned(trace: Trace, axis: TimeAxis, low: float, high: float) -> tuple[Curve, Curve]:
+def _thinned(at: Floats, values: Floats, gap_s: float, detail: int) -> tuple[Curve, Curve]:
     """Return the points, and the same with NaN at gaps; single points are doubled, so that a round end is drawn."""
-    known = np.flatnonzero(~np.isnan(trace.values))
-    at, values = axis.at[known], np.clip(trace.values[known], low, high)
+    known = np.flatnonzero(~np.isnan(values))
+    at, values = at[known], values[known]
     curve = Curve(at, values, values, values)
     if not known.size:
         return curve, curve
-    stretch = np.concatenate([[0], np.cumsum(np.diff(at) > axis.gap_s)])
-    ids = thinned_ids(curve, axis.detail)
+    stretch = np.concatenate([[0], np.cumsum(np.diff(at) > gap_s)])
+    ids = thinned_ids(curve, detail)
     at, values, breaks = at[ids], values[ids], np.flatnonzero(np.diff(stretch[ids])) + 1
     parts_at, parts = np.split(at, breaks), np.split(values, breaks)
     broken_at, broken = (np.concatenate([_ended(part) for part in both])[:-1] for both in (parts_at, parts))
