@@ -41,7 +41,7 @@ def milliseconds(name: str, row: Row, precision: str, effort: Effort) -> float |
     if name != "layers" and not BACKENDS[name].take(num_nodes, width, heads, layers):
         return None
     torch.manual_seed(0)
-    config = PolicyConfig(num_layers=layers, embed_dim=width, ff_dim=ff_dim, num_heads=heads)
+    config = PolicyConfig(num_layers=layers, embed_dim=width, ff_dim=ff_dim, num_heads=heads, positional_encoding=False)
     encoder = Encoder(body(num_nodes), config).cuda()
     encoder.backend = name
     inputs = [torch.randn(batch, num_nodes, width, device="cuda") for _ in range(2)]

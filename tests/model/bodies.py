@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from body_transformer import BodyGraph, Layout, Policy, PolicyConfig, Term
 from body_transformer.model.variants import VARIANTS
 
-ENCODERS = [name for name, variant in VARIANTS.items() if variant.encoder == "encoder"]
+ENCODERS = [name for name, variant in VARIANTS.items() if variant.encoder == "transformer"]
 SMALL = {"embed_dim": 8, "num_layers": 3, "num_heads": 2, "ff_dim": 16, "mlp_dim": 12}
 
 some = settings(max_examples=40, deadline=None)

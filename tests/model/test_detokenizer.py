@@ -38,7 +38,7 @@ def test_the_detokenizer_equals_one_linear_layer_a_node(ids):
     biases = {node: detokenizer.bias[outputs] for node, outputs in outputs_of(ids).items()}
     expected = node_by_node(ids, weights, biases, tokens)
     torch.testing.assert_close(detokenizer(tokens), expected, atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(detokenizer._as_one_product(tokens), expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(detokenizer._dense_product(tokens), expected, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")

@@ -47,9 +47,9 @@ def test_the_tokenizer_equals_one_linear_layer_a_node(layout):
 @some
 @given(layouts())
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-def test_as_one_product_the_tokenizer_is_the_same(layout):
+def test_dense_product_the_tokenizer_is_the_same(layout):
     tokenizer, obs = Tokenizer(layout, 6), random_obs(layout)
-    whole, usual = tokenizer._as_one_product(obs, tokenizer.bias), tokenizer(obs)
+    whole, usual = tokenizer._dense_product(obs, tokenizer.bias), tokenizer(obs)
     torch.testing.assert_close(whole, usual, atol=1e-6, rtol=1e-5)
     upstream = torch.randn(whole.shape)
     parameters = [tokenizer.weight, tokenizer.bias]

@@ -1,4 +1,4 @@
-"""PolicyConfig: everything that, with a layout, determines a policy."""
+"""PolicyConfig: together with a layout, it determines a policy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ..errors import unknown
+from ..schema import build
 from .variants import VARIANTS, Variant
 
 Norm = Literal["post", "pre"]
@@ -19,43 +20,44 @@ Init = Literal["torch", "normal", "normal-encoder", "far"]
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """A policy's architecture. The sizes are by default those of the paper's reinforcement learning."""
+    """A policy's architecture. The default sizes are those of the paper's reinforcement learning."""
 
     variant: str = "bot-mix"
     """The named architecture: mlp, transformer, bot-hard, bot-mix, bot-soft, bot-hard-random or bot-mix-random."""
     embed_dim: int = 64
     """Width of a token."""
     num_layers: int = 10
-    """Encoder layers."""
+    """Number of encoder layers."""
     num_heads: int = 2
-    """Attention heads; they divide embed_dim."""
+    """Number of attention heads; it must divide embed_dim."""
     ff_dim: int = 128
-    """Hidden width of the encoder's feed-forward part."""
+    """Hidden width of the encoder's feed-forward parts."""
     mlp_dim: int = 150
-    """Hidden width of the mlp variant, which has no encoder."""
+    """Hidden width of the mlp variant, which has no transformer encoder."""
     positional_encoding: bool = True
-    """Adds a learned vector to each node's token; the mlp variant needs none and has none."""
+    """Whether a learned vector is added to each node's token; the mlp variant needs none and has none."""
     shared_tokenizer: bool = False
-    """One linear layer for all nodes, on entries padded to the longest node, instead of one a node; likewise for the
-    detokenizer, except the mlp's."""
+    """Whether all nodes share one linear layer, on entries padded to the longest node, instead of one layer per node.
+    The same holds for the detokenizer, except the mlp's."""
     norm: Norm = "post"
-    """LayerNorm after each residual sum, or before each sublayer (then once more at the end)."""
+    """LayerNorm after each residual sum ("post"), or before each sublayer and once more at the end ("pre")."""
     activation: Activation = "relu"
-    """Of the feed-forward part."""
+    """Activation of the feed-forward parts."""
     head: Head = "deterministic"
-    """A deterministic action, or a Gaussian around it."""
+    """A deterministic action, or a Gaussian distribution around it."""
     std: Std = "learned"
-    """The Gaussian's standard deviation: learned for each action, independent of the state; or fixed."""
+    """Standard deviation of the Gaussian: learned per action and independent of the state, or fixed."""
     init_std: float = 1.0
-    """The Gaussian's standard deviation at the start."""
+    """Standard deviation of the Gaussian at the start of training."""
     squash: Squash = "none"
-    """Applied to the mean action."""
+    """Function applied to the mean action."""
     obs_clip: float | None = None
     """Bound on the normalised observation."""
     init: Init = "torch"
-    """Weights at the start: PyTorch's own; N(0, 0.02) for every linear layer and embedding with biases 0; or the latter
-    in the encoder alone; or, far, N(0, 0.02) with the attention's output projection as large as its input projection,
-    so that a node sees more of nodes that are several hops away. That input projection is always Xavier-uniform."""
+    """Initial weights. "torch": PyTorch's defaults. "normal": N(0, 0.02) for every linear layer and embedding, zero
+    biases. "normal-encoder": the same for the encoder only. "far": as "normal", but the attention's output projection is
+    as large as its input projection, so that information from nodes several hops away gets through. The attention's
+    input projection is always Xavier-uniform."""
     mask_seed: int = 0
     """Seed of the random mask, for the variants that have one."""
 
@@ -89,7 +91,7 @@ class PolicyConfig:
 
     @property
     def architecture(self) -> Variant:
-        """The row of the table that `variant` names."""
+        """The row of `VARIANTS` that `variant` names."""
         return VARIANTS[self.variant]
 
 

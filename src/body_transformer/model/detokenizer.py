@@ -1,4 +1,4 @@
-"""Tokens -> outputs: the actions of a policy, or the nodes' values of a critic."""
+"""Detokenizers: tokens -> outputs, which are the actions of a policy or the nodes' values of a critic."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .tokenizer import MAX_WHOLE
+from .tokenizer import MAX_DENSE
 
 
 class Detokenizer(nn.Module):
-    """Each node's own linear layer, all nodes at once: output j reads the token of node `node_ids[j]`.
+    """One linear layer per node, computed for all nodes at once: output j reads the token of node `node_ids[j]`.
 
-    `weight` and `bias` have one row for every output: exactly the parameters of one `nn.Linear` a node. For the
-    product, nodes are padded with zeros to the one with most outputs, K; on a GPU it is one product with a matrix
-    [A, N E] of all nodes, as in the tokenizer.
+    `weight` and `bias` have one row per output: the parameters of one `nn.Linear` per node. On a CPU all nodes are
+    padded with zeros to K outputs, the largest number of any node. On a GPU it is a single product with a matrix
+    [A, N E], as in the tokenizer.
     """
 
     slot_ids: Tensor
@@ -27,26 +27,28 @@ class Detokenizer(nn.Module):
         places = [row * num_nodes + node for row, node in enumerate(node_ids)]
         self.register_buffer("slot_ids", slot_ids, persistent=False)
         self.register_buffer("place_ids", torch.tensor(places, dtype=torch.int64), persistent=False)
-        self.fits_as_one = len(places) * num_nodes * embed_dim <= MAX_WHOLE
+        self.is_small = len(places) * num_nodes * embed_dim <= MAX_DENSE
         self.weight = nn.Parameter(torch.empty(len(node_ids), embed_dim))
         self.bias = nn.Parameter(torch.empty(len(node_ids)))
         _init_like_linear(self.weight, self.bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[B, N, E] -> [B, A]"""
-        if tokens.is_cuda and self.fits_as_one:
-            return self._as_one_product(tokens)
+        if tokens.is_cuda and self.is_small:
+            return self._dense_product(tokens)
         slots = self.weight.new_zeros(self.num_nodes * self.max_outputs, self.weight.shape[1])
         weight = slots.index_copy(0, self.slot_ids, self.weight).view(self.num_nodes, self.max_outputs, -1)  # [N, K, E]
         values = torch.bmm(tokens.transpose(0, 1), weight.transpose(1, 2))  # [N, B, K]
         return values.transpose(0, 1).flatten(1).index_select(1, self.slot_ids) + self.bias
 
     def mean(self, tokens: Tensor) -> Tensor:
-        """[B, N, E] -> [B]: the mean of a critic's values, of which every node has one. What is averaged need not be
-        computed: one product with a vector."""
+        """[B, N, E] -> [B]: the mean of a critic's values, one per node.
+
+        It is one product with a vector; the values themselves are not computed.
+        """
         return torch.mv(tokens.flatten(1), self.weight.flatten() / self.num_nodes) + self.bias.mean()
 
-    def _as_one_product(self, tokens: Tensor) -> Tensor:
+    def _dense_product(self, tokens: Tensor) -> Tensor:
         num_outputs, embed_dim = self.weight.shape
         zeros = self.weight.new_zeros(num_outputs * self.num_nodes, embed_dim)
         whole = zeros.index_copy(0, self.place_ids, self.weight).view(num_outputs, self.num_nodes * embed_dim)
@@ -54,7 +56,7 @@ class Detokenizer(nn.Module):
 
 
 class SharedDetokenizer(nn.Module):
-    """One linear layer for all nodes: the k-th output of any node reads its token through row k."""
+    """One linear layer that all nodes share: the k-th output of a node reads its token through row k."""
 
     slot_ids: Tensor
 
@@ -77,7 +79,7 @@ class SharedDetokenizer(nn.Module):
 
 
 def _slots(node_ids: Sequence[int]) -> tuple[Tensor, int]:
-    """[A] where each output is among [N, K], and K, the most outputs that a node has."""
+    """Return the index of each output [A] among [N, K] slots, and K, the largest number of outputs of a node."""
     nodes = list(node_ids)
     rows = [nodes[:j].count(node) for j, node in enumerate(nodes)]
     most = max(rows) + 1
@@ -85,7 +87,7 @@ def _slots(node_ids: Sequence[int]) -> tuple[Tensor, int]:
 
 
 def _init_like_linear(weight: Tensor, bias: Tensor) -> None:
-    """As `nn.Linear` does: uniform in ±1/√(number of inputs)."""
+    """Initialise as `nn.Linear` does: uniform in ±1/√(number of inputs)."""
     bound = weight.shape[1] ** -0.5
     nn.init.uniform_(weight, -bound, bound)
     nn.init.uniform_(bias, -bound, bound)

@@ -1,11 +1,11 @@
-"""Observations on a common scale, inside the policy, so that whoever runs it cannot forget."""
+"""Normalisation of observations. It is part of the policy, so that no caller can forget it."""
 
 import torch
 from torch import Tensor, nn
 
 
 class Normalizer(nn.Module):
-    """(obs - shift) / scale, then a bound if one is set; shift 0 and scale 1 until statistics are given."""
+    """(obs - shift) / scale, then an optional bound. Shift is 0 and scale 1 until statistics are set."""
 
     shift: Tensor
     scale: Tensor
@@ -17,7 +17,7 @@ class Normalizer(nn.Module):
         self.register_buffer("scale", torch.ones(obs_dim))
 
     def set_statistics(self, mean: Tensor, var: Tensor) -> None:
-        """Takes the observations' mean and variance, [O] each. An entry that is constant is shifted, not scaled."""
+        """Set mean and variance of the observations, [O] each; constant entries are shifted but not scaled."""
         for name, value in (("mean", mean), ("var", var)):
             if value.shape != self.shift.shape:
                 raise ValueError(f"{name} must have shape {list(self.shift.shape)}; got {list(value.shape)}")
@@ -26,13 +26,13 @@ class Normalizer(nn.Module):
         if (var < 0).any():
             raise ValueError(f"var has negative entries: {_where(var < 0)}")
         mean, var = mean.double(), var.double()
-        constant = var <= 1e-12 * mean.square() + 1e-16  # what rounding in single precision alone can make
+        constant = var <= 1e-12 * mean.square() + 1e-16  # such a variance can come from rounding alone
         self.shift.copy_(mean)
         self.scale.copy_(torch.where(constant, 1.0, var.sqrt()))
 
     def forward(self, obs: Tensor) -> Tensor:
         """[B, O] -> [B, O]"""
-        obs = (obs.to(self.shift.dtype) - self.shift) / self.scale  # environments often give doubles
+        obs = (obs.to(self.shift.dtype) - self.shift) / self.scale  # environments often return doubles
         return obs if self.clip is None else obs.clamp(-self.clip, self.clip)
 
 
@@ -46,11 +46,11 @@ class RunningStatistics:
 
     @property
     def var(self) -> Tensor:
-        """[O] the population variance."""
+        """Population variance [O]."""
         return self._sum_sq / max(self.count, 1)
 
     def update(self, obs: Tensor) -> None:
-        """Adds a batch [B, O]."""
+        """Add a batch [B, O]."""
         if obs.ndim != 2 or obs.shape[1] != len(self.mean):
             raise ValueError(f"obs must be [B, {len(self.mean)}]; got {list(obs.shape)}")
         if len(obs):
@@ -58,7 +58,7 @@ class RunningStatistics:
             self.add(len(obs), obs.mean(0), obs.var(0, correction=0))
 
     def add(self, count: int, mean: Tensor, var: Tensor) -> None:
-        """Adds `count` observations whose mean and variance, [O] each, are known."""
+        """Add `count` observations with this mean and variance, [O] each."""
         if count == 0:
             return
         step, total = mean - self.mean, self.count + count

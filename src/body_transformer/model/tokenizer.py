@@ -1,4 +1,4 @@
-"""Observation entries -> one token a node."""
+"""Tokenizers: observation entries -> one token per node."""
 
 import numpy as np
 import torch
@@ -7,16 +7,17 @@ from torch import Tensor, nn
 
 from ..body.layout import UNUSED, Layout
 
-MAX_WHOLE = 1 << 22
-"""Numbers in a matrix that is mostly zeros, up to which a GPU uses it instead of a product a node."""
+MAX_DENSE = 1 << 22
+"""Largest number of entries of a mostly empty matrix that, on a GPU, replaces one product per node."""
 
 
 class Tokenizer(nn.Module):
-    """Each node's own linear layer, all nodes at once.
+    """One linear layer per node, computed for all nodes at once.
 
-    `weight` has a row for every entry that is used, `bias` one for every node: exactly the parameters of one
-    `nn.Linear` a node. For the product, nodes are padded with zeros to the longest one, K entries; on a GPU it is one
-    product with a matrix [used, N E] that has zeros elsewhere: N sums over the batch with few outputs leave it idle.
+    `weight` has one row per used entry and `bias` one row per node: the parameters of one `nn.Linear` per node. On a
+    CPU all nodes are padded with zeros to K entries, the longest node's, for one batched product. On a GPU, N small
+    products would leave most of it idle, so it computes a single product with a matrix [used, N E] that is zero
+    elsewhere.
     """
 
     slot_ids: Tensor
@@ -36,13 +37,13 @@ class Tokenizer(nn.Module):
         self.register_buffer("used_ids", torch.from_numpy(used), persistent=False)
         self.register_buffer("place_ids", torch.from_numpy(places), persistent=False)
         self.uses_all = len(used) == layout.obs_dim
-        self.fits_as_one = len(used) * self.num_nodes * embed_dim <= MAX_WHOLE
+        self.is_small = len(used) * self.num_nodes * embed_dim <= MAX_DENSE
         self.weight = nn.Parameter(torch.empty(len(slot_ids), embed_dim))
         self.bias = nn.Parameter(torch.empty(self.num_nodes, embed_dim))
         self._init_like_linear(layout, counts)
 
     def _init_like_linear(self, layout: Layout, counts: list[int]) -> None:
-        """As `nn.Linear` does for each node: uniform in ±1/√(number of its entries)."""
+        """Initialise each node's weights as `nn.Linear` does: uniform in ±1/√(number of its entries)."""
         bound = torch.tensor([max(count, 1) ** -0.5 for count in counts])
         node_ids = torch.from_numpy(layout.obs_node_ids[layout.obs_node_ids != UNUSED])
         with torch.no_grad():
@@ -50,17 +51,17 @@ class Tokenizer(nn.Module):
             self.bias.uniform_(-1.0, 1.0).mul_(bound[:, None])
 
     def forward(self, obs: Tensor, position: Tensor | None = None) -> Tensor:
-        """[B, O] -> [B, N, E]; with `position`, [N, E], added to the biases: for all samples at once."""
+        """[B, O] -> [B, N, E]; `position` [N, E] is added to the biases, once for all samples."""
         bias = self.bias if position is None else self.bias + position
-        if obs.is_cuda and self.fits_as_one:
-            return self._as_one_product(obs, bias)
-        entries = F.pad(obs, (0, 1))[:, self.entry_ids]  # the added zero fills the padding, whatever the entries hold
+        if obs.is_cuda and self.is_small:
+            return self._dense_product(obs, bias)
+        entries = F.pad(obs, (0, 1))[:, self.entry_ids]  # the added zero fills the padding, even if an entry is NaN
         entries = entries.view(-1, self.num_nodes, self.max_entries)  # [B, N, K]
         slots = self.weight.new_zeros(self.num_nodes * self.max_entries, self.weight.shape[1])
         weight = slots.index_copy(0, self.slot_ids, self.weight).view(self.num_nodes, self.max_entries, -1)  # [N, K, E]
         return torch.bmm(entries.transpose(0, 1), weight).transpose(0, 1) + bias
 
-    def _as_one_product(self, obs: Tensor, bias: Tensor) -> Tensor:
+    def _dense_product(self, obs: Tensor, bias: Tensor) -> Tensor:
         entries = obs if self.uses_all else obs[:, self.used_ids]  # [B, used]
         num_used, embed_dim = self.weight.shape
         zeros = self.weight.new_zeros(num_used * self.num_nodes, embed_dim)
@@ -69,7 +70,7 @@ class Tokenizer(nn.Module):
 
 
 class SharedTokenizer(nn.Module):
-    """One linear layer for all nodes, on their entries padded with zeros to the longest node."""
+    """One linear layer that all nodes share, on their entries padded with zeros to the longest node."""
 
     entry_ids: Tensor
 
@@ -81,14 +82,14 @@ class SharedTokenizer(nn.Module):
         self.linear = nn.Linear(self.max_entries, embed_dim)
 
     def forward(self, obs: Tensor, position: Tensor | None = None) -> Tensor:
-        """[B, O] -> [B, N, E]; with `position`, [N, E], added."""
+        """[B, O] -> [B, N, E]; `position` [N, E] is added."""
         entries = F.pad(obs, (0, 1))[:, self.entry_ids].view(-1, self.num_nodes, self.max_entries)  # [B, N, K]
         tokens: Tensor = self.linear(entries)
         return tokens if position is None else tokens + position
 
 
 def _slots(layout: Layout) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """[N, K] the entry in each slot (O: padding), [used] the slot of each used entry, [N] entries a node."""
+    """Return the entry in each slot [N, K] (O = padding), the slot of each used entry [used], and entries per node [N]."""
     node_ids = layout.obs_node_ids
     counts = [int((node_ids == node).sum()) for node in range(layout.graph.num_nodes)]
     num_slots = max(*counts, 1)

@@ -6,16 +6,16 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Variant:
-    """What sets one architecture apart; the rest is in PolicyConfig."""
+    """The properties in which the architectures differ; PolicyConfig has the rest."""
 
     encoder: Literal["transformer", "mlp"] = "transformer"
-    """What turns tokens into tokens."""
+    """Kind of the module between tokenizer and detokenizer."""
     masked_layers: Literal["none", "all", "even"] = "none"
-    """Encoder layers that attend along the mask only; the others attend everywhere."""
+    """Encoder layers that attend only where the mask is True; the others attend everywhere."""
     mask: Literal["body", "random"] = "body"
-    """The body's own mask, or a random one with as many ones."""
+    """The body's own mask, or a random one with equally many ones."""
     hop_bias: bool = False
-    """A learned scalar for each hop distance is added to the scores of every head and layer."""
+    """Whether a learned scalar per hop distance is added to the attention scores of every head and layer."""
 
     def is_masked(self, layer: int) -> bool:
         return self.masked_layers == "all" or (self.masked_layers == "even" and layer % 2 == 0)
