@@ -1,4 +1,4 @@
-"""A Policy as an ONNX file, by either of PyTorch's exporters."""
+"""A policy as an ONNX file, written by either of PyTorch's exporters."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Exporter = Literal["torchscript", "dynamo"]
 
 
 def frozen(policy: Policy) -> Policy:
-    """A copy as it is exported: on the CPU, in single precision, not learning."""
+    """Return a copy for export: on the CPU, in single precision, without gradients."""
     return copy.deepcopy(policy).to("cpu", torch.float32).eval().requires_grad_(False)
 
 
 def to_onnx(policy: Policy, exporter: Exporter = "torchscript") -> bytes:
-    """The whole file: `obs` [batch, O] -> `actions` [batch, A], weights and normaliser inside."""
+    """Return the content of the file: `obs` [batch, O] -> `actions` [batch, A], with weights and normaliser."""
     onnx = _need("onnx")
     if exporter == "dynamo":
         _need("onnxscript")
-    obs = torch.zeros(3, policy.obs_dim)  # not one: a batch of one would be taken for a constant
+    obs = torch.zeros(3, policy.obs_dim)  # a batch of one would be taken for a constant
     with tempfile.TemporaryDirectory() as folder, _quietly():
         file = Path(folder, "policy.onnx")
         _EXPORTERS[exporter](rewritten(policy), obs, file)
@@ -73,7 +73,7 @@ _EXPORTERS = {"torchscript": _by_torchscript, "dynamo": _by_dynamo}
 
 
 def _tidy(model: Any) -> None:
-    """What the exporters note of this machine (source lines, paths) is nobody's business; names of sizes are."""
+    """Remove what the exporters record of this machine, such as source lines and paths; keep the names of sizes."""
     model.doc_string = ""
     for part in (model.graph, *model.functions):
         part.doc_string = ""
@@ -85,12 +85,12 @@ def _tidy(model: Any) -> None:
         value.doc_string = ""
         del value.metadata_props[:]
     del model.metadata_props[:]
-    del model.graph.value_info[:]  # shapes in between, which a reader infers for itself
+    del model.graph.value_info[:]  # intermediate shapes, which a reader infers
 
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """The exporters talk of themselves: their deprecation, their progress."""
+    """Silence the exporters' reports of their progress and deprecation."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ..errors import unknown
-from ..schema import build
 from .variants import VARIANTS, Variant
 
 Norm = Literal["post", "pre"]
@@ -55,9 +54,9 @@ class PolicyConfig:
     """Bound on the normalised observation."""
     init: Init = "torch"
     """Initial weights. "torch": PyTorch's defaults. "normal": N(0, 0.02) for every linear layer and embedding, zero
-    biases. "normal-encoder": the same for the encoder only. "far": as "normal", but the attention's output projection is
-    as large as its input projection, so that information from nodes several hops away gets through. The attention's
-    input projection is always Xavier-uniform."""
+    biases. "normal-encoder": the same for the encoder only. "far": as "normal", but with the attention's output
+    projection as large as its input projection, so that information from nodes several hops away gets through. The
+    attention's input projection is always Xavier-uniform."""
     mask_seed: int = 0
     """Seed of the random mask, for the variants that have one."""
 

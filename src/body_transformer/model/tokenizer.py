@@ -89,7 +89,7 @@ class SharedTokenizer(nn.Module):
 
 
 def _slots(layout: Layout) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Return the entry in each slot [N, K] (O = padding), the slot of each used entry [used], and entries per node [N]."""
+    """Return the entry in each slot [N, K] (O = padding), the slot of each used entry, and the entries per node."""
     node_ids = layout.obs_node_ids
     counts = [int((node_ids == node).sum()) for node in range(layout.graph.num_nodes)]
     num_slots = max(*counts, 1)
