@@ -161,7 +161,7 @@ def test_ppo_warns_about_a_missing_gpu_unless_the_cpu_was_requested(
     monkeypatch.setattr("body_transformer.bench.ppo.run", lambda job, say: None)
     monkeypatch.setattr(bench, "finish", lambda *rest: None)
     assert main(["bench", "ppo", *args]) == 0
-    assert ("no GPU is found, so this runs on the CPU" in capsys.readouterr().err) == is_said
+    assert ("no GPU was found, so this runs on the CPU" in capsys.readouterr().err) == is_said
 
 
 @pytest.mark.parametrize("what", ["attention", "encoder", "latency", pytest.param("ppo", marks=RL)])

@@ -254,7 +254,7 @@ def test_without_a_gpu_one_sentence_says_that_it_is_slow_and_what_to_do(tmp_path
     asked = ["train", "humanoid-mod", *SMALL, *QUICK, "--out", str(tmp_path / "run")]
     assert main([word for word in asked if word != "--cpu"]) == 0
     said = capsys.readouterr().err
-    assert said.count("bot train: no GPU is found, so this runs on the CPU, hundreds of times as slow") == 1
+    assert said.count("bot train: no GPU was found, so this runs on the CPU, hundreds of times slower") == 1
     assert "pip install --force-reinstall torch" in said or "nvidia-smi" in said
 
 

@@ -1,4 +1,4 @@
-"""Read a robot's description, MJCF or URDF, as a BodyGraph.
+"""Read the fields of a BodyGraph from a robot's description, MJCF or URDF.
 
 `mujoco.MjSpec` parses without compiling, so meshes, textures and height fields may be missing and links may have no
 mass. Do not read the `.parent` of a body here: on the world body it crashes the interpreter (mujoco 3.11.0).
@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import mujoco
 
 from ..errors import listing, unknown
-from .graph import BodyGraph, Edge, Fixed, JointType
 
 T = TypeVar("T")
-_JOINT_TYPES: dict[Any, JointType] = {
+Edge = tuple[str, str]
+_JOINT_TYPES: dict[Any, str] = {
     mujoco.mjtJoint.mjJNT_HINGE: "hinge",
     mujoco.mjtJoint.mjJNT_SLIDE: "slide",
     mujoco.mjtJoint.mjJNT_BALL: "ball",
@@ -33,11 +33,11 @@ def read(
     source: Mapping[str, str],
     name: str,
     root: str | None,
-    fixed: Fixed,
+    fixed: str,
     extra_edges: Iterable[Edge],
     equality_edges: bool,
-) -> BodyGraph:
-    """Return the graph of `{"path": …}` or `{"text": …}`.
+) -> dict[str, Any]:
+    """Return the fields of the graph of `{"path": …}` or `{"text": …}`.
 
     Errors call the source `name`. The other arguments are those of `BodyGraph.from_file`.
     """
@@ -50,7 +50,7 @@ def read(
         if not os.path.isfile(path):
             raise ValueError(f"{name} is not a file; give an MJCF (.xml) or URDF (.urdf) file")
         spec = _parsed(lambda: _parse_file(path), name)
-    return graph_from_spec(spec, root, fixed, extra_edges, equality_edges, name)
+    return read_spec(spec, root, fixed, extra_edges, equality_edges, name)
 
 
 def _parse_file(path: str) -> mujoco.MjSpec:
@@ -84,15 +84,18 @@ def _parsed(parse: Callable[[], T], name: str) -> T:
         raise BrokenParserError(f"{name} breaks MuJoCo's parser: it is malformed or huge") from None
 
 
-def graph_from_spec(
+def read_spec(
     spec: mujoco.MjSpec,
     root: str | None,
-    fixed: Fixed,
+    fixed: str,
     extra_edges: Iterable[Edge],
     equality_edges: bool,
     name: str,
-) -> BodyGraph:
-    """Return the graph below `root`; errors call the file `name`. `BodyGraph.from_file` explains the arguments."""
+) -> dict[str, Any]:
+    """Return the fields of the graph below `root`; errors call the file `name`.
+
+    The other arguments are those of `BodyGraph.from_file`.
+    """
     if fixed not in ("keep", "merge"):
         raise ValueError(unknown("value of fixed", fixed, ("keep", "merge")))
     try:
@@ -102,16 +105,16 @@ def graph_from_spec(
         tree.outside["body"].add("world")
         tree.outside["site"].update(site.name for site in spec.worldbody.sites)
         edges = [*extra_edges, *(_equalities(spec, tree) if equality_edges else ())]
-        return BodyGraph(
-            nodes=tuple(tree.nodes),
-            edges=tuple((parent, node) for node, parent in tree.nodes.items() if parent is not None),
-            root=top.name,
-            extra_edges=_extra_edges(edges, tree),
-            joints=tree.joints,
-            joint_types={name: kind for body in bodies for name, kind in body.joints.items() if name in tree.joints},
-            actuators=_actuators(spec, tree),
-            bodies=tree.bodies,
-        )
+        return {
+            "nodes": list(tree.nodes),
+            "edges": [(parent, node) for node, parent in tree.nodes.items() if parent is not None],
+            "root": top.name,
+            "extra_edges": _extra_edges(edges, tree),
+            "joints": tree.joints,
+            "joint_types": {name: kind for body in bodies for name, kind in body.joints.items() if name in tree.joints},
+            "actuators": _actuators(spec, tree),
+            "bodies": tree.bodies,
+        }
     except UnicodeDecodeError:
         raise ValueError(f"{name} has a name that is not UTF-8 text") from None
 
@@ -122,7 +125,7 @@ class _Body:
 
     name: str
     parent: int | None
-    joints: dict[str, JointType]
+    joints: dict[str, str]
     sites: list[str]
     geoms: list[str]
 

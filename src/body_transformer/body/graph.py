@@ -127,9 +127,9 @@ class BodyGraph:
         equality_edges: bool = False,
     ) -> BodyGraph:
         """Read a `mujoco.MjSpec`; the arguments are those of `from_file`."""
-        from .description import graph_from_spec
+        from .description import read_spec
 
-        return graph_from_spec(spec, root, fixed, extra_edges, equality_edges, name="the given MjSpec")
+        return cls.from_dict(read_spec(spec, root, fixed, extra_edges, equality_edges, name="the given MjSpec"))
 
     @classmethod
     def from_edges(

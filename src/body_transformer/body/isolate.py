@@ -31,7 +31,7 @@ MAX_MEMORY_BYTES = 8 * 2**30
 
 
 def read_graph(source: Mapping[str, str], *options: Any) -> dict[str, Any]:
-    """Run `description.read` in the reading process and return its graph as a dict."""
+    """Run `description.read` in the reading process and return the fields of the graph."""
     request = {"source": source, "options": options, "folder": _working_folder()}
     reply = _reply(request) if os.name == "posix" else answer(request)
     if "missing" in reply:
@@ -198,7 +198,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
     try:
         os.chdir(request["folder"])  # relative paths start here
-        return {"graph": read(request["source"], describe(request["source"]), *request["options"]).to_dict()}
+        return {"graph": read(request["source"], describe(request["source"]), *request["options"])}
     except FileNotFoundError as error:
         return {"missing": str(error)}
     except BrokenParserError as error:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import tyro
 from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from ..errors import listing
+from ..errors import listing, unknown
 from ..experiment import experiment_names, load_experiment
 from ..imitation.config import ImitationConfig
 from ..policy_folder import PolicyFolder, find_policy
@@ -20,42 +19,17 @@ from ..rl.config import RlConfig
 from ..run import Run, experiment_of
 from ..schema import build
 from .output import console, print_json
+from .run_options import EvalOptions
 
 if TYPE_CHECKING:
     from ..imitation.tasks import ImitationTask
     from ..model.policy import Policy
     from ..training.evaluation import Summary
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-Simulator = Literal["warp", "mujoco"]
-
-
-@dataclass
-class Eval:
-    """Evaluate a policy: means with 95 % bootstrap intervals over episodes."""
-
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="POLICY")]
-    """A run folder (its newest checkpoint), a checkpoint, a saved or exported policy, or pretrained:NAME."""
-    experiment: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """The experiment whose task is used; needed for a policy that was saved outside a run."""
-    episodes: int = 100
-    """Rollouts for each split."""
-    seed: int = 0
-    """Seed of the starts."""
-    split: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SPLIT …")] = ()
-    """Only these sets of starts; by default all of the task."""
-    simulator: Simulator | None = None
-    """For reinforcement learning: mjlab's MuJoCo Warp, the default, or plain MuJoCo on the CPU."""
-    video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """One more rollout as a film: .gif, .webp, .png (animated) or .mp4."""
-    json: Flag = False
-    """Print one JSON object instead of a table."""
-    cpu: Flag = False
-    """Stay on the CPU even where there is a GPU."""
-
 
 def main(args: list[str]) -> None:
-    options = tyro.cli(Eval, prog="bot eval", args=args)
+    """Evaluate a policy, and print its metrics as a table or as JSON."""
+    options = tyro.cli(EvalOptions, prog="bot eval", args=args)
     if options.episodes < 1:
         raise ValueError(f"--episodes must be 1 or more; got {options.episodes}")
     if options.video is not None:
@@ -64,30 +38,20 @@ def main(args: list[str]) -> None:
         check_format(options.video)
     found, config = find(options)
     if isinstance(config, RlConfig):
-        from .eval_rl import main_rl
+        from .eval_rl import evaluate_rl
 
-        main_rl(options, found, config)
-        return
-    if options.simulator is not None:
-        raise ValueError("--simulator is for policies of reinforcement learning; this one learned by imitation")
-    policy, task = load(found, config, options.cpu)
-    splits = options.split or task.splits
-    for split in splits:
-        if split not in task.splits:
-            raise ValueError(f"unknown split {split!r}; have: {', '.join(task.splits)}")
-    with closing(task):
-        estimates = roll_out(policy, task, options, splits)
-        if options.video is not None:
-            film(policy, task, options.video, options.seed, splits[0])
+        estimates, about = evaluate_rl(options, found, config)
+    else:
+        estimates, about = evaluate_imitation(options, found, config), {}
     if options.json:
         from ..training.evaluation import to_json
 
-        print_json(to_json(estimates, options.episodes, options.seed))
+        print_json({**about, **to_json(estimates, options.episodes, options.seed)})
     else:
         show(estimates)
 
 
-def find(options: Eval) -> tuple[PolicyFolder, ImitationConfig | RlConfig]:
+def find(options: EvalOptions) -> tuple[PolicyFolder, ImitationConfig | RlConfig]:
     """Return the policy's folder and the settings that its task is made from."""
     found = find_policy(options.run)
     if options.experiment is None and found.run is not None:
@@ -103,7 +67,7 @@ def find(options: Eval) -> tuple[PolicyFolder, ImitationConfig | RlConfig]:
             f"the policy in {str(options.run)!r} does not name its experiment, so there is no task to evaluate it on; "
             f"add --experiment NAME, one of: {listing(experiment_names())}"
         )
-    if name.startswith("mjlab:"):  # another package's task
+    if name.startswith("mjlab:"):
         return found, RlConfig(task=name)
     experiment = load_experiment(name)
     config = experiment.rl or experiment.imitation
@@ -112,19 +76,31 @@ def find(options: Eval) -> tuple[PolicyFolder, ImitationConfig | RlConfig]:
     return found, config
 
 
-def load(found: PolicyFolder, config: ImitationConfig, cpu: bool) -> tuple[Policy, ImitationTask]:
-    """Return the policy on its device, and its task."""
+def evaluate_imitation(options: EvalOptions, found: PolicyFolder, config: ImitationConfig) -> Summary:
+    """Evaluate a policy on an imitation task."""
     import torch
 
     from ..imitation.tasks import make_task
     from ..model.policy import Policy
 
-    policy = Policy.load(found.path)
-    device = "cuda" if torch.cuda.is_available() and not cpu else "cpu"
-    return policy.to(device).eval(), make_task(config.task, policy.layout, config.task_options)
+    if options.simulator is not None:
+        raise ValueError("--simulator is for policies of reinforcement learning; this one was trained by imitation")
+    device = "cuda" if torch.cuda.is_available() and not options.cpu else "cpu"
+    policy = Policy.load(found.path).to(device).eval()
+    task = make_task(config.task, policy.layout, config.task_options)
+    splits = options.split or task.splits
+    for split in splits:
+        if split not in task.splits:
+            raise ValueError(unknown("split", split, task.splits))
+    with closing(task):
+        estimates = roll_out(policy, task, options, splits)
+        if options.video is not None:
+            film(policy, task, options.video, options.seed, splits[0])
+    return estimates
 
 
-def roll_out(policy: Policy, task: ImitationTask, options: Eval, splits: tuple[str, ...]) -> Summary:
+def roll_out(policy: Policy, task: ImitationTask, options: EvalOptions, splits: tuple[str, ...]) -> Summary:
+    """Evaluate on each split, with a progress bar."""
     from ..imitation.actors import acting
     from ..imitation.tasks import evaluate
 
@@ -141,6 +117,7 @@ def roll_out(policy: Policy, task: ImitationTask, options: Eval, splits: tuple[s
 
 
 def film(policy: Policy, task: ImitationTask, file: Path, seed: int, split: str) -> None:
+    """Write one more rollout as a film."""
     from ..imitation.actors import acting
     from ..video import write_video
 
@@ -148,6 +125,7 @@ def film(policy: Policy, task: ImitationTask, file: Path, seed: int, split: str)
 
 
 def show(found: Summary) -> None:
+    """Print the metrics as a table."""
     table = Table("split", "metric", "mean", "95 % interval", "episodes", box=None, pad_edge=False)
     for split, metrics in found.items():
         for name, value in metrics.items():

@@ -13,9 +13,7 @@ from ..body.compare import check_same
 from ..experiment import load_experiment
 from ..rl.config import RlConfig
 from ..rl.registry import TASKS, make_env, make_env_cfg, need_mjlab
-from .eval import Eval, show
-from .output import print_json
-from .run_options import device_of, machine
+from .run_options import EvalOptions, device_of, machine
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,12 +22,11 @@ if TYPE_CHECKING:
     from ..model.policy import Policy
     from ..policy_folder import PolicyFolder
     from ..rl.envs.cpu import CpuEnv
-    from ..training.evaluation import Estimate
+    from ..training.evaluation import Estimate, Summary
 
 
-def main_rl(options: Eval, found: PolicyFolder, config: RlConfig) -> None:
-    """Evaluate a policy, and print its metrics as a table or as JSON."""
-    from ..training.evaluation import to_json
+def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> tuple[Summary, dict[str, str]]:
+    """Evaluate a policy; return its metrics, and what was evaluated where."""
     from ..video import opengl
 
     if options.split:
@@ -46,11 +43,8 @@ def main_rl(options: Eval, found: PolicyFolder, config: RlConfig) -> None:
         estimates = {"rollouts": roll_out(policy, config, device, options)}
         if options.video is not None:
             film(policy, config, device, options)
-    if options.json:
-        about = {"policy": str(options.run), "task": task, "simulator": simulator, "machine": machine(device == "cpu")}
-        print_json({**about, **to_json(estimates, options.episodes, options.seed)})
-    else:
-        show(estimates)
+    about = {"policy": str(options.run), "task": task, "simulator": simulator, "machine": machine(device == "cpu")}
+    return estimates, about
 
 
 def load(found: PolicyFolder, cpu: bool) -> tuple[Policy, str]:
@@ -61,7 +55,7 @@ def load(found: PolicyFolder, cpu: bool) -> tuple[Policy, str]:
     return Policy.load(found.path).to(device).eval(), device
 
 
-def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dict[str, Estimate]:
+def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> dict[str, Estimate]:
     """Evaluate in mjlab's simulator, MuJoCo Warp."""
     from ..rl.evaluate import cuda_graphed, evaluate, mean_action
     from ..rl.infer_layout import infer_layout
@@ -74,7 +68,7 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: Eval) -> dic
         return evaluate(cuda_graphed(mean_action(policy), ["actor"], device), env, options.seed)
 
 
-def in_mujoco(policy: Policy, config: RlConfig, device: str, options: Eval) -> dict[str, Estimate]:
+def in_mujoco(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> dict[str, Estimate]:
     """Evaluate one of our tasks in plain MuJoCo, on the CPU."""
     from ..rl.envs.cpu import evaluate
 
@@ -104,7 +98,7 @@ def cpu_env(config: RlConfig, num_envs: int, seed: int) -> CpuEnv:
     return CpuEnv(make_env_cfg(config.task, num_envs, seed, play=True, options=config.options))
 
 
-def film(policy: Policy, config: RlConfig, device: str, options: Eval) -> None:
+def film(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> None:
     """Film one more episode, in plain MuJoCo."""
     from ..rl.film import film
     from ..video import write_video

@@ -1,4 +1,4 @@
-"""What every `bot train` is asked, and what a run's folder says of it."""
+"""Options that several commands share, and the description of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -20,43 +20,44 @@ Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 @dataclass(kw_only=True)
 class RunOptions:
-    """Common to all ways of training."""
+    """Options of every training."""
 
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
-    """The experiment; `bot list` names them. mjlab:NAME is one of mjlab's own tasks."""
+    """Name of the experiment (see `bot list`), or mjlab:NAME for one of mjlab's own tasks."""
     policy: PolicyConfig
     """The architecture."""
     variant: Annotated[str | None, tyro.conf.arg(metavar="VARIANT")] = None
-    """The architecture by name, with the sizes that the experiment has for it."""
+    """Architecture by name, with the experiment's sizes for it."""
     seed: int = 0
-    """Of the weights, the order of data or the environments, and the evaluation."""
+    """Seed of the weights, of the order of data or the environments, and of the evaluation."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """The run's folder; by default runs/EXPERIMENT/VARIANT/seedK."""
+    """Folder of the run; by default runs/EXPERIMENT/VARIANT/seedK."""
     label: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
-    """What reports call it; by default the variant."""
+    """Name in reports; by default the variant."""
     cpu: Flag = False
-    """Stay on the CPU even where there is a GPU."""
+    """Use the CPU even if there is a GPU."""
     wandb: Annotated[str | None, tyro.conf.arg(metavar="PROJECT")] = None
-    """Log to this project of Weights & Biases, too."""
+    """Also log to this project of Weights & Biases."""
     quiet: Flag = False
     """No progress bar."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**32:  # NumPy's bound, which mjlab would come upon at the first evaluation
+        if not 0 <= self.seed < 2**32:  # NumPy's limit, which mjlab would hit at the first evaluation
             raise ValueError(f"a seed is 0 or more and less than 2**32; got {self.seed}")
 
     @property
     def folder(self) -> Path:
+        """Folder of the run."""
         name = self.experiment.replace(":", "-")
         return self.out or Path("runs") / name / self.policy.variant / f"seed{self.seed}"
 
     def check_variant(self, expected: str) -> None:
-        """Its name has sizes of its own, so it is not one number of the policy among others."""
+        """Raise an error if --policy.variant differs: --variant also sets the experiment's sizes for a variant."""
         if self.policy.variant != expected:
-            raise ValueError(f"name the variant with --variant {self.policy.variant}: it has sizes of its own")
+            raise ValueError(f"set the variant with --variant {self.policy.variant}: each variant has its own sizes")
 
     def describe(self, title: str) -> dict[str, Any]:
-        """What the run's folder says of it, but for how it learns."""
+        """Return the description of the run, without the settings of its training."""
         return {
             "name": self.experiment,
             "title": title,
@@ -74,43 +75,67 @@ class RunOptions:
 
 @dataclass(kw_only=True)
 class ResumeOptions:
-    """Common to all ways of going on with a run that was stopped."""
+    """Options for resuming any stopped run."""
 
     resume: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """The run's folder."""
     cpu: Flag = False
-    """Stay on the CPU even where there is a GPU."""
+    """Use the CPU even if there is a GPU."""
     wandb: Annotated[str | None, tyro.conf.arg(metavar="PROJECT")] = None
-    """Log to this project of Weights & Biases, too."""
+    """Also log to this project of Weights & Biases."""
     quiet: Flag = False
     """No progress bar."""
 
 
+@dataclass
+class EvalOptions:
+    """Evaluate a policy: means with 95 % bootstrap intervals over episodes."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="POLICY")]
+    """A run folder (its newest checkpoint), a checkpoint, a saved or exported policy, or pretrained:NAME."""
+    experiment: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Experiment whose task to use; needed for a policy that was saved outside a run."""
+    episodes: int = 100
+    """Rollouts per split."""
+    seed: int = 0
+    """Seed of the initial states."""
+    split: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SPLIT …")] = ()
+    """Splits of an imitation task to evaluate on; by default all."""
+    simulator: Literal["warp", "mujoco"] | None = None
+    """For policies of reinforcement learning: MuJoCo Warp through mjlab (default), or plain MuJoCo on the CPU."""
+    video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Write one more rollout as a film: .gif, .webp, .png (animated) or .mp4."""
+    json: Flag = False
+    """Print one JSON object instead of a table."""
+    cpu: Flag = False
+    """Use the CPU even if there is a GPU."""
+
+
 def command_line() -> str:
-    """What this process was asked."""
+    """Return the command that this process runs."""
     return shlex.join(["bot", *sys.argv[1:]])
 
 
 def device_of(cpu: bool) -> str:
-    """That reinforcement learning runs on."""
+    """Return the device of reinforcement learning."""
     import torch
 
     return "cuda:0" if torch.cuda.is_available() and not cpu else "cpu"
 
 
 def no_gpu(flag: str) -> str:
-    """What it means to have none, and what helps; `flag` asks for it."""
+    """Return the warning about a missing GPU; `flag` selects the CPU without it."""
     import torch
 
     fix = "nvidia-smi says whether its driver works" if torch.version.cuda else "pip install --force-reinstall torch"
     return (
-        f"no GPU is found, so this runs on the CPU, hundreds of times as slow ({flag} asks for that); "
+        f"no GPU was found, so this runs on the CPU, hundreds of times slower ({flag} selects the CPU); "
         f"if this machine has an NVIDIA GPU: {fix}"
     )
 
 
 def machine(cpu: bool) -> str:
-    """Where it runs."""
+    """Return the name of the GPU, or of the CPU with its number of cores."""
     import torch
 
     from ..bench.results import device_name
@@ -120,12 +145,12 @@ def machine(cpu: bool) -> str:
 
 
 def is_first_process() -> bool:
-    """Of those that `torchrun` started; the others leave the run's folder alone."""
+    """Return whether this is the first of the processes of `torchrun`; only that one writes to the run's folder."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def value_of(flag: str, args: list[str]) -> str | None:
-    """Before all flags are known: which there are depends on this one."""
+    """Return the value of a flag, before parsing: it decides which other flags exist."""
     for place, arg in enumerate(args):
         if arg == flag and place + 1 < len(args):
             return args[place + 1]

@@ -55,7 +55,7 @@ class Policy(Trunk):
         """Load a saved or exported policy, a checkpoint, a run's newest checkpoint, or `pretrained:NAME`."""
         from .storage import load_policy
 
-        return load_policy(source)
+        return load_policy(cls, source)
 
 
 class Critic(Trunk):

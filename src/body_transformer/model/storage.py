@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,10 +22,12 @@ from ..files import digest, new_files, new_folder
 from ..policy_folder import DESCRIPTION, WEIGHTS, description_digest, find_policy, new_description, read_description
 from ..schema import build, json_text, plain
 from .config import PolicyConfig
-from .policy import Policy
+from .trunk import Trunk
+
+T = TypeVar("T", bound=Trunk)
 
 
-def save_policy(policy: Policy, path: str | os.PathLike[str]) -> None:
+def save_policy(policy: Trunk, path: str | os.PathLike[str]) -> None:
     """Write both files aside, then move them into place: a reader finds the old policy or the new one.
 
     Into an existing folder the files are moved one after the other; a crash between the moves is noticed by
@@ -38,7 +40,7 @@ def save_policy(policy: Policy, path: str | os.PathLike[str]) -> None:
         write_policy(policy, unfinished)
 
 
-def write_policy(policy: Policy, folder: Path, more: Mapping[str, Any] | None = None) -> None:
+def write_policy(policy: Trunk, folder: Path, more: Mapping[str, Any] | None = None) -> None:
     """Write both files into a folder that is not in place yet; `more` goes into policy.json behind the digest."""
     description = new_description({"config": plain(policy.config), "layout": policy.layout.to_dict()})
     weights = folder / WEIGHTS
@@ -50,7 +52,7 @@ def write_policy(policy: Policy, folder: Path, more: Mapping[str, Any] | None = 
     os.chmod(weights, (folder / DESCRIPTION).stat().st_mode)  # safetensors makes it readable by its owner only
 
 
-def load_policy(source: str | os.PathLike[str]) -> Policy:
+def load_policy(kind: Callable[[Layout, PolicyConfig], T], source: str | os.PathLike[str]) -> T:
     """Rebuild the policy that `find_policy` finds; a file that `save_policy` did not write is refused."""
     path = find_policy(source).path
     content = read_description(path)
@@ -61,7 +63,7 @@ def load_policy(source: str | os.PathLike[str]) -> Policy:
     except (KeyError, TypeError) as error:
         raise ValueError(f"{str(path / DESCRIPTION)!r} does not describe a policy: {error!r}") from None
     with torch.random.fork_rng(devices=[]):  # building a policy draws weights, which are overwritten here
-        policy = Policy(layout, config)
+        policy = kind(layout, config)
     _check_tensors(path / WEIGHTS, weights, policy.state_dict())
     policy.load_state_dict(weights, assign=True)  # each tensor keeps the precision it was saved in
     return policy
@@ -92,7 +94,7 @@ def _read_weights(file: Path, content: Mapping[str, Any]) -> dict[str, Tensor]:
                 )
             return {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118, not a dict
     except SafetensorError as error:
-        raise ValueError(f"{str(file)!r} is not a whole safetensors file: {error}") from None
+        raise ValueError(f"{str(file)!r} is not a complete safetensors file: {error}") from None
 
 
 def _check_tensors(file: Path, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
