@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "authors": {"body", "experiment", "model"},
     "imitation": {"imitation.config", *LEARNING},
     "rl": {"rl.config", *LEARNING},
-    "deploy": {"body", "experiment", "model", "policy_folder", "rl.config", "robots", "run", *SECTIONS},
+    "deploy": {"body", "experiment", "model", "ops", "policy_folder", "rl.config", "robots", "run", *SECTIONS},
     "bench": {"body", "experiment", "model", "ops", "rl", "robots", "training"},
     "report": {"body", "deploy", "rl.config", "run"},
     "reproduce": {"report", "run", "training"},
@@ -199,8 +199,6 @@ KNOWN_CYCLES: tuple[set[str], ...] = (
     {"imitation.tasks", "imitation.tasks.adroit", "imitation.tasks.mocap.task", "imitation.tasks.tracking.task"}
     | {"imitation.vector_env"},
     {"rl.rollout", "rl.ppo"},
-    {"rl.starts", "rl.world"},
-    {f"rl.a1.{name}" for name in ("ground", "kinematics", "parameters", "state", "task", "terms")},
 )
 
 
