@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rl": {"rl.config", *LEARNING},
     "deploy": {"body", "experiment", "model", "ops", "policy_folder", "rl.config", "robots", "run", *SECTIONS},
     "bench": {"body", "experiment", "model", "ops", "rl", "robots", "training"},
-    "report": {"body", "deploy", "rl.config", "run"},
+    "report": {"body", "deploy", "policy_folder", "rl.config", "run"},
     "reproduce": {"report", "run", "training"},
     "cli": {"bench", "deploy", "imitation", "pretrained", "report", "reproduce", "rl", *LEARNING},
     "__init__": {"authors", "body", "model", "robots"},
