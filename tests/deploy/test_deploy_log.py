@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_a_disk_that_is_full_is_found_out(tmp_path):
 # -- What `bot deploy` and `bot report` say of a link that was not as it should be -------------------------------------
 
 
-WELL = SimReport(False, -1.0, 3.0, 1.2, -0.1, 0.4, 0.1, 20.0, commands=300, timeouts=0, refused=0, lag_s=0.0).to_dict()
+WELL = asdict(SimReport(False, -1.0, 3.0, 1.2, -0.1, 0.4, 0.1, 20.0, commands=300, timeouts=0, refused=0, lag_s=0.0))
 ILL = WELL | {"timeouts": 2, "refused": 31, "lag_s": 0.214}
 WORDS = [
     "the robot damped by itself 2 times, as no command came",

@@ -95,66 +95,33 @@ class Log:
         self.num_ticks = 0
         self._row = -1
 
-    def begin(self, tick: int, now_s: float, late_s: float, missed: int, state: State | None) -> None:
-        """Begin a row with the tick's inputs."""
+    def add(self, state: State | None, command: Command | None, sent: Command | None, **values: Any) -> None:
+        """Write a tick's row: its state, the command as computed and as sent, and the other columns by name."""
         self._row = (self._row + 1) % self.capacity
         self.num_ticks += 1
-        self._set("tick", tick)
-        self._set("now_s", now_s)
-        self._set("late_ms", late_s * 1000)
-        self._set("missed", missed)
-        self._set_state(state)
-
-    def end(
-        self,
-        phase: int,
-        bits: int,
-        age_s: float,
-        work_s: float,
-        policy_s: float,
-        obs: NDArray[np.float32],
-        action: NDArray[np.float64],
-        target: NDArray[np.float64],
-    ) -> None:
-        """Complete the row."""
-        self._set("phase", phase)
-        self._set("interventions", bits)
-        self._set("age_ms", age_s * 1000)
-        self._set("work_ms", work_s * 1000)
-        self._set("policy_ms", policy_s * 1000)
-        self._set("obs", obs)
-        self._set("action", action)
-        self._set("target", target)
-
-    def commanded(self, command: Command | None, sent: Command | None) -> None:
-        """Write the command as computed and as sent; None where there was none."""
+        row = {name: array[self._row, ...] for name, array in self.arrays.items()}
+        for name, value in values.items():
+            row[name][...] = value
         for name, one in (("command", command), ("sent", sent)):
-            row = self.arrays[name][self._row]
             if one is None:
-                row.fill(math.nan)
+                row[name].fill(math.nan)
             else:
-                self._order.command_from_robot(one, row)
+                self._order.command_from_robot(one, row[name])
+        self._add_state(row, state)
 
     def event(self, tick: int, time_s: float, kind: str, text: str) -> None:
         """Note a rare event; beyond MAX_EVENTS it is dropped."""
         if len(self.events) < MAX_EVENTS:
             self.events.append(Event(tick, time_s, kind, text))
 
-    def _set(self, name: str, value: Any) -> None:
-        self.arrays[name][self._row] = value
-
-    def _set_state(self, state: State | None) -> None:
-        kind = NO_STATE if state is None else GOOD_SHAPE if self._fits(state) else BAD_SHAPE
-        self._set("state", kind)
-        if state is None or kind != GOOD_SHAPE:
+    def _add_state(self, row: dict[str, NDArray[Any]], state: State | None) -> None:
+        row["state"][...] = NO_STATE if state is None else GOOD_SHAPE if self._fits(state) else BAD_SHAPE
+        if state is None or row["state"] != GOOD_SHAPE:
             return
-        self._set("sequence", state.sequence)
-        self._set("stamp_s", state.stamp_s)
-        self._set("received_s", state.received_s)
         for name in ("joint_pos", "joint_vel", "joint_torque"):
-            self._order.from_robot(getattr(state, name), self.arrays[name][self._row])
-        self._set("angular_velocity", state.angular_velocity)
-        self._set("quaternion", state.quaternion)
+            self._order.from_robot(getattr(state, name), row[name])
+        for name in ("sequence", "stamp_s", "received_s", "angular_velocity", "quaternion"):
+            row[name][...] = getattr(state, name)
 
     def _fits(self, state: State) -> bool:
         return state.fits(len(self._order.robot_joints)) and -(2**63) <= state.sequence < 2**63

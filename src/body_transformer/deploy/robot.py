@@ -142,10 +142,11 @@ class Robot(ABC):
         return cls()
 
     @classmethod
-    def check_options(cls, options: dict[str, Any]) -> None:
-        """Refuse options, as a command line gives them, that the robot does not have."""
+    def check_options(cls, options: dict[str, Any]) -> object:
+        """Build the robot's options from a command line's; refuse those that it does not have."""
         if options:
             raise ValueError(f"this robot has no options; got {', '.join(options)}")
+        return None
 
     @abstractmethod
     def read(self) -> State | None:

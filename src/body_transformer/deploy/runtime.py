@@ -207,17 +207,22 @@ class Runtime:
             sent = None if self.config.dry_run else taken
         finally:  # above all for the inputs that led to an error
             work_s = self._clock() - start_s
-            log.begin(tick, now, late_s, missed, state)
-            log.commanded(command, sent)
-            log.end(
-                controller.phase,
-                found.tick_bits,
-                controller.age_s,
-                work_s,
-                self._policy_s,
-                self._obs,
-                controller.action,
-                controller.target,
+            log.add(
+                state,
+                command,
+                sent,
+                tick=tick,
+                now_s=now,
+                late_ms=late_s * 1000,
+                work_ms=work_s * 1000,
+                policy_ms=self._policy_s * 1000,
+                age_ms=controller.age_s * 1000,
+                missed=missed,
+                phase=controller.phase,
+                interventions=found.tick_bits,
+                obs=self._obs,
+                action=controller.action,
+                target=controller.target,
             )
         if self._rehearsal is not None:
             self._rehearsal.remember((tick, now, state, missed, stop), (taken, tripped))
@@ -322,14 +327,8 @@ class Runtime:
                 },
                 "reasons": [reason.text for reason in Reason],
                 "phases": [phase.name.lower() for phase in Phase],
-                "stop": None
-                if result.stop is None
-                else {"reason": result.stop.reason.text, "detail": result.stop.detail},
-                "seconds": result.seconds,
-                "policy_seconds": result.policy_seconds,
-                "missed": result.missed,
-                "interventions": result.interventions,
-                "work_ms": result.work_ms,
+                **asdict(result),
+                "stop": result.stop and {"reason": result.stop.reason.text, "detail": result.stop.detail},
                 **(more or {}),
             },
         )

@@ -80,11 +80,6 @@ class A1Options:
         if not 0 <= self.damping_s <= 10:
             raise ValueError(f"damping_s must be from 0 to 10; got {self.damping_s}")
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> A1Options:
-        """Build options; unknown keys and values of another type are refused."""
-        return build(cls, values, what="option of the A1")
-
 
 class A1Robot(Robot):
     """The A1, over Unitree's low-level interface."""
@@ -110,12 +105,12 @@ class A1Robot(Robot):
     @classmethod
     def create(cls, expected: Sequence[str] = (), **options: Any) -> Self:
         """Make the A1; options are those of `A1Options`."""
-        return cls(A1Options.from_dict(options), expected)
+        return cls(cls.check_options(options), expected)
 
     @classmethod
-    def check_options(cls, options: dict[str, Any]) -> None:
-        """Refuse unknown options and values of another type."""
-        A1Options.from_dict(options)
+    def check_options(cls, options: dict[str, Any]) -> A1Options:
+        """Build the options; refuse unknown ones and values of another type."""
+        return build(A1Options, options, what="option of the A1")
 
     def __enter__(self) -> Self:
         sdk = self._sdk

@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import IO, Any, Self
 
 from ..limits import CommandBounds, hardware_of
@@ -104,13 +104,13 @@ class SimRobot(Robot):
         cls, expected: Sequence[str] = (), *, address: Address | None = None, remote: bool = False, **options: Any
     ) -> Self:
         """Make the simulated robot; other arguments are options of `SimOptions`."""
-        chosen = SimOptions.from_dict(options) if options else None
+        chosen = cls.check_options(options) if options else None
         return cls(chosen, address=address, expected=expected, remote=remote)
 
     @classmethod
-    def check_options(cls, options: dict[str, Any]) -> None:
-        """Refuse unknown options and values of another type."""
-        SimOptions.from_dict(options)
+    def check_options(cls, options: dict[str, Any]) -> SimOptions:
+        """Build the options; refuse unknown ones and values of another type."""
+        return SimOptions.from_dict(options)
 
     def __enter__(self) -> Self:
         self.report = None
@@ -163,7 +163,7 @@ class SimRobot(Robot):
 
     def summary(self) -> dict[str, Any] | None:
         """Return the robot's report, once it is left."""
-        return None if self.report is None else self.report.to_dict()
+        return None if self.report is None else asdict(self.report)
 
     @property
     def alive(self) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import struct
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any, Generic, TypeVar
 
@@ -61,11 +62,10 @@ class SimOptions:
             value = getattr(self, field.name)
             if isinstance(value, float | int) and not isfinite(value):
                 raise ValueError(f"{field.name} of the simulated robot is {value}; it must be finite")
-        self._at_least(0.0, "latency_ms", "jitter_ms", "noise", "fault_at_s", "seed")
-        self._percent("loss_percent", "duplicate_percent")
-        self._positive("state_hz", "real_time_factor", "command_timeout_ms")
-        self._at_least(500.0, "physics_hz")
-        self._at_least(LIGHTEST_PAYLOAD_KG, "payload_kg")
+        for allowed, words, names in _BOUNDS:
+            for name in names:
+                if not allowed(getattr(self, name)):
+                    raise ValueError(f"{name} of the simulated robot is {getattr(self, name)}; it must be {words}")
         ratio = self.physics_hz / self.state_hz
         if abs(ratio - round(ratio)) > 1e-9:
             raise ValueError(f"physics_hz {self.physics_hz} is not a multiple of state_hz {self.state_hz}")
@@ -74,13 +74,9 @@ class SimOptions:
         if self.fault not in FAULTS:
             raise ValueError(unknown("fault", self.fault, list(FAULTS[1:])))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the options for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SimOptions:
-        """Build options from `to_dict`; unknown keys and values of another type are refused.
+        """Build options; unknown keys and values of another type are refused.
 
         On a command line `start_joints` is text, numbers separated by commas.
         """
@@ -89,20 +85,15 @@ class SimOptions:
             values = values | {"start_joints": _numbers(joints)}
         return build(cls, values, what="option of the simulated robot")
 
-    def _at_least(self, low: float, *names: str) -> None:
-        for name in names:
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} of the simulated robot is {getattr(self, name)}; it must be {low:g} or more")
 
-    def _positive(self, *names: str) -> None:
-        for name in names:
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} of the simulated robot is {getattr(self, name)}; it must be above 0")
-
-    def _percent(self, *names: str) -> None:
-        for name in names:
-            if not 0 <= getattr(self, name) <= 100:
-                raise ValueError(f"{name} of the simulated robot is {getattr(self, name)}; it must be from 0 to 100")
+_BOUNDS: tuple[tuple[Callable[[float], bool], str, tuple[str, ...]], ...] = (
+    (lambda value: value >= 0, "0 or more", ("latency_ms", "jitter_ms", "noise", "fault_at_s", "seed")),
+    (lambda value: 0 <= value <= 100, "from 0 to 100", ("loss_percent", "duplicate_percent")),
+    (lambda value: value > 0, "above 0", ("state_hz", "real_time_factor", "command_timeout_ms")),
+    (lambda value: value >= 500, "500 or more", ("physics_hz",)),
+    (lambda value: value >= LIGHTEST_PAYLOAD_KG, f"{LIGHTEST_PAYLOAD_KG:g} or more", ("payload_kg",)),
+)
+"""Test of a value, in words, and the options that it is for."""
 
 
 def _numbers(text: str) -> tuple[float, ...]:
@@ -143,13 +134,9 @@ class SimReport(Outcome):
     lag_s: float
     """Time by which the computer was too slow for real time."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SimReport:
-        """Build a report from `to_dict`; other keys are left out."""
+        """Build a report; other keys are left out."""
         return cls(**{field.name: values[field.name] for field in fields(cls)})
 
     def pack(self) -> bytes:

@@ -101,7 +101,7 @@ class SimProcess:
     def run(self) -> SimReport:
         """Run until it is stopped, its parent is gone, or its only session is over."""
         host, port = self.link.address
-        self._say("listening", host=host, port=port, joints=self.body.joints, options=self.options.to_dict())
+        self._say("listening", host=host, port=port, joints=self.body.joints, options=asdict(self.options))
         period_s = 1.0 / (self.options.state_hz * self.options.real_time_factor)
         due_s = time.monotonic()
         while not self._is_over():
@@ -114,7 +114,7 @@ class SimProcess:
                 self._lag_s -= wait_s
                 due_s -= wait_s
         report = self.report()
-        self._say("report", always=True, **report.to_dict())
+        self._say("report", always=True, **asdict(report))
         self.link.close()
         return report
 
