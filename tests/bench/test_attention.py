@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from body_transformer.bench.accuracy import check
 from body_transformer.bench.attention_peers import (
     PEERS,
     attention_step,
     backends_on,
-    check,
     draw_inputs,
     gather,
     naive,

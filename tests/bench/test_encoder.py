@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from body_transformer.bench.attention_peers import relative_error
-from body_transformer.bench.encoder import EncoderJob, policy_entrants, worst
+from body_transformer.bench.accuracy import relative_error, worst
+from body_transformer.bench.encoder import EncoderJob, policy_entrants
 from body_transformer.bench.encoder_peers import (
     OURS,
     PLAIN,

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import listing
+from .accuracy import check
 from .attention_peers import (
     DTYPES,
     PEERS,
@@ -19,7 +20,6 @@ from .attention_peers import (
     Shape,
     attention_steps,
     backends_on,
-    check,
     chosen_backend,
     draw_inputs,
     ours,

@@ -1,4 +1,4 @@
-"""Masked attention as it is timed: this package's and its peers at their best, their inputs, and the check of each."""
+"""Masked attention as it is timed: this package's and its peers at their best, with their inputs and steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..ops.body_attention import BACKENDS, body_attention, choose_backend, reference
+from ..ops.body_attention import BACKENDS, body_attention, choose_backend
 from .clocks import Step
 from .steps import matmul_precision
 
@@ -42,8 +42,6 @@ DTYPES = {
     "fp32": TimedDtype(torch.float32, "fp32", 2e-3, 1e-5),
     "tf32": TimedDtype(torch.float32, "tf32", 5e-3, 1e-3),
 }
-CHECKED_SAMPLES = 2
-"""Number of samples of a batch that are compared with float64."""
 
 
 # -- this package ------------------------------------------------------------------------------------------------------
@@ -157,7 +155,7 @@ def peer_names(compile_peers: bool) -> list[str]:
     return [name for name in PEERS if name not in left_out]
 
 
-# -- inputs, steps and checks ------------------------------------------------------------------------------------------
+# -- inputs and steps --------------------------------------------------------------------------------------------------
 
 
 def draw_inputs(shape: Shape, dtype: str, device: str, count: int) -> list[Inputs]:
@@ -191,40 +189,3 @@ def attention_step(
 
 def attention_steps(attention: Attention, sets: Sequence[Inputs], dtype: str, backward: bool) -> list[Step]:
     return [attention_step(attention, inputs, dtype, backward) for inputs in sets]
-
-
-def check(attention: Attention, mask: Tensor, inputs: Inputs, dtype: str, is_ours: bool = False) -> None:
-    """Compare the output with float64 before it is timed; an incorrect implementation has no meaningful time.
-
-    The whole batch is computed, as in the timed run, and its first samples are compared. This package is held to a
-    closer bound, and its gradients are compared too.
-    """
-    numbers = DTYPES[dtype]
-    q, k, v, _ = inputs
-    with matmul_precision(numbers.matmul), torch.no_grad():
-        out = attention(q, k, v)[:CHECKED_SAMPLES]
-    few = few_samples(inputs, numbers.dtype)
-    exact = few_samples(inputs, torch.float64)
-    wanted = reference.body_attention(*exact[:3], mask)
-    _compare("output", out, wanted, numbers.our_tolerance if is_ours else numbers.tolerance)
-    if is_ours:
-        found = attention_step(attention, few, dtype, backward=True)()
-        grads = torch.autograd.grad(wanted, exact[:3], exact[3])
-        for name, value, truth in zip("qkv", found, grads, strict=True):
-            _compare(f"gradient of {name}", value, truth, numbers.our_tolerance)
-
-
-def few_samples(inputs: Inputs, dtype: torch.dtype) -> Inputs:
-    """Return copies of the first samples, with q, k and v as leaves."""
-    q, k, v, grad = (x.detach()[:CHECKED_SAMPLES].to(dtype) for x in inputs)
-    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), grad
-
-
-def relative_error(value: Tensor, truth: Tensor) -> float:
-    return float((value.detach().double() - truth.detach()).norm() / truth.detach().norm())
-
-
-def _compare(what: str, value: Tensor, truth: Tensor, tolerance: float) -> None:
-    error = relative_error(value, truth)
-    if not error < tolerance:  # also true of NaN
-        raise ValueError(f"wrong {what}: relative error {error:.1e}, more than {tolerance:.0e}")

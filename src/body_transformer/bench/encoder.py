@@ -1,4 +1,4 @@
-"""`bot bench encoder`: the whole encoder, the whole policy's step, a whole imitation step, and their accuracy."""
+"""`bot bench encoder`: the whole encoder, the whole policy's step, and a whole imitation step."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .attention_peers import relative_error
+from .accuracy import find_errors
 from .chart import Chart, Panel
 from .clocks import Step
 from .encoder_peers import (
-    OURS,
-    PLAIN,
     POLICY_TITLES,
     TimedExperiment,
     build_policy,
@@ -24,7 +22,7 @@ from .encoder_peers import (
     load_timed,
 )
 from .floors import BACKWARD, floor_ms, matmul_rate, policy_flops
-from .harness import BenchJob, Contender, Say, Timing, complaints, first_line, measure
+from .harness import BenchJob, Contender, Say, Timing, complaints, measure
 from .results import ResultColumn, ResultTable
 from .steps import (
     ON_DEVICE,
@@ -32,7 +30,6 @@ from .steps import (
     forward_steps,
     gradient_steps,
     optimizer_steps,
-    output_and_gradients,
     what_ran,
 )
 
@@ -219,46 +216,6 @@ def draw_data(job: EncoderJob, timed: TimedExperiment) -> tuple[list[Tensor], li
 
     count = min(4, job.num_sets(4 * batch * layout.obs_dim))
     return [draw(layout.obs_dim) for _ in range(count)], [draw(layout.action_dim) for _ in range(count)]
-
-
-# -- accuracy ----------------------------------------------------------------------------------------------------------
-
-ERROR_COLUMNS = (
-    ResultColumn("precision", "precision"),
-    ResultColumn("quantity", "relative error of"),
-    ResultColumn("ours", "ours", "error"),
-    ResultColumn("torch", "PyTorch", "error"),
-    ResultColumn("ratio", "ours / PyTorch", "ratio"),
-)
-
-
-def find_errors(job: EncoderJob, say: Say) -> Parts:
-    """Compare the humanoid encoder's output and gradients with float64, beside PyTorch's of the same precision."""
-    timed, batch = job.load("humanoid-mod"), job.sizes.errors
-    x, grad = timed.draw(batch, 2, seed=3)
-    exact = PLAIN.make(timed.weights.double(), "fp32")
-    truth = output_and_gradients(exact, x.double().requires_grad_(), grad.double(), "fp32")
-    x.requires_grad_()
-    rows, notes = [], []
-    for precision in job.precisions:
-        say(f"errors: {precision}")
-        try:
-            results = [
-                output_and_gradients(kind.make(timed.weights, precision), x, grad, precision) for kind in (OURS, PLAIN)
-            ]
-        except Exception as error:
-            notes.append(f"errors, {precision}: {first_line(error)}")
-            continue
-        ours, theirs = ([relative_error(a, b) for a, b in zip(result, truth, strict=True)] for result in results)
-        for quantity, a, b in (("output", ours[0], theirs[0]), ("worst gradient", worst(ours[1:]), worst(theirs[1:]))):
-            rows.append({"precision": precision, "quantity": quantity, "ours": a, "torch": b, "ratio": a / b})
-    title = f"humanoid encoder, batch {batch}: errors against float64, beside PyTorch's of the same precision"
-    return [ResultTable("errors", title, ERROR_COLUMNS, rows)], notes
-
-
-def worst(errors: Sequence[float]) -> float:
-    """Return the largest error; NaN if there is one, which `max` might skip."""
-    return float(torch.tensor(errors, dtype=torch.float64).max())
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

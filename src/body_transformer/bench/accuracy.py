@@ -1,0 +1,102 @@
+"""Accuracy against float64: attention is checked before it is timed, and the encoder's errors are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..ops.body_attention import reference
+from .attention_peers import DTYPES, Attention, Inputs, attention_step
+from .encoder_peers import OURS, PLAIN
+from .harness import Say, first_line
+from .results import ResultColumn, ResultTable
+from .steps import matmul_precision, output_and_gradients
+
+if TYPE_CHECKING:
+    from .encoder import EncoderJob
+
+CHECKED_SAMPLES = 2
+"""Number of samples of a batch of attention that are compared with float64."""
+
+
+def relative_error(value: Tensor, truth: Tensor) -> float:
+    return float((value.detach().double() - truth.detach()).norm() / truth.detach().norm())
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def check(attention: Attention, mask: Tensor, inputs: Inputs, dtype: str, is_ours: bool = False) -> None:
+    """Compare the output with float64 before it is timed; an incorrect implementation has no meaningful time.
+
+    The whole batch is computed, as in the timed run, and its first samples are compared. This package is held to a
+    closer bound, and its gradients are compared too.
+    """
+    numbers = DTYPES[dtype]
+    q, k, v, _ = inputs
+    with matmul_precision(numbers.matmul), torch.no_grad():
+        out = attention(q, k, v)[:CHECKED_SAMPLES]
+    few = few_samples(inputs, numbers.dtype)
+    exact = few_samples(inputs, torch.float64)
+    wanted = reference.body_attention(*exact[:3], mask)
+    _compare("output", out, wanted, numbers.our_tolerance if is_ours else numbers.tolerance)
+    if is_ours:
+        found = attention_step(attention, few, dtype, backward=True)()
+        grads = torch.autograd.grad(wanted, exact[:3], exact[3])
+        for name, value, truth in zip("qkv", found, grads, strict=True):
+            _compare(f"gradient of {name}", value, truth, numbers.our_tolerance)
+
+
+def few_samples(inputs: Inputs, dtype: torch.dtype) -> Inputs:
+    """Return copies of the first samples, with q, k and v as leaves."""
+    q, k, v, grad = (x.detach()[:CHECKED_SAMPLES].to(dtype) for x in inputs)
+    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), grad
+
+
+def _compare(what: str, value: Tensor, truth: Tensor, tolerance: float) -> None:
+    error = relative_error(value, truth)
+    if not error < tolerance:  # also true of NaN
+        raise ValueError(f"wrong {what}: relative error {error:.1e}, more than {tolerance:.0e}")
+
+
+# -- encoder -----------------------------------------------------------------------------------------------------------
+
+ERROR_COLUMNS = (
+    ResultColumn("precision", "precision"),
+    ResultColumn("quantity", "relative error of"),
+    ResultColumn("ours", "ours", "error"),
+    ResultColumn("torch", "PyTorch", "error"),
+    ResultColumn("ratio", "ours / PyTorch", "ratio"),
+)
+
+
+def find_errors(job: EncoderJob, say: Say) -> tuple[list[ResultTable], list[str]]:
+    """Compare the humanoid encoder's output and gradients with float64, beside PyTorch's of the same precision."""
+    timed, batch = job.load("humanoid-mod"), job.sizes.errors
+    x, grad = timed.draw(batch, 2, seed=3)
+    exact = PLAIN.make(timed.weights.double(), "fp32")
+    truth = output_and_gradients(exact, x.double().requires_grad_(), grad.double(), "fp32")
+    x.requires_grad_()
+    rows, notes = [], []
+    for precision in job.precisions:
+        say(f"errors: {precision}")
+        try:
+            results = [
+                output_and_gradients(kind.make(timed.weights, precision), x, grad, precision) for kind in (OURS, PLAIN)
+            ]
+        except Exception as error:
+            notes.append(f"errors, {precision}: {first_line(error)}")
+            continue
+        ours, theirs = ([relative_error(a, b) for a, b in zip(result, truth, strict=True)] for result in results)
+        for quantity, a, b in (("output", ours[0], theirs[0]), ("worst gradient", worst(ours[1:]), worst(theirs[1:]))):
+            rows.append({"precision": precision, "quantity": quantity, "ours": a, "torch": b, "ratio": a / b})
+    title = f"humanoid encoder, batch {batch}: errors against float64, beside PyTorch's of the same precision"
+    return [ResultTable("errors", title, ERROR_COLUMNS, rows)], notes
+
+
+def worst(errors: Sequence[float]) -> float:
+    """Return the largest error; NaN if there is one, which `max` might skip."""
+    return float(torch.tensor(errors, dtype=torch.float64).max())
