@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..ops.body_attention import reference
 from .attention_peers import DTYPES, Attention, Inputs, attention_step
-from .encoder_peers import OURS, PLAIN
+from .encoder_peers import OURS, PLAIN, TimedExperiment
 from .harness import Say, first_line
 from .results import ResultColumn, ResultTable
 from .steps import matmul_precision, output_and_gradients
-
-if TYPE_CHECKING:
-    from .encoder import EncoderJob
 
 CHECKED_SAMPLES = 2
 """Number of samples of a batch of attention that are compared with float64."""
@@ -73,15 +69,16 @@ ERROR_COLUMNS = (
 )
 
 
-def find_errors(job: EncoderJob, say: Say) -> tuple[list[ResultTable], list[str]]:
-    """Compare the humanoid encoder's output and gradients with float64, beside PyTorch's of the same precision."""
-    timed, batch = job.load("humanoid-mod"), job.sizes.errors
+def find_errors(
+    timed: TimedExperiment, batch: int, precisions: Sequence[str], say: Say
+) -> tuple[ResultTable, list[str]]:
+    """Compare an encoder's output and gradients with float64, beside PyTorch's of the same precision."""
     x, grad = timed.draw(batch, 2, seed=3)
     exact = PLAIN.make(timed.weights.double(), "fp32")
     truth = output_and_gradients(exact, x.double().requires_grad_(), grad.double(), "fp32")
     x.requires_grad_()
     rows, notes = [], []
-    for precision in job.precisions:
+    for precision in precisions:
         say(f"errors: {precision}")
         try:
             results = [
@@ -94,7 +91,7 @@ def find_errors(job: EncoderJob, say: Say) -> tuple[list[ResultTable], list[str]
         for quantity, a, b in (("output", ours[0], theirs[0]), ("worst gradient", worst(ours[1:]), worst(theirs[1:]))):
             rows.append({"precision": precision, "quantity": quantity, "ours": a, "torch": b, "ratio": a / b})
     title = f"humanoid encoder, batch {batch}: errors against float64, beside PyTorch's of the same precision"
-    return [ResultTable("errors", title, ERROR_COLUMNS, rows)], notes
+    return ResultTable("errors", title, ERROR_COLUMNS, rows), notes
 
 
 def worst(errors: Sequence[float]) -> float:

@@ -218,6 +218,12 @@ def draw_data(job: EncoderJob, timed: TimedExperiment) -> tuple[list[Tensor], li
     return [draw(layout.obs_dim) for _ in range(count)], [draw(layout.action_dim) for _ in range(count)]
 
 
+def report_errors(job: EncoderJob, say: Say) -> Parts:
+    """Report the accuracy of the humanoid's encoder."""
+    table, notes = find_errors(job.load("humanoid-mod"), job.sizes.errors, job.precisions, say)
+    return [table], notes
+
+
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
@@ -278,7 +284,7 @@ PARTS: dict[str, Callable[[EncoderJob, Say], Parts]] = {
     "ppo": time_ppo,
     "policy": time_policy,
     "imitation": time_imitation,
-    "errors": find_errors,
+    "errors": report_errors,
 }
 """Parts by their name on the command line."""
 COMPILED_PARTS = ("ppo", "policy", "imitation")
