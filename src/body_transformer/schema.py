@@ -7,7 +7,7 @@ import json
 import math
 import types
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from reprlib import Repr
@@ -56,6 +56,23 @@ def build(kind: type[T], data: Any, where: str = "", complete: bool = False, wha
         return kind(**values)
     except ValueError as error:
         raise ValueError(f"{prefix}{error}") from None
+
+
+def check_fields(config: Any, non_negative: Sequence[str] = (), fractions: Sequence[str] = ()) -> None:
+    """Check the fields of a dataclass by their type hints; numbers must be above 0, except for the named fields."""
+    for name, hint in get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        _convert(hint, value, name, complete=False)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if name in fractions:
+            is_in_range, wanted = 0 <= value <= 1, "from 0 to 1"
+        elif name in non_negative:
+            is_in_range, wanted = value >= 0, "0 or above"
+        else:
+            is_in_range, wanted = value > 0, "above 0"
+        if not is_in_range:
+            raise ValueError(f"{name} must be {wanted}; got {value!r}")
 
 
 def plain(value: Any) -> Any:

@@ -235,7 +235,7 @@ def test_a_seed_that_no_simulator_takes_is_a_malformed_question(tmp_path, capsys
     ("processes", "message"),
     [
         ("3", "num_envs must be divisible by the number of processes; got 4 and 3"),
-        ("4", "num_mini_batches must divide the environments of each process; got 2 and 1"),
+        ("4", "in each process, num_mini_batches must divide num_envs; got 2 and 1"),
     ],
 )
 def test_robots_that_cannot_be_shared_among_processes_are_refused_before_a_run_begins(

@@ -93,11 +93,10 @@ def checked(config: RlConfig, task: str) -> RlConfig:
 def check_shares(config: RlConfig) -> None:
     """Check that every process has the same number of environments, and equal minibatches."""
     num_envs = Ranks.from_environment().share(config.num_envs, "num_envs")
-    by_env = config.minibatch_by_env
-    total, what = (num_envs, "environments") if by_env else (num_envs * config.num_steps_per_env, "steps")
-    if total % config.num_mini_batches:
-        numbers = f"{config.num_mini_batches} and {total}"
-        raise ValueError(f"num_mini_batches must divide the {what} of each process; got {numbers}")
+    try:
+        replace(config, num_envs=num_envs)
+    except ValueError as error:
+        raise ValueError(f"in each process, {error}") from None
 
 
 def check_layout_overrides(config: RlConfig, device: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
-from ..errors import unknown
+from ..schema import check_fields
 
 Loss = Literal["mse", "likelihood"]
 Schedule = Literal["constant", "cosine"]
@@ -62,33 +61,8 @@ class ImitationConfig:
     """Precision of matrix products; auto is bf16 on a GPU and fp32 on a CPU."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("loss", Loss), ("schedule", Schedule), ("precision", Precision)):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(unknown(name, getattr(self, name), get_args(kind)))
+        check_fields(self, non_negative=("weight_decay", "warmup_steps"))
         if (self.num_epochs is None) == (self.num_steps is None):
             raise ValueError(
                 f"give either num_epochs or num_steps; got num_epochs={self.num_epochs}, num_steps={self.num_steps}"
             )
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be above 0; got {value!r}")
-        for name in ("weight_decay", "warmup_steps"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be 0 or above; got {value!r}")
-
-
-_POSITIVE = (
-    "num_demos",
-    "learning_rate",
-    "batch_size",
-    "num_epochs",
-    "num_steps",
-    "eval_every",
-    "eval_last",
-    "eval_episodes",
-    "log_every",
-    "checkpoint_every_s",
-    "keep_checkpoints",
-)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from ..errors import unknown
-from ..schema import build
+from ..schema import build, check_fields
 
 Schedule = Literal["adaptive", "fixed"]
 KlReference = Literal["rollout", "epoch"]
@@ -107,17 +105,11 @@ class RlConfig:
     """Precision of the encoder's matrix products; auto is bf16 on a GPU and fp32 on a CPU."""
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(unknown(name, getattr(self, name), choices))
-        for name, kinds in _NUMBERS.items():
-            _check_number(name, getattr(self, name), kinds)
+        coefficients = ("value_loss_coef", "entropy_coef", "action_bound_coef")
+        check_fields(self, non_negative=coefficients, fractions=("gamma", "lam"))
         if self.min_learning_rate > self.max_learning_rate:
             bounds = f"{self.min_learning_rate!r} and {self.max_learning_rate!r}"
             raise ValueError(f"min_learning_rate must not be above max_learning_rate; got {bounds}")
-        self._check_batch()
-
-    def _check_batch(self) -> None:
         num_steps = self.num_envs * self.num_steps_per_env
         if num_steps < 2:
             raise ValueError(
@@ -160,34 +152,3 @@ FORMER_NAMES = {
 """Names in runs that were recorded before the settings took over rsl_rl's names -> the current names."""
 FORMER_OPTIONS = {"gentle": "start_noise_curriculum", "told": "privileged_critic"}
 """Options of tasks, likewise."""
-
-
-def _check_number(name: str, value: Any, kinds: set[str]) -> None:
-    if value is None and "None" in kinds:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number; got {value!r}")
-    if name in _FRACTIONS:
-        is_in_range, wanted = 0 <= value <= 1, "from 0 to 1"
-    elif name in _COEFFICIENTS:
-        is_in_range, wanted = value >= 0, "0 or above"
-    else:
-        is_in_range, wanted = value > 0, "above 0"
-    if not (math.isfinite(value) and is_in_range):
-        raise ValueError(f"{name} must be {wanted}; got {value!r}")
-    if "int" in kinds and not isinstance(value, int):
-        raise ValueError(f"{name} must be a whole number; got {value!r}")
-
-
-_CHOICES = {
-    "schedule": get_args(Schedule),
-    "kl_reference": get_args(KlReference),
-    "precision": get_args(Precision),
-    "std_type": get_args(StdType),
-}
-_NUMBERS = {
-    item.name: kinds for item in fields(RlConfig) if {"int", "float"} & (kinds := set(str(item.type).split(" | ")))
-}
-"""Setting -> the types that it may have."""
-_FRACTIONS = ("gamma", "lam")
-_COEFFICIENTS = ("value_loss_coef", "entropy_coef", "action_bound_coef")

@@ -3,6 +3,8 @@
 `train humanoid-mod`, mjlab's own command, then trains rsl_rl's MLP with those of the paper's settings that rsl_rl has.
 """
 
+from dataclasses import fields
+
 from mjlab.rl import RslRlModelCfg, RslRlOnPolicyRunnerCfg, RslRlPpoAlgorithmCfg
 from mjlab.tasks.registry import list_tasks, register_mjlab_task
 
@@ -12,17 +14,6 @@ from .registry import TASKS, make_env_cfg
 
 HIDDEN = (400, 200, 100)
 """Hidden layers of rsl_rl's MLP, as in Isaac Lab's configuration of a humanoid; the paper's MLP has tokens."""
-TAKEN = (
-    "num_learning_epochs",
-    "num_mini_batches",
-    "learning_rate",
-    "desired_kl",
-    "gamma",
-    "lam",
-    "entropy_coef",
-    "value_loss_coef",
-)
-"""Settings of PPO that mjlab's configuration takes from ours."""
 
 
 def rl_config(name: str) -> RlConfig:
@@ -44,7 +35,13 @@ def runner_cfg(name: str, groups: dict[str, tuple[str, ...]]) -> RslRlOnPolicyRu
         logger="tensorboard",
         actor=RslRlModelCfg(hidden_dims=HIDDEN, obs_normalization=config.obs_normalization, distribution_cfg=gaussian),
         critic=RslRlModelCfg(hidden_dims=HIDDEN, obs_normalization=config.obs_normalization),
-        algorithm=RslRlPpoAlgorithmCfg(**{key: getattr(config, key) for key in TAKEN}),
+        algorithm=RslRlPpoAlgorithmCfg(
+            **{
+                item.name: getattr(config, item.name)
+                for item in fields(RslRlPpoAlgorithmCfg)
+                if hasattr(config, item.name)
+            }
+        ),
     )
 
 

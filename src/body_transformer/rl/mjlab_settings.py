@@ -7,7 +7,7 @@ observations are updated once per iteration.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from ..errors import unknown
@@ -15,22 +15,8 @@ from ..model.config import PolicyConfig
 from .config import RlConfig
 from .registry import MJLAB, names
 
-TAKEN = (
-    "num_learning_epochs",
-    "num_mini_batches",
-    "gamma",
-    "lam",
-    "clip_param",
-    "learning_rate",
-    "schedule",
-    "desired_kl",
-    "value_loss_coef",
-    "use_clipped_value_loss",
-    "entropy_coef",
-    "max_grad_norm",
-    "normalize_advantage_per_mini_batch",
-)
-"""mjlab's settings of PPO that ours have under the same name."""
+SETTINGS = {item.name for item in fields(RlConfig)}
+"""Our settings; those of them that mjlab's PPO has are taken."""
 GAUSSIAN = {"init_std": 1.0, "std_type": "scalar", "learn_std": True}
 """Settings of the action distribution, which are taken too, with rsl_rl's defaults."""
 ALLOWED: dict[str, tuple[Any, ...]] = {
@@ -72,7 +58,7 @@ def mjlab_settings(name: str, variant: str = "bot-mix") -> tuple[PolicyConfig, R
         obs_normalization=cfg.actor.obs_normalization,
         normalize_values=False,
         std_type=std["std_type"],
-        **{key: getattr(cfg.algorithm, key) for key in TAKEN},
+        **{key: value for key, value in asdict(cfg.algorithm).items() if key in SETTINGS},
     )
     return policy, config
 
@@ -90,7 +76,7 @@ def _check_groups(name: str, obs_groups: Mapping[str, Sequence[str]], have: Mapp
 
 def _check_values(name: str, cfg: Any) -> None:
     algorithm, distribution = asdict(cfg.algorithm), cfg.actor.distribution_cfg or {"class_name": None}
-    rest = {f"algorithm.{key}": value for key, value in algorithm.items() if key not in TAKEN}
+    rest = {f"algorithm.{key}": value for key, value in algorithm.items() if key not in SETTINGS}
     rest |= {f"distribution.{key}": value for key, value in distribution.items() if key not in GAUSSIAN}
     rest["critic.obs_normalization"] = cfg.critic.obs_normalization
     allowed = ALLOWED | {"critic.obs_normalization": (cfg.actor.obs_normalization,)}

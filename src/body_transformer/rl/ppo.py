@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -16,28 +16,6 @@ from .rollout import RolloutBuffer
 
 STATS = ("value", "surrogate", "entropy", "bound", "kl")
 """Statistics of an update, averaged over its minibatches."""
-
-
-class Decision(NamedTuple):
-    """The result of acting on observations [B, …]."""
-
-    actions: Tensor
-    values: Tensor
-    log_probs: Tensor
-    distribution_params: tuple[Tensor, ...]
-
-
-class Minibatch(NamedTuple):
-    """Steps of a rollout, [b, …] each."""
-
-    obs: TensorDict
-    actions: Tensor
-    values: Tensor
-    advantages: Tensor
-    returns: Tensor
-    log_probs: Tensor
-    reference: tuple[Tensor, ...]
-    """Parameters of the distribution from which the KL divergence is measured."""
 
 
 class PPO:
@@ -70,7 +48,8 @@ class PPO:
         self.optimizer = torch.optim.Adam(self.parameters, self.learning_rate, fused=on_gpu, capturable=on_gpu)
         self.value_scale = ValueScale().to(device) if config.normalize_values else None
         self._stat_sums = torch.zeros(len(STATS), device=device)
-        self._decision: tuple[TensorDict, Decision] | None = None
+        self._decision: tuple[Any, ...] | None = None
+        """Arguments of `RolloutBuffer.add` that the last `act` gave."""
         is_recordable = on_gpu and all(getattr(model, "is_recordable", False) for model in (actor, critic))
         self._decide = CudaGraphed(self.decide) if is_recordable else self.decide
         self._train_step = CudaGraphed(self.train_step) if is_recordable and num_processes == 1 else self.train_step
@@ -80,11 +59,11 @@ class PPO:
     def act(self, obs: TensorDict) -> Tensor:
         """Sample actions [B, A]. On a GPU the next call overwrites them."""
         actions, values, log_probs, *params = self._decide(*(obs[key] for key in self.rollout.observations))
-        self._decision = obs, Decision(actions, values, log_probs, tuple(params))
+        self._decision = obs, actions, values, log_probs, params
         return actions
 
     def decide(self, *groups: Tensor) -> tuple[Tensor, ...]:
-        """Sample actions for observation groups [B, …]; return a `Decision` as one flat tuple."""
+        """Return actions, values, log probabilities and the parameters of the distribution for groups [B, …]."""
         obs = self._as_dict(groups)
         actions = self.actor(obs, stochastic_output=True).detach()
         params = (param.detach() for param in self.actor.output_distribution_params)
@@ -94,10 +73,10 @@ class PPO:
         """Store the last decision with its rewards and ends of episodes, [B] each."""
         if self._decision is None:
             raise RuntimeError("process_env_step() needs an act() before it")
-        (obs, decision), self._decision = self._decision, None
+        (obs, actions, values, log_probs, params), self._decision = self._decision, None
         if time_outs is not None:  # the episode would have continued: its value stands for the rewards to come
-            rewards = rewards + self.config.gamma * decision.values.squeeze(1) * time_outs
-        self.rollout.add(obs, *decision, rewards, dones)
+            rewards = rewards + self.config.gamma * values.squeeze(1) * time_outs
+        self.rollout.add(obs, actions, values, log_probs, params, rewards, dones)
 
     def compute_returns(self, obs: TensorDict) -> None:
         """Compute returns and advantages of the rollout, which the observations follow."""
@@ -145,18 +124,32 @@ class PPO:
 
     def compute_gradients(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Compute the gradients of a minibatch; return `STATS` and the parameters of the distribution."""
-        num_groups = len(self.rollout.observations)
-        actions, values, advantages, returns, log_probs, *reference = tensors[num_groups:]
-        if self.config.normalize_advantage_per_mini_batch:
-            advantages = standardized(advantages)
+        config, num_groups = self.config, len(self.rollout.observations)
         obs = self._as_dict(tensors[:num_groups])
-        batch = Minibatch(obs, actions, values, advantages, returns, log_probs, tuple(reference))
+        actions, old_values, advantages, returns, old_log_probs, *reference = tensors[num_groups:]
+        if config.normalize_advantage_per_mini_batch:
+            advantages = standardized(advantages)
         self.optimizer.zero_grad()
-        loss, stats, params = self._loss(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        self.actor(obs, stochastic_output=True)  # sets the distribution
+        log_probs = self.actor.get_output_log_prob(actions)
+        params = tuple(self.actor.output_distribution_params)
+        entropy = self.actor.output_entropy.mean()
+        with torch.no_grad():
+            kl = self.actor.get_kl_divergence(tuple(reference), params).mean()
+            self._adapt_learning_rate(kl)
+        ratio = torch.exp(log_probs - old_log_probs.squeeze(-1))
+        clipped = ratio.clamp(1 - config.clip_param, 1 + config.clip_param)
+        advantages = advantages.squeeze(-1)
+        surrogate = torch.max(-advantages * ratio, -advantages * clipped).mean()
+        value = self._value_loss(self.critic(obs), old_values, returns)
+        excess = (self.actor.output_mean.abs() - config.action_bound).clamp(min=0).square().sum(-1).mean()
+        loss = surrogate + config.value_loss_coef * value - config.entropy_coef * entropy
+        loss = loss + config.action_bound_coef * excess
+        loss.backward()
         if self.num_processes > 1:
             self._average_gradients()
-        return stats, *params
+        stats = torch.stack([value, surrogate, entropy, excess, kl]).detach()
+        return stats, *(param.detach() for param in params)
 
     def apply_gradients(self) -> None:
         """Clip the gradients and update the weights."""
@@ -166,33 +159,10 @@ class PPO:
             nn.utils.clip_grad_norm_(group, self.config.max_grad_norm)
         self.optimizer.step()
 
-    def _loss(self, batch: Minibatch) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Return the loss, `STATS` and the parameters of the distribution."""
-        config = self.config
-        self.actor(batch.obs, stochastic_output=True)
-        log_probs = self.actor.get_output_log_prob(batch.actions)
-        params = tuple(self.actor.output_distribution_params)
-        entropy = self.actor.output_entropy.mean()
-        with torch.no_grad():
-            kl = self.actor.get_kl_divergence(batch.reference, params).mean()
-            self._adapt_learning_rate(kl)
-        ratio = torch.exp(log_probs - batch.log_probs.squeeze(-1))
-        advantages = batch.advantages.squeeze(-1)
-        clipped = ratio.clamp(1 - config.clip_param, 1 + config.clip_param)
-        surrogate = torch.max(-advantages * ratio, -advantages * clipped).mean()
-        value = self._value_loss(batch)
-        excess = (self.actor.output_mean.abs() - config.action_bound).clamp(min=0).square().sum(-1).mean()
-        loss = surrogate + config.value_loss_coef * value - config.entropy_coef * entropy
-        loss = loss + config.action_bound_coef * excess
-        stats = torch.stack([value, surrogate, entropy, excess, kl])
-        return loss, stats.detach(), tuple(param.detach() for param in params)
-
-    def _value_loss(self, batch: Minibatch) -> Tensor:
-        old_values, returns = batch.values, batch.returns
+    def _value_loss(self, values: Tensor, old_values: Tensor, returns: Tensor) -> Tensor:
         if self.value_scale is not None:
             old_values, returns = self.value_scale(old_values), self.value_scale(returns)
-        values = self.critic(batch.obs)
-        loss: Tensor = (values - returns).square()
+        loss = (values - returns).square()
         if self.config.use_clipped_value_loss:
             limit = self.config.clip_param
             clipped = old_values + (values - old_values).clamp(-limit, limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -43,7 +43,7 @@ class RolloutBuffer:
         actions: Tensor,
         values: Tensor,
         log_probs: Tensor,
-        distribution_params: tuple[Tensor, ...],
+        distribution_params: Sequence[Tensor],
         rewards: Tensor,
         dones: Tensor,
     ) -> None:
