@@ -186,7 +186,7 @@ def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
         (["humanoid-mod", "--rl.task", "nothing"], "unknown task 'nothing'"),
         (["humanoid-mod", "--rl.motion", "walk.npz"], "humanoid-mod follows no recorded motion"),
         ([TRACKING], "follows a recorded motion: name it with --rl.motion FILE.npz"),
-        ([TRACKING, "--rl.motion", "nothing.npz"], "nothing.npz' is not there"),
+        ([TRACKING, "--rl.motion", "nothing.npz"], "nothing.npz' does not exist"),
         (
             ["mjlab:Mjlab-Lift-Cube-Yam-Depth"],
             "its actor observes actor, camera; bot train supports only actor, and no images",
@@ -218,7 +218,7 @@ def test_a_damaged_motion_is_found_before_the_run_is_begun(tmp_path, capsys, dam
         with file.open("wb") as opened:
             np.save(opened, np.zeros(3))
     assert main(["train", TRACKING, "--rl.motion", str(file), "--out", str(tmp_path / "run")]) == 1
-    assert "walk.npz' is no motion" in capsys.readouterr().err
+    assert "walk.npz' is not a motion" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
