@@ -1,4 +1,4 @@
-"""`bot collect`: from a policy on disk to a data set."""
+"""`bot collect`: from a policy on disk to a dataset."""
 
 import json
 import os
@@ -36,15 +36,17 @@ def save_expert(file: Path, obs_dim: int = 39, action_dim: int = 28) -> Path:
     return file
 
 
-def test_a_policy_of_ours_plays_and_json_says_how_it_went(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_saved_policy_is_rolled_out_and_json_summarises_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     folder, out = save_policy(tmp_path / "policy"), tmp_path / "set"
     args = ["collect", "adroit-door", "--policy", str(folder), "--episodes", "2", "--out", str(out), "--json"]
     assert main([*args, "--noise", "0.2", "--labels", "clean"]) == 0
-    said = capsys.readouterr()
-    content = json.loads(said.out)
+    output = capsys.readouterr()
+    content = json.loads(output.out)
     assert content["dataset"] == str(out)
     assert (content["num_episodes"], content["num_steps"], content["success_rate"]) == (2, 400, 0.0)
-    assert "2/2 episodes, success 0.0%" in said.err
+    assert "2/2 episodes, success 0.0%" in output.err
     episode = minari.MinariDataset(out)[0]
     policy = Policy.load(folder)
     with torch.no_grad():
@@ -52,7 +54,7 @@ def test_a_policy_of_ours_plays_and_json_says_how_it_went(capsys: pytest.Capture
     np.testing.assert_allclose(episode.actions, expected, atol=1e-5)
 
 
-def test_the_last_line_says_where_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_last_line_names_the_dataset(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = tmp_path / "run"
     save_policy(run / "checkpoints" / "100", head="gaussian")
     (run / "checkpoints" / "last").symlink_to("100")
@@ -87,7 +89,7 @@ def test_every_experiment_whose_task_can_be_recorded_is_listed() -> None:
         ("adroit-door", "empty", "policy.json is not there; expected a folder with policy.json, a run folder"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_anything_is_played(
+def test_bad_arguments_are_refused_before_any_episode(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, experiment: str, policy: str, message: str
 ) -> None:
     save_expert(tmp_path / "expert.npz")
@@ -95,9 +97,9 @@ def test_what_cannot_be_done_is_said_before_anything_is_played(
     (tmp_path / "empty").mkdir()
     args = ["--policy", str(tmp_path / policy), "--episodes", "1", "--out", str(tmp_path / "set")]
     assert main(["collect", experiment, *args]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert message in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert message in output.err
     assert not (tmp_path / "set").exists()
 
 
@@ -108,7 +110,7 @@ def test_a_deterministic_policy_cannot_be_sampled(capsys: pytest.CaptureFixture[
     assert "is deterministic and has no noise" in capsys.readouterr().err
 
 
-def test_ctrl_c_leaves_no_data_set_and_no_simulator(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_dataset_and_no_simulator(tmp_path: Path) -> None:
     expert = save_expert(tmp_path / "expert.npz")
     out = tmp_path / "sets" / "one"
     command = [sys.executable, "-m", "body_transformer.cli.main", "collect", "adroit-door", "--policy", str(expert)]
@@ -127,11 +129,11 @@ def test_ctrl_c_leaves_no_data_set_and_no_simulator(tmp_path: Path) -> None:
             time.sleep(0.05)
         time.sleep(1.0)
         os.killpg(process.pid, signal.SIGINT)
-        said, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130
-    assert said == ""
+    assert output == ""
     assert errors.endswith("bot collect: stopped\n")
     assert "Traceback" not in errors
     assert list(out.parent.iterdir()) == []

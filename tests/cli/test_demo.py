@@ -37,7 +37,7 @@ def test_the_mlp_gets_more_steps_for_equal_time(folder):
     assert json.loads((folder / "equal_time.json").read_text())["steps"] > 6
 
 
-def test_what_is_finished_is_not_done_again(folder, capsys):
+def test_finished_runs_are_not_repeated(folder, capsys):
     before = {file: file.stat().st_mtime_ns for file in folder.glob("*/seed0/evaluation.json")}
     begun = time.perf_counter()
     assert main(["demo", *FEW, "--out", str(folder), "--json"]) == 0
@@ -48,19 +48,19 @@ def test_what_is_finished_is_not_done_again(folder, capsys):
     assert set(runs["mlp"]) == {"train", "validation", "unseen-tilt"}
 
 
-def test_of_several_seeds_the_table_shows_the_spread():
+def test_with_several_seeds_the_table_shows_their_range():
     one = {"mean": 0.5, "low": 0.4, "high": 0.7}
     assert cell([one]) == "0.500 (0.400 to 0.700)"
     assert cell([one, {**one, "mean": 0.6}, {**one, "mean": 0.1}]) == "0.400 (0.100 to 0.600)"
 
 
-def test_runs_of_other_steps_are_not_shown_for_these(folder, capsys):
+def test_runs_with_another_number_of_steps_are_refused(folder, capsys):
     assert main(["demo", "--steps", "7", "--episodes", "2", "--out", str(folder)]) == 1
     assert "a run with other arguments" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_it_stops_its_runs_which_write_checkpoints(tmp_path, number):
+def test_a_stop_signal_stops_the_runs_which_write_checkpoints(tmp_path, number):
     command = [sys.executable, "-m", "body_transformer.cli.main", "demo", "--episodes", "2", "--out", str(tmp_path)]
     process = subprocess.Popen([*command, "--steps", "100000"], stderr=subprocess.PIPE, text=True)
     run = tmp_path / "bot-hard" / "seed0"
@@ -79,6 +79,6 @@ def test_stopped_it_stops_its_runs_which_write_checkpoints(tmp_path, number):
         os.kill(int((run / ".at_work").read_text()), 0)
 
 
-def test_numbers_that_make_no_sense_are_refused(capsys, tmp_path):
+def test_numbers_below_one_are_refused(capsys, tmp_path):
     assert main(["demo", "--seeds", "0", "--out", str(tmp_path)]) == 1
     assert "--seeds must be 1 or more; got 0" in capsys.readouterr().err

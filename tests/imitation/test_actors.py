@@ -1,4 +1,4 @@
-"""DAPG's experts: the network, its file, and what they can do."""
+"""DAPG's experts: the network, its file, and their success."""
 
 import io
 import math
@@ -23,8 +23,8 @@ def random_arrays(seed: int = 0) -> dict[str, Floats]:
     }
 
 
-def by_hand(of: dict[str, Floats], obs: Floats) -> list[float]:
-    """One observation, number by number."""
+def scalar_forward(of: dict[str, Floats], obs: Floats) -> list[float]:
+    """Return the output for one observation, computed number by number."""
     x = [float((v - s) / (c + 1e-8)) for v, s, c in zip(obs, of["in_shift"], of["in_scale"], strict=True)]
     for weight, bias in (("W0", "b0"), ("W1", "b1")):
         x = [
@@ -35,11 +35,11 @@ def by_hand(of: dict[str, Floats], obs: Floats) -> list[float]:
     return [float(v * c + s) for v, c, s in zip(x, of["out_scale"], of["out_shift"], strict=True)]
 
 
-def test_the_mean_action_is_the_networks_clipped() -> None:
+def test_the_mean_action_is_the_networks_output_clipped() -> None:
     arrays = random_arrays()
     policy = DapgPolicy(arrays)
     obs = np.random.default_rng(1).standard_normal((6, 5)).astype(np.float32)
-    expected = np.array([by_hand(arrays, one) for one in obs])
+    expected = np.array([scalar_forward(arrays, one) for one in obs])
     assert (np.abs(expected) > 1).any()
     assert (np.abs(expected) < 1).any()
     np.testing.assert_allclose(policy.mean(obs), expected, atol=1e-5)
@@ -48,7 +48,7 @@ def test_the_mean_action_is_the_networks_clipped() -> None:
     assert (policy.obs_dim, policy.action_dim) == (5, 2)
 
 
-def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
+def test_a_file_is_read_back(tmp_path: Path) -> None:
     np.savez(tmp_path / "expert.npz", **random_arrays())  # type: ignore[arg-type]
     loaded = DapgPolicy.load(tmp_path / "expert.npz")
     assert all(np.array_equal(loaded.arrays[name], array) for name, array in random_arrays().items())
@@ -67,7 +67,7 @@ def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
         ({"b2": np.array([{}, {}], dtype=object)}, "allow_pickle=False"),
     ],
 )
-def test_arrays_that_do_not_fit_are_named(tmp_path: Path, change: dict[str, Floats | None], message: str) -> None:
+def test_invalid_arrays_are_named(tmp_path: Path, change: dict[str, Floats | None], message: str) -> None:
     arrays = {name: array for name, array in (random_arrays() | change).items() if array is not None}
     np.savez(tmp_path / "expert.npz", **arrays)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"expert.npz' is not a DAPG policy: .*{message}"):

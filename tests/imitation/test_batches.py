@@ -1,4 +1,4 @@
-"""Batches: every step once, in an order that seed and epoch alone decide, from little memory."""
+"""Batches: every step once, in an order that depends on seed and epoch alone, with little memory."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ some = settings(max_examples=60, deadline=None)
 
 
 class Numbered(Episodes):
-    """Steps that carry their number in the whole; keeps account of who reads what."""
+    """Steps that contain their number in the whole; the reads are recorded."""
 
     def __init__(self, lengths):
         super().__init__(LAYOUT, [EpisodeInfo(length) for length in lengths])
@@ -60,7 +60,7 @@ def make(case, **options):
 
 
 def numbers(epoch):
-    """The numbers of the steps, batch by batch; observations and actions belong together."""
+    """Return the numbers of the steps, batch by batch, and check that observations and actions match."""
     found = []
     for obs, actions in epoch:
         assert obs.dtype == actions.dtype == np.float32
@@ -87,7 +87,7 @@ def test_an_epoch_has_every_step_once_and_only_its_last_batch_may_be_smaller(cas
 
 @some
 @given(cases)
-def test_seed_and_epoch_alone_decide_the_order(case):
+def test_the_order_depends_on_seed_and_epoch_alone(case):
     once, epoch = make(case)
     again, _ = make(case)
     list(again.epoch(epoch + 1))  # what was read before does not matter
@@ -96,7 +96,7 @@ def test_seed_and_epoch_alone_decide_the_order(case):
 
 @some
 @given(cases, st.data())
-def test_going_on_from_any_batch_gives_what_would_have_come(case, data):
+def test_an_epoch_can_resume_at_any_batch(case, data):
     batches, epoch = make(case)
     first = data.draw(st.integers(0, len(batches)))
     fresh, _ = make(case)
@@ -163,14 +163,14 @@ def test_batches_are_new_arrays():
     assert numbers(kept) == wanted == numbers(batches.epoch(0))
 
 
-def test_epochs_that_run_beside_each_other_do_not_disturb_each_other():
+def test_concurrent_epochs_are_independent():
     batches = Batches(Numbered([5] * 20), 10, 0, 25 * STEP_BYTES)
     wanted = numbers(batches.epoch(0)), numbers(batches.epoch(1))
     pairs = list(zip(batches.epoch(0), batches.epoch(1), strict=True))
     assert tuple(numbers(epoch) for epoch in zip(*pairs, strict=True)) == wanted
 
 
-def test_going_on_late_reads_the_last_window_only():
+def test_resuming_late_reads_the_last_window_only():
     batches = Batches(Numbered([5] * 20), 5, 0, 10 * STEP_BYTES)
     assert len(numbers(batches.epoch(0, first=18))) == 2
     assert len(batches.episodes.reads) == 2
@@ -199,7 +199,7 @@ def test_windows_have_room_for_64_episodes_where_that_is_allowed(room, wanted):
 
 
 def test_an_epoch_takes_little_new_memory_beside_the_data():
-    """New memory is what makes a first epoch slow."""
+    """New memory makes a first epoch slow."""
     wide = Layout(LAYOUT.graph, [Term.node("arm_pos", "arm", 500)], LAYOUT.actions)
     zeros = Steps(np.zeros((5, 500), np.float32), np.zeros((5, 1), np.float32))
 
@@ -219,7 +219,7 @@ def test_an_epoch_takes_little_new_memory_beside_the_data():
     assert num_bytes / 10 < peak < num_bytes / 6  # two sixteenths, and what counts the steps
 
 
-def test_within_a_window_episodes_are_read_as_they_lie_on_disk():
+def test_within_a_window_episodes_are_read_in_their_order_on_disk():
     batches = Batches(Numbered([5] * 20), 5, 0, 50 * STEP_BYTES)
     numbers(batches.epoch(0))
     reads = batches.episodes.reads
@@ -255,7 +255,7 @@ def test_reading_goes_on_while_a_window_is_used():
 
 
 @pytest.mark.parametrize("end", ["close", "interrupt", "forget"])
-def test_an_epoch_that_is_given_up_stops_its_thread_soon(end):
+def test_an_abandoned_epoch_stops_its_thread_soon(end):
     batches = slow(0.02)
     epoch = batches.epoch(0)
     next(epoch)
@@ -306,13 +306,13 @@ def test_an_episode_of_another_length_than_announced_is_an_error():
         ({"window_bytes": 4 * STEP_BYTES}, "episode 0 has 5 steps and a window holds 4: raise window_bytes"),
     ],
 )
-def test_what_cannot_be_is_an_error_at_once(options, message):
+def test_invalid_arguments_are_an_error_at_once(options, message):
     with pytest.raises(ValueError, match=message):
         Batches(Numbered([5] * 20), **{"batch_size": 10, "seed": 0} | options)
 
 
 @pytest.mark.parametrize(("epoch", "first"), [(-1, 0), (0, -1), (0, 11)])
-def test_an_epoch_or_batch_that_is_not_there_is_an_error_at_once(epoch, first):
+def test_an_invalid_epoch_or_batch_is_an_error_at_once(epoch, first):
     with pytest.raises(ValueError, match="first from 0 to 10"):
         Batches(Numbered([5] * 20), 10, 0).epoch(epoch, first)
 

@@ -1,4 +1,4 @@
-"""Collecting: what is in the data set, what is kept, and what happens to what was there before."""
+"""Collected datasets: their content, the choice of episodes, and existing files."""
 
 import json
 import os
@@ -21,7 +21,7 @@ EXPERTS = Path(__file__).parents[2] / "../shared/data/adroit_experts"
 
 
 class Counting:
-    """A recorder without physics: the observation counts, and every third episode of the seed succeeds."""
+    """A task without physics: the observation counts steps, and every third episode succeeds."""
 
     env_id = "Counting-v0"
     action_dim = 2
@@ -55,7 +55,7 @@ def half(obs: Any) -> Any:
 
 
 def read(folder: Path) -> tuple[Any, list[Any], list[dict[str, Any]]]:
-    """The data set, its episodes, and their metadata."""
+    """Return the dataset, its episodes and their metadata."""
     dataset = minari.MinariDataset(folder)
     return (
         dataset,
@@ -68,7 +68,7 @@ def read(folder: Path) -> tuple[Any, list[Any], list[dict[str, Any]]]:
 
 
 def check_replay(folder: Path) -> None:
-    """The recorded actions, from the recorded seeds, lead to the recorded observations."""
+    """Check that the recorded actions from the recorded seeds lead to the recorded observations."""
     dataset, episodes, notes = read(folder)
     env = dataset.recover_environment()
     for episode, note in zip(episodes, notes, strict=True):
@@ -87,7 +87,7 @@ def check_replay(folder: Path) -> None:
         assert note["success"] == info["success"]
 
 
-def test_a_data_set_can_be_played_again(tmp_path: Path) -> None:
+def test_a_dataset_can_be_replayed(tmp_path: Path) -> None:
     def act(obs: Any) -> Any:
         return np.sin(3 * obs[:, :28])
 
@@ -113,7 +113,7 @@ def test_a_data_set_can_be_played_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not EXPERTS.is_dir(), reason="the DAPG experts are not at hand")
-def test_an_experts_episodes_are_successful_and_can_be_played_again(tmp_path: Path) -> None:
+def test_an_experts_episodes_succeed_and_can_be_replayed(tmp_path: Path) -> None:
     expert = DapgPolicy.load(EXPERTS / "hammer.npz")
     with AdroitTask("hammer", num_processes=1) as task:
         found = collect(task, expert.mean, 3, tmp_path / "set")
@@ -142,22 +142,22 @@ def test_all_episodes_are_kept_unless_only_successes_are_asked_for(tmp_path: Pat
     assert found == CollectedDataset(str(tmp_path / "set"), 4, 16, 4, 0.5, 1.0, 4.0)
 
 
-def test_with_only_successes_it_plays_on_until_there_are_enough(tmp_path: Path) -> None:
-    heard: list[tuple[int, int]] = []
+def test_with_only_successes_episodes_are_played_until_there_are_enough(tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
 
-    def hear(progress: CollectProgress) -> None:
-        heard.append((progress.num_kept, progress.num_played))
+    def record(progress: CollectProgress) -> None:
+        calls.append((progress.num_kept, progress.num_played))
 
-    found = collect(Counting(), half, 3, tmp_path / "set", only_successes=True, on_episode=hear)
+    found = collect(Counting(), half, 3, tmp_path / "set", only_successes=True, on_episode=record)
     _, episodes, notes = read(tmp_path / "set")
     assert [episode.observations[0, 0] for episode in episodes] == [0, 300, 600]
     assert all(note["success"] for note in notes)
     assert (found.num_episodes, found.num_played) == (3, 7)
     assert found.success_rate == pytest.approx(3 / 7)
-    assert heard == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6), (3, 7)]
+    assert calls == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6), (3, 7)]
 
 
-def test_a_policy_that_never_succeeds_is_given_up(tmp_path: Path) -> None:
+def test_collecting_gives_up_on_a_policy_that_never_succeeds(tmp_path: Path) -> None:
     class Hopeless(Counting):
         def record(self, act: Act, episodes: range, seed: int, std: Any = None) -> Iterator[Trajectory]:
             for one in super().record(act, episodes, seed, std):
@@ -172,7 +172,7 @@ def test_a_policy_that_never_succeeds_is_given_up(tmp_path: Path) -> None:
 # -- where it is written -----------------------------------------------------------------------------------------------
 
 
-def test_what_exists_is_refused_unless_it_is_a_data_set_to_overwrite(tmp_path: Path) -> None:
+def test_only_a_dataset_is_overwritten_and_only_on_request(tmp_path: Path) -> None:
     out = tmp_path / "set"
     collect(Counting(), half, 1, out)
     with pytest.raises(ValueError, match=r"set' exists; --overwrite replaces a dataset"):
@@ -189,7 +189,9 @@ def test_what_exists_is_refused_unless_it_is_a_data_set_to_overwrite(tmp_path: P
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_whoever_stops_leaves_nothing_and_keeps_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
+def test_an_interruption_leaves_no_partial_dataset_and_keeps_the_old_one(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
     collect(Counting(), half, 1, tmp_path / "old")
 
     def stop(progress: CollectProgress) -> None:
@@ -203,7 +205,7 @@ def test_whoever_stops_leaves_nothing_and_keeps_what_was_there(tmp_path: Path, e
     assert len(read(tmp_path / "old")[1]) == 1
 
 
-def test_a_rename_that_fails_brings_the_old_data_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_rename_restores_the_old_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     collect(Counting(), half, 1, tmp_path / "set")
     replace, calls = os.replace, []
 
@@ -220,7 +222,7 @@ def test_a_rename_that_fails_brings_the_old_data_set_back(tmp_path: Path, monkey
     assert len(read(tmp_path / "set")[1]) == 1
 
 
-def test_folders_on_the_way_are_made_and_the_metadata_is_json(tmp_path: Path) -> None:
+def test_parent_folders_are_created_and_the_metadata_is_json(tmp_path: Path) -> None:
     collect(Counting(), half, 1, tmp_path / "a" / "b")
     content = json.loads((tmp_path / "a" / "b" / "metadata.json").read_text())
     assert content["total_episodes"] == 1
@@ -239,7 +241,7 @@ def test_folders_on_the_way_are_made_and_the_metadata_is_json(tmp_path: Path) ->
         ({"own_std": np.ones(3)}, r"the policy's own noise must be \[2\]; got \[3\]"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         collect(Counting(), half, **{"num_episodes": 1, "out": tmp_path / "set"} | options)
     assert list(tmp_path.iterdir()) == []

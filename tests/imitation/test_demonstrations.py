@@ -1,9 +1,18 @@
-"""Which demonstrations are trained on."""
+"""The demonstrations of a run, and the statistics of their observations."""
 
+import numpy as np
 import pytest
+import torch
 
+from body_transformer import BodyGraph, Layout, Term
 from body_transformer.imitation.config import ImitationConfig
-from body_transformer.imitation.demonstrations import share_split_options
+from body_transformer.imitation.demonstrations import mean_and_var, obs_statistics, share_split_options
+from body_transformer.imitation.episodes import EpisodeInfo, InMemory
+from body_transformer.imitation.readers import open_episodes
+from body_transformer.imitation.readers.npz import write_npz
+from body_transformer.model.normalizer import Normalizer
+
+# -- options that define the split -------------------------------------------------------------------------------------
 
 
 def config(options: dict[str, str], task_options: dict[str, str], reader: str = "mocapact") -> ImitationConfig:
@@ -11,7 +20,7 @@ def config(options: dict[str, str], task_options: dict[str, str], reader: str = 
 
 
 @pytest.mark.parametrize("given", [({"train_clips": "a.txt"}, {}), ({}, {"train_clips": "a.txt"})])
-def test_a_split_that_is_given_once_holds_for_reader_and_task(given):
+def test_a_split_that_is_given_once_applies_to_reader_and_task(given):
     found = share_split_options(config(*given))
     assert found.options["train_clips"] == found.task_options["train_clips"] == "a.txt"
 
@@ -21,11 +30,97 @@ def test_reader_and_task_cannot_split_the_data_differently():
         share_split_options(config({"train_clips": "a"}, {"train_clips": "b"}))
 
 
-def test_what_is_not_about_the_split_stays_where_it_was_given():
+def test_other_options_are_not_shared():
     found = share_split_options(config({"allow_missing": "true"}, {"clips": "c.hdf5"}))
     assert found.options == {"allow_missing": "true"}
     assert found.task_options == {"clips": "c.hdf5"}
 
 
-def test_a_reader_that_knows_no_clips_gets_none():
+def test_a_reader_without_that_option_does_not_get_it():
     assert share_split_options(config({}, {"train_clips": "a"}, reader="npz")).options == {}
+
+
+# -- statistics --------------------------------------------------------------------------------------------------------
+
+LAYOUT = Layout(
+    BodyGraph.from_edges(["torso", "arm"], [("torso", "arm")]),
+    [Term.unused("clock", 1), Term.root("gravity", 2), Term.unused("camera", 2), Term.node("arm_pos", "arm", 1)],
+    [Term.node("ctrl", "arm", 1)],
+)
+USED = [1, 2, 5]
+
+
+def demonstrations(lengths=(7, 1, 0, 30)):
+    rng = np.random.default_rng(0)
+    obs = [rng.normal(3, 2, (length, 6)).astype(np.float32) for length in lengths]
+    for one in obs:
+        one[:, 5] = 0.25  # constant
+    actions = [rng.normal(size=(length, 1)).astype(np.float32) for length in lengths]
+    return InMemory(LAYOUT, [EpisodeInfo(length, "wave") for length in lengths], obs, actions), obs
+
+
+def test_statistics_are_those_of_all_steps_together():
+    episodes, obs = demonstrations()
+    done = []
+    statistics = obs_statistics(episodes, on_done=lambda *counts: done.append(counts))
+    whole = np.concatenate(obs)[:, USED].astype(np.float64)
+    assert statistics.count == len(whole) == 38
+    assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    np.testing.assert_allclose(statistics.mean, whole.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(statistics.var, whole.var(0), rtol=1e-10, atol=1e-15)
+
+
+def test_unused_entries_have_mean_0_and_variance_1():
+    episodes, _ = demonstrations()
+    statistics = obs_statistics(episodes)
+    mean, var = mean_and_var(LAYOUT, statistics)
+    assert mean.shape == var.shape == (6,)
+    assert torch.equal(mean[USED], statistics.mean)
+    assert torch.equal(var[USED], statistics.var)
+    assert mean[[0, 3, 4]].tolist() == [0, 0, 0]
+    assert var[[0, 3, 4]].tolist() == [1, 1, 1]
+
+
+def test_a_normalizer_takes_them_and_leaves_a_constant_entry_unscaled():
+    episodes, obs = demonstrations()
+    normalizer = Normalizer(LAYOUT.obs_dim)
+    normalizer.set_statistics(*mean_and_var(LAYOUT, obs_statistics(episodes)))
+    normal = normalizer(torch.from_numpy(np.concatenate(obs)))
+    assert torch.allclose(normal[:, [1, 2]].mean(0), torch.zeros(2), atol=1e-5)
+    assert torch.allclose(normal[:, [1, 2]].std(0, correction=0), torch.ones(2), atol=1e-5)
+    assert normal[:, 5].abs().max() == 0
+    assert normalizer.scale[5] == 1
+
+
+def test_statistics_of_another_layout_are_an_error():
+    episodes, _ = demonstrations()
+    other = Layout(LAYOUT.graph, [Term.root("gravity", 2)], LAYOUT.actions)
+    with pytest.raises(ValueError, match="the layout uses 2 entries; the statistics have 3"):
+        mean_and_var(other, obs_statistics(episodes))
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("obs", r"observations that are not finite: 'gravity\.1', 'arm_pos\[arm\]'"),
+        ("actions", r"actions that are not finite: 'ctrl\[arm\]'"),
+    ],
+)
+def test_values_that_are_not_finite_are_named(part, message):
+    episodes, _ = demonstrations()
+    steps = episodes.read(3)
+    getattr(steps, part)[4, 1 if part == "obs" else 0] = np.nan
+    if part == "obs":
+        steps.obs[5, 2] = np.inf
+    with pytest.raises(ValueError, match=rf"episode 3 \(clip 'wave'\) has {message}"):
+        obs_statistics(episodes)
+
+
+def test_values_that_are_not_finite_are_named_with_their_file(tmp_path):
+    episodes, _ = demonstrations()
+    write_npz(tmp_path / "a.npz", episodes)
+    episodes.read(3).actions[4] = np.nan
+    write_npz(tmp_path / "b.npz", episodes)
+    found = open_episodes("npz", str(tmp_path), LAYOUT).select(lambda info: info.num_steps > 5)
+    with pytest.raises(ValueError, match=r"episode 3 \(clip 'wave', .*b\.npz: rows 8 to 37\) has actions"):
+        obs_statistics(found)

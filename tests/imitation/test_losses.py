@@ -1,4 +1,4 @@
-"""What cloning minimises."""
+"""Losses of behaviour cloning."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Training: it learns, the same seed gives the same bits, and whatever stops it costs nothing."""
+"""Training: the loss falls, equal seeds give equal bits, and interruptions change nothing."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def is_at_work(run: Path, pid: int) -> bool:
     return lock.exists() and lock.read_text().strip() == str(pid)
 
 
-def test_it_learns_and_writes_down_how(data, tmp_path):
+def test_training_lowers_the_loss_and_logs_it(data, tmp_path):
     run = tmp_path / "run"
     assert main(command(data, run, *steps(120), "--imitation.learning-rate", "0.01")) == 0
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -77,7 +77,7 @@ def test_the_same_command_twice_gives_the_same_bits(data, tmp_path):
     assert final_bytes(tmp_path / "a")[0] != final_bytes(tmp_path / "c")[0]
 
 
-def test_killed_twenty_times_it_ends_as_if_never_stopped(data, tmp_path):
+def test_a_run_killed_twenty_times_ends_like_an_uninterrupted_one(data, tmp_path):
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would add up in another order
     subprocess.run([*BOT, *command(data, tmp_path / "whole", *steps(4000))], env=one_thread, check=True)
     run, moments = tmp_path / "killed", random.Random(0)
@@ -97,7 +97,7 @@ def test_killed_twenty_times_it_ends_as_if_never_stopped(data, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop_it_writes_a_checkpoint_and_says_how_to_go_on(data, tmp_path, number):
+def test_a_stop_signal_writes_a_checkpoint_and_explains_how_to_resume(data, tmp_path, number):
     run = tmp_path / "run"
     arguments = command(data, run, *steps(1_000_000))
     process = subprocess.Popen([*BOT, *arguments], stderr=subprocess.PIPE, text=True)
@@ -111,7 +111,7 @@ def test_asked_to_stop_it_writes_a_checkpoint_and_says_how_to_go_on(data, tmp_pa
     assert newest_checkpoint(run).step > 0
 
 
-def test_a_loss_that_is_not_a_number_ends_it_and_keeps_what_was_good(data, tmp_path, capsys):
+def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_earlier_checkpoints(data, tmp_path, capsys):
     run = tmp_path / "run"
     assert main(command(data, run, *steps(20))) == 0
     description = (run / "experiment.yaml").read_text()
@@ -123,8 +123,8 @@ def test_a_loss_that_is_not_a_number_ends_it_and_keeps_what_was_good(data, tmp_p
     assert newest_checkpoint(run).step == 20
 
 
-def test_two_processes_have_the_loss_of_one_and_end_what_they_began(data, tmp_path):
-    """A thread of their group that outlives the interpreter now and then ends it with SIGABRT."""
+def test_two_processes_have_the_loss_of_one_and_leave_no_threads(data, tmp_path):
+    """Check that no thread of the process group remains: it could end the interpreter with SIGABRT."""
     one, two = tmp_path / "one", tmp_path / "two"
     assert main(command(data, one, *steps(30))) == 0
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -139,20 +139,20 @@ def test_two_processes_have_the_loss_of_one_and_end_what_they_began(data, tmp_pa
     assert [(tmp_path / f"threads{rank}.txt").read_text() for rank in (0, 1)] == ["", ""]
 
 
-def test_a_run_that_is_there_is_not_overwritten(data, tmp_path, capsys):
+def test_an_existing_run_is_not_overwritten(data, tmp_path, capsys):
     arguments = command(data, tmp_path / "run", *steps(10))
     assert main(arguments) == 0
     assert main(arguments) == 1
     assert "already holds a run: continue it with --resume" in capsys.readouterr().err
 
 
-def test_a_folder_of_something_else_is_not_made_a_run(data, tmp_path, capsys):
-    assert main(command(tmp_path / "no-data.npz", data.parent)) == 1  # said before the data are read
+def test_a_folder_with_other_files_is_refused(data, tmp_path, capsys):
+    assert main(command(tmp_path / "no-data.npz", data.parent)) == 1  # before the data are read
     assert "is not a run folder, and it is not empty: give another --out" in capsys.readouterr().err
     assert [file.name for file in data.parent.iterdir()] == [data.name]
 
 
-def test_a_corrupt_checkpoint_is_a_sentence_and_the_one_before_goes_on(data, tmp_path):
+def test_a_corrupt_checkpoint_is_reported_and_the_previous_one_used(data, tmp_path):
     run = tmp_path / "run"
     often = ["--imitation.checkpoint-every-s", "1e-6", "--imitation.keep-checkpoints", "2"]
     assert main(command(data, run, *steps(20), *often)) == 0
@@ -177,7 +177,7 @@ def test_missing_data_are_named_before_training(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_resumed_it_goes_on_as_it_was_begun(data, tmp_path, monkeypatch):
+def test_a_resumed_run_keeps_its_settings(data, tmp_path, monkeypatch):
     run = tmp_path / "run"
     assert main(command(data, run, *steps(10))) == 0  # with --cpu and --no-eval
     description = (run / "experiment.yaml").read_text()
@@ -189,7 +189,7 @@ def test_resumed_it_goes_on_as_it_was_begun(data, tmp_path, monkeypatch):
     assert jobs[0].task is None
 
 
-def test_a_loss_that_does_not_suit_the_policy_is_named_before_there_is_a_run(data, tmp_path, capsys):
+def test_a_loss_that_does_not_fit_the_policy_is_refused_before_the_run_is_created(data, tmp_path, capsys):
     assert main(command(data, tmp_path / "run", *steps(10), "--imitation.loss", "likelihood")) == 1
     assert main(command(data, tmp_path / "run", *steps(10), "--policy.head", "gaussian")) == 1
     words = capsys.readouterr().err
@@ -210,6 +210,6 @@ def test_the_learning_rate_rises_then_falls():
     assert {learning_rate(constant, step, 100) for step in range(100)} == {0.3}
 
 
-def test_an_epoch_leaves_out_what_does_not_fill_a_batch():
+def test_the_number_of_steps_counts_the_smaller_last_batch_of_an_epoch():
     assert total_steps(ImitationConfig("t", "r", num_epochs=3, batch_size=32), 600) == 3 * 19
     assert total_steps(ImitationConfig("t", "r", num_steps=7), 600) == 7

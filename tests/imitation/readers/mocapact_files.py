@@ -1,4 +1,4 @@
-"""Writes small files of MoCapAct's exact layout."""
+"""Small files in MoCapAct's exact layout."""
 
 from pathlib import Path
 
@@ -20,7 +20,10 @@ def write_clip(
     seed: int = 0,
     **storage: object,
 ) -> None:
-    """Snippet -> whether each of its rollouts ended early (those are short); `storage` goes to the big data sets."""
+    """Write one file; `snippets` maps a snippet to whether each rollout ended early (such rollouts are short).
+
+    `storage` applies to the large datasets.
+    """
     rng = np.random.default_rng(seed)
     with h5py.File(path, "w") as file:
         for snippet, ended_early in snippets.items():
@@ -57,11 +60,11 @@ SNIPPETS = {
     "CMU_009_12": {"CMU_009_12-0-165": [False, False, True, False], "CMU_009_12-165-363": [False] * 4},
     "CMU_016_22": {"CMU_016_22-0-82": [False] * 4, "CMU_016_22-82-100": [False] * 4},
 }
-"""Clip -> snippet -> which rollouts ended early: one of sixteen did."""
+"""Clip -> snippet -> whether each rollout ended early; one of sixteen did."""
 
 
 def write_folder(folder: Path, layout: Layout, **storage: object) -> Path:
-    """Two clips of two snippets, two rollouts from the start and two from anywhere."""
+    """Write two clips of two snippets, with two rollouts from the start and two from random frames each."""
     for seed, (clip, snippets) in enumerate(SNIPPETS.items()):
         write_clip(folder / f"{clip}.hdf5", layout, snippets, seed=seed, **storage)
     return folder

@@ -19,7 +19,7 @@ LENGTHS = (5, 1, 8)
 
 
 def make_episodes(extra_obs=0, seed=0):
-    """[(obs [T + extra_obs, 9], actions [T, 2])], single precision."""
+    """Return [(obs [T + extra_obs, 9], actions [T, 2])] in single precision."""
     rng = np.random.default_rng(seed)
     return [
         (
@@ -31,12 +31,12 @@ def make_episodes(extra_obs=0, seed=0):
 
 
 def by_term(obs):
-    """Term -> its entries."""
+    """Return term -> its entries."""
     return {name: obs[:, where] for name, where in LAYOUT.obs_slices.items()}
 
 
 def check_same(episodes, wanted):
-    """The episodes are these, in this order."""
+    """Check that the episodes are these, in this order."""
     assert len(episodes) == len(wanted)
     for index, (obs, actions) in enumerate(wanted):
         steps = episodes.read(index)

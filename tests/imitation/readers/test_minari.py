@@ -1,4 +1,4 @@
-"""Minari's data sets, made by Minari itself."""
+"""Minari datasets, written by Minari itself."""
 
 import json
 import re
@@ -54,21 +54,21 @@ def main_file(folder):
     return folder / NAME / "data" / "main_data.hdf5"
 
 
-def test_a_data_set_is_found_by_its_name(flat):
+def test_a_dataset_is_found_by_its_name(flat):
     check_same(open_episodes("minari", NAME, LAYOUT), flat)
 
 
 @pytest.mark.parametrize("inside", ["", "data"])
-def test_a_data_set_is_found_by_its_folder(flat, minari_folder, monkeypatch, inside):
+def test_a_dataset_is_found_by_its_folder(flat, minari_folder, monkeypatch, inside):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(minari_folder / "elsewhere"))
     check_same(open_episodes("minari", str(minari_folder / NAME / inside), LAYOUT), flat)
 
 
-def test_an_episode_says_where_it_is_from(flat, minari_folder):
+def test_an_episode_knows_its_origin(flat, minari_folder):
     assert open_episodes("minari", NAME, LAYOUT).origin(1) == f"{main_file(minari_folder)}: episode_1"
 
 
-def test_without_a_setting_the_folder_is_minaris_own(flat, minari_folder, monkeypatch, tmp_path):
+def test_the_default_folder_is_minaris_own(flat, minari_folder, monkeypatch, tmp_path):
     monkeypatch.delenv("MINARI_DATASETS_PATH")
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".minari").mkdir()
@@ -77,7 +77,7 @@ def test_without_a_setting_the_folder_is_minaris_own(flat, minari_folder, monkey
     check_same(open_episodes("minari", NAME, LAYOUT), flat)
 
 
-def test_a_data_set_that_is_not_there_says_how_to_get_it(minari_folder):
+def test_the_error_for_a_missing_dataset_names_the_download_command(minari_folder):
     message = f"no Minari dataset 'D4RL/door/expert-v2'.*{minari_folder}.*: minari download D4RL/door/expert-v2"
     with pytest.raises(FileNotFoundError, match=message):
         open_episodes("minari", "D4RL/door/expert-v2", LAYOUT)

@@ -1,4 +1,4 @@
-"""MoCapAct's files: what is read, and what is wrong with one."""
+"""MoCapAct's files, read, and errors in them."""
 
 import re
 import threading
@@ -27,13 +27,13 @@ def folder(layout, tmp_path_factory):
 
 @pytest.fixture
 def one_clip(layout, tmp_path):
-    """A file of its own to spoil."""
+    """A separate file to damage."""
     write_clip(tmp_path / "CMU_009_12.hdf5", layout, {"CMU_009_12-0-165": [False] * 4})
     return tmp_path / "CMU_009_12.hdf5"
 
 
 def expected(folder, name):
-    """(group, obs, actions) of every rollout that did not end early, by h5py alone."""
+    """Yield (clip, obs, actions) of every rollout that did not end early, read with h5py alone."""
     for clip, snippets in SNIPPETS.items():
         with h5py.File(folder / f"{clip}.hdf5") as file:
             for snippet in snippets:
@@ -59,7 +59,7 @@ def test_every_whole_rollout_is_read_with_its_used_entries(layout, folder, optio
         np.testing.assert_array_equal(steps.actions, actions)
 
 
-def test_the_usual_actions_are_the_sampled_ones(layout, folder):
+def test_the_default_actions_are_the_sampled_ones(layout, folder):
     usual, sampled = (open_episodes("mocapact", str(folder), layout, **kind) for kind in ({}, {"actions": "sampled"}))
     np.testing.assert_array_equal(usual.read(0).actions, sampled.read(0).actions)
 
@@ -67,7 +67,7 @@ def test_the_usual_actions_are_the_sampled_ones(layout, folder):
 @pytest.mark.parametrize(
     "storage", [{"chunks": True}, {"compression": "gzip"}, {"dtype": "<f8"}, {"dtype": ">f4"}], ids=str
 )
-def test_a_file_that_was_stored_in_another_way_gives_the_same_steps(layout, folder, tmp_path, storage):
+def test_other_storage_layouts_give_the_same_steps(layout, folder, tmp_path, storage):
     plain = open_episodes("mocapact", str(folder), layout)
     other = open_episodes("mocapact", str(write_folder(tmp_path, layout, **storage)), layout)
     for index in (0, 14):
@@ -75,7 +75,7 @@ def test_a_file_that_was_stored_in_another_way_gives_the_same_steps(layout, fold
         np.testing.assert_array_equal(plain.read(index).actions, other.read(index).actions)
 
 
-def test_a_file_with_a_block_in_front_gives_the_same_steps(layout, one_clip, tmp_path):
+def test_a_file_with_a_user_block_gives_the_same_steps(layout, one_clip, tmp_path):
     plain = open_episodes("mocapact", str(one_clip), layout).read(1)
     with h5py.File(one_clip) as old, h5py.File(tmp_path / "moved.hdf5", "w", userblock_size=512) as new:
         for name in old:
@@ -98,7 +98,7 @@ def test_the_number_of_rollouts_comes_from_the_file(layout, tmp_path):
     assert len(open_episodes("mocapact", str(tmp_path), layout)) == 5
 
 
-def test_an_episode_says_where_it_is_from(layout, folder):
+def test_an_episode_knows_its_origin(layout, folder):
     episodes = open_episodes("mocapact", str(folder), layout)
     assert episodes.origin(2) == f"{folder / 'CMU_009_12.hdf5'}: CMU_009_12-0-165/3"
 
@@ -119,7 +119,7 @@ def test_lists_of_clips_make_the_splits(layout, folder, tmp_path):
     assert (len(episodes.split("train")), len(episodes.split("validation"))) == (7, 8)
 
 
-def test_a_list_may_name_snippets_and_have_remarks(layout, folder, tmp_path):
+def test_a_list_may_name_snippets_and_have_comments(layout, folder, tmp_path):
     options = lists(tmp_path, ["# MoCapAct's", "CMU_009_12-0-165", "CMU_009_12-165-363  # its end"], ["CMU_016_22"])
     episodes = open_episodes("mocapact", str(folder), layout, **options)
     assert {info.clip: info.split for info in episodes.infos} == {"CMU_009_12": "train", "CMU_016_22": "validation"}
@@ -150,7 +150,7 @@ def test_an_empty_list_is_an_error(layout, folder, tmp_path, text):
         open_episodes("mocapact", str(folder), layout, train_clips=str(tmp_path / "none.txt"))
 
 
-def test_a_list_that_is_not_there_is_named(layout, folder):
+def test_a_missing_list_is_named(layout, folder):
     with pytest.raises(FileNotFoundError, match=r"gone\.txt: no such list of clips"):
         open_episodes("mocapact", str(folder), layout, train_clips="gone.txt")
 
@@ -202,7 +202,7 @@ def test_one_bad_file_among_good_ones_is_named(layout, tmp_path):
         ("CMU_009_12-0-165/1/observations", "proprioceptive is missing"),
     ],
 )
-def test_what_is_missing_is_named(layout, one_clip, name, message):
+def test_a_missing_item_is_named(layout, one_clip, name, message):
     with h5py.File(one_clip, "a") as file:
         del file[name]
     refused(one_clip, layout, message)

@@ -30,7 +30,7 @@ def test_a_flat_file_is_read(tmp_path, save):
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_a_file_may_have_one_array_a_term(tmp_path, save):
+def test_a_file_may_have_one_array_per_term(tmp_path, save):
     episodes = make_episodes()
     whole = arrays(episodes)
     named = by_term(whole.pop("obs"))
@@ -40,7 +40,7 @@ def test_a_file_may_have_one_array_a_term(tmp_path, save):
     check_same(open_episodes("npz", str(tmp_path / "a.npz"), LAYOUT, obs_keys={"arm_pos": "bend"}), episodes)
 
 
-def test_other_numbers_and_another_order_in_memory_are_read(tmp_path):
+def test_other_number_types_and_memory_orders_are_read(tmp_path):
     episodes = make_episodes()
     whole = arrays(episodes)
     whole["obs"], whole["actions"] = np.asfortranarray(whole["obs"]), whole["actions"].astype(">f8")
@@ -48,7 +48,7 @@ def test_other_numbers_and_another_order_in_memory_are_read(tmp_path):
     check_same(open_episodes("npz", str(tmp_path / "a.npz"), LAYOUT), episodes)
 
 
-def test_a_folder_is_all_its_files(tmp_path):
+def test_a_folder_contributes_all_its_files(tmp_path):
     first, second = make_episodes(seed=1), make_episodes(seed=2)
     np.savez(tmp_path / "b.npz", **arrays(second))
     np.savez(tmp_path / "a.npz", **arrays(first))
@@ -76,7 +76,7 @@ def test_a_folder_of_npy_files_is_mapped_not_loaded(tmp_path, by_name):
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(0, 0)])
-def test_any_episodes_can_be_written_and_come_back(tmp_path, part):
+def test_written_episodes_are_read_back(tmp_path, part):
     episodes = make_episodes()[1:] + make_episodes()[part]
     infos = [
         EpisodeInfo(len(actions), f"клип{k}", "validation" if k else "train") for k, (_, actions) in enumerate(episodes)
@@ -93,7 +93,7 @@ def test_any_episodes_can_be_written_and_come_back(tmp_path, part):
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["a.npz"]
 
 
-def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path):
+def test_a_failed_write_leaves_the_old_file(tmp_path):
     there = InMemory(LAYOUT, [EpisodeInfo(5)], *([part] for part in make_episodes()[0]))
     write_npz(tmp_path / "a.npz", there)
     old = (tmp_path / "a.npz").read_bytes()

@@ -1,4 +1,4 @@
-"""The table of readers, and what all of them share."""
+"""The table of readers, and their shared functions."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def test_an_unknown_option_is_an_error_that_names_those_there_are(reader):
 
 
 @pytest.mark.parametrize("reader", [name for name in READERS if name != "tracking"])
-def test_data_that_are_not_there_are_named(reader):
+def test_missing_data_are_named(reader):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         open_episodes(reader, "nowhere", LAYOUT)
     with pytest.raises(ValueError, match=f"reader '{reader}' needs the path or name of the demonstrations"):

@@ -16,12 +16,12 @@ STEPS = 200
 
 
 def swaying(action_dim: int) -> Act:
-    """A policy that computes each action from one entry: the same whatever else is in the batch."""
+    """Return a policy that computes each action from one entry, so that the batch does not matter."""
     return lambda obs: np.sin(3.0 * np.resize(obs[:, :20].T, (action_dim, len(obs))).T).astype(np.float32)
 
 
 def linear(obs_dim: int, action_dim: int) -> Act:
-    """A policy with a matrix product, whose rounding may depend on the size of the batch."""
+    """Return a policy with a matrix product, whose rounding may depend on the size of the batch."""
     weights = np.random.default_rng(0).standard_normal((obs_dim, action_dim)).astype(np.float32)
     return lambda obs: np.sin(obs @ weights)
 
@@ -36,7 +36,7 @@ def door() -> Iterator[AdroitTask]:
 
 
 def truth(env: Any, name: str) -> dict[str, Any]:
-    """Term -> its value, from the simulator's own names; `joint_pos` and the like are left to the test."""
+    """Return term -> its value by the simulator's names, without `joint_pos`."""
     data = env.data
     palm = data.site("S_grasp").xpos
     if name == "door":
@@ -132,11 +132,11 @@ def test_seeds_differ_between_episodes_splits_and_seeds() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-def test_nobody_is_tried_out_on_the_starts_of_demonstrations() -> None:
+def test_evaluations_and_demonstrations_have_different_starts() -> None:
     assert AdroitTask.splits == ("validation",)
 
 
-def test_there_are_no_more_processes_than_the_machine_or_its_other_users_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_processes_is_limited_by_cores_and_omp_num_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     all_of_them = AdroitTask("door").max_processes
     for threads, expected in (("1", 1), ("100000", all_of_them), ("0", 1), ("4,2", all_of_them), ("", all_of_them)):
@@ -223,7 +223,7 @@ def test_unknown_names_and_numbers_are_refused(door: AdroitTask) -> None:
         (np.full((1, 28), np.nan, np.float32), "not finite"),
     ],
 )
-def test_a_policy_that_gives_nonsense_is_told_so(door: AdroitTask, actions: Any, message: str) -> None:
+def test_invalid_actions_are_refused(door: AdroitTask, actions: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         door.rollouts(lambda obs: actions, 1, 0, "validation")
 

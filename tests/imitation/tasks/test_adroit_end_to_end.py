@@ -1,4 +1,4 @@
-"""Collecting, training, evaluating and reporting, by the real commands in the real simulator."""
+"""Collecting, training, evaluating and reporting, with the real commands and simulator."""
 
 import json
 import os
@@ -23,7 +23,7 @@ SMALL = ["--policy.num-layers", "1", "--policy.embed-dim", "20", "--policy.ff-di
 
 @pytest.fixture(scope="module")
 def demonstrations(tmp_path_factory) -> Path:
-    """Two episodes of a policy that has learned nothing."""
+    """Two episodes of an untrained policy."""
     folder = tmp_path_factory.mktemp("adroit")
     experiment = load_experiment("adroit-door")
     Policy(experiment.layout(), experiment.policy_config("mlp")).save(folder / "policy")
@@ -54,7 +54,7 @@ def test_the_final_evaluation_is_the_papers(run):
     assert found["success"] == {"mean": 0.0, "low": 0.0, "high": 0.0, "num_episodes": 1}
 
 
-def test_the_same_evaluation_comes_out_again(run, capsys):
+def test_an_evaluation_is_reproducible(run, capsys):
     assert main(["eval", str(run), "--episodes", "1", "--split", "validation", "--json", "--cpu"]) == 0
     again = json.loads(capsys.readouterr().out)["splits"]["validation"]
     assert again == json.loads((run / "evaluation.json").read_text())["splits"]["validation"]
@@ -96,7 +96,7 @@ def test_a_stop_signal_to_the_whole_group_spares_the_simulators(demonstrations, 
         (["--video", "film.avi"], "unknown film format '.avi'"),
     ],
 )
-def test_what_cannot_be_evaluated_is_said(run, capsys, arguments, message):
+def test_bad_arguments_of_an_evaluation_are_refused(run, capsys, arguments, message):
     assert main(["eval", str(run), "--episodes", "1", "--cpu", *arguments]) == 1
     assert message in capsys.readouterr().err
 

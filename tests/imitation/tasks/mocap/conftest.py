@@ -1,4 +1,4 @@
-"""Two clips of our own, so that nothing has to be downloaded, and the CMU clips where they are."""
+"""Two generated clips, so that nothing must be downloaded, and the CMU clips if they are available."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ CMU = Path(__file__).parents[4] / "../shared/data/cmu_humanoid"
 
 
 def standing(num_frames: int, swing_rad: float) -> np.ndarray:
-    """[T, 63] a person who stands and swings the arms a little; some angles are outside their range."""
+    """Return the motion [T, 63] of a standing person with slightly swinging arms; some angles are out of range."""
     qpos = np.zeros((num_frames, 63))
     qpos[:, 2] = STANDING_M
     qpos[:, 3:7] = UPRIGHT

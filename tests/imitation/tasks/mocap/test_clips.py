@@ -41,7 +41,7 @@ def test_the_clips_have_angles_outside_their_range_to_be_clipped(motions, kinema
     assert ((angles < low) | (angles > high)).any()
 
 
-def test_a_turn_does_not_jump_though_its_sign_did(clips_file):
+def test_a_quaternion_whose_sign_flips_is_made_continuous(clips_file):
     quats = trajectory(clips_file, "CMU_900_01")["quaternion"]
     assert np.einsum("ti,ti->t", quats[1:], quats[:-1]).min() > 0.99
 
@@ -65,7 +65,7 @@ def test_velocities_are_central_differences(clips_file):
         np.testing.assert_allclose(loaded[velocity][1:-1], wanted, atol=1e-4)
 
 
-def test_turning_rates_are_in_the_roots_own_frame(kinematics):
+def test_angular_velocities_are_in_the_roots_frame(kinematics):
     rate = np.array([0.3, -0.5, 0.8])
     motion = standing(20, 0.0).astype(np.float64)
     for frame in range(1, 20):  # a steady turn about an axis fixed to the body
@@ -78,7 +78,7 @@ def test_turning_rates_are_in_the_roots_own_frame(kinematics):
     np.testing.assert_allclose(features["angular_velocity"], np.tile(rate, (20, 1)), atol=1e-6)
 
 
-def test_glitches_and_short_clips_are_left_out_and_told(npz, tmp_path):
+def test_glitches_and_short_clips_are_left_out_and_reported(npz, tmp_path):
     report = convert(MotionSource.open(npz), tmp_path / "clips.hdf5")
     assert report.written == ["CMU_900_01", "CMU_900_02"]
     assert list(report.glitches) == ["CMU_900_03"]
@@ -88,7 +88,7 @@ def test_glitches_and_short_clips_are_left_out_and_told(npz, tmp_path):
     assert "CMU_900_03" in everything.written
 
 
-def test_angles_come_in_any_order_that_is_named(npz, tmp_path, kinematics, motions):
+def test_angles_may_have_any_named_order(npz, tmp_path, kinematics, motions):
     names = sorted(kinematics.joint_names)
     order = [kinematics.joint_names.index(name) for name in names]
     shuffled = motions["CMU_900_01"].copy()
@@ -112,14 +112,14 @@ def test_angles_come_in_any_order_that_is_named(npz, tmp_path, kinematics, motio
         (np.array([{"a": 1}]), "cannot be read"),
     ],
 )
-def test_what_is_no_motion_is_refused_and_leaves_nothing_behind(tmp_path, array, message):
+def test_an_array_that_is_not_a_motion_is_refused_and_leaves_no_file(tmp_path, array, message):
     np.savez(tmp_path / "bad.npz", CMU_900_01=array)
     with pytest.raises(ValueError, match=message):
         convert(MotionSource.open(tmp_path / "bad.npz"), tmp_path / "out.hdf5")
     assert [path.name for path in tmp_path.iterdir()] == ["bad.npz"]
 
 
-def test_files_that_are_not_there_or_not_right_are_named(tmp_path, npz):
+def test_missing_and_invalid_files_are_named(tmp_path, npz):
     with pytest.raises(FileNotFoundError, match=r"none\.npz"):
         MotionSource.open(tmp_path / "none.npz")
     (tmp_path / "text.npz").write_bytes(npz.read_bytes()[:5000])
@@ -137,12 +137,12 @@ def test_files_that_are_not_there_or_not_right_are_named(tmp_path, npz):
         convert(MotionSource.open(npz), tmp_path / "out.hdf5", ["CMU_900_00"])
 
 
-def test_the_command_says_what_it_left_out(npz, tmp_path, capsys):
+def test_the_command_lists_the_clips_that_were_left_out(npz, tmp_path, capsys):
     clips.main([str(npz), str(tmp_path / "out.hdf5"), "--max-speed", "30"])
-    told = capsys.readouterr().out
-    assert "2 clips in" in told
-    assert "CMU_900_03" in told
-    assert "CMU_900_04 (10)" in told
+    printed = capsys.readouterr().out
+    assert "2 clips in" in printed
+    assert "CMU_900_03" in printed
+    assert "CMU_900_04 (10)" in printed
 
 
 def test_the_program_does_not_look_for_a_screen(npz, tmp_path):

@@ -40,7 +40,7 @@ def test_the_flat_observation_is_dm_controls_term_after_term(env):
 
 
 @pytest.mark.parametrize(("name", "start"), [("CMU_900_01", 0), ("CMU_900_02", 0), ("CMU_900_02", 23)])
-def test_the_task_begins_in_the_pose_that_the_motion_has_there(env, motions, name, start):
+def test_an_episode_starts_in_the_pose_of_its_motion(env, motions, name, start):
     begin(env, env.snippet(name), start)
     walker = env.task.walker
     low, high = np.array(env.env.physics.bind(walker.mocap_joints).range).T
@@ -51,7 +51,7 @@ def test_the_task_begins_in_the_pose_that_the_motion_has_there(env, motions, nam
     assert abs(quaternion @ pose[3:7]) == pytest.approx(1, abs=1e-5)
 
 
-def test_the_task_begins_in_the_pose_of_a_real_clip(cmu_clips_file):
+def test_an_episode_starts_in_the_pose_of_a_real_clip(cmu_clips_file):
     from body_transformer.imitation.tasks.mocap.environment import MocapEnv
 
     env = MocapEnv(cmu_clips_file)
@@ -60,7 +60,7 @@ def test_the_task_begins_in_the_pose_of_a_real_clip(cmu_clips_file):
         assert env.env.physics.bind(env.task.walker.ground_contact_geoms).xpos[:, 2].min() > -0.01
 
 
-def test_the_reference_that_is_seen_is_that_of_the_next_five_steps(env, motions):
+def test_the_observed_reference_is_that_of_the_next_five_steps(env, motions):
     obs = begin(env, env.snippet("CMU_900_02"), 10)
     place = load_experiment("mocapact").layout().obs_slices["reference_rel_joints"]
     walker = env.task.walker
@@ -70,7 +70,7 @@ def test_the_reference_that_is_seen_is_that_of_the_next_five_steps(env, motions)
     np.testing.assert_allclose(obs[place].reshape(5, 56), ahead[:, walker.mocap_to_observable_joint_order], atol=1e-5)
 
 
-def test_quaternions_are_what_dm_control_computes_one_by_one(env):
+def test_quaternions_equal_those_that_dm_control_computes_one_by_one(env):
     begin(env, env.snippet("CMU_900_02"), 10)
     for _ in range(3):
         env.step(np.full(56, 0.3))
@@ -117,7 +117,7 @@ def test_an_episode_ends_when_the_walker_is_too_far_from_the_reference(env):
     assert env.task._termination_error > TERMINATION_ERROR
 
 
-def test_an_episode_that_is_over_takes_no_more_steps(env):
+def test_a_finished_episode_takes_no_more_steps(env):
     begin(env, env.snippet("CMU_900_02"))
     while not env.step(np.ones(56))[2]:
         pass

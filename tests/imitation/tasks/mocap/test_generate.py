@@ -20,7 +20,7 @@ def folder(clips_file, tmp_path_factory):
     return folder
 
 
-def test_there_is_one_file_a_clip_and_one_group_a_snippet(folder):
+def test_there_is_one_file_per_clip_and_one_group_per_snippet(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["CMU_900_01.hdf5", "CMU_900_02.hdf5"]
     others = {"n_rsi_rollouts", "n_start_rollouts", "observable_indices", "ref_steps", "stats"}
     with h5py.File(folder / "CMU_900_01.hdf5") as file:
@@ -54,7 +54,7 @@ def test_an_episode_has_mocapacts_arrays(folder):
             assert 0.05 < np.std(episode["actions"][:] - episode["mean_actions"][:]) < 0.11
 
 
-def test_metrics_say_how_far_each_rollout_came(folder):
+def test_metrics_are_returns_and_lengths_of_the_rollouts(folder):
     with h5py.File(folder / "CMU_900_01.hdf5") as file:
         group = file["CMU_900_01-0-40"]
         failed = group["early_termination"][:]
@@ -79,7 +79,7 @@ def test_the_indices_are_those_of_the_experiments_layout(folder):
             assert walker[name][:].tolist() == list(range(place.start, place.stop))
 
 
-def test_the_statistics_are_of_everything_in_the_file(folder):
+def test_the_statistics_cover_the_whole_file(folder):
     with h5py.File(folder / "CMU_900_02.hdf5") as file:
         episodes = [file[s][str(k)] for s in file if s.startswith("CMU") for k in range(3)]
         obs = np.concatenate([episode["observations/proprioceptive"][:] for episode in episodes]).astype(np.float64)
@@ -124,7 +124,7 @@ def test_values_are_the_mean_return_to_go_and_one_rollout_alone_has_no_advantage
     np.testing.assert_allclose(both[1][0], (values[0][3] + alone[0][0]) / 2, rtol=1e-5)
 
 
-def test_files_that_are_there_are_kept_and_others_not_overwritten(folder, clips_file, tmp_path):
+def test_existing_files_are_kept_and_other_settings_refused(folder, clips_file, tmp_path):
     before = (folder / "CMU_900_01.hdf5").stat().st_mtime_ns
     assert list(generate(clips_file, folder, ["CMU_900_01"], SETTINGS)) == []
     assert (folder / "CMU_900_01.hdf5").stat().st_mtime_ns == before
@@ -132,21 +132,21 @@ def test_files_that_are_there_are_kept_and_others_not_overwritten(folder, clips_
         list(generate(clips_file, folder, ["CMU_900_01"], RolloutSettings(start_rollouts=1)))
 
 
-def test_the_same_seed_records_the_same_whatever_else_is_recorded(folder, clips_file, tmp_path):
+def test_a_clips_rollouts_do_not_depend_on_other_clips(folder, clips_file, tmp_path):
     list(generate(clips_file, tmp_path, ["CMU_900_02"], SETTINGS))
     with h5py.File(folder / "CMU_900_02.hdf5") as one, h5py.File(tmp_path / "CMU_900_02.hdf5") as two:
         for name in ("CMU_900_02-13-60/2/actions", "stats/proprio_mean"):
             np.testing.assert_array_equal(one[name], two[name])
 
 
-def test_the_command_says_how_many_reached_the_end(clips_file, tmp_path, capsys):
+def test_the_command_prints_how_many_rollouts_reached_the_end(clips_file, tmp_path, capsys):
     generate_module.main(
         [str(clips_file), str(tmp_path), "--clips", "CMU_900_01", "--start-rollouts", "1", "--random-rollouts", "0"]
     )
-    told = capsys.readouterr().out
-    assert "wrote 1 files" in told
-    assert "from the start: 1 rollouts, 100 % reached" in told
-    assert "random" not in told
+    printed = capsys.readouterr().out
+    assert "wrote 1 files" in printed
+    assert "from the start: 1 rollouts, 100 % reached" in printed
+    assert "random" not in printed
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Clips -> files of MoCapAct's layout -> training -> evaluation, by the real commands."""
+"""Clips -> files of MoCapAct's layout -> training -> evaluation, with the real commands."""
 
 import json
 

@@ -1,9 +1,18 @@
+"""Snippets of motion clips, and lists of clips."""
+
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from body_transformer.imitation.tasks.mocap.snippets import MAX_SNIPPET_STEPS, Snippet, available, cut
+from body_transformer.imitation.tasks.mocap.snippets import (
+    MAX_SNIPPET_STEPS,
+    Snippet,
+    available,
+    cut,
+    read_clip_list,
+    read_splits,
+)
 
 CMU = Path(__file__).parents[4] / "../shared/data/cmu_humanoid"
 
@@ -15,7 +24,7 @@ def test_a_snippet_is_named_as_mocapact_names_it():
 
 
 @pytest.mark.parametrize("text", ["CMU_009_12", "CMU_009_12-5", "CMU_009_12-a-9"])
-def test_what_is_no_snippet_is_refused(text):
+def test_an_invalid_snippet_name_is_refused(text):
     with pytest.raises(ValueError, match="CLIP-START-END"):
         Snippet.parse(text)
 
@@ -44,7 +53,7 @@ def test_snippets_cover_a_clip_and_none_is_too_long(num_frames):
     assert all(one.end > two.start for one, two in pairwise(snippets))
 
 
-def test_nearly_all_of_mocapacts_own_snippets_come_out():
+def test_nearly_all_of_mocapacts_own_snippets_are_reproduced():
     file = CMU / "mocapact_snippets_covered.txt"
     if not file.is_file():
         pytest.skip("MoCapAct's list of snippets is not beside the repository")
@@ -56,7 +65,7 @@ def test_nearly_all_of_mocapacts_own_snippets_come_out():
     assert sum(same) >= 0.99 * len(same)  # a few of up to 257 frames were left whole there
 
 
-def test_missing_clips_are_named_unless_they_may_be_missing():
+def test_missing_clips_are_named_unless_they_are_allowed():
     lengths = {"a": 100, "b": 100, "short": 5}
     assert available(["b", "a"], lengths, "FILE") == ("b", "a")
     with pytest.raises(ValueError, match=r"1 of 2 clips are not in FILE: 'c'"):
@@ -66,3 +75,43 @@ def test_missing_clips_are_named_unless_they_may_be_missing():
         available(["c"], lengths, "FILE", allow_missing=True)
     with pytest.raises(ValueError, match=r"fewer than .* 'short'"):
         available(["short"], lengths, "FILE")
+
+
+# -- lists of clips ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, text):
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def test_a_list_has_one_name_per_line(write):
+    text = "CMU_001_01\n\n# a remark\nCMU_009_12-0-198\nCMU_009_12-165-363 # twice\nCMU_002_01"
+    assert read_clip_list(write("train.txt", text)) == ("CMU_001_01", "CMU_009_12", "CMU_002_01")
+
+
+def test_a_missing_empty_or_binary_list_is_named(write, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.txt: no such list of clips"):
+        read_clip_list(tmp_path / "none.txt")
+    with pytest.raises(ValueError, match=r"empty\.txt: this list of clips is empty"):
+        read_clip_list(write("empty.txt", "# nothing\n"))
+    (tmp_path / "data.hdf5").write_bytes(b"\x89HDF\xff")
+    with pytest.raises(ValueError, match=r"data\.hdf5: not a list of clips"):
+        read_clip_list(tmp_path / "data.hdf5")
+
+
+def test_two_lists_make_two_splits(write):
+    train, validation = write("train.txt", "a-0-20 # a part\nb\n"), write("val.txt", "c\n")
+    assert read_splits(train, validation) == {"a": "train", "b": "train", "c": "validation"}
+    assert read_splits(None, str(validation)) == {"c": "validation"}
+    assert read_splits(None, None) is None
+
+
+def test_a_clip_whose_parts_are_in_both_lists_is_an_error(write):
+    train, validation = write("train.txt", "a-0-20\n"), write("val.txt", "b\na-20-40\n")
+    with pytest.raises(ValueError, match=r"in both .*train\.txt .* and .*val\.txt .*: 'a'"):
+        read_splits(train, validation)

@@ -25,7 +25,7 @@ def task(layout, clips_file):
 
 @pytest.fixture(scope="module")
 def act(layout, env):
-    """Aims at the pose that comes next: what the joints are, plus how far the reference is ahead."""
+    """A policy that aims at the next pose: the joint angles plus the observed difference to the reference."""
     walker, places = env.task.walker, layout.obs_slices
     low, high = np.array(env.env.physics.bind(walker.observable_joints).range).T
     joints, ahead = places["joints_pos"], places["reference_rel_joints"]
@@ -75,7 +75,7 @@ def test_other_seeds_draw_other_clips(task):
     assert {snippet.clip for snippet in task.draw(30, 0, "validation")} == {"CMU_900_02"}
 
 
-def test_a_policy_that_gives_no_actions_is_told_so(task, act):
+def test_invalid_actions_are_refused(task, act):
     with pytest.raises(ValueError, match="not finite"):
         task.rollouts(lambda obs: np.full((len(obs), 56), np.nan), 1, 0, "train")
     with pytest.raises(ValueError, match=r"must return actions \[1, 56\]; got \[56\]"):
@@ -90,14 +90,14 @@ def test_an_error_in_a_simulator_process_is_raised_here(clips_file):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stop_signals_are_for_the_parent_who_may_finish_what_it_evaluates(task, act, number):
+def test_simulator_processes_ignore_stop_signals(task, act, number):
     first = task.rollouts(act, 2, 0, "train")
     for process in task._envs.processes:
         os.kill(process.pid, number)
     assert task.rollouts(act, 2, 0, "train") == first
 
 
-def test_wrong_questions_are_refused(task, layout, clips_file, tmp_path):
+def test_bad_arguments_are_refused(task, layout, clips_file, tmp_path):
     with pytest.raises(ValueError, match=r"unknown split 'test'; have: 'train', 'validation'"):
         task.draw(1, 0, "test")
     with pytest.raises(ValueError, match="at least one episode"):
@@ -112,7 +112,7 @@ def test_wrong_questions_are_refused(task, layout, clips_file, tmp_path):
         MocapTask(layout, clips_file, tmp_path / "train.txt")
 
 
-def test_clips_may_be_missing_if_that_is_said(layout, clips_file, tmp_path):
+def test_clips_may_be_missing_with_allow_missing(layout, clips_file, tmp_path):
     (tmp_path / "train.txt").write_text("CMU_900_01\nCMU_900_09\n")
     task = MocapTask(layout, clips_file, tmp_path / "train.txt", allow_missing=True)
     assert [snippet.clip for snippet in task.clips["train"]] == ["CMU_900_01"]
@@ -143,7 +143,7 @@ def test_a_film_shows_the_rollout(task, clips_file, tmp_path):
     assert (frames[0] != frames[-1]).any()
 
 
-def test_a_film_that_cannot_be_drawn_says_why(task, act, env, monkeypatch):
+def test_a_film_without_opengl_is_refused_with_the_reason(task, act, env, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "disabled")
     with pytest.raises(ValueError, match="no film: MuJoCo cannot render here; MUJOCO_GL=disabled forbids it"):
         task.film(act, 0, "validation")

@@ -38,7 +38,7 @@ def test_without_opengl_the_film_is_drawn(task, monkeypatch, gl):
     assert task.frames_hz == 25
 
 
-def test_a_driver_that_hangs_is_left_alone(task, monkeypatch):
+def test_a_driver_that_hangs_is_not_used(task, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "egl")
     monkeypatch.setattr(video, "TIMEOUT_S", 0.01)
     start = task.start("train", 0, 0)
@@ -63,7 +63,7 @@ def test_with_opengl_the_same_is_rendered(task, monkeypatch):
 
 
 def bodies(frame):
-    """[H, W] where colour is: sky, floor and payloads are grey."""
+    """Return the mask [H, W] of coloured pixels; sky, floor and loads are grey."""
     return np.ptp(frame.astype(int), axis=2) > 25
 
 
@@ -77,7 +77,7 @@ def test_the_policy_is_on_the_left_and_the_reference_on_the_right(task):
     assert np.flatnonzero((blue > red + 40).any(0)).mean() > WIDTH / 2 + 40
 
 
-def test_both_bodies_are_in_the_picture_however_they_lean(task):
+def test_both_bodies_are_in_the_picture_at_every_tilt(task):
     for split in ("train", "unseen-tilt"):
         for index in range(12):
             start = task.start(split, 0, index)

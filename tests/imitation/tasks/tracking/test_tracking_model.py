@@ -43,7 +43,7 @@ def test_an_action_is_a_torque_in_its_own_joint():
         np.testing.assert_allclose(data.qfrc_actuator, scale() * action)
 
 
-def test_actions_are_cut():
+def test_actions_are_clipped():
     strong, limit = Bodies([start()]), Bodies([start()])
     strong.step(np.full((1, 21), 100.0))
     limit.step(np.full((1, 21), MAX_ACTION))
@@ -76,7 +76,7 @@ def test_a_clip_is_a_function_of_its_seed():
         assert np.abs(other.pos - before.pos).max() > 0.1
 
 
-def test_nobody_can_change_a_clip_that_others_share():
+def test_a_shared_clip_is_read_only():
     with pytest.raises(ValueError, match="read-only"):
         clip("train", 0, 0).pos[0] = 0
 
@@ -84,7 +84,7 @@ def test_nobody_can_change_a_clip_that_others_share():
 # -- starts ------------------------------------------------------------------------------------------------------------
 
 
-def test_gravity_is_down_as_the_torso_sees_it():
+def test_gravity_points_down_in_the_torsos_frame():
     np.testing.assert_allclose(start().gravity, [0, 0, -1])
     np.testing.assert_allclose(start(90).gravity, [1, 0, 0], atol=1e-12)  # on its face: down is before it
     np.testing.assert_allclose(start(30, 90).gravity, [0, 0.5, -np.sqrt(0.75)], atol=1e-12)  # to its left

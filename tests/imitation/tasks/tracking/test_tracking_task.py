@@ -1,4 +1,4 @@
-"""The tracking task and its demonstrations, as the experiment demo has them."""
+"""The tracking task, its demonstrations and recordings, with the layout of the experiment demo."""
 
 import dataclasses
 
@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from body_transformer import Layout, Policy, Term
+from body_transformer.cli.main import main
 from body_transformer.experiment import load_experiment
+from body_transformer.imitation.readers import open_episodes
 from body_transformer.imitation.tasks import ImitationTask
 from body_transformer.imitation.tasks.tracking.bodies import Bodies
 from body_transformer.imitation.tasks.tracking.demonstrations import demonstrate
@@ -32,7 +34,7 @@ def zeros(obs):
 
 
 def spring(layout):
-    """A policy that pulls towards the reference, and knows nothing of gravity."""
+    """Return a policy that pulls towards the reference without compensating gravity."""
     pos, vel = layout.obs_slices["pos_error"].start, layout.obs_slices["vel_error"].start
     return lambda obs: 8 * obs[:, pos : pos + 21] + obs[:, vel : vel + 21]
 
@@ -56,7 +58,7 @@ def test_the_three_policies_are_of_one_size(layout):
     assert sizes["mlp"] == pytest.approx(sizes["bot-hard"], rel=0.02)
 
 
-def test_the_encoder_is_deep_enough_for_news_from_root_to_foot():
+def test_the_encoder_is_deep_enough_to_connect_root_and_foot():
     experiment = load_experiment("demo")
     graph = experiment.robot.graph()
     assert experiment.policy.num_layers >= graph.hops[graph.index("torso"), graph.index("right_foot")]
@@ -65,7 +67,7 @@ def test_the_encoder_is_deep_enough_for_news_from_root_to_foot():
 # -- observations and actions ------------------------------------------------------------------------------------------
 
 
-def test_every_observation_is_what_its_name_says(layout):
+def test_every_observation_has_the_value_that_its_name_promises(layout):
     bodies = Bodies([draw_start("train", 0, 32, (1,), index) for index in range(3)])
     bodies.step(np.zeros((3, 21)))
     obs = LayoutAdapter(layout).obs(bodies)
@@ -114,7 +116,7 @@ def test_a_layout_in_another_order_gets_the_same_entries_and_moves_the_same_join
         ([Term.bodies("payload", ["head"], 1)], "unknown owner 'head'"),
     ],
 )
-def test_a_layout_that_the_task_cannot_serve_is_refused(layout, terms, message):
+def test_an_unsupported_layout_is_refused(layout, terms, message):
     with pytest.raises(ValueError, match=message):
         TrackingTask(Layout(layout.graph, terms, layout.actions))
 
@@ -156,11 +158,11 @@ def test_the_same_seed_gives_the_same_rollouts_whatever_the_batch(layout):
     assert TrackingTask(layout).rollouts(policy, 12, 6, "train") != whole
 
 
-def test_episodes_that_are_over_are_counted(layout):
-    heard = []
-    TrackingTask(layout, batch_size=4).rollouts(zeros, 10, 0, "train", heard.append)
-    assert heard == sorted(heard)
-    assert heard[-1] == 10
+def test_finished_episodes_are_counted(layout):
+    calls = []
+    TrackingTask(layout, batch_size=4).rollouts(zeros, 10, 0, "train", calls.append)
+    assert calls == sorted(calls)
+    assert calls[-1] == 10
 
 
 def test_error_and_reward():
@@ -170,7 +172,7 @@ def test_error_and_reward():
     np.testing.assert_allclose(rewards(errors)[:3], [1, np.exp(-0.2), np.exp(-2.5)])
 
 
-def test_it_is_a_task_whose_metrics_can_be_summarised(task):
+def test_the_metrics_of_its_rollouts_can_be_summarised(task):
     assert isinstance(task, ImitationTask)
     assert task.splits == ("train", "validation", "unseen-tilt")
     found = summarize(task.rollouts(zeros, 4, 0, task.splits[0]), task.metrics)
@@ -184,7 +186,7 @@ def test_it_is_a_task_whose_metrics_can_be_summarised(task):
         (lambda obs: np.full((len(obs), 21), np.nan), "not finite"),
     ],
 )
-def test_a_broken_policy_is_named(task, policy, message):
+def test_invalid_actions_are_refused(task, policy, message):
     with pytest.raises(ValueError, match=message):
         task.rollouts(policy, 2, 0, "train")
 
@@ -208,7 +210,7 @@ def episodes():
     return demonstrate(num_clips=3, repetitions=2, seed=4, num_validation_clips=2)
 
 
-def test_every_clip_is_shown_as_often_as_asked(episodes):
+def test_every_clip_is_demonstrated_the_requested_number_of_times(episodes):
     shown = [(info.clip, info.split, info.num_steps) for info in episodes.infos]
     training = [(f"train-{k % 3}", "train", 150) for k in range(6)]
     assert shown == [*training, ("validation-0", "validation", 150), ("validation-1", "validation", 150)]
@@ -232,8 +234,8 @@ def test_a_demonstration_does_not_depend_on_how_many_there_are(episodes):
         np.testing.assert_array_equal(episodes.read(index).actions, fewer.read(index).actions)
 
 
-def test_labels_are_the_clean_experts_and_the_body_is_pushed_off(episodes):
-    """The label is the inverse dynamics of the state that was observed, without noise."""
+def test_labels_are_the_experts_actions_without_noise(episodes):
+    """Check that a label is the inverse dynamics of the observed state."""
     index = 1
     steps = episodes.read(index)
     bodies = Bodies([draw_start("train", CLIP_SEED, 3, (4, 1), index)])
@@ -255,6 +257,51 @@ def test_an_episode_ends_where_noise_makes_it_lose_the_clip():
     assert all(len(wild.read(k).obs) == len(wild.read(k).actions) == length for k, length in enumerate(lengths))
 
 
-def test_demonstrations_begin_elsewhere_than_rollouts(task):
+def test_demonstrations_and_rollouts_have_different_starts(task):
     assert task.start("train", 4, 0).gravity.tolist() != draw_start("train", 0, 32, (4, 1), 0).gravity.tolist()
     assert pinned_model().body("torso").quat.tolist() == [1, 0, 0, 0]  # the shared model is as it was
+
+
+# -- recording ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_collected_dataset_can_be_read_and_replayed(layout, tmp_path):
+    Policy(layout, load_experiment("demo").policy_config("mlp")).save(tmp_path / "policy")
+    pytest.importorskip("minari", reason="needs the extra 'imitation'")
+    command = ["collect", "demo", "--policy", str(tmp_path / "policy"), "--episodes", "3"]
+    assert main([*command, "--noise", "0.3", "--seed", "5", "--out", str(tmp_path / "data")]) == 0
+    episodes = open_episodes("minari", str(tmp_path / "data"), layout)
+    recorder = TrackingTask(layout)
+    for index in range(3):
+        steps = episodes.read(index)
+        actions = iter(steps.actions)
+        (again,) = recorder.record(lambda obs, actions=actions: next(actions)[None], range(index, index + 1), 5)
+        assert again.num_steps == len(steps.obs)
+        assert np.array_equal(again.obs[:-1].astype(np.float32), steps.obs)
+        assert again.clip == episodes.infos[index].clip
+
+
+def test_noise_changes_the_executed_action_only(layout, tmp_path):
+    recorder = TrackingTask(layout)
+    still = np.zeros((1, layout.action_dim), dtype=np.float32)
+    (calm,) = recorder.record(lambda obs: still, range(1), 0)
+    (pushed,) = recorder.record(lambda obs: still, range(1), 0, np.full(layout.action_dim, 0.5))
+    assert not calm.executed.any()
+    assert not pushed.clean.any()
+    assert pushed.executed.std() == pytest.approx(0.5, rel=0.2)
+    assert calm.terminated
+    assert not calm.success[-1]
+    assert calm.success[:-1].all()
+
+
+def test_evaluations_and_demonstrations_have_different_starts(layout):
+    recorder, still = TrackingTask(layout), np.zeros((1, layout.action_dim), dtype=np.float32)
+    recorded = [episode.obs[0] for episode in recorder.record(lambda obs: still, range(4), 5)]
+    task = TrackingTask(layout)
+    tried = [LayoutAdapter(layout).obs(Bodies([task.start("train", 5, index)]))[0] for index in range(4)]
+    shown = demonstrate(num_clips=32, repetitions=1, seed=5, layout=layout)
+    others = [*tried, *(shown.read(index).obs[0] for index in range(4))]
+    assert not any(np.allclose(one, other, atol=1e-4) for one in recorded for other in others)
+    assert [episode.clip for episode in recorder.record(lambda obs: still, range(4), 5)] == [
+        task.start("train", 5, index).clip.name for index in range(4)
+    ]

@@ -136,22 +136,25 @@ def convert(
     order = _order(source, kinematics.joint_names)
     report = ConversionReport()
 
+    def convert_one(name: str, file: Any) -> None:
+        motion = source.read(name)
+        motion[:, :3] *= scale
+        motion[:, 7:] = motion[:, 7:][:, order]
+        motion, clipped = kinematics.clipped(motion)
+        if len(motion) < SHORTEST:
+            report.short[name] = len(motion)
+        elif (speed := float(np.abs(np.diff(motion[:, 7:], axis=0)).max() / source.dt)) > max_speed:
+            report.glitches[name] = speed
+        else:
+            _write(file.create_group(name), kinematics.features(motion, source.dt), source.dt)
+            report.written.append(name)
+            report.clipped[name] = clipped
+
     def write(path: Path) -> None:
         with h5py.File(path, "w") as file:
-            for index, name in enumerate(names):
-                motion = source.read(name)
-                motion[:, :3] *= scale
-                motion[:, 7:] = motion[:, 7:][:, order]
-                motion, clipped = kinematics.clipped(motion)
-                if len(motion) < SHORTEST:
-                    report.short[name] = len(motion)
-                elif (speed := float(np.abs(np.diff(motion[:, 7:], axis=0)).max() / source.dt)) > max_speed:
-                    report.glitches[name] = speed
-                else:
-                    _write(file.create_group(name), kinematics.features(motion, source.dt), source.dt)
-                    report.written.append(name)
-                    report.clipped[name] = clipped
-                on_done(index + 1, len(names))
+            for done, name in enumerate(names, 1):
+                convert_one(name, file)
+                on_done(done, len(names))
         if not report.written:
             raise ValueError(
                 f"no clip is left to write: {len(report.glitches)} have joint speeds above {max_speed} rad/s, "

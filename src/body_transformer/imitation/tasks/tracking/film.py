@@ -141,10 +141,11 @@ def _draw(capsules: Capsules) -> Frame:
     draw.rectangle((0, HORIZON * height, width, height), fill=_rgb(FLOOR))
     points = np.array([width / 2, height / 2]) + scale * capsules.ends[..., :2] * [1, -1]  # [G, 2, 2]
     for k in np.argsort(capsules.ends[..., 2].mean(1)).tolist():
-        radius, color = scale * float(capsules.radii[k]), _rgb(capsules.colors[k])
-        draw.line([tuple(point) for point in points[k]], color, round(2 * radius))
-        for x, y in points[k].tolist():
-            draw.ellipse((x - radius, y - radius, x + radius, y + radius), color)
+        for outline, shade in ((0.0, 0.75), (2.0, 1.0)):  # the darker outline separates overlapping limbs
+            radius, color = scale * float(capsules.radii[k]) - outline, _rgb(shade * capsules.colors[k])
+            draw.line([tuple(point) for point in points[k]], color, round(2 * radius))
+            for x, y in points[k].tolist():
+                draw.ellipse((x - radius, y - radius, x + radius, y + radius), color)
     return np.asarray(picture.resize((WIDTH, HEIGHT)))
 
 
