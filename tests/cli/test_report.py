@@ -21,7 +21,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_it_writes_the_page_and_says_where_it_is_and_how_large(
+def test_it_writes_the_page_and_prints_its_path_and_size(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "pages" / "report.html"
@@ -51,7 +51,7 @@ def test_unfinished_runs_are_named_on_standard_error(
     assert capsys.readouterr().err == f"unfinished: {run}\n"
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     assert main(["report", str(tmp_path / "empty"), "--out", str(tmp_path / "report.html")]) == 1
     said = capsys.readouterr().err
@@ -59,7 +59,7 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path, capsys: pytest.Capture
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_place_that_is_no_page_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_that_is_not_a_page_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--out", str(run)]) == 1
     assert "its name must end in .html or .htm" in capsys.readouterr().err
 
@@ -71,7 +71,7 @@ def test_runs_and_a_file_must_be_named(args: list[str]) -> None:
     assert error.value.code == 2
 
 
-def test_no_run_at_all_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_list_of_runs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--out", str(tmp_path / "report.html")]) == 1
     assert capsys.readouterr().err == "bot report: a report needs at least one run; got none\n"
 
@@ -88,7 +88,7 @@ def deployments(tmp_path: Path) -> Path:
     return tmp_path / "deployments"
 
 
-def test_deployments_are_known_as_such(deployments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deployments_are_recognised(deployments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "report.html"
     assert main(["report", str(deployments / "one"), str(deployments / "two"), "--out", str(out)]) == 0
     said = capsys.readouterr()
@@ -119,7 +119,7 @@ def test_runs_and_deployments_together_are_refused_in_one_sentence(
     )
 
 
-def test_a_log_that_was_cut_off_is_named(deployments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_log_is_named(deployments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arrays = deployments / "two" / "log.npz"
     arrays.write_bytes(arrays.read_bytes()[:3000])
     assert main(["report", str(deployments), "--out", str(tmp_path / "report.html")]) == 1

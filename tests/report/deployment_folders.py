@@ -1,4 +1,4 @@
-"""Deployments to report on: what the runtime logs of a robot in virtual time, and of the simulated robot across UDP."""
+"""Deployments to report on: logs of a robot in virtual time, and of the simulated robot over UDP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..deploy.virtual_robot import JOINTS, ROBOT_JOINTS, VirtualRobot, a1_contra
 
 
 def deploy(folder: Path, without_filter: bool = False, more: dict[str, Any] | None = None, **options: Any) -> Path:
-    """A run in virtual time; `more` goes into its description."""
+    """Write the log of a run in virtual time; `more` goes into its description."""
     runtime, _ = make(without_filter, **options)
     runtime.run()
     runtime.save_log(folder)
@@ -38,7 +38,7 @@ def describe(folder: Path, changes: dict[str, Any]) -> None:
 
 
 def tilting(state, seconds):
-    """The body leans more and more."""
+    """Tilt the body more and more."""
     angle = max(seconds - 1.5, 0.0)
     return [replace(state, quaternion=np.array([np.cos(angle / 2), np.sin(angle / 2), 0.0, 0.0]))]
 
@@ -48,7 +48,7 @@ def rows_of(folder: Path) -> dict[str, Any]:
 
 
 def ten_minutes(folder: Path, template: Path) -> tuple[Path, int]:
-    """120,000 noisy ticks at 200 Hz, and the one in which a joint was elsewhere."""
+    """Write 120,000 noisy ticks at 200 Hz; return the folder and the tick with an outlier."""
     count, spike = 120_000, 77_777
     log = Log(count, JointOrder(JOINTS, ROBOT_JOINTS), 1)
     arrays, rng = log.arrays, np.random.default_rng(0)
@@ -75,7 +75,7 @@ def ten_minutes(folder: Path, template: Path) -> tuple[Path, int]:
 
 
 def exported(place: Path) -> Path:
-    """A small policy of a1-walk that was never trained, as `bot export` leaves it."""
+    """Export a small untrained policy of a1-walk."""
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     from body_transformer.deploy.export import export, find_trained

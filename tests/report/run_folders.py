@@ -1,4 +1,4 @@
-"""Run folders to report on: real files of every kind, numbers made up but known."""
+"""Run folders to report on: real files of every kind with known, invented numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_run(
     level: float | None = None,
     **settings: Any,
 ) -> Path:
-    """`root/<experiment>/<label>/seed<k>`; the variant is the label, less what follows "-equal"."""
+    """Write `root/<experiment>/<label>/seed<k>`; the variant is the label up to "-equal"."""
     folder = root / experiment / label / f"seed{seed}"
     folder.mkdir(parents=True)
     variant = label.split("-equal")[0]
@@ -103,7 +103,7 @@ def small_policy(variant: str) -> Policy:
 
 
 def write_film(path: Path, seed: int = 0, num_frames: int = 12) -> None:
-    """A pendulum beside its reference."""
+    """Write a film of a pendulum beside its reference."""
     frames = []
     for number in range(num_frames):
         frame = Image.new("RGB", (240, 160), "white")
@@ -118,7 +118,7 @@ def write_film(path: Path, seed: int = 0, num_frames: int = 12) -> None:
 
 
 def write_demo(root: Path, seeds: Sequence[int] = (0,)) -> Path:
-    """Four arms, as the built-in demonstration has them."""
+    """Write four groups, as in the built-in demonstration."""
     for seed in seeds:
         for label in LEVELS:
             write_run(root, label, seed, num_steps=2400 if label == "mlp-equal-time" else 400)

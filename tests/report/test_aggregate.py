@@ -39,11 +39,11 @@ def make_group(label: str, *means: float, half: float = 0.01, notes: tuple[str, 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def test_over_seeds_it_is_the_mean_with_the_lowest_and_the_highest_seed() -> None:
+def test_several_seeds_give_their_mean_with_the_lowest_and_highest_seed() -> None:
     assert over_seeds(make_group("a", 0.2, 0.6, 0.4).runs, *KEY) == SeedRange(pytest.approx(0.4), 0.2, 0.6, 3, 100)
 
 
-def test_with_one_seed_it_is_the_interval_over_episodes() -> None:
+def test_one_seed_gives_its_interval_over_episodes() -> None:
     assert over_seeds(make_group("a", 0.5, half=0.1).runs, *KEY) == SeedRange(0.5, 0.4, 0.6, 1, 100)
 
 
@@ -70,7 +70,7 @@ def test_a_winner_is_clear_only_where_its_interval_touches_no_other(intervals, h
     assert clear_winner(cells, higher_is_better) == best
 
 
-def test_the_verdict_is_in_words_and_open_while_runs_are_unfinished() -> None:
+def test_the_verdict_names_the_winner_and_is_open_while_runs_are_unfinished() -> None:
     one, two, near = make_group("one", 0.9), make_group("two", 0.5), make_group("near", 0.89)
     assert [column.verdict for column in compare([one, two])] == ["one"]
     assert [column.verdict for column in compare([one, near])] == ["no clear winner"]
@@ -95,7 +95,7 @@ def group_of(*seeds: list[tuple[int, float]]) -> RunGroup:
     return RunGroup("demo", "a", tuple(make_run(k, points=points) for k, points in enumerate(seeds)))
 
 
-def test_the_band_of_two_seeds_reaches_from_the_lower_to_the_higher() -> None:
+def test_the_band_of_two_seeds_spans_both() -> None:
     found = curve(group_of([(10, 1.0), (20, 3.0), (30, 5.0)], [(10, 2.0), (20, 2.0), (30, 9.0)]), "x")
     assert found is not None
     assert found.at.tolist() == [10, 20, 30]
@@ -112,7 +112,7 @@ def test_seeds_logged_at_different_steps_are_interpolated_and_count_until_their_
     assert found.low.tolist() == [0.0, 1.0, 2.0, 8.0]
 
 
-def test_one_seed_has_no_band_where_nothing_has_an_interval_and_time_can_be_the_axis() -> None:
+def test_one_seed_without_intervals_has_no_band_and_time_can_be_the_axis() -> None:
     found = curve(group_of([(10, 1.0), (20, 3.0)]), "x", by="time_s")
     assert found is not None
     assert found.at.tolist() == [1.0, 2.0]

@@ -1,4 +1,4 @@
-"""Deployments as they are found, read and measured."""
+"""Finding, reading and measuring deployments."""
 
 import json
 from hashlib import sha256
@@ -23,7 +23,7 @@ def read(folder: Path) -> Deployment:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Not to be changed."""
+    """Logs that the tests only read."""
     root = tmp_path_factory.mktemp("deployments")
     deploy(root / "with")
     deploy(root / "without", without_filter=True)
@@ -40,7 +40,7 @@ def test_deployments_are_found_by_name_and_below_each_once(place: Path) -> None:
     assert [folder.name for folder in find_deployments([place / "without", place])] == ["without", "tilted", "with"]
 
 
-def test_what_lies_in_a_run_is_the_runs(tmp_path: Path) -> None:
+def test_logs_inside_a_run_belong_to_the_run(tmp_path: Path) -> None:
     run = write_run(tmp_path, film=None, checkpoint=False)
     deploy(run / "tried")
     assert find_deployments([tmp_path]) == []
@@ -55,7 +55,7 @@ def test_runs_and_deployments_in_one_page_are_refused_and_one_of_each_is_named(p
     assert not (tmp_path / "page.html").exists()
 
 
-def test_labels_are_as_long_as_they_must_be(tmp_path: Path) -> None:
+def test_labels_are_as_long_as_needed_to_be_unique(tmp_path: Path) -> None:
     folders = [deploy(tmp_path / name, seconds=0.1) for name in ("a/log", "b/log", "b/other")]
     assert [one.label for one in read_deployments(folders)] == ["a/log", "b/log", "other"]
 
@@ -64,7 +64,7 @@ def test_labels_are_as_long_as_they_must_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["log.json", "log.npz"])
-def test_half_a_log_is_refused(tmp_path: Path, missing: str) -> None:
+def test_an_incomplete_log_is_refused(tmp_path: Path, missing: str) -> None:
     folder = deploy(tmp_path / "log", seconds=0.1)
     (folder / missing).unlink()
     with pytest.raises(FileNotFoundError, match=f"{missing} is not there"):
@@ -90,7 +90,7 @@ def test_half_a_log_is_refused(tmp_path: Path, missing: str) -> None:
         ({"format": "diary"}, "does not describe a log"),
     ],
 )
-def test_a_description_that_cannot_be_used_is_refused_and_the_error_says_why(
+def test_an_unusable_description_is_refused_with_the_reason(
     place: Path, tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
     folder = deploy(tmp_path / "log", seconds=0.1)
@@ -101,7 +101,7 @@ def test_a_description_that_cannot_be_used_is_refused_and_the_error_says_why(
 
 
 @pytest.mark.parametrize("name", ["log.json", "log.npz"])
-def test_a_log_with_bytes_changed_is_read_or_refused_and_nothing_else(tmp_path: Path, name: str) -> None:
+def test_a_corrupted_log_is_read_or_refused_with_a_clear_error(tmp_path: Path, name: str) -> None:
     folder = deploy(tmp_path / "log", seconds=0.1)
     whole, rng = (folder / name).read_bytes(), np.random.default_rng(0)
     refused = []
@@ -129,7 +129,7 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
 # -- what is measured --------------------------------------------------------------------------------------------------
 
 
-def test_time_and_phases_are_those_of_the_loop(place: Path) -> None:
+def test_time_and_phases_match_the_events_of_the_loop(place: Path) -> None:
     one = read(place / "with")
     assert [span.phase for span in one.spans] == ["wait", "ramp", "hold", "policy", "damping"]
     events = {event["text"]: event["time_s"] for event in one.facts["events"]}
@@ -185,7 +185,7 @@ def test_without_three_steps_of_the_policy_there_is_no_roughness_and_no_timing(t
     assert (one.roughness(one.targets), one.work()) == (None, {})
 
 
-def test_work_is_that_of_the_log(place: Path) -> None:
+def test_work_matches_the_summary_in_the_log(place: Path) -> None:
     one = read(place / "with")
     assert one.work() == one.facts["work_ms"]
 
@@ -212,7 +212,7 @@ def test_a_policy_that_commands_torques_has_no_position_targets_while_it_runs(tm
     assert one.roughness(one.targets) is None
 
 
-def test_what_the_robot_num_changed_commands_is_counted(tmp_path: Path) -> None:
+def test_commands_that_the_robot_changed_are_counted(tmp_path: Path) -> None:
     runtime, robot = make(seconds=0.5)
     send, sent = robot.send, []
 

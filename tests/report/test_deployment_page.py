@@ -1,4 +1,4 @@
-"""The page about deployments: whole, by itself, small, and with the numbers of the logs."""
+"""The page about deployments: well-formed, self-contained, small, and with the numbers of the logs."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def report(out: Path, *folders: Path, **options: Any) -> Reader:
 
 
 def charts(page: Reader) -> list[tuple[str, dict[str, Any]]]:
-    """(what the figure is, its lines by label), one after the other."""
+    """Return (title, lines by label) of every chart."""
     found = []
     for one in page.all("svg"):
         if "data-lines" in one:
@@ -47,7 +47,7 @@ def cells(page: Reader) -> list[str]:
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two deployments by the real command, across UDP and in real time: with the filter and without it."""
+    """Two deployments by the real command over UDP and in real time, with the filter and without it."""
     root = tmp_path_factory.mktemp("real")
     policy = exported(root)
     for name, flags in (("with", []), ("without", ["--no-filter"])):
@@ -90,13 +90,13 @@ def test_nothing_is_fetched_and_the_same_logs_give_the_same_page(real: Path, pag
     assert write_report(real.parent / "page.html", [real]).path.read_text() == page
 
 
-def test_the_page_tells_the_run_with_the_filter_from_that_without(page: str) -> None:
+def test_the_page_distinguishes_the_run_with_the_filter_from_that_without(page: str) -> None:
     read = Reader(page)
     assert {"13 Hz", "none"} <= set(cells(read))
     assert any((one.get("aria-label") or "").startswith("Speed") for one in read.all("svg"))
 
 
-def test_the_numbers_are_those_of_the_logs(real: Path, page: str) -> None:
+def test_the_numbers_match_the_logs(real: Path, page: str) -> None:
     shown = cells(Reader(page))
     for name in ("with", "without"):
         said = json.loads((real / name / "log.json").read_text())
@@ -109,7 +109,7 @@ def test_the_numbers_are_those_of_the_logs(real: Path, page: str) -> None:
             assert str(count) in shown
 
 
-def test_lines_carry_what_was_measured_and_commanded(real: Path, page: str) -> None:
+def test_lines_hold_the_measured_and_commanded_values(real: Path, page: str) -> None:
     rows, drawn = rows_of(real / "with"), charts(Reader(page))
     seen = rows["state"] == 1
     believed = seen & (rows["interventions"] >> 9 & 0b1111 == 0)  # what is not may be drawn at the edge
@@ -122,7 +122,7 @@ def test_lines_carry_what_was_measured_and_commanded(real: Path, page: str) -> N
     assert max(drawn[26][1]["work"]["mean"]) == pytest.approx(rows["work_ms"].max(), rel=1e-3)
 
 
-def test_ten_minutes_at_200_hz_make_a_small_page_in_which_a_single_tick_is_seen(tmp_path: Path) -> None:
+def test_ten_minutes_at_200_hz_make_a_small_page_that_shows_a_single_tick(tmp_path: Path) -> None:
     folder, spike = ten_minutes(tmp_path / "long", deploy(tmp_path / "short", seconds=0.1))
     written = write_report(tmp_path / "page.html", [folder])
     assert written.num_bytes < 1_500_000
@@ -178,7 +178,7 @@ def test_the_histogram_shows_one_slow_tick_among_many(tmp_path: Path) -> None:
     assert all(max(ends) - min(ends) > 20 for ends in bars)  # a single tick is seen
 
 
-def test_what_was_run_is_in_the_heading_and_beside_it(tmp_path: Path) -> None:
+def test_the_heading_and_the_facts_describe_the_deployment(tmp_path: Path) -> None:
     folder = deploy(tmp_path / "log", more={"robot": "sim", "filter": {"order": 2, "cutoff_hz": 13.0}})
     read = report(tmp_path, folder)
     assert ("h1", "a1-walk on sim, 3.0 s") in read.texts
@@ -190,7 +190,7 @@ def test_what_was_run_is_in_the_heading_and_beside_it(tmp_path: Path) -> None:
     assert "robot not recorded" in report(tmp_path, deploy(tmp_path / "other", seconds=0.1)).text()
 
 
-def test_a_stop_is_said_and_drawn_in_every_chart(tmp_path: Path) -> None:
+def test_a_stop_is_explained_and_drawn_in_every_chart(tmp_path: Path) -> None:
     folder = deploy(tmp_path / "log", fault=tilting)
     written = write_report(tmp_path / "page.html", [folder])
     read = Reader(written.path.read_text())
@@ -222,7 +222,7 @@ def test_interventions_are_counted_by_reason_and_placed_in_time(tmp_path: Path) 
     np.testing.assert_allclose(places, 1000 * late / end, atol=1)
 
 
-def test_a_line_is_broken_where_no_state_came(tmp_path: Path) -> None:
+def test_a_line_is_broken_where_no_state_arrived(tmp_path: Path) -> None:
     from body_transformer.deploy.safety import SafetyConfig
 
     folder = deploy(tmp_path, fault=lambda state, seconds: [] if 1.5 < seconds < 1.8 else [state],
@@ -233,7 +233,7 @@ def test_a_line_is_broken_where_no_state_came(tmp_path: Path) -> None:
     assert (measured.count("M"), commanded.count("M")) == (2, 1)
 
 
-def test_nonsense_that_was_refused_does_not_set_the_axis(tmp_path: Path) -> None:
+def test_refused_measurements_do_not_set_the_axis(tmp_path: Path) -> None:
     from dataclasses import replace
 
     def absurd(state, seconds):
@@ -257,7 +257,7 @@ def test_limits_are_drawn_against_the_torques_and_near_the_positions(tmp_path: P
     assert thigh.paths("limit") == []  # it is far away
 
 
-def test_deployments_side_by_side_have_speed_and_roughness_where_the_logs_know_them(tmp_path: Path) -> None:
+def test_deployments_side_by_side_have_the_recorded_speed_and_roughness(tmp_path: Path) -> None:
     command = {"command": [0.5, 0.0, 0.0], "robot": "sim"}
     one = deploy(tmp_path / "with", more={"filter": {"order": 2, "cutoff_hz": 13.0}, **command,
                                           "report": {"mean_speed_mps": 0.471}})  # fmt: skip
@@ -280,7 +280,7 @@ def test_deployments_side_by_side_have_speed_and_roughness_where_the_logs_know_t
     assert "Speed" not in unknown
 
 
-def test_a_dry_run_and_a_log_that_kept_its_end_say_so(tmp_path: Path) -> None:
+def test_a_dry_run_and_a_truncated_log_are_noted(tmp_path: Path) -> None:
     assert "dry run: nothing was sent" in report(tmp_path, deploy(tmp_path / "dry", dry_run=True, seconds=0.2)).text()
     runtime, robot = make(seconds=None, log_s=2.0)
     robot.fault = lambda state, seconds: runtime.stop("enough") or [state] if seconds > 10 else [state]
@@ -290,13 +290,13 @@ def test_a_dry_run_and_a_log_that_kept_its_end_say_so(tmp_path: Path) -> None:
     assert "emergency stop: enough" in text
 
 
-def test_a_run_that_never_got_to_the_policy_is_shown(tmp_path: Path) -> None:
+def test_a_deployment_that_never_ran_the_policy_is_shown(tmp_path: Path) -> None:
     read = report(tmp_path, deploy(tmp_path / "log", fault=lambda state, seconds: []))
     assert "no state: in 5 s" in read.text()
     assert "The policy never ran." in read.text()
 
 
-def test_what_a_log_says_is_escaped(tmp_path: Path) -> None:
+def test_texts_of_a_log_are_escaped(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     folder = deploy(tmp_path / "<b>log", seconds=0.2)
     joints = [evil, *JOINTS[1:]]

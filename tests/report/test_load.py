@@ -1,4 +1,4 @@
-"""Finding and reading run folders, whole and broken."""
+"""Finding and reading complete and broken run folders."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ def test_runs_are_found_by_name_or_below_a_parent_and_each_once(tmp_path: Path) 
     assert find_runs([folders[1], tmp_path]) == folders[::-1]
 
 
-def test_what_is_no_run_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_folder_without_runs_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         find_runs([tmp_path / "nowhere"])
     with pytest.raises(ValueError, match=f"{tmp_path}.* is not a run and holds none"):
@@ -35,9 +35,7 @@ def test_what_is_no_run_is_an_error_that_names_it(tmp_path: Path) -> None:
         ("{name: demo, variant: mlp, seed: one}", "seed must be a whole number; got 'one'"),
     ],
 )
-def test_a_description_that_cannot_be_used_is_an_error_that_names_the_file(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_an_unusable_description_is_an_error_that_names_the_file(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "experiment.yaml").write_text(text)
     with pytest.raises(ValueError, match=message) as error:
         read_run(tmp_path)
@@ -57,7 +55,7 @@ def test_a_finished_run_has_its_final_evaluation_and_no_notes(tmp_path: Path) ->
     assert [point.step for point in run.curves["eval/train/normalized_length"]] == [100, 200, 300, 400]
 
 
-def test_without_a_final_evaluation_the_last_evaluation_lines_serve(tmp_path: Path) -> None:
+def test_without_a_final_evaluation_the_last_logged_evaluations_are_used(tmp_path: Path) -> None:
     folder = write_run(tmp_path, steps_done=350, log_every=50, evaluated=False, film=None, checkpoint=False)
     run = read_run(folder)
     assert run.notes == (
@@ -67,7 +65,7 @@ def test_without_a_final_evaluation_the_last_evaluation_lines_serve(tmp_path: Pa
     assert run.results["train", "normalized_length"] == run.curves["eval/train/normalized_length"][-1].value
 
 
-def test_a_line_that_is_cut_off_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_truncated_line_is_left_out_with_a_note(tmp_path: Path) -> None:
     folder = write_run(tmp_path, film=None, checkpoint=False)
     whole = read_run(folder)
     text = (folder / "metrics.jsonl").read_text()
@@ -83,7 +81,7 @@ def test_a_line_that_is_cut_off_is_left_out_and_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"splits": 3}', '{"splits": {}}', '{"splits": {"train": {"a": null}}}']
 )
-def test_a_broken_final_evaluation_is_said_and_the_log_serves(tmp_path: Path, text: str) -> None:
+def test_a_broken_final_evaluation_is_noted_and_the_log_used(tmp_path: Path, text: str) -> None:
     folder = write_run(tmp_path, film=None, checkpoint=False)
     (folder / "evaluation.json").write_text(text)
     run = read_run(folder)
@@ -92,7 +90,7 @@ def test_a_broken_final_evaluation_is_said_and_the_log_serves(tmp_path: Path, te
     assert run.results["train", "normalized_length"].num_episodes == 128
 
 
-def test_a_run_that_has_just_begun_has_no_values_and_says_so(tmp_path: Path) -> None:
+def test_a_run_that_has_just_begun_has_no_values_and_a_note(tmp_path: Path) -> None:
     folder = write_run(tmp_path, steps_done=0, evaluated=False, film=None, checkpoint=False)
     (folder / "metrics.jsonl").unlink()
     run = read_run(folder)
@@ -104,14 +102,14 @@ def test_a_run_that_has_just_begun_has_no_values_and_says_so(tmp_path: Path) -> 
     assert (run.results, run.curves, run.time_s) == ({}, {}, None)
 
 
-def test_a_step_that_was_logged_twice_counts_once_as_logged_last(tmp_path: Path) -> None:
+def test_of_a_step_that_was_logged_twice_the_later_line_counts(tmp_path: Path) -> None:
     folder = write_run(tmp_path, film=None, checkpoint=False)
     lines = [{"step": step, "train/loss": loss} for step, loss in ((10, 3.0), (20, 2.0), (10, 1.0))]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [(point.step, point.value.mean) for point in read_run(folder).curves["train/loss"]] == [(10, 1.0), (20, 2.0)]
 
 
-def test_values_that_are_no_finite_numbers_are_no_points(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
     folder = write_run(tmp_path, film=None, checkpoint=False)
     lines = ['{"step": 1, "a": NaN, "b": Infinity, "c": "x", "d": true, "e": 2}', '{"step": 2, "e": NaN}']
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
@@ -120,7 +118,7 @@ def test_values_that_are_no_finite_numbers_are_no_points(tmp_path: Path) -> None
     assert len(curves["e"]) == 1
 
 
-def test_epochs_say_that_a_run_is_unfinished_too(tmp_path: Path) -> None:
+def test_missing_epochs_make_a_run_unfinished(tmp_path: Path) -> None:
     folder = write_run(tmp_path, film=None, checkpoint=False, imitation={"num_epochs": 5, "num_steps": None})
     assert read_run(folder).notes == ("training is at epoch 4 of 5",)
 
@@ -128,7 +126,7 @@ def test_epochs_say_that_a_run_is_unfinished_too(tmp_path: Path) -> None:
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
-def test_seeds_side_by_side_are_one_group_and_folders_tell_two_ways_of_one_variant_apart(tmp_path: Path) -> None:
+def test_neighbouring_seeds_are_one_group_and_folders_distinguish_two_ways_of_one_variant(tmp_path: Path) -> None:
     for label in ("mlp", "mlp-equal-time"):
         for seed in (10, 2):
             write_run(tmp_path, label, seed, film=None, checkpoint=False)

@@ -1,4 +1,4 @@
-"""The page as a file: whole, by itself, escaped, and with the numbers of the runs."""
+"""The page about runs: well-formed, self-contained, escaped, and with the numbers of the runs."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 from jinja2 import UndefinedError
@@ -25,7 +26,7 @@ VOID = {"meta", "img", "br"}
 
 
 class Reader(HTMLParser):
-    """Elements with their attributes, and all text; an element that is not closed in its place is an error."""
+    """Elements with their attributes, and all text; an element that is not closed properly is an error."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -85,7 +86,7 @@ def report(folder: Path, *runs: Path, **options) -> Reader:
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_is_well_formed_and_holds_every_part(demo) -> None:
+def test_the_page_is_well_formed_and_has_every_part(demo) -> None:
     page = Reader(demo[1])
     headings = [data for within, data in page.texts if within == "h2"]
     assert headings == [
@@ -165,7 +166,7 @@ def test_the_table_has_the_numbers_of_the_runs(demo) -> None:
     assert "The mean over 2 seeds; below it the lowest to the highest seed." in page.text()
 
 
-def test_the_best_is_marked_where_it_is_clear_and_only_there(tmp_path: Path) -> None:
+def test_only_a_clear_winner_is_marked(tmp_path: Path) -> None:
     for label, mean in (("bot-hard", 0.9), ("mlp", 0.5)):
         folder = write_run(tmp_path, label, film=None, checkpoint=False)
         write_evaluation(folder, {"train": mean, "unseen": 0.5}, ["success"])
@@ -177,7 +178,7 @@ def test_the_best_is_marked_where_it_is_clear_and_only_there(tmp_path: Path) -> 
     assert [data for within, data in page.texts if within == "td"][-12:].count("no clear winner") == 1
 
 
-def test_what_is_said_of_runs_is_escaped(tmp_path: Path) -> None:
+def test_texts_of_runs_are_escaped(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script><img src=x onerror='alert(2)'>"
     folder = write_run(tmp_path, title=evil, film=None, command=f"bot train {evil}", machine='"><script>')
     write_evaluation(folder, {evil: 0.5}, ["<b>"])
@@ -208,7 +209,7 @@ def test_unfinished_runs_are_shown_and_marked(tmp_path: Path) -> None:
     assert "The comparison is open until all runs are finished." in text
 
 
-def test_a_run_with_nothing_but_its_description_is_reported(tmp_path: Path) -> None:
+def test_a_run_with_only_its_description_is_reported(tmp_path: Path) -> None:
     folder = write_run(tmp_path, steps_done=0, evaluated=False, film=None, checkpoint=False)
     (folder / "metrics.jsonl").unlink()
     text = report(tmp_path).text()
@@ -216,7 +217,7 @@ def test_a_run_with_nothing_but_its_description_is_reported(tmp_path: Path) -> N
         assert words in text
 
 
-def test_the_curves_carry_their_values_and_bands(demo) -> None:
+def test_the_curves_hold_their_values_and_bands(demo) -> None:
     charts = [one for one in Reader(demo[1]).all("svg") if "data-lines" in one]
     lines = {line["label"]: line for line in json.loads(charts[0]["data-lines"] or "")}
     root = demo[0]
@@ -243,12 +244,12 @@ def test_two_experiments_have_a_section_each_and_a_variant_one_colour_everywhere
     assert drawn == {("bot-hard", 0), ("mlp", 2)}
 
 
-def test_no_two_labels_share_a_look_while_there_are_enough() -> None:
+def test_no_two_labels_share_a_style_while_there_are_enough() -> None:
     labels = ["bot-hard", "mlp", *(f"mlp ({k})" for k in range(NUM_STYLES - 2))]
     assert len(set(label_styles(labels).values())) == len(labels)
 
 
-def test_recorded_commands_are_given_as_they_are_and_missing_ones_are_said_to_be_guessed(tmp_path: Path) -> None:
+def test_recorded_commands_are_shown_and_missing_ones_are_marked_as_guessed(tmp_path: Path) -> None:
     one = write_run(tmp_path, "mlp", film=None, checkpoint=False, command=["bot", "train", "demo", "--out", "a b"])
     text = report(tmp_path, one).text()
     assert "bot train demo --out 'a b'" in text
@@ -260,7 +261,7 @@ def test_recorded_commands_are_given_as_they_are_and_missing_ones_are_said_to_be
 
 
 @pytest.mark.parametrize(("suffix", "said"), [("", ""), ("-dirty", "  # the source of the runs differed from it")])
-def test_the_source_of_the_runs_can_be_checked_out_as_it_is_said(tmp_path: Path, suffix: str, said: str) -> None:
+def test_the_commit_of_the_runs_can_be_checked_out(tmp_path: Path, suffix: str, said: str) -> None:
     commit = "c0ffee" + 34 * "0"
     one = write_run(tmp_path, "mlp", film=None, checkpoint=False, git_commit=commit + suffix)
     assert f"git checkout {commit}{said}\n" in report(tmp_path, one).text()
@@ -279,6 +280,14 @@ def test_charts_keep_hostile_names_as_text_and_follow_the_style_sheet() -> None:
         assert "#" not in re.sub(r"url\(#\w+\)|#m\w+", "", drawing)  # colours are variables, else dark mode lacks them
 
 
+def test_the_users_matplotlib_style_changes_nothing_and_is_kept(tmp_path: Path) -> None:
+    write_run(tmp_path, film=None, checkpoint=False)
+    usual = write_report(tmp_path / "page.html", [tmp_path]).path.read_text()
+    with mpl.rc_context({"font.size": 30, "axes.facecolor": "black", "svg.hashsalt": "own"}):
+        assert write_report(tmp_path / "page.html", [tmp_path]).path.read_text() == usual
+        assert (mpl.rcParams["font.size"], mpl.rcParams["svg.hashsalt"]) == (30, "own")
+
+
 def test_ids_are_unique_in_a_page(demo) -> None:
     ids = [attributes["id"] for _, attributes in Reader(demo[1]).elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -293,7 +302,7 @@ def test_a_template_with_a_missing_name_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(("suffix", "mime"), [("webp", "image/webp"), ("gif", "image/gif")])
-def test_a_film_is_held_by_the_page_whole(tmp_path: Path, suffix: str, mime: str) -> None:
+def test_the_page_holds_a_film(tmp_path: Path, suffix: str, mime: str) -> None:
     folder = write_run(tmp_path, film=suffix, checkpoint=False)
     (picture,) = report(tmp_path).all("img")
     kind, _, content = (picture["src"] or "").partition(";base64,")
@@ -309,7 +318,7 @@ def test_an_mp4_film_is_a_video(tmp_path: Path) -> None:
     assert {"controls", "loop", "muted", "playsinline"} <= set(video)
 
 
-def test_a_film_that_was_cut_off_is_said_to_be(tmp_path: Path) -> None:
+def test_a_truncated_film_is_reported(tmp_path: Path) -> None:
     folder = write_run(tmp_path, film="webp", checkpoint=False)
     content = (folder / "film.webp").read_bytes()
     (folder / "film.webp").write_bytes(content[: len(content) // 2])
@@ -318,7 +327,7 @@ def test_a_film_that_was_cut_off_is_said_to_be(tmp_path: Path) -> None:
     assert "film.webp is not a complete WebP, GIF or MP4 film." in page.text()
 
 
-def test_films_are_known_by_their_content(tmp_path: Path) -> None:
+def test_films_are_recognised_by_their_content(tmp_path: Path) -> None:
     for suffix in ("webp", "gif"):
         write_film(tmp_path / f"film.{suffix}")
         content = (tmp_path / f"film.{suffix}").read_bytes()
@@ -328,7 +337,7 @@ def test_films_are_known_by_their_content(tmp_path: Path) -> None:
     assert film_type(b"<svg onload='alert(1)'>") is None
 
 
-def test_a_film_too_large_for_a_page_is_named_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_film_too_large_for_the_page_is_named_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("body_transformer.report.media.MAX_FILM_BYTES", 100)
     write_run(tmp_path, film="gif", checkpoint=False)
     page = report(tmp_path)
@@ -336,7 +345,7 @@ def test_a_film_too_large_for_a_page_is_named_instead(tmp_path: Path, monkeypatc
     assert "too large for this page" in page.text()
 
 
-def test_a_broken_checkpoint_gives_way_to_an_older_one(tmp_path: Path) -> None:
+def test_a_broken_checkpoint_is_replaced_by_an_older_one(tmp_path: Path) -> None:
     folder = write_run(tmp_path, film=None)
     small_policy("bot-hard").save(folder / "checkpoints" / "100")
     (folder / "checkpoints" / "400" / "policy.json").write_text("{")

@@ -1,4 +1,4 @@
-"""The page in a real browser, where there is one."""
+"""The page in a real browser, if one is installed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_the_values_under_the_pointer_are_shown(browser: chromium.Browser, page:
     assert browser.complaints == []
 
 
-def test_the_browser_would_tell_of_an_error_and_of_a_request(browser: chromium.Browser, tmp_path: Path) -> None:
+def test_the_browser_reports_errors_and_requests(browser: chromium.Browser, tmp_path: Path) -> None:
     bad = tmp_path / "bad.html"
     bad.write_text("<img src='http://127.0.0.1:9/x.png'><script>nothing()</script>")
     browser.open(bad)

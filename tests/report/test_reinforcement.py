@@ -15,7 +15,7 @@ from .run_folders import estimate, small_policy
 
 
 def write_run(root: Path, variant: str, seed: int, level: float, finished: bool = True) -> Path:
-    """Four iterations of 64 steps, an evaluation after the second and the last."""
+    """Write four iterations of 64 steps with an evaluation after the second and the last."""
     folder = root / variant / f"seed{seed}"
     policy = small_policy(variant)
     described = {
@@ -43,7 +43,7 @@ def write_run(root: Path, variant: str, seed: int, level: float, finished: bool 
 
 
 def charts(page: str) -> dict[tuple[str, str], list[dict]]:
-    """(title, what it is drawn by) -> its lines"""
+    """Return the lines of every chart by (title, horizontal axis)."""
     found = {}
     for figure in re.findall(r'<figure class="chart">.*?</figure>', page, re.S):
         title = re.search(r"<figcaption>(.*?)</figcaption>", figure)[1]
@@ -81,7 +81,7 @@ def test_the_table_has_the_last_evaluation_and_how_many_steps_it_took(tmp_path):
     assert '<td class="number">256</td>' in page
 
 
-def test_a_run_that_is_not_finished_shows_its_last_evaluation_and_says_so(tmp_path):
+def test_an_unfinished_run_shows_its_last_evaluation_and_a_note(tmp_path):
     run = read_run(write_run(tmp_path, "bot-hard", 0, 10.0, finished=False))
     assert run.results["rollouts", "total_reward"].mean == 20.0
     assert run.env_steps == 192

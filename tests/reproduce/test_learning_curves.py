@@ -1,4 +1,4 @@
-"""Curves and tables of reinforcement learning, from runs whose numbers are known."""
+"""Curves and tables of reinforcement learning from runs with known numbers."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ def write_run(
     last: dict[str, float] | None = None,
     num_iterations: int = 30,
 ) -> Path:
-    """An evaluation every ten iterations of 64 x 1000 steps; finished if there is a last one."""
+    """Write an evaluation every ten iterations of 64 x 1000 steps; `last` makes the run finished."""
     folder.mkdir(parents=True)
     rl = {"num_iterations": num_iterations, "num_envs": 1000, "num_steps": 64}
     described = {"name": "humanoid-mod", "variant": "mlp", "seed": 0, "num_parameters": 688_762, "rl": rl}
@@ -52,7 +52,7 @@ def arm_of(label: str, task: str = "humanoid-mod", study: str = "rl") -> Arm:
     return next(arm for arm in load_study(study).arms if (arm.label, arm.experiment) == (label, task))
 
 
-def test_one_seed_has_no_standard_error_and_three_have_the_right_one():
+def test_three_seeds_have_a_standard_error_and_one_has_none():
     assert seed_mean([5.0]).error is None
     found = seed_mean([1.0, 2.0, 6.0])
     assert (found.mean, found.num_seeds) == (3.0, 3)
@@ -72,19 +72,19 @@ def test_a_curve_is_the_mean_over_the_seeds_that_were_evaluated_there(tmp_path):
     assert [point.value.num_seeds for point in points] == [2, 2, 1]
 
 
-def test_where_one_seed_was_evaluated_and_another_not_the_curve_has_no_point(tmp_path):
+def test_a_curve_has_no_point_where_only_one_of_two_seeds_was_evaluated(tmp_path):
     often = read_run(write_run(tmp_path / "seed0", [10.0, 20.0, 30.0]))
     rarely = replace(often, curves={RETURN: often.curves[RETURN][::2]})
     assert [point.value.mean for point in seed_mean_curve([often, rarely], RETURN)] == [10.0, 30.0]
 
 
-def test_the_time_of_an_iteration_leaves_the_start_out(tmp_path):
+def test_the_time_of_an_iteration_excludes_the_start(tmp_path):
     run = read_run(write_run(tmp_path / "run", [1.0], 0.25))
     assert run.iteration_s == pytest.approx(0.25)
     assert (run.env_steps, run.total_env_steps) == (640_000, 1_920_000)
 
 
-def test_of_an_evaluation_that_was_made_twice_the_later_counts(tmp_path):
+def test_of_a_repeated_evaluation_the_later_counts(tmp_path):
     folder = write_run(tmp_path / "run", [1.0])
     text = (folder / "metrics.jsonl").read_text().rsplit("\n", 1)[0] + "\n"
     (folder / "metrics.jsonl").write_text(text + text.splitlines()[-1].replace('{"mean": 1.0}', '{"mean": 7.0}') + "\n")
@@ -107,12 +107,12 @@ def test_the_table_has_the_last_evaluations_of_finished_seeds(tmp_path):
     assert "| humanoid-hill | mlp | 0 of 5 | – | – | – | – | – | – |" in rows
 
 
-def test_a_metric_that_no_run_has_is_no_column(tmp_path):
+def test_a_metric_without_values_has_no_column(tmp_path):
     write_run(run_folder(tmp_path, arm_of("mlp"), 0), [5.0], last={"total_reward": 5.0, "length": 9.0})
     assert "forward speed" not in table("rl", tmp_path, 1)
 
 
-def test_as_long_as_no_seed_is_finished_the_table_says_how_far_they_are(tmp_path):
+def test_without_a_finished_seed_the_table_shows_the_progress(tmp_path):
     write_run(run_folder(tmp_path, arm_of("mlp"), 0), [10.0, 20.0])
     write_run(run_folder(tmp_path, arm_of("mlp"), 1), [30.0])
     text = table("rl", tmp_path, 2)
@@ -126,7 +126,7 @@ def test_a_run_that_has_begun_and_logged_nothing_is_unfinished(tmp_path):
     assert "| humanoid-mod | mlp | 0 of 1, 1 unfinished | 0 M of 1.92 M |" in table("rl", tmp_path, 1)
 
 
-def test_what_is_complete_needs_no_words(tmp_path):
+def test_a_complete_arm_has_no_progress_note(tmp_path):
     arm = arm_of("mlp")
     write_run(run_folder(tmp_path, arm, 0), [1.0], last={"total_reward": 1.0})
     (_, runs), *_ = read_study(load_study("rl"), tmp_path, 1)
@@ -134,7 +134,7 @@ def test_what_is_complete_needs_no_words(tmp_path):
     assert progress(runs, 2) == "1 of 2"
 
 
-def test_the_figure_has_a_panel_a_task_by_steps_and_by_time(tmp_path, capsys, monkeypatch):
+def test_the_figure_has_panels_per_task_by_steps_and_by_time(tmp_path, capsys, monkeypatch):
     from matplotlib.figure import Figure
 
     drawn = []
@@ -165,7 +165,7 @@ def test_the_figure_has_a_panel_a_task_by_steps_and_by_time(tmp_path, capsys, mo
     assert "of 16 runs, 2 unfinished and 12 missing" in drawn[0]._suptitle.get_text()
 
 
-def test_a_part_alone_can_be_drawn(tmp_path, capsys):
+def test_a_single_part_can_be_drawn(tmp_path, capsys):
     write_run(run_folder(tmp_path, arm_of("bot-hard", study="rl-random-mask"), 0), [10.0], last={"total_reward": 30.0})
     asked = ["reproduce", "rl-random-mask", "--draw", "--seeds", "1", "--out", str(tmp_path)]
     assert main([*asked, "--only", "humanoid-mod/bot-hard"]) == 0

@@ -1,4 +1,4 @@
-"""`bot reproduce rl` by the real command: killed in the middle, begun again."""
+"""`bot reproduce rl` by the real command: killed in the middle and started again."""
 
 import json
 import os
@@ -50,14 +50,14 @@ def steps(folder: Path) -> list[int]:
 
 
 def kill(process: subprocess.Popen[str], run: Path) -> None:
-    """As when a machine goes down: the command and the training that it started."""
+    """Kill the command and the training that it started, as a power failure would."""
     trainer = int((run / ".at_work").read_text())
     process.kill()
     os.kill(trainer, signal.SIGKILL)
     process.communicate()
 
 
-def test_killed_in_the_middle_it_goes_on_and_repeats_nothing(tmp_path):
+def test_a_killed_study_resumes_and_repeats_nothing(tmp_path):
     first, second = (tmp_path / "humanoid-mod" / "mlp" / f"seed{seed}" for seed in (0, 1))
     process = begin(tmp_path)
     until = time.monotonic() + 240

@@ -1,4 +1,4 @@
-"""What the studies' tables and figures say of runs that are there."""
+"""Tables and figures of the studies from existing runs."""
 
 import json
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_run_that_is_not_finished_does_not_count(tmp_path):
     assert (value.mean, value.num_seeds) == (0.5, 1)
 
 
-def test_the_number_of_parameters_is_that_of_any_seed(tmp_path):
+def test_the_number_of_parameters_is_known_from_any_seed(tmp_path):
     study = load_study("scaling")
     arm = study.arms[0]
     assert position(arm, runs_of(study, arm, tmp_path, 3)) is None
@@ -65,7 +65,7 @@ def test_the_number_of_parameters_is_that_of_any_seed(tmp_path):
     assert "| 123,456 |" in as_markdown(study, read_study(study, tmp_path, 3), 3)
 
 
-def test_what_is_there_is_drawn(tmp_path, capsys):
+def test_existing_runs_are_drawn(tmp_path, capsys):
     study = load_study("scaling")
     for number, arm in enumerate(study.arms):
         for split in study.splits:
@@ -88,7 +88,7 @@ def test_the_runs_are_listed_with_their_state(tmp_path, capsys):
     assert list(json.loads(capsys.readouterr().out)["runs"].values()) == ["finished", "begun", "missing"]
 
 
-def test_a_run_that_fails_says_why(tmp_path, capsys):
+def test_a_failed_run_gives_its_reason(tmp_path, capsys):
     missing = ["--", "--imitation.data", str(tmp_path / "nowhere")]
     assert main(["reproduce", "adroit", "--seeds", "1", "--out", str(tmp_path / "out"), *missing]) == 1
     words = capsys.readouterr().err

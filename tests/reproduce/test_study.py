@@ -10,7 +10,7 @@ from body_transformer.reproduce.study import SEED, load_study, study_names
 from body_transformer.schema import build, plain
 
 
-def test_the_studies_are_these():
+def test_the_list_of_studies():
     assert study_names() == [
         "ablations",
         "adroit",
@@ -44,7 +44,7 @@ def test_every_arm_can_be_trained(name):
         build(PolicyConfig, config, "policy")
 
 
-def test_sizes_lie_on_both_sides_of_the_papers():
+def test_sizes_include_smaller_and_larger_ones_than_the_papers():
     study = load_study("scaling")
     layout = load_experiment("mocapact").layout()
     counts = set()
@@ -57,7 +57,7 @@ def test_sizes_lie_on_both_sides_of_the_papers():
     assert max(counts) > 35_000_000
 
 
-def test_studies_share_the_runs_that_are_the_same(tmp_path):
+def test_studies_share_equal_runs(tmp_path):
     folders = [
         {run.folder for run in load_study(name).runs(tmp_path, 2, ())} for name in ("table1", "ablations", "layers")
     ]
@@ -75,13 +75,13 @@ def test_the_papers_numbers_are_three_for_each_cell():
                     assert 1 > maximum > mean > std > 0
 
 
-def test_every_seed_has_a_random_mask_of_its_own(tmp_path):
+def test_every_seed_has_its_own_random_mask(tmp_path):
     runs = [run for run in load_study("ablations").runs(tmp_path, 3, ()) if "bot-hard-random" in run.args]
     assert [run.args[-2:] for run in runs] == [("--policy.mask-seed", str(seed)) for seed in range(3)]
 
 
 @pytest.mark.parametrize("flag", ["--imitation.num-demos", "--imitation.num_demos=3", "--no-eval", "--seed"])
-def test_what_sets_the_arms_apart_cannot_be_set_for_all(tmp_path, flag):
+def test_a_flag_that_distinguishes_the_arms_cannot_be_set_for_all(tmp_path, flag):
     with pytest.raises(ValueError, match="cannot be set for all runs of 'adroit'"):
         load_study("adroit").runs(tmp_path, 1, (flag, "3"))
 
@@ -111,7 +111,7 @@ def test_the_ablations_of_reinforcement_share_the_runs_of_its_figure(tmp_path):
     assert tmp_path / "humanoid-board" / "bot-mix,shared-tokenizer" / "seed0" in tokenizers
 
 
-def test_every_arm_is_set_against_one_of_its_study_and_task():
+def test_every_arm_is_compared_with_one_of_its_study_and_task():
     for name in study_names():
         arms = load_study(name).arms
         there = {(arm.experiment, arm.label) for arm in arms}
@@ -132,12 +132,12 @@ def test_a_part_of_a_study_can_be_chosen(tmp_path, only, expected):
     assert len(load_study("rl").runs(tmp_path, 1, (), only)) == expected
 
 
-def test_a_part_that_is_not_there_is_named(tmp_path):
+def test_an_unknown_part_is_named(tmp_path):
     with pytest.raises(ValueError, match="unknown experiment or arm 'humanoid-mod/bot-max'; did you mean"):
         load_study("rl").runs(tmp_path, 1, (), ["humanoid-mod/bot-max"])
 
 
 @pytest.mark.parametrize("flag", ["--policy.shared-tokenizer", "--policy.no-shared-tokenizer"])
-def test_a_switch_that_sets_the_arms_apart_cannot_be_set_for_all_either_way(tmp_path, flag):
+def test_a_switch_that_distinguishes_the_arms_cannot_be_set_for_all_either_way(tmp_path, flag):
     with pytest.raises(ValueError, match="cannot be set for all runs of 'rl-shared-tokenizer'"):
         load_study("rl-shared-tokenizer").runs(tmp_path, 1, (flag,))
