@@ -83,6 +83,7 @@ def attention_backward(
         wq = load_matrix(weight, d[:, None], e[None, :], E, D, E, whole)  # [DP, EP]
         wqt = tl.trans(wq)
         fence(h, FENCE)
+        # recompute the head: queries, keys, softmax, values
         q = dot(x, wqt, zeros, PRECISION) + load_vector(bias, d, D, D == DP)
         q = by_sample(operand(q * (scale * LOG2E), DT, PRECISION), S)
         wk = load_matrix(weight + E * E, d[:, None], e[None, :], E, D, E, whole)
@@ -104,6 +105,7 @@ def attention_backward(
             wv = load_matrix(turned_in + 2 * E + h * D, e[None, :], d[:, None], 3 * E, E, D, whole)
         else:
             wo = load_matrix(out_weight + h * D, e[:, None], d[None, :], E, E, D, whole)  # [EP, DP]
+        # gradients of values, scores, queries and keys, each stored as soon as it is computed
         grad = by_sample(operand(dot(du, wo, zeros, PRECISION), DT, PRECISION), S)
         dv = by_row(dot(transposed(rounded, S), grad, per_head, PRECISION), S)
         tl.store(grad_qkv_ptr + at3 + 2 * E, dv.to(DT), mask=inside)
@@ -167,6 +169,7 @@ def backward_kernel(
         layer = first_layer + slot
         p = layer * LAYER
         sums = norm_sums_ptr + (program * num_layers + layer).to(tl.int64) * (4 * E)
+        # the feed-forward part and the LayerNorm after it
         # values are loaded twice: keeping them, or loading them earlier, costs more in registers than it saves
         rstd = tl.load(rstd_ptr + (2 * layer + 1) * num_rows + rows, mask=exist, other=0.0)
         normed = tl.load(saved_ptr + (2 * layer + 1) * plane + at, mask=inside, other=0.0).to(tl.float32)
@@ -179,6 +182,7 @@ def backward_kernel(
             E, EP, F, FC, TURNED, STAGES, FENCE, DT, PRECISION,
         )  # fmt: skip
 
+        # attention and the LayerNorm after it
         rstd = tl.load(rstd_ptr + 2 * layer * num_rows + rows, mask=exist, other=0.0)
         normed = tl.load(saved_ptr + 2 * layer * plane + at, mask=inside, other=0.0).to(tl.float32)
         if layer > 0:

@@ -35,7 +35,7 @@ def attention(
     R: tl.constexpr = S * NP
     out = tl.zeros([R, EP], tl.float32)
     zeros = tl.zeros([R, DP], tl.float32)
-    for h in tl.range(0, H, num_stages=STAGES):
+    for h in tl.range(0, H, num_stages=STAGES):  # with STAGES = 2, the next head's weights are prefetched
         head = in_weight + h * D * E
         bias = in_bias + h * D
         wq = load_matrix(head, d[None, :], e[:, None], E, D, E, whole)
@@ -49,6 +49,7 @@ def attention(
         p, total = softmax_numerator(scores, allowed, S)
         v = dot(x, load_matrix(head + 2 * E * E, d[None, :], e[:, None], E, D, E, whole), zeros, PRECISION)
         v = operand(v + load_vector(bias + 2 * E, d, D, D == DP), DT, PRECISION)
+        # the softmax is normalised after the product
         a = dot(operand(p, DT, PRECISION), by_sample(v, S), per_sample(NP, DP, S), PRECISION)
         a = by_row(a * (1.0 / total), S)
         weight = load_matrix(out_weight + h * D, e[None, :], d[:, None], E, E, D, whole)  # [DP, EP]
@@ -119,6 +120,7 @@ def forward_kernel(
     for layer in range(num_layers):
         p = layer * LAYER  # start of this layer's parameters
         allowed = load_allowed(mask_ptr, (masked_layers >> layer) & 1, N, NP, S)
+        # attention, residual sum, LayerNorm
         u = attention(
             operand(x, DT, PRECISION), in_weight + p, in_bias + p, out_weight + p, allowed, scale,
             S, NP, E, EP, H, D, DP, STAGES, FENCE, DT, PRECISION,
@@ -128,6 +130,7 @@ def forward_kernel(
             tl.store(saved_ptr + 2 * layer * plane + at, x.to(KEPT), mask=inside)
             tl.store(rstd_ptr + 2 * layer * num_rows + rows, rstd + poison, mask=exist)
         x = x * load_vector(norm1 + p, e, E, E == EP) + load_vector(norm1 + p + E, e, E, E == EP)
+        # feed-forward part, residual sum, LayerNorm
         u = feed_forward(
             operand(x, DT, PRECISION), weight1 + p, bias1 + p, weight2 + p, E, EP, F, FC, STAGES, FENCE, DT, PRECISION
         )

@@ -50,8 +50,8 @@ def feed_forward_backward(y, du, part, WARPS: gl.constexpr):
     dy = warpgroup_mma_init(du)
     du = du.to(gl.bfloat16)
     for c in range(second.shape[0]):
-        hidden = times(y, first.index(c).permute((1, 0)), WARPS)
-        grad = times(du, second.index(c), WARPS)
+        hidden = times(y, first.index(c).permute((1, 0)), WARPS)  # [R, FC], recomputed
+        grad = times(du, second.index(c), WARPS)  # [R, FC]
         hidden, grad, dy = warpgroup_mma_wait(0, [hidden, grad, dy])
         grad = gl.where(hidden + vector(bias, c * FC, FC, WARPS) > 0.0, grad, 0.0)
         dy = add_times(dy, grad, first.index(c), WARPS)
@@ -70,16 +70,18 @@ def attention_backward(
     dx = du
     du = du.to(gl.bfloat16)
     for h in range(H):
+        # recompute the head: queries, keys, values and softmax
         product = warpgroup_mma_wait(0, [times(x, qk.index(h).permute((1, 0)), WARPS)])
         q, k = queries_and_keys(product, bias, h, scale, WARPS)
         v = times(x, values.index(h).permute((1, 0)), WARPS)
-        grad = times(du, out.index(h), WARPS)
+        grad = times(du, out.index(h), WARPS)  # [R, D], gradient of the head's output
         v, grad = warpgroup_mma_wait(0, [v, grad])
         v += vector(bias, 2 * E + h * D, D, WARPS)
         v, grad = by_sample(v.to(gl.bfloat16), WARPS), by_sample(grad.to(gl.bfloat16), WARPS)
         p, total = softmax_numerator(within_samples(q, turned(k), WARPS), forbidden)
         p *= 1.0 / total
         rounded = p.to(gl.bfloat16)
+        # gradients of values, scores, queries and keys; factors are stored as soon as they are computed
         keep(mixed_ptr + h * D, by_row(within_samples(rounded, crossed(v), WARPS), WARPS), batch, N, E, WARPS)
         dv = by_row(within_samples(turned(crossed(rounded)), crossed(grad), WARPS), WARPS)
         keep(grad_qkv_ptr + 2 * E + h * D, dv, batch, N, 3 * E, WARPS)
@@ -144,6 +146,7 @@ def backward_kernel(
         slot = count - 1 - step  # index among the factors
         layer = first_layer + slot
         p = layer * LAYER
+        # the feed-forward part, while attention's weights are copied
         rstd = gl.load(rstd_ptr + (2 * layer + 1) * num_rows + rows, mask=exist, other=0.0)
         normed = kept(saved_ptr + (2 * layer + 2) * plane, batch, N, S * 16, E, WARPS)
         y = kept(saved_ptr + (2 * layer + 1) * plane, batch, N, S * 16, E, WARPS)
@@ -159,6 +162,7 @@ def backward_kernel(
         y = y * vector(before2, 0, E, WARPS) + vector(before2, E, E, WARPS)
         grad = feed_forward_backward(y.to(gl.bfloat16), du, part2, WARPS)
 
+        # attention, while the weights of the preceding layer's feed-forward part are copied
         rstd = gl.load(rstd_ptr + 2 * layer * num_rows + rows, mask=exist, other=0.0)
         normed = kept(saved_ptr + (2 * layer + 1) * plane, batch, N, S * 16, E, WARPS)
         x = kept(saved_ptr + 2 * layer * plane, batch, N, S * 16, E, WARPS)

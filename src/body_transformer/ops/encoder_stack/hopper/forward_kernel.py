@@ -41,15 +41,15 @@ def attention(x, acc, part, forbidden, scale, WARPS: gl.constexpr):
     D: gl.constexpr = out.shape[2]
     acc = warpgroup_mma_init(acc)
     for h in range(H):
-        product = times(x, qk.index(h).permute((1, 0)), WARPS)
-        product, acc = warpgroup_mma_wait(0, [product, acc])
+        product = times(x, qk.index(h).permute((1, 0)), WARPS)  # [R, 2 D]: queries and keys in one product
+        product, acc = warpgroup_mma_wait(0, [product, acc])  # acc: the output projection of the preceding head
         q, k = queries_and_keys(product, bias, h, scale, WARPS)
-        v = times(x, values.index(h).permute((1, 0)), WARPS)
+        v = times(x, values.index(h).permute((1, 0)), WARPS)  # [R, D], computed behind the softmax
         p, total = softmax_numerator(within_samples(q, turned(k), WARPS), forbidden)
         v = warpgroup_mma_wait(0, [v]) + vector(bias, 2 * E + h * D, D, WARPS)
         v = by_sample(v.to(gl.bfloat16), WARPS)
         mixed = by_row(within_samples(p.to(gl.bfloat16), crossed(v), WARPS) * (1.0 / total), WARPS)
-        acc = add_times(acc, mixed, out.index(h).permute((1, 0)), WARPS)
+        acc = add_times(acc, mixed, out.index(h).permute((1, 0)), WARPS)  # waited for in the next iteration
     return warpgroup_mma_wait(0, [acc])
 
 
@@ -60,10 +60,10 @@ def feed_forward(y, acc, part, WARPS: gl.constexpr):
     FC: gl.constexpr = second.shape[2]
     acc = warpgroup_mma_init(acc)
     for c in range(second.shape[0]):
-        hidden = times(y, first.index(c).permute((1, 0)), WARPS)
+        hidden = times(y, first.index(c).permute((1, 0)), WARPS)  # [R, FC]
         hidden, acc = warpgroup_mma_wait(0, [hidden, acc])
         hidden = rectified(hidden + vector(bias, c * FC, FC, WARPS))
-        acc = add_times(acc, hidden, second.index(c).permute((1, 0)), WARPS)
+        acc = add_times(acc, hidden, second.index(c).permute((1, 0)), WARPS)  # waited for in the next iteration
     return warpgroup_mma_wait(0, [acc])
 
 
@@ -91,6 +91,7 @@ def forward_kernel(
     part1, part2 = room_for_attention(H, D, E), room_for_feed_forward(E, F, FC)
     last_bias1, last_bias2 = room_for_vector(E), room_for_vector(E)
     after1, after2 = room_for_vector(2 * E), room_for_vector(2 * E)
+    # start copying the first attention's weights; the feed-forward part's follow while attention computes
     fetch_attention(part1, in_weight, in_bias, out_weight, WARPS)
     fetch_vector(last_bias1, out_bias, E, WARPS)
     fetch_vector(after1, norm1, 2 * E, WARPS)
@@ -106,6 +107,7 @@ def forward_kernel(
         keep(saved_ptr, x, batch, N, E, WARPS)
     for layer in range(num_layers):
         p = layer * LAYER  # start of this layer's parameters
+        # attention, while the weights of the feed-forward part are copied
         forbidden = load_forbidden(mask_ptr, (masked_layers >> layer) & 1, N, WARPS)
         async_copy.wait_group(0)
         fence_async_shared()
@@ -119,6 +121,7 @@ def forward_kernel(
             keep(saved_ptr + (2 * layer + 1) * num_rows * E, x, batch, N, E, WARPS)
             gl.store(rstd_ptr + 2 * layer * num_rows + rows, rstd, mask=exist)
         x = x * vector(after1, 0, E, WARPS) + vector(after1, E, E, WARPS)
+        # the feed-forward part, while the next attention's weights are copied (the last layer copies its own again)
         async_copy.wait_group(0)
         fence_async_shared()
         after = gl.minimum(layer + 1, num_layers - 1) * LAYER
