@@ -1,10 +1,10 @@
-"""What does the low-pass do to a walk? Speed and smoothness with and without it, as a figure.
+"""Draw speed and smoothness of a walk with and without the low-pass filter.
 
     python benchmarks/walk.py a1 --only flat unfiltered --out build/walk
     python benchmarks/filter_figure.py build/walk/logs/flat build/walk/logs/unfiltered --out filter.png
 
 Roughness is that of `bot report`: the root mean square of a joint target's second difference from policy step to policy
-step, over all joints; of what the policy wants, and of what is commanded after filter, interpolation and limits.
+step, over all joints, both of the policy's targets and of the commands after filter, interpolation and limits.
 """
 
 import argparse
@@ -20,23 +20,23 @@ from body_transformer.report.deployment import POLICY, Deployment, find_deployme
 
 NAMES, COLORS = ("with the filter", "without"), ("#1f5fa8", "#c2571a")
 SHOWN_S = (4.0, 5.0)
-"""Of the policy's time."""
+"""Stretch of the policy's time that is drawn."""
 JOINT = "FL_calf_joint"
 
 
 def speeds(deployments: Sequence[Deployment]) -> list[float]:
-    """m/s, one a deployment that measured it."""
+    """Return m/s per deployment that measured it."""
     return [one.speed_mps for one in deployments if one.speed_mps is not None]
 
 
 def roughness(deployments: Sequence[Deployment], commanded: bool) -> list[float]:
-    """rad/s², one a deployment in which the policy ran."""
+    """Return rad/s² per deployment in which the policy ran."""
     each = (one.roughness(one.commanded if commanded else one.targets) for one in deployments)
     return [float(np.sqrt((joints**2).mean())) for joints in each if joints is not None]
 
 
 def dots(axes: Axes, groups: Sequence[tuple[str, str, Sequence[float]]]) -> None:
-    """A column of dots a group, with its mean."""
+    """Draw a column of dots per group, with its mean."""
     for k, (_, color, values) in enumerate(groups):
         axes.plot(np.full(len(values), k), values, "o", color=color, alpha=0.5)
         axes.plot([k - 0.2, k + 0.2], [np.mean(values)] * 2, color=color)
@@ -47,7 +47,7 @@ def dots(axes: Axes, groups: Sequence[tuple[str, str, Sequence[float]]]) -> None
 
 
 def trace(axes: Axes, one: Deployment, color: str, name: str) -> None:
-    """A joint's target and command for a second of walking."""
+    """Draw a joint's target and command for a second of walking."""
     begun = next(span.start_s for span in one.spans if span.phase == POLICY)
     time_s = one.time_s - begun
     shown = (time_s >= SHOWN_S[0]) & (time_s <= SHOWN_S[1])

@@ -1,23 +1,23 @@
-"""A run's newest policy becomes one that comes with the package, as `bot eval pretrained:NAME`.
+"""Ship a run's newest policy with the package, as `pretrained:NAME`.
 
     bot eval RUN --episodes 100 --json > warp.json
     bot eval RUN --episodes 100 --simulator mujoco --json > mujoco.json
     python benchmarks/ship_policy.py RUN NAME --evaluation warp.json mujoco.json --note "It walks in a curve."
 
 NAME is the run's task, or TASK.VARIANT. Writes `src/body_transformer/pretrained/NAME/`: policy.safetensors,
-policy.json and card.md, which says how it was trained, how good it is, and what else whoever uses it must know.
+policy.json and card.md, which describes training, evaluation and notes for users.
 """
 
 import argparse
 import json
 import shutil
 import sys
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from body_transformer import Policy, pretrained
+from body_transformer.files import new_folder
 from body_transformer.policy_folder import DESCRIPTION, WEIGHTS, PolicyFolder, find_policy
 from body_transformer.rl.config import RlConfig
 from body_transformer.run import Run, without_place
@@ -25,11 +25,11 @@ from body_transformer.run import Run, without_place
 MAX_BYTES = 3_000_000
 FILES = (WEIGHTS, DESCRIPTION)
 Evaluation = dict[str, Any]
-"""What `bot eval --json` prints."""
+"""Output of `bot eval --json`."""
 
 
 def ship(folder: Path, name: str, evaluations: Sequence[Evaluation], notes: Sequence[str] = ()) -> Path:
-    """Copies the policy and writes its card; where a policy of this name is, it is replaced."""
+    """Copy the policy and write its card; an older policy of this name is replaced."""
     description = Run.open(folder).description()
     if "rl" not in description:
         raise ValueError(f"{str(folder)!r} is not a run of reinforcement learning")
@@ -44,19 +44,13 @@ def ship(folder: Path, name: str, evaluations: Sequence[Evaluation], notes: Sequ
     size = sum((source / file).stat().st_size for file in FILES)
     if size > MAX_BYTES:
         raise ValueError(f"the policy has {size:,} bytes; at most {MAX_BYTES:,} come with the package")
-    policy = Policy.load(source)  # it is whole
+    policy = Policy.load(source)  # refuses a damaged one
     target = pretrained.FOLDER / name
-    aside = pretrained.FOLDER / f".{name}.{uuid.uuid4().hex[:8]}"
-    aside.mkdir(parents=True)
-    try:
+    with new_folder(target) as unfinished:
         for file in FILES:
-            shutil.copyfile(source / file, aside / file)
+            shutil.copyfile(source / file, unfinished / file)
         text = card(name, description, policy, env_steps(found), size, evaluations, notes)
-        (aside / "card.md").write_text(text, encoding="utf-8")
-        shutil.rmtree(target, ignore_errors=True)
-        aside.rename(target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        (unfinished / "card.md").write_text(text, encoding="utf-8")
     return target
 
 
@@ -77,7 +71,7 @@ def card(
     evaluations: Sequence[Evaluation],
     notes: Sequence[str],
 ) -> str:
-    """What there is to know of a policy, as Markdown."""
+    """Return the card of a policy, as Markdown."""
     lines = [
         f"# {name}",
         "",

@@ -1,16 +1,16 @@
-"""Does an exported policy walk across the link, and how does it take worse conditions?
+"""Measure whether an exported policy walks across the link, in good and in worse conditions.
 
     bot export RUN --out a1
     python benchmarks/walk.py a1 --out build/walk
 
 Rollouts of `bot deploy` on the simulated robot, in real time, one after the other: 5 on flat ground (the paper's test
 of the real robot), 5 without the filter, then 20 each under 20 ms of latency, 5 % loss, and 2 kg more and less. That
-takes 25 minutes, on a computer that does nothing else. Measurements are as noisy as in training, else rollouts would
-differ in nothing but chance of timing. Writes OUT/table.md, OUT/rollouts.json, and the log of every rollout, of which
-filter_figure.py draws those with and without the filter.
+takes 25 minutes on an otherwise idle computer. Measurements are as noisy as in training; without noise, rollouts would
+differ only by chance of timing. Writes OUT/table.md, OUT/rollouts.json, and the log of every rollout; filter_figure.py
+draws those with and without the filter.
 
-What a virtual machine's host does at the same time cannot be seen from inside, but felt: before each rollout a loop of
-100 Hz that does nothing counts how often it wakes up a whole period too late.
+The load of a virtual machine's host cannot be seen from inside. So before each rollout an empty loop of 100 Hz counts
+how often it wakes up a whole period too late.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from body_transformer.files import atomic_write
 
 @dataclass(frozen=True)
 class Condition:
-    """What is wrong with the robot or its network."""
+    """Faults of the robot or its network."""
 
     title: str
     num_rollouts: int
@@ -56,30 +56,30 @@ CONDITIONS = {
 
 @dataclass(frozen=True)
 class Rollout:
-    """How one went."""
+    """Result of a rollout."""
 
     condition: str
     seed: int
-    """Of the network's chance."""
+    """Seed of the network's faults."""
     problem: str
-    """Why it is no success; empty if it is one."""
+    """Reason for failure; empty for a success."""
     speed_mps: float
-    """Where the robot looks."""
+    """Speed in the direction of the heading."""
     ahead_m: float
     sideways_m: float
-    """How far it got along the heading of its start, and from that line."""
+    """Distance along the heading at the start, and from that line."""
     missed: int
     interventions: dict[str, int]
     log: str
     late_of_nothing: int = 0
-    """Ticks of the loop that does nothing, before."""
+    """Late ticks of the empty loop before the rollout."""
 
 
 IDLE_HZ, IDLE_TICKS = 100, 200
 
 
 def late_of_nothing() -> int:
-    """How many of IDLE_TICKS come a whole period late where there is nothing to do."""
+    """Return how many of IDLE_TICKS of an empty loop come a whole period late."""
     begun, late = time.monotonic(), 0
     for tick in range(1, IDLE_TICKS + 1):
         wait = begun + tick / IDLE_HZ - time.monotonic()
@@ -91,14 +91,14 @@ def late_of_nothing() -> int:
 
 @cache
 def steps_ms(log: str) -> NDArray[np.float64]:
-    """What each full control step took, one that asked the policy."""
+    """Return the duration of each full control step, one that asked the policy."""
     rows = SavedLog.load(log).rows
     taken: NDArray[np.float64] = rows["work_ms"][np.isfinite(rows["policy_ms"])]
     return taken
 
 
 def run(policy: Path, name: str, seed: int, seconds: float, out: Path) -> Rollout:
-    """One rollout, by the command that a user would type."""
+    """Run one rollout with the user's command."""
     log = out / "logs" / name / str(seed)
     faults = ("--faults", f"seed={seed}", "noise=1", *CONDITIONS[name].faults)
     flags = ("--out", str(log), "--json", *CONDITIONS[name].flags)
@@ -108,23 +108,23 @@ def run(policy: Path, name: str, seed: int, seconds: float, out: Path) -> Rollou
     command += [*faults, *flags]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     try:
-        said = json.loads(done.stdout)
+        result = json.loads(done.stdout)
     except json.JSONDecodeError:
         raise ValueError(f"bot deploy failed: {done.stderr.strip()}") from None
-    way = [reported(said, what) for what in ("mean_speed_mps", "distance_m", "sideways_m")]
-    return Rollout(name, seed, problem(said), *way, said["missed"], said["interventions"], str(log), late)
+    way = [reported(result, name) for name in ("mean_speed_mps", "distance_m", "sideways_m")]
+    return Rollout(name, seed, problem(result), *way, result["missed"], result["interventions"], str(log), late)
 
 
-def problem(said: dict[str, Any]) -> str:
-    """Why what `bot deploy --json` said is no success: something ended it early, or it fell."""
-    if said["stop"] is not None:  # a robot that is stopped falls
-        return str(said["stop"]).partition(":")[0]
-    report = said["report"]
+def problem(result: dict[str, Any]) -> str:
+    """Return why a result of `bot deploy --json` is not a success: an early end, or a fall."""
+    if result["stop"] is not None:  # a robot that is stopped falls
+        return str(result["stop"]).partition(":")[0]
+    report = result["report"]
     return "no report" if report is None else "fell" if report["fell"] else ""
 
 
-def reported(said: dict[str, Any], name: str) -> float:
-    return float("nan") if said["report"] is None else float(said["report"][name])
+def reported(result: dict[str, Any], name: str) -> float:
+    return float("nan") if result["report"] is None else float(result["report"][name])
 
 
 COLUMNS = (
@@ -134,7 +134,7 @@ COLUMNS = (
 
 
 def table(rollouts: Sequence[Rollout]) -> str:
-    """A row for each condition; speed and way are means over the successes, to the side either way."""
+    """Return a row per condition; speed and distances are means over the successes, sideways in either direction."""
     lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
     for name, condition in CONDITIONS.items():
         these = [one for one in rollouts if one.condition == name]
@@ -154,7 +154,7 @@ def cells(rollouts: Sequence[Rollout]) -> list[str]:
         *(f"{np.mean(way):.2f}" if way else "–" for way in ways),
         str(sum(one.missed for one in rollouts)),
         *shares,
-        ", ".join(f"{what} {count}" for what, count in problems.items()) or "–",
+        ", ".join(f"{reason} {count}" for reason, count in problems.items()) or "–",
         f"{sum(one.late_of_nothing for one in rollouts)} of {IDLE_TICKS * len(rollouts)}",
     ]
 
@@ -170,10 +170,10 @@ def write(out: Path, policy: Path, seconds: float, rollouts: Sequence[Rollout]) 
 
 def main(args: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("walk.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("policy", type=Path, help="what `bot export` wrote")
+    parser.add_argument("policy", type=Path, help="an exported policy")
     parser.add_argument("--out", type=Path, default=Path("build/walk"))
     parser.add_argument("--only", nargs="+", choices=list(CONDITIONS), default=list(CONDITIONS))
-    parser.add_argument("--rollouts", type=int, help="of each condition, instead of 5 or 20")
+    parser.add_argument("--rollouts", type=int, help="rollouts per condition, instead of 5 or 20")
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args(args)
     planned = [(name, options.rollouts or CONDITIONS[name].num_rollouts) for name in options.only]

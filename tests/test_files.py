@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from body_transformer.files import atomic_write
+from body_transformer.files import atomic_write, digest, new_files, new_folder
 
 
 def test_a_text_or_whatever_writes_itself_is_written(tmp_path: Path) -> None:
@@ -28,3 +28,42 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
         atomic_write(target, fail)
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
     assert target.read_text() == "old"
+
+
+def test_a_new_folder_gets_its_name_when_it_is_complete_and_replaces_an_older_one(tmp_path: Path) -> None:
+    out = tmp_path / "a" / "out"
+    for text in ("old", "new"):
+        with new_folder(out) as unfinished:
+            (unfinished / "file").write_text(text)
+            (unfinished / text).touch()
+            assert not out.exists() or (out / "file").read_text() == "old"
+    assert sorted(file.name for file in out.iterdir()) == ["file", "new"]
+    assert [entry.name for entry in out.parent.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("make", [new_folder, new_files])
+def test_a_folder_that_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path, make) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").write_text("old")
+
+    def stopped(unfinished: Path) -> None:
+        (unfinished / "file").write_text("new")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), make(tmp_path / "out") as unfinished:
+        stopped(unfinished)
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["out", "out/file"]
+    assert (tmp_path / "out" / "file").read_text() == "old"
+
+
+def test_new_files_replace_those_of_their_name_and_leave_the_others(tmp_path: Path) -> None:
+    for name in ("kept", "file"):
+        (tmp_path / name).write_text("old")
+    with new_files(tmp_path) as unfinished:
+        (unfinished / "file").write_text("new")
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"kept": "old", "file": "new"}
+
+
+def test_a_digest_is_that_of_the_bytes(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    assert digest(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from body_transformer.deploy.robot import Command
-from body_transformer.deploy.robots.sim_body import Rollout, SimBody
+from body_transformer.deploy.robots.sim_body import MotionRecorder, SimBody
 from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
 
 LEGS, PARTS = ("FR", "FL", "RR", "RL"), ("hip", "thigh", "calf")
@@ -141,7 +141,7 @@ def test_noise_stays_within_what_training_has_and_leaves_the_physics_alone():
 
 def test_standing_is_no_fall_and_lying_is():
     body = SimBody(SimOptions())
-    rollout = Rollout(body)
+    rollout = MotionRecorder(body)
     after(body, body.idle(), 0.5)
     rollout.watch()
     assert not rollout.outcome().fell
@@ -156,7 +156,7 @@ def test_standing_is_no_fall_and_lying_is():
 
 def test_what_comes_after_the_end_does_not_count():
     body = SimBody(SimOptions())
-    rollout = Rollout(body)
+    rollout = MotionRecorder(body)
     rollout.watch()
     rollout.end()
     after(body, body.damping(), 1.0)
@@ -174,7 +174,7 @@ def test_rolled_or_pitched_too_far_is_a_fall(axis, angle):
     body.data.qpos[3:7] = 0.0
     body.data.qpos[3], body.data.qpos[3 + axis] = np.cos(angle / 2), np.sin(angle / 2)
     mujoco.mj_forward(body.model, body.data)
-    rollout = Rollout(body)
+    rollout = MotionRecorder(body)
     rollout.watch()
     assert rollout.outcome().fell
 
@@ -183,7 +183,7 @@ def test_distance_is_along_the_first_heading_and_speed_along_the_present_one():
     body = SimBody(SimOptions())
     body.data.qpos[3:7] = np.sqrt(0.5), 0, 0, np.sqrt(0.5)  # looks along y
     body.data.qvel[:2] = 0.0, 0.5
-    rollout = Rollout(body)
+    rollout = MotionRecorder(body)
     body.data.qpos[:2] = -0.25, 2.0
     rollout.watch()
     outcome = rollout.outcome()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from body_transformer.deploy.contract import Checks, Contract
-from body_transformer.deploy.control import Control, Filter, ObsTerm, TorqueClip
+from body_transformer.deploy.control import ContractTerm, Control, Filter, TorqueClip
 from body_transformer.deploy.robot import Command, Robot, State
 from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.runtime_config import RuntimeConfig
@@ -26,7 +26,7 @@ DEFAULT_POSE = tuple(angle for hip, thigh in LEGS.values() for angle in (hip, th
 LYING = tuple(angle for hip, _ in LEGS.values() for angle in (3 * hip, 1.2, -2.6))
 
 
-def a1_contract(obs: tuple[ObsTerm, ...] | None = None, **control: Any) -> Contract:
+def a1_contract(obs: tuple[ContractTerm, ...] | None = None, **control: Any) -> Contract:
     """The A1's, with the numbers of the paper's deployment."""
     layout = load_experiment("a1-walk").layout()
     given: dict[str, Any] = {
@@ -59,15 +59,15 @@ def save_contract(contract: Contract, folder: Path) -> None:
     contract.save(folder)
 
 
-def a1_obs() -> tuple[ObsTerm, ...]:
-    def term(name: str, source: Any, size: int, scale: float, offset: tuple[float, ...] | None = None) -> ObsTerm:
-        return ObsTerm(name, size, source, offset or (0.0,) * size, (scale,) * size, 100.0)
+def a1_obs() -> tuple[ContractTerm, ...]:
+    def term(name: str, source: Any, size: int, scale: float, offset: tuple[float, ...] | None = None) -> ContractTerm:
+        return ContractTerm(name, size, source, offset or (0.0,) * size, (scale,) * size, 100.0)
 
     return (
         term("base_linear_velocity", "zeros", 3, 1.0),
         term("base_angular_velocity", "angular_velocity", 3, 0.25),
         term("projected_gravity", "projected_gravity", 3, 1.0),
-        ObsTerm("command", 3, "command", (0.0,) * 3, (2.0, 2.0, 0.25), 100.0),
+        ContractTerm("command", 3, "command", (0.0,) * 3, (2.0, 2.0, 0.25), 100.0),
         term("joint_pos", "joint_pos", 12, 1.0, DEFAULT_POSE),
         term("joint_vel", "joint_vel", 12, 0.05),
         term("previous_action", "previous_action", 12, 1.0),

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ..body.layout import Layout, Term
 from ..errors import listing, unknown
 from ..schema import shown
-from .control import Control, Filter, Kind, ObsTerm, Source, TorqueClip
+from .control import ContractTerm, Control, Filter, Kind, Source, TorqueClip
 
 Named = Literal["default_pose", "range_middle", "per_half_range", "torque_limits"]
 """Numbers per joint that are given elsewhere: in this section, or in the robot's file."""
@@ -145,7 +145,7 @@ def training_gains(deploy: DeployConfig, robot: Path, layout: Layout) -> tuple[l
     return kp, kd
 
 
-def obs_terms(deploy: DeployConfig, robot: Path, layout: Layout) -> tuple[ObsTerm, ...]:
+def obs_terms(deploy: DeployConfig, robot: Path, layout: Layout) -> tuple[ContractTerm, ...]:
     """Return the contract's observation section: the layout's terms with their sources."""
     names = [term.name for term in layout.obs]
     for name in deploy.obs:
@@ -158,9 +158,9 @@ def obs_terms(deploy: DeployConfig, robot: Path, layout: Layout) -> tuple[ObsTer
     )
 
 
-def unsourced(term: Term) -> ObsTerm:
+def unsourced(term: Term) -> ContractTerm:
     """Return a term that no robot measures; its steps may lie ahead, so they are not called a history."""
-    return ObsTerm(term.name, term.size, "", (0.0,) * term.size, (1.0,) * term.size, None)
+    return ContractTerm(term.name, term.size, "", (0.0,) * term.size, (1.0,) * term.size, None)
 
 
 def robot_limits(robot: Path, joints: Sequence[str]) -> tuple[tuple[Limits, ...], tuple[float, ...]]:
@@ -214,7 +214,7 @@ def _joints(layout: Layout) -> tuple[str, ...]:
     return joints
 
 
-def _sourced(term: Term, found: ObsSource, named: Numbers) -> ObsTerm:
+def _sourced(term: Term, found: ObsSource, named: Numbers) -> ContractTerm:
     size = term.size // term.steps
 
     def each(value: PerJoint | tuple[float, ...]) -> tuple[float, ...]:
@@ -223,7 +223,7 @@ def _sourced(term: Term, found: ObsSource, named: Numbers) -> ObsTerm:
         return per_joint(value, term.of or ("",) * size, named)
 
     try:
-        return ObsTerm(
+        return ContractTerm(
             term.name, size, found.source, each(found.offset), each(found.scale), found.clip, history=term.steps
         )
     except ValueError as error:

@@ -25,7 +25,7 @@ from ..errors import listing
 from ..files import atomic_write
 from ..policy_folder import DESCRIPTION, MODEL, find_policy, read_description
 from ..schema import build, json_digest, json_text, plain, shown
-from .control import JOINT_SOURCES, Control, ObsTerm
+from .control import JOINT_SOURCES, ContractTerm, Control
 from .limits import hardware_of
 
 TRAINING = ("command", "commit", "package_version", "date", "variant", "seed", "steps", "kp", "kd")
@@ -52,7 +52,7 @@ class Contract:
 
     experiment: str | None
     """What the policy was trained for; None if it is not known."""
-    obs: tuple[ObsTerm, ...]
+    obs: tuple[ContractTerm, ...]
     """The observation, in its order."""
     control: Control | None
     """None if the experiment has no `deploy` section, so that no robot can run the policy."""
@@ -93,7 +93,7 @@ class Contract:
     def make(
         cls,
         experiment: str | None,
-        obs: tuple[ObsTerm, ...],
+        obs: tuple[ContractTerm, ...],
         control: Control | None,
         layout: Layout,
         checks: Checks,
@@ -218,7 +218,7 @@ def _not_exported(source: str | os.PathLike[str], why: str) -> str:
     return f"no exported policy in {name!r}: {why}; `bot export {name} --out DIR` exports it"
 
 
-def _trained_digest(obs: Sequence[ObsTerm], control: Control | None, exported: Mapping[str, Any] | None) -> str:
+def _trained_digest(obs: Sequence[ContractTerm], control: Control | None, exported: Mapping[str, Any] | None) -> str:
     fixed = None if control is None else {name: plain(getattr(control, name)) for name in FIXED}
     return json_digest({"control": fixed, "exported": exported, "obs": plain(tuple(obs))})
 
@@ -233,7 +233,7 @@ def _check_training(training: Mapping[str, Any]) -> None:
             raise ValueError(f"training.{key} must be of type {wanted.__name__}, or null; got {shown(value)}")
 
 
-def _check_control(control: Control, obs: Sequence[ObsTerm], layout: Layout) -> None:
+def _check_control(control: Control, obs: Sequence[ContractTerm], layout: Layout) -> None:
     joints = tuple(joint for term in layout.actions for joint in term.of if term.kind == "joints")
     if control.joints != joints or layout.action_dim != len(joints):
         raise ValueError(f"control.joints must be the layout's, in its order: {joints}; got {control.joints}")

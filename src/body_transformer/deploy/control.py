@@ -21,7 +21,7 @@ VECTOR_SOURCES = ("angular_velocity", "projected_gravity")
 
 
 @dataclass(frozen=True)
-class ObsTerm:
+class ContractTerm:
     """Consecutive entries of the observation: clip((measured - offset) * scale)."""
 
     name: str

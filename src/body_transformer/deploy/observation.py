@@ -15,7 +15,7 @@ from .robot import COMMAND, Command, State
 
 if TYPE_CHECKING:
     from .contract import Contract
-    from .control import ObsTerm
+    from .control import ContractTerm
 
 Vector = NDArray[np.float64]
 
@@ -101,7 +101,7 @@ def gravity_direction(quaternion: Vector, out: Vector) -> None:
     out[2] = scale * (x * x + y * y) - 1
 
 
-def _source(term: ObsTerm, sources: dict[str, Vector]) -> Vector:
+def _source(term: ContractTerm, sources: dict[str, Vector]) -> Vector:
     source = np.zeros(term.size) if term.source == "zeros" else sources[term.source]
     if source.shape != (term.size,):
         raise ValueError(f"obs term {term.name!r} has {term.size} entries; {term.source} has {len(source)}")
@@ -152,7 +152,7 @@ class Observation:
         self._histories = self._shares(terms) if any(term.history > 1 for term in terms) else []
         self._first = True
 
-    def _shares(self, terms: Sequence[ObsTerm]) -> list[_History]:
+    def _shares(self, terms: Sequence[ContractTerm]) -> list[_History]:
         shares = []
         start = out = 0
         for term in terms:

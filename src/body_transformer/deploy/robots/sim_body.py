@@ -157,7 +157,7 @@ def _model(options: SimOptions) -> mujoco.MjModel:
     return model
 
 
-class Rollout:
+class MotionRecorder:
     """Summary of the body's motion from `begin` to `end`."""
 
     def __init__(self, body: SimBody) -> None:

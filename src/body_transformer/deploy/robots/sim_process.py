@@ -36,7 +36,7 @@ from ..link import (
     unpack_names,
 )
 from ..robot import Command, State
-from .sim_body import Rollout, SimBody
+from .sim_body import MotionRecorder, SimBody
 from .sim_options import DEFAULT_PORT, Channel, Network, SimOptions, SimReport
 
 SILENT_PEER_S = 1.0
@@ -77,7 +77,7 @@ class SimProcess:
         self.options = options
         self.body = SimBody(options)
         self.link = Link(sock, FROM_CONTROLLER)
-        self.rollout = Rollout(self.body)
+        self.rollout = MotionRecorder(self.body)
         self.stopped = False
         self._parent = parent
         self._orphan_s: float | None = None
