@@ -156,7 +156,7 @@ def test_a_folder_that_cannot_be_written_is_said_after_the_table(
     assert main(["inspect", "a1", "--out", str(taken)]) == 1
     captured = capsys.readouterr()
     assert "13 nodes, 37 ones" in captured.out
-    assert captured.err == f"bot inspect: cannot write pictures to {str(taken)!r}: File exists\n"
+    assert captured.err == f"bot inspect: cannot write {str(taken / 'body.png')!r}: File exists\n"
 
 
 def test_with_json_nothing_else_is_on_standard_output(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
     ("arguments", "message"),
     [
         (["mjlab:Mjlab-Nothing"], "unknown task 'mjlab:Mjlab-Nothing'"),
-        (["Mjlab-Cartpole-Balance"], "'mocapact'; a task of mjlab's is mjlab:NAME, and bot train mjlab: lists them"),
+        (["Mjlab-Cartpole-Balance"], "'mocapact'; or give a YAML file, or mjlab:NAME for a task of mjlab"),
         (["humanoid-mod", "--variant", "bot-fast"], "unknown variant 'bot-fast'"),
         (
             ["humanoid-mod", "--rl.task", "humanoid-board"],

@@ -1,11 +1,11 @@
-"""`bot inspect ROBOT|EXPERIMENT`: the graph, who owns which entry, and the size of a policy."""
+"""`bot inspect ROBOT|EXPERIMENT`: show the body graph, the owners of all entries, and the size of a policy."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -13,40 +13,37 @@ from .. import robots
 from ..body.graph import BodyGraph, Fixed
 from ..body.layout import Layout, allocation_table
 from ..errors import listing, unknown
-from ..experiment import Experiment, experiment_names, load_experiment
+from ..experiment import SUFFIXES, Experiment, experiment_names, load_experiment
 from ..model.config import PolicyConfig
 from ..model.variants import VARIANTS
 from .output import console, print_json
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass
 class Inspect:
-    """The body graph of a robot file or an experiment, who owns which entry, and the parameter count of a variant."""
+    """Show the body graph of a robot file or an experiment, the owners of all entries, and a variant's parameters."""
 
     what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ROBOT|EXPERIMENT")]
-    """An MJCF or URDF file, a shipped robot (humanoid, a1, …), or an experiment (humanoid-mod, mocapact, …)."""
+    """An MJCF or URDF file, a shipped robot (humanoid, a1, …), an experiment (humanoid-mod, …) or its YAML file."""
     root: Annotated[str | None, tyro.conf.arg(metavar="BODY")] = None
-    """The body to start from; needed where several trees stand in the world."""
+    """Body to start from; needed where several trees stand in the world."""
     fixed: Annotated[Fixed, tyro.conf.arg(metavar="keep|merge")] = "keep"
-    """Bodies without a joint keep a node of their own, or merge into their parent."""
+    """Whether a body without a joint keeps its own node or merges into its parent."""
     equality_edges: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Take the file's connect and weld constraints as edges, as closed-chain legs need."""
+    """Use the file's connect and weld constraints as edges, as closed-chain legs need."""
     variant: Annotated[str | None, tyro.conf.arg(metavar="VARIANT")] = None
-    """The architecture whose parameters are counted."""
+    """Architecture whose parameters are counted."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object instead of a table."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder for two pictures: the body as a tree, and the mask."""
+    """Folder for pictures of the body as a tree and of the mask."""
     format: Literal["png", "pdf", "svg"] = "png"
     """Format of the pictures."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is inspected: a robot, with the experiment's allocation or one that fits most robots."""
+    """A robot with the layout of its experiment, or with a layout that fits most robots."""
 
     graph: BodyGraph
     layout: Layout | None
@@ -54,11 +51,13 @@ class Subject:
     experiment: Experiment | None
 
     def count_parameters(self) -> dict[str, int]:
-        """Parameters of the policy, and of the critic with what it observes if the experiment trains one."""
+        """Return the parameters of the policy and, if the experiment trains one, of the critic."""
         from ..model.policy import Critic, Policy
 
         if self.layout is None:
-            raise ValueError("this robot has neither actuators nor hinge or slide joints: there is no policy to count")
+            raise ValueError(
+                "this robot has neither actuators nor hinge or slide joints, so there is no policy to count"
+            )
         counts = {"policy": Policy(self.layout, self.config).num_parameters}
         if self.experiment is not None and self.experiment.critic:
             counts["critic"] = Critic(self.experiment.critic_layout(), self.config).num_parameters
@@ -66,6 +65,7 @@ class Subject:
 
 
 def main(args: list[str]) -> None:
+    """Print what the arguments ask for, and draw the pictures."""
     options = tyro.cli(Inspect, prog="bot inspect", args=args)
     if options.variant is not None and options.variant not in VARIANTS:
         raise ValueError(unknown("variant", options.variant, VARIANTS))
@@ -80,9 +80,12 @@ def main(args: list[str]) -> None:
 
 
 def find_subject(options: Inspect) -> Subject:
-    if options.what in experiment_names():
+    """Read the robot or experiment."""
+    if options.what in experiment_names() or options.what.endswith(SUFFIXES):
         if options.root or options.fixed != "keep" or options.equality_edges:
-            raise ValueError(f"{options.what!r} is an experiment and sets its own root and fixed; leave the flags out")
+            raise ValueError(
+                f"{options.what!r} is an experiment and sets its own root, fixed and edges; leave the flags out"
+            )
         experiment = load_experiment(options.what)
         layout = experiment.layout()
         return Subject(layout.graph, layout, experiment.policy_config(options.variant), experiment)
@@ -95,6 +98,7 @@ def find_subject(options: Inspect) -> Subject:
 
 
 def find_robot(what: str) -> Path:
+    """Return the file of a shipped robot or of the user."""
     if what in robots.names():
         return robots.path(what)
     if not Path(what).exists():
@@ -106,6 +110,7 @@ def find_robot(what: str) -> Path:
 
 
 def as_json(subject: Subject, count: bool) -> dict[str, Any]:
+    """Return the graph and, with `count`, the sizes of layout and policy."""
     graph, layout = subject.graph, subject.layout
     content: dict[str, Any] = {
         "nodes": list(graph.nodes),
@@ -133,6 +138,7 @@ def as_json(subject: Subject, count: bool) -> dict[str, Any]:
 
 
 def show(subject: Subject) -> None:
+    """Print the table of owners and the sizes."""
     graph, layout = subject.graph, subject.layout
     out = console()
     out.print(allocation_table(graph, layout))
@@ -146,15 +152,15 @@ def show(subject: Subject) -> None:
     else:
         counts = subject.count_parameters()
         parts = f" ({', '.join(f'{part} {count:,}' for part, count in counts.items())})" if len(counts) > 1 else ""
-        whose = "" if subject.experiment else "; a default allocation: the file says nothing about observations"
+        note = "" if subject.experiment else "; a default layout: the file does not describe observations"
         out.print(
-            f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions{whose}"
+            f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions{note}"
         )
         out.print(f"{subject.config.variant}: {sum(counts.values()):,} parameters{parts}")
 
 
 def draw(subject: Subject, folder: Path, suffix: str) -> list[Path]:
-    """The two pictures; their paths."""
+    """Draw the two pictures and return their paths."""
     from ..body.draw import draw_body, draw_mask
     from ..model.mask import MASKS
 
@@ -162,10 +168,6 @@ def draw(subject: Subject, folder: Path, suffix: str) -> list[Path]:
     is_random = config.architecture.mask == "random"
     title = f"{config.variant}: random mask, seed {config.mask_seed}" if is_random else None
     body, mask = folder / f"body.{suffix}", folder / f"mask.{suffix}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        draw_body(subject.graph, body)
-        draw_mask(subject.graph, mask, MASKS[config.architecture.mask](subject.graph, config.mask_seed), title)
-    except OSError as error:
-        raise OSError(f"cannot write pictures to {str(folder)!r}: {error.strerror}") from None
+    draw_body(subject.graph, body)
+    draw_mask(subject.graph, mask, MASKS[config.architecture.mask](subject.graph, config.mask_seed), title)
     return [body, mask]

@@ -1,4 +1,4 @@
-"""`bot list`: what there is to choose from."""
+"""`bot list`: list experiments, variants, robots and trained policies."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -15,13 +15,14 @@ from .output import console, print_json
 
 @dataclass
 class List:
-    """The experiments, variants, robots and trained policies there are."""
+    """List the experiments, variants, robots and trained policies."""
 
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object instead of tables."""
 
 
 def main(args: list[str]) -> None:
+    """Print the names."""
     options = tyro.cli(List, prog="bot list", args=args)
     titles = {name: load_experiment(name).title for name in experiment_names()}
     if options.json:
@@ -34,12 +35,12 @@ def main(args: list[str]) -> None:
             }
         )
         return
-    table = Table("experiment", "what it is", box=None, pad_edge=False)
+    table = Table("experiment", "description", box=None, pad_edge=False)
     for name, title in titles.items():
         table.add_row(name, title)
     out = console()
     out.print(table)
-    out.print(f"\nbot train takes {MJLAB}NAME, too: a task of mjlab's. bot train {MJLAB} lists them.")
+    out.print(f"\nbot train also takes {MJLAB}NAME, a task of mjlab (bot train {MJLAB} lists them), and YAML files.")
     out.print(f"\nvariants:   {', '.join(VARIANTS)}")
     out.print(f"robots:     {', '.join(robots.names())}")
     out.print(f"pretrained: {', '.join(pretrained.names())} (bot eval {pretrained.PREFIX}NAME)")

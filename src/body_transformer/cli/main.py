@@ -1,4 +1,4 @@
-"""`bot VERB …`: finds the verb's file and runs it."""
+"""`bot VERB …`: find the module of a verb and run it."""
 
 import os
 import sys
@@ -15,23 +15,23 @@ from .output import complain, to_nowhere
 
 PACKAGE = Path(__file__).parents[1]
 VERBS = {
-    "bench": "how fast it is, beside its peers and the hardware's floor",
-    "collect": "demonstrations from a policy, as a Minari data set",
-    "demo": "the main job on the built-in task, start to finish, on a plain CPU",
-    "deploy": "an exported policy on a robot, in real time",
-    "eval": "how good a trained policy is",
-    "export": "a policy as ONNX, with the contract that a robot needs",
-    "inspect": "the body graph, the allocation and the parameter count of a robot file or an experiment",
-    "list": "the experiments, variants, robots and trained policies there are",
-    "report": "runs, or what deploy logged, as one HTML page: comparison, curves, body and mask, films; joints, timing",
-    "reproduce": "a table or figure of the paper: runs what is missing, then draws it",
-    "train": "a policy, from demonstrations or by reinforcement",
+    "bench": "measure speed, beside peers and the limits of the hardware",
+    "collect": "record demonstrations of a policy as a Minari dataset",
+    "demo": "train, evaluate and compare policies on the built-in task, on a CPU",
+    "deploy": "run an exported policy on a robot, in real time",
+    "eval": "evaluate a trained policy",
+    "export": "export a policy as ONNX, with the contract that a robot needs",
+    "inspect": "show the body graph, layout and parameter count of a robot file or an experiment",
+    "list": "list experiments, variants, robots and trained policies",
+    "report": "make one HTML page of runs or deployments: comparison, curves, body and mask, films; joints, timing",
+    "reproduce": "make a table or figure of the paper, after the runs that it needs",
+    "train": "train a policy from demonstrations or by reinforcement learning",
 }
 
 
 def main(args: list[str] | None = None) -> int:
-    """The exit status: 0 if all went well, 1 if what was asked could not be done, 2 if the question was malformed."""
-    if sys.stdout is None:  # closed by the shell
+    """Run a command and return its exit status: 0 for success, 1 for an error, 2 for a wrong command line."""
+    if sys.stdout is None:  # the shell closed it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, for as long as the program runs
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
@@ -39,7 +39,7 @@ def main(args: list[str] | None = None) -> int:
     try:
         status = _run(sys.argv[1:] if args is None else args)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader of the output has ended
         to_nowhere(sys.stdout)
     except OSError as error:
         to_nowhere(sys.stdout)
@@ -65,7 +65,7 @@ def _run(args: list[str]) -> int:
     except BrokenPipeError:
         raise
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] == PACKAGE.name:  # that is our own mistake
+        if error.name is None or error.name.split(".")[0] == PACKAGE.name:  # a mistake in this package
             raise
         complain(f"bot {verb}: {_missing(error.name)}")
         return 1
@@ -80,15 +80,14 @@ def _run(args: list[str]) -> int:
 
 def _missing(package: str) -> str:
     return (
-        f"the Python package {package!r} is not installed (a robot's computer has only what `bot deploy` needs); use "
-        f"another computer, or install the whole package: {install()}"
+        f"the Python package {package!r} is not installed (a robot's computer has only the packages of `bot deploy`); "
+        f"use another computer, or install the whole package: {install()}"
     )
 
 
 @contextmanager
 def _plain_warnings(verb: str) -> Iterator[None]:
-    """Our own warnings are sentences on standard error, as errors are; those of other packages stay as Python has
-    them."""
+    """Print this package's warnings like its errors, on standard error; leave those of other packages as they are."""
     with warnings.catch_warnings():
         as_usual = warnings.showwarning
 
@@ -110,10 +109,10 @@ def _plain_warnings(verb: str) -> Iterator[None]:
 
 
 def usage() -> str:
+    """Return the help text."""
     rows = "\n".join(f"  {verb:<10}{text}" for verb, text in VERBS.items())
-    return (
-        f"usage: bot VERB ... (bot VERB --help says more)\n\nRobot policies whose attention follows the body\n\n{rows}"
-    )
+    title = "Robot policies whose attention follows the body"
+    return f"usage: bot VERB ... (bot VERB --help for details)\n\n{title}\n\n{rows}"
 
 
 if __name__ == "__main__":

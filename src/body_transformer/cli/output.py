@@ -1,4 +1,4 @@
-"""What the verbs print."""
+"""Output of the verbs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:  # a robot's computer has no rich
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """One JSON object on standard output."""
+    """Print one JSON object on standard output."""
     json.dump(content, sys.stdout)
     print()
 
 
 def complain(text: str) -> None:
-    """A line on standard error; what a program does, and its exit status, do not depend on who reads it."""
+    """Print a line on standard error; if that is closed, continue without it."""
     try:
         print(text, file=sys.stderr)
     except OSError:
@@ -26,18 +26,18 @@ def complain(text: str) -> None:
 
 
 def to_nowhere(stream: TextIO) -> None:
-    """What is left in its buffer would fail again when the program ends."""
+    """Discard the rest of a stream's buffer, which would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def console() -> Console:
-    """Standard output; wide where nobody's window sets a width, so that a table in a log keeps its rows whole."""
+    """Return a console on standard output; without a terminal it is wide, so that rows of a table are not broken."""
     from rich.console import Console
 
-    class Ours(Console):
+    class QuietConsole(Console):
         def on_broken_pipe(self) -> None:
-            """Left to `main`; rich would end the program with status 1."""
+            """Let `main` handle it; rich would end the program with status 1."""
             raise BrokenPipeError
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
-    return Ours(width=width, highlight=False, markup=False)  # a body may be called [left]
+    return QuietConsole(width=width, highlight=False, markup=False)  # a body may be called [left]

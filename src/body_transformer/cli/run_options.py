@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from ..experiment import SUFFIXES
 from ..model.config import PolicyConfig
 from ..schema import plain
 
@@ -23,7 +24,7 @@ class RunOptions:
     """Options of every training."""
 
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
-    """Name of the experiment (see `bot list`), or mjlab:NAME for one of mjlab's own tasks."""
+    """Name of the experiment (see `bot list`), a YAML file, or mjlab:NAME for one of mjlab's own tasks."""
     policy: PolicyConfig
     """The architecture."""
     variant: Annotated[str | None, tyro.conf.arg(metavar="VARIANT")] = None
@@ -48,7 +49,7 @@ class RunOptions:
     @property
     def folder(self) -> Path:
         """Folder of the run."""
-        name = self.experiment.replace(":", "-")
+        name = Path(self.experiment).stem if self.experiment.endswith(SUFFIXES) else self.experiment.replace(":", "-")
         return self.out or Path("runs") / name / self.policy.variant / f"seed{self.seed}"
 
     def check_variant(self, expected: str) -> None:
@@ -59,7 +60,7 @@ class RunOptions:
     def describe(self, title: str) -> dict[str, Any]:
         """Return the description of the run, without the settings of its training."""
         return {
-            "name": self.experiment,
+            "name": experiment_id(self.experiment),
             "title": title,
             "variant": self.policy.variant,
             "label": self.label or self.policy.variant,
@@ -109,6 +110,11 @@ class EvalOptions:
     """Print one JSON object instead of a table."""
     cpu: Flag = False
     """Use the CPU even if there is a GPU."""
+
+
+def experiment_id(experiment: str) -> str:
+    """Return the name under which a run records its experiment: a file's absolute path, or a shipped name."""
+    return str(Path(experiment).absolute()) if experiment.endswith(SUFFIXES) else experiment
 
 
 def command_line() -> str:

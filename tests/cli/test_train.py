@@ -1,0 +1,54 @@
+"""`bot train` with an experiment of the user's: a YAML file, with a robot file beside it."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from body_transformer import Policy
+from body_transformer.cli.main import main
+from body_transformer.run import Run
+
+ROBOT = """<mujoco><worldbody><body name='cart'><joint name='slide' type='slide'/><geom size='1'/>
+<body name='pole'><joint name='hinge'/><geom size='1'/></body></body></worldbody></mujoco>"""
+TERMS = [{"name": "joints", "kind": "joints", "of": ["slide", "hinge"]}]
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """An experiment file, and its data."""
+    (tmp_path / "pole.xml").write_text(ROBOT, encoding="utf-8")
+    experiment = {"base": "demo", "title": "Mine", "robot": {"file": "pole.xml"}}
+    experiment |= {"obs_dim": 2, "obs": TERMS, "action_dim": 2, "actions": TERMS}
+    experiment |= {"policy": {"embed_dim": 8, "num_layers": 1, "ff_dim": 8}, "variants": {"mlp": {"mlp_dim": 4}}}
+    experiment |= {"imitation": {"reader": "npz", "num_steps": 4, "batch_size": 8}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(experiment), encoding="utf-8")
+    obs = np.random.default_rng(0).standard_normal((40, 2)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", obs=obs, actions=obs, episode_ends=[20, 40])
+    return tmp_path / "mine.yaml"
+
+
+def test_an_experiment_file_is_trained_resumed_and_exported(mine, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    quick = ["--imitation.data", str(tmp_path / "data.npz"), "--cpu", "--no-eval", "--quiet"]
+    assert main(["train", "mine.yaml", *quick]) == 0
+    folder = tmp_path / "runs" / "mine" / "bot-hard" / "seed0"
+    assert Run.open(folder).description()["name"] == str(mine)
+    assert Policy.load(folder).layout.graph.nodes == ("cart", "pole")
+    monkeypatch.chdir("/")
+    assert main(["train", str(mine), "--resume", str(folder), "--cpu", "--quiet"]) == 0
+    assert main(["train", "demo", "--resume", str(folder)]) == 1
+    assert f"is a run of '{mine}', not of 'demo'" in capsys.readouterr().err
+    assert main(["export", str(folder), "--out", str(tmp_path / "out")]) == 0
+
+
+def test_an_experiment_file_is_inspected(mine, capsys):
+    assert main(["inspect", str(mine), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["nodes"], found["obs_dim"], found["variant"]) == (["cart", "pole"], 2, "bot-hard")
+
+
+def test_a_missing_experiment_file_is_named(tmp_path, capsys):
+    assert main(["train", str(tmp_path / "yours.yaml")]) == 1
+    assert f"no experiment at '{tmp_path / 'yours.yaml'}'" in capsys.readouterr().err
