@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.fx.passes.shape_prop import ShapeProp
+from torch._subclasses import FakeTensorMode
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 aten = torch.ops.aten
 MAX_DENSE = 1 << 18
@@ -136,7 +137,7 @@ def _fold_chain(graph: fx.GraphModule, start: fx.Node, chain: list[fx.Node], obs
     """Replace a chain of affine operations by one product, unless its matrix would be too large."""
     if not chain:
         return
-    ShapeProp(graph).propagate(obs)
+    _find_shapes(graph, obs)
     shape, out_shape = (_shape(node)[1:] for node in (start, chain[-1]))
     constants = [_value(graph, part) for node in chain for part in node.all_input_nodes if _is_constant(part)]
     before = sum(value.numel() for value in constants if value.ndim > 1)
@@ -170,7 +171,7 @@ def _is_affine(node: fx.Node) -> bool:
 def merge_rows(graph: fx.GraphModule, obs: Tensor) -> None:
     """Compute on rows, [B N, E], what treats every token alike: one product each, instead of one per sample."""
     nodes = graph.graph
-    ShapeProp(graph).propagate(obs)
+    _find_shapes(graph, obs)
     for node in list(nodes.nodes):
         variable = _variable_inputs(node)
         whole = node.target != aten.add.Tensor or len(variable) == 2
@@ -189,7 +190,7 @@ def merge_rows(graph: fx.GraphModule, obs: Tensor) -> None:
 
 def _merge_reshapes(graph: fx.GraphModule, obs: Tensor) -> None:
     """Merge successive reshapes, and remove those that change nothing."""
-    ShapeProp(graph).propagate(obs)
+    _find_shapes(graph, obs)
     for node in graph.graph.nodes:
         if node.target in _SHAPES:
             source = node.args[0]
@@ -237,6 +238,11 @@ def _variable_inputs(node: fx.Node) -> list[fx.Node]:
     return [part for part in node.all_input_nodes if not _is_constant(part)]
 
 
+def _find_shapes(graph: fx.GraphModule, obs: Tensor) -> None:
+    """Record the shape of every operation's output, for observations of this shape, without computing it."""
+    FakeTensorProp(graph, FakeTensorMode(allow_non_fake_inputs=True)).propagate(obs)
+
+
 def _shape(node: fx.Node) -> torch.Size:
-    shape: torch.Size = node.meta["tensor_meta"].shape
+    shape: torch.Size = node.meta["val"].shape
     return shape
