@@ -123,11 +123,7 @@ def time_chart(
     spare = 0.06 * (high - low)
     low, high = low - spare, high + spare
     axes = canvas.axes(frame, (start_s, end_s), (low, high), x_label="seconds")
-    for span in one.spans:
-        if shade := PHASE_SHADES.get(span.phase, 0.06):
-            axes.axvspan(span.start_s, span.end_s, color=INK, alpha=shade, linewidth=0, gid="phase")
-    for limit in shown:
-        axes.axhline(limit, **LIMIT_LINE)
+    _mark(axes, one, shown)
     drawn = []
     for trace in traces:
         values = np.clip(trace.values[ticks], low, high)
@@ -135,20 +131,28 @@ def time_chart(
         if len(curve.at):
             drawn.append(Line(trace.label, trace.style, curve))
             _stroke(axes, Line(trace.label, trace.style, broken), 1)
-    if one.stop_s is not None:
-        axes.axvline(one.stop_s, color=STOP, linewidth=1.6, gid="stop")
     axes.set_xlim(start_s, end_s)  # phases and the stop may lie beyond it
     label = f"{title}, {note}: " + ("; ".join(map(_extent, drawn)) or "nothing was logged")
     hover = hover_data(axes, "s", drawn)
     return Drawing(title, note, frame, canvas.svg(axes), label, hover)
 
 
+def _mark(axes: Axes, one: Deployment, limits: Sequence[float]) -> None:
+    """Draw the phases, the limits and the stop."""
+    for span in one.spans:
+        if shade := PHASE_SHADES.get(span.phase, 0.06):
+            axes.axvspan(span.start_s, span.end_s, color=INK, alpha=shade, linewidth=0, gid="phase")
+    for limit in limits:
+        axes.axhline(limit, **LIMIT_LINE)
+    if one.stop_s is not None:
+        axes.axvline(one.stop_s, color=STOP, linewidth=1.6, zorder=3, gid="stop")
+
+
 def _finite_span(parts: Sequence[Floats], least: float) -> tuple[float, float]:
-    finite = [part[np.isfinite(part)] for part in parts]
-    finite = [part for part in finite if part.size]
-    if not finite:
+    finite = np.concatenate([part[np.isfinite(part)] for part in parts])
+    if not finite.size:
         return 0.0, least
-    low, high = min(float(part.min()) for part in finite), max(float(part.max()) for part in finite)
+    low, high = float(finite.min()), float(finite.max())
     more = max(least - (high - low), 0.0) / 2
     return low - more, high + more
 

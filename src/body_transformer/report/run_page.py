@@ -122,7 +122,7 @@ def _comparison(groups: Sequence[RunGroup]) -> dict[str, Any]:
         "metrics": metrics,
         "columns": [{"column": column, "is_first": id(column) in firsts} for column in columns],
         "rows": [[_cell(column, index) for column in columns] for index in range(len(groups))],
-        "notes": _comparison_notes(columns),
+        "over": _seeds_and_episodes(columns),
     }
 
 
@@ -151,28 +151,16 @@ def _count(cell: SeedRange) -> str:
     return seeds if cell.num_episodes is None else f"{seeds}, {cell.num_episodes} episodes each"
 
 
-def _comparison_notes(columns: Sequence[MetricColumn]) -> list[str]:
-    """Return what the means and ranges of the table are."""
+def _seeds_and_episodes(columns: Sequence[MetricColumn]) -> dict[str, Any]:
+    """Return what the means and ranges of the table are taken over."""
     cells = [cell for column in columns for cell in column.cells if cell is not None]
-    several = sorted({cell.num_seeds for cell in cells if cell.num_seeds > 1})
-    has_single = any(cell.num_seeds == 1 for cell in cells)
-    episodes = sorted({cell.num_episodes for cell in cells if cell.num_episodes is not None})
-    notes = []
-    if several:
-        notes.append(f"The mean over {' or '.join(map(str, several))} seeds; below it the lowest to the highest seed.")
-    if has_single:
-        notes.append("For one seed: the mean over its episodes; below it the 95 % interval over episodes.")
-    if episodes:
-        notes.append(f"Episodes per seed and column: {' or '.join(map(str, episodes))}.")
-    if any(column.verdict for column in columns):
-        notes.append("A winner is marked only where its range touches no other.")
-    if any(column.verdict == OPEN for column in columns):
-        notes.append("The comparison is open until all runs are finished.")
-    if several and has_single:
-        notes.append(
-            "A range over episodes leaves out the spread over seeds: beside a range over seeds it is too narrow."
-        )
-    return notes
+    return {
+        "num_seeds": sorted({cell.num_seeds for cell in cells if cell.num_seeds > 1}),
+        "has_single_seed": any(cell.num_seeds == 1 for cell in cells),
+        "num_episodes": sorted({cell.num_episodes for cell in cells if cell.num_episodes is not None}),
+        "has_verdict": any(column.verdict for column in columns),
+        "is_open": any(column.verdict == OPEN for column in columns),
+    }
 
 
 # -- learning curves ---------------------------------------------------------------------------------------------------
@@ -193,7 +181,7 @@ def _curves(canvas: Canvas, groups: Sequence[RunGroup], styles: Mapping[str, int
             if lines:
                 chart = curves_chart(canvas, _chart_title(key), AXIS_NAMES[by], lines)
                 (folded if key in minor or len(main) >= MAX_MAIN_CHARTS else main).append(chart)
-    return {"main": main, "folded": folded, "notes": _curve_notes(groups)}
+    return {"main": main, "folded": folded, "num_seeds": {len(group.runs) for group in groups}}
 
 
 def _axes_of(key: str, is_rl: bool) -> tuple[CurveAxis, ...]:
@@ -208,15 +196,6 @@ def _chart_title(key: str) -> str:
         _, split, metric = key.split("/")
         return f"{metric} on {split}".replace("_", " ")
     return key.replace("/", " ").replace("_", " ")
-
-
-def _curve_notes(groups: Sequence[RunGroup]) -> list[str]:
-    notes = []
-    if any(len(group.runs) > 1 for group in groups):
-        notes.append("A line is the mean over seeds, its band reaches from the lowest to the highest seed.")
-    if any(len(group.runs) == 1 for group in groups):
-        notes.append("For one seed, the band of an evaluation is its 95 % interval over episodes.")
-    return notes
 
 
 # -- what was run ------------------------------------------------------------------------------------------------------
