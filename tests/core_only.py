@@ -1,4 +1,4 @@
-"""The core package by itself. Run in an environment that has its dependencies and nothing else: `make core`."""
+"""Check the core package by itself: `make core` runs this in an environment with its dependencies and nothing else."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ WITHOUT = {
     "body_transformer.ops.": ("triton",),
     "body_transformer.rl.": ("mjlab", "mjlab.envs", "rsl_rl", "tensordict", "warp"),
 }
-"""Parts that need what the core does without."""
+"""Packages of extras that some parts need."""
 
 
 def bot(*args: str) -> str:
@@ -32,7 +32,7 @@ def bot(*args: str) -> str:
 
 def check_only_the_core_is_installed() -> None:
     found = [name for name in EXTRAS if find_spec(name)]
-    assert not found, f"this environment has extras, so it proves nothing: {found}"
+    assert not found, f"this environment has packages of the extras: {found}"
 
 
 def check_every_module_imports() -> None:

@@ -1,4 +1,4 @@
-"""The export that `make robot` runs: a1-walk's policy as it is before training, which stands still."""
+"""Export a1-walk's policy before training, which stands still, for `make robot`."""
 
 import sys
 

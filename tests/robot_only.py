@@ -1,5 +1,6 @@
-"""A robot's computer: the package without its dependencies, NumPy and ONNX Runtime. Run in such an environment by
-`make robot`; the argument is what `bot export` wrote for an A1.
+"""Check a robot's computer: the package without its dependencies, NumPy and ONNX Runtime.
+
+`make robot` runs this in such an environment; the argument is an exported A1 policy.
 """
 
 import contextlib
@@ -16,13 +17,13 @@ from pathlib import Path
 
 ABSENT = ("torch", "mujoco", "yaml", "tyro", "rich", "safetensors", "matplotlib", "PIL", "accelerate", "onnx", "pytest")
 ATTEMPTS, TOO_SLOW = 8, ("late loop", "state lost")
-"""A computer that stands still for a moment is a reason to stop a robot, and none to fail here."""
+"""A short pause of the computer is a reason to stop a robot, but not to fail here."""
 DEFAULT_POSE = (-0.1, 0.8, -1.5, 0.1, 0.8, -1.5, -0.1, 1.0, -1.5, 0.1, 1.0, -1.5)
 
 
 def check_only_what_a_robot_needs_is_installed() -> None:
     found = [name for name in ABSENT if find_spec(name)]
-    assert not found, f"this environment has more than a robot's computer, so it proves nothing: {found}"
+    assert not found, f"this environment has packages that a robot's computer lacks: {found}"
 
 
 def check_a_policy_is_loaded_and_agrees(folder: Path) -> None:
@@ -32,7 +33,7 @@ def check_a_policy_is_loaded_and_agrees(folder: Path) -> None:
 
 
 def check_it_runs_on_an_a1(folder: Path, logs: Path) -> None:
-    """`bot deploy`, with Unitree's module played by a few lines; the computer may be busy."""
+    """Run `bot deploy` with a stand-in for Unitree's module; the computer may be busy."""
     from body_transformer.cli.main import main
 
     sys.modules["robot_interface"] = robot_interface()
@@ -52,7 +53,7 @@ def check_it_runs_on_an_a1(folder: Path, logs: Path) -> None:
 
 
 def check_what_else_is_asked_for_is_refused_in_one_sentence(folder: Path) -> None:
-    """Every other verb, and the simulated robot, need more than is here."""
+    """Every other command, and the simulated robot, need more than is installed."""
     from body_transformer.cli.main import VERBS, main
 
     asked = [[verb] for verb in VERBS if verb != "deploy"] + [["deploy", str(folder), "--robot", "sim"]]
@@ -66,7 +67,7 @@ def check_what_else_is_asked_for_is_refused_in_one_sentence(folder: Path) -> Non
 
 
 def robot_interface() -> types.ModuleType:
-    """Joints that are at once where they were told to be; a clock of milliseconds, as the robot's is."""
+    """Return a module with joints that reach their targets at once, and a clock in milliseconds, like the robot's."""
     made = types.ModuleType("robot_interface")
     zero = {"mode": 0, "q": 0.0, "dq": 0.0, "Kp": 0.0, "Kd": 0.0, "tau": 0.0, "tauEst": 0.0}
     motors = [types.SimpleNamespace(**zero | {"q": angle}) for angle in DEFAULT_POSE]
@@ -80,12 +81,12 @@ def robot_interface() -> types.ModuleType:
         def InitCmdData(self, command: object) -> None: ...  # noqa: N802
 
         def SetSend(self, command: types.SimpleNamespace) -> None:  # noqa: N802
-            self.told = command
+            self.sent = command
 
         def Send(self) -> None:  # noqa: N802
             last, self.tick = self.tick, int(1000 * time.monotonic())
-            for motor, told in zip(motors, self.told.motorCmd, strict=True):
-                before, motor.q = motor.q, told.q if told.Kp else motor.q
+            for motor, target in zip(motors, self.sent.motorCmd, strict=True):
+                before, motor.q = motor.q, target.q if target.Kp else motor.q
                 motor.dq = 1000 * (motor.q - before) / max(self.tick - last, 1)
             answers.append(self.tick)
 

@@ -275,9 +275,7 @@ def test_the_rule_would_notice(file, line, offence):
 # -- what a robot's computer needs -------------------------------------------------------------------------------------
 
 DEPLOY = SOURCE / "deploy"
-EXPORT = {f"{part}.py": {"torch"} for part in ("export", "graph", "rewrite", "onnx_file", "check_vectors")} | {
-    "config.py": {"mujoco"}
-}
+EXPORT = {f"{part}.py": {"torch"} for part in ("export", "graph", "rewrite", "onnx_file")} | {"config.py": {"mujoco"}}
 """`bot export`, where the policy was trained: file -> what of the two it may import."""
 SIMULATED_ROBOT = {"robots/sim_process.py": set(), "robots/sim_body.py": {"mujoco"}}
 """The simulated robot's process, likewise."""

@@ -124,6 +124,8 @@ def test_a_saved_policy_is_evaluated_on_a_named_experiment_only(policy, tmp_path
     assert "does not name its experiment, so there is no task to evaluate it on; add --experiment NAME" in words
     words = said(capsys, "eval", str(tmp_path / "mine"), "--experiment", "humanoid-mud")
     assert "unknown experiment 'humanoid-mud'; did you mean 'humanoid-mod'" in words
+    words = said(capsys, "eval", str(tmp_path / "mine"), "--experiment", "demo")
+    assert "the policy does not fit the experiment 'demo'" in words
 
 
 def test_a_report_shows_a_checkpoints_run_and_names_what_a_policy_lacks(policy, run, tmp_path, capsys):

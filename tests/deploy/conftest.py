@@ -77,12 +77,12 @@ def copy(folder: Path, tmp_path: Path) -> Path:
 
 
 class Servos(fake.Machine):
-    """Joints that are where they were told to be, 5 ms later."""
+    """Joints that reach their targets within 5 ms."""
 
     def take(self, cmd):
-        for motor, told in zip(self.state.motorState, cmd.motorCmd, strict=True):
+        for motor, target in zip(self.state.motorState, cmd.motorCmd, strict=True):
             before = motor.q
-            motor.q = told.q if told.Kp else before
+            motor.q = target.q if target.Kp else before
             motor.dq = (motor.q - before) / 0.005
         self.commands.append(cmd)
         self.measure(ms=5)

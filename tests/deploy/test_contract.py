@@ -60,12 +60,12 @@ def test_a_contract_reads_as_it_was_written(contract, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("squash", "told", "clip"),
+    ("squash", "experiment", "clip"),
     [("tanh", None, 1.0), ("tanh", 5.0, 1.0), ("tanh", 0.5, 0.5), ("none", None, None), ("none", 5.0, 5.0)],
 )
-def test_an_action_is_bounded_by_what_the_policy_can_give_and_the_experiment_allows(squash, told, clip):
+def test_an_action_is_bounded_by_what_the_policy_can_give_and_the_experiment_allows(squash, experiment, clip):
     known = load_experiment("a1-walk")
-    known = replace(known, deploy=replace(known.deploy, action_clip=told))
+    known = replace(known, deploy=replace(known.deploy, action_clip=experiment))
     policy = make_policy(squash=squash)
     contract = make_contract(policy, Trained(policy, "a1-walk", {}), known, b"model")
     assert contract.control.clip == clip
@@ -327,7 +327,7 @@ def test_which_experiments_have_a_robot():
     }
 
 
-# -- What the training fixed cannot be edited in policy.json; what is set for a robot is told --------------------------
+# -- edits: the fixed part is refused, the tunable part is reported ---------------------------------------------------
 
 
 def test_every_part_of_a_control_is_either_fixed_or_tunable():
@@ -379,11 +379,11 @@ def test_a_copy_of_other_keys_is_refused(copy, value):
 )
 def test_what_is_set_for_a_robot_is_told_in_one_line(copy, path, value, said):
     change(copy, path, value)
-    with pytest.warns(UserWarning, match="was edited since its export") as told:
+    with pytest.warns(UserWarning, match="was edited since its export") as warned:
         contract = OnnxPolicy(copy).contract
-    assert len(told) == 1
-    assert said in str(told[0].message)
-    assert "\n" not in str(told[0].message)
+    assert len(warned) == 1
+    assert said in str(warned[0].message)
+    assert "\n" not in str(warned[0].message)
     (edit,) = contract.edits()
     assert edit.startswith(said)
 

@@ -1,4 +1,4 @@
-"""How `bot deploy` ends: what is refused before the A1 hears anything, and what becomes of the result and the log."""
+"""The end of `bot deploy`: refusals before anything is sent to the A1, and what happens to the result and the log."""
 
 import json
 import os
@@ -218,7 +218,7 @@ def test_a_stop_in_the_planned_damping_is_no_early_end(folder, servos, quick, tm
     assert said["interventions"]["emergency stop"] == 1
 
 
-# -- who reads ---------------------------------------------------------------------------------------------------------
+# -- readers -----------------------------------------------------------------------------------------------------------
 
 PROGRAM = """
 import sys

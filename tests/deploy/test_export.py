@@ -14,9 +14,8 @@ from body_transformer import Layout, Policy, Term, files, pretrained
 from body_transformer.cli.main import main
 from body_transformer.deploy import export as export_module
 from body_transformer.deploy import graph as graph_module
-from body_transformer.deploy.check_vectors import LARGE, check_vectors
 from body_transformer.deploy.contract import Contract
-from body_transformer.deploy.export import Trained, export, find_trained
+from body_transformer.deploy.export import LARGE, Trained, check_vectors, export, find_trained
 from body_transformer.deploy.onnx_file import to_onnx
 from body_transformer.deploy.policy import TOLERANCE, OnnxPolicy, check_agreement, deviation, open_session
 from body_transformer.deploy.rewrite import rewritten

@@ -1,4 +1,4 @@
-"""Datagrams of the link: layout, who gets in, sockets."""
+"""Datagrams of the link: layout, acceptance, sockets."""
 
 import time
 import zlib
@@ -137,7 +137,7 @@ def test_the_checksum_of_the_joints_knows_their_order():
     assert joints_checksum(("a", "b")) != joints_checksum(("b", "a"))
 
 
-# -- who gets in -------------------------------------------------------------------------------------------------------
+# -- acceptance --------------------------------------------------------------------------------------------------------
 
 
 def test_commands_and_states_go_both_ways(ends):
@@ -262,7 +262,7 @@ def test_a_dead_peer_raises_nothing(ends):
     controller._socket.connect(robot.address)
     robot._socket.close()
     controller.send(Kind.COMMAND, b"", 0.0)
-    assert received(controller) == []  # here the kernel says: nobody there
+    assert received(controller) == []  # the kernel reports that there is no listener
     controller.send(Kind.COMMAND, b"", 0.0)
     controller.send(Kind.COMMAND, b"", 0.0)  # or here
     assert controller.refused == {"not sent": 1}

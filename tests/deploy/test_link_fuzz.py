@@ -148,7 +148,7 @@ def test_sealed_garbage_moves_neither_the_simulated_robot_nor_its_session(capsys
             list(controller.datagrams())
     report = robot.report()
     assert (report.fell, report.timeouts) == (False, 0)
-    assert report.refused > 19_000  # an empty HELLO is answered, whoever says it
+    assert report.refused > 19_000  # an empty HELLO is answered, whatever its sender
     assert {"payload", "payload length", "values", "joint names"} < set(robot.link.refused)
     assert [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()] == ["session"]
     robot.link.close()

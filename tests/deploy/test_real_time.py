@@ -1,4 +1,4 @@
-"""Whether a computer that stands still is told from code that is slow."""
+"""A pause of the computer is distinguished from slow code."""
 
 import os
 import signal

@@ -249,7 +249,7 @@ def test_measurements_of_a_link_that_is_always_too_slow_are_not_used():
         stand(robot, 0.5)
         assert stand(robot, 0.3) == []
         assert 0.28 < robot.round_trip_s < 0.4
-    with open_robot("sim", command_timeout_ms=1000.0, latency_ms=300.0) as robot:  # nobody commands: nobody knows
+    with open_robot("sim", command_timeout_ms=1000.0, latency_ms=300.0) as robot:  # unknown before the first command
         assert wait(robot) is not None
         time.sleep(0.4)
         assert wait(robot) is not None

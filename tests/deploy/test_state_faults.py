@@ -157,7 +157,7 @@ def test_one_state_for_ever_is_a_lost_state():
 
 
 def freeze(since_s: float, **values):
-    """From then on the same is measured for ever, by a robot whose sequence and clock run."""
+    """From then on every measurement is the same, while sequence and clock go on."""
     last: list[State] = []
 
     def fault(state: State, seconds: float) -> list[State]:
@@ -382,7 +382,7 @@ def test_legs_that_change_places_on_the_way_are_noticed_only_where_they_are_apar
 
 @pytest.mark.parametrize(("one", "other"), [("FL", "FR"), ("RL", "RR"), ("FL", "RL"), ("FL", "RR")])
 def test_a_robot_that_takes_one_leg_for_another_from_the_start_is_not_noticed(one, other):
-    """Both ways, measurements and commands: each leg does what it is told and says what it did, under a wrong name.
+    """In measurements and commands: each leg follows its commands and reports its motion, under a wrong name.
     No range, no jump and no ramp can tell legs apart. So the first runs on a robot move each leg by hand (docs/a1.md).
     """
     order, policy = other_leg(one, other), SinePolicy()

@@ -1,4 +1,4 @@
-"""A robot of few lines in virtual time: it goes where it is told, and its link can be made to misbehave."""
+"""A small robot in virtual time: it goes to its targets, and its link can be made to misbehave."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def a1_obs() -> tuple[ContractTerm, ...]:
 
 
 class VirtualTime:
-    """A clock that moves when somebody sleeps, or when work is said to take time."""
+    """A clock that advances by sleeps and by the stated duration of work."""
 
     def __init__(self, now_s: float = 1000.0) -> None:
         self.now_s = now_s

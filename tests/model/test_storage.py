@@ -39,7 +39,7 @@ OPTIONS = [
 
 
 def trained(layout: Layout, seed: int = 0, **changes) -> Policy:
-    """A policy none of whose tensors is as it was built."""
+    """A policy with no tensor as it was built."""
     policy = make_policy(layout, seed, **changes)
     policy.normalizer.set_statistics(torch.randn(layout.obs_dim), torch.rand(layout.obs_dim) + 0.5)
     with torch.no_grad():
@@ -379,7 +379,7 @@ def test_a_symlink_to_a_folder_stays_one_and_the_folder_gets_the_policy(content,
 
 @contextmanager
 def ordinary_user() -> Iterator[Path]:
-    """A folder that anybody may enter, and nobody's rights if the tests run as root, whom nothing stops."""
+    """A folder with open access, and the rights of the user `nobody` if the tests run as root."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     is_root = os.geteuid() == 0

@@ -11,10 +11,12 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from ..body.compare import check_same
+from ..body.layout import Layout
 from ..errors import listing, unknown
 from ..experiment import experiment_names, load_experiment
 from ..imitation.config import ImitationConfig
-from ..policy_folder import PolicyFolder, find_policy
+from ..policy_folder import PolicyFolder, find_policy, read_description
 from ..rl.config import RlConfig
 from ..run import Run, experiment_of
 from ..schema import build
@@ -70,6 +72,8 @@ def find(options: EvalOptions) -> tuple[PolicyFolder, ImitationConfig | RlConfig
     if name.startswith("mjlab:"):
         return found, RlConfig(task=name)
     experiment = load_experiment(name)
+    layout = Layout.from_dict(read_description(found.path)["policy"]["layout"])
+    check_same(layout, experiment.layout(), ("policy", f"experiment {experiment.name!r}"))
     config = experiment.rl or experiment.imitation
     if config is None:
         raise ValueError(f"experiment {name!r} has neither an 'rl' nor an 'imitation' section to evaluate on")

@@ -49,7 +49,7 @@ def quiet_gc() -> Iterator[None]:
 def stop_signals(stop: Callable[[str], object]) -> Iterator[None]:
     """Give each of SIGNALS to `stop`, by its name; afterwards the old handlers are back."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python delivers signals to the main thread only, whose owner stops the robot
+        yield  # Python delivers signals to the main thread only, which must stop the robot itself
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
