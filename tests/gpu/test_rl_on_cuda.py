@@ -35,7 +35,7 @@ def make_collector(variant: str, recorded: bool, task: str = "humanoid-mod"):
 
 @torch.inference_mode()
 def copy(ours, theirs) -> None:
-    """What was collected."""
+    """Copy a rollout."""
     for name in ("actions", "values", "advantages", "returns", "log_probs"):
         getattr(theirs, name).copy_(getattr(ours, name))
     for name, group in theirs.observations.items():

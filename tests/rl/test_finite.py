@@ -1,4 +1,4 @@
-"""Training by PPO ends with a sentence where a number is none, and keeps what led there."""
+"""A value that is not finite ends the training with a message, and the environments concerned are saved."""
 
 import math
 from contextlib import closing
@@ -17,7 +17,7 @@ from body_transformer.training.ranks import Ranks
 from .jobs import QUICK, job, lines
 
 
-def test_a_state_that_is_not_a_number_ends_it_and_is_kept(tmp_path, monkeypatch):
+def test_a_state_that_is_not_finite_ends_the_training_and_is_saved(tmp_path, monkeypatch):
     from body_transformer.rl.envs.fast import FastEnv
 
     step = FastEnv.step
@@ -39,7 +39,7 @@ def test_a_state_that_is_not_a_number_ends_it_and_is_kept(tmp_path, monkeypatch)
     assert newest_checkpoint(tmp_path / "run").step == 1
 
 
-def test_a_state_of_mjlabs_that_is_not_a_number_is_kept_too(tmp_path):
+def test_a_state_of_an_mjlab_task_that_is_not_finite_is_saved(tmp_path):
     with closing(
         TrainingLoop(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance"), Ranks(), Progress())
     ) as loop:
@@ -54,7 +54,7 @@ def test_a_state_of_mjlabs_that_is_not_a_number_is_kept_too(tmp_path):
         torch.testing.assert_close(kept["qvel"], data.qvel[1:2], equal_nan=True)
 
 
-def test_what_breaks_in_the_last_step_of_a_rollout_is_kept_too(tmp_path):
+def test_a_state_that_breaks_in_the_last_step_of_a_rollout_is_saved(tmp_path):
     with closing(
         TrainingLoop(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance"), Ranks(), Progress())
     ) as loop:
@@ -73,7 +73,7 @@ def test_what_breaks_in_the_last_step_of_a_rollout_is_kept_too(tmp_path):
     assert load_file(tmp_path / "run" / "broken_states_0.safetensors")["env_ids"].tolist() == [2]
 
 
-def test_weights_that_are_not_numbers_are_not_blamed_on_the_physics(tmp_path):
+def test_actions_that_are_not_finite_are_not_blamed_on_the_physics(tmp_path):
     """The last minibatch's step may break them; the loss before it is a number."""
     with closing(TrainingLoop(job(tmp_path / "run", 1), Ranks(), Progress(quiet=True))) as loop:
         loop.learner.actor.network.net.detokenizer.bias.data[3] = torch.nan
@@ -82,8 +82,8 @@ def test_weights_that_are_not_numbers_are_not_blamed_on_the_physics(tmp_path):
 
 
 @pytest.mark.parametrize(("robots", "said"), [([2], "1 of 4"), ([], "4 of 4")])
-def test_a_loss_that_is_not_a_number_ends_it_and_what_it_was_computed_from_is_kept(tmp_path, robots, said):
-    """If nothing of what was collected explains it, all of it is kept."""
+def test_a_loss_that_is_not_finite_ends_the_training_and_its_data_are_saved(tmp_path, robots, said):
+    """If no environment explains it, all of them are saved."""
     with closing(TrainingLoop(job(tmp_path / "run", 1), Ranks(), Progress(quiet=True))) as loop:
         loop.save()
         ppo = loop.learner.ppo
@@ -103,7 +103,7 @@ def test_a_loss_that_is_not_a_number_ends_it_and_what_it_was_computed_from_is_ke
     assert kept["obs.actor"].shape == (4, len(robots) or 4, 100)
 
 
-def test_every_process_keeps_its_own_broken_states(tmp_path):
+def test_every_process_saves_its_own_broken_states(tmp_path):
     begun = job(tmp_path / "run", 1)
     for rank, robot in ((0, 1), (1, 0)):
         with closing(TrainingLoop(begun, Ranks(rank, rank, 2), Progress(quiet=True))) as loop:
@@ -115,7 +115,7 @@ def test_every_process_keeps_its_own_broken_states(tmp_path):
     assert found == [[1], [0]]
 
 
-def test_an_episode_that_the_simulator_breaks_is_counted_and_training_goes_on(tmp_path, monkeypatch):
+def test_an_episode_that_the_simulator_breaks_is_counted_and_training_continues(tmp_path, monkeypatch):
     from body_transformer.rl.envs.fast import FastEnv
 
     step = FastEnv.step
@@ -130,7 +130,7 @@ def test_an_episode_that_the_simulator_breaks_is_counted_and_training_goes_on(tm
     assert [line["train/broken"] for line in lines(tmp_path / "run") if "train/broken" in line] == [0, 1, 0]
 
 
-def test_of_many_checkpoints_the_last_good_one_is_the_newest(tmp_path):
+def test_the_last_good_checkpoint_is_the_newest(tmp_path):
     """By its number: as text, 9 comes after 10."""
     folder = tmp_path / "run"
     with closing(TrainingLoop(job(folder, 1), Ranks(), Progress(quiet=True))) as loop:
@@ -140,7 +140,7 @@ def test_of_many_checkpoints_the_last_good_one_is_the_newest(tmp_path):
         assert loop.check.last_good() == f"the last good checkpoint is {str(folder / 'checkpoints' / '10')!r}"
 
 
-def test_weights_that_are_not_numbers_are_never_saved(tmp_path):
+def test_weights_that_are_not_finite_are_never_saved(tmp_path):
     folder = tmp_path / "run"
     with closing(TrainingLoop(job(folder, 2), Ranks(), Progress(quiet=True))) as loop:
         loop.iteration = 1

@@ -1,4 +1,4 @@
-"""How mjlab trains its tasks becomes our settings, and nothing of it is lost in silence."""
+"""mjlab's settings of its tasks become ours; a setting that is not supported is refused, not ignored."""
 
 from contextlib import closing
 
@@ -36,7 +36,7 @@ def test_every_task_of_vectors_has_settings(task):
     assert (rl.task, rl.std_type, rl.num_learning_epochs, rl.learning_rate) == (task, "scalar", 5, 1e-3)
 
 
-def test_what_mjlab_says_is_taken(theirs):
+def test_settings_of_mjlab_are_taken(theirs):
     theirs.num_steps_per_env, theirs.algorithm.gamma, theirs.algorithm.num_mini_batches = 7, 0.5, 2
     theirs.algorithm.use_clipped_value_loss, theirs.algorithm.normalize_advantage_per_mini_batch = False, True
     theirs.actor.obs_normalization = theirs.critic.obs_normalization = True
@@ -47,7 +47,7 @@ def test_what_mjlab_says_is_taken(theirs):
 
 
 @pytest.mark.parametrize(("std_type", "parameter"), [("scalar", "std_param"), ("log", "log_std_param")])
-def test_actions_are_as_far_apart_as_mjlab_says(theirs, std_type, parameter):
+def test_the_deviation_of_actions_is_that_of_mjlab(theirs, std_type, parameter):
     gaussian = {"class_name": "GaussianDistribution", "init_std": 0.25, "std_type": std_type, "learn_std": False}
     theirs.actor.distribution_cfg = gaussian
     policy, rl = mjlab_settings(TASK)
@@ -59,7 +59,7 @@ def test_actions_are_as_far_apart_as_mjlab_says(theirs, std_type, parameter):
 
 
 @pytest.mark.parametrize(("clip_actions", "seen"), [(None, 3.0), (0.5, 0.5)])
-def test_actions_are_cut_off_where_mjlabs_runner_does_it(theirs, clip_actions, seen):
+def test_actions_are_clipped_as_by_the_runner_of_mjlab(theirs, clip_actions, seen):
     theirs.clip_actions = clip_actions
     with closing(make_env(TASK, 2, 0, "cpu")) as env:
         env.reset()
@@ -90,7 +90,7 @@ def test_actions_are_cut_off_where_mjlabs_runner_does_it(theirs, clip_actions, s
         ),
     ],
 )
-def test_what_cannot_be_followed_is_refused(theirs, part, change, message):
+def test_settings_that_are_not_supported_are_refused(theirs, part, change, message):
     for name, value in change.items():
         setattr(getattr(theirs, part), name, value)
     with pytest.raises(ValueError, match=f"^{TASK}: .*{message}"):

@@ -1,4 +1,4 @@
-"""Training by PPO goes on where it was stopped, with all that it had."""
+"""A resumed training by PPO continues with the whole saved state."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +18,7 @@ from body_transformer.training.stopping import StopRequest
 from .jobs import SMALL, job, lines
 
 
-def test_resumed_it_goes_on_with_weights_optimizer_rate_and_statistics(tmp_path):
+def test_a_resumed_run_continues_its_steps_its_log_and_its_optimizer(tmp_path):
     folder = tmp_path / "run"
     train(job(folder, 2), Progress(quiet=True))
     before = newest_checkpoint(folder)
@@ -32,7 +32,7 @@ def test_resumed_it_goes_on_with_weights_optimizer_rate_and_statistics(tmp_path)
     assert counts[1] > counts[0]
 
 
-def test_resumed_it_has_everything_that_was_saved(tmp_path):
+def test_a_resumed_run_restores_everything_that_was_saved(tmp_path):
     folder = tmp_path / "run"
     train(job(folder, 2), Progress(quiet=True))
     saved = newest_checkpoint(folder).state
@@ -50,7 +50,7 @@ def test_resumed_it_has_everything_that_was_saved(tmp_path):
         assert loop.env.unwrapped.common_step_counter == saved.values["common_step_counter"]
 
 
-def test_resumed_robots_are_on_ground_of_the_levels_that_were_saved(tmp_path, monkeypatch):
+def test_robots_of_a_resumed_run_are_on_ground_of_the_saved_levels(tmp_path, monkeypatch):
     folder, put = tmp_path / "run", []
     monkeypatch.setattr("body_transformer.rl.train.terrain_levels", lambda env: torch.tensor([3, 1, 4, 1]))
     monkeypatch.setattr(
@@ -64,7 +64,7 @@ def test_resumed_robots_are_on_ground_of_the_levels_that_were_saved(tmp_path, mo
 
 
 @pytest.mark.parametrize("std_type", ["log", "scalar"])
-def test_a_run_with_a_fixed_deviation_goes_on_with_it(tmp_path, std_type):
+def test_a_run_with_a_fixed_deviation_can_be_resumed(tmp_path, std_type):
     folder, fixed = tmp_path / "run", replace(SMALL, std="fixed", init_std=0.5)
     train(replace(job(folder, 1, std_type=std_type), policy=fixed), Progress(quiet=True))
     policy = train(replace(job(folder, 2, resume=True, std_type=std_type), policy=fixed), Progress(quiet=True))
@@ -72,14 +72,14 @@ def test_a_run_with_a_fixed_deviation_goes_on_with_it(tmp_path, std_type):
     assert policy.log_std.exp().tolist() == pytest.approx([0.5] * 21)
 
 
-def test_steps_are_counted_as_they_were_taken_where_a_run_goes_on_with_more_robots(tmp_path):
+def test_the_count_of_steps_stays_right_if_a_run_is_resumed_with_more_robots(tmp_path):
     folder = tmp_path / "run"
     train(job(folder, 2), Progress(quiet=True))
     train(job(folder, 3, resume=True, num_envs=8), Progress(quiet=True))
     assert [line["env_steps"] for line in lines(folder)] == [16, 32, 32, 64, 64]
 
 
-def test_a_run_that_died_before_its_last_evaluation_makes_up_for_it(tmp_path, monkeypatch):
+def test_a_run_killed_before_its_final_evaluation_is_evaluated_when_it_is_resumed(tmp_path, monkeypatch):
     folder = tmp_path / "run"
 
     def die(*args: object) -> None:
@@ -97,7 +97,7 @@ def test_a_run_that_died_before_its_last_evaluation_makes_up_for_it(tmp_path, mo
     assert (folder / "evaluation.json").is_file()
 
 
-def test_a_run_that_goes_on_beyond_its_end_is_not_finished_meanwhile(tmp_path):
+def test_a_run_resumed_beyond_its_end_is_not_marked_as_finished_meanwhile(tmp_path):
     folder = tmp_path / "run"
     train(job(folder, 1), Progress(quiet=True))
     spoiled = job(folder, 2, resume=True)
@@ -113,7 +113,7 @@ def test_a_run_that_goes_on_beyond_its_end_is_not_finished_meanwhile(tmp_path):
     assert not (folder / "evaluation.json").exists()
 
 
-def test_resumed_for_its_last_evaluation_alone_it_leaves_the_checkpoint_as_it_is(tmp_path):
+def test_a_run_resumed_only_for_its_final_evaluation_does_not_rewrite_the_checkpoint(tmp_path):
     """Other processes may be reading it."""
     folder = tmp_path / "run"
     train(job(folder, 1), Progress(quiet=True))
@@ -135,7 +135,7 @@ def test_a_checkpoint_of_another_architecture_is_refused_in_one_line(tmp_path):
     assert len(str(error.value)) < 600
 
 
-def test_resumed_every_process_goes_on_with_random_numbers_of_its_own(tmp_path):
+def test_every_process_of_a_resumed_run_has_its_own_random_numbers(tmp_path):
     folder = tmp_path / "run"
     train(job(folder, 1), Progress(quiet=True))
     drawn = []

@@ -1,4 +1,4 @@
-"""Training by PPO: it runs, evaluates, and says which numbers make no sense."""
+"""A training by PPO logs, evaluates, runs in several processes and refuses settings out of range."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from body_transformer.training.ranks import Ranks
 from .jobs import SMALL, job, lines
 
 
-def test_it_learns_something_and_writes_down_how(tmp_path):
+def test_a_training_logs_every_iteration_and_saves_the_policy(tmp_path):
     policy = train(job(tmp_path / "run", 3, eval_every=2, num_steps_per_env=24), Progress(quiet=True))
     found = lines(tmp_path / "run")
     assert [line["step"] for line in found] == [1, 2, 2, 3, 3]
@@ -43,7 +43,9 @@ def test_it_learns_something_and_writes_down_how(tmp_path):
     assert float(saved.policy.normalizer.shift.abs().sum()) > 0
 
 
-def test_the_last_evaluation_marks_the_run_as_finished_and_starts_alike_however_long_training_was(tmp_path):
+def test_the_final_evaluation_marks_the_run_as_finished_and_its_starts_do_not_depend_on_the_length_of_training(
+    tmp_path,
+):
     for length in (1, 2):
         train(job(tmp_path / f"run{length}", length, eval_every=1), Progress(quiet=True))
     short, long = (json.loads((tmp_path / f"run{length}" / "evaluation.json").read_text()) for length in (1, 2))
@@ -86,7 +88,7 @@ def test_evaluations_leave_training_as_it_is(tmp_path):
         ({"schedule": "cosine"}, "schedule: unknown value 'cosine'; have: 'adaptive', 'fixed'"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(options, message):
+def test_settings_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         RlConfig("humanoid-mod", **options)
 
@@ -114,7 +116,7 @@ def test_processes_begin_with_the_same_weights_and_explore_differently(tmp_path)
 
 
 @pytest.mark.parametrize("std_type", ["log", "scalar"])
-def test_the_actions_deviation_is_led_down_to_the_final_one(tmp_path, std_type):
+def test_the_standard_deviation_of_actions_falls_to_the_final_one(tmp_path, std_type):
     bounds = {"final_std": 0.04, "std_iterations": 2, "std_type": std_type}
     policies = [train(job(tmp_path / f"run{n}", n, **bounds), Progress(quiet=True)) for n in (1, 3)]
     half_way, at_the_end = (policy.log_std.exp().max().item() for policy in policies)
@@ -124,7 +126,7 @@ def test_the_actions_deviation_is_led_down_to_the_final_one(tmp_path, std_type):
 
 
 @pytest.mark.parametrize("std_type", ["log", "scalar"])
-def test_a_deviation_below_the_bound_is_left_alone_and_without_a_bound_any_is(tmp_path, std_type):
+def test_a_deviation_below_the_bound_is_unchanged_and_without_a_bound_any_deviation_is(tmp_path, std_type):
     for final, expected in ((0.5, 0.3), (0.1, 0.1), (None, 0.3)):
         settings = job(tmp_path / f"run{final}", 1, final_std=final, std_iterations=10, std_type=std_type)
         with closing(TrainingLoop(settings, Ranks(), Progress(quiet=True))) as loop:

@@ -1,4 +1,4 @@
-"""How hard the ground is survives a checkpoint."""
+"""Levels of the ground are restored from a checkpoint."""
 
 from types import SimpleNamespace
 
