@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 _MAX_LISTED = 60
 
@@ -10,6 +12,14 @@ def install(extra: str = "") -> str:
     """Return the command that installs the package, which is on no index, with an extra."""
     what = f"'.[{extra}]'" if extra else "."
     return f"pip install -c constraints.txt -e {what} in a clone"
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Import a module that an extra brings; raise ValueError with the command that installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ValueError(f"{error}; {install(extra)}") from None
 
 
 def listing(names: Iterable[str]) -> str:

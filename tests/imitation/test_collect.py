@@ -13,7 +13,7 @@ import pytest
 
 import body_transformer
 from body_transformer.imitation.actors import DapgPolicy
-from body_transformer.imitation.collect import CollectedDataset, CollectProgress, collect
+from body_transformer.imitation.collect import CollectedDataset, collect
 from body_transformer.imitation.tasks import Act, Trajectory
 from body_transformer.imitation.tasks.adroit import AdroitTask, episode_seed
 
@@ -117,7 +117,7 @@ def test_an_experts_episodes_succeed_and_can_be_replayed(tmp_path: Path) -> None
     expert = DapgPolicy.load(EXPERTS / "hammer.npz")
     with AdroitTask("hammer", num_processes=1) as task:
         found = collect(task, expert.mean, 3, tmp_path / "set")
-    assert (found.success_rate, found.success_any_rate) == (1.0, 1.0)
+    assert (found.num_successes, found.num_successes_any) == (3, 3)
     assert all(note["success"] for note in read(tmp_path / "set")[2])
     check_replay(tmp_path / "set")
 
@@ -139,21 +139,22 @@ def test_all_episodes_are_kept_unless_only_successes_are_asked_for(tmp_path: Pat
     assert [episode.observations[0, 0] for episode in episodes] == [0, 100, 200, 300]
     assert [bool(note["success"]) for note in notes] == [True, False, False, True]
     assert all(note["success_any"] for note in notes)
-    assert found == CollectedDataset(str(tmp_path / "set"), 4, 16, 4, 0.5, 1.0, 4.0)
+    assert found == CollectedDataset(str(tmp_path / "set"), 4, 16, 4, 2, 4, 16.0)
+    assert list(found.summary().values()) == [4, 16, 4, 0.5, 1.0, 4.0]
 
 
 def test_with_only_successes_episodes_are_played_until_there_are_enough(tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
 
-    def record(progress: CollectProgress) -> None:
-        calls.append((progress.num_kept, progress.num_played))
+    def record(found: CollectedDataset) -> None:
+        calls.append((found.num_episodes, found.num_played))
 
     found = collect(Counting(), half, 3, tmp_path / "set", only_successes=True, on_episode=record)
     _, episodes, notes = read(tmp_path / "set")
     assert [episode.observations[0, 0] for episode in episodes] == [0, 300, 600]
     assert all(note["success"] for note in notes)
     assert (found.num_episodes, found.num_played) == (3, 7)
-    assert found.success_rate == pytest.approx(3 / 7)
+    assert found.summary()["success_rate"] == pytest.approx(3 / 7)
     assert calls == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6), (3, 7)]
 
 
@@ -194,8 +195,8 @@ def test_an_interruption_leaves_no_partial_dataset_and_keeps_the_old_one(
 ) -> None:
     collect(Counting(), half, 1, tmp_path / "old")
 
-    def stop(progress: CollectProgress) -> None:
-        if progress.num_played == 2:
+    def stop(found: CollectedDataset) -> None:
+        if found.num_played == 2:
             raise error
 
     for name in ("old", "new"):

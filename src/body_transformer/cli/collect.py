@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..errors import listing
 from ..experiment import Experiment, experiment_names, load_experiment
 from ..imitation.actors import Actor, load_actor
-from ..imitation.collect import CollectProgress, Labels, collect
+from ..imitation.collect import CollectedDataset, Labels, collect
 from ..imitation.tasks import COLLECTABLE, CollectableTask, make_task
 from .output import print_json
 
@@ -54,13 +54,14 @@ class Collect:
 
 def main(args: list[str]) -> None:
     options = tyro.cli(Collect, prog="bot collect", args=args)
-    experiment = load_collectable(options.experiment)
+    experiment = load_experiment(options.experiment)
+    task = make_collectable(experiment)
     actor = load_actor(options.policy)
     check_fit(actor, experiment, options.policy)
     if options.sampled and actor.std is None:
         raise ValueError(f"--sampled: the policy in {str(options.policy)!r} is deterministic and has no noise")
     start = time.perf_counter()
-    with closing(make_collectable(experiment)) as task, progress_bar(options.episodes) as show:
+    with closing(task), progress_bar(options.episodes) as show:
         found = collect(
             task,
             actor.mean,
@@ -77,38 +78,33 @@ def main(args: list[str]) -> None:
             on_episode=show,
         )
     if options.json:
-        print_json({"experiment": options.experiment, **asdict(found), "seconds": time.perf_counter() - start})
+        seconds = time.perf_counter() - start
+        print_json({"experiment": options.experiment, "dataset": found.path, **found.summary(), "seconds": seconds})
         return
     print(
-        f"wrote {found.dataset}: {found.num_episodes} episodes, {found.num_steps} steps; success in "
-        f"{found.success_rate:.1%} of {found.num_played} played"
+        f"wrote {found.path}: {found.num_episodes} episodes, {found.num_steps} steps; success in "
+        f"{found.num_successes / found.num_played:.1%} of {found.num_played} played"
     )
 
 
 def collectable() -> list[str]:
     """Return the experiments whose task can be recorded."""
-    return [name for name in experiment_names() if is_collectable(load_experiment(name))]
-
-
-def is_collectable(experiment: Experiment) -> bool:
-    return experiment.imitation is not None and experiment.imitation.task in COLLECTABLE
-
-
-def load_collectable(name: str) -> Experiment:
-    """Load an experiment whose task can be recorded."""
-    experiment = load_experiment(name)
-    if not is_collectable(experiment):
-        raise ValueError(f"bot collect has no simulator for the experiment {name!r}; have: {listing(collectable())}")
-    return experiment
+    return [name for name in experiment_names() if _task_name(load_experiment(name)) in COLLECTABLE]
 
 
 def make_collectable(experiment: Experiment) -> CollectableTask:
-    """Make the task of an experiment, for recording."""
+    """Make the task of an experiment, which must be one that can be recorded."""
     config = experiment.imitation
-    assert config is not None, "load_collectable admits no other experiment"
+    if config is None or config.task not in COLLECTABLE:
+        name, have = experiment.name, listing(collectable())
+        raise ValueError(f"bot collect has no simulator for the experiment {name!r}; have: {have}")
     task = make_task(config.task, experiment.layout(), config.task_options)
     assert isinstance(task, CollectableTask), f"{config.task} is in COLLECTABLE"
     return task
+
+
+def _task_name(experiment: Experiment) -> str:
+    return experiment.imitation.task if experiment.imitation else ""
 
 
 def check_fit(actor: Actor, experiment: Experiment, path: Path) -> None:
@@ -122,7 +118,7 @@ def check_fit(actor: Actor, experiment: Experiment, path: Path) -> None:
 
 
 @contextmanager
-def progress_bar(num_episodes: int) -> Iterator[Callable[[CollectProgress], None]]:
+def progress_bar(num_episodes: int) -> Iterator[Callable[[CollectedDataset], None]]:
     """Show a progress bar on standard error, so that standard output can be piped."""
     columns = (
         TextColumn("collecting"),
@@ -134,8 +130,8 @@ def progress_bar(num_episodes: int) -> Iterator[Callable[[CollectProgress], None
     with Progress(*columns, console=Console(file=sys.stderr)) as bars:
         bar = bars.add_task("", total=num_episodes, success="-")
 
-        def show(progress: CollectProgress) -> None:
-            rate = progress.num_successes / progress.num_played
-            bars.update(bar, completed=progress.num_kept, success=f"{rate:.1%}")
+        def show(found: CollectedDataset) -> None:
+            rate = found.num_successes / found.num_played
+            bars.update(bar, completed=found.num_episodes, success=f"{rate:.1%}")
 
         yield show

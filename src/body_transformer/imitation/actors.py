@@ -143,7 +143,3 @@ class DapgPolicy:
         x = np.tanh(x @ of["W1"].T + of["b1"])
         mean: Floats = (x @ of["W2"].T + of["b2"]) * of["out_scale"] + of["out_shift"]
         return mean
-
-    def __call__(self, obs: Floats) -> Floats:
-        """Return the clipped mean action, [B, O] -> [B, A]."""
-        return np.clip(self.mean(obs), -1.0, 1.0)

@@ -7,8 +7,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from importlib import import_module
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
-from ..errors import install, unknown
+from ..errors import import_extra, unknown
 from ..files import replace_folder, sync
 from .tasks import Act, CollectableTask, Trajectory
 
@@ -26,45 +25,45 @@ METADATA = "metadata.json"
 """File that identifies a Minari dataset's folder."""
 
 
-@dataclass(frozen=True)
-class CollectedDataset:
-    """Summary of a collected dataset."""
-
-    dataset: str
-    """Its folder; `minari.MinariDataset` reads it."""
-    num_episodes: int
-    """Episodes in the dataset."""
-    num_steps: int
-    """Steps in the dataset."""
-    num_played: int
-    """Episodes that were played."""
-    success_rate: float
-    """Fraction of the played episodes with success at the last step."""
-    success_any_rate: float
-    """Fraction of the played episodes with success at any step."""
-    mean_return: float
-    """Mean return of the episodes in the dataset."""
-
-
 @dataclass
-class CollectProgress:
-    """Counts of the episodes so far."""
+class CollectedDataset:
+    """A dataset that is collected: counts of the episodes so far."""
 
-    num_kept: int = 0
-    num_played: int = 0
+    path: str
+    """Its folder; `minari.MinariDataset` reads it."""
+    num_episodes: int = 0
+    """Episodes in the dataset."""
     num_steps: int = 0
+    """Steps in the dataset."""
+    num_played: int = 0
+    """Episodes that were played."""
     num_successes: int = 0
+    """Played episodes with success at the last step."""
     num_successes_any: int = 0
+    """Played episodes with success at any step."""
     total_reward: float = 0.0
+    """Sum of the returns of the episodes in the dataset."""
 
     def add(self, trajectory: Trajectory, keep: bool) -> None:
+        """Count a played episode, which is in the dataset if `keep`."""
         self.num_played += 1
         self.num_successes += bool(trajectory.success[-1])
         self.num_successes_any += bool(trajectory.success.any())
         if keep:
-            self.num_kept += 1
+            self.num_episodes += 1
             self.num_steps += trajectory.num_steps
             self.total_reward += float(trajectory.rewards.sum())
+
+    def summary(self) -> dict[str, float]:
+        """Return the counts and rates, for the dataset's metadata and the command's output."""
+        return {
+            "num_episodes": self.num_episodes,
+            "num_steps": self.num_steps,
+            "num_played": self.num_played,
+            "success_rate": self.num_successes / self.num_played,
+            "success_any_rate": self.num_successes_any / self.num_played,
+            "mean_return": self.total_reward / self.num_episodes,
+        }
 
 
 def collect(
@@ -81,7 +80,7 @@ def collect(
     overwrite: bool = False,
     name: str = "collected",
     policy_name: str = "",
-    on_episode: Callable[[CollectProgress], object] = lambda progress: None,
+    on_episode: Callable[[CollectedDataset], object] = lambda found: None,
 ) -> CollectedDataset:
     """Play until there are `num_episodes` episodes and write them as a Minari dataset in the folder `out`.
 
@@ -95,25 +94,16 @@ def collect(
     _check(num_episodes, seed, noise, labels)
     std = _std(task.action_dim, noise, own_std)
     settings = {"seed": seed, "noise": noise, "sampled": own_std is not None, "labels": labels}
-    progress = CollectProgress()
+    found = CollectedDataset(str(out))
     with _MinariWriter(task, Path(out), name, overwrite) as writer:
-        for trajectory in _play(task, act, num_episodes, seed, std, progress):
+        for trajectory in _play(task, act, num_episodes, seed, std, found):
             keep = bool(trajectory.success[-1]) or not only_successes
-            progress.add(trajectory, keep)
+            found.add(trajectory, keep)
             if keep:
                 writer.add(trajectory, trajectory.executed if labels == "executed" else trajectory.clean)
-            on_episode(progress)
-        found = CollectedDataset(
-            str(out),
-            progress.num_kept,
-            progress.num_steps,
-            progress.num_played,
-            progress.num_successes / progress.num_played,
-            progress.num_successes_any / progress.num_played,
-            progress.total_reward / progress.num_kept,
-        )
+            on_episode(found)
         made = {"version": __version__, "policy": policy_name, "only_successes": only_successes, **settings}
-        writer.finish(made | {key: value for key, value in asdict(found).items() if key != "dataset"})
+        writer.finish(made | found.summary())
     return found
 
 
@@ -142,17 +132,17 @@ def _play(
     num_episodes: int,
     seed: int,
     std: npt.NDArray[np.float64] | None,
-    progress: CollectProgress,
+    found: CollectedDataset,
 ) -> Iterator[Trajectory]:
     """Play `num_episodes` episodes, then others to replace those that were not kept."""
     limit = 10 * num_episodes + 50  # beyond this failure rate, collecting would take too long
-    while missing := num_episodes - progress.num_kept:
-        if progress.num_played >= limit:
+    while missing := num_episodes - found.num_episodes:
+        if found.num_played >= limit:
             raise ValueError(
-                f"the policy succeeded in {progress.num_successes} of {progress.num_played} episodes: too rarely to "
+                f"the policy succeeded in {found.num_successes} of {found.num_played} episodes: too rarely to "
                 f"collect {num_episodes} successful ones"
             )
-        yield from task.record(act, range(progress.num_played, progress.num_played + missing), seed, std)
+        yield from task.record(act, range(found.num_played, found.num_played + missing), seed, std)
 
 
 class _MinariWriter:
@@ -165,17 +155,14 @@ class _MinariWriter:
         self.num_episodes = 0
 
     def __enter__(self) -> _MinariWriter:
-        try:
-            storage = import_module("minari.dataset.minari_storage").MinariStorage
-        except ImportError as error:
-            raise ValueError(f"{error}; {install('imitation')}") from None
+        storage = import_extra("minari.dataset.minari_storage", "imitation").MinariStorage
         self.out.parent.mkdir(parents=True, exist_ok=True)
         self.unfinished.mkdir()  # fails now if it cannot be written, not after hours of simulation
         self.storage = storage.new(self.unfinished, **self.task.describe())
         return self
 
     def add(self, trajectory: Trajectory, actions: npt.NDArray[np.float32]) -> None:
-        buffer = import_module("minari.data_collector.episode_buffer").EpisodeBuffer
+        buffer = import_extra("minari.data_collector.episode_buffer", "imitation").EpisodeBuffer
         is_last = np.arange(trajectory.num_steps) == trajectory.num_steps - 1
         never = np.zeros(trajectory.num_steps, dtype=bool)
         episode = buffer(

@@ -64,16 +64,6 @@ class Episodes(ABC):
     def num_steps(self) -> int:
         return sum(info.num_steps for info in self.infos)
 
-    def by_term(self, steps: Steps) -> dict[str, Floats]:
-        """Return term name -> [T, size] for the used terms."""
-        columns = {int(entry): column for column, entry in enumerate(self.obs_ids)}
-        found = {}
-        for name, place in self.layout.obs_slices.items():
-            ids = [columns[entry] for entry in range(place.start, place.stop) if entry in columns]
-            if ids:
-                found[name] = steps.obs[:, ids]
-        return found
-
     def select(self, keep: Callable[[EpisodeInfo], bool]) -> Episodes:
         """Return the episodes for which `keep` is true."""
         return Subset(self, [index for index, info in enumerate(self.infos) if keep(info)])

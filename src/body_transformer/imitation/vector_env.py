@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import install
+from ..errors import import_extra
 from ..training.stopping import signals_held
 from .tasks import checked_actions
 
@@ -83,7 +82,7 @@ class VectorEnv:
     """`num_lanes` environments, spread over `num_processes` processes; 0 processes = all of them in this one."""
 
     def __init__(self, spec: EnvSpec, num_lanes: int, num_processes: int) -> None:
-        vector = _import_gymnasium("gymnasium.vector")
+        vector = import_extra("gymnasium.vector", "imitation")
         self.spec, self.num_lanes, self.num_processes = spec, num_lanes, num_processes
         self._num_groups = max(1, num_processes)
         self._slots = math.ceil(num_lanes / self._num_groups)
@@ -175,7 +174,7 @@ class _EnvGroup:
     render_mode = None
 
     def __init__(self, spec: EnvSpec, slots: int, first: int, stride: int) -> None:
-        box = import_module("gymnasium").spaces.Box
+        box = import_extra("gymnasium", "imitation").spaces.Box
         self.metadata: dict[str, Any] = {}
         self.observation_space = box(-np.inf, np.inf, (slots, spec.obs_dim), spec.obs_dtype)
         self.action_space = box(-1.0, 1.0, (slots, spec.action_dim), np.float32)
@@ -209,13 +208,6 @@ class _EnvGroup:
     def close(self) -> None:
         for env in self._envs.values():
             env.close()
-
-
-def _import_gymnasium(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ValueError(f"{error}; {install('imitation')}") from None
 
 
 @contextlib.contextmanager

@@ -89,6 +89,11 @@ def test_wrong_filter_keys_are_named(path):
     write(path, make_episodes(), {"train": ["demo_1"], "valid": ["demo_1"]})
     refused(path, "'demo_1' is in both mask/train and mask/valid")
 
+    with h5py.File(path, "a") as file:
+        del file["mask/train"]
+        file["mask/train"] = np.array([1])
+    refused(path, "string")
+
 
 @pytest.mark.parametrize(
     ("name", "shape", "message"),

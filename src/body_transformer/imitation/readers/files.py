@@ -8,19 +8,26 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
 from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.npyio import NpzFile
 
-from ...errors import install, listing
-
-DAMAGE = (ValueError, KeyError, OSError, RuntimeError, EOFError, BadZipFile, zlib.error, TokenError, SyntaxError)
+DAMAGE = (
+    ValueError,
+    TypeError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    EOFError,
+    BadZipFile,
+    zlib.error,
+    TokenError,
+    SyntaxError,
+)
 """Exceptions of h5py, zipfile and NumPy on a damaged file, and of our own checks on a wrong one."""
 
 
@@ -85,72 +92,3 @@ def open_npz(path: str | os.PathLike[str]) -> NpzFile:
         raise ValueError("not an npz file (a zip archive), or truncated")
     archive: NpzFile = np.load(path, allow_pickle=False)
     return archive
-
-
-# -- HDF5 --------------------------------------------------------------------------------------------------------------
-
-
-def load_h5py() -> Any:
-    """Import h5py, which comes with the extra `imitation`."""
-    try:
-        return import_module("h5py")
-    except ModuleNotFoundError:
-        message = f"HDF5 files are read with h5py, which is not installed: {install('imitation')}"
-        raise ValueError(message) from None
-
-
-def open_hdf5(path: Path) -> Any:
-    """Open an HDF5 file for reading; HDF5 itself detects a truncated one."""
-    h5py = load_h5py()
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
-    try:
-        return h5py.File(path, "r", locking="best-effort")  # read-only and network file systems may have no locks
-    except OSError as error:
-        raise ValueError(f"{path}: not a complete HDF5 file, or not readable: {error}") from error
-
-
-def is_group(item: Any) -> bool:
-    """Return whether an item of an HDF5 file is a group."""
-    return isinstance(item, load_h5py().Group)
-
-
-def dataset(group: Any, name: str) -> Any:
-    """Return a dataset of numbers; raise if it is missing, not numeric or was never written."""
-    found = group.get(name)
-    where = f"{group.name.rstrip('/')}/{name}"
-    if found is None:
-        raise ValueError(f"{where} is missing; {group.name} has: {listing(group)}")
-    if not isinstance(found, load_h5py().Dataset):
-        raise ValueError(f"{where} must be a dataset; it is a {type(found).__name__.lower()}")
-    if found.dtype.kind not in "fiub":
-        raise ValueError(f"{where} must hold numbers; it holds {found.dtype}")
-    if found.size and not found.id.get_storage_size():
-        raise ValueError(f"{where} was never written: its writer stopped early")
-    return found
-
-
-def whole_number(file: Any, name: str) -> int:
-    """Return the value of a dataset that holds one non-negative integer."""
-    value = dataset(file, name)[()]
-    if np.size(value) != 1 or np.asarray(value).dtype.kind not in "iu" or np.asarray(value).item() < 0:
-        raise ValueError(f"{name} must be one whole number, 0 or more; got {value!r}")
-    return int(np.asarray(value).item())
-
-
-def strings(values: npt.NDArray[Any]) -> list[str]:
-    """Return names as str, whether HDF5 stored bytes or str."""
-    return [value.decode("utf-8") if isinstance(value, bytes) else str(value) for value in values.reshape(-1).tolist()]
-
-
-def hdf5_files(data: str) -> Sequence[Path]:
-    """Return the HDF5 files of a folder sorted by name, or the given file."""
-    path = Path(data).expanduser()
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise FileNotFoundError(f"{path}: no such file or folder")
-    found = sorted(file for file in path.iterdir() if file.suffix in (".hdf5", ".h5"))
-    if not found:
-        raise FileNotFoundError(f"{path}: no .hdf5 file in this folder")
-    return found

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...body.layout import Layout
 from ...errors import listing
-from ..episodes import EpisodeInfo, Episodes, Steps
-from .files import OpenFiles, dataset, is_group, naming, open_hdf5
-from .terms import check_matrix, check_split, check_terms, join_terms, term_keys
+from ..episodes import EpisodeInfo, Episodes
+from .files import naming
+from .hdf5 import GroupEpisodes, dataset, is_group, open_hdf5
+from .terms import check_matrix, check_split, check_terms, term_keys
 
 
 def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str | None = None) -> Episodes:
@@ -37,7 +36,8 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str |
                 infos.append(_check(group, layout, keys))
             except ValueError as error:
                 raise ValueError(f"episode_{index}: {error}") from error
-    return MinariEpisodes(layout, infos, path, keys)
+    groups = [f"episode_{index}" for index in range(num_episodes)]
+    return GroupEpisodes(layout, infos, path, groups, "observations", keys)
 
 
 def find_folder(data: str) -> Path:
@@ -81,27 +81,3 @@ def _check(group: Any, layout: Layout, keys: Mapping[str, str]) -> EpisodeInfo:
         shape = dataset(group, "observations").shape
         check_matrix("observations (one row more than actions)", shape, rows, layout.obs_dim)
     return EpisodeInfo(len(actions), str(group.attrs.get("clip", "")), check_split(group.attrs.get("split", "train")))
-
-
-class MinariEpisodes(Episodes):
-    """Episodes of a Minari dataset, read on access; the observation after the last action is left out."""
-
-    def __init__(self, layout: Layout, infos: list[EpisodeInfo], path: Path, keys: Mapping[str, str]) -> None:
-        super().__init__(layout, infos)
-        self._path = path
-        self._keys = keys
-        self._files = OpenFiles(open_hdf5)
-
-    def read(self, index: int) -> Steps:
-        num_steps = self.infos[index].num_steps
-        with self._files.use(self._path) as file:
-            group = file[f"episode_{index}"]
-            stored = group["observations"]
-            if is_group(stored):
-                obs = join_terms(self.layout, self._keys, num_steps, lambda key: stored[key][:num_steps])
-            else:
-                obs = stored[:num_steps][:, self.obs_ids].astype(np.float32)
-            return Steps(obs, group["actions"][()].astype(np.float32))
-
-    def origin(self, index: int) -> str:
-        return f"{self._path}: episode_{index}"

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from ...body.layout import Layout
-from ...errors import listing, unknown
+from ...errors import import_extra, listing, unknown
 from ..episodes import EpisodeInfo, Episodes, Floats, Steps
 from ..tasks.mocap.snippets import SNIPPET, read_splits
-from .files import FileStamps, OpenFiles, dataset, hdf5_files, is_group, load_h5py, naming, open_hdf5, whole_number
+from .files import FileStamps, OpenFiles, naming
+from .hdf5 import dataset, is_group, open_hdf5
 from .terms import check_matrix, column_runs
 
 ACTIONS = {"sampled": "actions", "mean": "mean_actions"}
@@ -59,7 +60,7 @@ def open_episodes(
     places: list[RolloutPlace] = []
     infos: list[EpisodeInfo] = []
     found: set[str] = set()
-    for path in hdf5_files(data):
+    for path in _files(data):
         with naming(path), open_hdf5(path) as file:
             for place, info in _rollouts(file, path, layout, ACTIONS[actions], splits):
                 places.append(place)
@@ -67,6 +68,19 @@ def open_episodes(
                 found.add(info.clip)
     _check_clips(data, splits, found, allow_missing)
     return MocapactEpisodes(layout, infos, places, ACTIONS[actions])
+
+
+def _files(data: str) -> list[Path]:
+    """Return the HDF5 files of a folder sorted by name, or the given file."""
+    path = Path(data).expanduser()
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path}: no such file or folder")
+    found = sorted(file for file in path.iterdir() if file.suffix in (".hdf5", ".h5"))
+    if not found:
+        raise FileNotFoundError(f"{path}: no .hdf5 file in this folder")
+    return found
 
 
 def _check_clips(data: str, splits: Mapping[str, str] | None, found: set[str], allow_missing: bool) -> None:
@@ -84,7 +98,7 @@ def _rollouts(
     file: Any, path: Path, layout: Layout, actions: str, splits: Mapping[str, str] | None
 ) -> Iterator[tuple[RolloutPlace, EpisodeInfo]]:
     """Check a file and yield its complete rollouts; no observation or action is read."""
-    num_rollouts = whole_number(file, "n_start_rollouts") + whole_number(file, "n_rsi_rollouts")
+    num_rollouts = _whole_number(file, "n_start_rollouts") + _whole_number(file, "n_rsi_rollouts")
     _check_observables(file, layout)
     snippets = [(name, match["clip"]) for name in file if (match := SNIPPET.fullmatch(name)) and is_group(file[name])]
     if not snippets:
@@ -111,6 +125,14 @@ def _rollouts(
             yield RolloutPlace(path, group, obs_start, actions_start), EpisodeInfo(num_steps, clip, split)
 
 
+def _whole_number(file: Any, name: str) -> int:
+    """Return the value of a dataset that holds one non-negative integer."""
+    value = dataset(file, name)[()]
+    if np.size(value) != 1 or np.asarray(value).dtype.kind not in "iu" or np.asarray(value).item() < 0:
+        raise ValueError(f"{name} must be one whole number, 0 or more; got {value!r}")
+    return int(np.asarray(value).item())
+
+
 def _check_observables(file: Any, layout: Layout) -> None:
     """Check that the file stores the used terms at the layout's entries."""
     for term in layout.obs:
@@ -129,7 +151,7 @@ def _check_observables(file: Any, layout: Layout) -> None:
 def _locate(file: Any, name: str, file_bytes: int | None) -> tuple[tuple[int, ...], int | None]:
     """Return an array's shape and its offset in the file; None unless it is stored as it lies in memory."""
     try:
-        array = load_h5py().h5d.open(file.id, name.encode())  # much faster than file[name]
+        array = import_extra("h5py", "imitation").h5d.open(file.id, name.encode())  # much faster than file[name]
     except KeyError:
         return dataset(file, name).shape, None  # raises an error that says what is wrong
     start = array.get_offset() if file_bytes is not None and array.dtype == np.dtype("<f4") else None

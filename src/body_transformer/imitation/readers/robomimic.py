@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...body.layout import Layout
 from ...errors import listing
-from ..episodes import EpisodeInfo, Episodes, Steps
-from .files import OpenFiles, dataset, is_group, naming, open_hdf5, strings
-from .terms import check_matrix, check_terms, join_terms, term_keys
+from ..episodes import EpisodeInfo, Episodes
+from .files import naming
+from .hdf5 import GroupEpisodes, dataset, is_group, open_hdf5
+from .terms import check_matrix, check_terms, term_keys
 
 FILTERS = {"train": "train", "valid": "validation"}
 """Filter key -> split."""
@@ -35,7 +34,7 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str |
         infos = [EpisodeInfo(_check(file[f"data/{name}"], layout, keys), split=splits[name]) for name in demos]
         if not demos:
             raise ValueError("the file has no demonstrations")
-    return RobomimicEpisodes(layout, infos, path, demos, keys)
+    return GroupEpisodes(layout, infos, path, [f"data/{name}" for name in demos], "obs", keys)
 
 
 def _splits(file: Any, names: list[str]) -> dict[str, str]:
@@ -45,7 +44,7 @@ def _splits(file: Any, names: list[str]) -> dict[str, str]:
         return dict.fromkeys(names, "train")
     splits: dict[str, str] = {}
     for name in filters:
-        for demo in strings(file[f"mask/{name}"][()]):
+        for demo in file[f"mask/{name}"].asstr()[()].reshape(-1).tolist():
             if demo not in names:
                 raise ValueError(f"mask/{name} names {demo!r}, which is not in 'data'")
             if splits.get(demo, FILTERS[name]) != FILTERS[name]:
@@ -68,25 +67,3 @@ def _check(demo: Any, layout: Layout, keys: Mapping[str, str]) -> int:
     except ValueError as error:
         raise ValueError(f"{demo.name}: {error}") from None
     return len(actions)
-
-
-class RobomimicEpisodes(Episodes):
-    """Demonstrations of a robomimic file, read on access."""
-
-    def __init__(
-        self, layout: Layout, infos: list[EpisodeInfo], path: Path, demos: list[str], keys: Mapping[str, str]
-    ) -> None:
-        super().__init__(layout, infos)
-        self._path = path
-        self._demos = demos
-        self._keys = keys
-        self._files = OpenFiles(open_hdf5)
-
-    def read(self, index: int) -> Steps:
-        with self._files.use(self._path) as file:
-            demo = file["data"][self._demos[index]]
-            obs = join_terms(self.layout, self._keys, self.infos[index].num_steps, lambda key: demo["obs"][key][()])
-            return Steps(obs, demo["actions"][()].astype(np.float32))
-
-    def origin(self, index: int) -> str:
-        return f"{self._path}: data/{self._demos[index]}"

@@ -18,6 +18,12 @@ from ...video import Frame
 
 Act = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
 """Observations [B, O] -> actions [B, A]."""
+OnDone = Callable[[int], object]
+"""Called with the number of finished episodes."""
+
+
+def ignore(done: int) -> None:
+    """Report no progress."""
 
 
 @dataclass(frozen=True)
@@ -77,18 +83,8 @@ class ImitationTask(ABC):
     """Frame rate of `film`."""
 
     @abstractmethod
-    def rollouts(
-        self,
-        act: Act,
-        num_episodes: int,
-        seed: int,
-        split: str,
-        on_done: Callable[[int], object] = lambda done: None,
-    ) -> list[Rollout]:
-        """Roll the policy out; equal seeds give equal start states.
-
-        `on_done` is called with the number of finished episodes.
-        """
+    def rollouts(self, act: Act, num_episodes: int, seed: int, split: str, on_done: OnDone = ignore) -> list[Rollout]:
+        """Roll the policy out; equal seeds give equal start states."""
 
     @abstractmethod
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:

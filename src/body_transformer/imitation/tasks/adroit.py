@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property, partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import install, unknown
+from ...errors import import_extra, unknown
 from ...video import Frame, opengl
 from ..vector_env import EnvSpec, StepBatch, VectorEnv, num_cores
-from . import Act, CollectableTask, Rollout, Trajectory, checked_actions
+from . import Act, CollectableTask, OnDone, Rollout, Trajectory, checked_actions, ignore
 
 ENVIRONMENTS = {
     "door": "AdroitHandDoor-v1",
@@ -58,14 +57,7 @@ class AdroitTask(CollectableTask):
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
-    def rollouts(
-        self,
-        act: Act,
-        num_episodes: int,
-        seed: int,
-        split: str,
-        on_done: Callable[[int], object] = lambda done: None,
-    ) -> list[Rollout]:
+    def rollouts(self, act: Act, num_episodes: int, seed: int, split: str, on_done: OnDone = ignore) -> list[Rollout]:
         if num_episodes < 1:
             raise ValueError(f"the number of episodes must be 1 or more; got {num_episodes}")
         found = []
@@ -106,7 +98,7 @@ class AdroitTask(CollectableTask):
         return {
             "observation_space": env.observation_space,
             "action_space": env.action_space,
-            "env_spec": import_module("gymnasium").spec(self.env_id),
+            "env_spec": import_extra("gymnasium", "imitation").spec(self.env_id),
         }
 
     @cached_property
@@ -208,11 +200,8 @@ def episode_seed(seed: int, episode: int, split: str) -> int:
 
 def make_env(env_id: str, **options: Any) -> Any:
     """Make the gymnasium environment, with an explicit time limit."""
-    try:
-        gymnasium = import_module("gymnasium")
-        with contextlib.redirect_stderr(io.StringIO()):  # its import prints a notice
-            robotics = import_module("gymnasium_robotics")
-    except ImportError as error:
-        raise ValueError(f"{error}; {install('imitation')}") from None
+    gymnasium = import_extra("gymnasium", "imitation")
+    with contextlib.redirect_stderr(io.StringIO()):  # its import prints a notice
+        robotics = import_extra("gymnasium_robotics", "imitation")
     gymnasium.register_envs(robotics)
     return gymnasium.make(env_id, max_episode_steps=NUM_STEPS, disable_env_checker=True, **options)

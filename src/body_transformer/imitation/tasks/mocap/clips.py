@@ -22,16 +22,12 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from ....errors import install, listing, unknown
+from ....errors import import_extra, listing, unknown
 from ....files import atomic_write
 from ...readers.files import DAMAGE, open_npz
 from .snippets import SHORTEST, read_clip_list
 
-try:
-    import h5py
-except ImportError as error:
-    raise ValueError(f"motion clips are HDF5 files: {install('imitation')} ({error})") from error
-
+h5py = import_extra("h5py", "imitation")
 DT_S = 0.03
 """Time between frames, and the tracking task's control step."""
 MAX_SPEED = 45.0

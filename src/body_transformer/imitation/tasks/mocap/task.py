@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from ....body.layout import Layout
 from ....errors import unknown
 from ....video import Frame, no_opengl, opengl
 from ...vector_env import EnvSpec, VectorEnv, num_cores
-from .. import Act, ImitationTask, Rollout, checked_actions
+from .. import Act, ImitationTask, OnDone, Rollout, checked_actions, ignore
 from .clips import DT_S, clip_lengths
 from .snippets import Snippet, available, read_clip_list
 
@@ -74,14 +74,7 @@ class MocapTask(ImitationTask):
         clips = self.clips[split]
         return [clips[index] for index in np.random.default_rng(seed).integers(len(clips), size=num_episodes)]
 
-    def rollouts(
-        self,
-        act: Act,
-        num_episodes: int,
-        seed: int,
-        split: str,
-        on_done: Callable[[int], object] = lambda done: None,
-    ) -> list[Rollout]:
+    def rollouts(self, act: Act, num_episodes: int, seed: int, split: str, on_done: OnDone = ignore) -> list[Rollout]:
         snippets = self.draw(num_episodes, seed, split)
         lengths = np.zeros(num_episodes, dtype=int)
         returns, longest = np.zeros(num_episodes), np.ones(num_episodes)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ....body.layout import Layout
+from ....errors import import_extra
 from ....video import Frame
-from .. import Act, CollectableTask, Rollout, Trajectory, checked_actions
+from .. import Act, CollectableTask, OnDone, Rollout, Trajectory, checked_actions, ignore
 from .bodies import Bodies
 from .model import CONTROL_HZ, MAX_ACTION
 from .motions import CLIP_SEED, NUM_STEPS, SPLITS, STREAMS, Doubles, TrackingStart, draw_start
@@ -64,19 +64,12 @@ class TrackingTask(CollectableTask):
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
-    def rollouts(
-        self,
-        act: Act,
-        num_episodes: int,
-        seed: int,
-        split: str,
-        on_done: Callable[[int], object] = lambda done: None,
-    ) -> list[Rollout]:
+    def rollouts(self, act: Act, num_episodes: int, seed: int, split: str, on_done: OnDone = ignore) -> list[Rollout]:
         return self._rollouts(self._choose(act), num_episodes, seed, split, on_done)
 
     def expert_rollouts(self, num_episodes: int, seed: int, split: str) -> list[Rollout]:
         """Roll the expert out, as an upper bound."""
-        return self._rollouts(Bodies.expert, num_episodes, seed, split, lambda done: None)
+        return self._rollouts(Bodies.expert, num_episodes, seed, split, ignore)
 
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """Return the first rollout of the seed: the policy's body on the left, its reference on the right."""
@@ -97,9 +90,7 @@ class TrackingTask(CollectableTask):
 
         return choose
 
-    def _rollouts(
-        self, choose: Choose, num_episodes: int, seed: int, split: str, on_done: Callable[[int], object]
-    ) -> list[Rollout]:
+    def _rollouts(self, choose: Choose, num_episodes: int, seed: int, split: str, on_done: OnDone) -> list[Rollout]:
         if num_episodes < 1:
             raise ValueError(f"num_episodes must be a whole number, 1 or more; got {num_episodes!r}")
         found: list[Rollout] = []
@@ -143,7 +134,7 @@ class TrackingTask(CollectableTask):
         )
 
     def describe(self) -> dict[str, Any]:
-        box = import_module("gymnasium").spaces.Box
+        box = import_extra("gymnasium", "imitation").spaces.Box
         return {
             "observation_space": box(-np.inf, np.inf, (self.adapter.layout.obs_dim,), np.float64),
             "action_space": box(-MAX_ACTION, MAX_ACTION, (self.action_dim,), np.float32),
@@ -163,9 +154,7 @@ def rewards(errors: Doubles) -> Doubles:
     return result
 
 
-def _roll_out(
-    starts: list[TrackingStart], choose: Choose, num_before: int, on_done: Callable[[int], object]
-) -> list[Rollout]:
+def _roll_out(starts: list[TrackingStart], choose: Choose, num_before: int, on_done: OnDone) -> list[Rollout]:
     """Play episodes side by side, after `num_before` others; lost bodies are removed."""
     bodies = Bodies(starts)
     running = np.arange(len(starts))

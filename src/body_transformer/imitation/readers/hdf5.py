@@ -1,0 +1,81 @@
+"""HDF5: checked access to files and datasets, and episodes that are groups of one file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...body.layout import Layout
+from ...errors import import_extra, listing
+from ..episodes import EpisodeInfo, Episodes, Steps
+from .files import OpenFiles
+from .terms import join_terms
+
+
+def open_hdf5(path: Path) -> Any:
+    """Open an HDF5 file for reading; HDF5 itself detects a truncated one."""
+    h5py = import_extra("h5py", "imitation")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    try:
+        return h5py.File(path, "r", locking="best-effort")  # read-only and network file systems may have no locks
+    except OSError as error:
+        raise ValueError(f"{path}: not a complete HDF5 file, or not readable: {error}") from error
+
+
+def is_group(item: Any) -> bool:
+    """Return whether an item of an HDF5 file is a group."""
+    return isinstance(item, import_extra("h5py", "imitation").Group)
+
+
+def dataset(group: Any, name: str) -> Any:
+    """Return a dataset of numbers; raise if it is missing, not numeric or was never written."""
+    found = group.get(name)
+    where = f"{group.name.rstrip('/')}/{name}"
+    if found is None:
+        raise ValueError(f"{where} is missing; {group.name} has: {listing(group)}")
+    if not isinstance(found, import_extra("h5py", "imitation").Dataset):
+        raise ValueError(f"{where} must be a dataset; it is a {type(found).__name__.lower()}")
+    if found.dtype.kind not in "fiub":
+        raise ValueError(f"{where} must hold numbers; it holds {found.dtype}")
+    if found.size and not found.id.get_storage_size():
+        raise ValueError(f"{where} was never written: its writer stopped early")
+    return found
+
+
+class GroupEpisodes(Episodes):
+    """Episodes of one HDF5 file, read on access.
+
+    An episode is a group with `actions` and, under the name `obs`, one flat array or a group with an array per term.
+    Rows of observations beyond the number of actions are left out.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        infos: Sequence[EpisodeInfo],
+        path: Path,
+        groups: Sequence[str],
+        obs: str,
+        keys: Mapping[str, str],
+    ) -> None:
+        super().__init__(layout, infos)
+        self._path, self._groups, self._obs, self._keys = path, groups, obs, keys
+        self._files = OpenFiles(open_hdf5)
+
+    def read(self, index: int) -> Steps:
+        num_steps = self.infos[index].num_steps
+        with self._files.use(self._path) as file:
+            group = file[self._groups[index]]
+            stored = group[self._obs]
+            if is_group(stored):
+                obs = join_terms(self.layout, self._keys, num_steps, lambda key: stored[key][:num_steps])
+            else:
+                obs = stored[:num_steps][:, self.obs_ids].astype(np.float32)
+            return Steps(obs, group["actions"][()].astype(np.float32))
+
+    def origin(self, index: int) -> str:
+        return f"{self._path}: {self._groups[index]}"
