@@ -166,7 +166,7 @@ class PaperOptions(_OutputOptions):
     seed: int = 0
     """Seed of inputs and masks."""
     overwrite: Flag = False
-    """Discard the points of a stopped run with other settings in --out, which are otherwise kept with an error."""
+    """Discard the points that a stopped run with other settings left in --out; without this flag it is refused."""
 
     def settings(self) -> PaperSettings:
         from ..bench.paper.sweeps import QUICK, PaperSettings
