@@ -13,7 +13,7 @@ from body_transformer.ops.encoder_stack import PARAMETERS, packing
 from body_transformer.ops.encoder_stack.fused import passes as general
 from body_transformer.ops.encoder_stack.hopper import passes, sizes
 from body_transformer.ops.encoder_stack.hopper.layouts import column
-from body_transformer.ops.encoder_stack.packing import EncoderSizes, pack, parameter_gradients, room_for_kept
+from body_transformer.ops.encoder_stack.packing import EncoderSizes, allocate_saved, pack, parameter_gradients
 
 from .encoder_cases import Case, Problem, draw_problem, errors, exact, plain, poisoned_memory, same_bits
 from .gluon_on_cpu import LANGUAGE, Copies, Pointer, Shared, as_python, group_product, on_cpu, wait_for_products
@@ -76,7 +76,7 @@ def test_without_rounding_every_gradient_is_exact(monkeypatch, case, programs, a
         monkeypatch.setitem(LANGUAGE, name, torch.float64)
     monkeypatch.setattr(passes, "pack", lambda given, precision: pack(given, "fp32"))
     monkeypatch.setattr(
-        passes, "room_for_kept", lambda x, shape, dtype, **options: room_for_kept(x, shape, x.dtype, **options)
+        passes, "allocate_saved", lambda x, shape, dtype, **options: allocate_saved(x, shape, x.dtype, **options)
     )
     problem = draw_problem(case, seed=0)
     whole = [t.double() for t in problem.parameters]

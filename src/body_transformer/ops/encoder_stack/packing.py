@@ -90,7 +90,7 @@ def as_bits(flags: list[bool]) -> int:
     return sum(1 << k for k, flag in enumerate(flags) if flag)
 
 
-def room_for_kept(x: Tensor, sizes: EncoderSizes, dtype: torch.dtype, with_input: bool) -> tuple[Tensor, Tensor]:
+def allocate_saved(x: Tensor, sizes: EncoderSizes, dtype: torch.dtype, with_input: bool) -> tuple[Tensor, Tensor]:
     """Allocate what the backward pass needs: x if `with_input`, normalised values, and 1 / standard deviations."""
     num_values, num_rows = 2 * sizes.num_layers, x.shape[0] * x.shape[1]
     saved = x.new_empty(num_values + with_input, num_rows, x.shape[2], dtype=dtype)
@@ -101,7 +101,7 @@ FACTOR_BYTES = 2 * 1024**3
 """Limit on the factors of weight gradients that are stored at a time; those of one layer may exceed it."""
 
 
-def room_for_factors(operands: Tensor, sizes: EncoderSizes, num_rows: int) -> list[Tensor]:
+def allocate_factors(operands: Tensor, sizes: EncoderSizes, num_rows: int) -> list[Tensor]:
     """Allocate the factors of the weight gradients, [layers, B * N, width] each, for as many layers as fit.
 
     They are the attention's mixed values, and the gradients of queries, keys and values, of the sum before the first

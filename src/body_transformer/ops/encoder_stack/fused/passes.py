@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ...assembler import sound_assembler
 from ..hopper.sizes import takes
-from ..packing import OPERANDS, as_bits, pack, room_for_kept, views
+from ..packing import OPERANDS, allocate_saved, as_bits, pack, views
 from .backward_kernel import backward_kernel
 from .forward_kernel import forward_kernel
 from .sizes import SAVED, FusedSizes
@@ -34,7 +34,7 @@ def forward(
         return hopper.forward(x, parameters, mask, masked, sizes, eps, save)
     flat, operands = pack(parameters, precision)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    saved, rstd = room_for_kept(x if save else x[:0], sizes, SAVED[precision], with_input=False)
+    saved, rstd = allocate_saved(x if save else x[:0], sizes, SAVED[precision], with_input=False)
     kernel = "forward" if save else "inference"
     forward_kernel[(sizes.programs(kernel, precision, len(x)),)](
         x.contiguous(),
@@ -136,7 +136,7 @@ def fake_forward(x: Tensor, parameters: list[Tensor], num_heads: int, precision:
         return [out]
     num_floats = sizes.num_layers * sizes.layer
     operands = x.new_empty(num_floats, dtype=OPERANDS[precision])
-    kept = room_for_kept(x, sizes, SAVED[precision], with_input=takes(sizes, precision, x.device))
+    kept = allocate_saved(x, sizes, SAVED[precision], with_input=takes(sizes, precision, x.device))
     return [out, x.new_empty(num_floats), operands, *kept]
 
 

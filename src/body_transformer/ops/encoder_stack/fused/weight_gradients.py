@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from ...dispatch import num_blocks
-from ..packing import room_for_factors
+from ..packing import allocate_factors
 from .gradient_kernels import feed_forward_gradient_kernel, weight_gradient_kernel
 from .sizes import SHARES, FusedSizes
 
@@ -12,7 +12,7 @@ class WeightGradients:
     """Sums over all rows, for `num_layers` encoder layers at a time: as many as memory allows."""
 
     factors: list[Tensor]
-    """[num_layers, B * N, width] each, as `room_for_factors` describes them."""
+    """[num_layers, B * N, width] each, as `allocate_factors` describes them."""
 
     def __init__(
         self, x: Tensor, flat: Tensor, operands: Tensor, saved: Tensor, sizes: FusedSizes, precision: str
@@ -21,7 +21,7 @@ class WeightGradients:
         self.num_rows, embed = saved.shape[1], sizes.embed_dim
         self.x, self.flat, self.operands, self.saved = x.view(1, self.num_rows, embed), flat, operands, saved
         self.sizes, self.precision = sizes, precision
-        self.factors = room_for_factors(operands, sizes, self.num_rows)
+        self.factors = allocate_factors(operands, sizes, self.num_rows)
         self.num_layers = len(self.factors[0])
         # the number of sums depends on the sizes alone, so that results are repeatable
         shares = max(1, min(SHARES[precision], self.num_rows // 512))

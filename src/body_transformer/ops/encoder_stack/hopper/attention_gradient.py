@@ -18,8 +18,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .layouts import by_columns, column, in_pieces
-from .sums import along, down, fetch_tile, loaded, room_for_tiles
-from .tiles import parts_of
+from .sums import allocate_tiles, fetch_tile, load_tile, sums_by_column, sums_by_row
+from .tiles import parameter_pointers
 
 
 @gluon.jit
@@ -67,8 +67,8 @@ def attention_gradient(
     mixed_ptr += row * E
     grad_sum_ptr += row * E
     saved_ptr += (2 * layer * num_rows.to(gl.int64) + begin) * E
-    q, k, v = room_for_tiles(ROWS, E, STAGES), room_for_tiles(ROWS, E, STAGES), room_for_tiles(ROWS, E, STAGES)
-    n, mixed, du = room_for_tiles(ROWS, E, STAGES), room_for_tiles(ROWS, E, STAGES), room_for_tiles(ROWS, E, STAGES)
+    q, k, v = allocate_tiles(ROWS, E, STAGES), allocate_tiles(ROWS, E, STAGES), allocate_tiles(ROWS, E, STAGES)
+    n, mixed, du = allocate_tiles(ROWS, E, STAGES), allocate_tiles(ROWS, E, STAGES), allocate_tiles(ROWS, E, STAGES)
     tiles = (q, k, v, n, mixed, du)
     for step in gl.static_range(STAGES - 1):
         fetch(tiles, grad_qkv_ptr, saved_ptr, mixed_ptr, grad_sum_ptr, step, size, E, WARPS)
@@ -88,13 +88,13 @@ def attention_gradient(
         grad_k = over_rows(k.index(at), n.index(at), grad_k)
         grad_v = over_rows(v.index(at), n.index(at), grad_v)
         grad_out = over_rows(du.index(at), mixed.index(at), grad_out)
-        grad = loaded(du.index(at), WARPS)
-        sum_q, sum_v = sum_q + loaded(q.index(at), WARPS), sum_v + loaded(v.index(at), WARPS)
-        sum_out, around = sum_out + grad, around + loaded(n.index(at), WARPS) * grad
+        grad = load_tile(du.index(at), WARPS)
+        sum_q, sum_v = sum_q + load_tile(q.index(at), WARPS), sum_v + load_tile(v.index(at), WARPS)
+        sum_out, around = sum_out + grad, around + load_tile(n.index(at), WARPS) * grad
     grad_q, grad_k, grad_v, grad_out = warpgroup_mma_wait(0, [grad_q, grad_k, grad_v, grad_out])
     async_copy.wait_group(0)
 
-    in_weight_ptr, in_bias_ptr, out_weight_ptr, out_bias_ptr, _, _, _, _, _, norm2_ptr = parts_of(
+    in_weight_ptr, in_bias_ptr, out_weight_ptr, out_bias_ptr, _, _, _, _, _, norm2_ptr = parameter_pointers(
         sums_ptr, sums_ptr, E, F
     )
     e = column(gl.arange(0, E, gl.SliceLayout(0, LAYOUT)))
@@ -102,19 +102,19 @@ def attention_gradient(
     scale = gl.where(layer > 0, gl.load(before + e), 1.0)  # the first layer's input is not the output of a LayerNorm
     shift = gl.where(layer > 0, gl.load(before + E + e), 0.0)
     in_weight += layer * LAYER
-    bias = down(sum_q, LAYOUT)
+    bias = sums_by_row(sum_q, LAYOUT)
     norm_w, norm_b = store_input_gradient(grad_q, bias, 0, scale, shift, in_weight, in_weight_ptr, in_bias_ptr, LAYOUT)
     bias = gl.zeros_like(bias)  # a key's bias adds the same to all scores of a query, so its gradient is 0
     more_w, more_b = store_input_gradient(grad_k, bias, E, scale, shift, in_weight, in_weight_ptr, in_bias_ptr, LAYOUT)
-    bias = down(sum_v, LAYOUT)
+    bias = sums_by_row(sum_v, LAYOUT)
     last_w, last_b = store_input_gradient(
         grad_v, bias, 2 * E, scale, shift, in_weight, in_weight_ptr, in_bias_ptr, LAYOUT
     )
     f = column(gl.arange(0, E, gl.SliceLayout(1, LAYOUT)))
     gl.store(out_weight_ptr + f[:, None] * E + e[None, :], grad_out)
-    bias = along(sum_out, LAYOUT)
+    bias = sums_by_column(sum_out, LAYOUT)
     gl.store(out_bias_ptr + e, bias)
     if layer > 0:
         norm2_ptr -= LAYER  # the preceding layer
-        gl.store(norm2_ptr + e, norm_w + more_w + last_w + along(around, LAYOUT))
+        gl.store(norm2_ptr + e, norm_w + more_w + last_w + sums_by_column(around, LAYOUT))
         gl.store(norm2_ptr + E + e, norm_b + more_b + last_b + bias)

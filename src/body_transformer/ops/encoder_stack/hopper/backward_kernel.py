@@ -10,25 +10,25 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma_init, warpgroup_mma_wait
 
-from .layouts import by_row, by_rows, by_sample, crossed, turned
+from .layouts import by_row, by_rows, by_sample, transpose_blocks, transposed
 from .tiles import (
-    add_times,
+    allocate_attention,
+    allocate_feed_forward,
+    allocate_vector,
     fetch_attention,
     fetch_feed_forward,
     fetch_vector,
-    keep,
-    kept,
     load_forbidden,
-    parts_of,
-    places,
+    load_rows,
+    parameter_pointers,
+    program_rows,
     queries_and_keys,
-    room_for_attention,
-    room_for_feed_forward,
-    room_for_vector,
+    sample_product,
     softmax_numerator,
-    times,
+    start_accumulate,
+    start_product,
+    store_rows,
     vector,
-    within_samples,
 )
 
 
@@ -50,11 +50,11 @@ def feed_forward_backward(y, du, part, WARPS: gl.constexpr):
     dy = warpgroup_mma_init(du)
     du = du.to(gl.bfloat16)
     for c in range(second.shape[0]):
-        hidden = times(y, first.index(c).permute((1, 0)), WARPS)  # [R, FC], recomputed
-        grad = times(du, second.index(c), WARPS)  # [R, FC]
+        hidden = start_product(y, first.index(c).permute((1, 0)), WARPS)  # [R, FC], recomputed
+        grad = start_product(du, second.index(c), WARPS)  # [R, FC]
         hidden, grad, dy = warpgroup_mma_wait(0, [hidden, grad, dy])
         grad = gl.where(hidden + vector(bias, c * FC, FC, WARPS) > 0.0, grad, 0.0)
-        dy = add_times(dy, grad, first.index(c), WARPS)
+        dy = start_accumulate(dy, grad, first.index(c), WARPS)
     return warpgroup_mma_wait(0, [dy])
 
 
@@ -71,29 +71,31 @@ def attention_backward(
     du = du.to(gl.bfloat16)
     for h in range(H):
         # recompute the head: queries, keys, values and softmax
-        product = warpgroup_mma_wait(0, [times(x, qk.index(h).permute((1, 0)), WARPS)])
+        product = warpgroup_mma_wait(0, [start_product(x, qk.index(h).permute((1, 0)), WARPS)])
         q, k = queries_and_keys(product, bias, h, scale, WARPS)
-        v = times(x, values.index(h).permute((1, 0)), WARPS)
-        grad = times(du, out.index(h), WARPS)  # [R, D], gradient of the head's output
+        v = start_product(x, values.index(h).permute((1, 0)), WARPS)
+        grad = start_product(du, out.index(h), WARPS)  # [R, D], gradient of the head's output
         v, grad = warpgroup_mma_wait(0, [v, grad])
         v += vector(bias, 2 * E + h * D, D, WARPS)
         v, grad = by_sample(v.to(gl.bfloat16), WARPS), by_sample(grad.to(gl.bfloat16), WARPS)
-        p, total = softmax_numerator(within_samples(q, turned(k), WARPS), forbidden)
+        p, total = softmax_numerator(sample_product(q, transposed(k), WARPS), forbidden)
         p *= 1.0 / total
         rounded = p.to(gl.bfloat16)
         # gradients of values, scores, queries and keys; factors are stored as soon as they are computed
-        keep(mixed_ptr + h * D, by_row(within_samples(rounded, crossed(v), WARPS), WARPS), batch, N, E, WARPS)
-        dv = by_row(within_samples(turned(crossed(rounded)), crossed(grad), WARPS), WARPS)
-        keep(grad_qkv_ptr + 2 * E + h * D, dv, batch, N, 3 * E, WARPS)
-        dx = add_times(dx, dv, values.index(h), WARPS)
-        dp = within_samples(grad, turned(v), WARPS)
+        store_rows(
+            mixed_ptr + h * D, by_row(sample_product(rounded, transpose_blocks(v), WARPS), WARPS), batch, N, E, WARPS
+        )
+        dv = by_row(sample_product(transposed(transpose_blocks(rounded)), transpose_blocks(grad), WARPS), WARPS)
+        store_rows(grad_qkv_ptr + 2 * E + h * D, dv, batch, N, 3 * E, WARPS)
+        dx = start_accumulate(dx, dv, values.index(h), WARPS)
+        dp = sample_product(grad, transposed(v), WARPS)
         ds = (p * (dp - gl.sum(p * dp, axis=2)[:, :, None])).to(gl.bfloat16)
-        dq = by_row(within_samples(ds, crossed(k), WARPS), WARPS) * scale
-        keep(grad_qkv_ptr + h * D, dq, batch, N, 3 * E, WARPS)
-        dx = add_times(dx, dq, qk.index(h).slice(0, D), WARPS)
-        dk = by_row(within_samples(turned(crossed(ds)), crossed(q), WARPS), WARPS)
-        keep(grad_qkv_ptr + E + h * D, dk, batch, N, 3 * E, WARPS)
-        dx = warpgroup_mma_wait(0, [add_times(dx, dk, qk.index(h).slice(D, D), WARPS)])
+        dq = by_row(sample_product(ds, transpose_blocks(k), WARPS), WARPS) * scale
+        store_rows(grad_qkv_ptr + h * D, dq, batch, N, 3 * E, WARPS)
+        dx = start_accumulate(dx, dq, qk.index(h).slice(0, D), WARPS)
+        dk = by_row(sample_product(transposed(transpose_blocks(ds)), transpose_blocks(q), WARPS), WARPS)
+        store_rows(grad_qkv_ptr + E + h * D, dk, batch, N, 3 * E, WARPS)
+        dx = warpgroup_mma_wait(0, [start_accumulate(dx, dk, qk.index(h).slice(D, D), WARPS)])
     return dx
 
 
@@ -116,16 +118,18 @@ def backward_kernel(
     """
     WARPS: gl.constexpr = gl.num_warps()
     LAYOUT: gl.constexpr = by_rows(E, WARPS)
-    in_weight, in_bias, out_weight, _, norm1, weight1, bias1, weight2, _, norm2 = parts_of(flat_ptr, operands_ptr, E, F)
-    part1, part2 = room_for_attention(H, D, E), room_for_feed_forward(E, F, FC)
-    before1, before2 = room_for_vector(2 * E), room_for_vector(2 * E)
-    after1, after2 = room_for_vector(2 * E), room_for_vector(2 * E)
+    in_weight, in_bias, out_weight, _, norm1, weight1, bias1, weight2, _, norm2 = parameter_pointers(
+        flat_ptr, operands_ptr, E, F
+    )
+    part1, part2 = allocate_attention(H, D, E), allocate_feed_forward(E, F, FC)
+    before1, before2 = allocate_vector(2 * E), allocate_vector(2 * E)
+    after1, after2 = allocate_vector(2 * E), allocate_vector(2 * E)
     last = (first_layer + count - 1) * LAYER
     fetch_feed_forward(part2, weight1 + last, bias1 + last, weight2 + last, WARPS)
     fetch_vector(before2, norm1 + last, 2 * E, WARPS)
     fetch_vector(after2, norm2 + last, 2 * E, WARPS)
     async_copy.commit_group()
-    rows, exist = places(batch, N, S, LAYOUT)
+    rows, exist = program_rows(batch, N, S, LAYOUT)
     begin = gl.program_id(0).to(gl.int64) * (S * N)
     num_rows = batch.to(gl.int64) * N
     plane = num_rows * E
@@ -138,7 +142,7 @@ def backward_kernel(
     grad_sum1_ptr += begin * E
     grad_sum2_ptr += begin * E
     if first_layer + count == num_layers:
-        normed = kept(saved_ptr + 2 * num_layers * plane, batch, N, S * 16, E, WARPS)
+        normed = load_rows(saved_ptr + 2 * num_layers * plane, batch, N, S * 16, E, WARPS)
         to = last_norm_ptr + gl.program_id(0).to(gl.int64) * (2 * E) + gl.arange(0, E, gl.SliceLayout(0, LAYOUT))
         gl.store(to, gl.sum(grad * normed, axis=0))
         gl.store(to + E, gl.sum(grad, axis=0))
@@ -148,8 +152,8 @@ def backward_kernel(
         p = layer * LAYER
         # the feed-forward part, while attention's weights are copied
         rstd = gl.load(rstd_ptr + (2 * layer + 1) * num_rows + rows, mask=exist, other=0.0)
-        normed = kept(saved_ptr + (2 * layer + 2) * plane, batch, N, S * 16, E, WARPS)
-        y = kept(saved_ptr + (2 * layer + 1) * plane, batch, N, S * 16, E, WARPS)
+        normed = load_rows(saved_ptr + (2 * layer + 2) * plane, batch, N, S * 16, E, WARPS)
+        y = load_rows(saved_ptr + (2 * layer + 1) * plane, batch, N, S * 16, E, WARPS)
         async_copy.wait_group(0)
         fence_async_shared()
         earlier = gl.maximum(layer - 1, 0) * LAYER
@@ -158,14 +162,14 @@ def backward_kernel(
         fetch_vector(after1, norm1 + p, 2 * E, WARPS)
         async_copy.commit_group()
         du = norm_backward(grad, normed, rstd, vector(after2, 0, E, WARPS))
-        keep(grad_sum2_ptr + slot * plane, du, batch, N, E, WARPS)
+        store_rows(grad_sum2_ptr + slot * plane, du, batch, N, E, WARPS)
         y = y * vector(before2, 0, E, WARPS) + vector(before2, E, E, WARPS)
         grad = feed_forward_backward(y.to(gl.bfloat16), du, part2, WARPS)
 
         # attention, while the weights of the preceding layer's feed-forward part are copied
         rstd = gl.load(rstd_ptr + 2 * layer * num_rows + rows, mask=exist, other=0.0)
-        normed = kept(saved_ptr + (2 * layer + 1) * plane, batch, N, S * 16, E, WARPS)
-        x = kept(saved_ptr + 2 * layer * plane, batch, N, S * 16, E, WARPS)
+        normed = load_rows(saved_ptr + (2 * layer + 1) * plane, batch, N, S * 16, E, WARPS)
+        x = load_rows(saved_ptr + 2 * layer * plane, batch, N, S * 16, E, WARPS)
         forbidden = load_forbidden(mask_ptr, (masked_layers >> layer) & 1, N, WARPS)
         async_copy.wait_group(0)
         fence_async_shared()
@@ -176,7 +180,7 @@ def backward_kernel(
         if layer > 0:
             x = x * vector(before1, 0, E, WARPS) + vector(before1, E, E, WARPS)
         du = norm_backward(grad, normed, rstd, vector(after1, 0, E, WARPS))
-        keep(grad_sum1_ptr + slot * plane, du, batch, N, E, WARPS)
+        store_rows(grad_sum1_ptr + slot * plane, du, batch, N, E, WARPS)
         grad = attention_backward(
             x.to(gl.bfloat16), du, part1, forbidden, scale,
             mixed_ptr + slot * plane, grad_qkv_ptr + slot * 3 * plane, batch, N, WARPS,

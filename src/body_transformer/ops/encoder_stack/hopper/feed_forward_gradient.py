@@ -15,8 +15,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .layouts import by_rows, by_units, column, in_pieces, in_shared, left
-from .sums import along, fetch_tile, loaded, ones, room_for_tiles, sum_of
-from .tiles import operand, parts_of, rectified
+from .sums import allocate_tiles, fetch_tile, load_tile, ones, sum_of, sums_by_column
+from .tiles import operand, parameter_pointers, relu_to_bfloat16
 
 
 @gluon.jit
@@ -38,7 +38,7 @@ def feed_forward_gradient(
     p = layer * LAYER
     grad_sum_ptr += (slot * num_rows.to(gl.int64) + begin) * E
     saved_ptr += ((2 * layer + 1) * num_rows.to(gl.int64) + begin) * E
-    n, du = room_for_tiles(ROWS, E, STAGES), room_for_tiles(ROWS, E, STAGES)
+    n, du = allocate_tiles(ROWS, E, STAGES), allocate_tiles(ROWS, E, STAGES)
     y = gl.allocate_shared_memory(gl.bfloat16, [ROWS, E], in_shared(E))  # the input of the feed-forward part
     for step in gl.static_range(STAGES - 2):
         fetch(n, du, saved_ptr, grad_sum_ptr, step, size, E, WARPS)
@@ -64,7 +64,7 @@ def feed_forward_gradient(
         async_copy.wait_group(STAGES - 3)  # the last two products of the preceding step still use one more tile
         fetch(n, du, saved_ptr, grad_sum_ptr, step + STAGES - 2, size, E, WARPS)
         at = step % STAGES
-        normed, grad_sum = loaded(n.index(at), WARPS), loaded(du.index(at), WARPS)
+        normed, grad_sum = load_tile(n.index(at), WARPS), load_tile(du.index(at), WARPS)
         y.store((normed * scale + shift).to(gl.bfloat16))
         fence_async_shared()
         hidden = warpgroup_mma(w1, y.permute((1, 0)), b1, is_async=True)
@@ -75,11 +75,13 @@ def feed_forward_gradient(
         grad = gl.where(hidden > 0.0, grad, 0.0).to(gl.bfloat16)
         sum1 = mma_v2(gl.convert_layout(grad, left(by_units(WARPS))), ones(ROWS, by_units(WARPS)), sum1)
         grad1 = warpgroup_mma(operand(grad, E, WARPS), n.index(at), grad1, is_async=True)
-        grad2 = warpgroup_mma(operand(rectified(hidden), E, WARPS), du.index(at), grad2, is_async=True)
+        grad2 = warpgroup_mma(operand(relu_to_bfloat16(hidden), E, WARPS), du.index(at), grad2, is_async=True)
     grad1, grad2 = warpgroup_mma_wait(0, [grad1, grad2])
     async_copy.wait_group(0)
 
-    _, _, _, _, norm1_ptr, weight1_ptr, bias1_ptr, weight2_ptr, bias2_ptr, _ = parts_of(sums_ptr, sums_ptr, E, F)
+    _, _, _, _, norm1_ptr, weight1_ptr, bias1_ptr, weight2_ptr, bias2_ptr, _ = parameter_pointers(
+        sums_ptr, sums_ptr, E, F
+    )
     e = column(gl.arange(0, E, gl.SliceLayout(0, LAYOUT)))
     unit = gl.arange(0, F, gl.SliceLayout(1, LAYOUT))
     at = unit[:, None] * E + e[None, :]
@@ -88,8 +90,8 @@ def feed_forward_gradient(
     gl.store(weight1_ptr + at, grad1 * scale + bias[:, None] * shift)
     gl.store(bias1_ptr + unit, bias)
     gl.store(weight2_ptr + unit[:, None] + e[None, :] * F, grad2)
-    bias2 = along(sum2, LAYOUT)
+    bias2 = sums_by_column(sum2, LAYOUT)
     gl.store(bias2_ptr + e, bias2)
     given = gl.load(weight1 + p + at).to(gl.float32)
-    gl.store(norm1_ptr + e, gl.sum(given * grad1, axis=0) + along(around, LAYOUT))
+    gl.store(norm1_ptr + e, gl.sum(given * grad1, axis=0) + sums_by_column(around, LAYOUT))
     gl.store(norm1_ptr + E + e, gl.sum(given * bias[:, None], axis=0) + bias2)

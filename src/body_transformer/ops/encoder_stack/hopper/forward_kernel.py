@@ -9,26 +9,26 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma_init, warpgroup_mma_wait
 
-from .layouts import by_row, by_rows, by_sample, crossed, turned
+from .layouts import by_row, by_rows, by_sample, transpose_blocks, transposed
 from .tiles import (
-    add_times,
+    allocate_attention,
+    allocate_feed_forward,
+    allocate_vector,
     fetch_attention,
     fetch_feed_forward,
     fetch_vector,
-    keep,
     load_forbidden,
     normalise,
-    parts_of,
-    places,
+    parameter_pointers,
+    program_rows,
     queries_and_keys,
-    rectified,
-    room_for_attention,
-    room_for_feed_forward,
-    room_for_vector,
+    relu_to_bfloat16,
+    sample_product,
     softmax_numerator,
-    times,
+    start_accumulate,
+    start_product,
+    store_rows,
     vector,
-    within_samples,
 )
 
 
@@ -41,15 +41,15 @@ def attention(x, acc, part, forbidden, scale, WARPS: gl.constexpr):
     D: gl.constexpr = out.shape[2]
     acc = warpgroup_mma_init(acc)
     for h in range(H):
-        product = times(x, qk.index(h).permute((1, 0)), WARPS)  # [R, 2 D]: queries and keys in one product
+        product = start_product(x, qk.index(h).permute((1, 0)), WARPS)  # [R, 2 D]: queries and keys in one product
         product, acc = warpgroup_mma_wait(0, [product, acc])  # acc: the output projection of the preceding head
         q, k = queries_and_keys(product, bias, h, scale, WARPS)
-        v = times(x, values.index(h).permute((1, 0)), WARPS)  # [R, D], computed behind the softmax
-        p, total = softmax_numerator(within_samples(q, turned(k), WARPS), forbidden)
+        v = start_product(x, values.index(h).permute((1, 0)), WARPS)  # [R, D], computed behind the softmax
+        p, total = softmax_numerator(sample_product(q, transposed(k), WARPS), forbidden)
         v = warpgroup_mma_wait(0, [v]) + vector(bias, 2 * E + h * D, D, WARPS)
         v = by_sample(v.to(gl.bfloat16), WARPS)
-        mixed = by_row(within_samples(p.to(gl.bfloat16), crossed(v), WARPS) * (1.0 / total), WARPS)
-        acc = add_times(acc, mixed, out.index(h).permute((1, 0)), WARPS)  # waited for in the next iteration
+        mixed = by_row(sample_product(p.to(gl.bfloat16), transpose_blocks(v), WARPS) * (1.0 / total), WARPS)
+        acc = start_accumulate(acc, mixed, out.index(h).permute((1, 0)), WARPS)  # waited for in the next iteration
     return warpgroup_mma_wait(0, [acc])
 
 
@@ -60,10 +60,10 @@ def feed_forward(y, acc, part, WARPS: gl.constexpr):
     FC: gl.constexpr = second.shape[2]
     acc = warpgroup_mma_init(acc)
     for c in range(second.shape[0]):
-        hidden = times(y, first.index(c).permute((1, 0)), WARPS)  # [R, FC]
+        hidden = start_product(y, first.index(c).permute((1, 0)), WARPS)  # [R, FC]
         hidden, acc = warpgroup_mma_wait(0, [hidden, acc])
-        hidden = rectified(hidden + vector(bias, c * FC, FC, WARPS))
-        acc = add_times(acc, hidden, second.index(c).permute((1, 0)), WARPS)  # waited for in the next iteration
+        hidden = relu_to_bfloat16(hidden + vector(bias, c * FC, FC, WARPS))
+        acc = start_accumulate(acc, hidden, second.index(c).permute((1, 0)), WARPS)  # waited for in the next iteration
     return warpgroup_mma_wait(0, [acc])
 
 
@@ -85,18 +85,18 @@ def forward_kernel(
     """
     WARPS: gl.constexpr = gl.num_warps()
     LAYOUT: gl.constexpr = by_rows(E, WARPS)
-    in_weight, in_bias, out_weight, out_bias, norm1, weight1, bias1, weight2, bias2, norm2 = parts_of(
+    in_weight, in_bias, out_weight, out_bias, norm1, weight1, bias1, weight2, bias2, norm2 = parameter_pointers(
         flat_ptr, operands_ptr, E, F
     )
-    part1, part2 = room_for_attention(H, D, E), room_for_feed_forward(E, F, FC)
-    last_bias1, last_bias2 = room_for_vector(E), room_for_vector(E)
-    after1, after2 = room_for_vector(2 * E), room_for_vector(2 * E)
+    part1, part2 = allocate_attention(H, D, E), allocate_feed_forward(E, F, FC)
+    last_bias1, last_bias2 = allocate_vector(E), allocate_vector(E)
+    after1, after2 = allocate_vector(2 * E), allocate_vector(2 * E)
     # start copying the first attention's weights; the feed-forward part's follow while attention computes
     fetch_attention(part1, in_weight, in_bias, out_weight, WARPS)
     fetch_vector(last_bias1, out_bias, E, WARPS)
     fetch_vector(after1, norm1, 2 * E, WARPS)
     async_copy.commit_group()
-    rows, exist = places(batch, N, S, LAYOUT)
+    rows, exist = program_rows(batch, N, S, LAYOUT)
     begin = gl.program_id(0).to(gl.int64) * (S * N)
     num_rows = batch.to(gl.int64) * N
     at = begin * E + rows[:, None] * E + gl.arange(0, E, gl.SliceLayout(0, LAYOUT))[None, :]
@@ -104,7 +104,7 @@ def forward_kernel(
     if SAVE:
         saved_ptr += begin * E
         rstd_ptr += begin
-        keep(saved_ptr, x, batch, N, E, WARPS)
+        store_rows(saved_ptr, x, batch, N, E, WARPS)
     for layer in range(num_layers):
         p = layer * LAYER  # start of this layer's parameters
         # attention, while the weights of the feed-forward part are copied
@@ -118,7 +118,7 @@ def forward_kernel(
         u = x + vector(last_bias1, 0, E, WARPS)
         x, rstd = normalise(attention(x.to(gl.bfloat16), u, part1, forbidden, scale, WARPS), eps)
         if SAVE:
-            keep(saved_ptr + (2 * layer + 1) * num_rows * E, x, batch, N, E, WARPS)
+            store_rows(saved_ptr + (2 * layer + 1) * num_rows * E, x, batch, N, E, WARPS)
             gl.store(rstd_ptr + 2 * layer * num_rows + rows, rstd, mask=exist)
         x = x * vector(after1, 0, E, WARPS) + vector(after1, E, E, WARPS)
         # the feed-forward part, while the next attention's weights are copied (the last layer copies its own again)
@@ -132,7 +132,7 @@ def forward_kernel(
         u = x + vector(last_bias2, 0, E, WARPS)
         x, rstd = normalise(feed_forward(x.to(gl.bfloat16), u, part2, WARPS), eps)
         if SAVE:
-            keep(saved_ptr + (2 * layer + 2) * num_rows * E, x, batch, N, E, WARPS)
+            store_rows(saved_ptr + (2 * layer + 2) * num_rows * E, x, batch, N, E, WARPS)
             gl.store(rstd_ptr + (2 * layer + 1) * num_rows + rows, rstd, mask=exist)
         x = x * vector(after2, 0, E, WARPS) + vector(after2, E, E, WARPS)
     gl.store(out_ptr + at, x, mask=exist[:, None])

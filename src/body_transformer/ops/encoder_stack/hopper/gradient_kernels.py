@@ -12,7 +12,7 @@ from .attention_gradient import attention_gradient
 from .feed_forward_gradient import feed_forward_gradient
 from .layouts import in_columns, in_turn
 from .sums import share_of_rows
-from .tiles import parts_of
+from .tiles import parameter_pointers
 
 
 @gluon.jit(do_not_specialize=["num_rows", "attention_shares", "attention_rows", "ff_rows", "first", "num_layers"])
@@ -34,7 +34,7 @@ def weight_gradient_kernel(
     slot = gl.program_id(1)
     layer = first + slot
     share = gl.program_id(0)
-    in_weight, _, _, _, norm1, weight1, bias1, weight2, _, norm2 = parts_of(flat_ptr, operands_ptr, E, F)
+    in_weight, _, _, _, norm1, weight1, bias1, weight2, _, norm2 = parameter_pointers(flat_ptr, operands_ptr, E, F)
     if share < attention_shares:
         begin, size = share_of_rows(share, num_rows, attention_rows)
         sums_ptr += (share * num_layers + layer).to(gl.int64) * LAYER

@@ -108,7 +108,7 @@ def to_memory(x, WARPS: gl.constexpr):
     R: gl.constexpr = x.shape[0]
     C: gl.constexpr = x.shape[1]
     x = gl.permute(_neighbours_changed(gl.reshape(x, [R, C // 32, 4, 4, 2])), (0, 1, 3, 2, 4))
-    return narrowed(gl.convert_layout(gl.reshape(x, [R, C]), in_memory(R, C, WARPS)))
+    return to_bfloat16(gl.convert_layout(gl.reshape(x, [R, C]), in_memory(R, C, WARPS)))
 
 
 @gluon.jit
@@ -116,12 +116,12 @@ def from_memory(x, WARPS: gl.constexpr):
     """Convert from the order of memory to float32 in layout `by_rows`."""
     R: gl.constexpr = x.shape[0]
     C: gl.constexpr = x.shape[1]
-    x = _neighbours_changed(gl.permute(gl.reshape(widened(x), [R, C // 32, 4, 4, 2]), (0, 1, 3, 2, 4)))
+    x = _neighbours_changed(gl.permute(gl.reshape(to_float32(x), [R, C // 32, 4, 4, 2]), (0, 1, 3, 2, 4)))
     return gl.convert_layout(gl.reshape(x, [R, C]), by_rows(C, WARPS))
 
 
 @gluon.jit
-def narrowed(x):
+def to_bfloat16(x):
     """Convert float32 -> bfloat16, two per instruction; the compiler uses one each where one has another use."""
     return gl.inline_asm_elementwise(
         "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], dtype=gl.bfloat16, is_pure=True, pack=2
@@ -129,7 +129,7 @@ def narrowed(x):
 
 
 @gluon.jit
-def widened(x):
+def to_float32(x):
     """Convert bfloat16 -> float32, two values of a register at once; the compiler would extract each first.
 
     "&": the first result is written before the second instruction reads, so it must not share the input's register.
@@ -147,11 +147,11 @@ def _neighbours_changed(x):
 
 
 @gluon.jit
-def crossed(x):
+def transpose_blocks(x):
     """Transpose 8 x 8 blocks across threads: a thread that held two columns of a row then holds two rows of a column.
 
-    The result, [S, 16, C] bfloat16 with the same values, is the second factor of a product over rows or, turned, the
-    first.
+    The result, [S, 16, C] bfloat16 with the same values, is the second factor of a product over rows or, transposed,
+    the first.
     """
     S: gl.constexpr = x.shape[0]
     C: gl.constexpr = x.shape[2]
@@ -162,7 +162,7 @@ def crossed(x):
 
 
 @gluon.jit
-def turned(x):
+def transposed(x):
     """Transpose [S, I, J] -> [S, J, I]."""
     return gl.permute(x, (0, 2, 1))
 

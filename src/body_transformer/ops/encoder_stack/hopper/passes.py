@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ...dispatch import num_blocks
-from ..packing import EncoderSizes, as_bits, pack, room_for_factors, room_for_kept
+from ..packing import EncoderSizes, allocate_factors, allocate_saved, as_bits, pack
 from .backward_kernel import backward_kernel
 from .forward_kernel import forward_kernel
 from .gradient_kernels import total_kernel, weight_gradient_kernel
@@ -20,7 +20,7 @@ def forward(
     """
     flat, operands = pack(parameters, "bf16")
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    saved, rstd = room_for_kept(x if save else x[:0], sizes, torch.bfloat16, with_input=True)
+    saved, rstd = allocate_saved(x if save else x[:0], sizes, torch.bfloat16, with_input=True)
     kernel = "forward" if save else "inference"
     forward_kernel[(programs(kernel, len(x)),)](
         x.contiguous(),
@@ -49,7 +49,7 @@ def backward(
     batch, num_rows, num_layers = len(grad_out), saved.shape[1], sizes.num_layers
     grad, mask = grad_out.contiguous(), mask.contiguous()
     grad_x = torch.empty_like(grad)
-    factors = room_for_factors(operands, sizes, num_rows)
+    factors = allocate_factors(operands, sizes, num_rows)
     at_once = len(factors[0])
     sums = Sums(flat, sizes, at_once, num_rows)
     last_norm = flat.new_empty(programs("backward", batch), 2 * sizes.embed_dim)

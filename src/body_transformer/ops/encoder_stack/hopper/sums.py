@@ -5,7 +5,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from .layouts import in_pieces, in_shared, right, widened
+from .layouts import in_pieces, in_shared, right, to_float32
 
 
 @gluon.jit
@@ -16,7 +16,7 @@ def share_of_rows(share, num_rows, rows_each):
 
 
 @gluon.jit
-def room_for_tiles(ROWS: gl.constexpr, E: gl.constexpr, STAGES: gl.constexpr):
+def allocate_tiles(ROWS: gl.constexpr, E: gl.constexpr, STAGES: gl.constexpr):
     """Allocate shared memory for STAGES tiles [ROWS, E]."""
     return gl.allocate_shared_memory(gl.bfloat16, [STAGES, ROWS, E], in_shared(E))
 
@@ -45,18 +45,18 @@ def sum_of(product):
 
 
 @gluon.jit
-def loaded(tile, WARPS: gl.constexpr):
+def load_tile(tile, WARPS: gl.constexpr):
     """Load a tile as [ROWS, E] float32."""
-    return widened(tile.load(in_pieces(tile.shape[1], WARPS)))
+    return to_float32(tile.load(in_pieces(tile.shape[1], WARPS)))
 
 
 @gluon.jit
-def along(rows, LAYOUT: gl.constexpr):
+def sums_by_column(rows, LAYOUT: gl.constexpr):
     """Sum [R, C] over rows to [C], in the column layout of LAYOUT."""
     return gl.convert_layout(gl.sum(rows, axis=0), gl.SliceLayout(0, LAYOUT))
 
 
 @gluon.jit
-def down(rows, LAYOUT: gl.constexpr):
+def sums_by_row(rows, LAYOUT: gl.constexpr):
     """Sum [R, C] over rows to [C], in the row layout of LAYOUT."""
     return gl.convert_layout(gl.sum(rows, axis=0), gl.SliceLayout(1, LAYOUT))

@@ -28,7 +28,7 @@ LOG2E = gl.constexpr(1.4426950408889634)
 
 
 @gluon.jit
-def places(batch, N: gl.constexpr, S: gl.constexpr, LAYOUT: gl.constexpr):
+def program_rows(batch, N: gl.constexpr, S: gl.constexpr, LAYOUT: gl.constexpr):
     """Return the rows [R] of this program's samples in [B * N, ...], from its first one, and which of them exist."""
     r = gl.arange(0, S * 16, gl.SliceLayout(1, LAYOUT))
     node = r % 16
@@ -36,21 +36,21 @@ def places(batch, N: gl.constexpr, S: gl.constexpr, LAYOUT: gl.constexpr):
 
 
 @gluon.jit
-def keep(ptr, x, batch, N: gl.constexpr, STRIDE: gl.constexpr, WARPS: gl.constexpr):
+def store_rows(ptr, x, batch, N: gl.constexpr, STRIDE: gl.constexpr, WARPS: gl.constexpr):
     """Store x [R, C] at this program's rows, which are STRIDE apart, in the column order of these kernels."""
     R: gl.constexpr = x.shape[0]
     C: gl.constexpr = x.shape[1]
     LAYOUT: gl.constexpr = in_memory(R, C, WARPS)
-    rows, exist = places(batch, N, R // 16, LAYOUT)
+    rows, exist = program_rows(batch, N, R // 16, LAYOUT)
     at = rows[:, None] * STRIDE + gl.arange(0, C, gl.SliceLayout(0, LAYOUT))[None, :]
     gl.store(ptr + at, to_memory(x, WARPS), mask=exist[:, None])
 
 
 @gluon.jit
-def kept(ptr, batch, N: gl.constexpr, R: gl.constexpr, C: gl.constexpr, WARPS: gl.constexpr):
-    """Load what `keep` stored, as [R, C] float32."""
+def load_rows(ptr, batch, N: gl.constexpr, R: gl.constexpr, C: gl.constexpr, WARPS: gl.constexpr):
+    """Load what `store_rows` stored, as [R, C] float32."""
     LAYOUT: gl.constexpr = in_memory(R, C, WARPS)
-    rows, exist = places(batch, N, R // 16, LAYOUT)
+    rows, exist = program_rows(batch, N, R // 16, LAYOUT)
     at = rows[:, None] * C + gl.arange(0, C, gl.SliceLayout(0, LAYOUT))[None, :]
     return from_memory(gl.load(ptr + at, mask=exist[:, None], other=0.0), WARPS)
 
@@ -59,7 +59,7 @@ def kept(ptr, batch, N: gl.constexpr, R: gl.constexpr, C: gl.constexpr, WARPS: g
 
 
 @gluon.jit
-def parts_of(flat_ptr, operands_ptr, E: gl.constexpr, F: gl.constexpr):
+def parameter_pointers(flat_ptr, operands_ptr, E: gl.constexpr, F: gl.constexpr):
     """Return where the first layer's parameters start, as in `EncoderSizes.starts`.
 
     Matrices are among the operands, vectors in float32. Deriving all pointers from two leaves more registers free.
@@ -76,7 +76,7 @@ def parts_of(flat_ptr, operands_ptr, E: gl.constexpr, F: gl.constexpr):
 
 
 @gluon.jit
-def room_for_attention(H: gl.constexpr, D: gl.constexpr, E: gl.constexpr):
+def allocate_attention(H: gl.constexpr, D: gl.constexpr, E: gl.constexpr):
     """Allocate shared memory for a layer's attention.
 
     It holds the weights of queries and keys of every head, of values and of the output, and the biases of all but the
@@ -85,19 +85,19 @@ def room_for_attention(H: gl.constexpr, D: gl.constexpr, E: gl.constexpr):
     qk = gl.allocate_shared_memory(gl.bfloat16, [H, 2 * D, E], in_shared(E))
     v = gl.allocate_shared_memory(gl.bfloat16, [H, D, E], in_shared(E))
     out = gl.allocate_shared_memory(gl.bfloat16, [H, E, D], in_shared(D))
-    return qk, v, out, room_for_vector(4 * E)
+    return qk, v, out, allocate_vector(4 * E)
 
 
 @gluon.jit
-def room_for_feed_forward(E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr):
+def allocate_feed_forward(E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr):
     """Allocate shared memory for the feed-forward part: weights in pieces of FC hidden units, and the first bias."""
     first = gl.allocate_shared_memory(gl.bfloat16, [F // FC, FC, E], in_shared(E))
     second = gl.allocate_shared_memory(gl.bfloat16, [F // FC, E, FC], in_shared(FC))
-    return first, second, room_for_vector(F)
+    return first, second, allocate_vector(F)
 
 
 @gluon.jit
-def room_for_vector(SIZE: gl.constexpr):
+def allocate_vector(SIZE: gl.constexpr):
     """Allocate shared memory for a float32 vector."""
     return gl.allocate_shared_memory(gl.float32, [SIZE], in_order())
 
@@ -175,7 +175,7 @@ def operand(x, C: gl.constexpr, WARPS: gl.constexpr):
 
 
 @gluon.jit
-def rectified(x):
+def relu_to_bfloat16(x):
     """Return max(x, 0) in bfloat16; NaN stays NaN."""
     return gl.inline_asm_elementwise(
         "cvt.rn.relu.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], dtype=gl.bfloat16, is_pure=True, pack=2
@@ -183,7 +183,7 @@ def rectified(x):
 
 
 @gluon.jit
-def times(x, weight, WARPS: gl.constexpr):
+def start_product(x, weight, WARPS: gl.constexpr):
     """Start the product of x [R, K] with weight [K, C] in shared memory.
 
     The caller adds a bias to the finished product: one that starts from a bias would wait for the preceding product.
@@ -194,13 +194,13 @@ def times(x, weight, WARPS: gl.constexpr):
 
 
 @gluon.jit
-def add_times(acc, x, weight, WARPS: gl.constexpr):
+def start_accumulate(acc, x, weight, WARPS: gl.constexpr):
     """Start acc [R, C] + x [R, K] weight [K, C], with the weight in shared memory."""
     return warpgroup_mma(operand(x, weight.shape[1], WARPS), weight, acc, is_async=True)
 
 
 @gluon.jit
-def within_samples(a, b, WARPS: gl.constexpr):
+def sample_product(a, b, WARPS: gl.constexpr):
     """Multiply within samples, a [S, I, K], b [S, K, J] -> [S, I, J]."""
     LAYOUT: gl.constexpr = by_samples(WARPS)
     a = gl.convert_layout(a, left(LAYOUT))
