@@ -80,22 +80,19 @@ def feed_forward_rule(embed_dim: int, ff_dim: int, activation: str) -> tuple[fx.
     return _captured(partial(feed_forward, act), x, *sizes), _captured(partial(merged_feed_forward, act), x, *sizes)
 
 
-def attention(
-    num_heads: int, x: Tensor, in_weight: Tensor, in_bias: Tensor, out_weight: Tensor, out_bias: Tensor, *bias: Tensor
-) -> Tensor:
-    """[B, N, E] -> [B, N, E], as the specification computes it; a bias [N, N] is added to the scores."""
-    parameters = (in_weight, in_bias, out_weight, out_bias)
-    return FunctionalAttention(parameters, num_heads).forward(x, None, bias[0] if bias else None)
+def attention(num_heads: int, x: Tensor, *parameters: Tensor) -> Tensor:
+    """[B, N, E] -> [B, N, E], as the specification computes it; a last parameter [N, N] is added to the scores."""
+    bias = parameters[4] if len(parameters) > 4 else None
+    return FunctionalAttention(parameters[:4], num_heads).forward(x, None, bias)
 
 
-def folded_attention(
-    num_heads: int, x: Tensor, in_weight: Tensor, in_bias: Tensor, out_weight: Tensor, out_bias: Tensor, *bias: Tensor
-) -> Tensor:
+def folded_attention(num_heads: int, x: Tensor, *parameters: Tensor) -> Tensor:
     """Compute the same without keys and values: heads compare queries with the tokens, and average the tokens.
 
     q_i k_j = (x_i Wq' + bq) Wk x_j + …; the rest is equal for every j, and the softmax ignores it. The softmax sums to
     one, so the values' bias goes through unchanged. Nothing has to be transposed.
     """
+    in_weight, in_bias, out_weight, out_bias, *bias = parameters
     _, num_nodes, embed_dim = x.shape
     size = embed_dim // num_heads
     wq, wk, wv = in_weight.view(3, num_heads, size, embed_dim).unbind(0)
@@ -115,10 +112,9 @@ def folded_attention(
     return F.linear(heads.reshape(-1, num_nodes, num_heads * embed_dim), value_weight, value_bias)
 
 
-def split_attention(
-    num_heads: int, x: Tensor, in_weight: Tensor, in_bias: Tensor, out_weight: Tensor, out_bias: Tensor, *bias: Tensor
-) -> Tensor:
+def split_attention(num_heads: int, x: Tensor, *parameters: Tensor) -> Tensor:
     """Compute the same with one transposition for queries, keys and values, and the scale in the queries' weights."""
+    in_weight, in_bias, out_weight, out_bias, *bias = parameters
     _, num_nodes, embed_dim = x.shape
     size = embed_dim // num_heads
     scale = torch.cat([torch.full_like(out_bias, size**-0.5), torch.ones_like(out_bias), torch.ones_like(out_bias)])
@@ -132,32 +128,16 @@ def split_attention(
     return F.linear(heads.reshape(-1, num_nodes, embed_dim), out_weight, out_bias)
 
 
-def feed_forward(
-    act: Activation,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    up: Tensor,
-    up_bias: Tensor,
-    down: Tensor,
-    down_bias: Tensor,
-) -> Tensor:
-    """[B N, E] -> [B N, E], the sum of the normalised rows and what the two linear layers make of them."""
+def feed_forward(act: Activation, x: Tensor, *parameters: Tensor) -> Tensor:
+    """[B N, E] -> [B N, E], a LayerNorm, two linear layers, and the sum of what goes into them and comes out."""
+    weight, bias, up, up_bias, down, down_bias = parameters
     x = F.layer_norm(x, weight.shape, weight, bias)
     return x + F.linear(act(F.linear(x, up, up_bias)), down, down_bias)
 
 
-def merged_feed_forward(
-    act: Activation,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    up: Tensor,
-    up_bias: Tensor,
-    down: Tensor,
-    down_bias: Tensor,
-) -> Tensor:
+def merged_feed_forward(act: Activation, x: Tensor, *parameters: Tensor) -> Tensor:
     """Compute the same with the second bias in the LayerNorm, so that the sum is part of the product."""
+    weight, bias, up, up_bias, down, down_bias = parameters
     x = F.layer_norm(x, weight.shape, weight, bias + down_bias)
     return torch.addmm(x, act(F.linear(x, up, up_bias - up @ down_bias)), down.T)
 
