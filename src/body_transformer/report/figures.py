@@ -19,6 +19,8 @@ USUAL, SMALL = ChartFrame(), ChartFrame(360, 210)
 FEW, MANY = 12, 150
 """Curves up to FEW points have dots; curves of more than MANY are thin, or noise would fill the drawing."""
 BINS = 60
+LEAST_COUNT = 0.6
+"""Bottom of a histogram with a logarithmic axis: below 1, so that a single tick is visible."""
 LEAST_MS = 1e-3
 """Smallest time in a histogram: a clock may not resolve less, and zero has no logarithm."""
 LETTER, MAX_LETTERS = 6.8, 30
@@ -197,11 +199,12 @@ def histogram(canvas: Canvas, title: str, note: str, values_ms: Floats, marks_ms
     edges = np.geomspace(low, high, BINS + 1)
     counts, _ = np.histogram(values_ms, edges)
     frame = replace(USUAL, top=26)
-    y = (0.5, max(float(counts.max()), 10.0) * 1.5)
+    y = (LEAST_COUNT, max(float(counts.max()), 10.0) * 1.5)
     axes = canvas.axes(frame, (low, high), y, x_log=True, y_log=True, x_label="milliseconds, log scale")
     filled = counts > 0
     width = 0.94 * np.diff(edges)[filled]
-    axes.bar(edges[:-1][filled], counts[filled] - 0.5, width, bottom=0.5, align="edge", color=COLOURS[0][0], gid="bar")
+    bars: dict[str, Any] = {"bottom": LEAST_COUNT, "align": "edge", "color": COLOURS[0][0], "gid": "bar"}
+    axes.bar(edges[:-1][filled], counts[filled] - LEAST_COUNT, width, **bars)
     free = 0.0
     for name, value in marks.items():
         style = (
