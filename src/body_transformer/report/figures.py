@@ -19,8 +19,8 @@ USUAL, SMALL = ChartFrame(), ChartFrame(360, 210)
 FEW, MANY = 12, 150
 """Curves up to FEW points have dots; curves of more than MANY are thin, or noise would fill the drawing."""
 BINS = 60
-LEAST_COUNT = 0.6
-"""Bottom of a histogram with a logarithmic axis: below 1, so that a single tick is visible."""
+LEAST_COUNT = 0.51
+"""Bottom of a histogram with a logarithmic axis: below 1, so that a single tick is visible, and above the label 0.5."""
 LEAST_MS = 1e-3
 """Smallest time in a histogram: a clock may not resolve less, and zero has no logarithm."""
 LETTER, MAX_LETTERS = 6.8, 30
