@@ -17,7 +17,7 @@ from mjlab.utils.noise import UniformNoiseCfg
 from torch import Tensor
 
 from ...body.layout import Term
-from .terms import ObsTerm, RewardTerm, RlTask, TaskTerms, reward_weights
+from .terms import ObservationTerm, RewardTerm, RlTask, TaskTerms, reward_weights
 from .world import World
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class TaskAction(ActionTerm):
         self._physics_step += 1
 
 
-def _group(terms: tuple[ObsTerm[Any], ...]) -> ObservationGroupCfg:
+def _group(terms: tuple[ObservationTerm[Any], ...]) -> ObservationGroupCfg:
     found = {term.name: ObservationTermCfg(func=Observe(term)) for term in terms}
     for term in terms:
         if term.noise:
@@ -133,7 +133,7 @@ def _group(terms: tuple[ObsTerm[Any], ...]) -> ObservationGroupCfg:
 class Observe:
     """An observation function of mjlab's that states the owners of its entries."""
 
-    term: ObsTerm[Any]
+    term: ObservationTerm[Any]
 
     @property
     def owners(self) -> Term:

@@ -36,7 +36,7 @@ ACTOR, CRITIC = "actor", "critic"
 
 
 @dataclass(frozen=True)
-class ObsTerm(Generic[S]):
+class ObservationTerm(Generic[S]):
     """One term of an observation."""
 
     owners: Term
@@ -62,19 +62,19 @@ class RewardTerm(Generic[S]):
 
 def obs_terms(
     owners: Sequence[Term], values: Mapping[str, Callable[[S], Tensor]], noise: Mapping[str, float] | None = None
-) -> tuple[ObsTerm[S], ...]:
+) -> tuple[ObservationTerm[S], ...]:
     """Join the terms of a layout, which state order, sizes and owners, with the functions that compute them."""
     names = [term.name for term in owners]
     if set(names) != set(values):
         raise ValueError(f"the layout has the terms {listing(names)}; the task computes {listing(values)}")
-    return tuple(ObsTerm(term, values[term.name], (noise or {}).get(term.name, 0.0)) for term in owners)
+    return tuple(ObservationTerm(term, values[term.name], (noise or {}).get(term.name, 0.0)) for term in owners)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RlTask(ABC, Generic[S]):
     """A task: the list of its terms, and the sizes of its steps."""
 
-    obs: Mapping[str, tuple[ObsTerm[S], ...]]
+    obs: Mapping[str, tuple[ObservationTerm[S], ...]]
     """Group -> its terms, in the order of the entries."""
     actions: Term
     """Name and owners of the actions."""

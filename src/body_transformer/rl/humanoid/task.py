@@ -12,7 +12,7 @@ from torch import Tensor
 from ...experiment import load_experiment
 from ...video import View
 from ..envs.mjlab import task_of, with_task
-from ..envs.terms import ACTOR, CRITIC, ObsTerm, RewardTerm, RlTask, obs_terms
+from ..envs.terms import ACTOR, CRITIC, ObservationTerm, RewardTerm, RlTask, obs_terms
 from ..envs.world import World
 from . import terms
 from .ground import Ground
@@ -58,7 +58,7 @@ def humanoid_task(
     ground: Ground | None = None,
     start_noise_curriculum: bool = False,
     has_stack: bool = False,
-    privileged: tuple[ObsTerm[HumanoidState], ...] = (),
+    privileged: tuple[ObservationTerm[HumanoidState], ...] = (),
 ) -> HumanoidTask:
     """Return a task: run to `target` (x and y, m), look in `direction` (a unit vector), and avoid the `failure`.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...body.layout import Term
-from ..envs.terms import ObsTerm
+from ..envs.terms import ObservationTerm
 from ..envs.world import pitch, roll, rotate, yaw
 from .model import BODIES, CONTROL_DT, FEET
 from .robots import HumanoidState, Stack
@@ -121,15 +121,15 @@ def torso_from_cylinder(state: State) -> Tensor:
     return state.torso_pos[:, :2] - _stack(state).cylinder.pos[:, :2]
 
 
-PRIVILEGED: tuple[ObsTerm[State], ...] = (
-    ObsTerm(Term.root("board_roll_pitch_yaw", 3), board_roll_pitch_yaw),
-    ObsTerm(Term.root("board_from_cylinder", 2), board_from_cylinder),
-    ObsTerm(Term.root("board_from_torso", 2), board_from_torso),
-    ObsTerm(Term.root("board_velocity", 3), board_velocity),
-    ObsTerm(Term.root("board_angular_velocity", 3), board_angular_velocity),
-    ObsTerm(Term.root("cylinder_velocity", 1), cylinder_velocity),
-    ObsTerm(Term.root("cylinder_spin", 1), cylinder_spin),
-    ObsTerm(Term.root("torso_from_cylinder", 2), torso_from_cylinder),
+PRIVILEGED: tuple[ObservationTerm[State], ...] = (
+    ObservationTerm(Term.root("board_roll_pitch_yaw", 3), board_roll_pitch_yaw),
+    ObservationTerm(Term.root("board_from_cylinder", 2), board_from_cylinder),
+    ObservationTerm(Term.root("board_from_torso", 2), board_from_torso),
+    ObservationTerm(Term.root("board_velocity", 3), board_velocity),
+    ObservationTerm(Term.root("board_angular_velocity", 3), board_angular_velocity),
+    ObservationTerm(Term.root("cylinder_velocity", 1), cylinder_velocity),
+    ObservationTerm(Term.root("cylinder_spin", 1), cylinder_spin),
+    ObservationTerm(Term.root("torso_from_cylinder", 2), torso_from_cylinder),
 )
 """Terms of board and cylinder, 17 entries of the root: they are no part of the robot."""
 
