@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import mujoco
 
@@ -29,6 +29,8 @@ class Owner(NamedTuple):
 
 
 ROOT = Owner("root")
+Selected = Literal["joint", "actuator", "body", "site", "geom"]
+"""Parts of a robot that a term's configuration can select."""
 
 
 class EnvRobot:
@@ -57,20 +59,15 @@ class EnvRobot:
 
     # -- owners ------------------------------------------------------------------------------------------------------
 
-    def joints(self, ids: Any = slice(None)) -> list[Owner]:
-        return [Owner("joints", name) for name in _chosen(self.entity.joint_names, ids)]
-
-    def actuators(self, ids: Any = slice(None)) -> list[Owner]:
-        return [Owner("actuators", name) for name in _chosen(self.entity.actuator_names, ids)]
-
-    def bodies(self, ids: Any = slice(None)) -> list[Owner]:
-        return [self._body(f"{self.name}/{name}") or ROOT for name in _chosen(self.entity.body_names, ids)]
-
-    def sites(self, ids: Any = slice(None)) -> list[Owner]:
-        return [self.of("site", name) for name in _chosen(self.entity.site_names, ids)]
-
-    def geoms(self, ids: Any = slice(None)) -> list[Owner]:
-        return [self.of("geom", name) for name in _chosen(self.entity.geom_names, ids)]
+    def select(self, kind: Selected, ids: Any = slice(None)) -> list[Owner]:
+        """Return the owners of the robot's joints, actuators, bodies, sites or geoms, in mjlab's order."""
+        names: Sequence[str] = getattr(self.entity, f"{kind}_names")
+        chosen = names[ids] if isinstance(ids, slice) else [names[int(k)] for k in ids]
+        if kind == "joint":
+            return [Owner("joints", name) for name in chosen]
+        if kind == "actuator":
+            return [Owner("actuators", name) for name in chosen]
+        return [self.of(kind, name) for name in chosen]
 
     def of(self, kind: str, name: str, entity: str | None = None) -> Owner:
         """Return the body of a body, site, geom or camera; the root for anything outside the robot."""
@@ -129,10 +126,6 @@ def _driven_entity(env: ManagerBasedRlEnv) -> str:
     if len(names) != 1:
         raise ValueError(f"the actions must drive one entity, the policy follows its body; they drive {listing(names)}")
     return str(names[0])
-
-
-def _chosen(names: Sequence[str], ids: Any) -> list[str]:
-    return list(names[ids]) if isinstance(ids, slice) else [names[int(k)] for k in ids]
 
 
 def _without_prefix(data: Any, prefix: str) -> Any:

@@ -43,7 +43,7 @@ class HeightField(Protocol):
         """Distance between heights, m."""
 
     def heights(self) -> NDArray[np.float64]:
-        """[nx, ny], m: the height at low + grid x (i, j)."""
+        """Return the heights at low + grid x (i, j), [nx, ny], m."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..errors import listing
-from .env_robot import ROOT, EnvRobot, Owner
+from .env_robot import ROOT, EnvRobot, Owner, Selected
 
 if TYPE_CHECKING:
     from mjlab.managers.action_manager import ActionTerm
@@ -90,7 +90,7 @@ def _motion(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     command = robot.env.command_manager.get_term(name)
     if not isinstance(command, MotionCommand) or command.cfg.entity_name != robot.name:
         return None
-    joints = robot.joints()
+    joints = robot.select("joint")
     if term.words & {"command", "commands"} and term.size == 2 * len(joints):
         return joints * 2
     if term.words & BODY_WORDS:
@@ -105,10 +105,10 @@ def _selection(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     chosen = []
     for cfg in term.params.values():
         if isinstance(cfg, SceneEntityCfg) and cfg.name == robot.name:
-            for kind in ("joint", "actuator", "body", "site", "geom"):
+            for kind in get_args(Selected):
                 ids = getattr(cfg, f"{kind}_ids")
                 if getattr(cfg, f"{kind}_names") is not None or not isinstance(ids, slice):
-                    chosen.append(_FINDERS[kind](robot, ids))
+                    chosen.append(robot.select(kind, ids))
     if len(chosen) != 1:
         return None
     owners = chosen[0]
@@ -143,10 +143,10 @@ def _by_name(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     """Recognise `joint_…` with one entry per joint, `body_…` or `contact_…` with some per body, and body names."""
     if _other_entities(robot, term):
         return None
-    if term.words & JOINT_WORDS and term.size == len(robot.joints()):
-        return robot.joints()
-    if term.words & BODY_WORDS and term.size % len(robot.bodies()) == 0:
-        return _spread(robot.bodies(), term.size)
+    if term.words & JOINT_WORDS and term.size == len(robot.select("joint")):
+        return robot.select("joint")
+    if term.words & BODY_WORDS and term.size % len(robot.select("body")) == 0:
+        return _spread(robot.select("body"), term.size)
     named = [body for body in robot.graph.bodies if term.name == body or term.name.startswith(f"{body}_")]
     return [Owner("bodies", max(named, key=len))] * term.size if named else None
 
@@ -165,15 +165,6 @@ RULES: Sequence[Callable[[EnvRobot, EnvTerm], list[Owner] | None]] = (
     _by_name,
     _about_everything,
 )
-
-
-_FINDERS: Mapping[str, Callable[[EnvRobot, Any], list[Owner]]] = {
-    "joint": EnvRobot.joints,
-    "actuator": EnvRobot.actuators,
-    "body": EnvRobot.bodies,
-    "site": EnvRobot.sites,
-    "geom": EnvRobot.geoms,
-}
 
 
 def _other_entities(robot: EnvRobot, term: EnvTerm) -> set[str]:
@@ -232,9 +223,9 @@ def override_owners(robot: EnvRobot, name: str, size: int, place: str) -> list[O
     if place in robot.graph.bodies:
         return [Owner("bodies", place)] * size
     groups = {
-        "joints": robot.joints,
-        "actuators": robot.actuators,
-        "bodies": robot.bodies,
+        "joints": lambda: robot.select("joint"),
+        "actuators": lambda: robot.select("actuator"),
+        "bodies": lambda: robot.select("body"),
         "actions": lambda: all_action_owners(robot, robot.env.action_manager.active_terms),
     }
     if place not in groups:

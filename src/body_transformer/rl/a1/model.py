@@ -5,9 +5,10 @@ from __future__ import annotations
 import mujoco
 from mjlab.entity import EntityCfg
 from mjlab.sensor import ContactMatch, ContactSensorCfg
-from mjlab.sim import MujocoCfg, SimulationCfg
+from mjlab.sim import SimulationCfg
 
 from ... import robots
+from ..envs.mjlab import physics
 
 LEGS = ("FL", "FR", "RL", "RR")
 PARTS = ("hip", "thigh", "calf")
@@ -18,16 +19,16 @@ FEET: tuple[str, ...] = tuple(f"{leg}_foot" for leg in LEGS)
 DEFAULT_POSE: tuple[float, ...] = tuple(
     angle for leg in LEGS for angle in (0.1 if leg.endswith("L") else -0.1, 0.8 if leg.startswith("F") else 1.0, -1.5)
 )
-"""rad, what the action 0 asks for."""
+"""rad, the joint targets of the action 0."""
 ACTION_SCALE = 0.5
 KP, KD = 50.0, 1.0
 """Nm/rad, Nm s/rad."""
 TORQUE_LIMIT = 25.0
-"""Nm: what a target may ask for when it is set, and what more than that is punished."""
+"""Nm: bound of the torque that a target asks for when it is set; larger torques are punished."""
 
 PHYSICS_DT = 0.005
 DECIMATION = 4
-"""Physics steps a control step: control at 50 Hz."""
+"""Physics steps per control step: control at 50 Hz."""
 CONTROL_DT = PHYSICS_DT * DECIMATION
 
 BASE = "trunk"
@@ -36,7 +37,7 @@ FOOT_CONTACT, BASE_CONTACT = "foot_contact", "base_contact"
 
 
 def robot_spec() -> mujoco.MjSpec:
-    """Our A1. It touches nothing, nor itself, but what pairs say: the ground (see ground.py)."""
+    """Return our A1, which touches only what pairs say: the ground, not itself (see ground.py)."""
     spec = mujoco.MjSpec.from_file(str(robots.path("a1")))
     spec.option.timestep = mujoco.MjSpec().option.timestep  # the task's, not the file's
     for geom in spec.geoms:
@@ -47,13 +48,13 @@ def robot_spec() -> mujoco.MjSpec:
 
 
 def robot(start_z: float) -> EntityCfg:
-    """In its default pose at the origin. Its motors are the file's: mjlab adds none."""
+    """Return the A1 in its default pose at the origin, with the motors of its file: mjlab adds none."""
     pose = dict(zip(JOINTS, DEFAULT_POSE, strict=True))
     return EntityCfg(spec_fn=robot_spec, init_state=EntityCfg.InitialStateCfg(pos=(0.0, 0.0, start_z), joint_pos=pose))
 
 
 def contact_sensors() -> tuple[ContactSensorCfg, ...]:
-    """Net contact forces, world frame, of each foot and of the trunk. MuJoCo gives the force *by* them."""
+    """Return the sensors of net contact forces, world frame, of each foot and of the trunk: the forces *by* them."""
     feet = ContactMatch(mode="geom", pattern=FEET, entity="robot")
     base = ContactMatch(mode="body", pattern=(BASE,), entity="robot")
     return (
@@ -63,15 +64,5 @@ def contact_sensors() -> tuple[ContactSensorCfg, ...]:
 
 
 def simulation() -> SimulationCfg:
-    """200 Hz; room for a contact of every feeler and for all joints at their limits."""
-    solver = MujocoCfg(
-        timestep=PHYSICS_DT,
-        integrator="implicitfast",
-        solver="newton",
-        cone="pyramidal",
-        iterations=10,
-        ls_iterations=20,
-        tolerance=1e-6,
-        disableflags=("multiccd",),  # several contacts of flat faces: there are none between spheres and planes
-    )
-    return SimulationCfg(nconmax=32, njmax=128, contact_sensor_maxmatch=64, mujoco=solver)
+    """Return 200 Hz physics with room for a contact of every feeler and for all joints at their limits."""
+    return physics(PHYSICS_DT, max_contacts=32, max_constraints=128)

@@ -122,7 +122,7 @@ class A1s(TaskRobots[A1State]):
     acts_between_physics_steps = True
 
     def __init__(self, world: World, starts: Starts, parameters: A1Parameters, ground: HeightField, push: Push):
-        """`starts` hold the command of each episode beside its state."""
+        """Bind the robots to the world; `starts` hold the command of each episode beside its state."""
         model, self.world, self.starts, self._push = world.model, world, starts, push
         joints = [model.joint(f"robot/{name}") for name in JOINTS]
         motors = [int(model.actuator(f"robot/{name}").id) for name in JOINTS]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..envs.world import pitch, roll, rotate_back
+from ..envs.world import outside_rectangle, pitch, roll, rotate_back
 from .model import CONTROL_DT, DECIMATION
 from .robots import A1State
 
@@ -29,12 +29,12 @@ STANDING = 0.1
 
 
 def no_velocity(state: State) -> Tensor:
-    """Zeros in the place of the velocity, which the robot does not measure."""
+    """Return zeros in the place of the velocity, which the robot does not measure."""
     return torch.zeros_like(state.base_vel)
 
 
 def base_linear_velocity(state: State) -> Tensor:
-    """Velocity of the trunk in its own frame."""
+    """Return the velocity of the trunk in its own frame."""
     return VELOCITY_SCALE * rotate_back(state.base_quat, state.base_vel)
 
 
@@ -43,7 +43,7 @@ def base_angular_velocity(state: State) -> Tensor:
 
 
 def projected_gravity(state: State) -> Tensor:
-    """Direction of gravity in the frame of the trunk: (0, 0, -1) where it is level."""
+    """Return the direction of gravity in the frame of the trunk: (0, 0, -1) where it is level."""
     w, x, y, z = state.base_quat.unbind(-1)
     return torch.stack([2 * (w * y - x * z), -2 * (y * z + w * x), 2 * (x * x + y * y) - 1], -1)
 
@@ -54,7 +54,7 @@ def command(state: State) -> Tensor:
 
 
 def joint_pos(state: State) -> Tensor:
-    """Difference from the default pose."""
+    """Return the difference from the default pose."""
     return state.joint_pos - state.joints.default
 
 
@@ -113,19 +113,19 @@ NOISE = {
 
 
 def tracking(state: State) -> Tensor:
-    """1 at the commanded velocity, in the frame of the trunk."""
+    """Return 1 at the commanded velocity, in the frame of the trunk, and less around it."""
     error = state.command[:, :2] - rotate_back(state.base_quat, state.base_vel)[:, :2]
     return torch.exp(-error.square().sum(-1) / TRACKING)
 
 
 def world_velocity(state: State) -> Tensor:
-    """Error of the velocity in the world's frame, m/s, which keeps the robot on its way."""
+    """Return the error of the velocity in the world's frame, m/s, which keeps the robot on its way."""
     error: Tensor = torch.linalg.vector_norm(state.command[:, :2] - state.base_vel[:, :2], dim=-1)
     return error
 
 
 def turning(state: State) -> Tensor:
-    """1 at the commanded rate of turning."""
+    """Return 1 at the commanded rate of turning and less around it."""
     return torch.exp(-(state.command[:, 2] - state.base_spin[:, 2]).square() / TRACKING)
 
 
@@ -134,28 +134,28 @@ def alive(state: State) -> Tensor:
 
 
 def air_time(state: State) -> Tensor:
-    """Time in the air beyond FLIGHT_S, over feet that landed in this step."""
+    """Return the time in the air beyond FLIGHT_S, summed over the feet that landed in this step."""
     beyond = ((state.flight - FLIGHT_S) * state.landed).sum(-1)
     return beyond * (state.command[:, :2].square().sum(-1) > STANDING**2)
 
 
 def energy(state: State) -> Tensor:
-    """Sum over joints of (power / W)², on average over the physics steps."""
+    """Return the sum over joints of (power / W)², averaged over the physics steps."""
     return state.energy / DECIMATION
 
 
 def joint_range(state: State) -> Tensor:
-    """Number of joints outside the middle half of their range, on average over the physics steps."""
+    """Return the number of joints outside the middle half of their range, averaged over the physics steps."""
     return state.outside / DECIMATION
 
 
 def torque(state: State) -> Tensor:
-    """1 if a motor gave more than 25 Nm."""
+    """Return 1 where a motor gave more than 25 Nm."""
     return state.overloaded.to(state.energy.dtype)
 
 
 def forward_speed(state: State) -> Tensor:
-    """Speed of the trunk in the direction in which it looks, m/s, for evaluations; not in the reward.
+    """Return the speed of the trunk in the direction in which it looks, m/s; it is not in the reward.
 
     Commands have the same meaning: a robot that cannot sense its heading cannot keep to an axis of the world.
     """
@@ -166,7 +166,7 @@ def forward_speed(state: State) -> Tensor:
 
 
 def commanded_speed(state: State) -> Tensor:
-    """Commanded speed ahead, m/s."""
+    """Return the commanded speed ahead, m/s."""
     return state.command[:, 0]
 
 
@@ -180,13 +180,12 @@ HEIGHTS = (0.15, 1.5)
 
 
 def fallen(state: State) -> Tensor:
-    """The trunk has touched the ground, is tilted too much, too low or too high."""
+    """Return where the trunk has touched the ground, or is tilted too much, too low or too high."""
     height = state.base_pos[:, 2]
     tilted = (roll(state.base_quat).abs() > MAX_ROLL) | (pitch(state.base_quat).abs() > MAX_PITCH)
     return (state.base_force > BASE_FORCE_N) | tilted | (height < HEIGHTS[0]) | (height > HEIGHTS[1])
 
 
 def outside(state: State, low: tuple[float, float], high: tuple[float, float]) -> Tensor:
-    """The trunk is not above the rectangle from `low` to `high`."""
-    x, y = state.base_pos[:, 0], state.base_pos[:, 1]
-    return (x < low[0]) | (x > high[0]) | (y < low[1]) | (y > high[1])
+    """Return where the trunk is not above the rectangle from `low` to `high`."""
+    return outside_rectangle(state.base_pos, low, high)

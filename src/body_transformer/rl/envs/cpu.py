@@ -82,7 +82,7 @@ class CpuEnv:
         return self.terms.observation(ACTOR).float()
 
     def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """action [B, A] -> observations [B, O], rewards [B], died [B], timed out [B].
+        """Take a step: action [B, A] -> observations [B, O], rewards [B], died [B], timed out [B].
 
         Rewards and ends mean nothing for episodes that were over before.
         """

@@ -79,7 +79,7 @@ class FastEnv(ManagerBasedRlEnv):
         return obs, extras
 
     def step(self, action: Tensor) -> VecEnvStepReturn:
-        """action [B, A] -> observations, rewards [B], died [B], timed out [B], extras."""
+        """Take a step: action [B, A] -> observations, rewards [B], died [B], timed out [B], extras."""
         self.begin(action.to(self.device))
         self.sim.step()
         for prepare in self.between:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
@@ -13,6 +13,7 @@ from mjlab.managers.event_manager import EventTermCfg
 from mjlab.managers.observation_manager import ObservationGroupCfg, ObservationTermCfg
 from mjlab.managers.reward_manager import RewardTermCfg
 from mjlab.managers.termination_manager import TerminationTermCfg
+from mjlab.sim import MujocoCfg, SimulationCfg
 from mjlab.utils.noise import UniformNoiseCfg
 from torch import Tensor
 
@@ -22,7 +23,6 @@ from .world import World
 
 if TYPE_CHECKING:
     from mjlab.scene import SceneCfg
-    from mjlab.sim import SimulationCfg
 
 
 # -- our tasks ---------------------------------------------------------------------------------------------------------
@@ -59,6 +59,27 @@ def env_cfg(task: RlTask[Any], scene: SceneCfg, sim: SimulationCfg, seed: int) -
             "time_out": TerminationTermCfg(func=_timed_out, time_out=True),
         },
     )
+
+
+def physics(
+    timestep: float, max_contacts: int, max_constraints: int, jacobian: Literal["auto", "dense"] = "auto"
+) -> SimulationCfg:
+    """Return the physics of a task, with room for these contacts and constraint rows per world.
+
+    MuJoCo Warp drops contacts and rows beyond that.
+    """
+    solver = MujocoCfg(
+        timestep=timestep,
+        integrator="implicitfast",
+        solver="newton",
+        cone="pyramidal",
+        jacobian=jacobian,
+        iterations=10,
+        ls_iterations=20,
+        tolerance=1e-6,
+        disableflags=("multiccd",),  # several contacts of flat faces: there are none, and MuJoCo Warp warns of capsules
+    )
+    return SimulationCfg(nconmax=max_contacts, njmax=max_constraints, contact_sensor_maxmatch=64, mujoco=solver)
 
 
 def task_of(cfg: ManagerBasedRlEnvCfg) -> Any:

@@ -163,7 +163,7 @@ class TaskTerms(Generic[S]):
     """
 
     def __init__(self, task: RlTask[S], world: World, seed: int, weights: Mapping[str, float]) -> None:
-        """`weights`: weight of each reward term, and of "death" where the task has a `death_reward`."""
+        """Make the robots; `weights` are those of the reward terms, and of "death" if the task has a `death_reward`."""
         self.task, self.world, self.weights = task, world, weights
         self.robots = task.make_robots(world, seed)
         self._noise = {group: self._largest_noise(group) for group in task.obs}

@@ -101,7 +101,7 @@ class Starts:
     """
 
     def __init__(self, world: World, drawn: Sequence[NDArray[np.float64]], seed: int, dtype: torch.dtype) -> None:
-        """`drawn`: qpos [starts, nq], qvel [starts, nv], and whatever else belongs to a start."""
+        """Keep what was `drawn`: qpos [starts, nq], qvel [starts, nv], and whatever else belongs to a start."""
         self.drawn = [torch.tensor(array, dtype=dtype, device=world.device) for array in drawn]
         self.qpos, self.qvel = self.drawn[:2]
         self.episodes = torch.full((world.num_envs,), -1, device=world.device)
@@ -152,7 +152,7 @@ class FreeBody:
         return cls(qpos[:, q : q + 3], qpos[:, q + 3 : q + 7], qvel[:, v : v + 3], qvel[:, v + 3 : v + 6])
 
 
-# -- rotations by quaternions w x y z ----------------------------------------------------------------------------------
+# -- geometry; quaternions are w x y z ---------------------------------------------------------------------------------
 
 
 def rotate(quat: Tensor, vector: Tensor) -> Tensor:
@@ -186,3 +186,9 @@ def yaw(quat: Tensor) -> Tensor:
     """Return the angle about z, [B] in [-pi, pi]."""
     w, x, y, z = quat.unbind(-1)
     return torch.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+
+
+def outside_rectangle(pos: Tensor, low: tuple[float, float], high: tuple[float, float]) -> Tensor:
+    """Return where pos [B, 3] is not above the rectangle from `low` to `high`, [B, bool]."""
+    x, y = pos[:, 0], pos[:, 1]
+    return (x < low[0]) | (x > high[0]) | (y < low[1]) | (y > high[1])

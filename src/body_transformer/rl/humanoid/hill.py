@@ -75,7 +75,7 @@ def place(rng: np.random.Generator, count: int, seed: int) -> NDArray[np.float64
 
 
 def tile_tops(ground: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[10, 20], m: the highest point of the 2 x 2 m in the middle of each tile."""
+    """Return the highest point of the 2 x 2 m in the middle of each tile, [10, 20], m."""
     tops = np.zeros(NUM_TILES)
     reach = round(1.0 / GRID)
     for i, j in np.ndindex(NUM_TILES):

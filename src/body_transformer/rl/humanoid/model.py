@@ -8,9 +8,10 @@ from collections.abc import Callable
 import mujoco
 from mjlab.entity import EntityCfg
 from mjlab.sensor import ContactMatch, ContactSensorCfg
-from mjlab.sim import MujocoCfg, SimulationCfg
+from mjlab.sim import SimulationCfg
 
 from ... import robots
+from ..envs.mjlab import physics
 
 _SIDES = ("right", "left")
 BODIES: tuple[str, ...] = (
@@ -30,11 +31,11 @@ JOINTS: tuple[str, ...] = (
 
 FEET = ("right_foot", "left_foot")
 MAX_GEAR = 135.0
-"""Nm, of the strongest motors (hip_y): what torque costs is measured by it."""
+"""Nm, of the strongest motors (hip_y): the cost of torque is relative to it."""
 
 PHYSICS_DT = 1 / 120
 DECIMATION = 2
-"""Physics steps a control step: control at 60 Hz."""
+"""Physics steps per control step: control at 60 Hz."""
 CONTROL_DT = PHYSICS_DT * DECIMATION
 
 CONTACT = "contact"
@@ -46,25 +47,25 @@ DENSITY = 1000.0
 
 
 def robot_spec() -> mujoco.MjSpec:
-    """Our humanoid, without the time step of its file: that is the task's."""
+    """Return our humanoid without the time step of its file: the task sets that."""
     spec = mujoco.MjSpec.from_file(str(robots.path("humanoid")))
     spec.option.timestep = mujoco.MjSpec().option.timestep
     return spec
 
 
 def robot(start_z: float) -> EntityCfg:
-    """The humanoid upright at the origin. Its motors are the file's: mjlab adds none."""
+    """Return the humanoid upright at the origin, with the motors of its file: mjlab adds none."""
     return EntityCfg(spec_fn=robot_spec, init_state=EntityCfg.InitialStateCfg(pos=(0.0, 0.0, start_z)))
 
 
 def contact_sensor() -> ContactSensorCfg:
-    """Net contact force of each body, in the world's frame. MuJoCo gives the force *by* the body on what it touches."""
+    """Return the sensor of net contact forces, world frame. MuJoCo gives the force *by* a body on what it touches."""
     bodies = ContactMatch(mode="body", pattern=BODIES, entity="robot")
     return ContactSensorCfg(name=CONTACT, primary=bodies, fields=("force",), reduce="netforce")
 
 
 def board_spec() -> mujoco.MjSpec:
-    """The board: 12 kg, free."""
+    """Return the board: 12 kg, free."""
     spec = mujoco.MjSpec()
     body = spec.worldbody.add_body(name="board")
     body.add_freejoint(name="board")
@@ -74,7 +75,7 @@ def board_spec() -> mujoco.MjSpec:
 
 
 def cylinder_spec() -> mujoco.MjSpec:
-    """The cylinder under the board: 12.57 kg, axis along x, free.
+    """Return the cylinder under the board: 12.57 kg, axis along x, free.
 
     It is a capsule with the mass and inertia of the cylinder: MuJoCo Warp finds one contact between a cylinder and a
     box and the board would sink in; with a capsule it finds two. The round ends lie outside the board.
@@ -97,21 +98,11 @@ def cylinder_spec() -> mujoco.MjSpec:
 
 
 def resting(spec_fn: Callable[[], mujoco.MjSpec], z: float) -> EntityCfg:
-    """A free body above the origin, its centre at height `z`."""
+    """Return a free body above the origin with its centre at height `z`."""
     return EntityCfg(spec_fn=spec_fn, init_state=EntityCfg.InitialStateCfg(pos=(0.0, 0.0, z)))
 
 
 def simulation(max_contacts: int, max_constraints: int) -> SimulationCfg:
-    """120 Hz; room for so many contacts and constraint rows a world (MuJoCo Warp drops what is beyond)."""
-    solver = MujocoCfg(
-        timestep=PHYSICS_DT,
-        integrator="implicitfast",
-        solver="newton",
-        cone="pyramidal",
-        jacobian="dense",  # the board's 39 degrees of freedom would else switch to the slower sparse one
-        iterations=10,
-        ls_iterations=20,
-        tolerance=1e-6,
-        disableflags=("multiccd",),  # several contacts of flat faces: there are none, and MuJoCo Warp warns of capsules
-    )
-    return SimulationCfg(nconmax=max_contacts, njmax=max_constraints, contact_sensor_maxmatch=64, mujoco=solver)
+    """Return 120 Hz physics with room for these contacts and constraint rows per world."""
+    # the board's 39 degrees of freedom would otherwise select the slower sparse Jacobian
+    return physics(PHYSICS_DT, max_contacts, max_constraints, jacobian="dense")

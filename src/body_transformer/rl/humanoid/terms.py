@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...body.layout import Term
 from ..envs.terms import ObservationTerm
-from ..envs.world import pitch, roll, rotate, yaw
+from ..envs.world import outside_rectangle, pitch, roll, rotate, yaw
 from .model import BODIES, CONTROL_DT, FEET
 from .robots import HumanoidState, Stack
 
@@ -34,17 +34,17 @@ def torso_velocity(state: State) -> Tensor:
 
 
 def torso_roll_pitch_yaw(state: State) -> Tensor:
-    """Angles about x, then y, then z of the world, in [-pi, pi]."""
+    """Return the angles about x, then y, then z of the world, in [-pi, pi]."""
     return _roll_pitch_yaw(state.torso_quat)
 
 
 def torso_angular_velocity(state: State) -> Tensor:
-    """In the world's frame; the simulator holds it in the torso's."""
+    """Return the angular velocity in the world's frame; the simulator holds it in the torso's."""
     return rotate(state.torso_quat, state.torso_spin)
 
 
 def joint_pos(state: State) -> Tensor:
-    """-1 and 1 are the ends of the joint's range."""
+    """Return the joint positions in their ranges, whose ends are -1 and 1."""
     return (state.joint_pos - state.joints.middle) / state.joints.half_range
 
 
@@ -53,7 +53,7 @@ def joint_vel(state: State) -> Tensor:
 
 
 def contact_force(state: State) -> Tensor:
-    """[B, 48], N, not scaled."""
+    """Return the contact forces, [B, 48], N, not scaled."""
     return state.contact_force.flatten(1)
 
 
@@ -86,13 +86,13 @@ def board_roll_pitch_yaw(state: State) -> Tensor:
 
 
 def board_from_cylinder(state: State) -> Tensor:
-    """[B, 2], m: across the cylinder (y) and up, from centre to centre."""
+    """Return the way from the cylinder's centre to the board's, across (y) and up, [B, 2], m."""
     stack = _stack(state)
     return stack.board.pos[:, 1:] - stack.cylinder.pos[:, 1:]
 
 
 def board_from_torso(state: State) -> Tensor:
-    """[B, 2], m: x and y."""
+    """Return the way from the torso to the board, x and y, [B, 2], m."""
     return _stack(state).board.pos[:, :2] - state.torso_pos[:, :2]
 
 
@@ -101,23 +101,23 @@ def board_velocity(state: State) -> Tensor:
 
 
 def board_angular_velocity(state: State) -> Tensor:
-    """In the world's frame."""
+    """Return the angular velocity of the board in the world's frame."""
     board = _stack(state).board
     return rotate(board.quat, board.spin)
 
 
 def cylinder_velocity(state: State) -> Tensor:
-    """[B, 1], m/s along y, the direction in which it rolls."""
+    """Return the velocity of the cylinder along y, the direction in which it rolls, [B, 1], m/s."""
     return _stack(state).cylinder.vel[:, 1:2]
 
 
 def cylinder_spin(state: State) -> Tensor:
-    """[B, 1], rad/s about its axis."""
+    """Return the angular velocity of the cylinder about its axis, [B, 1], rad/s."""
     return _stack(state).cylinder.spin[:, :1]
 
 
 def torso_from_cylinder(state: State) -> Tensor:
-    """[B, 2], m: x and y."""
+    """Return the way from the cylinder to the torso, x and y, [B, 2], m."""
     return state.torso_pos[:, :2] - _stack(state).cylinder.pos[:, :2]
 
 
@@ -138,7 +138,7 @@ PRIVILEGED: tuple[ObservationTerm[State], ...] = (
 
 
 def progress(state: State, target: tuple[float, float]) -> Tensor:
-    """Speed towards the target, m/s: the decrease of the torso's distance in this step.
+    """Return the speed towards the target, m/s: the decrease of the torso's distance in this step.
 
     The difference of distances is written as a quotient: of 1000 m, float32 keeps too little of a step's centimetres.
     """
@@ -155,13 +155,13 @@ def alive(state: State) -> Tensor:
 
 
 def upright(state: State) -> Tensor:
-    """1 where the torso's z axis is within 21.6 degrees of the world's."""
+    """Return 1 where the torso's z axis is within 21.6 degrees of the world's."""
     _, x, y, _ = state.torso_quat.unbind(-1)
     return (1 - 2 * (x * x + y * y) > 0.93).float()
 
 
 def heading(state: State, direction: Callable[[State], tuple[Tensor, Tensor]]) -> Tensor:
-    """1 where the torso's x axis points in that direction (h > 0.8), else h / 0.8; h is the cosine between the two."""
+    """Return 1 where h > 0.8, else h / 0.8; h is the cosine between the torso's x axis and the direction."""
     w, x, y, z = state.torso_quat.unbind(-1)
     to_x, to_y = direction(state)
     cosine = (1 - 2 * (y * y + z * z)) * to_x + 2 * (x * y + w * z) * to_y
@@ -169,14 +169,14 @@ def heading(state: State, direction: Callable[[State], tuple[Tensor, Tensor]]) -
 
 
 def to_target(state: State, target: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Unit vector (x, y) from the torso to the target."""
+    """Return the unit vector (x, y) from the torso to the target."""
     x, y = target[0] - state.torso_pos[:, 0], target[1] - state.torso_pos[:, 1]
     distance = torch.hypot(x, y).clamp_min(1e-6)
     return x / distance, y / distance
 
 
 def straight_ahead(state: State) -> tuple[Tensor, Tensor]:
-    """Unit vector (x, y) of the direction in which the robot starts: the world's x axis."""
+    """Return the unit vector (x, y) of the direction in which the robot starts: the world's x axis."""
     x = state.torso_pos[:, 0]
     return torch.ones_like(x), torch.zeros_like(x)
 
@@ -186,18 +186,18 @@ def effort(state: State) -> Tensor:
 
 
 def energy(state: State) -> Tensor:
-    """|action x joint velocity as observed|; strong motors count more."""
+    """Return the sum of |action x joint velocity as observed|, in which strong motors count more."""
     return ((state.action * joint_vel(state)).abs() * state.joints.strength).sum(-1)
 
 
 def limits(state: State) -> Tensor:
-    """Distance of joints into the last hundredth of their range on either side: 0 at its beginning, 1 at the end."""
+    """Return the way of joints into the last hundredth of their range at either side: from 0 to 1 at the end."""
     beyond = (joint_pos(state).abs() - 0.98).clamp_min(0.0) / 0.02
     return (beyond * state.joints.strength).sum(-1)
 
 
 def forward_speed(state: State) -> Tensor:
-    """Speed along the world's x axis, m/s. Evaluations report it; the reward does not contain it."""
+    """Return the speed along the world's x axis, m/s, for evaluations; it is not in the reward."""
     return (state.torso_pos[:, 0] - state.previous_xy[:, 0]) / CONTROL_DT
 
 
@@ -205,7 +205,7 @@ def forward_speed(state: State) -> Tensor:
 
 
 def fallen(state: State) -> Tensor:
-    """A contact force of more than 1 N acts on a body that is not a foot; contact of the robot with itself counts."""
+    """Return where more than 1 N acts on a body that is not a foot; contact of the robot with itself counts."""
     hit = state.contact_force.square().sum(-1) > ALLOWED_FORCE_N**2
     for foot in _FEET:  # an index tensor of all others would come from the host at every step
         hit[:, foot].fill_(False)
@@ -213,11 +213,10 @@ def fallen(state: State) -> Tensor:
 
 
 def below(state: State, height: float) -> Tensor:
-    """The torso is lower than that."""
+    """Return where the torso is lower than `height`."""
     return state.torso_pos[:, 2] < height
 
 
 def outside(state: State, low: tuple[float, float], high: tuple[float, float]) -> Tensor:
-    """The torso is not above the rectangle from `low` to `high`."""
-    x, y = state.torso_pos[:, 0], state.torso_pos[:, 1]
-    return (x < low[0]) | (x > high[0]) | (y < low[1]) | (y > high[1])
+    """Return where the torso is not above the rectangle from `low` to `high`."""
+    return outside_rectangle(state.torso_pos, low, high)
