@@ -137,3 +137,19 @@ class TestWithMjlab:
 
         assert load_rl_cfg(name).obs_groups == {"actor": ("actor",), "critic": (group,)}
         assert group in load_env_cfg(name).observations
+
+    @pytest.mark.parametrize("name", ["humanoid-mod", "a1-walk"])
+    def test_mjlabs_commands_make_flags_of_our_configurations_and_write_them_down(self, name, tmp_path):
+        """Its `train` passes the configuration through tyro, and writes it as YAML."""
+        from dataclasses import asdict
+
+        import tyro
+        from mjlab.envs import ManagerBasedRlEnvCfg
+        from mjlab.utils.os import dump_yaml
+
+        cfg = registry.make_env_cfg(name, 2, 0)
+        changed = tyro.cli(ManagerBasedRlEnvCfg, default=cfg, args=["--seed", "5", "--scene.num-envs", "3"])
+        assert (changed.seed, changed.scene.num_envs) == (5, 3)
+        assert changed.observations == cfg.observations
+        dump_yaml(tmp_path / "env.yaml", asdict(changed))
+        assert "seed: 5" in (tmp_path / "env.yaml").read_text()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -17,7 +19,6 @@ from mjlab.sim import MujocoCfg, SimulationCfg
 from mjlab.utils.noise import UniformNoiseCfg
 from torch import Tensor
 
-from ...body.layout import Term
 from .terms import ObservationTerm, RewardTerm, RlTask, TaskTerms, reward_weights
 from .world import World
 
@@ -32,7 +33,8 @@ def env_cfg(task: RlTask[Any], scene: SceneCfg, sim: SimulationCfg, seed: int) -
     """Return mjlab's configuration of a task."""
     pays_death = task.death_reward is not None
     rewards: dict[str, RewardTermCfg] = {
-        name: RewardTermCfg(func=_Reward(term, pays_death), weight=term.weight) for name, term in task.rewards.items()
+        name: RewardTermCfg(func=_reward_function(term, pays_death), weight=term.weight)
+        for name, term in task.rewards.items()
     }
     if task.death_reward is not None:
         rewards["death"] = RewardTermCfg(func=_death, weight=task.death_reward)
@@ -50,7 +52,7 @@ def env_cfg(task: RlTask[Any], scene: SceneCfg, sim: SimulationCfg, seed: int) -
         scene=scene,
         sim=sim,
         observations={group: _group(terms) for group, terms in task.obs.items()},
-        actions={task.actions.name: TaskActionCfg(entity_name="robot", task=task)},
+        actions={task.actions.name: TaskActionCfg(entity_name="robot", get_task=lambda: task)},
         events=events,
         rewards=rewards,
         scale_rewards_by_dt=task.reward_per_second,
@@ -84,12 +86,12 @@ def physics(
 
 def task_of(cfg: ManagerBasedRlEnvCfg) -> Any:
     """Return the task of a configuration that `env_cfg` made."""
-    return next(action.task for action in cfg.actions.values() if isinstance(action, TaskActionCfg))
+    return next(action.get_task() for action in cfg.actions.values() if isinstance(action, TaskActionCfg))
 
 
 def with_task(cfg: ManagerBasedRlEnvCfg, task: RlTask[Any]) -> ManagerBasedRlEnvCfg:
     """Return the configuration with another task that lists the same terms."""
-    return replace(cfg, actions={task.actions.name: TaskActionCfg(entity_name="robot", task=task)})
+    return replace(cfg, actions={task.actions.name: TaskActionCfg(entity_name="robot", get_task=lambda: task)})
 
 
 def terms_of(env: ManagerBasedRlEnv) -> TaskTerms[Any]:
@@ -101,9 +103,10 @@ def terms_of(env: ManagerBasedRlEnv) -> TaskTerms[Any]:
 
 @dataclass(kw_only=True)
 class TaskActionCfg(ActionTermCfg):
-    """The only action term of a task; it carries the task."""
+    """Configuration of the only action term of a task; it carries the task."""
 
-    task: RlTask[Any]
+    get_task: Callable[[], RlTask[Any]]
+    """Returns the task. It is a function because mjlab's commands make flags of all dataclasses in a configuration."""
 
     def build(self, env: ManagerBasedRlEnv) -> TaskAction:
         return TaskAction(self, env)
@@ -114,8 +117,9 @@ class TaskAction(ActionTerm):
 
     def __init__(self, cfg: TaskActionCfg, env: ManagerBasedRlEnv):
         super().__init__(cfg, env)
-        self.owners = cfg.task.actions
-        self.terms = TaskTerms(cfg.task, World.of(env), env.cfg.seed or 0, reward_weights(env.cfg))
+        task = cfg.get_task()
+        self.owners = task.actions
+        self.terms = TaskTerms(task, World.of(env), env.cfg.seed or 0, reward_weights(env.cfg))
         self._physics_step = 0
 
     @property
@@ -143,38 +147,36 @@ class TaskAction(ActionTerm):
 
 
 def _group(terms: tuple[ObservationTerm[Any], ...]) -> ObservationGroupCfg:
-    found = {term.name: ObservationTermCfg(func=Observe(term)) for term in terms}
+    found = {term.name: ObservationTermCfg(func=observation_function(term)) for term in terms}
     for term in terms:
         if term.noise:
             found[term.name].noise = UniformNoiseCfg(n_min=-term.noise, n_max=term.noise)
     return ObservationGroupCfg(found, enable_corruption=any(term.noise for term in terms))
 
 
-@dataclass(frozen=True)
-class Observe:
-    """An observation function of mjlab's that states the owners of its entries."""
+@cache
+def observation_function(term: ObservationTerm[Any]) -> Callable[[ManagerBasedRlEnv], Tensor]:
+    """Return the function of a term for mjlab, the same one for equal terms; it states the owners of its entries.
 
-    term: ObservationTerm[Any]
+    It is a plain function because mjlab's commands make flags of the attributes of all other objects.
+    """
 
-    @property
-    def owners(self) -> Term:
-        return self.term.owners
+    def observe(env: ManagerBasedRlEnv) -> Tensor:
+        return term.value(terms_of(env).state)
 
-    def __call__(self, env: ManagerBasedRlEnv) -> Tensor:
-        return self.term.value(terms_of(env).state)
+    observe.owners = term.owners  # type: ignore[attr-defined]
+    return observe
 
 
-@dataclass(frozen=True)
-class _Reward:
-    """A reward function of mjlab's: 0 in death if death has a reward of its own, else 0 where the simulation broke."""
+def _reward_function(term: RewardTerm[Any], pays_death: bool) -> Callable[[ManagerBasedRlEnv], Tensor]:
+    """Return the function of a term for mjlab: 0 in death if that has its own reward, else 0 in a broken simulation."""
 
-    term: RewardTerm[Any]
-    pays_death: bool
-
-    def __call__(self, env: ManagerBasedRlEnv) -> Tensor:
+    def reward(env: ManagerBasedRlEnv) -> Tensor:
         terms = terms_of(env)
-        nothing = env.termination_manager.terminated if self.pays_death else terms.world.broken()
-        return self.term.value(terms.state).masked_fill(nothing, 0.0)
+        nothing = env.termination_manager.terminated if pays_death else terms.world.broken()
+        return term.value(terms.state).masked_fill(nothing, 0.0)
+
+    return reward
 
 
 def _death(env: ManagerBasedRlEnv) -> Tensor:
