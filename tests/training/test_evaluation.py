@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from body_transformer.imitation.tasks import Rollout
+from body_transformer.imitation.tasks.base import Rollout
 from body_transformer.training.evaluation import estimate, summarize
 
 

@@ -20,7 +20,7 @@ from .results import ResultColumn, ResultTable
 
 if TYPE_CHECKING:
     from ..rl.config import RlConfig
-    from ..rl.rollout import Collector
+    from ..rl.ppo import Collector
 
 BASELINE = "mlp"
 ALL = ("mlp", "transformer", "bot-hard", "bot-mix")
@@ -175,8 +175,8 @@ def make_collector(job: PpoJob, variant: str) -> Collector:
     from mjlab.rl import RslRlVecEnvWrapper
 
     from ..rl.learner import Learner
+    from ..rl.ppo import Collector
     from ..rl.registry import make_env
-    from ..rl.rollout import Collector
 
     config = job.config
     env = make_env(job.task, config.num_envs, 0, job.torch_device)

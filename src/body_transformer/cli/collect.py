@@ -18,7 +18,8 @@ from ..errors import listing
 from ..experiment import Experiment, experiment_names, load_experiment
 from ..imitation.actors import Actor, load_actor
 from ..imitation.collect import CollectedDataset, Labels, collect
-from ..imitation.tasks import COLLECTABLE, CollectableTask, make_task
+from ..imitation.tasks import COLLECTABLE, make_task
+from ..imitation.tasks.base import CollectableTask
 from .output import print_json
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]

@@ -24,7 +24,7 @@ from .output import console, print_json
 from .run_options import EvalOptions
 
 if TYPE_CHECKING:
-    from ..imitation.tasks import ImitationTask
+    from ..imitation.tasks.base import ImitationTask
     from ..model.policy import Policy
     from ..training.evaluation import Summary
 
@@ -106,7 +106,7 @@ def evaluate_imitation(options: EvalOptions, found: PolicyFolder, config: Imitat
 def roll_out(policy: Policy, task: ImitationTask, options: EvalOptions, splits: tuple[str, ...]) -> Summary:
     """Evaluate on each split, with a progress bar."""
     from ..imitation.actors import acting
-    from ..imitation.tasks import evaluate
+    from ..imitation.tasks.base import evaluate
 
     with Bars(console=Console(stderr=True), disable=options.json) as bars:
         tasks = {split: bars.add_task(split, total=options.episodes) for split in splits}

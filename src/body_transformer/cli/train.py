@@ -127,7 +127,8 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool)
     from ..imitation.actors import acting
     from ..imitation.demonstrations import demonstrations
     from ..imitation.losses import check_loss
-    from ..imitation.tasks import evaluate, make_task
+    from ..imitation.tasks import make_task
+    from ..imitation.tasks.base import evaluate
     from ..imitation.train import CloningJob, total_steps, train
     from ..model.policy import Policy
     from ..training.evaluation import write_evaluation

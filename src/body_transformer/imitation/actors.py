@@ -15,7 +15,7 @@ from ..errors import listing
 from ..policy_folder import KINDS
 from .episodes import Floats
 from .readers.files import DAMAGE, open_npz
-from .tasks import Act
+from .tasks.base import Act
 
 if TYPE_CHECKING:
     from ..model.policy import Policy

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from .. import __version__
 from ..errors import import_extra, unknown
 from ..files import replace_folder, sync
-from .tasks import Act, CollectableTask, Trajectory
+from .tasks.base import Act, CollectableTask, Trajectory
 
 Labels = Literal["executed", "clean"]
 METADATA = "metadata.json"

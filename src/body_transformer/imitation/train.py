@@ -30,7 +30,7 @@ from .config import ImitationConfig
 from .demonstrations import mean_and_var, obs_statistics
 from .episodes import Episodes, Floats
 from .losses import CloningLoss
-from .tasks import ImitationTask, evaluate
+from .tasks.base import ImitationTask, evaluate
 
 
 @dataclass(frozen=True)

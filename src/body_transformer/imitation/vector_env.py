@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ..errors import import_extra
 from ..training.stopping import signals_held
-from .tasks import checked_actions
+from .tasks.base import checked_actions
 
 Array = npt.NDArray[Any]
 EpisodeAct = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int64]], npt.NDArray[np.float32]]

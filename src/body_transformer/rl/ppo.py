@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDict
@@ -12,7 +12,10 @@ from torch import Tensor, distributed, nn
 from ..training.cuda_graphs import CudaGraphed
 from .config import RlConfig
 from .normalization import ValueScale
-from .rollout import RolloutBuffer
+from .rollout import EpisodeStats, RolloutBuffer
+
+if TYPE_CHECKING:
+    from mjlab.rl import RslRlVecEnvWrapper
 
 STATS = ("value", "surrogate", "entropy", "bound", "kl")
 """Statistics of an update, averaged over its minibatches."""
@@ -209,3 +212,25 @@ class PPO:
 def standardized(values: Tensor) -> Tensor:
     """Return the values with mean 0 and standard deviation 1."""
     return (values - values.mean()) / (values.std() + 1e-8)
+
+
+class Collector:
+    """The environments, their current observations, and the statistics of their episodes."""
+
+    def __init__(self, env: RslRlVecEnvWrapper, obs: TensorDict, ppo: PPO) -> None:
+        self.env, self.obs, self.ppo = env, obs, ppo
+        self.episodes = EpisodeStats(env.num_envs, str(env.device))
+
+    @torch.inference_mode()
+    def collect(self) -> None:
+        """Fill the rollout."""
+        scale = self.ppo.config.reward_scale
+        for _ in range(self.ppo.rollout.num_steps):
+            self.obs, rewards, dones, extras = self.env.step(self.ppo.act(self.obs))
+            self.ppo.process_env_step(rewards * scale, dones, extras.get("time_outs"))
+            self.episodes.add(rewards, dones)
+
+    @torch.inference_mode()
+    def compute_returns(self) -> None:
+        """Compute returns and advantages of the rollout."""
+        self.ppo.compute_returns(self.obs)

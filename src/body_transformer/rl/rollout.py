@@ -1,18 +1,12 @@
-"""Rollouts: the steps of all environments between two updates, and the loop that collects them."""
+"""Rollouts: storage of the steps between two updates, and statistics of their episodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from mjlab.rl import RslRlVecEnvWrapper
-
-    from .ppo import PPO
 
 
 class RolloutBuffer:
@@ -97,28 +91,6 @@ class RolloutBuffer:
     def clear(self) -> None:
         """Start the next rollout; its steps overwrite those of this one."""
         self.step = 0
-
-
-class Collector:
-    """The environments, their current observations, and the statistics of their episodes."""
-
-    def __init__(self, env: RslRlVecEnvWrapper, obs: TensorDict, ppo: PPO) -> None:
-        self.env, self.obs, self.ppo = env, obs, ppo
-        self.episodes = EpisodeStats(env.num_envs, str(env.device))
-
-    @torch.inference_mode()
-    def collect(self) -> None:
-        """Fill the rollout."""
-        scale = self.ppo.config.reward_scale
-        for _ in range(self.ppo.rollout.num_steps):
-            self.obs, rewards, dones, extras = self.env.step(self.ppo.act(self.obs))
-            self.ppo.process_env_step(rewards * scale, dones, extras.get("time_outs"))
-            self.episodes.add(rewards, dones)
-
-    @torch.inference_mode()
-    def compute_returns(self) -> None:
-        """Compute returns and advantages of the rollout."""
-        self.ppo.compute_returns(self.obs)
 
 
 class EpisodeStats:

@@ -26,8 +26,8 @@ from .config import RlConfig
 from .evaluate import cuda_graphed, evaluate
 from .finite import FiniteCheck
 from .learner import Learner
+from .ppo import Collector
 from .registry import make_env
-from .rollout import Collector
 from .training_state import (
     ppo_state,
     random_state,

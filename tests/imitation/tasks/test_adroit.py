@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from body_transformer.experiment import load_experiment
-from body_transformer.imitation.tasks import Act, Trajectory
 from body_transformer.imitation.tasks.adroit import ENVIRONMENTS, STREAMS, AdroitTask, episode_seed, make_env
+from body_transformer.imitation.tasks.base import Act, Trajectory
 
 STEPS = 200
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...errors import import_extra, unknown
 from ...video import Frame, opengl
 from ..vector_env import EnvSpec, StepBatch, VectorEnv, num_cores
-from . import Act, CollectableTask, OnDone, Rollout, Trajectory, checked_actions, ignore
+from .base import Act, CollectableTask, OnDone, Rollout, Trajectory, checked_actions, ignore
 
 ENVIRONMENTS = {
     "door": "AdroitHandDoor-v1",

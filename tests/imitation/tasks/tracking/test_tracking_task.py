@@ -9,7 +9,7 @@ from body_transformer import Layout, Policy, Term
 from body_transformer.cli.main import main
 from body_transformer.experiment import load_experiment
 from body_transformer.imitation.readers import open_episodes
-from body_transformer.imitation.tasks import ImitationTask
+from body_transformer.imitation.tasks.base import ImitationTask
 from body_transformer.imitation.tasks.tracking.bodies import Bodies
 from body_transformer.imitation.tasks.tracking.demonstrations import demonstrate
 from body_transformer.imitation.tasks.tracking.model import joint_names, pinned_model

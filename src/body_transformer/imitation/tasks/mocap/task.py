@@ -13,7 +13,7 @@ from ....body.layout import Layout
 from ....errors import unknown
 from ....video import Frame, no_opengl, opengl
 from ...vector_env import EnvSpec, VectorEnv, num_cores
-from .. import Act, ImitationTask, OnDone, Rollout, checked_actions, ignore
+from ..base import Act, ImitationTask, OnDone, Rollout, checked_actions, ignore
 from .clips import DT_S, clip_lengths
 from .snippets import Snippet, available, read_clip_list
 

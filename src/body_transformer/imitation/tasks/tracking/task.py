@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ....body.layout import Layout
 from ....errors import import_extra
 from ....video import Frame
-from .. import Act, CollectableTask, OnDone, Rollout, Trajectory, checked_actions, ignore
+from ..base import Act, CollectableTask, OnDone, Rollout, Trajectory, checked_actions, ignore
 from .bodies import Bodies
 from .model import CONTROL_HZ, MAX_ACTION
 from .motions import CLIP_SEED, NUM_STEPS, SPLITS, STREAMS, Doubles, TrackingStart, draw_start

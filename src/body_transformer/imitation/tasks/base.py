@@ -1,0 +1,146 @@
+"""Interface of a task: a simulator in which a policy is evaluated, filmed and recorded."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...body.layout import Layout
+from ...errors import unknown
+from ...training.evaluation import Summary, summarize
+from ...video import Frame
+
+Act = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
+"""Observations [B, O] -> actions [B, A]."""
+OnDone = Callable[[int], object]
+"""Called with the number of finished episodes."""
+
+
+def ignore(done: int) -> None:
+    """Report no progress."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Outcome of one rollout; a task fills in the fields that it defines."""
+
+    clip: str
+    """Name of the motion or variation of the task; empty if there is only one."""
+    length: int
+    """Number of steps."""
+    total_reward: float
+    """Undiscounted return."""
+    normalized_length: float | None = None
+    """Length divided by the longest possible length."""
+    normalized_return: float | None = None
+    """Return divided by the longest possible length."""
+    success: bool | None = None
+    """Success at the last step."""
+    success_any: bool | None = None
+    """Success at any step."""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """All observations, actions and rewards of one rollout."""
+
+    seed: int
+    """Seed with which the environment was reset."""
+    obs: npt.NDArray[np.float64]
+    """[T + 1, O], including the observation after the last step."""
+    executed: npt.NDArray[np.float32]
+    """[T, A] the executed actions, with noise."""
+    clean: npt.NDArray[np.float32]
+    """[T, A] the policy's actions before noise."""
+    rewards: npt.NDArray[np.float64]
+    """[T]"""
+    success: npt.NDArray[np.bool_]
+    """[T] success after each step; in a task without a goal, whether the episode has not failed yet."""
+    terminated: bool = False
+    """True if the task ended the episode, False if the time limit did."""
+    clip: str = ""
+    """Name of the motion or variation of the task; empty if there is only one."""
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.rewards)
+
+
+class ImitationTask(ABC):
+    """A simulator with start states, rewards and an end of each episode."""
+
+    splits: tuple[str, ...]
+    """Sets of start states; the first one is the default."""
+    metrics: tuple[str, ...]
+    """Fields of `Rollout` that measure a policy, the most important first."""
+    frames_hz: float
+    """Frame rate of `film`."""
+
+    @abstractmethod
+    def rollouts(self, act: Act, num_episodes: int, seed: int, split: str, on_done: OnDone = ignore) -> list[Rollout]:
+        """Roll the policy out; equal seeds give equal start states."""
+
+    @abstractmethod
+    def film(self, act: Act, seed: int, split: str) -> list[Frame]:
+        """Return the frames of one rollout."""
+
+    def close(self) -> None:  # noqa: B027, most tasks hold no resources
+        """Release processes and windows."""
+
+
+class CollectableTask(ImitationTask):
+    """A task whose rollouts can be recorded as demonstrations."""
+
+    env_id: str
+    """Name of the environment."""
+    requirements: tuple[str, ...]
+    """Packages whose versions determine the outcome of an episode."""
+
+    @property
+    @abstractmethod
+    def action_dim(self) -> int:
+        """Number of actions."""
+
+    @abstractmethod
+    def record(
+        self, act: Act, episodes: range, seed: int, std: npt.NDArray[np.float64] | None = None
+    ) -> Iterator[Trajectory]:
+        """Play these episodes of the seed, in order, from training starts that no evaluation uses.
+
+        `std` [A] is the standard deviation of Gaussian noise that is added to the actions.
+        """
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return gymnasium's `observation_space`, `action_space` and `env_spec` (or None) for Minari."""
+
+
+def checked_actions(actions: npt.ArrayLike, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
+    """Return the policy's actions; raise ValueError unless they have this shape and are finite."""
+    if np.shape(actions) != shape:
+        raise ValueError(f"the policy must return actions {list(shape)}; got {list(np.shape(actions))}")
+    if not np.isfinite(actions).all():
+        raise ValueError("the policy returned actions that are not finite (NaN or infinite)")
+    return np.asarray(actions, dtype=np.float32)
+
+
+def evaluate(
+    act: Act,
+    task: ImitationTask,
+    num_episodes: int,
+    seed: int,
+    splits: Sequence[str] | None = None,
+    on_done: Callable[[str, int], object] = lambda split, done: None,
+) -> Summary:
+    """Roll the policy out `num_episodes` times per split (by default all of the task's) and average the metrics."""
+
+    def rollouts(split: str) -> list[Rollout]:
+        return task.rollouts(act, num_episodes, seed, split, lambda done: on_done(split, done))
+
+    return {split: summarize(rollouts(split), task.metrics) for split in (splits or task.splits)}
