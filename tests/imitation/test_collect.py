@@ -14,8 +14,8 @@ import pytest
 import body_transformer
 from body_transformer.imitation.actors import DapgPolicy
 from body_transformer.imitation.collect import CollectedDataset, collect
-from body_transformer.imitation.tasks.base import Act, Trajectory
 from body_transformer.imitation.tasks.adroit import AdroitTask, episode_seed
+from body_transformer.imitation.tasks.base import Act, Trajectory
 
 EXPERTS = Path(__file__).parents[2] / "../shared/data/adroit_experts"
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...body.layout import Layout
-from ...errors import unknown
 from ...training.evaluation import Summary, summarize
 from ...video import Frame
 
