@@ -7,7 +7,7 @@ from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,90 +29,65 @@ ABOUT = """Run an exported policy on a robot, in real time: ramp to the default 
 Space, Enter, q, Ctrl-C, Ctrl-Z and Ctrl-\\ are the emergency stop: damping within one period."""
 
 
+def _flag(default: Any, help_text: str, metavar: str = "", kind: type | None = float, **settings: Any) -> Any:
+    """Return a field with argparse's settings; tyro, which the other verbs use, is not on a robot's computer."""
+    if default is False:
+        settings |= {"action": "store_true"}
+    else:
+        settings |= {"metavar": metavar, "type": kind}
+    return field(default=default, metadata={"help": help_text, **settings})
+
+
+def _pairs(help_text: str, options: type) -> Any:
+    """Return a field of NAME=VALUE settings for the fields of `options`."""
+    names = ", ".join(item.name for item in fields(options))
+    return _flag((), f"{help_text}; there are: {names}", "NAME=VALUE", None, action="extend", nargs="+")
+
+
 @dataclass
 class Deploy:
-    """Options of the command; FLAGS describes them."""
+    """Options of the command."""
 
     policy: Path
-    robot: str = "sim"
-    seconds: float = 10.0
-    dry_run: bool = False
-    replay: Path | None = None
-    faults: tuple[str, ...] = ()
-    address: str | None = None
-    robot_options: tuple[str, ...] = ()
-    command: tuple[float, ...] | None = None
-    loop_hz: float | None = None
-    no_filter: bool = False
-    torque_fraction: float = 1.0
-    stale_ms: float = 100.0
-    max_tilt_rad: float = 1.0
-    out: Path | None = None
-    json: bool = False
-
-
-_NUMBER: dict[str, Any] = {"type": float}
-_PAIRS: dict[str, Any] = {"action": "extend", "nargs": "+", "metavar": "NAME=VALUE"}
-FLAGS: dict[str, dict[str, Any]] = {
-    "robot": {
-        "metavar": "sim|a1",
-        "help": "the simulated robot, in a separate process, or Unitree's A1 (default: sim)",
-    },
-    "seconds": _NUMBER | {"metavar": "S", "help": "length of the policy's run (default: 10)"},
-    "dry_run": {
-        "action": "store_true",
-        "help": "compute everything, send nothing; an A1, which only answers commands, gets commands without torque",
-    },
-    "replay": {
-        "type": Path,
-        "metavar": "LOG",
-        "help": "without a robot: give the policy the measurements of this log again; the commands must be the same",
-    },
-    "faults": _PAIRS
-    | {
-        "help": "options of the simulated robot and its network, such as latency_ms=20 start=lying; there are: "
-        + ", ".join(field.name for field in fields(SimOptions))
-    },
-    "address": {
-        "metavar": "HOST:PORT",
-        "help": "address of a simulated robot that is running already on this computer, with its own faults",
-    },
-    "robot_options": _PAIRS
-    | {
-        "help": "options of the A1, such as power_level=3; there are: "
-        + ", ".join(field.name for field in fields(A1Options))
-    },
-    "command": _NUMBER
-    | {
-        "nargs": "+",
-        "metavar": "X",
-        "help": f"the policy's command, m/s and rad/s, at most {MAX_COMMAND:g} (default: the contract's)",
-    },
-    "loop_hz": _NUMBER
-    | {"metavar": "HZ", "help": "commands per second, a multiple of the policy's rate (default: 100; the A1: 200)"},
-    "no_filter": {"action": "store_true", "help": "use targets without the contract's low-pass filter"},
-    "torque_fraction": _NUMBER
-    | {"metavar": "F", "help": "share of the contract's torque limits; less for a first run on a stand (default: 1)"},
-    "stale_ms": _NUMBER
-    | {"metavar": "MS", "help": "damping when no usable state has come for longer than this (default: 100)"},
-    "max_tilt_rad": _NUMBER
-    | {"metavar": "RAD", "help": "damping when the body is tilted further than this (default: 1)"},
-    "out": {
-        "type": Path,
-        "metavar": "DIR",
-        "help": "folder of the log; one that holds a log is refused (default: deployments/<experiment>-<date>)",
-    },
-    "json": {"action": "store_true", "help": "print one JSON object instead of lines"},
-}
-"""Option -> argparse's settings; tyro, which the other verbs use, is not installed on a robot's computer."""
+    robot: str = _flag("sim", "the simulated robot, a separate process, or Unitree's A1 (default: sim)", "sim|a1", None)
+    seconds: float = _flag(10.0, "length of the policy's run (default: 10)", "S")
+    dry_run: bool = _flag(
+        False, "compute everything, send nothing; an A1, which only answers commands, gets commands without torque"
+    )
+    replay: Path | None = _flag(  # noqa: RUF009
+        None, "without a robot: give the policy this log's measurements; the commands must be the same", "LOG", Path
+    )
+    faults: tuple[str, ...] = _pairs(
+        "options of the simulated robot and its network, such as latency_ms=20 start=lying", SimOptions
+    )
+    address: str | None = _flag(
+        None, "address of a simulated robot that is running already on this computer", "HOST:PORT", None
+    )
+    robot_options: tuple[str, ...] = _pairs("options of the A1, such as power_level=3", A1Options)
+    command: tuple[float, ...] | None = _flag(
+        None, f"the policy's command, m/s and rad/s, at most {MAX_COMMAND:g} (default: the contract's)", "X", nargs="+"
+    )
+    loop_hz: float | None = _flag(
+        None, "commands per second, a multiple of the policy's rate (default: 100; the A1: 200)", "HZ"
+    )
+    no_filter: bool = _flag(False, "use targets without the contract's low-pass filter")
+    torque_fraction: float = _flag(
+        1.0, "share of the contract's torque limits; less for a first run on a stand (default: 1)", "F"
+    )
+    stale_ms: float = _flag(100.0, "damping when no usable state has come for longer than this (default: 100)", "MS")
+    max_tilt_rad: float = _flag(1.0, "damping when the body is tilted further than this (default: 1)", "RAD")
+    out: Path | None = _flag(  # noqa: RUF009
+        None, "folder of the log, without a log yet (default: deployments/<experiment>-<date>)", "DIR", Path
+    )
+    json: bool = _flag(False, "print one JSON object instead of lines")
 
 
 def parse(args: list[str]) -> Deploy:
-    """Return the options; those that are not given are Deploy's defaults."""
+    """Return the options; those that are not given have their defaults."""
     parser = ArgumentParser("bot deploy", description=ABOUT, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("policy", type=Path, metavar="DIR", help="an exported policy, written by `bot export`")
-    for name, settings in FLAGS.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", default=SUPPRESS, **settings)
+    for item in fields(Deploy)[1:]:
+        parser.add_argument(f"--{item.name.replace('_', '-')}", default=SUPPRESS, **item.metadata)
     given = vars(parser.parse_args(args))
     options: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
     return Deploy(**options)
