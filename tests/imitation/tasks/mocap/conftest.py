@@ -9,6 +9,7 @@ pytest.importorskip("dm_control", reason="needs the extra 'imitation'")
 pytest.importorskip("h5py", reason="needs the extra 'imitation'")
 
 from body_transformer.imitation.tasks.mocap.clips import DT_S, MotionSource, convert
+from body_transformer.imitation.tasks.mocap.snippets import Snippet
 
 UPRIGHT = np.array([0.859, 1.0, 1.0, 0.859]) / np.linalg.norm([0.859, 1.0, 1.0, 0.859])
 STANDING_M = 0.95  # of the root, for the CMU humanoid before it is scaled to the V2020 walker
@@ -25,6 +26,11 @@ def standing(num_frames: int, swing_rad: float) -> np.ndarray:
     qpos[:, 7:] = 0.05 + swing_rad * np.sin(2 * time)[:, None] * np.linspace(0, 1, 56)
     qpos[num_frames // 2 :, 3:7] *= -1  # the same turn, written with the other sign
     return qpos.astype(np.float32)
+
+
+def whole(env, clip: str):
+    """Return a whole clip."""
+    return Snippet(clip, 0, env.lengths[clip])
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ from body_transformer.imitation.tasks.mocap.environment import TERMINATION_ERROR
 from body_transformer.imitation.tasks.mocap.snippets import REF_STEPS, Snippet
 from body_transformer.imitation.tasks.mocap.task import check_layout
 
+from .conftest import whole
+
 
 def begin(env, snippet, start_step=None):
     """Start an episode and return the first observation."""
@@ -30,7 +32,7 @@ def test_another_layout_is_refused(env):
 
 
 def test_the_flat_observation_is_dm_controls_term_after_term(env):
-    obs = begin(env, env.snippet("CMU_900_01"))
+    obs = begin(env, whole(env, "CMU_900_01"))
     physics, walker = env.env.physics, env.task.walker
     places = load_experiment("mocapact").layout().obs_slices
     assert obs.shape == (2868,)
@@ -41,7 +43,7 @@ def test_the_flat_observation_is_dm_controls_term_after_term(env):
 
 @pytest.mark.parametrize(("name", "start"), [("CMU_900_01", 0), ("CMU_900_02", 0), ("CMU_900_02", 23)])
 def test_an_episode_starts_in_the_pose_of_its_motion(env, motions, name, start):
-    begin(env, env.snippet(name), start)
+    begin(env, whole(env, name), start)
     walker = env.task.walker
     low, high = np.array(env.env.physics.bind(walker.mocap_joints).range).T
     pose = motions[name][start]
@@ -56,12 +58,12 @@ def test_an_episode_starts_in_the_pose_of_a_real_clip(cmu_clips_file):
 
     env = MocapEnv(cmu_clips_file)
     for clip in env.lengths:
-        begin(env, env.snippet(clip))  # dm_control itself compares all bodies, and raises if one is off
+        begin(env, whole(env, clip))  # dm_control itself compares all bodies, and raises if one is off
         assert env.env.physics.bind(env.task.walker.ground_contact_geoms).xpos[:, 2].min() > -0.01
 
 
 def test_the_observed_reference_is_that_of_the_next_five_steps(env, motions):
-    obs = begin(env, env.snippet("CMU_900_02"), 10)
+    obs = begin(env, whole(env, "CMU_900_02"), 10)
     place = load_experiment("mocapact").layout().obs_slices["reference_rel_joints"]
     walker = env.task.walker
     low, high = np.array(env.env.physics.bind(walker.mocap_joints).range).T
@@ -71,7 +73,7 @@ def test_the_observed_reference_is_that_of_the_next_five_steps(env, motions):
 
 
 def test_quaternions_equal_those_that_dm_control_computes_one_by_one(env):
-    begin(env, env.snippet("CMU_900_02"), 10)
+    begin(env, whole(env, "CMU_900_02"), 10)
     for _ in range(3):
         env.step(np.full(56, 0.3))
     physics = env.env.physics
@@ -85,10 +87,10 @@ def test_the_same_actions_lead_to_the_same_episode(env):
     actions = np.random.default_rng(0).uniform(-0.3, 0.3, size=(6, 56))
 
     def episode() -> list[np.ndarray]:
-        return [begin(env, env.snippet("CMU_900_01")), *(env.step(action)[0] for action in actions)]
+        return [begin(env, whole(env, "CMU_900_01")), *(env.step(action)[0] for action in actions)]
 
     first = episode()
-    begin(env, env.snippet("CMU_900_02"), 20)
+    begin(env, whole(env, "CMU_900_02"), 20)
     np.testing.assert_array_equal(first, episode())
 
 
@@ -106,7 +108,7 @@ def test_an_episode_ends_with_its_snippet(env):
 
 
 def test_an_episode_ends_when_the_walker_is_too_far_from_the_reference(env):
-    begin(env, env.snippet("CMU_900_02"))
+    begin(env, whole(env, "CMU_900_02"))
     terminated = truncated = False
     while not (terminated or truncated):
         assert env.task._termination_error <= TERMINATION_ERROR == 0.3
@@ -118,7 +120,7 @@ def test_an_episode_ends_when_the_walker_is_too_far_from_the_reference(env):
 
 
 def test_a_finished_episode_takes_no_more_steps(env):
-    begin(env, env.snippet("CMU_900_02"))
+    begin(env, whole(env, "CMU_900_02"))
     while not env.step(np.ones(56))[2]:
         pass
     with pytest.raises(RuntimeError, match="the episode is over"):

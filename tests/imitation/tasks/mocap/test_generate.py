@@ -9,6 +9,8 @@ from body_transformer.imitation.tasks.mocap.generate import RolloutSettings, gen
 from body_transformer.imitation.tasks.mocap.recording import DISCOUNT, record, values_and_advantages
 from body_transformer.imitation.tasks.mocap.snippets import Snippet
 
+from .conftest import whole
+
 SETTINGS = RolloutSettings(start_rollouts=2, random_rollouts=1, max_steps=50)
 
 
@@ -107,7 +109,7 @@ def test_the_controller_tracks_a_real_clip_of_a_standing_person(cmu_clips_file):
     from body_transformer.imitation.tasks.mocap.environment import MocapEnv
 
     env = MocapEnv(cmu_clips_file)
-    held = record(env, BalanceController(env), env.snippet("CMU_132_51"), 0, 0.1, np.random.default_rng(0))
+    held = record(env, BalanceController(env), whole(env, "CMU_132_51"), 0, 0.1, np.random.default_rng(0))
     assert not held.failed
 
 

@@ -10,6 +10,8 @@ import pytest
 from body_transformer.experiment import load_experiment
 from body_transformer.imitation.tasks.mocap.task import MocapTask
 
+from .conftest import whole
+
 
 @pytest.fixture(scope="module")
 def layout():
@@ -61,7 +63,7 @@ def test_the_same_seed_gives_the_same_rollouts_however_many_run_at_a_time(task, 
 
 def test_rollouts_are_those_of_the_environment_itself(task, act, env):
     result = task.rollouts(act, 1, 0, "validation")[0]
-    (obs, _), rewards, done = env.reset(options={"snippet": env.snippet("CMU_900_02")}), [], False
+    (obs, _), rewards, done = env.reset(options={"snippet": whole(env, "CMU_900_02")}), [], False
     while not done:
         obs, reward, terminated, truncated, _ = env.step(act(obs[None]).astype(np.float32)[0])
         done = terminated or truncated

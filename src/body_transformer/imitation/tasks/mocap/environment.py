@@ -141,11 +141,6 @@ class MocapEnv(gymnasium.Env[Floats, Floats]):
     def obs_dim(self) -> int:
         return sum(self.obs_sizes.values())
 
-    def snippet(self, clip: str) -> Snippet:
-        """Return a whole clip."""
-        available([clip], self.lengths, repr(self.clips_file))
-        return Snippet(clip, 0, self.lengths[clip])
-
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
         """Start an episode on `options["snippet"]`; the seed is not used, since nothing is random."""
         if not options or "snippet" not in options:

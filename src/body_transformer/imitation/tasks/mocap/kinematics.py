@@ -19,8 +19,6 @@ except ImportError as error:
     raise ValueError(f"motion clips need dm_control: {install('imitation')} ({error})") from error
 
 Array = npt.NDArray[np.float64]
-NUM_JOINTS = 56
-QPOS_DIM = 7 + NUM_JOINTS
 
 
 class Kinematics:

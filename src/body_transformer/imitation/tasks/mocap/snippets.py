@@ -46,14 +46,6 @@ class Snippet:
         """The name as MoCapAct writes it: `CMU_009_12-165-363`."""
         return f"{self.clip}-{self.start}-{self.end}"
 
-    @classmethod
-    def parse(cls, text: str) -> Snippet:
-        """Read a snippet's name."""
-        found = SNIPPET.fullmatch(text)
-        if not found:
-            raise ValueError(f"a snippet is written CLIP-START-END, as in CMU_009_12-165-363; got {text!r}")
-        return cls(found["clip"], int(found["start"]), int(found["end"]))
-
 
 def cut(clip: str, num_frames: int, max_steps: int = MAX_SNIPPET_STEPS) -> list[Snippet]:
     """Cut a clip into as few snippets as MoCapAct does: of equal length, one second of overlap, the last one longer."""

@@ -62,7 +62,8 @@ class Bodies:
         now = self.time
         # An action is held for a step, so it aims at the acceleration in the middle of the step.
         reference = (self._clip_acc[:, now] + self._clip_acc[:, now + 1]) / 2
-        acc = desired_acc(self._clip_pos[:, now] - self.pos, self._clip_vel[:, now] - self.vel, reference)
+        pos_error, vel_error = self._clip_pos[:, now] - self.pos, self._clip_vel[:, now] - self.vel
+        acc = reference + FEEDBACK_RAD_S**2 * pos_error + 2 * FEEDBACK_RAD_S * vel_error
         torques = np.empty_like(self.pos)
         data = self._data
         for k, model in enumerate(self._models):
@@ -94,11 +95,6 @@ class Bodies:
         self._models = [self._models[k] for k in ids]
         for name in ("_clip_pos", "_clip_vel", "_clip_acc", "_gravity", "_payloads", "pos", "vel"):
             setattr(self, name, getattr(self, name)[ids])
-
-
-def desired_acc(pos_error: Doubles, vel_error: Doubles, reference_acc: Doubles) -> Doubles:
-    """Return the reference's acceleration plus feedback on the errors, [B, J]."""
-    return reference_acc + FEEDBACK_RAD_S**2 * pos_error + 2 * FEEDBACK_RAD_S * vel_error
 
 
 def _model(start: TrackingStart, data: Any) -> Any:
