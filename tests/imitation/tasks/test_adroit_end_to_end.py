@@ -91,7 +91,7 @@ def test_a_stop_signal_to_the_whole_group_spares_the_simulators(demonstrations, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--split", "sideways"], "unknown split 'sideways'; have: validation"),
+        (["--split", "sideways"], "unknown split 'sideways'; have: 'validation'"),
         (["--episodes", "0"], "--episodes must be 1 or more"),
         (["--video", "film.avi"], "unknown film format '.avi'"),
     ],
