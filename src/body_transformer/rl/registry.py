@@ -57,9 +57,9 @@ def make_env_cfg(
         options: options of one of our tasks, as YAML.
     """
     if num_envs < 1:
-        raise ValueError(f"an environment has at least 1 robot, not num_envs={num_envs}")
+        raise ValueError(f"num_envs must be 1 or more; got {num_envs}")
     if not 0 <= seed < 2**32:
-        raise ValueError(f"a seed is 0 or more and less than 2**32, not {seed}")
+        raise ValueError(f"a seed must be from 0 to 2**32 - 1; got {seed}")
     need_mjlab()
     if name not in TASKS and name not in names():
         raise ValueError(unknown("task", name, names()))
