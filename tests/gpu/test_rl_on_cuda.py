@@ -17,8 +17,8 @@ def make_collector(variant: str, recorded: bool, task: str = "humanoid-mod"):
     from mjlab.rl import RslRlVecEnvWrapper
 
     from body_transformer.rl.learner import Learner
+    from body_transformer.rl.ppo import Collector
     from body_transformer.rl.registry import make_env
-    from body_transformer.rl.rollout import Collector
 
     experiment = load_experiment(task)
     config = replace(experiment.rl, num_envs=NUM_ENVS, num_steps_per_env=8, num_mini_batches=4, num_learning_epochs=2)

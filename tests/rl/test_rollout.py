@@ -13,8 +13,9 @@ from mjlab.rl import RslRlVecEnvWrapper
 from body_transformer import PolicyConfig
 from body_transformer.rl.config import RlConfig
 from body_transformer.rl.learner import Learner
+from body_transformer.rl.ppo import Collector
 from body_transformer.rl.registry import make_env
-from body_transformer.rl.rollout import Collector, EpisodeStats
+from body_transformer.rl.rollout import EpisodeStats
 
 SMALL = PolicyConfig(variant="bot-hard", embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal")
 CONFIG = RlConfig("humanoid-mod", num_envs=4, num_steps_per_env=40, num_mini_batches=2, normalize_values=False)
