@@ -1,6 +1,8 @@
-"""docs/architecture.md describes the tree as it is."""
+"""docs/architecture.md describes the tree as it is, and a name means one thing in it."""
 
+import ast
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,12 @@ def test_the_tree_names_every_folder_and_module(text):
 def test_both_lists_of_paths_are_found():
     assert len(PATHS) > 10
     assert len(IN_FLOW) > 20
+
+
+def test_a_class_name_exists_once():
+    places = defaultdict(list)
+    for file in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(file.relative_to(SOURCE)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
