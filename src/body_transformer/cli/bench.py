@@ -23,7 +23,7 @@ from ..errors import unknown
 from ..experiment import experiment_names
 from ..model.variants import VARIANTS
 from .output import console, print_json
-from .run_options import no_gpu
+from .run_options import Flag, no_gpu
 
 if TYPE_CHECKING:
     from ..bench.chart import Chart
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     Findings = tuple[list[ResultTable], list[str], Chart]
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Rows = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROW")]
 DEVICES = ("cpu", "cuda")
 

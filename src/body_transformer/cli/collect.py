@@ -21,8 +21,7 @@ from ..imitation.collect import CollectedDataset, Labels, collect
 from ..imitation.tasks import COLLECTABLE, make_task
 from ..imitation.tasks.base import CollectableTask
 from .output import print_json
-
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+from .run_options import Flag
 
 
 @dataclass

@@ -22,11 +22,11 @@ from ..files import atomic_write
 from ..imitation.config import ImitationConfig
 from ..run import Run
 from .output import console, print_json
+from .run_options import Flag
 
 if TYPE_CHECKING:
     from ..training.jobs import Planned
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 VARIANTS = ("bot-hard", "mlp", "transformer")
 EQUAL_TIME = "mlp, equal time"
 DEMONSTRATIONS, PLAN = "demonstrations.npz", "equal_time.json"

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from .output import print_json
-
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+from .run_options import Flag
 
 
 @dataclass

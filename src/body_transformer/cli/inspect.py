@@ -17,6 +17,7 @@ from ..experiment import SUFFIXES, Experiment, experiment_names, load_experiment
 from ..model.config import PolicyConfig
 from ..model.variants import VARIANTS
 from .output import console, print_json
+from .run_options import Flag
 
 
 @dataclass
@@ -29,11 +30,11 @@ class Inspect:
     """Body to start from; needed where several trees stand in the world."""
     fixed: Annotated[Fixed, tyro.conf.arg(metavar="keep|merge")] = "keep"
     """Whether a body without a joint keeps its own node or merges into its parent."""
-    equality_edges: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    equality_edges: Flag = False
     """Use the file's connect and weld constraints as edges, as closed-chain legs need."""
     variant: Annotated[str | None, tyro.conf.arg(metavar="VARIANT")] = None
     """Architecture whose parameters are counted."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """Print one JSON object instead of a table."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder for pictures of the body as a tree and of the mask."""

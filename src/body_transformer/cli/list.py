@@ -1,7 +1,6 @@
 """`bot list`: list experiments, variants, robots and trained policies."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import tyro
 from rich.table import Table
@@ -11,13 +10,14 @@ from ..experiment import experiment_names, load_experiment
 from ..model.variants import VARIANTS
 from ..rl.registry import MJLAB
 from .output import console, print_json
+from .run_options import Flag
 
 
 @dataclass
 class List:
     """List the experiments, variants, robots and trained policies."""
 
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """Print one JSON object instead of tables."""
 
 

@@ -12,11 +12,10 @@ import tyro
 from rich.table import Table
 
 from .output import console, print_json
+from .run_options import Flag
 
 if TYPE_CHECKING:
     from ..training.jobs import Planned
-
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass
