@@ -43,6 +43,13 @@ def test_an_experiment_file_is_trained_resumed_and_exported(mine, tmp_path, monk
     assert main(["export", str(folder), "--out", str(tmp_path / "out")]) == 0
 
 
+def test_the_flags_of_a_resumed_run_have_a_help_text(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--resume", "--help"])
+    assert end.value.code == 0
+    assert "--no-eval" in capsys.readouterr().out
+
+
 def test_an_experiment_file_is_inspected(mine, capsys):
     assert main(["inspect", str(mine), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -52,7 +52,7 @@ def main(args: list[str]) -> None:
 
 def usage() -> str:
     rows = "\n".join(f"  {what:<11}{text}" for what, (text, _) in BENCHMARKS.items())
-    return f"usage: bot bench WHAT ... (bot bench WHAT --help says more)\n\n{rows}"
+    return f"usage: bot bench WHAT ... (bot bench WHAT --help for details)\n\n{rows}"
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,11 @@ from .run_options import Flag, ResumeOptions, RunOptions, experiment_id, is_firs
 
 @dataclass(kw_only=True)
 class Train(RunOptions):
-    """Train the policy of an experiment. Flags override the experiment's settings."""
+    """Train the policy of an experiment. Flags override the experiment's settings.
+
+    `bot train EXPERIMENT --help` lists the flags of that experiment; without a name, those of the demo.
+    `bot train --resume RUN` resumes a stopped run; `bot train --resume --help` lists its flags.
+    """
 
     imitation: ImitationConfig
     """Settings of the training."""
@@ -104,7 +108,8 @@ def resume(args: list[str], named: str | None = None) -> None:
     """Resume a run; if an experiment is `named`, it must be the run's."""
     folder = value_of("--resume", args)
     if folder is None or folder.startswith("-"):
-        tyro.cli(Resume, prog="bot train", args=args)  # reports the missing folder
+        asked = folder in ("-h", "--help")
+        tyro.cli(Resume, prog="bot train", args=["--help"] if asked else args)  # else reports the missing folder
         return
     run = Run.open(folder)
     found = run.description()

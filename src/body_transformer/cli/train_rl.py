@@ -27,7 +27,10 @@ from .run_options import ResumeOptions, RunOptions, command_line, device_of, is_
 
 @dataclass(kw_only=True)
 class TrainRl(RunOptions):
-    """Train a policy by PPO. Every setting of the experiment is a flag."""
+    """Train a policy by PPO. Flags override the experiment's settings.
+
+    `bot train --resume RUN` resumes a stopped run; `bot train --resume RUN --help` lists its flags.
+    """
 
     rl: RlConfig
     """Settings of the training."""

@@ -7,13 +7,13 @@ writes a picture of each humanoid task at the start of an episode into that fold
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import tyro
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -47,11 +47,12 @@ def picture(name: str) -> Frame:
     return render(model, qpos, replace(task.view, shadows=True))[0]
 
 
-def main(folder: Path) -> None:
+def main(folder: tyro.conf.Positional[Path]) -> None:
+    """Write a picture of each humanoid task at the start of an episode into a folder."""
     for name in [name for name, module in TASKS.items() if module.startswith("humanoid.")]:
         shown = Image.fromarray(picture(name))
         print(atomic_write(folder / f"{name}.png", partial(shown.save, optimize=True)))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    tyro.cli(main)
