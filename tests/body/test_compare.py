@@ -1,4 +1,4 @@
-"""What differs between two layouts is said."""
+"""Each difference between two layouts is described."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def layout(body=None, obs=OBS, actions=ACTIONS) -> Layout:
 
 def test_a_layout_is_like_itself():
     assert differences(layout(), layout()) == []
-    check_same(layout(), Layout.from_json(layout().to_json()))
+    check_same(layout(), Layout.from_dict(layout().to_dict()))
 
 
 def test_the_root_by_any_name_is_the_root():

@@ -191,7 +191,7 @@ def test_a_mistake_of_ours_is_not_blamed_on_the_file(monkeypatch: pytest.MonkeyP
     def mistaken(*args: object) -> None:
         raise KeyError("oops")
 
-    monkeypatch.setattr("body_transformer.body.description.read", mistaken)
+    monkeypatch.setattr("body_transformer.body.description.parse", mistaken)
     reply = isolate.answer({"source": {"text": ROBOT}, "options": [], "folder": "."})
     assert reply == {"failed": "KeyError: 'oops'", "leave": True}
 

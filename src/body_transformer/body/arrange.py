@@ -26,31 +26,18 @@ def tidy_layout(graph: BodyGraph, extents: Floats, gap: float) -> tuple[Floats, 
     Nodes of equal depth keep `gap` between their `extents`, subtrees do not interleave, and a parent is midway over its
     children. This is Reingold and Tilford's layout, with the slack between siblings distributed evenly.
     """
-    children, depth = descend(graph)
     outlines: dict[int, Floats] = {}
     offsets = np.zeros(graph.num_nodes)
-    for node, family in reversed(children.items()):
+    for node, family in reversed(graph.children.items()):
         if family:
             places = _spread([outlines[child] for child in family], gap)
             offsets[family] = places - (places[0] + places[-1]) / 2
         outlines[node] = _outline(extents[node], [outlines.pop(child) + offsets[child] for child in family])
-    centres = np.zeros(graph.num_nodes)
-    for node, family in children.items():
+    centres, depth = np.zeros(graph.num_nodes), np.zeros(graph.num_nodes, dtype=np.int64)
+    for node, family in graph.children.items():
         centres[family] = centres[node] + offsets[family]
+        depth[family] = depth[node] + 1
     return centres, depth
-
-
-def descend(graph: BodyGraph) -> tuple[dict[int, list[int]], Ints]:
-    """Return the children of each node, parents first, and the depth [N], all by index."""
-    families: list[list[int]] = [[] for _ in graph.nodes]
-    for parent, child in graph.edges:
-        families[graph.index(parent)].append(graph.index(child))
-    depth = np.zeros(graph.num_nodes, dtype=np.int64)
-    order = [graph.index(graph.root)]
-    for node in order:  # grows during the loop
-        depth[families[node]] = depth[node] + 1
-        order += families[node]
-    return {node: families[node] for node in order}, depth
 
 
 def _outline(extent: float, below: Sequence[Floats]) -> Floats:
@@ -86,7 +73,7 @@ def brackets(graph: BodyGraph, boxes: Floats, upright: bool) -> Floats:
     across = (view[:, 0] + view[:, 2]) / 2
     leave, arrive = (view[:, 1], view[:, 3]) if upright else (view[:, 3], view[:, 1])
     pieces = []
-    for node, family in descend(graph)[0].items():
+    for node, family in graph.children.items():
         if family:
             ends, arrival = across[family], arrive[family[0]]
             bend = arrival + np.clip(leave[node] - arrival, -LEVEL_GAP, LEVEL_GAP) / 2

@@ -29,37 +29,23 @@ _WRAP = mujoco.mjtWrap
 _EQ = mujoco.mjtEq
 
 
-def read(
-    source: Mapping[str, str],
-    name: str,
-    root: str | None,
-    fixed: str,
-    extra_edges: Iterable[Edge],
-    equality_edges: bool,
-) -> dict[str, Any]:
-    """Return the fields of the graph of `{"path": …}` or `{"text": …}`.
-
-    Errors call the source `name`. The other arguments are those of `BodyGraph.from_file`.
-    """
+def parse(source: Mapping[str, str], name: str) -> mujoco.MjSpec:
+    """Parse `{"path": …}` or `{"text": …}`; errors call it `name`."""
     if "text" in source:
-        spec = _parsed(lambda: mujoco.MjSpec.from_string(source["text"]), name)
-    else:
-        path = os.path.abspath(source["path"])  # MuJoCo does not resolve nested includes from a relative path
-        if not os.path.exists(path):
-            raise FileNotFoundError(f"no robot file at {name}; give an MJCF (.xml) or URDF (.urdf) file")
-        if not os.path.isfile(path):
-            raise ValueError(f"{name} is not a file; give an MJCF (.xml) or URDF (.urdf) file")
-        spec = _parsed(lambda: _parse_file(path), name)
-    return read_spec(spec, root, fixed, extra_edges, equality_edges, name)
+        return _parsed(lambda: mujoco.MjSpec.from_string(source["text"]), name)
+    path = os.path.abspath(source["path"])  # MuJoCo does not resolve nested includes from a relative path
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"no robot file at {name}; give an MJCF (.xml) or URDF (.urdf) file")
+    if not os.path.isfile(path):
+        raise ValueError(f"{name} is not a file; give an MJCF (.xml) or URDF (.urdf) file")
+    return _parsed(lambda: _parse_file(path), name)
 
 
 def _parse_file(path: str) -> mujoco.MjSpec:
     folder, file = os.path.split(path)
     if file.endswith((".xml", ".urdf")):
         return mujoco.MjSpec.from_file(path)
-    os.chdir(
-        folder
-    )  # MuJoCo decides by the suffix; any other file is read as text, with includes relative to its folder
+    os.chdir(folder)  # MuJoCo goes by the suffix; any other file is read as text, with includes relative to its folder
     with open(path, encoding="utf-8") as stream:
         return mujoco.MjSpec.from_string(stream.read())
 
@@ -86,16 +72,13 @@ def _parsed(parse: Callable[[], T], name: str) -> T:
 
 def read_spec(
     spec: mujoco.MjSpec,
+    name: str,
     root: str | None,
     fixed: str,
     extra_edges: Iterable[Edge],
     equality_edges: bool,
-    name: str,
 ) -> dict[str, Any]:
-    """Return the fields of the graph below `root`; errors call the file `name`.
-
-    The other arguments are those of `BodyGraph.from_file`.
-    """
+    """Return the fields of a BodyGraph; `name` is the file's in errors, the rest as for `BodyGraph.from_file`."""
     if fixed not in ("keep", "merge"):
         raise ValueError(unknown("value of fixed", fixed, ("keep", "merge")))
     try:
@@ -241,33 +224,29 @@ def _actuators(spec: mujoco.MjSpec, tree: _Tree) -> dict[str, str]:
     actuators = list(spec.actuators)
     fresh = _fresh_names({actuator.name for actuator in actuators})
     tendons = {tendon.name: tendon for tendon in spec.tendons}
-    placed: dict[str, str] = {}
-    for k, actuator in enumerate(actuators):
-        name = actuator.name or fresh(f"actuator_{k}")
-        if actuator.trntype == _TRN.mjTRN_TENDON:
-            node = _tendon_node(tendons, actuator.target, tree, owner=f"actuator {name!r}")
-        else:
-            kind, places = _transmissions(tree).get(actuator.trntype, ("", {}))
-            if not kind:
-                raise ValueError(f"actuator {name!r} acts on nothing; give it a joint, tendon, site or body")
-            node = _place(kind, actuator.target, places, tree, owner=f"actuator {name!r}")
-        if node is not None:
-            placed[name] = node
-    return placed
-
-
-def _transmissions(tree: _Tree) -> dict[Any, tuple[str, dict[str, str]]]:
-    """Return, for each transmission type, the kind of its target and the nodes of such targets."""
-    return {
+    targets = {
         _TRN.mjTRN_JOINT: ("joint", tree.joints),
         _TRN.mjTRN_JOINTINPARENT: ("joint", tree.joints),
         _TRN.mjTRN_SLIDERCRANK: ("site", tree.sites),  # the target is the crank's site
         _TRN.mjTRN_SITE: ("site", tree.sites),
         _TRN.mjTRN_BODY: ("body", tree.bodies),
     }
+    placed: dict[str, str] = {}
+    for k, actuator in enumerate(actuators):
+        name = actuator.name or fresh(f"actuator_{k}")
+        owner = f"actuator {name!r}"
+        if actuator.trntype == _TRN.mjTRN_TENDON:
+            node = _tendon_node(tendons, actuator.target, tree, owner)
+        elif actuator.trntype in targets:
+            node = _place(*targets[actuator.trntype], actuator.target, tree, owner)
+        else:
+            raise ValueError(f"{owner} acts on nothing; give it a joint, tendon, site or body")
+        if node is not None:
+            placed[name] = node
+    return placed
 
 
-def _place(kind: str, target: str, places: dict[str, str], tree: _Tree, owner: str) -> str | None:
+def _place(kind: str, places: dict[str, str], target: str, tree: _Tree, owner: str) -> str | None:
     """Return the node of a joint, site or body, or None if it is in another tree."""
     if target in places:
         return places[target]
@@ -301,7 +280,7 @@ def _equalities(spec: mujoco.MjSpec, tree: _Tree) -> Iterator[Edge]:
         by_site = equality.objtype == mujoco.mjtObj.mjOBJ_SITE
         kind, places = ("site", tree.sites) if by_site else ("body", tree.bodies)
         owner = f"equality {equality.name or k!r}"
-        ends = [_place(kind, name or "world", places, tree, owner) for name in (equality.name1, equality.name2)]
+        ends = [_place(kind, places, name or "world", tree, owner) for name in (equality.name1, equality.name2)]
         if ends[0] is not None and ends[1] is not None and ends[0] != ends[1]:
             yield ends[0], ends[1]
 

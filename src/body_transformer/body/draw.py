@@ -21,7 +21,7 @@ from matplotlib.textpath import text_to_path
 
 from ..errors import listing
 from ..files import atomic_write
-from .arrange import LEVEL_GAP, brackets, curves, descend, tidy_layout
+from .arrange import LEVEL_GAP, brackets, curves, tidy_layout
 from .graph import BodyGraph
 
 Bools = npt.NDArray[np.bool_]
@@ -121,9 +121,8 @@ def _draw_nodes(axes: Axes, graph: BodyGraph, boxes: Floats) -> None:
         look = _look(colour, name in jointed)
         shape = FancyBboxPatch((left, low), right - left, top - low, "round,pad=0,rounding_size=0.05", zorder=2, **look)
         axes.add_patch(shape)
-        baseline = (
-            low + top
-        ) / 2 - 0.26 * FONT / 72  # a common baseline: centred words would move with their descenders
+        # a common baseline: words that are centred one by one would move with their descenders
+        baseline = (low + top) / 2 - 0.26 * FONT / 72
         axes.text((left + right) / 2, baseline, name, size=FONT, ha="center", parse_math=False, zorder=4)
 
 
@@ -138,7 +137,7 @@ def _limb_colours(graph: BodyGraph) -> list[str]:
     Limbs start where the body first forks, and where it forks again into longer parts: at the hips below a spine, but
     not at fingers of one body each.
     """
-    children, _ = descend(graph)
+    children = graph.children
     forks = [node for node, family in children.items() if len(family) > 1]
     forks = [n for n in forks if n == forks[0] or sum(bool(children[child]) for child in children[n]) > 1]
     above = set(forks)

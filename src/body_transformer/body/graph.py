@@ -129,7 +129,7 @@ class BodyGraph:
         """Read a `mujoco.MjSpec`; the arguments are those of `from_file`."""
         from .description import read_spec
 
-        return cls.from_dict(read_spec(spec, root, fixed, extra_edges, equality_edges, name="the given MjSpec"))
+        return cls.from_dict(read_spec(spec, "the given MjSpec", root, fixed, extra_edges, equality_edges))
 
     @classmethod
     def from_edges(
@@ -172,14 +172,14 @@ class BodyGraph:
     @cached_property
     def hops(self) -> npt.NDArray[np.int64]:
         """[N, N] Length of the shortest path between each pair of nodes."""
-        index = self._index
         hops = np.zeros((self.num_nodes, self.num_nodes), dtype=np.int64)
-        placed = [index[self.root]]
-        for parent, child in _parents_first(self.edges, self.root):
-            hops[index[child], placed] = hops[placed, index[child]] = hops[index[parent], placed] + 1
-            placed.append(index[child])
+        placed = [self.index(self.root)]
+        for parent, family in self.children.items():
+            for child in family:
+                hops[child, placed] = hops[placed, child] = hops[parent, placed] + 1
+                placed.append(child)
         for a, b in self.extra_edges:  # a shortest path uses a new edge at most once
-            through = hops[:, index[a], None] + 1 + hops[None, index[b], :]
+            through = hops[:, self.index(a), None] + 1 + hops[None, self.index(b), :]
             hops = np.minimum(hops, np.minimum(through, through.T))
         hops.setflags(write=False)
         return hops
@@ -210,6 +210,17 @@ class BodyGraph:
     def parents(self) -> Mapping[str, str]:
         """Node -> its parent, for every node except the root."""
         return {child: parent for parent, child in self.edges}
+
+    @cached_property
+    def children(self) -> dict[int, list[int]]:
+        """Index of each node -> the indices of its children, with parents before their children."""
+        families: list[list[int]] = [[] for _ in self.nodes]
+        for parent, child in self.edges:
+            families[self.index(parent)].append(self.index(child))
+        order = [self.index(self.root)]
+        for node in order:  # grows during the loop
+            order += families[node]
+        return {node: families[node] for node in order}
 
     def index(self, node: str) -> int:
         """Return the position of a node in `nodes`."""
@@ -289,17 +300,3 @@ def _orient(nodes: Sequence[str], edges: Sequence[Edge], root: str) -> tuple[Edg
     if lost:
         raise ValueError(f"edges do not connect {listing(lost)} to the root {root!r}")
     return tuple((parent, name) for name in nodes if (parent := parents[name]) is not None)
-
-
-def _parents_first(edges: Sequence[Edge], root: str) -> list[Edge]:
-    """Return the edges in an order where each starts at the root or at the end of an earlier one."""
-    children: dict[str, list[str]] = {}
-    for parent, child in edges:
-        children.setdefault(parent, []).append(child)
-    ordered: list[Edge] = []
-    reached = [root]
-    for node in reached:  # grows during the loop
-        for child in children.get(node, ()):
-            ordered.append((node, child))
-            reached.append(child)
-    return ordered

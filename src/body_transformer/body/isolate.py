@@ -31,7 +31,7 @@ MAX_MEMORY_BYTES = 8 * 2**30
 
 
 def read_graph(source: Mapping[str, str], *options: Any) -> dict[str, Any]:
-    """Run `description.read` in the reading process and return the fields of the graph."""
+    """Read a robot in the reading process and return the fields of its graph."""
     request = {"source": source, "options": options, "folder": _working_folder()}
     reply = _reply(request) if os.name == "posix" else answer(request)
     if "missing" in reply:
@@ -194,11 +194,12 @@ def _limit_memory() -> None:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the graph, or the error."""
-    from .description import BrokenParserError, read
+    from .description import BrokenParserError, parse, read_spec
 
+    name = describe(request["source"])
     try:
         os.chdir(request["folder"])  # relative paths start here
-        return {"graph": read(request["source"], describe(request["source"]), *request["options"])}
+        return {"graph": read_spec(parse(request["source"], name), name, *request["options"])}
     except FileNotFoundError as error:
         return {"missing": str(error)}
     except BrokenParserError as error:
@@ -206,6 +207,6 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         return {"wrong": str(error)}
     except MemoryError:
-        return {"wrong": f"{describe(request['source'])} needs too much memory: it is malformed or huge", "leave": True}
+        return {"wrong": f"{name} needs too much memory: it is malformed or huge", "leave": True}
     except Exception as error:  # a mistake in this package or in MuJoCo's binding, not in the file
         return {"failed": f"{type(error).__name__}: {error}", "leave": True}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -246,15 +245,6 @@ class Layout:
     def from_dict(cls, data: Mapping[str, Any]) -> Layout:
         """Return the layout that `to_dict` wrote."""
         return build(cls, data, "layout")
-
-    def to_json(self) -> str:
-        """Return the layout as JSON text."""
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Layout:
-        """Return the layout that `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
 
 
 def allocation_table(graph: BodyGraph, layout: Layout | None) -> Table:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from ..errors import unknown
+from ..schema import check_fields
 from .variants import VARIANTS, Variant
 
 Norm = Literal["post", "pre"]
@@ -63,42 +63,15 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.variant, str) or self.variant not in VARIANTS:
             raise ValueError(unknown("variant", self.variant, VARIANTS))
-        for name in ("embed_dim", "num_layers", "num_heads", "ff_dim", "mlp_dim"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be a whole number from 1 up; got {value!r}")
+        check_fields(self, non_negative=["mask_seed"])
+        if self.mask_seed >= 2**32:
+            raise ValueError(f"mask_seed must be a whole number from 0 to 2**32 - 1; got {self.mask_seed}")
         if self.variant != "mlp" and self.embed_dim % self.num_heads:
             raise ValueError(
                 f"num_heads must divide embed_dim; got num_heads={self.num_heads}, embed_dim={self.embed_dim}"
             )
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(unknown(f"value of {name}", getattr(self, name), choices))
-        for name in ("init_std", "obs_clip"):
-            value = getattr(self, name)
-            if name == "obs_clip" and value is None:
-                continue
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name} must be positive and finite; got {value!r}")
-        for name in ("positional_encoding", "shared_tokenizer"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be true or false; got {getattr(self, name)!r}")
-        seed = self.mask_seed
-        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
-            raise ValueError(f"mask_seed must be a whole number from 0 to 2**32 - 1; got {seed!r}")
 
     @property
     def architecture(self) -> Variant:
         """The row of `VARIANTS` that `variant` names."""
         return VARIANTS[self.variant]
-
-
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "norm": get_args(Norm),
-    "activation": get_args(Activation),
-    "head": get_args(Head),
-    "std": get_args(Std),
-    "squash": get_args(Squash),
-    "init": get_args(Init),
-}

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .tokenizer import MAX_DENSE
+from .tokenizer import MAX_DENSE, place_rows, slots_of
 
 
 class Detokenizer(nn.Module):
@@ -23,9 +23,9 @@ class Detokenizer(nn.Module):
     def __init__(self, node_ids: Sequence[int], embed_dim: int, num_nodes: int) -> None:
         super().__init__()
         self.num_nodes = num_nodes
-        slot_ids, self.max_outputs = _slots(node_ids)
+        slot_ids, self.max_outputs = slots_of(node_ids)
         places = [row * num_nodes + node for row, node in enumerate(node_ids)]
-        self.register_buffer("slot_ids", slot_ids, persistent=False)
+        self.register_buffer("slot_ids", torch.from_numpy(slot_ids), persistent=False)
         self.register_buffer("place_ids", torch.tensor(places, dtype=torch.int64), persistent=False)
         self.is_small = len(places) * num_nodes * embed_dim <= MAX_DENSE
         self.weight = nn.Parameter(torch.empty(len(node_ids), embed_dim))
@@ -36,8 +36,8 @@ class Detokenizer(nn.Module):
         """[B, N, E] -> [B, A]"""
         if tokens.is_cuda and self.is_small:
             return self._dense_product(tokens)
-        slots = self.weight.new_zeros(self.num_nodes * self.max_outputs, self.weight.shape[1])
-        weight = slots.index_copy(0, self.slot_ids, self.weight).view(self.num_nodes, self.max_outputs, -1)  # [N, K, E]
+        weight = place_rows(self.weight, self.slot_ids, self.num_nodes * self.max_outputs)
+        weight = weight.view(self.num_nodes, self.max_outputs, -1)  # [N, K, E]
         values = torch.bmm(tokens.transpose(0, 1), weight.transpose(1, 2))  # [N, B, K]
         return values.transpose(0, 1).flatten(1).index_select(1, self.slot_ids) + self.bias
 
@@ -49,10 +49,8 @@ class Detokenizer(nn.Module):
         return torch.mv(tokens.flatten(1), self.weight.flatten() / self.num_nodes) + self.bias.mean()
 
     def _dense_product(self, tokens: Tensor) -> Tensor:
-        num_outputs, embed_dim = self.weight.shape
-        zeros = self.weight.new_zeros(num_outputs * self.num_nodes, embed_dim)
-        whole = zeros.index_copy(0, self.place_ids, self.weight).view(num_outputs, self.num_nodes * embed_dim)
-        return F.linear(tokens.flatten(1), whole, self.bias)
+        whole = place_rows(self.weight, self.place_ids, len(self.weight) * self.num_nodes)
+        return F.linear(tokens.flatten(1), whole.view(len(self.weight), -1), self.bias)
 
 
 class SharedDetokenizer(nn.Module):
@@ -62,8 +60,8 @@ class SharedDetokenizer(nn.Module):
 
     def __init__(self, node_ids: Sequence[int], embed_dim: int, num_nodes: int) -> None:
         super().__init__()
-        slot_ids, max_outputs = _slots(node_ids)
-        self.register_buffer("slot_ids", slot_ids, persistent=False)
+        slot_ids, max_outputs = slots_of(node_ids)
+        self.register_buffer("slot_ids", torch.from_numpy(slot_ids), persistent=False)
         self.weight = nn.Parameter(torch.empty(max_outputs, embed_dim))
         self.bias = nn.Parameter(torch.empty(max_outputs))
         _init_like_linear(self.weight, self.bias)
@@ -76,14 +74,6 @@ class SharedDetokenizer(nn.Module):
     def mean(self, tokens: Tensor) -> Tensor:
         """[B, N, E] -> [B]"""
         return self.forward(tokens).mean(-1)
-
-
-def _slots(node_ids: Sequence[int]) -> tuple[Tensor, int]:
-    """Return the index of each output [A] among [N, K] slots, and K, the largest number of outputs of a node."""
-    nodes = list(node_ids)
-    rows = [nodes[:j].count(node) for j, node in enumerate(nodes)]
-    most = max(rows) + 1
-    return torch.tensor([node * most + row for node, row in zip(nodes, rows, strict=True)], dtype=torch.int64), most
 
 
 def _init_like_linear(weight: Tensor, bias: Tensor) -> None:

@@ -108,7 +108,7 @@ class EncoderLayer(reference.LayerSpec, nn.Module):
 
     def in_order(self) -> list[Tensor]:
         """Return the parameters in the order of `ops.encoder_stack.PARAMETERS`, without any that was removed."""
-        own, attention = self._modules, self.attention._modules  # found in a seventh of the time that attributes take
+        own, attention = self._modules, self.attention._modules  # seven times as fast as attributes
         parts = (
             attention["in_proj"],
             attention["out_proj"],
@@ -162,7 +162,7 @@ def _pays_to_dispatch(q: Tensor, mask: Tensor | None) -> bool:
 
 
 def _needs_plain_pytorch() -> bool:
-    """Whether PyTorch's own operations must be seen: exported files and functional transforms know no others."""
+    """Whether only PyTorch's own operations may run: exported files and functional transforms support no others."""
     tracing: bool = torch.jit.is_tracing()  # type: ignore
     if torch.compiler.is_compiling():
         return tracing or torch.compiler.is_exporting()

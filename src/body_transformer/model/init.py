@@ -1,14 +1,11 @@
-"""Initial weights: what `PolicyConfig.init` does to the parts of a network, which PyTorch has already initialised."""
+"""Apply `PolicyConfig.init` to the parts of a network, which PyTorch has already initialised."""
 
 from torch import nn
 
-NORMAL_EVERYWHERE = ("normal", "far")
-"""Schemes that draw the tokenizer and the detokenizer from N(0, 0.02), too; "normal-encoder" leaves them alone."""
-
 
 def init_tokenizer(part: nn.Module, scheme: str) -> None:
-    """Initialise a tokenizer or a detokenizer in place."""
-    if scheme in NORMAL_EVERYWHERE:
+    """Initialise a tokenizer or a detokenizer in place; "normal-encoder" leaves them as they are."""
+    if scheme in ("normal", "far"):
         _draw_normal(part)
 
 
@@ -20,20 +17,14 @@ def init_encoder(encoder: nn.Module, scheme: str) -> None:
     if scheme != "torch":
         _draw_normal(encoder)
     if scheme == "far":
-        _enlarge_output_projections(encoder)
+        for name, parameter in encoder.named_parameters():
+            if name.endswith("out_proj.weight"):
+                # With N(0, 0.02), a masked layer passes on about a twentieth of its neighbours' signal, so that nothing
+                # is left of it after five layers.
+                nn.init.xavier_normal_(parameter)
     hop_bias = getattr(encoder, "hop_bias", None)
     if hop_bias is not None:
         nn.init.normal_(hop_bias, std=1.0 if scheme == "torch" else 0.02)
-
-
-def _enlarge_output_projections(encoder: nn.Module) -> None:
-    """Draw every attention's output projection Xavier-normal.
-
-    With N(0, 0.02), a masked layer passes on about a twentieth of its neighbours' signal: nothing after five layers.
-    """
-    for name, parameter in encoder.named_parameters():
-        if name.endswith("out_proj.weight"):
-            nn.init.xavier_normal_(parameter)
 
 
 def _draw_normal(part: nn.Module) -> None:

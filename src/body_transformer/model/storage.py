@@ -17,7 +17,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..body.layout import Layout
-from ..errors import listing
 from ..files import digest, new_files, new_folder
 from ..policy_folder import DESCRIPTION, WEIGHTS, description_digest, find_policy, new_description, read_description
 from ..schema import build, json_text, plain
@@ -64,8 +63,11 @@ def load_policy(kind: Callable[[Layout, PolicyConfig], T], source: str | os.Path
         raise ValueError(f"{str(path / DESCRIPTION)!r} does not describe a policy: {error!r}") from None
     with torch.random.fork_rng(devices=[]):  # building a policy draws weights, which are overwritten here
         policy = kind(layout, config)
-    _check_tensors(path / WEIGHTS, weights, policy.state_dict())
-    policy.load_state_dict(weights, assign=True)  # each tensor keeps the precision it was saved in
+    try:
+        policy.load_state_dict(weights, assign=True)  # each tensor keeps the precision it was saved in
+    except RuntimeError as error:
+        wrong = " ".join(str(error).split())
+        raise ValueError(f"{str(path / WEIGHTS)!r} does not fit {DESCRIPTION}: {wrong}") from None
     return policy
 
 
@@ -95,15 +97,3 @@ def _read_weights(file: Path, content: Mapping[str, Any]) -> dict[str, Tensor]:
             return {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118, not a dict
     except SafetensorError as error:
         raise ValueError(f"{str(file)!r} is not a complete safetensors file: {error}") from None
-
-
-def _check_tensors(file: Path, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    if missing := expected.keys() - found.keys():
-        raise ValueError(f"{str(file)!r} lacks {listing(sorted(missing))}")
-    if foreign := found.keys() - expected.keys():
-        raise ValueError(f"{str(file)!r} has tensors that this policy does not: {listing(sorted(foreign))}")
-    for name, tensor in expected.items():
-        if found[name].shape != tensor.shape:
-            raise ValueError(
-                f"{str(file)!r}: {name} is {list(found[name].shape)}; this policy's is {list(tensor.shape)}"
-            )

@@ -1,11 +1,14 @@
 """Tokenizers: observation entries -> one token per node."""
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..body.layout import UNUSED, Layout
+
+Ids = npt.NDArray[np.int64]
 
 MAX_DENSE = 1 << 22
 """Largest number of entries of a mostly empty matrix that, on a GPU, replaces one product per node."""
@@ -28,24 +31,24 @@ class Tokenizer(nn.Module):
     def __init__(self, layout: Layout, embed_dim: int) -> None:
         super().__init__()
         self.num_nodes = layout.graph.num_nodes
-        entry_ids, slot_ids, counts = _slots(layout)
-        self.max_entries = entry_ids.shape[1]
-        self.register_buffer("entry_ids", torch.from_numpy(entry_ids.reshape(-1)), persistent=False)
+        used, slot_ids, entry_ids = _entry_slots(layout)
+        self.max_entries = len(entry_ids) // self.num_nodes
+        node_ids = slot_ids // self.max_entries
+        place_ids = np.arange(len(used)) * self.num_nodes + node_ids
+        self.register_buffer("entry_ids", torch.from_numpy(entry_ids), persistent=False)
         self.register_buffer("slot_ids", torch.from_numpy(slot_ids), persistent=False)
-        used = np.flatnonzero(layout.obs_node_ids != UNUSED)
-        places = np.arange(len(used)) * self.num_nodes + layout.obs_node_ids[used]
         self.register_buffer("used_ids", torch.from_numpy(used), persistent=False)
-        self.register_buffer("place_ids", torch.from_numpy(places), persistent=False)
+        self.register_buffer("place_ids", torch.from_numpy(place_ids), persistent=False)
         self.uses_all = len(used) == layout.obs_dim
         self.is_small = len(used) * self.num_nodes * embed_dim <= MAX_DENSE
-        self.weight = nn.Parameter(torch.empty(len(slot_ids), embed_dim))
+        self.weight = nn.Parameter(torch.empty(len(used), embed_dim))
         self.bias = nn.Parameter(torch.empty(self.num_nodes, embed_dim))
-        self._init_like_linear(layout, counts)
+        self._init_like_linear(node_ids)
 
-    def _init_like_linear(self, layout: Layout, counts: list[int]) -> None:
+    def _init_like_linear(self, node_ids: Ids) -> None:
         """Initialise each node's weights as `nn.Linear` does: uniform in ±1/√(number of its entries)."""
+        counts = np.bincount(node_ids, minlength=self.num_nodes).tolist()
         bound = torch.tensor([max(count, 1) ** -0.5 for count in counts])
-        node_ids = torch.from_numpy(layout.obs_node_ids[layout.obs_node_ids != UNUSED])
         with torch.no_grad():
             self.weight.uniform_(-1.0, 1.0).mul_(bound[node_ids, None])
             self.bias.uniform_(-1.0, 1.0).mul_(bound[:, None])
@@ -57,15 +60,14 @@ class Tokenizer(nn.Module):
             return self._dense_product(obs, bias)
         entries = F.pad(obs, (0, 1))[:, self.entry_ids]  # the added zero fills the padding, even if an entry is NaN
         entries = entries.view(-1, self.num_nodes, self.max_entries)  # [B, N, K]
-        slots = self.weight.new_zeros(self.num_nodes * self.max_entries, self.weight.shape[1])
-        weight = slots.index_copy(0, self.slot_ids, self.weight).view(self.num_nodes, self.max_entries, -1)  # [N, K, E]
+        weight = place_rows(self.weight, self.slot_ids, self.num_nodes * self.max_entries)
+        weight = weight.view(self.num_nodes, self.max_entries, -1)  # [N, K, E]
         return torch.bmm(entries.transpose(0, 1), weight).transpose(0, 1) + bias
 
     def _dense_product(self, obs: Tensor, bias: Tensor) -> Tensor:
         entries = obs if self.uses_all else obs[:, self.used_ids]  # [B, used]
         num_used, embed_dim = self.weight.shape
-        zeros = self.weight.new_zeros(num_used * self.num_nodes, embed_dim)
-        whole = zeros.index_copy(0, self.place_ids, self.weight).view(num_used, self.num_nodes * embed_dim)
+        whole = place_rows(self.weight, self.place_ids, num_used * self.num_nodes).view(num_used, -1)  # [used, N E]
         return torch.addmm(bias.view(-1), entries, whole).view(-1, self.num_nodes, embed_dim)
 
 
@@ -76,9 +78,10 @@ class SharedTokenizer(nn.Module):
 
     def __init__(self, layout: Layout, embed_dim: int) -> None:
         super().__init__()
-        entry_ids, _, _ = _slots(layout)
-        self.num_nodes, self.max_entries = entry_ids.shape
-        self.register_buffer("entry_ids", torch.from_numpy(entry_ids.reshape(-1)), persistent=False)
+        _, _, entry_ids = _entry_slots(layout)
+        self.num_nodes = layout.graph.num_nodes
+        self.max_entries = len(entry_ids) // self.num_nodes
+        self.register_buffer("entry_ids", torch.from_numpy(entry_ids), persistent=False)
         self.linear = nn.Linear(self.max_entries, embed_dim)
 
     def forward(self, obs: Tensor, position: Tensor | None = None) -> Tensor:
@@ -88,14 +91,23 @@ class SharedTokenizer(nn.Module):
         return tokens if position is None else tokens + position
 
 
-def _slots(layout: Layout) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Return the entry in each slot [N, K] (O = padding), the slot of each used entry, and the entries per node."""
-    node_ids = layout.obs_node_ids
-    counts = [int((node_ids == node).sum()) for node in range(layout.graph.num_nodes)]
-    num_slots = max(*counts, 1)
-    entry_ids = np.full((layout.graph.num_nodes, num_slots), layout.obs_dim, dtype=np.int64)
-    slot_ids = np.empty(layout.obs_dim, dtype=np.int64)
-    for node, count in enumerate(counts):
-        entry_ids[node, :count] = np.flatnonzero(node_ids == node)
-        slot_ids[entry_ids[node, :count]] = node * num_slots + np.arange(count)
-    return entry_ids, slot_ids[node_ids != UNUSED], counts
+def place_rows(rows: Tensor, ids: Tensor, count: int) -> Tensor:
+    """Return [count, E]: row j at `ids[j]`, and zeros elsewhere."""
+    return rows.new_zeros(count, rows.shape[1]).index_copy(0, ids, rows)
+
+
+def slots_of(node_ids: npt.ArrayLike) -> tuple[Ids, int]:
+    """Return the slot of each entry among [N, K], and K, the largest number of entries of a node."""
+    ids = np.asarray(node_ids, dtype=np.int64)
+    ranks = np.tril(ids[:, None] == ids, -1).sum(axis=1)  # the number of earlier entries of the same node
+    most = int(ranks.max(initial=0)) + 1
+    return ids * most + ranks, most
+
+
+def _entry_slots(layout: Layout) -> tuple[Ids, Ids, Ids]:
+    """Return the used entries, the slot of each, and the entry in each slot [N K] (O = padding)."""
+    used = np.flatnonzero(layout.obs_node_ids != UNUSED)
+    slot_ids, most = slots_of(layout.obs_node_ids[used])
+    entry_ids = np.full(layout.graph.num_nodes * most, layout.obs_dim)
+    entry_ids[slot_ids] = used
+    return used, slot_ids, entry_ids

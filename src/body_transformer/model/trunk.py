@@ -99,7 +99,7 @@ def build_detokenizer(
 
 def check_obs(obs: Tensor, obs_dim: int) -> None:
     """Refuse observations of another shape than [B, obs_dim]."""
-    # In a trace sizes are tensors. (TorchScript reads "type:" comments itself; of mypy's it knows the bare one only.)
+    # In a trace, sizes are tensors. The comment for mypy is bare, because TorchScript refuses longer ones.
     if torch.jit.is_tracing():  # type: ignore
         return
     if obs.ndim != 2 or obs.shape[1] != obs_dim:
