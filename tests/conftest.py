@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,10 @@ from hypothesis import settings
 from . import triton_interpreter
 
 settings.register_profile("repeatable", derandomize=True)
-settings.load_profile("repeatable")  # a change fails, or it does not; `--hypothesis-profile default` looks further
+settings.load_profile("repeatable")  # the same examples in every run; `--hypothesis-profile default` draws others
+torch.set_num_threads(1)  # the models are small, so more threads only cost time
 os.environ.setdefault("MUJOCO_GL", "disabled")  # dm_control looks for a display when it is imported
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # a shell in the background: what tests start would not hear Ctrl-C
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background shell, subprocesses would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if not torch.cuda.is_available() and find_spec("triton"):
     os.environ["TRITON_INTERPRET"] = "1"
@@ -28,20 +28,38 @@ if not torch.cuda.is_available() and find_spec("triton"):
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """What a test draws does not depend on those before it."""
+    """Make the random numbers of a test independent of the tests before it."""
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002
 
 
 @pytest.fixture(scope="session")
 def device() -> str:
-    """Where kernels run: on the GPU if there is one, else in Triton's interpreter."""
+    """Return the device of kernels: the GPU if there is one, else the CPU, in Triton's interpreter."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.fixture(scope="session")
+def a1_urdf() -> Path:
+    """Return the A1 description that the paper's authors simulate; it is not part of the project."""
+    path = Path(__file__).parents[2] / "shared" / "data" / "unitree_a1" / "a1_legged_gym_BoT.urdf"
+    if not path.is_file():
+        pytest.skip(f"the authors' URDF is not part of the project, and not at {path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def cmu_walker() -> Any:
+    """Return dm_control's CMU humanoid, the walker of MoCapAct."""
+    pytest.importorskip("dm_control")
+    from dm_control.locomotion.walkers import cmu_humanoid
+
+    return cmu_humanoid.CMUHumanoidPositionControlledV2020()
+
+
+@pytest.fixture(scope="session")
 def benchmark_script() -> Callable[[str], ModuleType]:
-    """Loads benchmarks/NAME.py, which is no part of the package."""
+    """Return a function that loads benchmarks/NAME.py, which is not part of the package."""
 
     def load(name: str) -> ModuleType:
         spec = spec_from_file_location(name, Path(__file__).parents[1] / "benchmarks" / f"{name}.py")

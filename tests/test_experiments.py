@@ -1,4 +1,4 @@
-"""The experiments: who observes and does what, against the authors' allocation and against the real environments."""
+"""The experiments: owners of entries as in the authors' allocation, and terms as in the real environments."""
 
 import re
 from dataclasses import replace
@@ -97,16 +97,6 @@ def test_adroit_entries_go_where_the_authors_put_them(task):
     assert allocation(layout) == ({n: o for n, (o, _) in entries.items()}, {n: a for n, (_, a) in entries.items()})
 
 
-def adroit_file(task: str) -> Path:
-    package = pytest.importorskip("gymnasium_robotics")
-    return Path(package.__path__[0], "envs", "assets", "adroit_hand", f"adroit_{task}.xml")
-
-
-@pytest.mark.parametrize("task", ADROIT)
-def test_adroits_graph_is_that_of_the_real_file(task):
-    assert load_experiment(f"adroit-{task}").robot.graph() == BodyGraph.from_file(adroit_file(task), root="forearm")
-
-
 def palm(data):
     return data.site("S_grasp").xpos
 
@@ -121,7 +111,7 @@ def euler(quat):
     return quat2euler(quat)
 
 
-# What the terms beside the joints are, read from the simulation.
+# Values of the terms beside the joints, read from the simulation.
 ADROIT_TERMS = {
     "door": {
         "latch_pos": lambda d: joint(d, "latch"),
@@ -222,11 +212,8 @@ def test_the_a1s_entries_go_where_the_authors_put_them():
     assert actions == {node: [k] for k, node in enumerate(order)}
 
 
-def test_the_a1s_graph_is_that_of_the_authors_urdf():
-    path = Path(__file__).parents[2] / "shared" / "data" / "unitree_a1" / "a1_legged_gym_BoT.urdf"
-    if not path.is_file():
-        pytest.skip(f"the authors' URDF is not part of the project, and not at {path}")
-    real = BodyGraph.from_file(path, fixed="merge")
+def test_the_a1s_graph_is_that_of_the_authors_urdf(a1_urdf):
+    real = BodyGraph.from_file(a1_urdf, fixed="merge")
     ours = load_experiment("a1-walk").robot.graph()
 
     def renamed(edges):
@@ -299,24 +286,12 @@ def test_mocapacts_terms_are_in_alphabetical_order():
     assert names == sorted(names)
 
 
-@pytest.fixture(scope="module")
-def walker():
-    pytest.importorskip("dm_control")
-    from dm_control.locomotion.walkers import cmu_humanoid
-
-    return cmu_humanoid.CMUHumanoidPositionControlledV2020()
-
-
 def mocap_terms() -> dict[str, Term]:
     return {term.name: term for term in load_experiment("mocapact").obs}
 
 
-def test_mocapacts_graph_is_that_of_the_real_walker(walker):
-    assert load_experiment("mocapact").robot.graph() == BodyGraph.from_xml(walker.mjcf_model.to_xml_string())
-
-
-def test_mocapacts_names_are_the_walkers_in_its_order(walker):
-    terms, sensors = mocap_terms(), walker.mjcf_model.sensor
+def test_mocapacts_names_are_the_walkers_in_its_order(cmu_walker):
+    walker, terms, sensors = cmu_walker, mocap_terms(), cmu_walker.mjcf_model.sensor
     joints = tuple(joint.name for joint in walker.observable_joints)
     assert terms["joints_pos"].of == terms["joints_vel"].of == joints
     assert terms["actuator_activation"].of == tuple(actuator.joint.name for actuator in walker.actuators)
@@ -328,11 +303,11 @@ def test_mocapacts_names_are_the_walkers_in_its_order(walker):
     assert terms["reference_rel_bodies_pos_local"].of == terms["reference_rel_bodies_quats"].of == bodies
 
 
-def test_mocapacts_terms_have_the_sizes_of_the_walkers_observables(walker):
+def test_mocapacts_terms_have_the_sizes_of_the_walkers_observables(cmu_walker):
     from dm_control import mjcf
 
-    physics = mjcf.Physics.from_mjcf_model(walker.mjcf_model)
-    observables = walker.observables.as_dict()
+    physics = mjcf.Physics.from_mjcf_model(cmu_walker.mjcf_model)
+    observables = cmu_walker.observables.as_dict()
     shared = {name: term for name, term in mocap_terms().items() if name in observables}
     random = np.random.RandomState(0)
     assert len(shared) == 23
@@ -367,7 +342,7 @@ def test_an_experiment_differs_from_its_base_only_where_it_says_so():
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Puts an experiment, a1-walk with changes, in place of the shipped ones."""
+    """Return a function that replaces the shipped experiments by a1-walk with changes."""
     text = Path(experiment.__file__).with_name("experiments").joinpath("a1-walk.yaml").read_text(encoding="utf-8")
     (tmp_path / "experiments").mkdir()
     monkeypatch.setattr(experiment, "files", lambda package: tmp_path)

@@ -1,4 +1,4 @@
-"""benchmarks/keep_runs.py: runs without what is large."""
+"""benchmarks/keep_runs.py: runs without their large files."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Where the numbers of a run go."""
+"""Outputs of a run's metrics."""
 
 import json
 import sys
@@ -13,18 +13,18 @@ NUMBERS = {"train/loss": 0.5, "eval/train/success": {"mean": 0.25, "low": 0.0, "
 
 @pytest.fixture
 def wandb(monkeypatch):
-    """A stand-in that remembers what it was told."""
-    told = SimpleNamespace(runs=[], logged=[])
+    """Return a stand-in that records its calls."""
+    calls = SimpleNamespace(runs=[], logged=[])
 
     def init(**options):
-        told.runs.append(options)
-        return SimpleNamespace(log=lambda numbers, step: told.logged.append((step, numbers)), finish=lambda: None)
+        calls.runs.append(options)
+        return SimpleNamespace(log=lambda numbers, step: calls.logged.append((step, numbers)), finish=lambda: None)
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
-    return told
+    return calls
 
 
-def test_a_line_a_call(tmp_path):
+def test_each_call_writes_one_line(tmp_path):
     log = MetricsLog(tmp_path)
     log.write(3, NUMBERS)
     log.close()
@@ -42,7 +42,7 @@ def test_weights_and_biases_gets_means_and_a_resumed_run_is_the_same_one_there(t
     assert first == resumed != other
 
 
-def test_without_weights_and_biases_that_is_said(tmp_path, monkeypatch):
+def test_a_missing_weights_and_biases_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ValueError, match="pip install wandb"):
         MetricsLog(tmp_path, wandb_project="project")

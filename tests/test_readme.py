@@ -1,4 +1,4 @@
-"""What the README says is so."""
+"""The README's programs and commands run, and its tables hold the experiments' numbers."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""MJCF and URDF become graphs: what is read, what belongs to whom, and what is refused."""
+"""MJCF and URDF become graphs: nodes, joints, actuators, and the files that are refused."""
 
 import os
 
@@ -42,7 +42,7 @@ def urdf_joint(name: str, kind: str, parent: str, child: str, more: str = "") ->
 
 
 def message_of(read, *args, error=ValueError, **kwargs) -> str:
-    """What the refusal says: always one line."""
+    """Return the message of an error, which must be one line."""
     with pytest.raises(error) as caught:
         read(*args, **kwargs)
     message = str(caught.value)
@@ -472,7 +472,7 @@ def test_a_tendon_with_a_part_in_another_tree_belongs_to_what_it_carries_here():
             '<actuator><motor name="m" tendon="t"/></actuator>',
             "actuator 'm': tendon 't' runs over a joint, site or geom that does not exist",
         ),
-        ('<actuator><general name="m"/></actuator>', "actuator 'm' "),
+        ('<actuator><general name="m"/></actuator>', "actuator 'm' acts on nothing; give it a joint"),
     ],
 )
 def test_an_actuator_of_nothing_is_refused(rest, message):
@@ -531,7 +531,7 @@ def test_a_urdf_that_is_no_tree_is_refused(joints):
     assert message.startswith("the given text is not an MJCF or URDF description that MuJoCo can read: XML Error: ")
 
 
-# -- files that are none -----------------------------------------------------------------------------------------------
+# -- files without a robot ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -585,9 +585,3 @@ def test_a_path_longer_than_the_system_allows_is_a_missing_file():
 def test_a_text_that_is_no_string_is_refused(text):
     message = message_of(BodyGraph.from_xml, text)
     assert message == f"an MJCF or URDF document must be given as a string; got {type(text).__name__}"
-
-
-def test_a_missing_include_is_named(tmp_path):
-    path = tmp_path / "robot.xml"
-    path.write_text(mjcf('<body name="a"><include file="nothere.xml"/></body>'))
-    assert "nothere.xml" in message_of(BodyGraph.from_file, path)

@@ -1,4 +1,4 @@
-"""Layout: who owns which entry of the observation and of the action."""
+"""Layout: the owner of each entry of the observation and of the action."""
 
 import json
 
@@ -83,7 +83,7 @@ WRONG_TERMS = {
         lambda: Term.joints("x", ["hip"], steps=-1),
         "term 'x': steps must be a whole number from 1 up; got -1",
     ),
-    "nobody": (lambda: Term.joints("x", []), "term 'x' of kind 'joints' needs at least one owner; got none"),
+    "no owner": (lambda: Term.joints("x", []), "term 'x' of kind 'joints' needs at least one owner; got none"),
     "owners of the root's": (
         lambda: Term("x", "root", ("hip",)),
         "term 'x' of kind 'root' takes no owners; got 'hip'",
@@ -236,9 +236,10 @@ def layouts(draw):
 @settings(max_examples=40)
 @given(layouts())
 def test_json_brings_a_layout_back(layout):
-    back = Layout.from_json(layout.to_json())
+    data = layout.to_dict()
+    assert json.loads(json.dumps(data)) == data
+    back = Layout.from_dict(data)
     assert back == layout
-    assert json.loads(layout.to_json()) == layout.to_dict()
     np.testing.assert_array_equal(back.obs_node_ids, layout.obs_node_ids)
 
 
@@ -269,7 +270,7 @@ def test_an_entry_belongs_to_the_owner_in_its_name(layout):
                 assert node == (UNUSED if term.kind == "unused" else layout.graph.index(layout.graph.root))
 
 
-# -- what most robots can measure and do -------------------------------------------------------------------------------
+# -- Layout.proprioceptive ---------------------------------------------------------------------------------------------
 
 
 def test_proprioception_is_gravity_and_turning_at_the_root_and_the_joints(graph):
@@ -294,7 +295,8 @@ def test_without_actuators_the_joints_are_driven():
 
 
 def test_without_anything_to_drive_there_is_no_layout():
-    graph = BodyGraph.from_edges(["stone"], [])
+    graph = BodyGraph.from_xml('<mujoco><worldbody><body name="cup"><freejoint/></body></worldbody></mujoco>')
+    assert list(graph.joint_types.values()) == ["free"]
     message = "this robot has neither actuators nor hinge or slide joints: there is nothing to control"
     assert message_of(Layout.proprioceptive, graph) == message
 

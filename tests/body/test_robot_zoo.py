@@ -1,4 +1,4 @@
-"""Robots that nobody prepared: files of other packages, and small ones with what real robots have."""
+"""Robots as found: files of other packages, and small ones with features of real robots."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,11 +10,9 @@ from body_transformer import robots
 from body_transformer.body.graph import BodyGraph
 from body_transformer.body.layout import Layout
 
-A1_URDF = Path(__file__).parents[3] / "shared" / "data" / "unitree_a1" / "a1_legged_gym_BoT.urdf"
-
 
 def file_of(package: str, path: str) -> Path:
-    """A file of an installed package; the package itself is not imported."""
+    """Return a file of an installed package, without importing the package."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         pytest.skip(f"{package} is not installed")
@@ -22,7 +20,7 @@ def file_of(package: str, path: str) -> Path:
 
 
 def check(graph: BodyGraph) -> None:
-    """What holds of every robot's graph."""
+    """Check the properties that every robot's graph has."""
     assert graph.root in graph.nodes
     assert len(graph.edges) == graph.num_nodes - 1  # with the next line: connected and without a loop
     assert (graph.hops < graph.num_nodes).all()
@@ -37,52 +35,28 @@ def check(graph: BodyGraph) -> None:
 # -- the robots of the paper, from their own files ---------------------------------------------------------------------
 
 
-def walker() -> BodyGraph:
-    pytest.importorskip("dm_control")
-    from dm_control.locomotion.walkers import cmu_humanoid
-
-    return BodyGraph.from_xml(cmu_humanoid.CMUHumanoidPositionControlledV2020().mjcf_model.to_xml_string())
-
-
-def adroit(task: str) -> BodyGraph:
-    path = file_of("gymnasium_robotics", f"envs/assets/adroit_hand/adroit_{task}.xml")
-    return BodyGraph.from_file(path, root="forearm")
-
-
-def a1() -> BodyGraph:
-    if not A1_URDF.is_file():
-        pytest.skip(f"the authors' URDF is not part of the project, and not at {A1_URDF}")
-    return BodyGraph.from_file(A1_URDF, fixed="merge")
-
-
-@pytest.mark.parametrize(
-    ("read", "nodes", "ones", "sparsity", "diameter"),
-    [
-        pytest.param(walker, 32, 94, 0.9082, 14, id="CMU walker"),
-        *(pytest.param(lambda task=t: adroit(task), 25, 73, 0.8832, 10, id=t) for t in ("door", "hammer", "relocate")),
-        pytest.param(
-            lambda: BodyGraph.from_file(file_of("dm_control", "suite/humanoid.xml")), 16, 46, 0.8203, 8, id="humanoid"
-        ),
-        pytest.param(a1, 13, 37, 0.7811, 6, id="A1, URDF"),
-        pytest.param(lambda: BodyGraph.from_file(robots.path("a1")), 13, 37, 0.7811, 6, id="A1, ours"),
-    ],
-)
-def test_the_papers_robots_give_the_papers_graphs(read, nodes, ones, sparsity, diameter):
-    graph = read()
+def check_papers(graph: BodyGraph, *numbers: float) -> None:
     check(graph)
-    assert (graph.num_nodes, graph.num_ones, round(graph.sparsity, 4), graph.diameter) == (
-        nodes,
-        ones,
-        sparsity,
-        diameter,
-    )
+    assert (graph.num_nodes, graph.num_ones, round(graph.sparsity, 4), graph.diameter) == numbers
 
 
-def test_the_a1s_fixed_links_have_nodes_if_they_are_kept():
-    if not A1_URDF.is_file():
-        pytest.skip(f"the authors' URDF is not part of the project, and not at {A1_URDF}")
-    assert BodyGraph.from_file(A1_URDF).num_nodes == 23
-    merged = a1().bodies
+@pytest.mark.parametrize("task", ["door", "hammer", "relocate"])
+def test_adroits_files_give_the_papers_graph(task):
+    path = file_of("gymnasium_robotics", f"envs/assets/adroit_hand/adroit_{task}.xml")
+    check_papers(BodyGraph.from_file(path, root="forearm"), 25, 73, 0.8832, 10)
+
+
+def test_the_other_robots_of_the_paper_give_its_graphs(cmu_walker):
+    check_papers(BodyGraph.from_xml(cmu_walker.mjcf_model.to_xml_string()), 32, 94, 0.9082, 14)
+    check_papers(BodyGraph.from_file(file_of("dm_control", "suite/humanoid.xml")), 16, 46, 0.8203, 8)
+    check_papers(BodyGraph.from_file(robots.path("a1")), 13, 37, 0.7811, 6)
+
+
+def test_the_authors_a1_gives_the_papers_graph_and_has_nodes_for_fixed_links_if_they_are_kept(a1_urdf):
+    graph = BodyGraph.from_file(a1_urdf, fixed="merge")
+    check_papers(graph, 13, 37, 0.7811, 6)
+    assert BodyGraph.from_file(a1_urdf).num_nodes == 23
+    merged = graph.bodies
     assert (merged["trunk"], merged["imu_link"], merged["FR_foot"]) == ("base", "base", "FR_calf")
 
 
@@ -91,7 +65,7 @@ def test_the_a1s_fixed_links_have_nodes_if_they_are_kept():
 
 @dataclass
 class Robot:
-    """A file, and what is in it."""
+    """A file and its contents."""
 
     package: str
     path: str
@@ -147,7 +121,7 @@ def test_a_scene_with_several_trees_lists_them():
         BodyGraph.from_file(path)
 
 
-# -- small ones with what real robots have -----------------------------------------------------------------------------
+# -- small ones with features of real robots ---------------------------------------------------------------------------
 
 FOUR_BAR = """<mujoco model="closed-chain leg">
   <worldbody><body name="base"><freejoint name="floating"/>
@@ -274,10 +248,3 @@ def test_a_planar_joint_is_two_slides_and_a_hinge():
         "push_TX": "slide", "push_TY": "slide", "push_RZ": "hinge",
     }  # fmt: skip
     assert (graph.joint_types["throw"], graph.joints["mimic"]) == ("free", "twin")
-
-
-def test_a_thing_that_cannot_move_has_a_graph_but_no_layout():
-    graph = BodyGraph.from_xml('<mujoco><worldbody><body name="cup"><freejoint/></body></worldbody></mujoco>')
-    check(graph)
-    with pytest.raises(ValueError, match=r"^this robot has neither actuators nor hinge or slide joints"):
-        Layout.proprioceptive(graph)

@@ -1,6 +1,5 @@
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,6 @@ from . import fake_robot_interface as fake
 from .datagrams import JOINTS, udp
 
 SMALL = {"embed_dim": 8, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "mlp_dim": 12}
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_policy(experiment: str = "a1-walk", variant: str | None = None, **changes: Any) -> Policy:

@@ -35,15 +35,18 @@ def random_obs(layout: Layout, batch: int = 5, seed: int = 0, dtype: torch.dtype
 
 
 def chain(num_nodes: int) -> Layout:
-    """n0 - n1 - n2 - …, two entries and one action a node."""
+    """Return the layout of n0 - n1 - n2 - … with two entries and one action per node."""
     nodes = [f"n{k}" for k in range(num_nodes)]
     graph = BodyGraph.from_edges(nodes, pairwise(nodes))
     return Layout(graph, [Term.bodies("pos", nodes, 2)], [Term.bodies("ctrl", nodes, 1)])
 
 
 def uneven_body() -> Layout:
-    """Everything irregular at once: a loop, a root that is not first, nodes without entries or without actions,
-    entries of one node that lie apart, unused ones at the start, in the middle and at the end."""
+    """Return a layout with every irregularity.
+
+    It has a loop, a root that is not first, nodes without entries or actions, entries of one node in several places,
+    and unused entries at the start, in the middle and at the end.
+    """
     graph = BodyGraph.from_edges(
         ["hand", "torso", "arm", "leg", "foot", "head"],
         [("torso", "arm"), ("arm", "hand"), ("torso", "leg"), ("leg", "foot"), ("torso", "head")],
@@ -63,7 +66,7 @@ def uneven_body() -> Layout:
 
 @st.composite
 def graphs(draw: st.DrawFn, min_nodes: int = 1, max_nodes: int = 12, loops: bool = True) -> BodyGraph:
-    """Any tree in any node order, with any number of loops closed."""
+    """Draw a tree in any node order, with up to four extra edges."""
     size = draw(st.integers(min_nodes, max_nodes))
     nodes = [f"n{k}" for k in draw(st.permutations(range(size)))]
     edges = [(f"n{draw(st.integers(0, k - 1))}", f"n{k}") for k in range(1, size)]
@@ -74,7 +77,7 @@ def graphs(draw: st.DrawFn, min_nodes: int = 1, max_nodes: int = 12, loops: bool
 
 @st.composite
 def layouts(draw: st.DrawFn, min_nodes: int = 1, max_nodes: int = 12, loops: bool = True) -> Layout:
-    """A random body whose entries and actions belong to random nodes, in random order."""
+    """Draw a body, and entries and actions of random nodes in random order."""
     graph = draw(graphs(min_nodes, max_nodes, loops))
     owners = draw(st.lists(st.sampled_from([*graph.nodes, None]), min_size=1, max_size=16))
     obs = [
@@ -83,6 +86,15 @@ def layouts(draw: st.DrawFn, min_nodes: int = 1, max_nodes: int = 12, loops: boo
     ]
     owners = draw(st.lists(st.sampled_from(graph.nodes), min_size=1, max_size=8))
     return Layout(graph, obs, [Term.node(f"a{k}", owner, 1) for k, owner in enumerate(owners)])
+
+
+def scrambled(module: nn.Module, scale: float = 0.3) -> nn.Module:
+    """Add noise to all weights, so that a forgotten bias or norm shows."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
+    return module
 
 
 class _OpCounter(TorchDispatchMode):
@@ -96,7 +108,7 @@ class _OpCounter(TorchDispatchMode):
 
 
 def ops_of(module: nn.Module, *args: Tensor) -> Counter[str]:
-    """How often each PyTorch operation runs in one forward."""
+    """Count the runs of each PyTorch operation in one forward."""
     with _OpCounter() as counter, torch.no_grad():
         module(*args)
     return counter.ops

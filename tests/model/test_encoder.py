@@ -6,7 +6,7 @@ from body_transformer import Layout, PolicyConfig
 from body_transformer.model.encoder import Encoder, EncoderLayer
 from body_transformer.model.trunk import build_encoder
 
-from .bodies import chain, make_policy, ops_of, random_obs, small
+from .bodies import chain, make_policy, ops_of, random_obs, scrambled, small
 
 OPTIONS = [(norm, activation) for norm in ("post", "pre") for activation in ("relu", "gelu")]
 WIDTH, HEADS, HIDDEN = 16, 4, 24
@@ -14,17 +14,9 @@ SIZES = {"embed_dim": WIDTH, "num_heads": HEADS, "ff_dim": HIDDEN}
 
 
 def torch_layer(layer: EncoderLayer, norm: str, activation: str) -> nn.TransformerEncoderLayer:
-    """PyTorch's own layer with the same weights."""
-    reference = nn.TransformerEncoderLayer(
-        WIDTH,
-        HEADS,
-        HIDDEN,
-        dropout=0.0,
-        activation=activation,
-        batch_first=True,
-        norm_first=norm == "pre",
-        dtype=layer.linear1.weight.dtype,
-    )
+    """Return PyTorch's own layer with the same weights."""
+    options = {"dropout": 0.0, "batch_first": True, "norm_first": norm == "pre", "dtype": layer.linear1.weight.dtype}
+    reference = nn.TransformerEncoderLayer(WIDTH, HEADS, HIDDEN, activation=activation, **options)
     renamed = {
         name.replace("attention.in_proj.", "self_attn.in_proj_").replace("attention.", "self_attn."): value
         for name, value in layer.state_dict().items()
@@ -33,17 +25,8 @@ def torch_layer(layer: EncoderLayer, norm: str, activation: str) -> nn.Transform
     return reference
 
 
-def scrambled(module: nn.Module) -> nn.Module:
-    """All weights random, so that a forgotten bias or norm shows."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
-    return module
-
-
 def run_reference(encoder: Encoder, tokens: Tensor, norm: str, activation: str, masks: list[Tensor | None]) -> Tensor:
-    """The stack of PyTorch's layers, each with its own mask."""
+    """Run PyTorch's layers, each with its own mask."""
     for layer, mask in zip(encoder.layers, masks, strict=True):
         tokens = torch_layer(layer, norm, activation)(tokens, src_mask=mask)
     return encoder.norm(tokens)
@@ -93,7 +76,7 @@ def test_gradients_equal_torchs(layout):
     torch.testing.assert_close(layer.linear2.weight.grad, reference.linear2.weight.grad)
 
 
-def test_soft_adds_one_learned_scalar_a_hop_distance_to_the_scores_of_every_head_and_layer(layout):
+def test_soft_adds_one_learned_scalar_per_hop_distance_to_the_scores_of_every_head_and_layer(layout):
     encoder = scrambled(Encoder(layout.graph, small(**SIZES, variant="bot-soft"))).double()
     assert encoder.hop_bias.shape == (layout.graph.diameter + 1,)
     bias = torch.stack([encoder.hop_bias[hops] for hops in torch.tensor(layout.graph.hops).flatten()]).view(6, 6)
@@ -126,7 +109,7 @@ def test_layer_norms_use_torchs_epsilon(layout):
     assert {module.eps for module in encoder.modules() if isinstance(module, nn.LayerNorm)} == {1e-5}
 
 
-def test_the_positional_encoding_is_one_vector_a_node_added_to_the_tokens(layout):
+def test_the_positional_encoding_is_one_vector_per_node_added_to_the_tokens(layout):
     with_position = make_policy(layout)
     without = make_policy(layout, positional_encoding=False)
     assert without.encoder.position is None

@@ -1,4 +1,4 @@
-"""An encoder is the same encoder, whichever backend of the operator runs it."""
+"""Every backend of the operator gives the same encoder."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from body_transformer import Layout, Policy
 from body_transformer.model.encoder import Encoder
 
-from .bodies import make_policy, ops_of, random_obs, small
+from .bodies import make_policy, ops_of, random_obs, scrambled, small
 
 pytest.importorskip("triton")
 
@@ -19,20 +19,14 @@ WIDTHS = {"fused": 24, "wide": 136, "reference": 24}
 BACKEND = pytest.mark.parametrize("backend", WIDTHS)
 OPERATOR = "body_transformer.encoder_stack.default"
 LAYERED = {"pre-norm": {"norm": "pre"}, "gelu": {"activation": "gelu"}, "bot-soft": {"variant": "bot-soft"}}
-"""What the operator is not for."""
-
-
-def scrambled(module: nn.Module) -> nn.Module:
-    """All weights random, so that a forgotten bias or norm shows; near enough to the start not to magnify rounding."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
-    return module
+"""Encoders that the operator does not serve."""
+NOISE = 0.05
+"""Deviation of the scrambled weights; with larger ones, rounding grows from layer to layer."""
 
 
 def make_encoder(layout: Layout, device: str, **changes) -> Encoder:
-    return scrambled(Encoder(layout.graph, small(num_layers=2, positional_encoding=False, **changes))).to(device)
+    encoder = Encoder(layout.graph, small(num_layers=2, positional_encoding=False, **changes))
+    return scrambled(encoder, NOISE).to(device)
 
 
 def tokens_for(layout: Layout, width: int, device: str, batch: int = 3) -> Tensor:
@@ -41,7 +35,7 @@ def tokens_for(layout: Layout, width: int, device: str, batch: int = 3) -> Tenso
 
 
 def results(encoder: Encoder, tokens: Tensor, backend: str | None) -> dict[str, Tensor]:
-    """The output, the gradient of the tokens, and that of every parameter."""
+    """Return the output, the gradient of the tokens, and that of every parameter."""
     encoder.backend = backend
     encoder.zero_grad()
     tokens = tokens.detach().clone().requires_grad_()
@@ -90,7 +84,7 @@ def test_on_the_cpu_a_policy_runs_layer_by_layer_by_itself(layout):
 
 
 @pytest.mark.parametrize("changes", LAYERED.values(), ids=LAYERED.keys())
-def test_what_the_operator_is_not_for_goes_layer_by_layer(layout, device, changes):
+def test_an_encoder_that_the_operator_does_not_serve_runs_layer_by_layer(layout, device, changes):
     encoder = make_encoder(layout, device, embed_dim=24, **changes)
     tokens = tokens_for(layout, 24, device)
     expected = results(encoder, tokens, "layers")
@@ -107,7 +101,7 @@ def test_what_the_operator_is_not_for_goes_layer_by_layer(layout, device, change
 
 @BACKEND
 def test_a_checkpoint_moves_freely(layout, device, backend, tmp_path):
-    policy = scrambled(make_policy(layout, embed_dim=WIDTHS[backend], num_layers=2)).to(device)
+    policy = scrambled(make_policy(layout, embed_dim=WIDTHS[backend], num_layers=2), NOISE).to(device)
     obs = random_obs(layout).to(device)
     plain = policy(obs)
     names = list(policy.state_dict())
@@ -144,7 +138,7 @@ EXPORTS: dict[str, Callable[[nn.Module, Tensor], nn.Module]] = {
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("export", EXPORTS)
 def test_what_is_exported_is_plain_pytorch(layout, export, device):
-    policy = scrambled(make_policy(layout, embed_dim=24, num_layers=2)).to(device)
+    policy = scrambled(make_policy(layout, embed_dim=24, num_layers=2), NOISE).to(device)
     policy.encoder.backend = "fused"
     obs = random_obs(layout).to(device)
     exported = EXPORTS[export](policy, obs)
@@ -153,11 +147,11 @@ def test_what_is_exported_is_plain_pytorch(layout, export, device):
     torch.testing.assert_close(exported(obs), policy(obs), rtol=1e-4, atol=1e-5)
 
 
-# -- what the operator cannot know -------------------------------------------------------------------------------------
+# -- changed and watched layers ----------------------------------------------------------------------------------------
 
 
 class Wrapped(nn.Module):
-    """As adapters and checkpointing wrap a layer."""
+    """A wrapped layer, as by adapters and checkpointing."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -205,7 +199,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_layer_that_somebody_changed_runs_as_it_is(layout, device, change):
+def test_a_changed_layer_runs_as_it_is(layout, device, change):
     encoder = Encoder(layout.graph, small(embed_dim=24, num_layers=2)).to(device)
     x = tokens_for(layout, 24, device, batch=3)
     change(encoder)
@@ -216,7 +210,7 @@ def test_a_layer_that_somebody_changed_runs_as_it_is(layout, device, change):
     assert torch.equal(*outputs)
 
 
-def test_whoever_watches_a_part_sees_it_run(layout, device):
+def test_a_hooked_part_runs(layout, device):
     encoder = Encoder(layout.graph, small(embed_dim=24, num_layers=2)).to(device)
     encoder.backend = "fused"
     x = tokens_for(layout, 24, device, batch=3)
@@ -250,7 +244,7 @@ def test_functional_transforms_go_layer_by_layer(layout, device):
 
 
 def losses(layout: Layout, device: str, backend: str, steps: int) -> list[float]:
-    """Of a small regression, by Adam."""
+    """Return the losses of a small regression by Adam."""
     torch.manual_seed(0)
     encoder = Encoder(layout.graph, small(embed_dim=24, num_layers=2)).to(device)
     encoder.backend = backend

@@ -1,6 +1,5 @@
 import re
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import mujoco
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 from body_transformer import robots
 
-URDF = Path(__file__).parents[3] / "shared" / "data" / "unitree_a1" / "a1_legged_gym_BoT.urdf"
 LEGS = ("FR", "FL", "RR", "RL")
 PARTS = ("hip", "thigh", "calf")
 BODIES = ["trunk", *(f"{leg}_{part}" for leg in LEGS for part in PARTS)]
@@ -21,11 +19,9 @@ def model() -> mujoco.MjModel:
 
 
 @pytest.fixture(scope="module")
-def urdf() -> mujoco.MjModel:
-    """The published description, compiled with its fixed links merged."""
-    if not URDF.exists():
-        pytest.skip(f"the published A1 description is not at {URDF}")
-    text = URDF.read_text()
+def urdf(a1_urdf) -> mujoco.MjModel:
+    """Return the published description, compiled with its fixed links merged."""
+    text = a1_urdf.read_text()
     text = re.sub(r"<visual>.*?</visual>", "", text, flags=re.DOTALL)  # the meshes are not at hand
     text = text.replace('<joint name="floating_base" type="fixed">', '<joint name="floating_base" type="floating">')
     text = text.replace("</robot>", '<mujoco><compiler fusestatic="true"/></mujoco></robot>')
@@ -105,10 +101,8 @@ def test_a_body_has_the_mass_centre_and_inertia_of_its_merged_links(model, urdf,
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_the_merged_inertials_are_exact(body):
-    if not URDF.exists():
-        pytest.skip(f"the published A1 description is not at {URDF}")
-    mass, centre, inertia = merged_inertial(ET.parse(URDF).getroot(), body)
+def test_the_merged_inertials_are_exact(a1_urdf, body):
+    mass, centre, inertia = merged_inertial(ET.parse(a1_urdf).getroot(), body)
     ours = mujoco.MjSpec.from_file(str(robots.path("a1"))).body(body)
     xx, yy, zz, xy, xz, yz = ours.fullinertia
     assert ours.mass == pytest.approx(mass, rel=1e-9)

@@ -3,14 +3,12 @@
 from functools import cache
 
 import pytest
-import torch
 
 
 @pytest.fixture(scope="session")
 def new_env():
     """Makes an environment of 8 robots that is not shared; options are fields of Task."""
     pytest.importorskip("mjlab")
-    torch.set_num_threads(1)
     from mjlab.envs import ManagerBasedRlEnv
 
     from body_transformer.rl.a1 import walk

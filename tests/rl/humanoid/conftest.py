@@ -3,14 +3,12 @@
 from functools import cache
 
 import pytest
-import torch
 
 
 @pytest.fixture(scope="session")
 def new_env():
     """Makes an environment of 8 robots that is not shared; `options` are those that are true."""
     pytest.importorskip("mjlab")
-    torch.set_num_threads(1)
     from body_transformer.rl.registry import make_env
 
     def make(name, num_envs=8, seed=0, fast=True, options=()):
