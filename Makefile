@@ -28,7 +28,7 @@ core: wheel
 	.venv-core/bin/python $(INSTALL) --no-deps --force-reinstall build/wheel/*.whl
 	.venv-core/bin/python -I tests/core_only.py
 
-# The package as a robot's computer gets it: without its dependencies, with NumPy and ONNX Runtime. What it runs is exported here.
+# The package as a robot's computer gets it: without its dependencies, with NumPy and ONNX Runtime.
 robot: wheel
 	rm -rf build/robot
 	.venv/bin/python tests/robot_export.py build/robot

@@ -51,7 +51,7 @@ class Checkpoint:
 def save_checkpoint(run: Path, step: int, policy: Policy, state: TrainingState, keep: int = 2) -> Path:
     """Write checkpoints/<step>, point `last` at it and remove all but the newest `keep`.
 
-    Checkpoints of later steps are removed, too: a run that comes to this step again could not read them and went back.
+    Checkpoints of later steps are removed, too: a run comes to a step again only if it could not read the later ones.
     """
     parent = run / CHECKPOINTS
     path = parent / str(step)

@@ -136,7 +136,7 @@ def load_experiment(source: str | os.PathLike[str]) -> Experiment:
 
 
 def _resolve(source: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return a file's content merged over its base's; `below` are the experiments whose bases led here."""
+    """Return a file's content merged over its base's; `below` are the experiments based on it."""
     if source in below:
         raise ValueError(f"experiments are each other's base: {' -> '.join((*below, source))}")
     try:

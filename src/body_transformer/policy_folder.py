@@ -68,7 +68,7 @@ def find_policy(source: str | os.PathLike[str]) -> PolicyFolder:
 
 
 def is_policy(source: str | os.PathLike[str]) -> bool:
-    """Return whether this is a policy itself: `pretrained:NAME`, or a folder with policy.json; not a run."""
+    """Return whether this is `pretrained:NAME` or a folder with policy.json; a run folder is neither."""
     return os.fspath(source).startswith(pretrained.PREFIX) or (Path(source) / DESCRIPTION).is_file()
 
 

@@ -183,7 +183,7 @@ def json_text(value: Any, indent: int = 0) -> str:
 
 
 def json_digest(value: Any) -> str:
-    """Return the SHA-256 of plain data, whatever the order of its keys."""
+    """Return the SHA-256 of plain data; the order of keys does not change it."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
