@@ -193,7 +193,7 @@ class SimRobot(Robot):
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
-            env=_environment(),
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # so that it does not take the controller's cores
             start_new_session=True,  # Ctrl-C goes to the controller, which damps and takes the report
         )
         deadline_s = time.monotonic() + START_TIMEOUT_S
@@ -305,11 +305,6 @@ def _flags(options: SimOptions) -> list[str]:
             continue
         flags += [flag, *map(repr, value)] if isinstance(value, tuple) else [f"{flag}={value}"]
     return flags
-
-
-def _environment() -> dict[str, str]:
-    """Give the robot's process one thread, so that it does not take the controller's cores."""
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def _is_loopback(host: str) -> bool:

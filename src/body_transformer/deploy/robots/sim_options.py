@@ -163,37 +163,26 @@ _REPORT = struct.Struct(f"<{len(fields(SimReport))}d")
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class Network:
-    """Effect of one direction on datagrams."""
-
-    delay_s: float = 0.0
-    jitter_s: float = 0.0
-    loss: float = 0.0
-    """Probability."""
-    duplicate: float = 0.0
-    """Probability."""
-
-
 class Channel(Generic[Item]):
     """One direction of a bad network: items come out late, out of order, twice, or not at all."""
 
-    def __init__(self, network: Network, rng: np.random.Generator) -> None:
-        self._network = network
-        self._rng = rng
+    def __init__(self, options: SimOptions, *seed: int) -> None:
+        self._delay_s, self._jitter_s = options.latency_ms / 2e3, options.jitter_ms / 1e3
+        self._loss, self._duplicate = options.loss_percent / 100, options.duplicate_percent / 100
+        self._rng = np.random.default_rng([options.seed, *seed])
         self._waiting: list[tuple[float, int, Item]] = []
         self._count = 0
 
     def put(self, now_s: float, item: Item) -> None:
         """Let an item enter the network."""
-        network, rng = self._network, self._rng
-        if network.loss and rng.random() < network.loss:
+        rng = self._rng
+        if self._loss and rng.random() < self._loss:
             return
-        copies = 2 if network.duplicate and rng.random() < network.duplicate else 1
+        copies = 2 if self._duplicate and rng.random() < self._duplicate else 1
         for _ in range(copies):
-            jitter_s = rng.uniform(0.0, network.jitter_s) if network.jitter_s else 0.0
+            jitter_s = rng.uniform(0.0, self._jitter_s) if self._jitter_s else 0.0
             self._count += 1  # without jitter items stay in order
-            heapq.heappush(self._waiting, (now_s + network.delay_s + jitter_s, self._count, item))
+            heapq.heappush(self._waiting, (now_s + self._delay_s + jitter_s, self._count, item))
 
     def take(self, now_s: float) -> list[Item]:
         """Return the items that have arrived."""

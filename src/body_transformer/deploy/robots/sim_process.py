@@ -37,7 +37,7 @@ from ..link import (
 )
 from ..robot import Command, State
 from .sim_body import MotionRecorder, SimBody
-from .sim_options import DEFAULT_PORT, Channel, Network, SimOptions, SimReport
+from .sim_options import DEFAULT_PORT, Channel, SimOptions, SimReport
 
 SILENT_PEER_S = 1.0
 """After this silence of a controller, another one may take the robot by HELLO."""
@@ -82,14 +82,8 @@ class SimProcess:
         self._parent = parent
         self._orphan_s: float | None = None
         self._rng = np.random.default_rng(options.seed)
-        network = Network(
-            options.latency_ms / 2e3,
-            options.jitter_ms / 1e3,
-            options.loss_percent / 100,
-            options.duplicate_percent / 100,
-        )
-        self._inbound: Channel[tuple[bytes, Address]] = Channel(network, np.random.default_rng([options.seed, 1]))
-        self._outbound: Channel[tuple[bytes, Address]] = Channel(network, np.random.default_rng([options.seed, 2]))
+        self._inbound: Channel[tuple[bytes, Address]] = Channel(options, 1)
+        self._outbound: Channel[tuple[bytes, Address]] = Channel(options, 2)
         self._steps = round(options.physics_hz / options.state_hz)
         self._lag_s = 0.0
         self._events = 0
