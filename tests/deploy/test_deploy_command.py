@@ -135,7 +135,7 @@ def test_every_option_is_a_flag(tmp_path):
         (["--robot", "a1", "--robot-options", "expected=a"], "unknown option of the A1 'expected'"),
         (["--robot", "a1", "--robot-options", "damping_kd=some"], "damping_kd must be a finite number; got 'some'"),
         (["--robot", "a1", "--robot-options", "listen_only=true"], "--dry-run"),
-        (["--seconds", "0"], "seconds must be a number above 0"),
+        (["--seconds", "0"], "seconds must be above 0"),
         (["--torque-fraction", "2"], "torque_fraction must be at most 1"),
     ],
 )

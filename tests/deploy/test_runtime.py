@@ -165,13 +165,13 @@ def test_a_rate_that_is_no_multiple_is_refused(loop_hz):
 @pytest.mark.parametrize("name", ["seconds", "ramp_s", "warm_up", "log_s"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True])
 def test_a_senseless_setting_is_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be a number above 0"):
+    with pytest.raises(ValueError, match=f"{name} must be (above 0|a finite number|a whole number); got"):
         RuntimeConfig(**{name: value})
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("inf"), None, "fast"])
 def test_a_senseless_safety_setting_is_refused(value):
-    with pytest.raises(ValueError, match="stale_ms must be a number above 0"):
+    with pytest.raises(ValueError, match="stale_ms must be (above 0|a finite number); got"):
         SafetyConfig(stale_ms=value)
     with pytest.raises(ValueError, match="torque_fraction must be at most 1"):
         SafetyConfig(torque_fraction=1.5)

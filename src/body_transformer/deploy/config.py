@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -110,12 +111,8 @@ def per_joint(value: PerJoint, joints: Sequence[str], named: Mapping[str, Sequen
 def control(deploy: DeployConfig, robot: Path, layout: Layout, bound: float | None = None) -> Control:
     """Return the contract's control section; `bound` is the largest action that the policy can give."""
     joints = _joints(layout)
-    named = _named(deploy, robot, joints)
-
-    def each(value: PerJoint) -> tuple[float, ...]:
-        return per_joint(value, joints, named)
-
     positions, torques = robot_limits(robot, joints)
+    each = partial(per_joint, joints=joints, named=_named(deploy, robot, joints))
     return Control(
         kind=deploy.kind,
         hz=deploy.hz,
@@ -140,9 +137,8 @@ def training_gains(deploy: DeployConfig, robot: Path, layout: Layout) -> tuple[l
     if deploy.training is None:
         return None, None
     joints = _joints(layout)
-    named = _named(deploy, robot, joints)
-    kp, kd = (list(per_joint(value, joints, named)) for value in (deploy.training.kp, deploy.training.kd))
-    return kp, kd
+    each = partial(per_joint, joints=joints, named=_named(deploy, robot, joints))
+    return list(each(deploy.training.kp)), list(each(deploy.training.kd))
 
 
 def obs_terms(deploy: DeployConfig, robot: Path, layout: Layout) -> tuple[ContractTerm, ...]:
@@ -173,15 +169,9 @@ def robot_limits(robot: Path, joints: Sequence[str]) -> tuple[tuple[Limits, ...]
         joint = model.joint(name)
         low, high = joint.range.tolist() if model.jnt_limited[joint.id] else (-math.inf, math.inf)
         positions.append((float(low), float(high)))
-        torques.append(sum(_strength(model, motor) for motor in _motors(model, joint.id)) or math.inf)
+        is_here = (model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT) & (model.actuator_trnid[:, 0] == joint.id)
+        torques.append(sum(_strength(model, motor) for motor in is_here.nonzero()[0]) or math.inf)
     return tuple(positions), tuple(torques)
-
-
-def _motors(model: Any, joint: int) -> list[int]:
-    import mujoco
-
-    at_joint = mujoco.mjtTrn.mjTRN_JOINT
-    return [k for k in range(model.nu) if model.actuator_trntype[k] == at_joint and model.actuator_trnid[k, 0] == joint]
 
 
 def _strength(model: Any, motor: int) -> float:

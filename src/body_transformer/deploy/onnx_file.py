@@ -9,14 +9,13 @@ import logging
 import tempfile
 import warnings
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import install
+from ..errors import import_extra
 from ..model.policy import Policy
 from .policy import INPUT, OUTPUT
 from .rewrite import rewritten
@@ -31,9 +30,9 @@ def frozen(policy: Policy) -> Policy:
 
 def to_onnx(policy: Policy, exporter: Exporter = "torchscript") -> bytes:
     """Return the content of the file: `obs` [batch, O] -> `actions` [batch, A], with weights and normaliser."""
-    onnx = _need("onnx")
+    onnx = import_extra("onnx", "deploy")
     if exporter == "dynamo":
-        _need("onnxscript")
+        import_extra("onnxscript", "deploy")
     obs = torch.zeros(3, policy.obs_dim)  # a batch of one would be taken for a constant
     with tempfile.TemporaryDirectory() as folder, _quietly():
         file = Path(folder, "policy.onnx")
@@ -99,10 +98,3 @@ def _quietly() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def _need(package: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError:
-        raise ValueError(f"the export needs {package}: {install('deploy')}") from None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from ..schema import check_fields
 
 if TYPE_CHECKING:
     from .contract import Contract
@@ -66,17 +68,10 @@ class RuntimeConfig:
     """The log keeps at most this much, the newest."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in ("command", "filter", "dry_run", "rehearse") or (
-                value is None and field.name in ("seconds", "loop_hz")
-            ):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-                raise ValueError(f"{field.name} must be a number above 0; got {value!r}")
+        _check_command(self.command or ())
+        check_fields(self)
         if self.loop_hz is not None and self.loop_hz > MAX_LOOP_HZ:
             raise ValueError(f"loop_hz must be at most {MAX_LOOP_HZ:g}; got {self.loop_hz:g}")
-        _check_command(self.command or ())
 
     def policy_command(self, control: Control) -> tuple[float, ...]:
         """Return the command that the policy gets."""

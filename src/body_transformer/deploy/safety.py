@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..schema import check_fields
 from .robot import DAMPING_KD
 
 
@@ -122,12 +123,7 @@ class SafetyConfig:
     """Gain of damping, Nm s/rad; less for a quick joint, so that the torque limit holds."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None and field.name in ("max_missed", "step_rad", "step_nm"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-                raise ValueError(f"{field.name} must be a number above 0; got {value!r}")
+        check_fields(self)
         if self.torque_fraction > 1:
             raise ValueError(f"torque_fraction must be at most 1; got {self.torque_fraction!r}")
 
