@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from body_transformer.deploy.observation import JointOrder, Measured, Observation, gravity_direction
-from body_transformer.deploy.robot import Command, State
+from body_transformer.deploy.robot import State
 
 from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, a1_contract, a1_obs
 
@@ -13,32 +13,23 @@ from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, a1_contract, a1_o
 def test_joints_are_reordered_by_name_both_ways():
     order = JointOrder(JOINTS, ROBOT_JOINTS)
     value = {name: float(k) for k, name in enumerate(JOINTS)}
-    from_robot, back = np.zeros((2, 12))
-    order.from_robot(np.array([value[name] for name in ROBOT_JOINTS]), from_robot)
+    from_robot = order.from_robot(np.array([value[name] for name in ROBOT_JOINTS]))
     assert from_robot.tolist() == [value[name] for name in JOINTS]
-    order.to_robot(from_robot, back)
-    assert back.tolist() == [value[name] for name in ROBOT_JOINTS]
+    assert order.to_robot(from_robot).tolist() == [value[name] for name in ROBOT_JOINTS]
 
 
 def test_a_whole_state_is_reordered_as_its_parts_are():
     order, rng = JointOrder(JOINTS, ROBOT_JOINTS), np.random.default_rng(0)
     state = State(1, 0.0, 0.0, *rng.normal(size=(3, 12)), rng.normal(size=3), rng.normal(size=4))
-    whole, parts = np.zeros(43), np.zeros((3, 12))
-    order.state_from_robot(state, whole)
-    for values, out in zip(state.parts[:3], parts, strict=True):
-        order.from_robot(values, out)
-    np.testing.assert_array_equal(whole, [*parts.reshape(-1), *state.angular_velocity, *state.quaternion])
+    joints = [value for part in state.parts[:3] for value in order.from_robot(part)]
+    np.testing.assert_array_equal(order.state_from_robot(state), [*joints, *state.angular_velocity, *state.quaternion])
 
 
 def test_a_whole_command_is_reordered_as_its_parts_are_both_ways():
     order, given = JointOrder(JOINTS, ROBOT_JOINTS), np.random.default_rng(0).normal(size=(5, 12))
-    whole, back, parts = np.zeros((3, 5, 12))
-    order.command_from_robot(Command(*given), whole)
-    for values, out in zip(given, parts, strict=True):
-        order.from_robot(values, out)
-    np.testing.assert_array_equal(whole, parts)
-    order.command_to_robot(whole, back)
-    np.testing.assert_array_equal(back, given)
+    whole = order.from_robot(given)
+    np.testing.assert_array_equal(whole, [order.from_robot(part) for part in given])
+    np.testing.assert_array_equal(order.to_robot(whole), given)
 
 
 @pytest.mark.parametrize(

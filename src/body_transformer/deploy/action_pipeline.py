@@ -57,10 +57,9 @@ class ActionPipeline:
         self.command = Command(*self._commanded)
         """In the robot's order; its arrays change with the next tick."""
         self._order, self._interventions = order, interventions
-        self._pos, self._vel = measured.joint_pos, measured.joint_vel
+        self._pos, self._vel, self._cut = measured.joint_pos, measured.joint_vel, control.torque_clip
         self._max_action, self._action_clip, self._largest = safety.max_action, control.clip, 0.0
         self._scale, self._offset = np.array(control.scale, np.float64), np.array(control.offset, np.float64)
-        self._clip_torque = TargetClip(control.torque_clip) if control.torque_clip else None
         low_pass = control.filter if filtered else None
         self._filter = LowPass(low_pass.cutoff_hz, control.hz, size) if low_pass else None
         self._line = Interpolation(ticks_per_step, size)
@@ -78,8 +77,8 @@ class ActionPipeline:
         self._clip()
         np.multiply(self.action, self._scale, out=self.target)
         self.target += self._offset
-        if self._clip_torque is not None:
-            self._clip_torque(self.target, self._pos, self._vel)
+        if self._cut is not None:
+            clip_target(self.target, self._pos, self._vel, self._cut)
         self.aim()
         return True
 
@@ -99,7 +98,7 @@ class ActionPipeline:
 
     def reorder(self) -> Command:
         """Return the limited command in the robot's joint order."""
-        self._order.command_to_robot(self.limiter.command, self._commanded)
+        self._commanded[:] = self._order.to_robot(self.limiter.command)
         return self.command
 
     def _check(self, given: NDArray[np.floating[Any]]) -> bool:
@@ -121,25 +120,17 @@ class ActionPipeline:
             return
         if self._largest > clip * ROUNDED:
             self._interventions.count(Reason.ACTION_CLIPPED)
-        np.minimum(self.action, clip, out=self.action)
-        np.maximum(self.action, -clip, out=self.action)
+        self.action.clip(-clip, clip, out=self.action)
 
 
-class TargetClip:
-    """The training's clip of a target [J], which the policy has learned with; it is not a limit of the robot."""
+def clip_target(target: Vector, pos: Vector, vel: Vector, clip: TorqueClip) -> None:
+    """Move `target` [J] so that kp (target - pos) - kd vel stays within the torque of the training.
 
-    def __init__(self, clip: TorqueClip) -> None:
-        torque, kp, kd = (np.array(value, np.float64) for value in (clip.torque, clip.kp, clip.kd))
-        self._ahead, self._most = kd / kp, torque / kp
-        self._middle, self._end = np.zeros((2, len(kp)))
-
-    def __call__(self, target: Vector, pos: Vector, vel: Vector) -> None:
-        """Move `target` so that kp (target - pos) - kd vel stays within the torque."""
-        middle, end = self._middle, self._end
-        np.multiply(vel, self._ahead, out=middle)
-        middle += pos
-        np.maximum(target, np.subtract(middle, self._most, out=end), out=target)
-        np.minimum(target, np.add(middle, self._most, out=end), out=target)
+    The policy has learned with this clip; it is not a limit of the robot.
+    """
+    kp = np.array(clip.kp)
+    middle, most = vel * (np.array(clip.kd) / kp) + pos, np.array(clip.torque) / kp
+    target[:] = np.minimum(np.maximum(target, middle - most), middle + most)
 
 
 # -- filter and interpolation ------------------------------------------------------------------------------------------
@@ -161,31 +152,22 @@ def butterworth(cutoff_hz: float, rate_hz: float) -> tuple[float, float, float, 
 
 
 class LowPass:
-    """A second-order Butterworth filter of a vector [J], computed in place (transposed direct form II)."""
+    """A second-order Butterworth filter of a vector [J], in the transposed direct form II."""
 
     def __init__(self, cutoff_hz: float, rate_hz: float, size: int) -> None:
         self.b0, self.b1, self.b2, self.a1, self.a2 = butterworth(cutoff_hz, rate_hz)
-        self._first, self._second = np.zeros(size), np.zeros(size)
-        self._output, self._product = np.zeros(size), np.zeros(size)
+        self._first, self._second = np.zeros((2, size))
 
     def reset(self, value: ArrayLike) -> None:
         """Continue as if `value` had always been the input: the next output does not jump."""
         given = np.asarray(value, np.float64)
-        self._first[:] = given * (1 - self.b0)
-        self._second[:] = given * (self.b2 - self.a2)
+        self._first, self._second = given * (1 - self.b0), given * (self.b2 - self.a2)
 
     def __call__(self, value: Vector) -> Vector:
-        """Return the filtered value [J]; the array belongs to the filter and changes with the next call."""
-        output, product = self._output, self._product
-        np.multiply(value, self.b0, out=output)
-        output += self._first
-        np.multiply(value, self.b1, out=self._first)
-        np.multiply(output, self.a1, out=product)
-        self._first -= product
-        self._first += self._second
-        np.multiply(value, self.b2, out=self._second)
-        np.multiply(output, self.a2, out=product)
-        self._second -= product
+        """Return the filtered value [J]."""
+        output: Vector = value * self.b0 + self._first
+        self._first = value * self.b1 - output * self.a1 + self._second
+        self._second = value * self.b2 - output * self.a2
         return output
 
 
@@ -196,7 +178,7 @@ class Interpolation:
         if steps < 1:
             raise ValueError(f"a policy step needs 1 tick or more; got {steps}")
         self.steps = steps
-        self._start, self._end, self._now = np.zeros(size), np.zeros(size), np.zeros(size)
+        self._start, self._end, self._now = np.zeros((3, size))
 
     def reset(self, value: ArrayLike) -> None:
         """Stay at `value`."""
@@ -209,10 +191,7 @@ class Interpolation:
 
     def at(self, tick: int) -> Vector:
         """Return the point in tick 0 … steps - 1 after `aim`; the array changes with the next call."""
-        if tick + 1 >= self.steps:
-            self._now[:] = self._end  # exactly, whatever the rounding
-            return self._now
-        np.subtract(self._end, self._start, out=self._now)
-        self._now *= (tick + 1) / self.steps
-        self._now += self._start
+        on_the_way = tick + 1 < self.steps  # the last tick arrives exactly, whatever the rounding
+        share = (tick + 1) / self.steps
+        self._now[:] = (self._end - self._start) * share + self._start if on_the_way else self._end
         return self._now

@@ -111,8 +111,8 @@ class Controller:
         if tripped or refused.any():
             self.interventions.latch(Reason.ROBOT_TRIPPED, tripped)
         elif self.phase in (Phase.RAMP, Phase.HOLD, Phase.POLICY):
-            self.order.from_robot(command.position, self._limiter.previous)
-            self.order.from_robot(command.torque, self._limiter.previous_torque)
+            self._limiter.previous[:] = self.order.from_robot(command.position)
+            self._limiter.previous_torque[:] = self.order.from_robot(command.torque)
 
     # -- safety --------------------------------------------------------------------------------------------------------
 

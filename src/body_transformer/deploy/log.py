@@ -106,7 +106,7 @@ class Log:
             if one is None:
                 row[name].fill(math.nan)
             else:
-                self._order.command_from_robot(one, row[name])
+                row[name][...] = self._order.from_robot(np.array(one.parts))
         self._add_state(row, state)
 
     def event(self, tick: int, time_s: float, kind: str, text: str) -> None:
@@ -119,7 +119,7 @@ class Log:
         if state is None or row["state"] != GOOD_SHAPE:
             return
         for name in ("joint_pos", "joint_vel", "joint_torque"):
-            self._order.from_robot(getattr(state, name), row[name])
+            row[name][...] = self._order.from_robot(getattr(state, name))
         for name in ("sequence", "stamp_s", "received_s", "angular_velocity", "quaternion"):
             row[name][...] = getattr(state, name)
 
@@ -211,7 +211,6 @@ class SavedLog:
     def states(self) -> Iterator[State | None]:
         """Yield the state read in each tick, in the robot's own order."""
         rows, order = self.rows, JointOrder(self.description["joints"], self.description["robot_joints"])
-        size = len(order.robot_joints)
         for k, kind in enumerate(rows["state"]):
             if kind == NO_STATE:
                 yield None
@@ -220,10 +219,7 @@ class SavedLog:
                 none = np.zeros(0)
                 yield State(0, 0.0, 0.0, none, none, none, none, none)
                 continue
-            pos, vel, torque = np.empty((3, size))
-            order.to_robot(rows["joint_pos"][k], pos)
-            order.to_robot(rows["joint_vel"][k], vel)
-            order.to_robot(rows["joint_torque"][k], torque)
+            pos, vel, torque = (order.to_robot(rows[name][k]) for name in ("joint_pos", "joint_vel", "joint_torque"))
             yield State(
                 int(rows["sequence"][k]),
                 float(rows["stamp_s"][k]),

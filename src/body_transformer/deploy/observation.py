@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import listing
-from .robot import COMMAND, Command, State
+from .robot import State
 
 if TYPE_CHECKING:
     from .contract import Contract
@@ -39,33 +39,20 @@ class JointOrder:
         self.contract_joints, self.robot_joints = tuple(contract_joints), tuple(robot_joints)
         self._in_robot = np.array([robot_joints.index(name) for name in contract_joints])
         self._in_contract = np.array([contract_joints.index(name) for name in robot_joints])
-        size = len(contract_joints)
-        self._state, self._command = np.zeros(3 * size + 7), np.zeros(len(COMMAND) * size)
-        self._command_rows = self._command.reshape(-1, size)
-        rest = 3 * size + np.arange(7)
-        self._state_in_robot = np.concatenate([self._in_robot + k * size for k in range(3)] + [rest])
+        places = np.arange(3 * len(contract_joints) + 7)
+        self._state_in_robot = np.concatenate([*places[:-7].reshape(3, -1)[:, self._in_robot], places[-7:]])
 
-    def from_robot(self, values: Vector, out: Vector) -> None:
-        """Copy [J] from the robot's order into the contract's."""
-        values.take(self._in_robot, out=out, mode="clip")  # the other modes make a copy first
+    def from_robot(self, values: Vector) -> Vector:
+        """Return [..., J] in the contract's order, given the robot's."""
+        return values.take(self._in_robot, axis=-1)
 
-    def to_robot(self, values: Vector, out: Vector) -> None:
-        """Copy [J] from the contract's order into the robot's."""
-        values.take(self._in_contract, out=out, mode="clip")
+    def to_robot(self, values: Vector) -> Vector:
+        """Return [..., J] in the robot's order, given the contract's."""
+        return values.take(self._in_contract, axis=-1)
 
-    def state_from_robot(self, state: State, out: Vector) -> None:
-        """Copy the parts of a state that fits, one after the other [3 J + 7], into the contract's order."""
-        np.concatenate(state.parts, out=self._state)
-        self._state.take(self._state_in_robot, out=out, mode="clip")
-
-    def command_from_robot(self, command: Command, out: Vector) -> None:
-        """Copy the parts of a command, as rows [5, J], into the contract's order."""
-        np.concatenate(command.parts, out=self._command)
-        self._command_rows.take(self._in_robot, axis=1, out=out, mode="clip")
-
-    def command_to_robot(self, values: Vector, out: Vector) -> None:
-        """Copy [5, J] from the contract's order into the robot's."""
-        values.take(self._in_contract, axis=1, out=out, mode="clip")
+    def state_from_robot(self, state: State) -> Vector:
+        """Return the parts of a state that fits, one after the other [3 J + 7], in the contract's order."""
+        return np.concatenate(state.parts).take(self._state_in_robot)
 
 
 def _repeated(names: Sequence[str]) -> list[str]:
@@ -108,22 +95,6 @@ def _source(term: ContractTerm, sources: dict[str, Vector]) -> Vector:
     return source
 
 
-class _History:
-    """Entries of a term that has earlier measurements besides the newest."""
-
-    def __init__(self, length: int, newest: Vector, out: NDArray[np.float32]) -> None:
-        self._newest, self._out = newest, out
-        self._all = np.zeros((length, len(newest)))  # the oldest first
-
-    def update(self, first: bool) -> None:
-        if first:  # as if the first measurement had always been there
-            self._all[:] = self._newest
-        else:
-            self._all[:-1] = self._all[1:]
-            self._all[-1] = self._newest
-        self._out[:] = self._all.reshape(-1)
-
-
 class Observation:
     """The contract's observation [O], from the last good state, the previous action and the command."""
 
@@ -147,19 +118,15 @@ class Observation:
         self._scale = np.concatenate([np.array(term.scale, np.float64) for term in terms])
         bounds = [math.inf if term.clip is None else term.clip for term in terms]
         self._bound = np.repeat(bounds, [term.size for term in terms])
-        self._bounded = bool(np.isfinite(self._bound).any())
-        self._newest = np.zeros_like(self._scale)
-        self._histories = self._shares(terms) if any(term.history > 1 for term in terms) else []
+        length = max(term.history for term in terms)
+        self._history = np.zeros((length, len(self._scale)))
+        """Scaled measurements of all terms, the oldest first."""
+        places = np.arange(self._history.size).reshape(self._history.shape)
+        stops = np.cumsum([term.size for term in terms])
+        self._places = np.concatenate(
+            [places[-term.history :, end - term.size : end].ravel() for term, end in zip(terms, stops, strict=True)]
+        )
         self._first = True
-
-    def _shares(self, terms: Sequence[ContractTerm]) -> list[_History]:
-        shares = []
-        start = out = 0
-        for term in terms:
-            stop, end = start + term.size, out + term.size * term.history
-            shares.append(_History(term.history, self._newest[start:stop], self._obs[out:end]))
-            start, out = stop, end
-        return shares
 
     def reset(self) -> None:
         """Forget the history."""
@@ -167,16 +134,11 @@ class Observation:
 
     def update(self) -> NDArray[np.float32]:
         """Return the observation [O]; the array changes with the next call."""
-        newest = self._newest
-        np.concatenate(self._sources, out=newest)
-        newest -= self._offset
-        newest *= self._scale
-        if self._bounded:
-            np.minimum(newest, self._bound, out=newest)
-            np.maximum(newest, -self._bound, out=newest)
-        if not self._histories:
-            self._obs[:] = newest
-        for history in self._histories:
-            history.update(self._first)
+        newest = (np.concatenate(self._sources) - self._offset) * self._scale
+        newest = np.maximum(np.minimum(newest, self._bound), -self._bound)
+        self._history[:-1] = self._history[1:]
+        # the first measurement counts as having always been there
+        self._history[0 if self._first else -1 :] = newest
         self._first = False
+        self._obs[:] = self._history.take(self._places)
         return self._obs

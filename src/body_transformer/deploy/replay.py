@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..schema import build
 from .controller import Controller, Policy
 from .log import SavedLog
-from .robot import COMMAND, Command
+from .robot import Command
 from .runtime_config import RuntimeConfig
 from .safety import Reason, SafetyConfig
 
@@ -61,16 +61,13 @@ def replay(folder: str | Path, contract: Contract, policy: Policy) -> Replay:
     requests = {event["tick"]: event["text"] for event in about["events"] if event["kind"] == "request"}
     stops = {event["tick"]: event["text"] for event in about["events"] if event["kind"] == "stop"}
     tripped = {tick: text for tick, text in stops.items() if text.startswith(TRIPPED)}
-    size = len(about["joints"])
-    commands = np.zeros((len(rows["tick"]), 5, size))
-    sent = Command(*np.zeros((5, size)))
+    commands = np.zeros_like(rows["command"])
     for k, state in enumerate(log.states()):
         tick = int(rows["tick"][k])
         command = controller.step(tick, float(rows["now_s"][k]), state, int(rows["missed"][k]), requests.get(tick))
-        for j, part in enumerate(COMMAND):
-            controller.order.from_robot(getattr(command, part), commands[k, j])
-            controller.order.to_robot(rows["sent"][k, j], getattr(sent, part))
-        was_sent = np.isfinite(rows["sent"][k]).all()  # not in a dry run
-        controller.sent(sent if was_sent else command, tripped.get(tick, ""))
+        commands[k] = controller.order.from_robot(np.array(command.parts))
+        sent = rows["sent"][k]
+        was_sent = np.isfinite(sent).all()  # not in a dry run
+        controller.sent(Command(*controller.order.to_robot(sent)) if was_sent else command, tripped.get(tick, ""))
     same = (commands.view(np.int64) == rows["command"].view(np.int64)).all(axis=(1, 2))
     return Replay(commands, tuple(int(tick) for tick in rows["tick"][~same]))

@@ -61,7 +61,7 @@ class StateCheck:
         self.detail = ""
         reason = self._shape(state)
         if reason is None:
-            self._order.state_from_robot(state, self._all)
+            self._all[:] = self._order.state_from_robot(state)
             inside = all_true((self._all >= self._least) & (self._all <= self._most))  # False for NaN
             reason = (
                 self._finite(state, inside)
