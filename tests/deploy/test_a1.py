@@ -152,7 +152,7 @@ def test_the_first_command_brakes_and_moves_nothing(machine):
             np.testing.assert_array_equal(sent(machine, name)[:12], value)
 
 
-def test_who_only_listens_gives_no_torque_and_leaves_without_a_command(machine):
+def test_listen_only_gives_no_torque_and_leaves_without_a_command(machine):
     with open_robot("a1", listen_only=True) as robot:
         robot.read()
         with pytest.raises(ValueError, match="listen_only: no command is sent to this A1"):
@@ -229,7 +229,7 @@ def test_too_much_power_for_the_level_leads_to_damping_that_stays(machine, level
 
 @pytest.mark.parametrize("what", [{"Kp": 0.0}, {"mode": 0}], ids=["no gain", "not a servo"])
 def test_a_protection_that_answers_nothing_but_weakens_a_motor_has_stopped_the_robot(machine, monkeypatch, what):
-    """So it is in releases whose PowerProtect is void."""
+    """In some releases PowerProtect returns nothing."""
 
     def protect(self, cmd, state, factor):
         for name, value in what.items():
@@ -307,11 +307,11 @@ def test_b_on_the_remote_is_an_emergency_stop_that_stays(machine, low, high, sto
         np.testing.assert_array_equal(robot.send(command()).kp, 0.0 if stops else 100.0)
 
 
-def test_a_module_that_does_not_tell_of_the_remote_is_refused(machine, monkeypatch):
-    class Deaf(fake.LowState):
+def test_a_module_without_the_remote_is_refused(machine, monkeypatch):
+    class WithoutRemote(fake.LowState):
         _fields: ClassVar[dict] = {k: v for k, v in fake.LowState._fields.items() if k != "wirelessRemote"}
 
-    monkeypatch.setattr(fake, "LowState", Deaf)
+    monkeypatch.setattr(fake, "LowState", WithoutRemote)
     with pytest.raises(ValueError, match="no wirelessRemote"), open_robot("a1", **QUICK):
         pass
     assert machine.commands == []
@@ -331,7 +331,7 @@ def test_a_joint_near_its_end_leads_to_damping_if_asked_for(machine):
 
 
 @pytest.mark.parametrize("bad", [np.full(12, np.nan), np.full(12, np.inf), np.zeros(11)])
-def test_what_is_no_command_is_not_sent(machine, bad):
+def test_an_invalid_command_is_not_sent(machine, bad):
     with open_robot("a1", **QUICK) as robot:
         with pytest.raises(ValueError, match="position of a command must be 12 finite numbers"):
             robot.send(command(bad))

@@ -226,7 +226,7 @@ def test_no_limit_is_null_in_the_file_and_infinite_here(tmp_path):
         (".model_sha256", 3, "model_sha256 must be a string; got 3"),
     ],
 )  # fmt: skip
-def test_what_is_unknown_or_wrong_is_refused_with_the_reason(copy, path, value, message):
+def test_unknown_keys_and_wrong_values_are_refused_with_the_reason(copy, path, value, message):
     change(copy, path, value)
     with pytest.raises(ValueError, match=message) as error:
         Contract.load(copy)
@@ -250,7 +250,7 @@ def test_what_is_unknown_or_wrong_is_refused_with_the_reason(copy, path, value, 
         (".model_sha256", "model_sha256 must be a string; got None"),
     ],
 )
-def test_what_is_missing_is_refused(copy, path, message):
+def test_a_missing_key_is_refused(copy, path, message):
     change(copy, path, remove=True)
     with pytest.raises(ValueError, match=message):
         Contract.load(copy)
@@ -265,7 +265,7 @@ def test_what_is_missing_is_refused(copy, path, message):
         ('"hz": 50.0', '"hz": ', "is not valid JSON"),
     ],
 )
-def test_what_is_not_json_is_refused(copy, old, new, message):
+def test_invalid_json_is_refused(copy, old, new, message):
     file = copy / "policy.json"
     text = file.read_text()
     assert old in text
@@ -353,7 +353,7 @@ def test_every_part_of_a_control_is_either_fixed_or_tunable():
         ("trained_sha256", "0" * 64),
     ],
 )
-def test_what_the_training_fixed_cannot_be_changed(copy, path, value):
+def test_a_value_fixed_by_the_training_cannot_be_changed(copy, path, value):
     change(copy, path, value)
     with pytest.raises(ValueError, match=r"trained_sha256 is not the digest of the fixed part .* was changed since"):
         OnnxPolicy(copy)
@@ -377,7 +377,7 @@ def test_a_copy_of_other_keys_is_refused(copy, value):
         ("control.command.0", 0.3, "command [0.3, 0.0, 0.0] (exported: [0.5, 0.0, 0.0])"),
     ],
 )
-def test_what_is_set_for_a_robot_is_told_in_one_line(copy, path, value, said):
+def test_values_set_for_a_robot_are_named_in_one_line(copy, path, value, said):
     change(copy, path, value)
     with pytest.warns(UserWarning, match="was edited since its export") as warned:
         contract = OnnxPolicy(copy).contract
@@ -388,7 +388,7 @@ def test_what_is_set_for_a_robot_is_told_in_one_line(copy, path, value, said):
     assert edit.startswith(said)
 
 
-def test_an_export_that_nobody_touched_says_nothing(folder, copy):
+def test_an_export_without_edits_gives_no_warning(folder, copy):
     content = json.loads((copy / "policy.json").read_text())
     content["contract"]["control"]["hz"] = 50  # another way to write the same number
     (copy / "policy.json").write_text(json.dumps(content, indent=4, sort_keys=True))
@@ -401,11 +401,7 @@ def test_an_export_that_nobody_touched_says_nothing(folder, copy):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (
-            "control.torque_limits.3",
-            33.6,
-            r"torque_limits of 'FR_hip_joint' is 33.6; exported was 33.5, and a limit can",
-        ),
+        ("control.torque_limits.3", 33.6, "torque_limits of 'FR_hip_joint' is 33.6; exported was 33.5, and a limit"),
         ("control.velocity_limits.0", None, "velocity_limits of 'FL_hip_joint' is None; exported was 52.4"),
         ("control.position_limits.1", [-1.05, 4.0], r"position_limits of 'FL_thigh_joint' is \[-1.05, 4.0\]; exported"),
         ("control.position_limits.1", [-1.0, None], r"position_limits of 'FL_thigh_joint' is \[-1.0, None\]"),
@@ -417,7 +413,7 @@ def test_a_limit_can_only_be_tightened(copy, path, value, message):
         Contract.load(copy)
 
 
-def test_bot_deploy_tells_what_was_edited(copy, capsys):
+def test_bot_deploy_names_the_edits(copy, capsys):
     change(copy, "control.kp", [50.0] * 12)
     assert main(["deploy", str(copy), "--robot", "dog"]) == 1
     lines = capsys.readouterr().err.splitlines()
@@ -426,7 +422,7 @@ def test_bot_deploy_tells_what_was_edited(copy, capsys):
     assert lines[1].startswith("bot deploy: unknown robot 'dog'")
 
 
-def test_a_contract_that_was_edited_and_saved_again_still_tells(tmp_path):
+def test_a_contract_that_was_edited_and_saved_again_still_warns(tmp_path):
     contract = a1_contract()
     save_contract(contract, tmp_path)
     change(tmp_path, "control.kd", [2.0] * 12)

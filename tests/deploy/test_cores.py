@@ -27,7 +27,7 @@ def test_a_single_core_is_for_both():
         assert split_cores() == (frozenset({min(HERE)}),) * 2
 
 
-def test_what_is_started_meanwhile_stays_there_and_we_do_not():
+def test_a_process_started_meanwhile_stays_there_and_this_one_does_not():
     one = frozenset({min(HERE)})
     code = "import os; print(*os.sched_getaffinity(0))"
     with only_on(one):

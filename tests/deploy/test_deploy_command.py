@@ -44,7 +44,7 @@ def test_an_option_is_a_name_and_a_value(pair, expected):
     "address",
     ["47001", "localhost", ":47001", "localhost:", "localhost:-1", "localhost:0", "localhost:65536", "127.0.0.1:99999"],
 )
-def test_what_is_no_address_is_refused(tmp_path, address):
+def test_an_invalid_address_is_refused(tmp_path, address):
     with pytest.raises(ValueError, match="an address must be HOST:PORT"):
         robot_settings(Deploy(tmp_path, address=address))
 
@@ -75,30 +75,11 @@ def test_each_robot_has_its_own_options(tmp_path):
 
 def test_every_option_is_a_flag(tmp_path):
     assert parse([str(tmp_path)]) == Deploy(tmp_path)
-    numbers = [
-        "--seconds",
-        "3",
-        "--loop-hz",
-        "100",
-        "--torque-fraction",
-        ".5",
-        "--stale-ms",
-        "40",
-        "--max-tilt-rad",
-        "2",
-    ]
-    words = [
-        "--robot",
-        "a1",
-        "--address",
-        "localhost:1",
-        "--robot-options",
-        "power_level=3",
-        "position_limit=false",
-        "--faults",
-        "noise=1",
-    ]
-    others = ["--command", "0.3", "-0.1", "0", "--out", "log", "--replay", "old", "--dry-run", "--no-filter", "--json"]
+    flags = (
+        "--seconds 3 --loop-hz 100 --torque-fraction .5 --stale-ms 40 --max-tilt-rad 2 --robot a1 "
+        "--address localhost:1 --robot-options power_level=3 position_limit=false --faults noise=1 "
+        "--command 0.3 -0.1 0 --out log --replay old --dry-run --no-filter --json"
+    )
     expected = Deploy(
         tmp_path,
         robot="a1",
@@ -117,7 +98,7 @@ def test_every_option_is_a_flag(tmp_path):
         out=Path("log"),
         json=True,
     )
-    assert parse([str(tmp_path), *numbers, *words, *others]) == expected
+    assert parse([str(tmp_path), *flags.split()]) == expected
 
 
 @pytest.mark.parametrize(
@@ -139,7 +120,7 @@ def test_every_option_is_a_flag(tmp_path):
         (["--torque-fraction", "2"], "torque_fraction must be at most 1"),
     ],
 )
-def test_what_cannot_be_done_is_said(folder, args, said, capsys):
+def test_impossible_options_are_refused(folder, args, said, capsys):
     assert main(["deploy", str(folder), *args]) == 1
     assert said in capsys.readouterr().err
 
@@ -166,7 +147,7 @@ def test_a_policy_runs_across_the_link_and_its_log_can_be_replayed(folder, tmp_p
     assert f"all {said['ticks']} commands are those of" in capsys.readouterr().out
 
 
-def test_a_log_whose_commands_are_others_is_told(folder, tmp_path, capsys, monkeypatch):
+def test_a_log_with_other_commands_is_an_error(folder, tmp_path, capsys, monkeypatch):
     args = ["deploy", str(folder), "--seconds", "0.2", "--dry-run", "--out", str(tmp_path), "--json"]
     main(args)
     capsys.readouterr()
@@ -225,27 +206,16 @@ def test_a_protection_of_the_a1_that_raises_ends_the_run_in_damping(folder, serv
 
 
 def test_the_log_is_written_when_the_robot_has_been_left(folder, servos, tmp_path, monkeypatch):
-    heard, save = [], Runtime.save_log
-    monkeypatch.setattr(Runtime, "save_log", lambda *args: (heard.append(len(servos.commands)), save(*args)))
+    sent, save = [], Runtime.save_log
+    monkeypatch.setattr(Runtime, "save_log", lambda *args: (sent.append(len(servos.commands)), save(*args)))
     main(["deploy", str(folder), "--robot", "a1", "--seconds", "0.1", "--out", str(tmp_path)])
-    assert heard == [len(servos.commands)]
+    assert sent == [len(servos.commands)]
 
 
 @in_real_time
 def test_a_dry_run_asks_the_a1_for_its_state_and_gives_it_no_torque(folder, servos, tmp_path, capsys):
-    args = [
-        "deploy",
-        str(folder),
-        "--robot",
-        "a1",
-        "--seconds",
-        "0.3",
-        "--dry-run",
-        "--out",
-        str(tmp_path),
-        "--json",
-    ]
-    main(args)
+    flags = ["--robot", "a1", "--seconds", "0.3", "--dry-run", "--json", "--out"]
+    main(["deploy", str(folder), *flags, str(tmp_path)])
     said = json.loads(capsys.readouterr().out)
     assert said["ticks"] > 100
     assert "state lost" not in said["interventions"]

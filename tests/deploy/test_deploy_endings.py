@@ -69,7 +69,7 @@ def stop_when(monkeypatch: pytest.MonkeyPatch, wanted: Phase) -> None:
         (["--out", __file__], f"the log cannot be written to '{__file__}': File exists"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_before_the_robot_hears_anything(
+def test_a_wrong_option_is_one_sentence_before_anything_is_sent(
     folder, servos, tmp_path, monkeypatch, capsys, args, said
 ):
     monkeypatch.chdir(tmp_path)
@@ -151,7 +151,7 @@ def test_a_log_that_cannot_be_written_goes_to_a_temporary_folder(folder, servos,
 
 
 @pytest.mark.parametrize("stops", [False, True])
-def test_the_result_is_told_when_the_log_is_lost(folder, servos, quick, tmp_path, monkeypatch, capsys, stops):
+def test_the_result_is_printed_when_the_log_is_lost(folder, servos, quick, tmp_path, monkeypatch, capsys, stops):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     broken(monkeypatch, 2)
     if stops:
@@ -170,7 +170,7 @@ def test_the_result_is_told_when_the_log_is_lost(folder, servos, quick, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_result_is_told_when_the_robot_fails(folder, servos, quick, tmp_path, monkeypatch, capsys):
+def test_the_result_is_printed_when_the_robot_fails(folder, servos, quick, tmp_path, monkeypatch, capsys):
     sent = []
 
     def failing(self):
@@ -231,7 +231,7 @@ sys.exit(main(["deploy", sys.argv[1], "--robot", "a1", "--out", sys.argv[2], *sy
 
 
 @pytest.mark.parametrize("where", ["| true", "2>&1 | true", "> /dev/full", "2>&-"])
-def test_the_status_is_that_of_the_stop_whoever_reads(folder, tmp_path, where):
+def test_the_exit_status_does_not_depend_on_the_reader(folder, tmp_path, where):
     shell = f'set -o pipefail; "$@" {where}'
     command = [sys.executable, "-c", PROGRAM, str(folder), str(tmp_path)]
     done = subprocess.run(

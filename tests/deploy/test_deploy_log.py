@@ -87,11 +87,11 @@ WORDS = [
 
 
 @pytest.mark.parametrize("report", [WELL, {}, {"timeouts": "many", "refused": None, "lag_s": float("nan")}])
-def test_nothing_is_said_of_a_link_that_was_well_or_not_reported_on(report):
+def test_nothing_is_printed_for_a_link_without_trouble_or_report(report):
     assert link_trouble(report) == []
 
 
-def test_what_is_not_0_is_told_in_words():
+def test_a_value_above_0_is_put_into_words():
     assert link_trouble(ILL) == WORDS
 
 

@@ -46,7 +46,7 @@ def test_a_terminal_that_goes_away_is_an_emergency_stop_and_no_error(terminal):
     assert runtime.why == "the terminal is gone"
 
 
-def test_what_was_typed_before_anybody_listened_counts(terminal):
+def test_a_key_typed_before_the_run_counts(terminal):
     runtime = Stoppable()
     terminal.write(b"\r")
     assert select.select([sys.stdin], [], [], 2)[0]
@@ -54,7 +54,7 @@ def test_what_was_typed_before_anybody_listened_counts(terminal):
         assert runtime.asked.wait(2)
 
 
-def test_without_a_keyboard_it_is_said_that_no_key_stops_the_run(monkeypatch, capsys):
+def test_without_a_keyboard_a_line_says_that_no_key_stops_the_run(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     with stop_key(Stoppable().stop):
         pass
@@ -94,7 +94,7 @@ def test_in_the_background_it_is_not_suspended_and_says_that_no_key_stops_it():
     assert "no key stops this run, as it runs in the background" in done.stderr
 
 
-def test_who_stops_before_there_is_a_runtime_keeps_it_from_beginning():
+def test_a_stop_before_there_is_a_runtime_keeps_it_from_beginning():
     emergency, (runtime, robot) = Emergency(), virtual_run()
     emergency.stop("key")
     emergency.watch(runtime)
@@ -111,7 +111,7 @@ def test_a_first_signal_before_there_is_a_runtime_interrupts_and_a_second_lets_t
     emergency.signal("SIGTERM")
 
 
-def test_a_signal_interrupts_whoever_waits_for_a_robot_also_after_a_key():
+def test_a_signal_interrupts_the_wait_for_a_robot_also_after_a_key():
     emergency = Emergency()
     emergency.stop("key")
     with pytest.raises(KeyboardInterrupt):
@@ -161,7 +161,7 @@ def test_the_width_is_that_of_the_terminal_on_standard_error(monkeypatch, column
 
 @pytest.mark.parametrize(("trip_s", "shown_ms"), [(-0.0011, 0.0), (0.002, 2.0), (math.nan, math.nan)])
 def test_a_latency_is_never_below_0(trip_s, shown_ms):
-    """A simulated robot that was late catches up: its clock tells more time than went by."""
+    """The clock of a simulated robot that catches up advances faster than real time."""
     runtime, robot = virtual_run()
     robot.round_trip_s = trip_s
     assert runtime.status().round_trip_ms == pytest.approx(shown_ms, nan_ok=True)

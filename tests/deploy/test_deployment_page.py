@@ -49,7 +49,7 @@ def test_a_robots_computer_is_set_up_as_make_robot_does_it(page, line):
     assert line in tried.replace(".venv-robot/bin/python $(INSTALL)", "pip install")
 
 
-def test_nothing_tells_anybody_to_get_the_package_from_an_index():
+def test_no_page_installs_the_package_from_an_index():
     """It is on none: a stranger could put something there."""
     places = [*ROOT.glob("docs/*.md"), *ROOT.glob("src/**/*.py"), *ROOT.glob("benchmarks/*.py")]
     for file in (ROOT / "README.md", ROOT / "requirements-robot.txt", *places):

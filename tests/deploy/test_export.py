@@ -170,7 +170,7 @@ def test_a_policy_in_half_precision_on_its_way_from_training_is_left_as_it_is(tm
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_what_is_exported_is_as_exact_as_the_policy(options):
+def test_the_exported_graph_is_as_exact_as_the_policy(options):
     policy = after_training(make_policy(**options)).eval()
     before = copy.deepcopy(policy.state_dict())
     obs, exact = some_obs(policy), copy.deepcopy(policy).double()
@@ -320,7 +320,7 @@ def test_a_policy_of_another_packages_task_has_no_control(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["nothing", "a file", "a run without a policy"])
-def test_what_is_no_run_is_refused(tmp_path, what, policy):
+def test_a_source_without_a_policy_is_refused(tmp_path, what, policy):
     if what == "a file":
         (tmp_path / "run").write_text("")
     if what == "a run without a policy":

@@ -177,7 +177,7 @@ def test_a_robot_whose_own_protection_trips_is_left_in_damping():
 
 
 @pytest.mark.parametrize("kind", ["position", "torque"])
-def test_a_robot_that_tells_why_it_tripped_is_quoted(kind):
+def test_the_reason_of_a_robots_own_trip_is_quoted(kind):
     runtime, robot = virtual_run(contract=a1_contract(kind=kind))
     send, robot.tripped = robot.send, ""
 

@@ -73,7 +73,7 @@ def test_a_captured_policy_is_the_policy_for_any_batch_size(variant):
     assert_same(graph, policy, 48)
 
 
-def test_what_follows_from_constants_alone_is_computed_once():
+def test_operations_on_constants_alone_are_computed_once():
     class Module(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -168,17 +168,7 @@ def test_tokens_become_rows_and_reshapes_in_between_go():
     module = Module().double().requires_grad_(False)
     graph = capture(module, drawn(BATCH, 6))
     passes.merge_rows(graph, drawn(BATCH, 6))
-    assert operations(graph) == [
-        "reshape",
-        "linear",
-        "relu",
-        "linear",
-        "reshape",
-        "add",
-        "layer_norm",
-        "reshape",
-        "flatten",
-    ]
+    assert " ".join(operations(graph)) == "reshape linear relu linear reshape add layer_norm reshape flatten"
     assert_same(graph, module, 6)
 
 

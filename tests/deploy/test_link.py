@@ -128,7 +128,7 @@ def test_joint_names_come_back_in_their_order():
 
 
 @pytest.mark.parametrize("payload", [b"a\na", b"a\n", b"\xff\xfe", b"a\x00b", b"\n".join(b"%d" % i for i in range(65))])
-def test_names_that_are_none_are_refused(payload):
+def test_invalid_names_are_refused(payload):
     with pytest.raises(DatagramError, match="joint names"):
         unpack_names(payload)
 
@@ -167,7 +167,7 @@ def test_each_kind_is_numbered_by_itself_without_gaps(ends):
         ({"kind": Kind.WELCOME}, "direction"),
     ],
 )
-def test_what_does_not_belong_to_the_session_stays_out(ends, stranger, reason):
+def test_packets_of_another_session_stay_out(ends, stranger, reason):
     robot, controller = ends
     assert robot.accept(encode(packet(**stranger)), controller.address) is None
     assert robot.refused == {reason: 1}

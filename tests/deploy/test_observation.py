@@ -140,7 +140,7 @@ def test_history_has_the_oldest_first_and_starts_full():
     np.testing.assert_allclose(observation.update()[:9], 1.0)
 
 
-def test_what_no_robot_measures_is_refused():
+def test_a_term_that_no_robot_measures_is_refused():
     terms = (replace(a1_obs()[0], source=""), *a1_obs()[1:])
     with pytest.raises(ValueError, match="no robot measures 'base_linear_velocity'"):
         Observation(a1_contract(terms), measured(), np.zeros(12), np.zeros(3))

@@ -34,7 +34,7 @@ def test_a_failure_counts_at_once_unless_the_computer_stood_still(monkeypatch, p
     assert made == ["late"] * attempts
 
 
-def test_who_succeeds_after_a_pause_succeeds(monkeypatch):
+def test_a_success_after_a_pause_is_a_success(monkeypatch):
     monkeypatch.setattr(real_time, "Heart", lambda: SimpleNamespace(s=2 * PAUSE_S, stop=lambda: None))
     made = []
 

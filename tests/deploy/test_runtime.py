@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from body_transformer.deploy.action_pipeline import LowPass
 from body_transformer.deploy.log import SavedLog
 from body_transformer.deploy.real_time import SIGNALS
 from body_transformer.deploy.robot import Command
@@ -36,7 +37,7 @@ def in_contract_order(values: np.ndarray) -> np.ndarray:
 # -- the loop ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_goes_from_ramp_to_policy_to_damping_and_nobody_steps_in():
+def test_a_run_goes_from_ramp_to_policy_to_damping_without_interventions():
     runtime, robot = virtual_run()
     result = runtime.run()
     assert result.stop is None
@@ -132,8 +133,6 @@ def test_the_loop_can_run_at_a_multiple_of_the_policys_rate():
 
 
 def test_the_filtered_targets_are_those_of_the_filter():
-    from body_transformer.deploy.action_pipeline import LowPass
-
     runtime, _robot = virtual_run()
     runtime.run()
     rows = runtime.log.rows()
@@ -171,7 +170,7 @@ def test_a_senseless_setting_is_refused(name, value):
 
 @pytest.mark.parametrize("value", [0, -1.0, float("inf"), None, "fast"])
 def test_a_senseless_safety_setting_is_refused(value):
-    with pytest.raises(ValueError, match="stale_ms must be (above 0|a finite number); got"):
+    with pytest.raises(ValueError, match=r"stale_ms must be (above 0|a finite number); got"):
         SafetyConfig(stale_ms=value)
     with pytest.raises(ValueError, match="torque_fraction must be at most 1"):
         SafetyConfig(torque_fraction=1.5)
@@ -269,8 +268,6 @@ def test_a_contract_without_limits_is_refused(change):
 
 
 def test_a_contract_without_a_robot_is_refused():
-    from dataclasses import replace
-
     with pytest.raises(ValueError, match="cannot run on a robot: experiment 'a1-walk' has no `deploy` section"):
         virtual_run(contract=replace(a1_contract(), control=None))
 
@@ -364,7 +361,7 @@ def test_an_error_after_a_planned_end_is_a_stop():
     assert runtime.result().stop.reason is Reason.ERROR
 
 
-def test_whatever_a_terminal_can_send_is_an_emergency_stop():
+def test_every_signal_of_a_terminal_is_an_emergency_stop():
     """Ctrl-C, Ctrl-\\, Ctrl-Z, which would leave the robot with its last command, and closing it."""
     assert {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP} <= set(SIGNALS)
 

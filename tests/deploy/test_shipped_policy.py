@@ -5,7 +5,6 @@ when the loop sleeps. So a rollout is the same on every machine, however busy.
 """
 
 import math
-import socket
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from body_transformer.deploy.runtime import RunResult, Runtime
 from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.experiment import load_experiment
 
+from .datagrams import udp
 from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, VirtualTime
 
 pytest.importorskip("onnx")
@@ -44,13 +44,8 @@ class SteppedRobot(Robot):
     joints = ROBOT_JOINTS
 
     def __init__(self, time: VirtualTime, **options: object) -> None:
-        def loopback() -> socket.socket:
-            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            sock.bind(("127.0.0.1", 0))
-            return sock
-
         self.time, self.period_s = time, 1 / SimOptions(**options).state_hz
-        self.process, self.link = SimProcess(SimOptions(**options), loopback()), Link(loopback(), FROM_ROBOT)
+        self.process, self.link = SimProcess(SimOptions(**options), udp()), Link(udp(), FROM_ROBOT)
         self.due_s = time.now_s
 
     def __enter__(self) -> "SteppedRobot":

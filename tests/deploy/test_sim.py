@@ -23,7 +23,7 @@ from body_transformer.deploy.robots.sim import SimRobot
 from body_transformer.deploy.robots.sim_body import SimBody
 from body_transformer.deploy.robots.sim_options import SimOptions
 
-from .datagrams import malformed
+from .datagrams import malformed, udp
 from .real_time import in_real_time
 
 pytestmark = pytest.mark.alone
@@ -282,10 +282,9 @@ def test_a_robot_without_the_expected_joints_is_refused():
         SimRobot(expected=("hip", "knee")).__enter__()
 
 
-def test_nobody_there_is_said(monkeypatch):
+def test_an_address_without_a_robot_is_an_error(monkeypatch):
     monkeypatch.setattr("body_transformer.deploy.robots.sim.HELLO_TIMEOUT_S", 0.2)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
+    with udp() as sock:
         port = sock.getsockname()[1]
     with pytest.raises(ValueError, match=f"no robot answers at 127.0.0.1:{port}"):
         SimRobot(address=("127.0.0.1", port)).__enter__()
@@ -311,7 +310,7 @@ def test_a_process_that_cannot_start_says_why(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("bad", [np.full(12, np.nan), np.zeros(11)])
-def test_what_is_no_command_is_not_sent(by_hand, bad):
+def test_an_invalid_command_is_not_sent(by_hand, bad):
     robot = by_hand()
     with open_robot("sim", address=("127.0.0.1", robot.port)) as connected:
         with pytest.raises(ValueError, match="kp of a command must be 12 finite numbers"):

@@ -154,7 +154,7 @@ def test_standing_is_no_fall_and_lying_is():
     assert outcome.duration_s == pytest.approx(1.5)
 
 
-def test_what_comes_after_the_end_does_not_count():
+def test_motion_after_the_end_does_not_count():
     body = SimBody(SimOptions())
     rollout = MotionRecorder(body)
     rollout.watch()

@@ -2,7 +2,6 @@
 
 import json
 import math
-import socket
 
 import numpy as np
 import pytest
@@ -23,6 +22,8 @@ from body_transformer.deploy.robot import Command, State
 from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
 from body_transformer.deploy.robots.sim_process import SimProcess, main
 
+from .datagrams import udp
+
 ZEROS, ONES = np.zeros(12), np.ones(12)
 
 
@@ -31,7 +32,7 @@ class Controller:
 
     def __init__(self, robot: SimProcess, session: int = 1) -> None:
         self.robot, self.session = robot, session
-        self.link = Link(loopback(), FROM_ROBOT)
+        self.link = Link(udp(), FROM_ROBOT)
         self.link.open(robot.link.address, session)
         self.packets: list[Packet] = []
         self.joints: tuple[str, ...] = ()
@@ -62,19 +63,13 @@ class Controller:
         return unpack_state(packet, 12, 0.0)[0]
 
 
-def loopback() -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.bind(("127.0.0.1", 0))
-    return sock
-
-
 @pytest.fixture
 def start():
     """Starts robots, and controllers in session with them."""
     made = []
 
     def robot_and_controller(greet: bool = True, **options) -> tuple[SimProcess, Controller]:
-        robot = SimProcess(SimOptions(**options), loopback())
+        robot = SimProcess(SimOptions(**options), udp())
         controller = Controller(robot)
         made.extend([robot.link, controller.link])
         if greet:
@@ -84,6 +79,20 @@ def start():
     yield robot_and_controller
     for link in made:
         link.close()
+
+
+@pytest.fixture
+def another():
+    """Starts further controllers of a robot."""
+    made = []
+
+    def controller(robot: SimProcess, session: int) -> Controller:
+        made.append(Controller(robot, session))
+        return made[-1]
+
+    yield controller
+    for one in made:
+        one.link.close()
 
 
 def hold(robot: SimProcess, offset: float = 0.0) -> Command:
@@ -123,22 +132,19 @@ def test_a_controller_for_other_joints_is_refused_with_the_reason(start, joints)
     assert robot.link.peer is None
 
 
-def test_a_second_controller_is_refused_until_the_first_is_silent(start):
+def test_a_second_controller_is_refused_until_the_first_is_silent(start, another):
     robot, first = start()
-    second = Controller(robot, session=2)
-    try:
-        assert second.hello().payload == b"the robot has another controller"
-        for _ in range(60):  # 1.2 s, heard all the time
-            first.command(hold(robot))
-            second.ticks(10)
-        second.packets.clear()
-        assert second.hello().kind is Kind.REFUSE
-        second.ticks(510)  # silent for 1 s
-        second.packets.clear()
-        assert second.hello().kind is Kind.WELCOME
-        assert robot.link.peer == second.link.address
-    finally:
-        second.link.close()
+    second = another(robot, 2)
+    assert second.hello().payload == b"the robot has another controller"
+    for _ in range(60):  # 1.2 s of commands
+        first.command(hold(robot))
+        second.ticks(10)
+    second.packets.clear()
+    assert second.hello().kind is Kind.REFUSE
+    second.ticks(510)  # silent for 1 s
+    second.packets.clear()
+    assert second.hello().kind is Kind.WELCOME
+    assert robot.link.peer == second.link.address
 
 
 def test_a_repeated_hello_is_answered_again_and_does_not_start_anew(start):
@@ -150,34 +156,25 @@ def test_a_repeated_hello_is_answered_again_and_does_not_start_anew(start):
     assert len([p for p in controller.packets if p.kind is Kind.WELCOME]) == 2
 
 
-def test_a_session_that_is_over_cannot_be_opened_again(start):
+def test_a_session_that_is_over_cannot_be_opened_again(start, another):
     robot, controller = start()
     controller.link.send(Kind.BYE, b"", 0.0)
     controller.ticks(1)
-    again = Controller(robot, session=2)
-    replayed = Controller(robot, session=1)
-    try:
-        assert again.hello().kind is Kind.WELCOME
-        again.ticks(501)
-        assert replayed.hello() is None
-    finally:
-        again.link.close()
-        replayed.link.close()
+    again, replayed = another(robot, 2), another(robot, 1)
+    assert again.hello().kind is Kind.WELCOME
+    again.ticks(501)
+    assert replayed.hello() is None
 
 
-def test_a_new_session_starts_in_the_start_pose(start):
+def test_a_new_session_starts_in_the_start_pose(start, another):
     robot, controller = start()
     controller.command(Command.damping(12, 1.0))
     controller.ticks(400)
     controller.link.send(Kind.BYE, b"", 0.0)
     controller.ticks(1)
-    second = Controller(robot, session=2)
-    try:
-        second.hello()
-        assert robot.body.time_s == pytest.approx(0.002)
-        assert robot.body.pose().position[2] > 0.29
-    finally:
-        second.link.close()
+    another(robot, 2).hello()
+    assert robot.body.time_s == pytest.approx(0.002)
+    assert robot.body.pose().position[2] > 0.29
 
 
 # -- measurements ------------------------------------------------------------------------------------------------------
@@ -352,7 +349,7 @@ def test_marks_say_what_counts(start):
     assert robot.report().duration_s == pytest.approx(0.06)  # the repetitions did not begin it anew
 
 
-def test_a_mark_that_is_none_is_refused(start):
+def test_an_unknown_mark_is_refused(start):
     robot, controller = start()
     controller.link.send(Kind.MARK, b"stop", 1.0)
     controller.ticks(1)

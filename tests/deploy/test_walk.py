@@ -49,7 +49,7 @@ def test_the_counts_are_5_and_20(walk):
     assert [one.num_rollouts for one in walk.CONDITIONS.values()] == [5, 5, 20, 20, 20, 20]
 
 
-def test_step_times_are_told_stretch_by_stretch(benchmark_script, tmp_path, capsys):
+def test_step_times_have_a_row_per_stretch_of_time(benchmark_script, tmp_path, capsys):
     runtime, _ = virtual_run(seconds=3.0)
     runtime.run()
     rows = runtime.log.rows()
