@@ -176,9 +176,8 @@ class Contract:
         layout = Layout.from_dict(data)
         if self.layout_sha256 != json_digest(data):
             raise ValueError("layout_sha256 is not the digest of the policy's layout: one of them was changed")
-        terms = [(term.name, term.size) for term in layout.obs]
-        if [(term.name, term.width) for term in self.obs] != terms:
-            have = [(term.name, term.width) for term in self.obs]
+        terms, have = [(term.name, term.size) for term in layout.obs], [(term.name, term.width) for term in self.obs]
+        if have != terms:
             raise ValueError(f"obs must have the layout's terms, {terms}; got {have}")
         if self.control is not None:
             _check_control(self.control, self.obs, layout)

@@ -67,6 +67,12 @@ class Controller:
         self._good_states = self._bad_states = 0
         self._origin, self._policy_tick, self._end_tick, self._step = 0, 0, 0, -1
         self._ramp_s = config.ramp_s
+        self._phases: dict[Phase, Callable[[int], None]] = {
+            Phase.WAIT: self._wait,
+            Phase.RAMP: self._ramp,
+            Phase.HOLD: self._hold,
+            Phase.POLICY: self._act,
+        }
 
     # -- one tick ------------------------------------------------------------------------------------------------------
 
@@ -82,8 +88,8 @@ class Controller:
         """
         self.interventions.tick_bits = 0
         self._watch(now_s, state, missed, stop)
-        if self.interventions.stop is None:
-            _PHASES[self.phase](self, tick)
+        if self.interventions.stop is None and self.phase < Phase.DAMPING:
+            self._phases[self.phase](tick)
         if self.interventions.stop is not None and self.phase < Phase.DAMPING:
             self._end(tick)
         if self.phase >= Phase.DAMPING:
@@ -248,13 +254,3 @@ class Controller:
     def _move(self, tick: int) -> None:
         as_torque = self.phase == Phase.POLICY and self.control.kind == "torque"
         self.pipeline.move((tick - self._origin) % self.ticks_per_step, as_torque)
-
-
-_PHASES: dict[Phase, Callable[[Controller, int], None]] = {
-    Phase.WAIT: Controller._wait,
-    Phase.RAMP: Controller._ramp,
-    Phase.HOLD: Controller._hold,
-    Phase.POLICY: Controller._act,
-    Phase.DAMPING: lambda controller, tick: None,
-    Phase.DONE: lambda controller, tick: None,
-}

@@ -183,7 +183,7 @@ def check_vectors(policy: Policy, seed: int = 0) -> tuple[Tensor, Tensor]:
     smaller one is taken.
     """
     exact = copy.deepcopy(policy).double()
-    wanted = [*_certain(policy), *_random(policy, seed), *_large(policy, seed)]
+    wanted = _candidates(policy, seed)
     rows = []
     for candidates in wanted:
         fit = np.flatnonzero(rounding(policy, exact, candidates) <= TOLERANCE / MARGIN)
@@ -213,33 +213,19 @@ def rounding(policy: Policy, exact: Policy, obs: Tensor) -> NDArray[np.float64]:
     return worst
 
 
-def _certain(policy: Policy) -> list[Tensor]:
-    """Return zeros, the mean, denormal numbers, and the bounds of the normalised observation; each [1, O]."""
-    shift, scale = policy.normalizer.shift, policy.normalizer.scale
-    bound = policy.normalizer.clip or 5.0
-    sign = _alternating(policy.obs_dim)
-    rows = [torch.zeros_like(shift), shift, DENORMAL * sign]
-    rows += [shift + side * bound * scale for side in (1, -1, sign)]
-    return [row[None] for row in rows]
+def _candidates(policy: Policy, seed: int) -> list[Tensor]:
+    """Return observations [1, O], and large ones [len(LARGE), O], of which the largest possible is taken.
 
-
-def _random(policy: Policy, seed: int) -> list[Tensor]:
-    """Return observations as in training, each [1, O]."""
+    They are zeros, the mean, denormal numbers, the bounds of the normalised observation, random observations as in
+    training, and observations of the sizes LARGE in five directions.
+    """
+    shift, scale, bound = policy.normalizer.shift, policy.normalizer.scale, policy.normalizer.clip or 5.0
     noise = torch.randn(NUM_RANDOM, policy.obs_dim, generator=torch.Generator().manual_seed(seed))
-    return [(policy.normalizer.shift + policy.normalizer.scale * row)[None] for row in noise]
-
-
-def _large(policy: Policy, seed: int) -> list[Tensor]:
-    """Return observations of the sizes LARGE, each [len(LARGE), O]."""
-    generator = torch.Generator().manual_seed(seed + 1)
-    ones = torch.ones(policy.obs_dim)
-    signs = torch.randint(2, (2, policy.obs_dim), generator=generator) * 2.0 - 1
+    signs = torch.randint(2, (2, policy.obs_dim), generator=torch.Generator().manual_seed(seed + 1)) * 2.0 - 1
+    ones, alternating = torch.ones(policy.obs_dim), 1.0 - 2.0 * (torch.arange(policy.obs_dim) % 2)
+    single = [torch.zeros_like(shift), shift, DENORMAL * alternating]
+    single += [shift + side * bound * scale for side in (1, -1, alternating)]
+    single += [shift + scale * row for row in noise]
     sizes = torch.tensor(LARGE)[:, None]
-    return [
-        policy.normalizer.shift + policy.normalizer.scale * sizes * side
-        for side in (ones, -ones, _alternating(policy.obs_dim), *signs)
-    ]
-
-
-def _alternating(size: int) -> Tensor:
-    return 1.0 - 2.0 * (torch.arange(size) % 2)
+    large = [shift + scale * sizes * side for side in (ones, -ones, alternating, *signs)]
+    return [row[None] for row in single] + large

@@ -15,7 +15,6 @@ from .robot import State
 
 if TYPE_CHECKING:
     from .contract import Contract
-    from .control import ContractTerm
 
 Vector = NDArray[np.float64]
 
@@ -88,13 +87,6 @@ def gravity_direction(quaternion: Vector, out: Vector) -> None:
     out[2] = scale * (x * x + y * y) - 1
 
 
-def _source(term: ContractTerm, sources: dict[str, Vector]) -> Vector:
-    source = np.zeros(term.size) if term.source == "zeros" else sources[term.source]
-    if source.shape != (term.size,):
-        raise ValueError(f"obs term {term.name!r} has {term.size} entries; {term.source} has {len(source)}")
-    return source
-
-
 class Observation:
     """The contract's observation [O], from the last good state, the previous action and the command."""
 
@@ -113,7 +105,10 @@ class Observation:
         self._obs = np.zeros(contract.obs_dim, np.float32)
         # computed for all terms at once: a step's cost is the number of operations, hardly their size
         terms = contract.obs
-        self._sources = [_source(term, sources) for term in terms]
+        self._sources = [sources.get(term.source, np.zeros(term.size)) for term in terms]
+        for term, source in zip(terms, self._sources, strict=True):
+            if source.shape != (term.size,):
+                raise ValueError(f"obs term {term.name!r} has {term.size} entries; {term.source} has {len(source)}")
         self._offset = np.concatenate([np.array(term.offset, np.float64) for term in terms])
         self._scale = np.concatenate([np.array(term.scale, np.float64) for term in terms])
         bounds = [math.inf if term.clip is None else term.clip for term in terms]

@@ -56,7 +56,7 @@ class StateCheck:
     def __call__(self, state: State, now_s: float, is_driven: Callable[[], bool] = lambda: False) -> Reason | None:
         """Take a good state and return None, or return the reason for refusing it.
 
-        `is_driven` tells whether the robot has been commanded to move since the last good state.
+        `is_driven` returns whether the robot has been commanded to move since the last good state.
         """
         self.detail = ""
         reason = self._shape(state)
