@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -20,7 +21,6 @@ from torch import Tensor
 from body_transformer.bench.bodies import tree_mask
 from body_transformer.bench.clocks import Effort, time_as_graph, warm_up
 from body_transformer.ops.body_attention import sparse, tile
-from body_transformer.ops.body_attention.neighbour_lists import NeighbourLists, build_lists
 
 SHAPES = [(8192, 2, 16, 32), (256, 5, 32, 64), (1024, 4, 128, 64), (128, 4, 1024, 64), (16, 4, 4096, 64)]
 BARS = {torch.bfloat16: (0.33, 0.10, 0.36, 0.36, 0.20), torch.float32: (0.40, 0.25, 0.80, 0.63, 0.47)}
@@ -86,22 +86,13 @@ def tiled(pack: int, warps: int, piece: int) -> Iterator[None]:
         tile.SETTINGS = before
 
 
-def sparse_steps(problem: Problem, lists: NeighbourLists) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Return the forward and the backward step."""
+def steps_of(module: ModuleType, problem: Problem) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Return the forward and the backward step of `sparse` or `tile`."""
     p, out = problem, torch.empty_like(problem.q)
     grads = [torch.empty_like(p.q) for _ in range(3)]
     return (
-        lambda: sparse.sparse_forward(p.q, p.k, p.v, lists, None, out),
-        lambda: sparse.sparse_backward(p.q, p.k, p.v, lists, None, p.grad_out, *grads),
-    )
-
-
-def tile_steps(problem: Problem) -> tuple[Callable[[], object], Callable[[], object]]:
-    p, out = problem, torch.empty_like(problem.q)
-    grads = [torch.empty_like(p.q) for _ in range(3)]
-    return (
-        lambda: tile.tile_forward(p.q, p.k, p.v, p.mask, None, out),
-        lambda: tile.tile_backward(p.q, p.k, p.v, p.mask, None, p.grad_out, *grads),
+        lambda: module.forward(p.q, p.k, p.v, p.mask, None, out),
+        lambda: module.backward(p.q, p.k, p.v, p.mask, None, p.grad_out, *grads),
     )
 
 
@@ -110,14 +101,14 @@ def compile_sparse(shape: tuple[int, ...], dtype: torch.dtype, settings: list[sp
     problem = Problem.make(shape, dtype)
     for setting in settings:
         with launched("forward", setting), launched("rows", setting), launched("columns", setting):
-            run_once(sparse_steps(problem, build_lists(problem.mask)))
+            run_once(steps_of(sparse, problem))
 
 
 def compile_tile(shape: tuple[int, ...], dtype: torch.dtype, configs: list[tuple[int, int, int]]) -> None:
     problem = Problem.make(shape, dtype)
     for config in configs:
         with tiled(*config):
-            run_once(tile_steps(problem))
+            run_once(steps_of(tile, problem))
 
 
 def run_once(steps: Iterable[Callable[[], object]]) -> None:
@@ -127,7 +118,7 @@ def run_once(steps: Iterable[Callable[[], object]]) -> None:
 
 def sweep_sparse(problem: Problem) -> str:
     """Find the best setting of each kernel, then time all kernels with theirs."""
-    forward, backward = sparse_steps(problem, build_lists(problem.mask))
+    forward, backward = steps_of(sparse, problem)
     default = milliseconds(forward), milliseconds(backward)
     best: dict[str, sparse.SparseLaunch] = {}
     lines = []
@@ -157,7 +148,7 @@ def sweep_tile(problem: Problem) -> str:
     found = []
     for config in TILES[problem.q.shape[2]]:
         with tiled(*config):
-            found.append(f"{config} " + "/".join(f"{milliseconds(step):.3f}" for step in tile_steps(problem)))
+            found.append(f"{config} " + "/".join(f"{milliseconds(step):.3f}" for step in steps_of(tile, problem)))
     return "; ".join(found)
 
 

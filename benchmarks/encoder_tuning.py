@@ -27,6 +27,7 @@ from body_transformer.bench.clocks import Effort, time_as_graph, warm_up
 from body_transformer.ops.encoder_stack import PRECISIONS
 from body_transformer.ops.encoder_stack.fused import passes, sizes
 from body_transformer.ops.encoder_stack.hopper import sizes as hopper
+from body_transformer.ops.encoder_stack.packing import Call
 
 NODES, EMBED, HIDDEN, HEADS, LAYERS = 16, 64, 128, 2, 10
 TRAIN, ROLLOUT, TINY = 8192, 2048, 64
@@ -116,23 +117,19 @@ class Problem:
     @classmethod
     def draw(cls, batch: int, precision: str) -> "Problem":
         shapes = sizes.FusedSizes(LAYERS, NODES, EMBED, HIDDEN, HEADS).shapes
-        whole = [
-            torch.randn(shape, device="cuda") * shape[-1] ** -0.5 for _ in range(LAYERS) for shape in shapes.values()
-        ]
-        norms = ("norm1", "norm2")
-        names = list(shapes) * LAYERS
-        parts = [part for name, one in zip(names, whole, strict=True) for part in (one if name in norms else [one])]
+        parts = [torch.randn(shape, device="cuda") * shape[-1] ** -0.5 for shape in [*shapes.values()] * LAYERS]
         x, grad = torch.randn(2, batch, NODES, EMBED, device="cuda")
         return cls(x, grad, parts, tree_mask(NODES).cuda(), precision)
 
-    def options(self) -> tuple[Any, ...]:
-        return self.mask, [layer % 2 == 0 for layer in range(LAYERS)], HEADS, 1e-5, self.precision
+    @property
+    def call(self) -> Call:
+        return Call(self.mask, [layer % 2 == 0 for layer in range(LAYERS)], HEADS, 1e-5, self.precision)
 
     def forward(self, save: bool) -> list[Tensor]:
-        return passes.forward(self.x, self.parameters, *self.options(), save)
+        return passes.forward(self.x, self.parameters, self.call, save)
 
     def backward(self, kept: list[Tensor]) -> list[Tensor]:
-        return passes.backward(self.grad, kept, self.x, self.parameters, *self.options())
+        return passes.backward(self.grad, kept, self.x, self.parameters, self.call)
 
     def step(self) -> list[Tensor]:
         return self.backward(self.forward(save=True)[1:])

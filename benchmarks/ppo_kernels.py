@@ -16,7 +16,9 @@ VARIANTS, NUM_UPDATES, NUM_SHOWN = ("mlp", "bot-mix"), 5, 16
 
 def main() -> None:
     for variant in VARIANTS:
-        collector = make_collector(PpoJob("cuda", "humanoid-mod", [variant], [], rounds=1), variant)
+        collector = make_collector(
+            PpoJob(device="cuda", task="humanoid-mod", variants=[variant], num_envs=[], rounds=1), variant
+        )
         ppo = collector.ppo
         for _ in range(4):
             iterate(collector, "cuda")

@@ -18,6 +18,7 @@ from triton.runtime.errors import OutOfResources
 from body_transformer.bench.clocks import capture, warm_up
 from body_transformer.ops.body_attention import tile
 from body_transformer.ops.encoder_stack import encoder_stack
+from body_transformer.ops.encoder_stack.packing import Call
 from body_transformer.ops.encoder_stack.wide import gradients, passes, products, rows, storage
 from body_transformer.ops.encoder_stack.wide.passes import PackedAttention
 from body_transformer.ops.encoder_stack.wide.rows import Tiles
@@ -141,7 +142,7 @@ class Buffers:
             tensor.normal_()
         self.update, self.through = torch.randn_like(self.kept.x[0]), torch.randn_like(self.kept.x[0])
         self.rest = torch.zeros_like(self.update)
-        self.attention = PackedAttention(x, HEADS, mask, "bf16")
+        self.attention = PackedAttention(x, Call(mask, MASKED, HEADS, EPS, "bf16"))
         self.stacks = gradients.Stacks.empty(weights)
 
     def add_norm(self, k: int, tiles: Tiles = rows.NORM) -> None:

@@ -114,9 +114,8 @@ def test_the_encoder_is_recorded_with_backend_and_precision(device: str) -> None
 
 
 def test_the_compiled_policy_takes_part_in_the_fastest_arithmetic_alone() -> None:
-    job = EncoderJob("cuda", [], peers=True, compile_peers=True)
-    named = policy_entrants(job)
+    named = policy_entrants(EncoderJob(device="cuda", rows=[], compile_peers=True))
     assert [precision for name, precision in named if name == "compiled"] == ["bf16"]
     assert [precision for name, precision in named if name == "ours"] == ["bf16", "tf32"]
-    alone = policy_entrants(EncoderJob("cuda", [], peers=False, compile_peers=True))
+    alone = policy_entrants(EncoderJob(device="cuda", rows=[], peers=False, compile_peers=True))
     assert {name for name, _ in alone} == {"ours"}

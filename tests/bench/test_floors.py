@@ -1,11 +1,13 @@
 """Floors against numbers counted by hand."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from body_transformer import BodyGraph
 from body_transformer.bench.clocks import QUICK
 from body_transformer.bench.floors import (
-    attending_pairs,
     attention_bytes,
     copy_rate,
     encoder_flops,
@@ -15,6 +17,7 @@ from body_transformer.bench.floors import (
     read_ms,
 )
 from body_transformer.experiment import load_experiment
+from body_transformer.model.config import PolicyConfig
 from body_transformer.model.policy import Policy
 
 
@@ -29,8 +32,9 @@ def test_the_published_floor_of_the_h200_is_ours() -> None:
     assert floor_ms(attention_bytes((8192, 2, 16, 32), 2, backward=False), 4.3e12) == pytest.approx(0.016, abs=5e-4)
 
 
-def test_encoder_arithmetic_of_a_layer_counted_by_hand() -> None:
+def test_encoder_arithmetic_counted_by_hand_where_masked_layers_count_only_the_ones() -> None:
     nodes, width, hidden, pairs = 3, 4, 8, 7
+    graph = BodyGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")])
     products = [
         (nodes, width, 3 * width),  # queries, keys, values
         (nodes, width, width),  # output
@@ -38,12 +42,11 @@ def test_encoder_arithmetic_of_a_layer_counted_by_hand() -> None:
         (nodes, hidden, width),
     ]
     expected = sum(2 * a * b * c for a, b, c in products) + 2 * pairs * width + 2 * pairs * width  # scores, values
-    assert encoder_flops(nodes, width, hidden, [pairs]) == expected
-    assert encoder_flops(nodes, width, hidden, [pairs, pairs]) == 2 * expected
-
-
-def test_masked_layers_count_only_the_ones() -> None:
-    assert attending_pairs(16, 46, [True, False]) == [46, 256]
+    config = PolicyConfig(variant="bot-hard", embed_dim=width, ff_dim=hidden, num_heads=1, num_layers=1)
+    assert encoder_flops(graph, config) == expected
+    assert encoder_flops(graph, replace(config, num_layers=2)) == 2 * expected
+    more = 2 * 2 * (nodes**2 - pairs) * width
+    assert encoder_flops(graph, replace(config, variant="bot-mix", num_layers=2)) == 2 * expected + more
 
 
 @pytest.mark.parametrize("variant", ["mlp", "transformer"])

@@ -22,7 +22,7 @@ from body_transformer.bench.clocks import (
     time_with_events,
     warm_up,
 )
-from body_transformer.bench.harness import EVENTS, GRAPH, Contender, complaints, first_line, measure
+from body_transformer.bench.harness import EVENTS, GRAPH, BenchJob, Contender, first_line, measure
 
 
 class FakeClock:
@@ -98,12 +98,14 @@ def test_a_contender_that_fails_becomes_a_row_with_the_reason_and_the_others_are
 
     contenders = [Contender("broken", broken), Contender("works", lambda: [lambda: None])]
     said: list[str] = []
-    outcomes = measure(contenders, "cpu", QUICK, said.append)
-    assert list(outcomes) == said == ["broken", "works"]
+    job = BenchJob(device="cpu", quick=True, say=said.append)
+    outcomes = job.time("here", contenders)
+    assert list(outcomes) == ["broken", "works"]
+    assert said == ["here: broken", "here: works"]
     assert outcomes["broken"].shown == "failed"
     assert outcomes["works"].ms is not None
     assert outcomes["works"].ms >= 0
-    assert complaints("here", outcomes) == ["here, broken: RuntimeError: no such kernel"]
+    assert job.notes == ["here, broken: RuntimeError: no such kernel"]
 
 
 def test_a_contender_whose_step_fails_is_a_row_too() -> None:
@@ -237,11 +239,12 @@ def test_on_a_gpu_each_contender_has_its_time_its_method_and_its_memory(monkeypa
         Contender("waits", lambda: [waits]),
         Contender("broken", broken),
     ]
-    outcomes = measure(contenders, "cuda", QUICK, lambda line: None)
+    job = BenchJob(device="cuda", quick=True)
+    outcomes = job.time("here", contenders)
     assert (outcomes["graph"].ms, outcomes["graph"].method) == (pytest.approx(0.03), GRAPH)
     assert outcomes["graph"].peak_mib == 2
     assert (outcomes["waits"].ms, outcomes["waits"].method) == (pytest.approx(0.13), EVENTS)
-    assert complaints("here", outcomes) == [
+    assert job.notes == [
         "here, waits: no CUDA graph, launches count: RuntimeError: operation not permitted when stream is capturing",
         "here, broken: RuntimeError: out of memory",
     ]

@@ -30,18 +30,18 @@ def test_a_missing_onnx_runtime_is_a_failed_row_with_the_package_to_install(monk
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(latency, "import_module", missing)
-    (table,), notes, _ = run(LatencyJob("cpu", ["a1-walk"], ["mlp"], quick=True), lambda line: None)
+    job = LatencyJob(device="cpu", rows=["a1-walk"], variants=["mlp"], quick=True)
+    (table,), _ = run(job)
     (row,) = table.rows
     assert row["onnx_p50"] == row["onnx_p99"] == "failed"
     assert row["eager_p50"] > 0
-    assert (
-        "ONNX Runtime: onnxruntime is not installed; pip install -c constraints.txt -e '.[deploy]' in a clone" in notes
-    )
+    wanted = "ONNX Runtime: onnxruntime is not installed; pip install -c constraints.txt -e '.[deploy]' in a clone"
+    assert wanted in job.notes
 
 
 def test_all_variants_are_three_rows_and_the_thread_count_is_restored() -> None:
     threads = torch.get_num_threads()
-    (table,), _, chart = run(LatencyJob("cpu", ["a1-walk"], ALL, quick=True), lambda line: None)
+    (table,), chart = run(LatencyJob(device="cpu", rows=["a1-walk"], variants=ALL, quick=True))
     assert [row["variant"] for row in table.rows] == ["mlp", "transformer", "bot-hard"]
     assert torch.get_num_threads() == threads
     assert chart.panels[0].labels == ["a1-walk mlp", "a1-walk transformer", "a1-walk bot-hard"]

@@ -3,14 +3,17 @@
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from body_transformer.cli import bench
+from body_transformer.cli.bench_options import find_device
 from body_transformer.cli.main import main
 
 FILES = ["chart.png", "results.json", "table.md"]
@@ -18,24 +21,23 @@ RL = pytest.mark.skipif(importlib.util.find_spec("mjlab") is None, reason="needs
 ENVIRONMENT = {"device", "date", "command", "body_transformer", "python", "torch", "triton", "numpy", "onnxruntime"}
 
 
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    """Run in a new process, as a user does, without Triton's interpreter and with one thread."""
-    env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"} | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "body_transformer.cli.main", "bench", *args]
-    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+@pytest.fixture
+def run_json(capfd: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+    """Return a function that runs a benchmark and returns its only output, one JSON object."""
+
+    def run(*args: str) -> dict[str, Any]:
+        args = (*args, "--device", "cpu", "--quick", "--json")
+        assert main(["bench", *args]) == 0
+        content: dict[str, Any] = json.loads(capfd.readouterr().out)
+        assert set(content) == {"bench", "environment", "tables", "notes"}
+        assert set(content["environment"]) >= ENVIRONMENT
+        assert content["environment"]["command"] == shlex.join(["bot", "bench", *args])
+        return content
+
+    return run
 
 
-def run_json(*args: str) -> dict[str, Any]:
-    result = run(*args, "--device", "cpu", "--quick", "--json")
-    assert result.returncode == 0, result.stderr
-    content: dict[str, Any] = json.loads(result.stdout)
-    assert set(content) == {"bench", "environment", "tables", "notes"}
-    assert set(content["environment"]) >= ENVIRONMENT
-    assert content["environment"]["command"].startswith(f"bot bench {args[0]}")
-    return content
-
-
-def test_attention_times_all_contenders_against_the_floor_and_writes_its_files(tmp_path: Path) -> None:
+def test_attention_times_all_contenders_against_the_floor_and_writes_its_files(run_json, tmp_path: Path) -> None:
     content = run_json("attention", "--out", str(tmp_path))
     assert sorted(file.name for file in tmp_path.iterdir()) == FILES
     assert json.loads((tmp_path / "results.json").read_text()) == content
@@ -56,7 +58,7 @@ def test_attention_times_all_contenders_against_the_floor_and_writes_its_files(t
     assert len(content["notes"]) == 1, "no contender failed"
 
 
-def test_encoder_times_whole_steps_and_compares_errors(tmp_path: Path) -> None:
+def test_encoder_times_whole_steps_and_compares_errors(run_json, tmp_path: Path) -> None:
     content = run_json("encoder", "--out", str(tmp_path))
     assert sorted(file.name for file in tmp_path.iterdir()) == FILES
     assert list(content["tables"]) == ["ppo", "rollout", "policy", "imitation", "errors"]
@@ -70,13 +72,13 @@ def test_encoder_times_whole_steps_and_compares_errors(tmp_path: Path) -> None:
     assert all(row["ours"] < 1e-5 for row in errors)
 
 
-def test_one_part_of_the_encoder_can_be_run_alone_without_peers() -> None:
+def test_one_part_of_the_encoder_can_be_run_alone_without_peers(run_json) -> None:
     content = run_json("encoder", "--rows", "ppo", "--no-peers")
     assert list(content["tables"]) == ["ppo", "rollout"]
     assert [row["contender"] for row in content["tables"]["ppo"]["rows"]] == ["ours"]
 
 
-def test_latency_has_percentiles_and_floors_for_each_experiment(tmp_path: Path) -> None:
+def test_latency_has_percentiles_and_floors_for_each_experiment(run_json, tmp_path: Path) -> None:
     content = run_json("latency", "--out", str(tmp_path))
     assert sorted(file.name for file in tmp_path.iterdir()) == FILES
     rows = content["tables"]["latency"]["rows"]
@@ -90,7 +92,7 @@ def test_latency_has_percentiles_and_floors_for_each_experiment(tmp_path: Path) 
 
 
 @RL
-def test_ppo_times_environments_iterations_and_their_parts(tmp_path: Path) -> None:
+def test_ppo_times_environments_iterations_and_their_parts(run_json, tmp_path: Path) -> None:
     content = run_json("ppo", "--variants", "mlp", "bot-hard", "--out", str(tmp_path))
     assert sorted(file.name for file in tmp_path.iterdir()) == FILES
     assert list(content["tables"]) == ["environment", "iteration", "parts"]
@@ -110,11 +112,13 @@ def test_ppo_times_environments_iterations_and_their_parts(tmp_path: Path) -> No
 
 
 def test_without_json_there_are_tables_under_a_header_with_the_command() -> None:
-    result = run("attention", "--quick", "--device", "cpu", "--rows", "scaling", "--no-peers")
+    """In a new process, as a user runs it: without Triton's interpreter and with one thread."""
+    env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"} | {"OMP_NUM_THREADS": "1"}
+    args = ["bench", "attention", "--quick", "--device", "cpu", "--rows", "scaling", "--no-peers"]
+    command = [sys.executable, "-m", "body_transformer.cli.main", *args]
+    result = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
     assert result.returncode == 0, result.stderr
-    assert "command bot bench attention --quick --device cpu --rows scaling --no-peers" in " ".join(
-        result.stdout.split()
-    )
+    assert f"command bot {' '.join(args)}" in " ".join(result.stdout.split())
     assert "cost per node" in result.stdout
     assert "scaling 128 nodes fp32: forward" in result.stderr
 
@@ -148,8 +152,8 @@ def test_a_bad_option_is_an_error_that_says_what_is_allowed(
 def test_a_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ValueError, match="PyTorch finds no GPU here"):
-        bench.find_device("cuda")
-    assert bench.find_device(None) == "cpu"
+        find_device("cuda")
+    assert find_device(None) == "cpu"
 
 
 @RL
@@ -158,8 +162,8 @@ def test_ppo_warns_about_a_missing_gpu_unless_the_cpu_was_requested(
     args: list[str], is_said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("body_transformer.bench.ppo.run", lambda job, say: None)
-    monkeypatch.setattr(bench, "finish", lambda *rest: None)
+    monkeypatch.setattr("body_transformer.bench.ppo.run", lambda job: ([], None))
+    monkeypatch.setattr(bench, "publish", lambda *rest: None)
     assert main(["bench", "ppo", *args]) == 0
     assert ("no GPU was found, so this runs on the CPU" in capsys.readouterr().err) == is_said
 

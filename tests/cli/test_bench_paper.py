@@ -13,11 +13,11 @@ import pytest
 
 from body_transformer.bench.paper.algorithms import IMPLEMENTATIONS, available
 from body_transformer.bench.paper.sweeps import QUICK
-from body_transformer.cli.bench import bench_paper as main
+from body_transformer.cli import bench
 from body_transformer.schema import plain
 
 FEW = ["--quick", "--draws", "3", "--masks", "5", "--body-draws", "2"]
-PROGRAM = "import sys; from body_transformer.cli.bench import bench_paper; bench_paper(sys.argv[1:])"
+PROGRAM = "import sys; from body_transformer.cli.bench import main; main(['paper', *sys.argv[1:]])"
 WAITING = (
     """
 import time
@@ -75,7 +75,7 @@ def test_table_and_figures_are_beside_the_results(results: Path) -> None:
 
 
 def test_without_json_it_prints_tables_and_notes(capfd: pytest.CaptureFixture[str]) -> None:
-    main(FEW)
+    bench.main(["paper", *FEW])
     printed = " ".join(capfd.readouterr().out.split())  # line breaks depend on the numbers' widths
     assert all(label in printed for label in ("vanilla", "C ours", "CMU humanoid", "humanoid, 1000 taxels"))
     assert "times faster than vanilla NumPy" in printed
@@ -94,7 +94,7 @@ def test_without_json_it_prints_tables_and_notes(capfd: pytest.CaptureFixture[st
 )
 def test_bad_options_are_refused_before_anything_is_measured(flags: list[str], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        main(["--quick", *flags])
+        bench.main(["paper", "--quick", *flags])
 
 
 @pytest.mark.alone
@@ -102,9 +102,9 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
     (tmp_path / "file").write_text("")
     start = time.monotonic()
     with pytest.raises(OSError, match=r"cannot write results to .*folder"):
-        main([*FEW, "--out", str(tmp_path / "file" / "folder")])
+        bench.main(["paper", *FEW, "--out", str(tmp_path / "file" / "folder")])
     with pytest.raises(ValueError, match="--out is empty"):
-        main([*FEW, "--out", ""])
+        bench.main(["paper", *FEW, "--out", ""])
     assert time.monotonic() - start < 3
 
 
@@ -130,14 +130,14 @@ def test_a_stopped_run_is_resumed(tmp_path: Path) -> None:
 def test_a_measuring_process_that_dies_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("body_transformer.bench.paper.worker.sys.executable", "false")
     with pytest.raises(OSError, match="measuring process"):
-        main(FEW)
+        bench.main(["paper", *FEW])
 
 
 def test_a_stopped_run_with_other_settings_is_kept_without_overwrite(tmp_path: Path) -> None:
     kept = {"settings": {**plain(QUICK), "draws": 10000}, "points": [{"key": "length 2 float32"}]}
     (tmp_path / "unfinished.json").write_text(json.dumps(kept | {"environment": {"command": "bot bench paper"}}))
     with pytest.raises(ValueError, match=r"1 points of a stopped run.*bot bench paper.*--overwrite"):
-        main([*FEW, "--out", str(tmp_path)])
+        bench.main(["paper", *FEW, "--out", str(tmp_path)])
     assert json.loads((tmp_path / "unfinished.json").read_text())["points"] == kept["points"]
 
 
@@ -153,7 +153,7 @@ def test_without_a_working_compiler_the_rest_is_measured(
     monkeypatch.setenv("CC", name)
     if path is not None:
         monkeypatch.setenv("PATH", path)
-    main([*FEW, "--json"])
+    bench.main(["paper", *FEW, "--json"])
     found = json.loads(capfd.readouterr().out)
     assert "ours-c" not in found["points"][0]["median_us"]
     assert re.match(f"none: C is left out .*{reason}", found["environment"]["compiler"])

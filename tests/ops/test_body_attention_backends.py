@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from body_transformer.ops.body_attention import body_attention
-from body_transformer.ops.body_attention.tile import tile_backward, tile_forward
+from body_transformer.ops.body_attention import body_attention, tile
 
 from .attention_cases import (
     BACKENDS,
@@ -86,8 +85,8 @@ def test_a_tile_in_tf32_is_correct_to_three_digits(device, size, bias):
     problem = make_problem((3, 2, size, 24), asymmetric(size), bias=bias, device=device)
     given = (problem.q, problem.k, problem.v, problem.mask, problem.bias)
     found = [torch.full_like(problem.q, float("nan")) for _ in range(4)]
-    tile_forward(*given, found[0], precision="tf32")
-    grad_bias = tile_backward(*given, problem.grad_out, *found[1:], precision="tf32")
+    tile.forward(*given, found[0], precision="tf32")
+    grad_bias = tile.backward(*given, problem.grad_out, *found[1:], precision="tf32")
     found += [] if grad_bias is None else [grad_bias]
     assert 1e-6 < max(errors(found, exact(problem))) < 1e-3
 

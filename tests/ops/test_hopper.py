@@ -13,7 +13,7 @@ from body_transformer.ops.encoder_stack import PARAMETERS, packing
 from body_transformer.ops.encoder_stack.fused import passes as general
 from body_transformer.ops.encoder_stack.hopper import passes, sizes
 from body_transformer.ops.encoder_stack.hopper.layouts import column
-from body_transformer.ops.encoder_stack.packing import EncoderSizes, allocate_saved, pack, parameter_gradients
+from body_transformer.ops.encoder_stack.packing import Call, EncoderSizes, allocate_saved, pack, parameter_gradients
 
 from .encoder_cases import Case, Problem, draw_problem, errors, exact, plain, poisoned_memory, same_bits
 from .gluon_on_cpu import LANGUAGE, Copies, Pointer, Shared, as_python, group_product, on_cpu, wait_for_products
@@ -35,11 +35,16 @@ def _poisoned():
         yield
 
 
+def call_of(problem: Problem) -> Call:
+    return Call(problem.mask, problem.masked, problem.num_heads, 1e-5, "bf16")
+
+
 def run(problem: Problem) -> dict[str, Tensor]:
     """Return the outcome of these kernels, as `encoder_cases.outcome` does."""
+    call = call_of(problem)
     shape = EncoderSizes.of(problem.x, problem.parameters, problem.num_heads)
-    out, *kept = passes.forward(problem.x, problem.parameters, problem.mask, problem.masked, shape, 1e-5, save=True)
-    grad_x, row = passes.backward(problem.grad_out, kept, problem.mask, problem.masked, shape)
+    out, *kept = passes.forward(problem.x, problem.parameters, call, shape, save=True)
+    grad_x, row = passes.backward(problem.grad_out, kept, call, shape)
     grads = parameter_gradients([row], problem.parameters)
     stacked = {name: torch.stack(grads[k :: len(PARAMETERS)]) for k, name in enumerate(PARAMETERS)}
     return {"out": out, "x": grad_x, **stacked}
@@ -47,7 +52,7 @@ def run(problem: Problem) -> dict[str, Tensor]:
 
 def infer(problem: Problem) -> Tensor:
     shape = EncoderSizes.of(problem.x, problem.parameters, problem.num_heads)
-    (out,) = passes.forward(problem.x, problem.parameters, problem.mask, problem.masked, shape, 1e-5, save=False)
+    (out,) = passes.forward(problem.x, problem.parameters, call_of(problem), shape, save=False)
     return out
 
 
@@ -209,7 +214,7 @@ def test_they_do_not_run_on_a_cpu():
 def test_traced_tensors_match_the_saved_ones(monkeypatch):
     problem = draw_problem(PAPER, seed=0)
     shape = EncoderSizes.of(problem.x, problem.parameters, problem.num_heads)
-    found = passes.forward(problem.x, problem.parameters, problem.mask, problem.masked, shape, 1e-5, save=True)
+    found = passes.forward(problem.x, problem.parameters, call_of(problem), shape, save=True)
     monkeypatch.setattr(general, "takes", lambda *args: True)
     traced = general.fake_forward(problem.x, problem.parameters, problem.num_heads, "bf16", save=True)
     assert [(x.shape, x.dtype) for x in traced] == [(x.shape, x.dtype) for x in found]

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..ops.body_attention import reference
 from .attention_peers import DTYPES, Attention, Inputs, attention_step
 from .encoder_peers import OURS, PLAIN, TimedExperiment
-from .harness import Say, first_line
+from .harness import BenchJob, first_line
 from .results import ResultColumn, ResultTable
 from .steps import matmul_precision, output_and_gradients
 
@@ -69,29 +69,27 @@ ERROR_COLUMNS = (
 )
 
 
-def find_errors(
-    timed: TimedExperiment, batch: int, precisions: Sequence[str], say: Say
-) -> tuple[ResultTable, list[str]]:
+def find_errors(job: BenchJob, timed: TimedExperiment, batch: int, precisions: Sequence[str]) -> ResultTable:
     """Compare an encoder's output and gradients with float64, beside PyTorch's of the same precision."""
     x, grad = timed.draw(batch, 2, seed=3)
     exact = PLAIN.make(timed.weights.double(), "fp32")
     truth = output_and_gradients(exact, x.double().requires_grad_(), grad.double(), "fp32")
     x.requires_grad_()
-    rows, notes = [], []
+    rows = []
     for precision in precisions:
-        say(f"errors: {precision}")
+        job.say(f"errors: {precision}")
         try:
             results = [
                 output_and_gradients(kind.make(timed.weights, precision), x, grad, precision) for kind in (OURS, PLAIN)
             ]
         except Exception as error:
-            notes.append(f"errors, {precision}: {first_line(error)}")
+            job.notes.append(f"errors, {precision}: {first_line(error)}")
             continue
         ours, theirs = ([relative_error(a, b) for a, b in zip(result, truth, strict=True)] for result in results)
         for quantity, a, b in (("output", ours[0], theirs[0]), ("worst gradient", worst(ours[1:]), worst(theirs[1:]))):
             rows.append({"precision": precision, "quantity": quantity, "ours": a, "torch": b, "ratio": a / b})
     title = f"humanoid encoder, batch {batch}: errors against float64, beside PyTorch's of the same precision"
-    return ResultTable("errors", title, ERROR_COLUMNS, rows), notes
+    return ResultTable("errors", title, ERROR_COLUMNS, rows)
 
 
 def worst(errors: Sequence[float]) -> float:

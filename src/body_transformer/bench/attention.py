@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
-from torch import Tensor
-
 from ..errors import listing
 from .accuracy import check
 from .attention_peers import (
     DTYPES,
     PEERS,
     Attention,
-    Inputs,
     MakeAttention,
     Shape,
     attention_steps,
@@ -30,7 +27,7 @@ from .bodies import tree_mask
 from .chart import Chart, Panel
 from .clocks import Step
 from .floors import attention_bytes, copy_rate, floor_ms
-from .harness import BenchJob, Contender, Say, Timing, complaints, measure
+from .harness import BenchJob, Contender, Timing
 from .results import ResultColumn, ResultTable
 
 ON_DEVICE = {"cuda": tuple(DTYPES), "cpu": ("fp32",)}
@@ -41,17 +38,17 @@ SHAPES: Mapping[str, Sequence[Shape]] = {
     "cpu": ((256, 2, 16, 32), (16, 5, 32, 64), (8, 4, 128, 64), (1, 4, 1024, 64)),
 }
 QUICK_SHAPES: Sequence[Shape] = ((4, 2, 16, 32), (2, 2, 24, 16))
-SCALING = "scaling"
-"""The row that times the cost per node over the number of nodes."""
 PASSES = {False: "fwd", True: "fwd+bwd"}
 """Whether backward is timed too -> its name in the table."""
+SCALING = "scaling"
+"""The row that times the cost per node over the number of nodes."""
 SCALING_NODES = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 SCALING_TOKENS = {"cuda": 2**17, "cpu": 2**14}
 QUICK_TOKENS = 256
 HEADS, HEAD_DIM = 4, 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AttentionJob(BenchJob):
     """What `bot bench attention` times."""
 
@@ -59,8 +56,6 @@ class AttentionJob(BenchJob):
     """Keys of row_shapes, and `scaling`."""
     dtypes: Sequence[str]
     """Keys of DTYPES."""
-    peers: bool
-    compile_peers: bool
 
     def __post_init__(self) -> None:
         for dtype in self.dtypes:
@@ -71,62 +66,53 @@ class AttentionJob(BenchJob):
 
 def row_shapes(device: str, quick: bool) -> dict[str, Shape]:
     """Return row name -> shape: `8192x2x16x32`."""
-    return {shape_name(shape): shape for shape in (QUICK_SHAPES if quick else SHAPES[device])}
+    return {"x".join(map(str, shape)): shape for shape in (QUICK_SHAPES if quick else SHAPES[device])}
 
 
-def shape_name(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
-
-
-def run(job: AttentionJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
-    """Return the tables, notes on the floor and on failures, and the chart."""
+def run(job: AttentionJob) -> tuple[list[ResultTable], Chart]:
+    """Return the tables and the chart; note the floor and failures."""
     rate = copy_rate(job.device, job.effort, 2**22 if job.quick or job.compile_only else None)
-    notes = [f"floor: bytes that must move, at the {rate / 1e9:,.0f} GB/s of a copy in this run"]
-    shapes = row_shapes(job.device, job.quick)
-    rows = []
-    for name in [name for name in job.rows if name != SCALING]:
-        for dtype in job.dtypes:
-            found, wrong = time_shape(job, shapes[name], dtype, rate, say)
-            rows += found
-            notes += wrong
+    job.notes.append(f"floor: bytes that must move, at the {rate / 1e9:,.0f} GB/s of a copy in this run")
+    names = [name for name in job.rows if name != SCALING]
+    rows = [row for name in names for dtype in job.dtypes for row in time_shape(job, name, dtype, rate)]
     tables = [ResultTable("attention", "attention over random bodies, ms", _columns(job), rows)] if rows else []
     if SCALING in job.rows:
-        table, wrong = time_scaling(job, rate, say)
-        tables.append(table)
-        notes += wrong
-    return tables, notes, _chart(tables)
+        tables.append(time_scaling(job, rate))
+    return tables, _chart(tables)
 
 
 # -- rows of shapes ----------------------------------------------------------------------------------------------------
 
 
-def time_shape(
-    job: AttentionJob, shape: Shape, dtype: str, rate: float, say: Say
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Time all contenders on the same inputs; return one row per pass, and notes on failures."""
-    where = f"{shape_name(shape)} {dtype}"
+def time_shape(job: AttentionJob, name: str, dtype: str, rate: float) -> list[dict[str, Any]]:
+    """Time all contenders on the same inputs and return one row per pass; `rate` is a copy's, in bytes per second."""
+    shape = row_shapes(job.device, job.quick)[name]
     mask = tree_mask(shape[2]).to(job.device)
     num_bytes = {backward: attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward) for backward in PASSES}
     counts = {backward: job.num_sets(num_bytes[backward]) for backward in PASSES}
     sets = draw_inputs(shape, dtype, job.device, max(counts.values()))
     backends = backends_on(job.device)
-    entrants = {
-        name: make for name, make in _entrants(job).items() if name not in backends or takes(name, shape, dtype)
-    }
-    checked = cache(lambda name: _checked(name, entrants[name](mask), mask, sets[0], dtype))
+    entrants = {one: make for one, make in _entrants(job).items() if one not in backends or takes(one, shape, dtype)}
 
-    def build(name: str, backward: bool) -> list[Step]:
-        return attention_steps(checked(name), sets[: counts[backward]], dtype, backward)
+    @cache
+    def checked(entrant: str) -> Attention:
+        attention = entrants[entrant](mask)
+        if entrant not in PEERS or PEERS[entrant].masked:
+            check(attention, mask, sets[0], dtype, is_ours=entrant not in PEERS)
+        return attention
+
+    def build(entrant: str, backward: bool) -> list[Step]:
+        return attention_steps(checked(entrant), sets[: counts[backward]], dtype, backward)
 
     # one family: compiled and checked once, used for both passes
     contenders = [
-        Contender(f"{name} {PASSES[backward]}", partial(build, name, backward), family=name)
-        for name in entrants
-        for backward in PASSES
+        Contender(f"{entrant} {title}", partial(build, entrant, backward), family=entrant)
+        for entrant in entrants
+        for backward, title in PASSES.items()
     ]
-    timings = measure(contenders, job.device, job.effort, lambda name: say(f"{where}: {name}"))
+    timings = job.time(f"{name} {dtype}", contenders)
     about = {
-        "row": shape_name(shape),
+        "row": name,
         **dict(zip(("batch", "heads", "nodes", "head_dim"), shape, strict=True)),
         "dtype": dtype,
         "num_ones": int(mask.sum()),
@@ -134,19 +120,18 @@ def time_shape(
     }
     rows = []
     for backward, title in PASSES.items():
-        own = {name: timings[f"{name} {title}"] for name in entrants}
+        own = {entrant: timings[f"{entrant} {title}"] for entrant in entrants}
         floor = floor_ms(num_bytes[backward], rate)
-        times = {name: timing.shown for name, timing in own.items()}
+        times = {entrant: timing.shown for entrant, timing in own.items()}
         rows.append({**about, "pass": title, **times, "floor": floor, **compare(own, floor)})
-    return rows, complaints(where, timings)
+    return rows
 
 
 def compare(timings: Mapping[str, Timing], floor: float) -> dict[str, Any]:
     """Compare this package with the best masked peer and with the floor."""
     own = timings["ours"].ms
     times = {name: timings[name].ms for name, peer in PEERS.items() if peer.masked and name in timings}
-    ranked = sorted((ms, name) for name, ms in times.items() if ms is not None)
-    best_ms, best = ranked[0] if ranked else (None, None)
+    best_ms, best = min(((ms, name) for name, ms in times.items() if ms is not None), default=(None, None))
     return {
         "best_peer": best,
         "best_peer_ms": best_ms,
@@ -158,14 +143,7 @@ def compare(timings: Mapping[str, Timing], floor: float) -> dict[str, Any]:
 def _entrants(job: AttentionJob) -> dict[str, MakeAttention]:
     """Return the peers, the backend that the dispatch table chooses, and each backend by itself."""
     peers = {name: PEERS[name].make for name in peer_names(job.compile_peers)} if job.peers else {}
-    backends = {backend: partial(ours, backend=backend) for backend in backends_on(job.device)}
-    return {**peers, "ours": ours, **backends}
-
-
-def _checked(name: str, attention: Attention, mask: Tensor, inputs: Inputs, dtype: str) -> Attention:
-    if name not in PEERS or PEERS[name].masked:
-        check(attention, mask, inputs, dtype, is_ours=name not in PEERS)
-    return attention
+    return {**peers, "ours": ours, **{name: partial(ours, backend=name) for name in backends_on(job.device)}}
 
 
 def _columns(job: AttentionJob) -> list[ResultColumn]:
@@ -200,34 +178,24 @@ SCALING_PASSES = {"forward": False, "both": True}
 """Prefix of a row's keys -> whether backward is timed too."""
 
 
-def time_scaling(job: AttentionJob, rate: float, say: Say) -> tuple[ResultTable, list[str]]:
-    """Time this package alone at a constant number of tokens; the cost per node should not depend on the body's size.
-
-    `rate` is that of a copy, in bytes per second.
-    """
-    rows, notes = [], []
+def time_scaling(job: AttentionJob, rate: float) -> ResultTable:
+    """Time this package alone at a constant number of tokens; the cost per node should not depend on the body."""
     tokens = QUICK_TOKENS if job.quick else SCALING_TOKENS[job.device]
-    for dtype in job.dtypes:
-        for nodes in [count for count in SCALING_NODES if count <= tokens]:
-            row, wrong = _time_scaling_row(job, nodes, tokens, dtype, rate, say)
-            rows.append(row)
-            notes += wrong
+    sizes = [nodes for nodes in SCALING_NODES if nodes <= tokens]
+    rows = [_time_scaling_row(job, nodes, tokens, dtype, rate) for dtype in job.dtypes for nodes in sizes]
     title = f"cost per node, ours alone: {tokens:,} nodes in all, {HEADS} heads of {HEAD_DIM}"
-    return ResultTable(SCALING, title, SCALING_COLUMNS, rows), notes
+    return ResultTable(SCALING, title, SCALING_COLUMNS, rows)
 
 
-def _time_scaling_row(
-    job: AttentionJob, nodes: int, tokens: int, dtype: str, rate: float, say: Say
-) -> tuple[dict[str, Any], list[str]]:
+def _time_scaling_row(job: AttentionJob, nodes: int, tokens: int, dtype: str, rate: float) -> dict[str, Any]:
     mask = tree_mask(nodes).to(job.device)
     shape = (tokens // nodes, HEADS, nodes, HEAD_DIM)
     sets = draw_inputs(shape, dtype, job.device, 1)  # larger than any cache
-    where = f"{SCALING} {nodes} nodes {dtype}"
     contenders = [
         Contender(name, partial(attention_steps, ours(mask), sets, dtype, backward))
         for name, backward in SCALING_PASSES.items()
     ]
-    timings = measure(contenders, job.device, job.effort, lambda name: say(f"{where}: {name}"))
+    timings = job.time(f"{SCALING} {nodes} nodes {dtype}", contenders)
     chosen = chosen_backend(sets[0], mask)
     row: dict[str, Any] = {"nodes": nodes, "batch": tokens // nodes, "dtype": dtype, "chosen": chosen}
     for name, backward in SCALING_PASSES.items():
@@ -236,7 +204,7 @@ def _time_scaling_row(
         row[f"{name}_ns"] = "failed" if ms is None else 1e6 * ms / tokens
         row[f"{name}_floor_ns"] = 1e6 * floor / tokens
         row["over_floor"] = ms / floor if ms else None  # of the last pass, forward+backward
-    return row, complaints(where, timings)
+    return row
 
 
 # -- chart -------------------------------------------------------------------------------------------------------------
@@ -246,17 +214,17 @@ SERIES = {
     SCALING: {"forward": "forward_ns", "forward+backward": "both_ns", "floor": "both_floor_ns"},
 }
 """Table -> series of its panel."""
-UNITS = {"attention": "ms", SCALING: "ns per node"}
+PANELS = {
+    "attention": ("{row} {dtype} {pass}", "ms"),
+    SCALING: ("{nodes} nodes {dtype}", "ns per node"),
+}
+"""Table -> label of a row, and unit."""
 
 
 def _chart(tables: Sequence[ResultTable]) -> Chart:
     panels = []
     for table in tables:
-        series = {name: table.numbers(key) for name, key in SERIES[table.key].items()}
-        shown = {name: values for name, values in series.items() if any(values)}
-        panels.append(Panel(table.title, [_label(row) for row in table.rows], shown, UNITS[table.key]))
+        label, unit = PANELS[table.key]
+        series = {name: values for name, key in SERIES[table.key].items() if any(values := table.numbers(key))}
+        panels.append(Panel(table.title, [label.format(**row) for row in table.rows], series, unit))
     return Chart("Attention over a body's mask", panels)
-
-
-def _label(row: Mapping[str, Any]) -> str:
-    return f"{row['row']} {row['dtype']} {row['pass']}" if "row" in row else f"{row['nodes']} nodes {row['dtype']}"

@@ -136,8 +136,7 @@ def _replay_ms(steps: Sequence[Step], calls: int, effort: Effort) -> float:
     graph, _ = capture(lambda: [steps[call % len(steps)]() for call in range(calls)])
     for _ in range(3):
         graph.replay()
-    (first,) = _event_times([graph.replay], 1)
-    return statistics.median(_event_times([graph.replay], effort.num_samples(first / 1e3)))
+    return time_with_events([graph.replay], effort)
 
 
 def capture(body: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:

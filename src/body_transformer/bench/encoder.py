@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -13,30 +13,14 @@ from torch import Tensor
 from .accuracy import find_errors
 from .chart import Chart, Panel
 from .clocks import Step
-from .encoder_peers import (
-    POLICY_TITLES,
-    TimedExperiment,
-    build_policy,
-    config_of,
-    encoder_kinds,
-    load_timed,
-)
-from .floors import BACKWARD, floor_ms, matmul_rate, policy_flops
-from .harness import BenchJob, Contender, Say, Timing, complaints, measure
+from .encoder_peers import POLICY_TITLES, TimedExperiment, build_policy, config_of, encoder_kinds, load_timed
+from .floors import BACKWARD, encoder_flops, floor_ms, matmul_rate, policy_flops
+from .harness import BenchJob, Contender
 from .results import ResultColumn, ResultTable
-from .steps import (
-    ON_DEVICE,
-    TimedModel,
-    forward_steps,
-    gradient_steps,
-    optimizer_steps,
-    what_ran,
-)
+from .steps import ON_DEVICE, TimedModel, forward_steps, gradient_steps, optimizer_steps, what_ran
 
 MakeSteps = Callable[[TimedModel, list[Tensor], str], list[Step]]
-"""An encoder, sets of tokens and a precision -> the timed steps."""
-Parts = tuple[list[ResultTable], list[str]]
-"""Tables, and notes on failures."""
+"""A model, sets of inputs and a precision -> the timed steps."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +42,12 @@ SIZES = {"cuda": BatchSizes(8192, 2048, 256, 1003), "cpu": BatchSizes(256, 64, 4
 QUICK_SIZES = BatchSizes(4, 2, 1, 3, max_layers=2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EncoderJob(BenchJob):
     """What `bot bench encoder` times."""
 
     rows: Sequence[str]
     """Keys of PARTS."""
-    peers: bool
-    compile_peers: bool
 
     @property
     def sizes(self) -> BatchSizes:
@@ -85,34 +67,28 @@ class EncoderJob(BenchJob):
         return load_timed(experiment, self.device, self.sizes.max_layers)
 
 
-def run(job: EncoderJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
-    """Return the tables, notes on the floor and on failures, and the chart."""
-    notes: list[str] = []
+def run(job: EncoderJob) -> tuple[list[ResultTable], Chart]:
+    """Return the tables and the chart; note the floor and failures."""
     if any(name in COMPILED_PARTS for name in job.rows):
         rates = ", ".join(f"{name} {rate / 1e12:.3g} TFLOP/s" for name, rate in job.rates.items())
-        notes.append(f"floor: the arithmetic alone, at the rate of a large product in this run ({rates})")
-    tables: list[ResultTable] = []
-    for name in job.rows:
-        found, wrong = PARTS[name](job, say)
-        tables += found
-        notes += wrong
-    return tables, notes, step_chart(tables)
+        job.notes.append(f"floor: the arithmetic alone, at the rate of a large product in this run ({rates})")
+    tables = [table for name in job.rows for table in PARTS[name](job)]
+    return tables, step_chart(tables)
 
 
-# -- the encoder -------------------------------------------------------------------------------------------------------
+# -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def time_ppo(job: EncoderJob, say: Say) -> Parts:
+def time_ppo(job: EncoderJob) -> list[ResultTable]:
     """Time the humanoid's encoder at the paper's PPO minibatch, and the forward pass of a rollout's step."""
     timed, train, rollout = job.load("humanoid-mod"), job.sizes.train, job.sizes.rollout
     title = f"humanoid encoder, batch {train}, forward+backward"
-    both, wrong = _time_encoders(job, timed, "ppo", title, train, BACKWARD, gradient_steps, say)
+    both = _time_encoders(job, timed, "ppo", title, train, gradient_steps)
     title = f"humanoid encoder, batch {rollout}, forward"
-    forward, also_wrong = _time_encoders(job, timed, "rollout", title, rollout, 1, forward_steps, say)
-    return [both, forward], [*wrong, *also_wrong]
+    return [both, _time_encoders(job, timed, "rollout", title, rollout, forward_steps)]
 
 
-def time_imitation(job: EncoderJob, say: Say) -> Parts:
+def time_imitation(job: EncoderJob) -> list[ResultTable]:
     """Time one whole AdamW step of MoCapAct's encoder."""
     timed, batch = job.load("mocapact"), job.sizes.imitation
 
@@ -121,81 +97,35 @@ def time_imitation(job: EncoderJob, say: Say) -> Parts:
         return optimizer_steps(model, inputs, targets, precision, torch.optim.AdamW)
 
     title = f"MoCapAct encoder, batch {batch}, forward+backward+AdamW"
-    table, notes = _time_encoders(job, timed, "imitation", title, batch, BACKWARD, steps, say)
-    return [table], notes
+    return [_time_encoders(job, timed, "imitation", title, batch, steps)]
 
 
-def _time_encoders(
-    job: EncoderJob,
-    timed: TimedExperiment,
-    key: str,
-    title: str,
-    batch: int,
-    factor: int,
-    make_steps: MakeSteps,
-    say: Say,
-) -> tuple[ResultTable, list[str]]:
-    """Time every kind of encoder at every precision; `factor` is the arithmetic over that of a forward pass."""
-    token_bytes = 4 * batch * timed.layout.graph.num_nodes * timed.config.embed_dim
-    inputs = timed.draw(batch, job.num_sets(2 * token_bytes), seed=1)
-    kinds = encoder_kinds(job.peers, job.compile_peers)
-    ran: dict[str, str] = {}
-
-    def build(name: str, precision: str) -> list[Step]:
-        model = kinds[name].make(timed.weights, precision)
-        if name == "ours":
-            ran[precision] = what_ran(forward_steps(model, inputs[:1], precision)[0])
-        return make_steps(model, inputs, precision)
-
-    entrants = {(name, precision): kinds[name].title for name in kinds for precision in job.precisions}
-    floors = dict.fromkeys(kinds, factor * batch * timed.flops())
-    return _time_entrants(job, key, title, entrants, floors, build, ran, say)
-
-
-def _time_entrants(
-    job: EncoderJob,
-    key: str,
-    title: str,
-    entrants: Mapping[tuple[str, str], str],
-    flops: Mapping[str, int],
-    build: Callable[[str, str], list[Step]],
-    ran: Mapping[str, str],
-    say: Say,
-) -> tuple[ResultTable, list[str]]:
-    """Time (name, precision) -> title; `ran` has this package's operators per precision, as `build` recorded them."""
-    contenders = [Contender(f"{name} {precision}", partial(build, name, precision)) for name, precision in entrants]
-    timings = measure(contenders, job.device, job.effort, lambda name: say(f"{title}: {name}"))
-    rows = []
-    for (name, precision), shown in entrants.items():
-        floor = floor_ms(flops[name], job.rates[precision])
-        own = ran.get(precision) if name == "ours" else None
-        rows.append(step_row(name, shown, precision, timings[f"{name} {precision}"], floor, own))
-    return step_table(key, title, rows), complaints(title, timings)
-
-
-# -- the policy --------------------------------------------------------------------------------------------------------
-
-
-def time_policy(job: EncoderJob, say: Say) -> Parts:
+def time_policy(job: EncoderJob) -> list[ResultTable]:
     """Time the humanoid's whole policy at the paper's PPO minibatch, from the normalizer to fused Adam."""
-    timed = job.load("humanoid-mod")
-    title = f"humanoid-mod policy, batch {job.sizes.train}, forward+backward+Adam"
-    obs, targets = draw_data(job, timed)
-    ran: dict[str, str] = {}
+    timed, batch = job.load("humanoid-mod"), job.sizes.train
+    generator = torch.Generator(device=job.device).manual_seed(1)
 
-    def build(name: str, precision: str) -> list[Step]:
-        model = build_policy(name, timed, job.device)
-        if name == "ours":
-            ran[precision] = what_ran(forward_steps(model, obs[:1], precision)[0])
-        return optimizer_steps(model, obs, targets, precision, torch.optim.Adam)
+    def draw(width: int) -> list[Tensor]:
+        count = min(4, job.num_sets(4 * batch * timed.layout.obs_dim))
+        return [torch.randn(batch, width, generator=generator, device=job.device) for _ in range(count)]
 
-    entrants = {one: POLICY_TITLES[one[0]] for one in policy_entrants(job)}
-    flops = {
-        name: BACKWARD * job.sizes.train * policy_flops(timed.layout, config_of(name, timed.config))
-        for name in POLICY_TITLES
-    }
-    table, notes = _time_entrants(job, "policy", title, entrants, flops, build, ran, say)
-    return [table], notes
+    obs, targets = draw(timed.layout.obs_dim), draw(timed.layout.action_dim)
+
+    def steps(model: TimedModel, inputs: list[Tensor], precision: str) -> list[Step]:
+        return optimizer_steps(model, inputs, targets, precision, torch.optim.Adam)
+
+    entrants = [
+        Entrant(
+            name,
+            POLICY_TITLES[name],
+            precision,
+            partial(build_policy, name, timed, job.device),
+            BACKWARD * batch * policy_flops(timed.layout, config_of(name, timed.config)),
+        )
+        for name, precision in policy_entrants(job)
+    ]
+    title = f"humanoid-mod policy, batch {batch}, forward+backward+Adam"
+    return [_time_entrants(job, "policy", title, entrants, obs, steps)]
 
 
 def policy_entrants(job: EncoderJob) -> list[tuple[str, str]]:
@@ -206,22 +136,20 @@ def policy_entrants(job: EncoderJob) -> list[tuple[str, str]]:
     return [(name, precision) for name in names for precision in precisions[name]]
 
 
-def draw_data(job: EncoderJob, timed: TimedExperiment) -> tuple[list[Tensor], list[Tensor]]:
-    """Draw sets of observations and target actions."""
-    batch, layout = job.sizes.train, timed.layout
-    generator = torch.Generator(device=job.device).manual_seed(1)
-
-    def draw(width: int) -> Tensor:
-        return torch.randn(batch, width, generator=generator, device=job.device)
-
-    count = min(4, job.num_sets(4 * batch * layout.obs_dim))
-    return [draw(layout.obs_dim) for _ in range(count)], [draw(layout.action_dim) for _ in range(count)]
-
-
-def report_errors(job: EncoderJob, say: Say) -> Parts:
+def report_errors(job: EncoderJob) -> list[ResultTable]:
     """Report the accuracy of the humanoid's encoder."""
-    table, notes = find_errors(job.load("humanoid-mod"), job.sizes.errors, job.precisions, say)
-    return [table], notes
+    return [find_errors(job, job.load("humanoid-mod"), job.sizes.errors, job.precisions)]
+
+
+PARTS: dict[str, Callable[[EncoderJob], list[ResultTable]]] = {
+    "ppo": time_ppo,
+    "policy": time_policy,
+    "imitation": time_imitation,
+    "errors": report_errors,
+}
+"""Parts by their name on the command line."""
+COMPILED_PARTS = ("ppo", "policy", "imitation")
+"""The timed parts, which have compiled peers."""
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -240,37 +168,74 @@ STEP_COLUMNS = (
 )
 
 
-def step_row(name: str, title: str, precision: str, timing: Timing, floor: float, ran: str | None) -> dict[str, Any]:
-    """Return one contender's row; `ran` is the operator, backend and arithmetic that this package used."""
-    return {
-        "contender": name,
-        "title": title,
-        "precision": precision,
-        "ran": ran,
-        "ms": timing.shown,
-        "floor": floor,
-        "over_floor": timing.ms / floor if timing.ms else None,
-        "peak_mib": timing.peak_mib,
-        "timed": timing.method,
-    }
+@dataclass(frozen=True)
+class Entrant:
+    """An encoder or a policy at one precision: one row of a table."""
+
+    name: str
+    """`ours`, or a peer's name."""
+    title: str
+    precision: str
+    make: Callable[[], TimedModel]
+    flops: int
+    """Operations of one step."""
 
 
-def step_table(key: str, title: str, rows: Sequence[Mapping[str, Any]]) -> ResultTable:
-    """Return the table, with each row's time over that of this package at the same precision."""
-    ours = {row["precision"]: row["ms"] for row in rows if row["contender"] == "ours"}
-    full = [{**row, "over_ours": _ratio(row["ms"], ours.get(row["precision"]))} for row in rows]
-    return ResultTable(key, title, STEP_COLUMNS, full)
+def _time_encoders(
+    job: EncoderJob, timed: TimedExperiment, key: str, title: str, batch: int, make_steps: MakeSteps
+) -> ResultTable:
+    """Time every kind of encoder at every precision."""
+    token_bytes = 4 * batch * timed.layout.graph.num_nodes * timed.config.embed_dim
+    inputs = timed.draw(batch, job.num_sets(2 * token_bytes), seed=1)
+    flops = (1 if make_steps is forward_steps else BACKWARD) * batch * encoder_flops(timed.layout.graph, timed.config)
+    entrants = [
+        Entrant(name, kind.title, precision, partial(kind.make, timed.weights, precision), flops)
+        for name, kind in encoder_kinds(job.peers, job.compile_peers).items()
+        for precision in job.precisions
+    ]
+    return _time_entrants(job, key, title, entrants, inputs, make_steps)
 
 
-def _ratio(a: Any, b: Any) -> float | None:
-    return a / b if isinstance(a, float) and isinstance(b, float) else None
+def _time_entrants(
+    job: EncoderJob, key: str, title: str, entrants: Sequence[Entrant], inputs: list[Tensor], make_steps: MakeSteps
+) -> ResultTable:
+    """Time all entrants; for this package, each row names the operators that ran."""
+    ran: dict[str, str] = {}
+
+    def build(entrant: Entrant) -> list[Step]:
+        model = entrant.make()
+        if entrant.name == "ours":
+            ran[entrant.precision] = what_ran(forward_steps(model, inputs[:1], entrant.precision)[0])
+        return make_steps(model, inputs, entrant.precision)
+
+    contenders = [Contender(f"{one.name} {one.precision}", partial(build, one)) for one in entrants]
+    timings = job.time(title, contenders)
+    rows: list[dict[str, Any]] = []
+    for one in entrants:
+        timing, ours = timings[f"{one.name} {one.precision}"], timings[f"ours {one.precision}"].ms
+        floor = floor_ms(one.flops, job.rates[one.precision])
+        rows.append(
+            {
+                "contender": one.name,
+                "title": one.title,
+                "precision": one.precision,
+                "ran": ran.get(one.precision) if one.name == "ours" else None,
+                "ms": timing.shown,
+                "floor": floor,
+                "over_floor": timing.ms / floor if timing.ms else None,
+                "peak_mib": timing.peak_mib,
+                "timed": timing.method,
+                "over_ours": timing.ms / ours if timing.ms and ours else None,
+            }
+        )
+    return ResultTable(key, title, STEP_COLUMNS, rows)
 
 
 def step_chart(tables: Sequence[ResultTable]) -> Chart:
     """Return a chart with one panel per table of steps."""
     panels = []
     for table in tables:
-        if not table.rows or "ms" not in table.rows[0]:
+        if table.columns is not STEP_COLUMNS:
             continue
         labels = [f"{row['title']}, {row['precision']}" for row in table.rows]
         times, is_ours = table.numbers("ms"), [row["contender"] == "ours" for row in table.rows]
@@ -278,14 +243,3 @@ def step_chart(tables: Sequence[ResultTable]) -> Chart:
         ours = [ms if own else None for ms, own in zip(times, is_ours, strict=True)]
         panels.append(Panel(table.title, labels, {"peers": peers, "ours": ours, "floor": table.numbers("floor")}))
     return Chart("The encoder: ours, its peers, the arithmetic's floor", panels)
-
-
-PARTS: dict[str, Callable[[EncoderJob, Say], Parts]] = {
-    "ppo": time_ppo,
-    "policy": time_policy,
-    "imitation": time_imitation,
-    "errors": report_errors,
-}
-"""Parts by their name on the command line."""
-COMPILED_PARTS = ("ppo", "policy", "imitation")
-"""The timed parts, which have compiled peers."""

@@ -17,7 +17,6 @@ from ..model.config import PolicyConfig
 from ..model.encoder import Encoder, EncoderLayer
 from ..model.policy import Policy
 from ..ops.encoder_stack import PARAMETERS, encoder_stack
-from .floors import attending_pairs, encoder_flops
 from .steps import TimedModel
 
 
@@ -57,12 +56,6 @@ class TimedExperiment:
     layout: Layout
     config: PolicyConfig
     weights: EncoderWeights
-
-    def flops(self) -> int:
-        """Count the operations of one sample's forward pass through the encoder."""
-        nodes, config = self.layout.graph.num_nodes, self.config
-        pairs = attending_pairs(nodes, self.layout.graph.num_ones, self.weights.masked)
-        return encoder_flops(nodes, config.embed_dim, config.ff_dim, pairs)
 
     def draw(self, batch: int, count: int, seed: int) -> list[Tensor]:
         """Draw `count` sets of tokens [B, N, E]."""

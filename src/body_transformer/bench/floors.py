@@ -14,6 +14,7 @@ from .clocks import Effort, Step, best_on_cpu, time_with_events, warm_up
 from .steps import matmul_precision
 
 if TYPE_CHECKING:
+    from ..body.graph import BodyGraph
     from ..body.layout import Layout
     from ..model.config import PolicyConfig
 
@@ -32,28 +33,23 @@ def attention_bytes(shape: Sequence[int], itemsize: int, backward: bool) -> int:
     return (12 if backward else 4) * batch * heads * nodes * head_dim * itemsize
 
 
-def encoder_flops(num_nodes: int, embed_dim: int, ff_dim: int, ones: Sequence[int]) -> int:
-    """Count the operations of one sample's forward pass; `ones` has the attending pairs of each layer."""
-    projections = num_nodes * (4 * embed_dim**2 + 2 * embed_dim * ff_dim)  # queries, keys, values, output, feed-forward
-    return sum(2 * (projections + 2 * pairs * embed_dim) for pairs in ones)
-
-
-def attending_pairs(num_nodes: int, num_ones: int, masked: Sequence[bool]) -> list[int]:
-    """Return the number of attending pairs of each layer."""
-    return [num_ones if is_masked else num_nodes**2 for is_masked in masked]
+def encoder_flops(graph: BodyGraph, config: PolicyConfig) -> int:
+    """Count the operations of one sample's forward pass through the encoder; masked layers count only the ones."""
+    nodes, width = graph.num_nodes, config.embed_dim
+    projections = nodes * (4 * width**2 + 2 * width * config.ff_dim)  # queries, keys, values, output, feed-forward
+    masked = (config.architecture.is_masked(k) for k in range(config.num_layers))
+    pairs = (graph.num_ones if is_masked else nodes**2 for is_masked in masked)
+    return sum(2 * (projections + 2 * count * width) for count in pairs)
 
 
 def policy_flops(layout: Layout, config: PolicyConfig) -> int:
     """Count the operations of one observation's forward pass."""
     nodes, width = layout.graph.num_nodes, config.embed_dim
     tokenizer = 2 * layout.used_obs_dim * width
-    variant = config.architecture
-    if variant.encoder == "mlp":
+    if config.architecture.encoder == "mlp":
         flat, hidden = nodes * width, config.mlp_dim
         return tokenizer + 2 * (2 * flat * hidden + hidden**2) + 2 * flat * layout.action_dim
-    masked = [variant.is_masked(k) for k in range(config.num_layers)]
-    ones = attending_pairs(nodes, layout.graph.num_ones, masked)
-    return tokenizer + encoder_flops(nodes, width, config.ff_dim, ones) + 2 * width * layout.action_dim
+    return tokenizer + encoder_flops(layout.graph, config) + 2 * width * layout.action_dim
 
 
 def floor_ms(amount: float, rate: float) -> float:

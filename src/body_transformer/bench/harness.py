@@ -10,7 +10,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,24 +23,6 @@ Say = Callable[[str], None]
 """Takes a line of progress."""
 GRAPH, EVENTS, CLOCK = "graph", "events", "clock"
 """How a contender was timed: as a replayed CUDA graph, as launches between events, or by the wall clock."""
-
-
-@dataclass(frozen=True)
-class BenchJob:
-    """Settings that all benchmarks share."""
-
-    device: str
-    quick: bool = field(default=False, kw_only=True)
-    """Tiny sizes and few samples."""
-    compile_only: bool = field(default=False, kw_only=True)
-    """Run every contender once and time nothing."""
-
-    @property
-    def effort(self) -> Effort:
-        return ONCE if self.compile_only else QUICK if self.quick else Effort()
-
-    def num_sets(self, set_bytes: int) -> int:
-        return 1 if self.quick or self.compile_only else num_sets(set_bytes, self.device)
 
 
 # -- contenders --------------------------------------------------------------------------------------------------------
@@ -74,6 +56,38 @@ class Timing:
         return "failed" if self.ms is None else self.ms
 
 
+@dataclass(frozen=True, kw_only=True)
+class BenchJob:
+    """Settings that all benchmarks share, and the notes of the run."""
+
+    device: str
+    quick: bool = False
+    """Tiny sizes and few samples."""
+    peers: bool = True
+    """Whether other implementations are timed too."""
+    compile_peers: bool = False
+    """Whether those that need `torch.compile` are among them."""
+    compile_only: bool = False
+    """Run every contender once and time nothing."""
+    say: Say = lambda line: None
+    """Receives the lines of progress."""
+    notes: list[str] = field(default_factory=list)
+    """Failures, and explanations of the results."""
+
+    @property
+    def effort(self) -> Effort:
+        return ONCE if self.compile_only else QUICK if self.quick else Effort()
+
+    def num_sets(self, set_bytes: int) -> int:
+        return 1 if self.quick or self.compile_only else num_sets(set_bytes, self.device)
+
+    def time(self, where: str, contenders: Sequence[Contender]) -> dict[str, Timing]:
+        """Time all contenders and note each that failed or could not be captured; return name -> timing."""
+        timings = measure(contenders, self.device, self.effort, lambda name: self.say(f"{where}: {name}"))
+        self.notes.extend(f"{where}, {name}: {timing.error}" for name, timing in timings.items() if timing.error)
+        return timings
+
+
 def measure(contenders: Sequence[Contender], device: str, effort: Effort, say: Say) -> dict[str, Timing]:
     """Time all contenders: on a GPU one after the other, on a CPU in turns. Return name -> timing."""
     if effort == ONCE:
@@ -81,11 +95,6 @@ def measure(contenders: Sequence[Contender], device: str, effort: Effort, say: S
     if device == "cuda":
         return _one_by_one(contenders, partial(_measure_on_gpu, effort=effort), say)
     return _measure_on_cpu(contenders, effort, say)
-
-
-def complaints(where: str, timings: Mapping[str, Timing]) -> list[str]:
-    """Return one line per contender that failed or could not be captured."""
-    return [f"{where}, {name}: {timing.error}" for name, timing in timings.items() if timing.error]
 
 
 def first_line(error: BaseException) -> str:

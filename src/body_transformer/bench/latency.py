@@ -21,7 +21,7 @@ from ..model.policy import Policy
 from .chart import Chart, Panel
 from .clocks import Step, capture, take_turns, warm_up
 from .floors import floor_ms, matmul_rate, policy_flops, read_ms
-from .harness import BenchJob, Say, first_line
+from .harness import BenchJob, first_line
 from .results import ResultColumn, ResultTable
 
 FAVOURED = "favoured"
@@ -31,7 +31,7 @@ ALL = ("mlp", "transformer", "bot-hard")
 QUICK_ROWS = ("a1-walk", "humanoid-mod")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LatencyJob(BenchJob):
     """What `bot bench latency` times."""
 
@@ -48,27 +48,28 @@ class LatencyJob(BenchJob):
         return "one thread" if self.device == "cpu" else "GPU, float32"
 
 
-def run(job: LatencyJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
-    """Return the table, notes on the floor and on failures, and the chart."""
+def run(job: LatencyJob) -> tuple[list[ResultTable], Chart]:
+    """Return the table and the chart; note the floor and failures."""
     with _one_thread():
         rate = matmul_rate(job.device, "fp32", job.effort, 128 if job.quick else None)
-        rows, notes = [], [_explain_floor(job, rate)]
-        for name in job.rows:
-            for variant in job.variants:
-                row, wrong = time_policy(job, name, None if variant == FAVOURED else variant, rate, say)
-                rows.append(row)
-                notes += wrong
+        job.notes.append(
+            f"floor: the larger of the arithmetic at {rate / 1e9:,.0f} GFLOP/s, a large float32 product's, and of the "
+            f"product of a matrix as large as the weights with a vector; both measured in this run, {job.where}"
+        )
+        variants = [None if variant == FAVOURED else variant for variant in job.variants]
+        rows = [time_policy(job, name, variant, rate) for name in job.rows for variant in variants]
     table = ResultTable("latency", f"one observation, {job.where}, ms", _columns(job), rows)
-    return [table], list(dict.fromkeys(notes)), _chart(job, table)
+    series = {f"{runner.title}, p50": table.numbers(f"{name}_p50") for name, runner in job.runners.items()}
+    series["floor"] = table.numbers("floor")
+    labels = [f"{row['experiment']} {row['variant']}" for row in rows]
+    return [table], Chart("One observation, one action", [Panel(table.title, labels, series)])
 
 
-def time_policy(
-    job: LatencyJob, experiment: str, variant: str | None, rate: float, say: Say
-) -> tuple[dict[str, Any], list[str]]:
+def time_policy(job: LatencyJob, experiment: str, variant: str | None, rate: float) -> dict[str, Any]:
     """Time one experiment's policy with all runners in turns."""
     loaded = load_experiment(experiment)
     layout, config = loaded.layout(), loaded.policy_config(variant)
-    say(f"{experiment} {config.variant}")
+    job.say(f"{experiment} {config.variant}")
     torch.manual_seed(0)
     policy = Policy(layout, config).eval()
     obs = torch.randn(1, layout.obs_dim)
@@ -84,12 +85,12 @@ def time_policy(
         "weights_ms": memory,
         "floor": max(arithmetic, memory),
     }
-    ready, notes = _prepare(job, policy, obs, f"{experiment} {config.variant}")
+    ready = _prepare(job, policy, obs, f"{experiment} {config.variant}")
     samples = dict(zip(ready, take_turns(list(ready.values()), *_rounds(job, ready)), strict=True))
     for name in job.runners:
         row |= {f"{name}_{key}": value for key, value in percentiles(samples.get(name)).items()}
     times = [row[f"{name}_p50"] for name in samples]
-    return row | {"over_floor": min(times) / row["floor"] if times else None}, notes
+    return row | {"over_floor": min(times) / row["floor"] if times else None}
 
 
 def percentiles(samples: Sequence[float] | None) -> dict[str, float | str]:
@@ -99,9 +100,9 @@ def percentiles(samples: Sequence[float] | None) -> dict[str, float | str]:
     return {f"p{q}": float(np.percentile(samples, q)) for q in (50, 99)}
 
 
-def _prepare(job: LatencyJob, policy: Policy, obs: Tensor, where: str) -> tuple[dict[str, list[Step]], list[str]]:
-    """Return the runners that work, warm, and notes on the others."""
-    ready, notes = {}, []
+def _prepare(job: LatencyJob, policy: Policy, obs: Tensor, where: str) -> dict[str, list[Step]]:
+    """Return the runners that work, warm; note the others."""
+    ready = {}
     for name, runner in job.runners.items():
         try:
             step = runner.make(policy, obs)
@@ -109,10 +110,10 @@ def _prepare(job: LatencyJob, policy: Policy, obs: Tensor, where: str) -> tuple[
                 step()
             ready[name] = [step]
         except ModuleNotFoundError as error:
-            notes.append(f"{runner.title}: {error.name} is not installed; {install('deploy')}")
+            job.notes.append(f"{runner.title}: {error.name} is not installed; {install('deploy')}")
         except Exception as error:
-            notes.append(f"{where}, {runner.title}: {first_line(error)}")
-    return ready, notes
+            job.notes.append(f"{where}, {runner.title}: {first_line(error)}")
+    return ready
 
 
 def _rounds(job: LatencyJob, ready: Mapping[str, Sequence[Step]]) -> tuple[int, int]:
@@ -214,16 +215,6 @@ RUNNERS = {
 }
 
 
-# -- table and chart ---------------------------------------------------------------------------------------------------
-
-
-def _explain_floor(job: LatencyJob, rate: float) -> str:
-    return (
-        f"floor: the larger of the arithmetic at {rate / 1e9:,.0f} GFLOP/s, a large float32 product's, and of the "
-        f"product of a matrix as large as the weights with a vector; both measured in this run, {job.where}"
-    )
-
-
 def _columns(job: LatencyJob) -> list[ResultColumn]:
     return [
         ResultColumn("experiment", "experiment"),
@@ -239,10 +230,3 @@ def _columns(job: LatencyJob) -> list[ResultColumn]:
         ResultColumn("weights_ms", "weights floor", "number"),
         ResultColumn("over_floor", "best p50 / floor", "ratio"),
     ]
-
-
-def _chart(job: LatencyJob, table: ResultTable) -> Chart:
-    series = {f"{runner.title}, p50": table.numbers(f"{name}_p50") for name, runner in job.runners.items()}
-    labels = [f"{row['experiment']} {row['variant']}" for row in table.rows]
-    series["floor"] = table.numbers("floor")
-    return Chart("One observation, one action", [Panel(table.title, labels, series)])

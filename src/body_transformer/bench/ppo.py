@@ -15,7 +15,7 @@ from ..experiment import load_experiment
 from ..training.cuda_graphs import CudaGraphed
 from .chart import Chart, Panel
 from .clocks import now
-from .harness import BenchJob, Say
+from .harness import BenchJob
 from .results import ResultColumn, ResultTable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ WARM_UP = 5
 """Iterations in which kernels are compiled and steps captured."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PpoJob(BenchJob):
     """What `bot bench ppo` times."""
 
@@ -60,17 +60,21 @@ class PpoJob(BenchJob):
         return "cuda:0" if self.device == "cuda" else self.device
 
 
-def run(job: PpoJob, say: Say) -> tuple[list[ResultTable], list[str], Chart]:
-    """Return the tables, notes on the sizes, and the chart."""
-    tables = [time_environments(job, say), *time_iterations(job, say)]
+def run(job: PpoJob) -> tuple[list[ResultTable], Chart]:
+    """Return the tables and the chart; note the sizes."""
+    tables = [time_environments(job), *time_iterations(job)]
     config = job.config
-    notes = [
-        f"an iteration: {config.num_envs} robots x {config.num_steps_per_env} steps, {config.num_mini_batches} "
-        f"minibatches x {config.num_learning_epochs} epochs, actor and critic; the variants take turns, medians of "
-        f"{job.rounds} each",
-        "parts are timed alone, one after the other; the rest of an iteration is launching, copying and waiting",
-    ]
-    return tables, notes, Chart(f"PPO on {job.task}", [_panel(tables[1])])
+    job.notes.extend(
+        [
+            f"an iteration: {config.num_envs} robots x {config.num_steps_per_env} steps, {config.num_mini_batches} "
+            f"minibatches x {config.num_learning_epochs} epochs, actor and critic; the variants take turns, medians of "
+            f"{job.rounds} each",
+            "parts are timed alone, one after the other; the rest of an iteration is launching, copying and waiting",
+        ]
+    )
+    names = {"collect_ms": "collecting", "learn_ms": "learning", "total_ms": "iteration"}
+    series = {title: tables[1].numbers(key) for key, title in names.items()}
+    return tables, Chart(f"PPO on {job.task}", [Panel(tables[1].title, list(job.variants), series)])
 
 
 # -- environments ------------------------------------------------------------------------------------------------------
@@ -84,24 +88,21 @@ ENVIRONMENT_COLUMNS = (
 )
 
 
-def time_environments(job: PpoJob, say: Say) -> ResultTable:
-    rows = []
-    for num_envs in job.num_envs:
-        say(f"{job.task}, {num_envs} robots")
-        rows.append(time_environment(job, num_envs))
+def time_environments(job: PpoJob) -> ResultTable:
+    rows = [time_environment(job, num_envs) for num_envs in job.num_envs]
     return ResultTable("environment", f"{job.task} alone, random actions", ENVIRONMENT_COLUMNS, rows)
 
 
 def time_environment(job: PpoJob, num_envs: int) -> dict[str, Any]:
     from ..rl.registry import make_env
 
-    repeats = 5 if job.quick else 300
+    job.say(f"{job.task}, {num_envs} robots")
     env = make_env(job.task, num_envs, 0, job.torch_device)
     with closing(env), torch.inference_mode():
         env.reset()
         shape = (16, num_envs, env.action_manager.total_action_dim)
         actions = torch.rand(shape, device=job.torch_device) * 2 - 1
-        step_ms, terms_ms = time_step(env, actions, repeats, job)
+        step_ms, terms_ms = time_step(env, actions, 5 if job.quick else 300, job)
     return {
         "num_envs": num_envs,
         "steps_per_s": num_envs / step_ms * 1e3,
@@ -141,22 +142,22 @@ PART_COLUMNS = (
 )
 
 
-def time_iterations(job: PpoJob, say: Say) -> list[ResultTable]:
+def time_iterations(job: PpoJob) -> list[ResultTable]:
     """Time whole iterations of all variants in turns, then the parts of each."""
     collectors = {}
     for variant in job.variants:
-        say(f"building {variant}")
+        job.say(f"building {variant}")
         collectors[variant] = make_collector(job, variant)
     times: dict[str, list[tuple[float, float]]] = {variant: [] for variant in collectors}
     for number in range(job.warm_up + job.rounds):
-        say(f"iteration {number + 1} of {job.warm_up + job.rounds}")
+        job.say(f"iteration {number + 1} of {job.warm_up + job.rounds}")
         for variant, collector in collectors.items():
             found = iterate(collector, job.device)
             if number >= job.warm_up:
                 times[variant].append(found)
     rows = []
     for variant, collector in collectors.items():
-        say(f"parts of {variant}")
+        job.say(f"parts of {variant}")
         collect_ms, learn_ms = (statistics.median(values) for values in zip(*times[variant], strict=True))
         total_ms = statistics.median(a + b for a, b in times[variant])
         rows.append({"variant": variant, "total_ms": total_ms, "collect_ms": collect_ms, "learn_ms": learn_ms})
@@ -225,9 +226,6 @@ def parts_of(collector: Collector, job: PpoJob, total_ms: float) -> dict[str, fl
     return {**parts, "rest_ms": total_ms - sum(parts.values()), "steps_per_s": steps_per_s}
 
 
-# -- clock and chart -------------------------------------------------------------------------------------------------
-
-
 def timed(work: Callable[[], object], repeats: int, job: PpoJob) -> float:
     """Return the milliseconds of one call among many, once warm."""
     for _ in range(job.warm_up):
@@ -236,9 +234,3 @@ def timed(work: Callable[[], object], repeats: int, job: PpoJob) -> float:
     for _ in range(repeats):
         work()
     return 1e3 * (now(job.device) - start) / repeats
-
-
-def _panel(table: ResultTable) -> Panel:
-    names = {"collect_ms": "collecting", "learn_ms": "learning", "total_ms": "iteration"}
-    series = {title: table.numbers(key) for key, title in names.items()}
-    return Panel(table.title, [row["variant"] for row in table.rows], series)

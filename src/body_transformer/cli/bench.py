@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Any
 
 import tyro
 from rich import box
@@ -22,18 +20,26 @@ from ..bench.results import BenchReport, ResultTable, describe, output_folder
 from ..errors import unknown
 from ..experiment import experiment_names
 from ..model.variants import VARIANTS
+from .bench_options import (
+    AttentionOptions,
+    EncoderOptions,
+    LatencyOptions,
+    OutputOptions,
+    PaperOptions,
+    PpoOptions,
+    TimedOptions,
+    find_device,
+)
 from .output import console, print_json
-from .run_options import Flag, no_gpu
+from .run_options import no_gpu
 
 if TYPE_CHECKING:
     from ..bench.chart import Chart
+    from ..bench.harness import BenchJob
     from ..bench.paper.record import Record
-    from ..bench.paper.sweeps import PaperSettings
 
-    Findings = tuple[list[ResultTable], list[str], Chart]
-
-Rows = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROW")]
-DEVICES = ("cpu", "cuda")
+    Prepared = tuple[BenchJob, Callable[[Any], tuple[list[ResultTable], Chart]]]
+    """A job, and the function that runs it."""
 
 
 def main(args: list[str]) -> None:
@@ -47,143 +53,16 @@ def main(args: list[str]) -> None:
     if what not in BENCHMARKS:
         print(f"bot bench: {unknown('benchmark', what, BENCHMARKS)}", file=sys.stderr)
         sys.exit(2)
-    BENCHMARKS[what][1](rest)
+    _, kind, run = BENCHMARKS[what]
+    run(tyro.cli(kind, prog=f"bot bench {what}", args=rest), shlex.join(["bot", "bench", *args]))
 
 
 def usage() -> str:
-    rows = "\n".join(f"  {what:<11}{text}" for what, (text, _) in BENCHMARKS.items())
+    rows = "\n".join(f"  {what:<11}{text}" for what, (text, *_) in BENCHMARKS.items())
     return f"usage: bot bench WHAT ... (bot bench WHAT --help for details)\n\n{rows}"
 
 
-# -- options -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _OutputOptions:
-    json: Flag = False
-    """Print one JSON object instead of tables."""
-    out: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder for results.json, table.md and the figures."""
-
-
-@dataclass
-class _Options(_OutputOptions):
-    device: Annotated[str | None, tyro.conf.arg(metavar="cpu|cuda")] = None
-    """Device to run on; by default the GPU if there is one."""
-    quick: Flag = False
-    """Tiny sizes and few samples: shows that it runs, not how fast."""
-
-
-@dataclass
-class _PeerOptions(_Options):
-    no_peers: Flag = False
-    """Time this package alone."""
-    compile: Flag = False
-    """Compiled peers on the CPU too, where they need a C++ compiler; on a GPU they always take part."""
-    compile_workers: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Compile the peers first, in this many processes; the timed run then finds them in PyTorch's cache on disk."""
-    compile_only: Flag = False
-    """Compile the peers and time nothing."""
-
-    def compiles_on(self, device: str) -> bool:
-        return self.compile or device == "cuda"
-
-    def precompile(self, device: str, jobs: Sequence[Sequence[str]]) -> None:
-        """Compile ahead; `jobs` are the arguments that name one part of this benchmark each."""
-        if self.compile_workers < 0:
-            raise ValueError(f"--compile-workers {self.compile_workers} is less than 0")
-        if self.compile_workers and self.compiles_on(device) and not self.no_peers:
-            from ..bench.harness import precompile
-
-            same = ["--device", device, *(["--quick"] if self.quick else []), *(["--compile"] if self.compile else [])]
-            precompile([[*job, *same] for job in jobs], self.compile_workers, ProgressLines())
-
-
-@dataclass
-class AttentionOptions(_PeerOptions):
-    """Masked attention alone, over random bodies."""
-
-    rows: Rows = ()
-    """Rows to time: shapes such as 8192x2x16x32, and scaling (the cost per node); all of them by default."""
-    dtypes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DTYPE")] = ()
-    """bf16, fp32, tf32; by default the first two on a GPU and fp32 on a CPU."""
-
-
-@dataclass
-class EncoderOptions(_PeerOptions):
-    """The whole encoder, the whole policy's step, a whole imitation step, and the encoder's accuracy."""
-
-    rows: Rows = ()
-    """Parts to run: ppo, policy, imitation, errors; all of them by default."""
-
-
-@dataclass
-class LatencyOptions(_Options):
-    """One observation through each experiment's policy: p50 and p99, one thread."""
-
-    rows: Rows = ()
-    """Experiments; all of them by default."""
-    variant: Annotated[str, tyro.conf.arg(metavar="VARIANT|favoured|all")] = "favoured"
-    """The architecture: a variant, each experiment's favoured one, or mlp, transformer and bot-hard in turn."""
-
-
-@dataclass
-class PpoOptions(_Options):
-    """Reinforcement learning: environment steps per second, an iteration of PPO, and where its time goes."""
-
-    task: Annotated[str, tyro.conf.arg(metavar="EXPERIMENT")] = "humanoid-mod"
-    """Environment: humanoid-mod, humanoid-hill or humanoid-board."""
-    variants: Annotated[tuple[str, ...], tyro.conf.arg(metavar="VARIANT …")] = ()
-    """Architectures; by default mlp, transformer, bot-hard and bot-mix."""
-    rounds: int = 15
-    """Timed iterations of each architecture."""
-
-
-@dataclass
-class PaperOptions(_OutputOptions):
-    """Masked attention for one sample and one head on one CPU thread, as in the paper's Section 5.4 and appendix.
-
-    Vanilla NumPy, the paper's masked NumPy, ours in NumPy and in C, and PyTorch, over sequence lengths, sparsities and
-    real bodies: runtime and FLOPs. The full setting took seven minutes on two shared cores (2.3 GHz), --quick takes
-    some fifteen seconds. With --out it can be stopped at any time; the same command resumes it.
-    """
-
-    quick: Flag = False
-    """A few draws of every part, for a first look and for CI."""
-    draws: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Random inputs and masks per sequence length; 10000 in the full setting."""
-    masks: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Random masks per number of nodes, spread over the sparsities; 50000 in the full setting."""
-    body_draws: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Random inputs per real body; 1000 in the full setting."""
-    head_dim: int = 64
-    """Width of the head, which the paper does not give: 64 in its imitation policies, 32 in its RL ones."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """Arithmetic; the longest sequence is measured in both."""
-    exp_flops: int = 1
-    """Operations of one exponential (the appendix's c2, which the paper does not give)."""
-    seed: int = 0
-    """Seed of inputs and masks."""
-    overwrite: Flag = False
-    """Discard the points that a stopped run with other settings left in --out; without this flag it is refused."""
-
-    def settings(self) -> PaperSettings:
-        from ..bench.paper.sweeps import QUICK, PaperSettings
-
-        names = ("draws", "masks", "body_draws", "head_dim", "dtype", "exp_flops", "seed")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return replace(QUICK if self.quick else PaperSettings(), **given)
-
-
-def find_device(given: str | None) -> str:
-    """Return the device that is asked for; by default the GPU if there is one."""
-    if given is not None and given not in DEVICES:
-        raise ValueError(unknown("device", given, DEVICES))
-    import torch
-
-    if given == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: PyTorch finds no GPU here; --device cpu runs anywhere")
-    return given or ("cuda" if torch.cuda.is_available() else "cpu")
+# -- the benchmarks ----------------------------------------------------------------------------------------------------
 
 
 def chosen(kind: str, given: Sequence[str], have: Iterable[str]) -> list[str]:
@@ -195,58 +74,39 @@ def chosen(kind: str, given: Sequence[str], have: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(given)) or have
 
 
-# -- the benchmarks ----------------------------------------------------------------------------------------------------
-
-
-def bench_attention(args: list[str]) -> None:
-    options = tyro.cli(AttentionOptions, prog="bot bench attention", args=args)
-    device, folder = find_device(options.device), output_folder(options.out)
+def attention_job(options: AttentionOptions) -> Prepared:
     from ..bench.attention import DEFAULT_DTYPES, SCALING, AttentionJob, row_shapes, run
     from ..bench.attention_peers import DTYPES
 
-    job = AttentionJob(
-        device,
-        chosen("row", options.rows, [*row_shapes(device, options.quick), SCALING]),
-        chosen("dtype", options.dtypes, DTYPES) if options.dtypes else DEFAULT_DTYPES[device],
-        not options.no_peers,
-        options.compiles_on(device),
-        quick=options.quick,
-        compile_only=options.compile_only,
-    )
-    shapes = [row for row in job.rows if row != SCALING]  # scaling has no peers
-    options.precompile(device, [["attention", "--rows", row, "--dtypes", d] for row in shapes for d in job.dtypes])
-    finish("attention", options, device, folder, args, run(job, ProgressLines()))
+    settings = options.job_settings()
+    device = settings["device"]
+    rows = chosen("row", options.rows, [*row_shapes(device, options.quick), SCALING])
+    dtypes = chosen("dtype", options.dtypes, DTYPES) if options.dtypes else DEFAULT_DTYPES[device]
+    job = AttentionJob(rows=rows, dtypes=dtypes, **settings)
+    shapes = [row for row in rows if row != SCALING]  # scaling has no peers
+    options.precompile(job, [["attention", "--rows", row, "--dtypes", dtype] for row in shapes for dtype in dtypes])
+    return job, run
 
 
-def bench_encoder(args: list[str]) -> None:
-    options = tyro.cli(EncoderOptions, prog="bot bench encoder", args=args)
-    device, folder = find_device(options.device), output_folder(options.out)
+def encoder_job(options: EncoderOptions) -> Prepared:
     from ..bench.encoder import COMPILED_PARTS, PARTS, EncoderJob, run
 
-    rows, compiles = chosen("row", options.rows, PARTS), options.compiles_on(device)
-    job = EncoderJob(
-        device, rows, not options.no_peers, compiles, quick=options.quick, compile_only=options.compile_only
-    )
-    options.precompile(device, [["encoder", "--rows", row] for row in rows if row in COMPILED_PARTS])
-    finish("encoder", options, device, folder, args, run(job, ProgressLines()))
+    job = EncoderJob(rows=chosen("row", options.rows, PARTS), **options.job_settings())
+    options.precompile(job, [["encoder", "--rows", row] for row in job.rows if row in COMPILED_PARTS])
+    return job, run
 
 
-def bench_latency(args: list[str]) -> None:
-    options = tyro.cli(LatencyOptions, prog="bot bench latency", args=args)
-    device, folder = find_device(options.device), output_folder(options.out)
+def latency_job(options: LatencyOptions) -> Prepared:
     from ..bench.latency import ALL, FAVOURED, QUICK_ROWS, LatencyJob, run
 
     rows = chosen("experiment", options.rows or (QUICK_ROWS if options.quick else ()), experiment_names())
     variants = {FAVOURED: (FAVOURED,), "all": ALL} | {variant: (variant,) for variant in VARIANTS}
     if options.variant not in variants:
         raise ValueError(unknown("variant", options.variant, variants))
-    job = LatencyJob(device, rows, variants[options.variant], quick=options.quick)
-    finish("latency", options, device, folder, args, run(job, ProgressLines()))
+    return LatencyJob(rows=rows, variants=variants[options.variant], **options.job_settings()), run
 
 
-def bench_ppo(args: list[str]) -> None:
-    options = tyro.cli(PpoOptions, prog="bot bench ppo", args=args)
-    device, folder = find_device(options.device), output_folder(options.out)
+def ppo_job(options: PpoOptions) -> Prepared:
     from ..rl.registry import TASKS, need_mjlab
 
     need_mjlab()
@@ -256,23 +116,36 @@ def bench_ppo(args: list[str]) -> None:
         raise ValueError(f"--rounds must be 1 or more; got {options.rounds}")
     from ..bench.ppo import ALL, PpoJob, run
 
-    variants = chosen("variant", options.variants, VARIANTS) if options.variants else list(ALL)
-    if device == "cpu" and options.device is None and not options.quick:
+    settings = options.job_settings()
+    variants = chosen("variant", options.variants, VARIANTS) if options.variants else ALL
+    if settings["device"] == "cpu" and options.device is None and not options.quick:
         print(f"bot bench: {no_gpu('--device cpu')}; --quick takes tiny sizes", file=sys.stderr)
-    num_envs = (4, 8) if options.quick else (2048, 4096, 8192) if device == "cuda" else (64,)
-    job = PpoJob(device, options.task, variants, num_envs, 1 if options.quick else options.rounds, quick=options.quick)
-    finish("ppo", options, device, folder, args, run(job, ProgressLines()))
+    num_envs = (4, 8) if options.quick else (2048, 4096, 8192) if settings["device"] == "cuda" else (64,)
+    rounds = 1 if options.quick else options.rounds
+    return PpoJob(task=options.task, variants=variants, num_envs=num_envs, rounds=rounds, **settings), run
 
 
-def bench_paper(args: list[str]) -> None:
-    options = tyro.cli(PaperOptions, prog="bot bench paper", args=args)
+def bench_timed(prepare: Callable[[Any], Prepared], options: TimedOptions, command: str) -> None:
+    """Run a benchmark and publish its results, unless peers were only compiled."""
+    find_device(options.device)
+    folder = output_folder(options.out)
+    job, run = prepare(options)
+    tables, chart = run(job)
+    if job.compile_only:
+        return
+    from ..bench.chart import draw
+
+    notes, figures = list(dict.fromkeys(job.notes)), {"chart.png": partial(draw, chart)}
+    publish(BenchReport(command.split()[2], describe(job.device, command), tables, notes, figures), options, folder)
+
+
+def bench_paper(options: PaperOptions, command: str) -> None:
     settings, folder = options.settings(), output_folder(options.out)
     from ..bench.paper.compiled import compiler_version
     from ..bench.paper.record import UNFINISHED, Record
     from ..bench.paper.report import report
 
-    environment = describe("cpu", shlex.join(["bot", "bench", "paper", *args]))
-    record = Record(settings, environment | {"threads": "1", "compiler": compiler_version()})
+    record = Record(settings, describe("cpu", command) | {"threads": "1", "compiler": compiler_version()})
     if folder and (taken := record.take_over(folder, options.overwrite)):
         print(f"resuming with the {taken} points of {folder / UNFINISHED}", file=sys.stderr)
     fill(record, folder)
@@ -301,42 +174,24 @@ def fill(record: Record, folder: Path | None) -> None:
                     record.save(folder)
 
 
-BENCHMARKS: dict[str, tuple[str, Callable[[list[str]], None]]] = {
-    "attention": ("masked attention alone, over random bodies", bench_attention),
-    "encoder": ("the whole encoder, and whole steps of training with it", bench_encoder),
-    "latency": ("one observation through each experiment's policy", bench_latency),
-    "ppo": ("environment steps per second, and an iteration of PPO", bench_ppo),
-    "paper": ("the paper's computational analysis, rerun", bench_paper),
+BENCHMARKS: dict[str, tuple[str, Any, Callable[[Any, str], None]]] = {
+    "attention": ("masked attention alone, over random bodies", AttentionOptions, partial(bench_timed, attention_job)),
+    "encoder": (
+        "the whole encoder, and whole steps of training with it",
+        EncoderOptions,
+        partial(bench_timed, encoder_job),
+    ),
+    "latency": ("one observation through each experiment's policy", LatencyOptions, partial(bench_timed, latency_job)),
+    "ppo": ("environment steps per second, and an iteration of PPO", PpoOptions, partial(bench_timed, ppo_job)),
+    "paper": ("the paper's computational analysis, rerun", PaperOptions, bench_paper),
 }
+"""Name -> its line in the help, its options, and the function that takes them and the command."""
 
 
 # -- output ------------------------------------------------------------------------------------------------------------
 
 
-class ProgressLines:
-    """Lines on standard error, with the seconds since the start: compiling peers takes minutes."""
-
-    def __init__(self) -> None:
-        self.start = time.perf_counter()
-
-    def __call__(self, line: str) -> None:
-        print(f"[{time.perf_counter() - self.start:4.0f} s] {line}", file=sys.stderr, flush=True)
-
-
-def finish(
-    name: str, options: _Options, device: str, folder: Path | None, args: Sequence[str], findings: Findings
-) -> None:
-    """Publish the findings, unless peers were only compiled."""
-    if isinstance(options, _PeerOptions) and options.compile_only:
-        return  # nothing was timed
-    from ..bench.chart import draw
-
-    tables, notes, chart = findings
-    environment = describe(device, " ".join(["bot bench", name, *args]))
-    publish(BenchReport(name, environment, tables, notes, {"chart.png": partial(draw, chart)}), options, folder)
-
-
-def publish(report: BenchReport, options: _OutputOptions, folder: Path | None) -> None:
+def publish(report: BenchReport, options: OutputOptions, folder: Path | None) -> None:
     """Write the report if a folder is given, then print it."""
     written = report.write(folder) if folder else []
     if options.json:

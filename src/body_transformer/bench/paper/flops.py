@@ -6,10 +6,11 @@ of ones. Here the first is `sparsity` and the second `density` = 1 - sparsity.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 from math import exp, sqrt
 from typing import Literal
 
@@ -19,16 +20,6 @@ from .masks import random_mask
 
 Algorithm = Literal["vanilla", "paper", "ours"]
 Rows = Sequence[Sequence[float]]
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Costs that the appendix leaves open."""
-
-    root: int = 1
-    """c1: operations of the one square root, that of the head's width."""
-    exponential: int = 1
-    """c2: operations of one exponential."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +46,18 @@ REASONS = {
 # -- formulas ----------------------------------------------------------------------------------------------------------
 
 
-def formula(algorithm: Algorithm, num_nodes: int, density: float, head_dim: int, costs: Costs | None = None) -> int:
-    """Return the appendix's count; `density` is the share of ones in the mask (the appendix's beta).
+def formula(algorithm: Algorithm, num_nodes: int, density: float, head_dim: int, exp_flops: int = 1) -> int:
+    """Return the appendix's count, with c1 = 1 for the one square root and c2 = `exp_flops` for an exponential.
+
+    `density` is the share of ones in the mask, the appendix's beta.
 
     vanilla    4 n²d + (2 + c2) n² - nd - n + c1
     paper      (2 density + 2) n²d + (2 + c2) density n² - nd - n + c1
     ours       4 density n²d + (2 + c2) density n² - nd - n + c1, by the same reasoning
     """
-    costs = costs or Costs()
     scored, valued = pairs(algorithm, num_nodes, density)
-    scores = 2 * scored * head_dim + costs.root
-    softmax = (2 + costs.exponential) * scored - num_nodes
+    scores = 2 * scored * head_dim + 1
+    softmax = (2 + exp_flops) * scored - num_nodes
     values = 2 * valued * head_dim - num_nodes * head_dim
     return scores + softmax + values
 
@@ -93,48 +85,38 @@ def pairs(algorithm: Algorithm, num_nodes: int, density: float) -> tuple[int, in
 # -- counted evaluation ------------------------------------------------------------------------------------------------
 
 
-@dataclass
+OPERATIONS: Mapping[str, Callable[..., float]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "compare": max,
+    "exponential": exp,
+    "root": sqrt,
+}
+
+
 class OperationCount:
     """Scalar arithmetic that counts its operations."""
 
-    counts: Counter[str] = field(default_factory=Counter)
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
 
-    def add(self, a: float, b: float) -> float:
-        self.counts["add"] += 1
-        return a + b
+    def do(self, operation: str, *numbers: float) -> float:
+        """Carry out one of OPERATIONS."""
+        self.counts[operation] += 1
+        return OPERATIONS[operation](*numbers)
 
-    def subtract(self, a: float, b: float) -> float:
-        self.counts["subtract"] += 1
-        return a - b
-
-    def multiply(self, a: float, b: float) -> float:
-        self.counts["multiply"] += 1
-        return a * b
-
-    def divide(self, a: float, b: float) -> float:
-        self.counts["divide"] += 1
-        return a / b
-
-    def larger(self, a: float, b: float) -> float:
-        self.counts["compare"] += 1
-        return max(a, b)
-
-    def exponential(self, a: float) -> float:
-        self.counts["exponential"] += 1
-        return exp(a)
-
-    def root(self, a: float) -> float:
-        self.counts["root"] += 1
-        return sqrt(a)
+    def total(self, operation: str, numbers: Iterable[float]) -> float:
+        """Combine all numbers, one after the other."""
+        return reduce(partial(self.do, operation), numbers)
 
     def dot(self, a: Iterable[float], b: Iterable[float]) -> float:
-        return reduce(self.add, map(self.multiply, a, b))
+        return self.total("add", map(partial(self.do, "multiply"), a, b))
 
-    def flops(self, costs: Costs | None = None) -> int:
-        """Return the total; additions, comparisons, products and quotients are one operation each."""
-        costs = costs or Costs()
-        weights = {"root": costs.root, "exponential": costs.exponential}
-        return sum(weights.get(operation, 1) * count for operation, count in self.counts.items())
+    def flops(self, exp_flops: int = 1) -> int:
+        """Return the total; an exponential is `exp_flops` operations, every other operation is one."""
+        return self.counts.total() + (exp_flops - 1) * self.counts["exponential"]
 
 
 def count(
@@ -150,15 +132,16 @@ def count(
             subtracted, and vanilla attention adds the mask. Without it, vanilla attention is not masked at all.
     """
     tally, extent, nodes = OperationCount(), ALGORITHMS[algorithm], range(len(q))
-    width = tally.root(len(q[0]))
+    width = tally.do("root", len(q[0]))
     out = []
     for i in nodes:
         neighbours = [j for j in nodes if mask[i][j]]
         seen = nodes if extent.scores == "all" else neighbours
-        scores = [tally.divide(tally.dot(q[i], k[j]), width) for j in seen]
+        scores = [tally.do("divide", tally.dot(q[i], k[j]), width) for j in seen]
         if as_executed and extent.scores == "all":
             scores = [
-                tally.add(score, 0.0 if mask[i][j] else float("-inf")) for score, j in zip(scores, seen, strict=True)
+                tally.do("add", score, 0.0 if mask[i][j] else float("-inf"))
+                for score, j in zip(scores, seen, strict=True)
             ]
         weights = dict(zip(seen, _softmax(tally, scores, as_executed), strict=True))
         valued = nodes if extent.values == "all" else neighbours
@@ -169,23 +152,23 @@ def count(
 
 def _softmax(tally: OperationCount, scores: Sequence[float], subtract_largest: bool) -> list[float]:
     if subtract_largest:
-        largest = reduce(tally.larger, scores)
-        scores = [tally.subtract(score, largest) for score in scores]
-    exponentials = [tally.exponential(score) for score in scores]
-    total = reduce(tally.add, exponentials)
-    return [tally.divide(exponential, total) for exponential in exponentials]
+        largest = tally.total("compare", scores)
+        scores = [tally.do("subtract", score, largest) for score in scores]
+    exponentials = [tally.do("exponential", score) for score in scores]
+    total = tally.total("add", exponentials)
+    return [tally.do("divide", exponential, total) for exponential in exponentials]
 
 
-def compare_counts(head_dim: int, sparsity: float, costs: Costs, num_nodes: int = 16) -> list[dict[str, object]]:
+def compare_counts(head_dim: int, sparsity: float, exp_flops: int, num_nodes: int = 16) -> list[dict[str, object]]:
     """Compare the formulas with the counted evaluation, at a size at which that is quick."""
     rng = np.random.default_rng(0)
     mask = random_mask(num_nodes, sparsity, rng)
     q, k, v = rng.standard_normal((3, num_nodes, head_dim)).tolist()
     density, rows = float(mask.mean()), []
     for name in ALGORITHMS:
-        counted, executed = (count(name, q, k, v, mask.tolist(), extra)[1].flops(costs) for extra in (False, True))
+        counted, executed = (count(name, q, k, v, mask.tolist(), extra)[1].flops(exp_flops) for extra in (False, True))
         reasons = {REASONS[why]: extra for why, extra in left_out(name, num_nodes, density).items()}
         row = {"algorithm": name, "nodes": num_nodes, "ones": int(mask.sum()), "head_dim": head_dim}
-        row |= {"formula": formula(name, num_nodes, density, head_dim, costs), "counted": counted}
+        row |= {"formula": formula(name, num_nodes, density, head_dim, exp_flops), "counted": counted}
         rows.append(row | {"executed": executed, "executed_over_formula": executed / counted - 1, "reasons": reasons})
     return rows

@@ -13,7 +13,7 @@ import numpy as np
 from ...files import atomic_write
 from ...schema import plain
 from .algorithms import IMPLEMENTATIONS
-from .flops import Costs, compare_counts
+from .flops import compare_counts
 from .sweeps import SPARSITY, PaperSettings
 
 Point = dict[str, Any]
@@ -64,7 +64,6 @@ class Record:
         return [f"{name} {there.get(name)}, here {here[name]}" for name in names]
 
     def to_dict(self) -> dict[str, Any]:
-        costs = Costs(exponential=self.settings.exp_flops)
         return {
             "bench": "paper",
             "environment": dict(self.environment),
@@ -72,7 +71,7 @@ class Record:
             "contenders": {name: one.label for name, one in IMPLEMENTATIONS.items()},
             "headline": headline(self.sweep("length")),
             "break_even_sparsity": break_even(self.sweep("sparsity")),
-            "flop_counts": compare_counts(self.settings.head_dim, SPARSITY, costs),
+            "flop_counts": compare_counts(self.settings.head_dim, SPARSITY, self.settings.exp_flops),
             "points": self.points,
         }
 

@@ -15,7 +15,7 @@ from ..bodies import BODIES, Mask, body_mask
 from ..clocks import take_turns
 from .algorithms import Implementation, NumpyAttention, check_agreement
 from .compiled import HEAD_DIMS
-from .flops import ALGORITHMS, Costs, formula, left_out
+from .flops import ALGORITHMS, formula, left_out
 from .masks import count_ones, random_mask
 
 DTYPES = ("float32", "float64")
@@ -120,7 +120,7 @@ QUICK = PaperSettings(
 
 
 class PointTimer:
-    """Runtimes of all implementations on the same inputs, draw after draw, in milliseconds."""
+    """Runtimes of all implementations on the same inputs, draw after draw, in microseconds."""
 
     def __init__(self, implementations: Mapping[str, Implementation], head_dim: int, dtype: str) -> None:
         self.implementations, self.head_dim, self.dtype = implementations, head_dim, dtype
@@ -137,7 +137,7 @@ class PointTimer:
         for name, implementation in self.implementations.items():
             start = perf_counter()
             self.ready[name] = implementation.prepare(mask, self.head_dim, self.dtype)
-            self.preparations[name].append(1e3 * (perf_counter() - start))
+            self.preparations[name].append(1e6 * (perf_counter() - start))
 
     def draw(self, mask: Mask, rng: np.random.Generator) -> None:
         """Time each implementation once, in random order, so that neither drift nor warm caches favour one.
@@ -145,14 +145,12 @@ class PointTimer:
         The second call counts: on a robot, working memory is warm too.
         """
         self.prepare(mask)
-        shape = (len(mask), self.head_dim)
-        q, k, v = (rng.standard_normal(shape, dtype=np.dtype(self.dtype).type) for _ in "qkv")
-        names = list(self.implementations)
-        if not self.runtimes[names[0]]:
-            check_agreement({name: self.ready[name](q, k, v) for name in names}, self.dtype)
-        steps = [[partial(self.ready[name], q, k, v)] for name in names]
-        for name, (ms,) in zip(names, take_turns(steps, 1, warm=1, order=rng.permutation), strict=True):
-            self.runtimes[name].append(ms)
+        q, k, v = rng.standard_normal((3, len(mask), self.head_dim), dtype=np.dtype(self.dtype).type)
+        if not any(self.runtimes.values()):
+            check_agreement({name: attend(q, k, v) for name, attend in self.ready.items()}, self.dtype)
+        steps = [[partial(attend, q, k, v)] for attend in self.ready.values()]
+        for name, (ms,) in zip(self.ready, take_turns(steps, 1, warm=1, order=rng.permutation), strict=True):
+            self.runtimes[name].append(1e3 * ms)
 
 
 def measure(
@@ -160,7 +158,7 @@ def measure(
     implementations: Mapping[str, Implementation],
     head_dim: int,
     rng: np.random.Generator,
-    costs: Costs | None = None,
+    exp_flops: int = 1,
     drawn: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Measure one point and return its results, ready for JSON; `drawn` is called after each draw."""
@@ -171,29 +169,24 @@ def measure(
         longest += int(mask.sum(axis=1).max())
         timer.draw(mask, rng)
         drawn()
-    num_nodes, ones = len(mask), int(mask.sum())
-    medians = {name: 1e3 * float(np.median(times)) for name, times in timer.runtimes.items()}
+    nodes, ones = len(mask), int(mask.sum())
+    density = ones / nodes**2
+    medians = {name: float(np.median(times)) for name, times in timer.runtimes.items()}
+    flops = {str(name): formula(name, nodes, density, head_dim, exp_flops) for name in ALGORITHMS}
     return {
         "key": point.key,
         "sweep": point.sweep,
         "name": point.name,
-        "nodes": num_nodes,
+        "nodes": nodes,
         "ones": ones,
-        "sparsity": 1 - ones / num_nodes**2,
+        "sparsity": 1 - density,
         "longest_row": longest / point.draws,
         "dtype": point.dtype,
         "draws": point.draws,
         "median_us": medians,
-        "mean_us": {name: 1e3 * float(np.mean(times)) for name, times in timer.runtimes.items()},
-        "prepare_us": {name: 1e3 * float(np.median(times)) for name, times in timer.preparations.items()},
+        "mean_us": {name: float(np.mean(times)) for name, times in timer.runtimes.items()},
+        "prepare_us": {name: float(np.median(times)) for name, times in timer.preparations.items()},
         "speedup": {name: medians["vanilla"] / median for name, median in medians.items()},
-        **count_flops(num_nodes, ones, head_dim, costs),
+        "flops": flops,
+        "executed_flops": {name: flops[name] + sum(left_out(name, nodes, density).values()) for name in ALGORITHMS},
     }
-
-
-def count_flops(num_nodes: int, ones: int, head_dim: int, costs: Costs | None = None) -> dict[str, dict[str, int]]:
-    """Count FLOPs by the appendix's formula, and with the operations that a program executes besides."""
-    density = ones / num_nodes**2
-    flops = {str(name): formula(name, num_nodes, density, head_dim, costs) for name in ALGORITHMS}
-    extra = {str(name): sum(left_out(name, num_nodes, density).values()) for name in ALGORITHMS}
-    return {"flops": flops, "executed_flops": {name: flops[name] + extra[name] for name in flops}}

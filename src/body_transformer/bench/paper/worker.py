@@ -21,7 +21,6 @@ import numpy as np
 
 from ...schema import build, plain
 from .algorithms import available
-from .flops import Costs
 from .sweeps import PaperSettings, measure
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
@@ -59,13 +58,12 @@ def main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end with the parent
     request = json.load(sys.stdin)
     settings, done = build(PaperSettings, request["settings"]), set(request["done"])
-    implementations, costs = available(), Costs(exponential=settings.exp_flops)
+    implementations, progress = available(), DrawProgress()
     gc.disable()  # no garbage collection inside a measurement
-    progress = DrawProgress()
     for index, point in enumerate(settings.points()):
         if point.key not in done:
             rng = np.random.default_rng([settings.seed, index])
-            result = measure(point, implementations, settings.head_dim, rng, costs, progress.drawn)
+            result = measure(point, implementations, settings.head_dim, rng, settings.exp_flops, progress.drawn)
             progress.flush()
             send({"point": result})
             gc.collect()

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 
 import torch
 from torch import Tensor
 
-from .mask_facts import facts_of
 from .plain import dense_backward, dense_forward, neighbours_backward, neighbours_forward
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
@@ -34,30 +35,18 @@ class Backend:
     needs_triton: bool = False
 
 
-# -- plain PyTorch -----------------------------------------------------------------------------------------------------
+# -- the forms of an implementation ------------------------------------------------------------------------------------
 
 
-def _reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-    return _as(q, dense_forward(q, k, v, mask, bias))
+def _plain(compute: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, *pairwise: Tensor | None) -> Tensor:
+    """Return the result of plain PyTorch in q's dtype and layout."""
+    return _as(q, compute(q, k, v, *pairwise))
 
 
-def _reference_backward(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
+def _plain_backward(
+    compute: Callable[..., Gradients], q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None
 ) -> Gradients:
-    dq, dk, dv, dbias = dense_backward(q, k, v, mask, bias, grad_out)
-    return _as(q, dq), _as(k, dk), _as(v, dv), dbias
-
-
-def _neighbours(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-    assert mask is not None
-    return _as(q, neighbours_forward(q, k, v, facts_of(mask).buckets(mask), bias))
-
-
-def _neighbours_backward(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
-) -> Gradients:
-    assert mask is not None
-    dq, dk, dv, dbias = neighbours_backward(q, k, v, facts_of(mask).buckets(mask), bias, grad_out)
+    dq, dk, dv, dbias = compute(q, k, v, *others)
     return _as(q, dq), _as(k, dk), _as(v, dv), dbias
 
 
@@ -68,51 +57,26 @@ def _as(like: Tensor, x: Tensor) -> Tensor:
     return torch.empty_like(like).copy_(x)
 
 
-# -- Triton, imported on first use since it is optional ----------------------------------------------------------------
-
-
-def _sparse(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-    from .sparse import sparse_forward
-
-    assert mask is not None
+def _triton(module: str, q: Tensor, *others: Tensor | None) -> Tensor:
+    """Let a module's kernels write the result; it is imported on first use, since Triton is optional."""
     out = torch.empty_like(q)
-    sparse_forward(q, k, v, facts_of(mask).lists(mask), bias, out)
+    import_module(module, __package__).forward(q, *others, out)
     return out
 
 
-def _sparse_backward(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
-) -> Gradients:
-    from .sparse import sparse_backward
-
-    assert mask is not None
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    return dq, dk, dv, sparse_backward(q, k, v, facts_of(mask).lists(mask), bias, grad_out, dq, dk, dv)
-
-
-def _tile(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-    from .tile import tile_forward
-
-    out = torch.empty_like(q)
-    tile_forward(q, k, v, mask, bias, out)
-    return out
-
-
-def _tile_backward(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
-) -> Gradients:
-    from .tile import tile_backward
-
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    return dq, dk, dv, tile_backward(q, k, v, mask, bias, grad_out, dq, dk, dv)
+def _triton_backward(module: str, q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None) -> Gradients:
+    grads = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    return *grads, import_module(module, __package__).backward(q, k, v, *others, *grads)
 
 
 BACKENDS = {
-    "reference": Backend(_reference, _reference_backward),
-    "neighbours": Backend(_neighbours, _neighbours_backward, needs_mask=True),
+    "reference": Backend(partial(_plain, dense_forward), partial(_plain_backward, dense_backward)),
+    "neighbours": Backend(
+        partial(_plain, neighbours_forward), partial(_plain_backward, neighbours_backward), needs_mask=True
+    ),
     "triton": Backend(
-        _sparse,
-        _sparse_backward,
+        partial(_triton, ".sparse"),
+        partial(_triton_backward, ".sparse"),
         HALVES_AND_SINGLE,
         max_nodes=16_384,
         max_head_dim=128,
@@ -121,8 +85,8 @@ BACKENDS = {
         needs_triton=True,
     ),
     "tile": Backend(
-        _tile,
-        _tile_backward,
+        partial(_triton, ".tile"),
+        partial(_triton_backward, ".tile"),
         HALVES_AND_SINGLE,
         max_nodes=128,
         max_head_dim=128,

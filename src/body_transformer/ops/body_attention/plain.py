@@ -8,7 +8,8 @@ transposed to [N, P, D] with P = B * H: a neighbour is then one long row.
 import torch
 from torch import Tensor
 
-from .neighbour_lists import Bucket, Buckets
+from .mask_facts import facts_of
+from .neighbour_lists import Bucket
 from .reference import body_attention
 
 # -- all pairs ---------------------------------------------------------------------------------------------------------
@@ -46,8 +47,9 @@ def precise(x: Tensor) -> Tensor:
 # -- neighbour lists ---------------------------------------------------------------------------------------------------
 
 
-def neighbours_forward(q: Tensor, k: Tensor, v: Tensor, buckets: Buckets, bias: Tensor | None) -> Tensor:
+def neighbours_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None) -> Tensor:
     """Compute [B, H, N, D]."""
+    buckets = facts_of(mask).buckets(mask)
     queries, keys, values = (_nodes_first(x) for x in (q, k, v))
     out = torch.empty_like(queries)
     for bucket in buckets.rows:
@@ -57,9 +59,10 @@ def neighbours_forward(q: Tensor, k: Tensor, v: Tensor, buckets: Buckets, bias: 
 
 
 def neighbours_backward(
-    q: Tensor, k: Tensor, v: Tensor, buckets: Buckets, bias: Tensor | None, grad_out: Tensor
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None, grad_out: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Return the gradients of q, k, v and the bias (None without one)."""
+    buckets = facts_of(mask).buckets(mask)
     queries, keys, values, grads = (_nodes_first(x) for x in (q, k, v, grad_out))
     scale: float = q.shape[-1] ** -0.5
     dq, dk, dv = (torch.empty_like(queries) for _ in range(3))

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ..dispatch import num_blocks, padded, row_major
 from . import sparse_heavy_kernels, sparse_kernels
-from .neighbour_lists import NeighbourLists, Side
+from .mask_facts import facts_of
+from .neighbour_lists import Side
 
 HEAVY_CHUNK = 64
 HEAVY_WARPS = 4
@@ -59,10 +60,11 @@ MOST_BOUNDED = 5
 """Largest number of slots with a register limit: with more, registers would spill."""
 
 
-def sparse_forward(q: Tensor, k: Tensor, v: Tensor, lists: NeighbourLists, bias: Tensor | None, out: Tensor) -> None:
+def forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None, out: Tensor) -> None:
     """Write the attention of q, k, v [B, H, N, D], any strides, into `out`; bias [N, N] or None."""
     if q.numel() == 0:
         return
+    lists = facts_of(mask).lists(mask)
     _run(
         "forward",
         lists.rows,
@@ -73,11 +75,11 @@ def sparse_forward(q: Tensor, k: Tensor, v: Tensor, lists: NeighbourLists, bias:
     )
 
 
-def sparse_backward(
+def backward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    lists: NeighbourLists,
+    mask: Tensor,
     bias: Tensor | None,
     grad_out: Tensor,
     dq: Tensor,
@@ -85,8 +87,8 @@ def sparse_backward(
     dv: Tensor,
 ) -> Tensor | None:
     """Write the gradients of q, k and v; return that of the bias, [N, N] float32, or None without a bias."""
-    num_pairs = q.shape[0] * q.shape[1]
-    between = q.new_empty((num_pairs, lists.num_ones), dtype=torch.int64)
+    lists = facts_of(mask).lists(mask)
+    between = q.new_empty((q.shape[0] * q.shape[1], lists.num_ones), dtype=torch.int64)
     if q.numel() > 0:
         _run(
             "rows",

@@ -13,8 +13,6 @@ from ..assembler import sound_assembler, sound_options
 from ..dispatch import num_blocks, padded, row_major, tf32_is_allowed
 from . import tile_kernels
 
-MAX_NODES = 128
-MAX_HEAD_DIM = 128
 PROGRAMS_PER_SM = 4  # of the persistent backward pass that sums the bias gradient
 PROGRAMS_WITHOUT_SM = 3  # in the interpreter
 
@@ -39,7 +37,7 @@ three TF32 products are as accurate."""
 
 
 @sound_assembler(required=False)  # no ptxas is known to assemble these kernels wrongly
-def tile_forward(
+def forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, out: Tensor, precision: str | None = None
 ) -> None:
     """Write softmax(q kᵀ / √D + bias) v, over the pairs where `mask` is True, into `out`.
@@ -59,7 +57,7 @@ def tile_forward(
 
 
 @sound_assembler(required=False)
-def tile_backward(
+def backward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -73,7 +71,7 @@ def tile_backward(
 ) -> Tensor | None:
     """Write the gradients of q, k and v; return that of the bias, [N, N] float32, or None without a bias.
 
-    Tensors are as in `tile_forward`, each with its own strides.
+    Tensors are as in `forward`, each with its own strides.
     """
     num_nodes = q.shape[2]
     if q.numel() == 0:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..dispatch import HAS_TRITON, tf32_is_allowed
 from .choose import BACKENDS, PRECISIONS, Limits
+from .packing import layer_shapes
 from .reference import PARAMETERS
 
 
@@ -67,23 +68,13 @@ def _check_parameters(x: Tensor, parameters: Sequence[Tensor], num_layers: int) 
         raise ValueError(
             f"{num_layers} layers have {len(PARAMETERS)} parameters each; got {len(parameters)} parameters"
         )
-    for k, parameter in enumerate(parameters):
+    named = [f"{name} of layer {layer}" for layer in range(num_layers) for name in PARAMETERS]
+    for where, parameter in zip(named, parameters, strict=True):
         if not isinstance(parameter, Tensor):
-            name = PARAMETERS[k % len(PARAMETERS)]
-            raise ValueError(f"{name} of layer {k // len(PARAMETERS)} must be a tensor; got {type(parameter).__name__}")
-    embed_dim, hidden = x.shape[2], parameters[PARAMETERS.index("linear1.weight")].shape[:1].numel()
-    shapes = {
-        "attention.in_proj.weight": (3 * embed_dim, embed_dim),
-        "attention.in_proj.bias": (3 * embed_dim,),
-        "attention.out_proj.weight": (embed_dim, embed_dim),
-        "linear1.weight": (hidden, embed_dim),
-        "linear1.bias": (hidden,),
-        "linear2.weight": (embed_dim, hidden),
-    }
-    for k, parameter in enumerate(parameters):
-        name = PARAMETERS[k % len(PARAMETERS)]
-        shape = shapes.get(name, (embed_dim,))
-        where = f"{name} of layer {k // len(PARAMETERS)}"
+            raise ValueError(f"{where} must be a tensor; got {type(parameter).__name__}")
+    ff_dim = parameters[PARAMETERS.index("linear1.weight")].shape[:1].numel()
+    shapes = [*layer_shapes(x.shape[2], ff_dim).values()] * num_layers
+    for where, shape, parameter in zip(named, shapes, parameters, strict=True):
         if tuple(parameter.shape) != shape:
             raise ValueError(f"{where} must be {list(shape)}; got {list(parameter.shape)}")
         if parameter.dtype != x.dtype or parameter.device != x.device:

@@ -15,6 +15,7 @@ from ..dispatch import on_device_of
 from . import reference
 from .check import check, check_reference_precision
 from .choose import as_residual, automatic_backend, current_precision
+from .packing import Call
 
 
 def encoder_stack(
@@ -103,10 +104,9 @@ def _forward(
 ) -> list[Tensor]:
     """Return the output and, with `save`, the tensors for the backward pass."""
     check_self_loops(facts_of(mask))
+    call = Call(mask, masked, num_heads, eps, precision)
     with on_device_of(x):
-        out: list[Tensor] = _implementation(backend).forward(
-            x, parameters, mask, masked, num_heads, eps, precision, save
-        )
+        out: list[Tensor] = _implementation(backend).forward(x, parameters, call, save)
     return out
 
 
@@ -124,10 +124,9 @@ def _backward(
     backend: str,
 ) -> list[Tensor]:
     """Return the gradient of x and those of the parameters, stacked in the backend's form."""
+    call = Call(mask, masked, num_heads, eps, precision)
     with on_device_of(x):
-        out: list[Tensor] = _implementation(backend).backward(
-            grad_out, saved, x, parameters, mask, masked, num_heads, eps, precision
-        )
+        out: list[Tensor] = _implementation(backend).backward(grad_out, saved, x, parameters, call)
     return out
 
 

@@ -1,10 +1,11 @@
 """An encoder's shapes, its parameters in one row as the fused kernels read them, and buffers between passes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import prod
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -14,6 +15,37 @@ from .reference import PARAMETERS
 
 OPERANDS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 """Precision -> dtype of the products' operands."""
+
+
+class Call(NamedTuple):
+    """The arguments that the forward and the backward pass share, besides x and the parameters."""
+
+    mask: Tensor
+    """[N, N] bool, True = may attend."""
+    masked: list[bool]
+    """Whether each layer uses the mask."""
+    num_heads: int
+    eps: float
+    precision: str
+    """A key of OPERANDS."""
+
+
+def layer_shapes(embed_dim: int, ff_dim: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a layer's parameters, in the order of `PARAMETERS`."""
+    return {
+        "in_weight": (3 * embed_dim, embed_dim),
+        "in_bias": (3 * embed_dim,),
+        "out_weight": (embed_dim, embed_dim),
+        "out_bias": (embed_dim,),
+        "norm1": (embed_dim,),
+        "shift1": (embed_dim,),
+        "weight1": (ff_dim, embed_dim),
+        "bias1": (ff_dim,),
+        "weight2": (embed_dim, ff_dim),
+        "bias2": (embed_dim,),
+        "norm2": (embed_dim,),
+        "shift2": (embed_dim,),
+    }
 
 
 @dataclass(frozen=True)
@@ -27,26 +59,13 @@ class EncoderSizes:
     num_heads: int
 
     @classmethod
-    def of(cls, x: Tensor, parameters: list[Tensor], num_heads: int) -> Self:
+    def of(cls, x: Tensor, parameters: Sequence[Tensor], num_heads: int) -> Self:
         ff_dim = parameters[PARAMETERS.index("linear1.weight")].shape[0]
         return cls(len(parameters) // len(PARAMETERS), x.shape[1], x.shape[2], ff_dim, num_heads)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of a layer's parameters in the order of `PARAMETERS`; a LayerNorm's weight and bias are one entry."""
-        embed, hidden = self.embed_dim, self.ff_dim
-        return {
-            "in_weight": (3 * embed, embed),
-            "in_bias": (3 * embed,),
-            "out_weight": (embed, embed),
-            "out_bias": (embed,),
-            "norm1": (2, embed),
-            "weight1": (hidden, embed),
-            "bias1": (hidden,),
-            "weight2": (embed, hidden),
-            "bias2": (embed,),
-            "norm2": (2, embed),
-        }
+        return layer_shapes(self.embed_dim, self.ff_dim)
 
     @cached_property
     def starts(self) -> dict[str, int]:
@@ -81,8 +100,12 @@ def pack(parameters: list[Tensor], precision: str) -> tuple[Tensor, Tensor]:
 
 
 def views(flat: Tensor, operands: Tensor, sizes: EncoderSizes) -> list[Tensor]:
-    """Return views from the first layer's parameters on: matrices from the operands, vectors in float32."""
-    return [(operands if "weight" in name else flat)[start:] for name, start in sizes.starts.items()]
+    """Return views from the first layer's parameters on: matrices from the operands, vectors in float32.
+
+    A LayerNorm's weight and bias are one view.
+    """
+    starts = {name: start for name, start in sizes.starts.items() if not name.startswith("shift")}
+    return [(operands if "weight" in name else flat)[start:] for name, start in starts.items()]
 
 
 def as_bits(flags: list[bool]) -> int:

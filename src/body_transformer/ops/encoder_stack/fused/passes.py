@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ...assembler import sound_assembler
 from ..hopper.sizes import takes
-from ..packing import OPERANDS, allocate_saved, as_bits, pack, views
+from ..packing import OPERANDS, Call, allocate_saved, as_bits, pack, views
 from .backward_kernel import backward_kernel
 from .forward_kernel import forward_kernel
 from .sizes import SAVED, FusedSizes
@@ -13,25 +13,16 @@ from .weight_gradients import WeightGradients
 
 
 @sound_assembler()
-def forward(
-    x: Tensor,
-    parameters: list[Tensor],
-    mask: Tensor,
-    masked: list[bool],
-    num_heads: int,
-    eps: float,
-    precision: str,
-    save: bool,
-) -> list[Tensor]:
+def forward(x: Tensor, parameters: list[Tensor], call: Call, save: bool) -> list[Tensor]:
     """Return the output [B, N, E] and, with `save`, the tensors for the backward pass.
 
     These are all parameters, the same as operands, the normalised values, and the 1 / standard deviations.
     """
-    sizes = FusedSizes.of(x, parameters, num_heads)
+    sizes, precision = FusedSizes.of(x, parameters, call.num_heads), call.precision
     if takes(sizes, precision, x.device):
         from ..hopper import passes as hopper  # imports Gluon
 
-        return hopper.forward(x, parameters, mask, masked, sizes, eps, save)
+        return hopper.forward(x, parameters, call, sizes, save)
     flat, operands = pack(parameters, precision)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     saved, rstd = allocate_saved(x if save else x[:0], sizes, SAVED[precision], with_input=False)
@@ -39,15 +30,15 @@ def forward(
     forward_kernel[(sizes.programs(kernel, precision, len(x)),)](
         x.contiguous(),
         *views(flat, operands, sizes),
-        mask.contiguous(),
+        call.mask.contiguous(),
         out,
         saved,
         rstd,
         len(x),
         sizes.num_layers,
-        as_bits(masked),
+        as_bits(call.masked),
         sizes.scale,
-        eps,
+        call.eps,
         SAVE=save,
         **sizes.constants(kernel, precision),
     )
@@ -55,23 +46,13 @@ def forward(
 
 
 @sound_assembler()
-def backward(
-    grad_out: Tensor,
-    kept: list[Tensor],
-    x: Tensor,
-    parameters: list[Tensor],
-    mask: Tensor,
-    masked: list[bool],
-    num_heads: int,
-    eps: float,
-    precision: str,
-) -> list[Tensor]:
+def backward(grad_out: Tensor, kept: list[Tensor], x: Tensor, parameters: list[Tensor], call: Call) -> list[Tensor]:
     """Return the gradients of x [B, N, E] and of all parameters in one row [L * layer]."""
-    sizes = FusedSizes.of(x, parameters, num_heads)
+    sizes, precision = FusedSizes.of(x, parameters, call.num_heads), call.precision
     if takes(sizes, precision, x.device):
         from ..hopper import passes as hopper
 
-        return hopper.backward(grad_out, kept, mask, masked, sizes)
+        return hopper.backward(grad_out, kept, call, sizes)
     flat, operands, saved, rstd = kept
     embed_dim = sizes.embed_dim
     programs = sizes.programs("backward", precision, len(x))
@@ -89,7 +70,7 @@ def backward(
             rstd,
             *views(flat, operands, sizes),
             *turned,
-            mask.contiguous(),
+            call.mask.contiguous(),
             grad_x,
             *gradients.factors,
             norm_sums,
@@ -97,7 +78,7 @@ def backward(
             first,
             count,
             sizes.num_layers,
-            as_bits(masked),
+            as_bits(call.masked),
             sizes.scale,
             TURNED=turned[0] is not operands,
             **sizes.constants("backward", precision),

@@ -4,16 +4,14 @@ import torch
 from torch import Tensor
 
 from ...dispatch import num_blocks
-from ..packing import EncoderSizes, allocate_factors, allocate_saved, as_bits, pack
+from ..packing import Call, EncoderSizes, allocate_factors, allocate_saved, as_bits, pack
 from .backward_kernel import backward_kernel
 from .forward_kernel import forward_kernel
 from .gradient_kernels import total_kernel, weight_gradient_kernel
 from .sizes import TOTAL, constants, programs, shares, sum_constants, total_programs
 
 
-def forward(
-    x: Tensor, parameters: list[Tensor], mask: Tensor, masked: list[bool], sizes: EncoderSizes, eps: float, save: bool
-) -> list[Tensor]:
+def forward(x: Tensor, parameters: list[Tensor], call: Call, sizes: EncoderSizes, save: bool) -> list[Tensor]:
     """Return the output [B, N, E] and, with `save`, the tensors for the backward pass.
 
     These are all parameters, the same as operands, x with the normalised values, and the 1 / standard deviations.
@@ -26,28 +24,26 @@ def forward(
         x.contiguous(),
         flat,
         operands,
-        mask.contiguous(),
+        call.mask.contiguous(),
         out,
         saved,
         rstd,
         len(x),
         sizes.num_layers,
-        as_bits(masked),
+        as_bits(call.masked),
         sizes.scale,
-        eps,
+        call.eps,
         SAVE=save,
         **constants(sizes, kernel),
     )
     return [out, flat, operands, saved, rstd] if save else [out]
 
 
-def backward(
-    grad_out: Tensor, kept: list[Tensor], mask: Tensor, masked: list[bool], sizes: EncoderSizes
-) -> list[Tensor]:
+def backward(grad_out: Tensor, kept: list[Tensor], call: Call, sizes: EncoderSizes) -> list[Tensor]:
     """Return the gradients of x [B, N, E] and of all parameters in one row [L * layer]."""
     flat, operands, saved, rstd = kept
     batch, num_rows, num_layers = len(grad_out), saved.shape[1], sizes.num_layers
-    grad, mask = grad_out.contiguous(), mask.contiguous()
+    grad, mask = grad_out.contiguous(), call.mask.contiguous()
     grad_x = torch.empty_like(grad)
     factors = allocate_factors(operands, sizes, num_rows)
     at_once = len(factors[0])
@@ -69,7 +65,7 @@ def backward(
             first,
             count,
             num_layers,
-            as_bits(masked),
+            as_bits(call.masked),
             sizes.scale,
             **constants(sizes, "backward"),
         )

@@ -9,6 +9,6 @@ Except for `parameter_gradients`, no function returns a tensor that shares memor
 """
 
 from .gradients import parameter_gradients
-from .passes import backward, check, fake_backward, fake_forward, forward
+from .passes import backward, fake_backward, fake_forward, forward
 
-__all__ = ["backward", "check", "fake_backward", "fake_forward", "forward", "parameter_gradients"]
+__all__ = ["backward", "fake_backward", "fake_forward", "forward", "parameter_gradients"]

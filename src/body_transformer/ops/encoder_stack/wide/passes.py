@@ -7,64 +7,90 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...body_attention.tile import MAX_HEAD_DIM, MAX_NODES, tile_backward, tile_forward
-from ..packing import OPERANDS
+from ...body_attention import tile
+from ..packing import OPERANDS, Call
 from .gradients import Stacks, add_run, layers_at_once
 from .products import float32_products, linear, linear_relu, product
 from .rows import NORM_BACKWARD, RELU_BACKWARD, Stream, add_norm, norm_backward, relu_backward
-from .storage import (
-    Activations,
-    Gradients,
-    Layer,
-    Operands,
-    empty_operands,
-    fill_operands,
-    layers,
-    operand_views,
-)
+from .storage import Activations, Gradients, empty_operands, fill_operands, layers, operand_views
 
 
 @torch.no_grad()
-def forward(
-    x: Tensor,
-    parameters: Sequence[Tensor],
-    mask: Tensor | None,
-    masked: Sequence[bool],
-    num_heads: int,
-    eps: float,
-    precision: str,
-    save: bool,
-) -> list[Tensor]:
-    """Compute all layers of a post-norm encoder with ReLU.
+def forward(x: Tensor, parameters: Sequence[Tensor], call: Call, save: bool) -> list[Tensor]:
+    """Return the output [B, N, E] float32 and, with `save`, the tensors for the backward pass.
 
-    Args:
-        x: [B, N, E] float32, with any strides.
-        parameters: float32, twelve per layer, in the order of `Layer`.
-        mask: [N, N] bool, True = may attend.
-        masked: whether each layer uses the mask.
-        precision: "fp32", "tf32" or "bf16".
-        save: whether a backward pass follows.
-
-    Returns:
-        [B, N, E] float32 and, with `save`, the tensors for `backward`.
+    x is [B, N, E] float32, with any strides.
     """
-    check(x, num_heads, precision)
-    out, flat, *tensors = _empty(x, parameters, precision, len(parameters) // len(Layer._fields) if save else 1)
-    if x.numel():
-        stack, kept, rows = layers(parameters), Activations(*tensors), x.contiguous().view(-1, x.shape[2])
-        kept.x[0].copy_(rows)
-        operands = fill_operands(flat, stack)
-        attention = PackedAttention(x, num_heads, mask, precision)
-        with float32_products(precision):
-            _forward(stack, operands, Stream(rows, None), kept, out.view(rows.shape), attention, masked, eps, save)
-    return [out, flat, *tensors] if save else [out]
+    out, flat, *tensors = _empty(x, parameters, call.precision, len(call.masked) if save else 1)
+    results = [out, flat, *tensors] if save else [out]
+    if not x.numel():
+        return results
+    stack, kept = layers(parameters), Activations(*tensors)
+    depth, rows = len(kept.x), x.contiguous().view(-1, x.shape[2])
+    attention = PackedAttention(x, call)
+    kept.x[0].copy_(rows)
+    update = torch.empty_like(kept.x[0])
+    rest = None if update.dtype == torch.float32 else torch.empty_like(update)
+    stream = Stream(rows, None)
+    with float32_products(call.precision):
+        for index, (layer, operand) in enumerate(zip(stack, fill_operands(flat, stack), strict=True)):
+            slot = index % depth
+            norm1, norm2 = (kept.norm(slot, which) if save else None for which in (0, 1))
+            linear(kept.x[slot], operand.in_weight, operand.in_bias, kept.qkv[slot])
+            attention.forward(kept.qkv[slot], call.masked[index], kept.heads[slot])
+            product(kept.heads[slot], operand.out_weight.t(), update)
+            y = Stream(kept.y[slot], rest)
+            add_norm(update, layer.out_bias, stream, layer.norm1_weight, layer.norm1_bias, y, norm1, call.eps)
+            linear_relu(kept.y[slot], operand.weight1, operand.bias1, kept.hidden[slot])
+            product(kept.hidden[slot], operand.weight2.t(), update)
+            last = index == len(stack) - 1
+            stream = Stream(out.view(rows.shape), None) if last else Stream(kept.x[(index + 1) % depth], rest)
+            add_norm(update, layer.bias2, y, layer.norm2_weight, layer.norm2_bias, stream, norm2, call.eps)
+    return results
 
 
-def fake_forward(x: Tensor, parameters: Sequence[Tensor], num_heads: int, precision: str, save: bool) -> list[Tensor]:
-    """Return empty tensors like those of `forward`."""
-    check(x, num_heads, precision)
-    depth = len(parameters) // len(Layer._fields)
-    return _empty(x, parameters, precision, depth) if save else [x.new_empty(x.shape)]
+@torch.no_grad()
+def backward(
+    grad_out: Tensor, saved: Sequence[Tensor], x: Tensor, parameters: Sequence[Tensor], call: Call
+) -> list[Tensor]:
+    """Return the gradient of x, [B, N, E] float32, and `Stacks` of all parameters' gradients.
+
+    `grad_out` is [B, N, E] float32, with any strides; `saved` are the tensors that `forward` returned after its output.
+    """
+    if not x.numel():
+        return [empty.zero_() for empty in fake_backward(x, parameters)]
+    stack, (flat, *tensors) = layers(parameters), saved
+    operands, kept, stacks = operand_views(flat, stack), Activations(*tensors), Stacks.empty(parameters)
+    attention, run = PackedAttention(x, call), layers_at_once(kept)
+    gradients = _empty_gradients(run, kept)
+    through = torch.empty_like(kept.x[0])  # gradient through a product, added to that of the residual path
+    heads = torch.empty_like(through)
+    first, second = grad_out.contiguous().view(-1, x.shape[2]), None
+    grad_x = torch.empty_like(first)
+    with float32_products(call.precision):
+        for index in reversed(range(len(stack))):
+            layer, operand, slot = stack[index], operands[index], index % run
+            qkv, update1, hidden, update2, norm_sums, hidden_sums = (kind[slot] for kind in gradients)
+            norm_backward(first, second, kept.norm(index, 1), layer.norm2_weight, update2, norm_sums[1])
+            product(update2, operand.weight2, hidden)
+            relu_backward(hidden, kept.hidden[index], hidden_sums)
+            product(hidden, operand.weight1, through)
+            norm_backward(through, update2, kept.norm(index, 0), layer.norm1_weight, update1, norm_sums[0])
+            product(update1, operand.out_weight, heads)
+            attention.backward(kept.qkv[index], call.masked[index], heads, qkv)
+            if index > 0:
+                product(qkv, operand.in_weight, through)
+                first, second = through, update1
+            if slot == 0:
+                add_run(stacks, index, kept, gradients)
+        product(gradients.qkv[0], operands[0].in_weight, grad_x)
+    return [grad_x.add_(gradients.update1[0]).view(x.shape), *stacks]
+
+
+def _empty_gradients(depth: int, kept: Activations) -> Gradients:
+    _, num_rows, hidden = kept.hidden.shape
+    norm_sums = NORM_BACKWARD.partials(num_rows, kept.x.shape[2])
+    return Gradients.empty(depth, kept, norm_sums, RELU_BACKWARD.partials(num_rows, hidden))
 
 
 def _empty(x: Tensor, parameters: Sequence[Tensor], precision: str, depth: int) -> list[Tensor]:
@@ -74,62 +100,12 @@ def _empty(x: Tensor, parameters: Sequence[Tensor], precision: str, depth: int) 
     return [x.new_empty(x.shape), empty_operands(stack, dtype), *kept]
 
 
-def _forward(
-    stack: list[Layer],
-    operands: list[Operands],
-    stream: Stream,
-    kept: Activations,
-    out: Tensor,
-    attention: PackedAttention,
-    masked: Sequence[bool],
-    eps: float,
-    save: bool,
-) -> None:
-    depth = len(kept.x)
-    update = torch.empty_like(kept.x[0])
-    rest = None if update.dtype == torch.float32 else torch.empty_like(update)
-    for index, (layer, operand) in enumerate(zip(stack, operands, strict=True)):
-        slot = index % depth
-        norm1, norm2 = (kept.norm(slot, which) if save else None for which in (0, 1))
-        linear(kept.x[slot], operand.in_weight, operand.in_bias, kept.qkv[slot])
-        attention.forward(kept.qkv[slot], masked[index], kept.heads[slot])
-        product(kept.heads[slot], operand.out_weight.t(), update)
-        y = Stream(kept.y[slot], rest)
-        add_norm(update, layer.out_bias, stream, layer.norm1_weight, layer.norm1_bias, y, norm1, eps)
-        linear_relu(kept.y[slot], operand.weight1, operand.bias1, kept.hidden[slot])
-        product(kept.hidden[slot], operand.weight2.t(), update)
-        last = index == len(stack) - 1
-        stream = Stream(out, None) if last else Stream(kept.x[(index + 1) % depth], rest)
-        add_norm(update, layer.bias2, y, layer.norm2_weight, layer.norm2_bias, stream, norm2, eps)
+# -- for tracing: shapes without values --------------------------------------------------------------------------------
 
 
-@torch.no_grad()
-def backward(
-    grad_out: Tensor,
-    saved: Sequence[Tensor],
-    x: Tensor,
-    parameters: Sequence[Tensor],
-    mask: Tensor | None,
-    masked: Sequence[bool],
-    num_heads: int,
-    eps: float,
-    precision: str,
-) -> list[Tensor]:
-    """Return the gradient of x, [B, N, E] float32, and `Stacks` of all parameters' gradients.
-
-    Args:
-        grad_out: [B, N, E] float32, with any strides.
-        saved: the tensors that `forward` returned after its output. The others as in `forward`.
-    """
-    if not x.numel():
-        return [empty.zero_() for empty in fake_backward(x, parameters)]
-    stack, (flat, *tensors) = layers(parameters), saved
-    kept, stacks = Activations(*tensors), Stacks.empty(parameters)
-    attention = PackedAttention(x, num_heads, mask, precision)
-    top = grad_out.contiguous().view(-1, x.shape[2])
-    with float32_products(precision):
-        grad_x = _backward(stack, operand_views(flat, stack), top, kept, attention, masked, stacks)
-    return [grad_x.view(x.shape), *stacks]
+def fake_forward(x: Tensor, parameters: Sequence[Tensor], num_heads: int, precision: str, save: bool) -> list[Tensor]:
+    """Return empty tensors like those of `forward`."""
+    return _empty(x, parameters, precision, len(layers(parameters))) if save else [x.new_empty(x.shape)]
 
 
 def fake_backward(x: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
@@ -137,86 +113,32 @@ def fake_backward(x: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     return [x.new_empty(x.shape), *Stacks.empty(parameters)]
 
 
-def _backward(
-    stack: list[Layer],
-    operands: list[Operands],
-    top: Tensor,
-    kept: Activations,
-    attention: PackedAttention,
-    masked: Sequence[bool],
-    stacks: Stacks,
-) -> Tensor:
-    """Return the gradient of the first layer's input, [M, E] float32; fill `stacks` run by run."""
-    run = layers_at_once(kept)
-    gradients = _empty_gradients(run, kept)
-    through = torch.empty_like(kept.x[0])  # gradient through a product, added to that of the residual path
-    heads = torch.empty_like(through)
-    first, second = top, None
-    for index in reversed(range(len(stack))):
-        layer, operand, slot = stack[index], operands[index], index % run
-        qkv, update1, hidden, update2, norm_sums, hidden_sums = (kind[slot] for kind in gradients)
-        norm_backward(first, second, kept.norm(index, 1), layer.norm2_weight, update2, norm_sums[1])
-        product(update2, operand.weight2, hidden)
-        relu_backward(hidden, kept.hidden[index], hidden_sums)
-        product(hidden, operand.weight1, through)
-        norm_backward(through, update2, kept.norm(index, 0), layer.norm1_weight, update1, norm_sums[0])
-        product(update1, operand.out_weight, heads)
-        attention.backward(kept.qkv[index], masked[index], heads, qkv)
-        if index > 0:
-            product(qkv, operand.in_weight, through)
-            first, second = through, update1
-        if slot == 0:
-            add_run(stacks, index, kept, gradients)
-    grad_x = torch.empty_like(top)
-    product(gradients.qkv[0], operands[0].in_weight, grad_x)
-    return grad_x.add_(gradients.update1[0])
-
-
-def _empty_gradients(depth: int, kept: Activations) -> Gradients:
-    _, num_rows, hidden = kept.hidden.shape
-    norm_sums = NORM_BACKWARD.partials(num_rows, kept.x.shape[2])
-    return Gradients.empty(depth, kept, norm_sums, RELU_BACKWARD.partials(num_rows, hidden))
-
-
-def check(x: Tensor, num_heads: int, precision: str) -> None:
-    """Raise ValueError for inputs that these kernels do not support."""
-    _, num_nodes, width = x.shape
-    if precision not in OPERANDS:
-        raise ValueError(f"unknown precision {precision!r}; have: {', '.join(OPERANDS)}")
-    if width % num_heads:
-        raise ValueError(f"width {width} does not split into {num_heads} heads")
-    if num_nodes > MAX_NODES or width // num_heads > MAX_HEAD_DIM:
-        given = f"{num_nodes} nodes with heads of {width // num_heads}"
-        raise ValueError(f"the wide encoder takes up to {MAX_NODES} nodes with heads of {MAX_HEAD_DIM}, not {given}")
-
-
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 TILE_PRECISION = {"bf16": None, "tf32": "tf32", "fp32": "ieee"}
-"""Precision -> its name in `tile_forward`."""
+"""Precision -> its name in `tile.forward`."""
 
 
 class PackedAttention:
     """Attention of heads packed in [M, 3E], with one row per token: M = B * N."""
 
-    def __init__(self, x: Tensor, num_heads: int, mask: Tensor | None, precision: str) -> None:
+    def __init__(self, x: Tensor, call: Call) -> None:
         batch, num_nodes, width = x.shape
-        self.shape = (batch, num_nodes, -1, num_heads, width // num_heads)
-        self.mask = mask
-        self.precision = TILE_PRECISION[precision]
+        self.shape = (batch, num_nodes, -1, call.num_heads, width // call.num_heads)
+        self.mask, self.precision = call.mask, TILE_PRECISION[call.precision]
 
     def forward(self, qkv: Tensor, masked: bool, out: Tensor) -> None:
         """Write the attention of [M, 3E] to `out` [M, E]."""
         q, k, v = self._heads(qkv)
         (out_heads,) = self._heads(out)
-        tile_forward(q, k, v, self.mask if masked else None, None, out_heads, self.precision)
+        tile.forward(q, k, v, self.mask if masked else None, None, out_heads, self.precision)
 
     def backward(self, qkv: Tensor, masked: bool, grad_out: Tensor, out: Tensor) -> None:
         """Write the gradient of `qkv` to `out` [M, 3E], from that of the forward pass's result [M, E]."""
         q, k, v = self._heads(qkv)
         dq, dk, dv = self._heads(out)
         (gradient,) = self._heads(grad_out)
-        tile_backward(q, k, v, self.mask if masked else None, None, gradient, dq, dk, dv, self.precision)
+        tile.backward(q, k, v, self.mask if masked else None, None, gradient, dq, dk, dv, self.precision)
 
     def _heads(self, packed: Tensor) -> tuple[Tensor, ...]:
         """Return k views [B, H, N, D] of a packed tensor [M, k E]."""

@@ -1,0 +1,168 @@
+"""The options of `bot bench`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from ..errors import unknown
+from .run_options import Flag
+
+if TYPE_CHECKING:
+    from ..bench.harness import BenchJob
+    from ..bench.paper.sweeps import PaperSettings
+
+Rows = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROW")]
+DEVICES = ("cpu", "cuda")
+
+
+@dataclass
+class OutputOptions:
+    json: Flag = False
+    """Print one JSON object instead of tables."""
+    out: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder for results.json, table.md and the figures."""
+
+
+@dataclass
+class TimedOptions(OutputOptions):
+    device: Annotated[str | None, tyro.conf.arg(metavar="cpu|cuda")] = None
+    """Device to run on; by default the GPU if there is one."""
+    quick: Flag = False
+    """Tiny sizes and few samples: shows that it runs, not how fast."""
+
+    def job_settings(self) -> dict[str, Any]:
+        """Return the settings of every job."""
+        return {"device": find_device(self.device), "quick": self.quick, "say": ProgressLines()}
+
+
+@dataclass
+class PeerOptions(TimedOptions):
+    no_peers: Flag = False
+    """Time this package alone."""
+    compile: Flag = False
+    """Compiled peers on the CPU too, where they need a C++ compiler; on a GPU they always take part."""
+    compile_workers: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """Compile the peers first, in this many processes; the timed run then finds them in PyTorch's cache on disk."""
+    compile_only: Flag = False
+    """Compile the peers and time nothing."""
+
+    def job_settings(self) -> dict[str, Any]:
+        """Return the settings of every job with peers."""
+        settings = super().job_settings()
+        compile_peers = self.compile or settings["device"] == "cuda"
+        own = {"peers": not self.no_peers, "compile_peers": compile_peers, "compile_only": self.compile_only}
+        return settings | own
+
+    def precompile(self, job: BenchJob, parts: Sequence[Sequence[str]]) -> None:
+        """Compile ahead; each part is a list of arguments that name one part of this benchmark."""
+        if self.compile_workers < 0:
+            raise ValueError(f"--compile-workers {self.compile_workers} is less than 0")
+        if self.compile_workers and job.compile_peers and job.peers:
+            from ..bench.harness import precompile
+
+            flags = [*(["--quick"] if self.quick else []), *(["--compile"] if self.compile else [])]
+            parts = [[*part, "--device", job.device, *flags] for part in parts]
+            precompile(parts, self.compile_workers, job.say)
+
+
+@dataclass
+class AttentionOptions(PeerOptions):
+    """Masked attention alone, over random bodies."""
+
+    rows: Rows = ()
+    """Rows to time: shapes such as 8192x2x16x32, and scaling (the cost per node); all of them by default."""
+    dtypes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DTYPE")] = ()
+    """bf16, fp32, tf32; by default the first two on a GPU and fp32 on a CPU."""
+
+
+@dataclass
+class EncoderOptions(PeerOptions):
+    """The whole encoder, the whole policy's step, a whole imitation step, and the encoder's accuracy."""
+
+    rows: Rows = ()
+    """Parts to run: ppo, policy, imitation, errors; all of them by default."""
+
+
+@dataclass
+class LatencyOptions(TimedOptions):
+    """One observation through each experiment's policy: p50 and p99, one thread."""
+
+    rows: Rows = ()
+    """Experiments; all of them by default."""
+    variant: Annotated[str, tyro.conf.arg(metavar="VARIANT|favoured|all")] = "favoured"
+    """The architecture: a variant, each experiment's favoured one, or mlp, transformer and bot-hard in turn."""
+
+
+@dataclass
+class PpoOptions(TimedOptions):
+    """Reinforcement learning: environment steps per second, an iteration of PPO, and where its time goes."""
+
+    task: Annotated[str, tyro.conf.arg(metavar="EXPERIMENT")] = "humanoid-mod"
+    """Environment: humanoid-mod, humanoid-hill or humanoid-board."""
+    variants: Annotated[tuple[str, ...], tyro.conf.arg(metavar="VARIANT …")] = ()
+    """Architectures; by default mlp, transformer, bot-hard and bot-mix."""
+    rounds: int = 15
+    """Timed iterations of each architecture."""
+
+
+@dataclass
+class PaperOptions(OutputOptions):
+    """Masked attention for one sample and one head on one CPU thread, as in the paper's Section 5.4 and appendix.
+
+    Vanilla NumPy, the paper's masked NumPy, ours in NumPy and in C, and PyTorch, over sequence lengths, sparsities and
+    real bodies: runtime and FLOPs. The full setting took seven minutes on two shared cores (2.3 GHz), --quick takes
+    some fifteen seconds. With --out it can be stopped at any time; the same command resumes it.
+    """
+
+    quick: Flag = False
+    """A few draws of every part, for a first look and for CI."""
+    draws: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Random inputs and masks per sequence length; 10000 in the full setting."""
+    masks: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Random masks per number of nodes, spread over the sparsities; 50000 in the full setting."""
+    body_draws: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Random inputs per real body; 1000 in the full setting."""
+    head_dim: int = 64
+    """Width of the head, which the paper does not give: 64 in its imitation policies, 32 in its RL ones."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Arithmetic; the longest sequence is measured in both."""
+    exp_flops: int = 1
+    """Operations of one exponential (the appendix's c2, which the paper does not give)."""
+    seed: int = 0
+    """Seed of inputs and masks."""
+    overwrite: Flag = False
+    """Discard the points that a stopped run with other settings left in --out; without this flag it is refused."""
+
+    def settings(self) -> PaperSettings:
+        from ..bench.paper.sweeps import QUICK, PaperSettings
+
+        names = ("draws", "masks", "body_draws", "head_dim", "dtype", "exp_flops", "seed")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return replace(QUICK if self.quick else PaperSettings(), **given)
+
+
+def find_device(given: str | None) -> str:
+    """Return the device that is asked for; by default the GPU if there is one."""
+    if given is not None and given not in DEVICES:
+        raise ValueError(unknown("device", given, DEVICES))
+    import torch
+
+    if given == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: PyTorch finds no GPU here; --device cpu runs anywhere")
+    return given or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class ProgressLines:
+    """Lines on standard error, with the seconds since the start: compiling peers takes minutes."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __call__(self, line: str) -> None:
+        print(f"[{time.perf_counter() - self.start:4.0f} s] {line}", file=sys.stderr, flush=True)
