@@ -15,9 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from triton.runtime.errors import OutOfResources
 
+from body_transformer.bench.bodies import tree_mask
 from body_transformer.bench.clocks import capture, warm_up
+from body_transformer.bench.encoder_peers import compiled_layer
 from body_transformer.ops.body_attention import tile
-from body_transformer.ops.encoder_stack import encoder_stack
+from body_transformer.ops.encoder_stack import encoder_stack, reference
 from body_transformer.ops.encoder_stack.packing import Call
 from body_transformer.ops.encoder_stack.wide import gradients, passes, products, rows, storage
 from body_transformer.ops.encoder_stack.wide.passes import PackedAttention
@@ -48,31 +50,12 @@ def parameters() -> list[nn.Parameter]:
     return [nn.Parameter(p + 1 if k % 12 in (4, 10) else p) for k, p in enumerate(drawn)]
 
 
-def tree_mask() -> Tensor:
-    mask = torch.eye(NODES, dtype=torch.bool)
-    for node in range(1, NODES):
-        parent = int(torch.randint(node, ()))
-        mask[node, parent] = mask[parent, node] = True
-    return mask.cuda()
-
-
 def wide_encoder(x: Tensor, mask: Tensor, weights: list[Any]) -> Tensor:
     return encoder_stack(x, weights, mask, MASKED, HEADS, eps=EPS, precision="bf16", backend="wide")
 
 
-def plain_layer(x: Tensor, mask: Tensor | None, weights: list[Tensor]) -> Tensor:
-    in_w, in_b, out_w, out_b, n1_w, n1_b, w1, b1, w2, b2, n2_w, n2_b = weights
-    batch, nodes, width = x.shape
-    q, k, v = F.linear(x, in_w, in_b).view(batch, nodes, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-    attended = F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(batch, nodes, width)
-    x = F.layer_norm(x + F.linear(attended, out_w, out_b), (width,), n1_w, n1_b, EPS)
-    return F.layer_norm(x + F.linear(F.linear(x, w1, b1).relu(), w2, b2), (width,), n2_w, n2_b, EPS)
-
-
-def plain_encoder(layer: Callable[..., Tensor], x: Tensor, mask: Tensor, weights: list[Tensor]) -> Tensor:
-    for index, masked in enumerate(MASKED):
-        x = layer(x, mask if masked else None, weights[12 * index : 12 * index + 12])
-    return x
+def plain_encoder(x: Tensor, mask: Tensor, weights: list[Tensor]) -> Tensor:
+    return reference.encoder_stack(x, weights, mask, MASKED, HEADS, EPS)
 
 
 def captured(step: Callable[[], Any]) -> torch.cuda.CUDAGraph:
@@ -117,11 +100,14 @@ def measure_step(batch: int, mask: Tensor) -> None:
 
 
 def measure_peer(batch: int, mask: Tensor) -> None:
-    layer = torch.compile(plain_layer)
+    layer = compiled_layer()
 
     def encode(x: Tensor, weights: list[nn.Parameter]) -> Tensor:
         with torch.autocast("cuda", torch.bfloat16):
-            return plain_encoder(layer, x, mask, list(weights)).float()
+            for index, masked in enumerate(MASKED):
+                own = weights[12 * index : 12 * index + 12]
+                x = layer(x, own, mask if masked else None, HEADS, F.scaled_dot_product_attention)
+            return x.float()
 
     graph = captured(optimizer_step(encode, batch))
     print(f"\npeer, whole optimizer step, compiled layer in bf16: {replay_us(graph):.0f} us")
@@ -253,9 +239,9 @@ def check_errors(batch: int, mask: Tensor) -> None:
 
     def autocast(x: Tensor, weights: list[Tensor]) -> Tensor:
         with torch.autocast("cuda", torch.bfloat16):
-            return plain_encoder(plain_layer, x, mask, weights)
+            return plain_encoder(x, mask, weights)
 
-    exact = run(lambda x, w: plain_encoder(plain_layer, x, mask, w), torch.float64)
+    exact = run(lambda x, w: plain_encoder(x, mask, w), torch.float64)
     mine = run(lambda x, w: wide_encoder(x, mask, w), torch.float32)
     theirs = run(autocast, torch.float32)
 
@@ -274,7 +260,7 @@ def main() -> None:
     parser.add_argument("--no-peer", action="store_true", help="skip the compiled peer")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    mask = tree_mask()
+    mask = tree_mask(NODES).cuda()
     print(torch.cuda.get_device_name(), torch.__version__, f"batch {arguments.batch}")
     check_errors(16, mask)
     measure_step(arguments.batch, mask)

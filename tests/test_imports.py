@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "imitation": {"imitation.config", *LEARNING},
     "rl": {"rl.config", *LEARNING},
     "deploy": {"body", "experiment", "model", "ops", "policy_folder", "rl.config", "robots", "run", *SECTIONS},
-    "bench": {"body", "experiment", "model", "ops", "rl", "robots", "training"},
+    "bench": {"body", "deploy", "experiment", "model", "ops", "rl", "robots", "training"},
     "report": {"body", "deploy", "policy_folder", "rl.config", "run"},
     "reproduce": {"report", "run", "training"},
     "cli": {"bench", "deploy", "imitation", "pretrained", "report", "reproduce", "rl", *LEARNING},

@@ -1,6 +1,7 @@
 """The timed encoders and policies: they compute the same result, and the tables say what ran."""
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -25,8 +26,8 @@ def timed():
 
 
 def test_the_timed_encoder_is_the_experiments_cut_to_two_layers(timed) -> None:
-    assert timed.weights.masked == [True, False]
-    assert len(timed.weights.parameters) == 24
+    assert timed.encoder.masked == [True, False]
+    assert len(list(timed.encoder.layers.parameters())) == 24
     assert timed.layout.graph.num_nodes == 16
 
 
@@ -35,9 +36,9 @@ def test_every_encoder_gives_the_same_output_and_gradients(timed, name: str) -> 
     x, grad = timed.draw(3, 2, seed=0)
     kind = encoder_kinds(peers=True, compile_peers=False)[name]
     truth = output_and_gradients(
-        PLAIN.make(timed.weights.double(), "fp32"), x.double().requires_grad_(), grad.double(), "fp32"
+        PLAIN.make(deepcopy(timed.encoder).double()), x.double().requires_grad_(), grad.double(), "fp32"
     )
-    found = output_and_gradients(kind.make(timed.weights, "fp32"), x.requires_grad_(), grad, "fp32")
+    found = output_and_gradients(kind.make(timed.encoder), x.requires_grad_(), grad, "fp32")
     shapes = [value.shape for value in truth]
     assert sorted(map(tuple, shapes)) == sorted(tuple(value.shape) for value in found)
     assert relative_error(found[0], truth[0]) < 1e-5
@@ -47,15 +48,15 @@ def test_every_encoder_gives_the_same_output_and_gradients(timed, name: str) -> 
 @pytest.mark.parametrize("name", list(encoder_kinds(peers=True, compile_peers=False)))
 def test_every_encoder_gives_the_same_output_without_gradients(timed, name: str) -> None:
     inputs = timed.draw(3, 2, seed=0)
-    model = encoder_kinds(peers=True, compile_peers=False)[name].make(timed.weights, "fp32")
-    exact = PLAIN.make(timed.weights.double(), "fp32")
+    model = encoder_kinds(peers=True, compile_peers=False)[name].make(timed.encoder)
+    exact = PLAIN.make(deepcopy(timed.encoder).double())
     for step, x in zip(forward_steps(model, inputs, "fp32"), inputs, strict=True):
         assert relative_error(step(), exact.forward(x.double())) < 1e-5
 
 
 def test_optimizer_steps_reduce_the_loss(timed) -> None:
     (x,), (target,) = timed.draw(3, 1, seed=0), timed.draw(3, 1, seed=1)
-    model = OURS.make(timed.weights, "fp32")
+    model = OURS.make(timed.encoder)
 
     def loss() -> float:
         return float((model.forward(x) - target).detach().square().mean())
@@ -73,11 +74,11 @@ def test_a_nan_gradient_is_the_worst() -> None:
 
 
 def test_contenders_do_not_share_weights(timed) -> None:
-    first, second = OURS.make(timed.weights, "fp32"), OURS.make(timed.weights, "fp32")
+    first, second = OURS.make(timed.encoder), OURS.make(timed.encoder)
     with torch.no_grad():
         first.parameters[0].zero_()
     assert second.parameters[0].abs().sum() > 0
-    assert timed.weights.parameters[0].abs().sum() > 0
+    assert next(timed.encoder.layers.parameters()).abs().sum() > 0
 
 
 def test_compiled_encoders_take_part_only_on_request() -> None:

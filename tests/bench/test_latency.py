@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from body_transformer.bench import latency
 from body_transformer.bench.latency import ALL, RUNNERS, LatencyJob, percentiles, run
+from body_transformer.deploy import onnx_file
 from body_transformer.experiment import load_experiment
 from body_transformer.model.policy import Policy
 
@@ -29,14 +29,14 @@ def test_a_missing_onnx_runtime_is_a_failed_row_with_the_package_to_install(monk
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(latency, "import_module", missing)
+    monkeypatch.setattr(onnx_file, "import_module", missing)
     job = LatencyJob(device="cpu", rows=["a1-walk"], variants=["mlp"], quick=True)
     (table,), _ = run(job)
     (row,) = table.rows
     assert row["onnx_p50"] == row["onnx_p99"] == "failed"
     assert row["eager_p50"] > 0
-    wanted = "ONNX Runtime: onnxruntime is not installed; pip install -c constraints.txt -e '.[deploy]' in a clone"
-    assert wanted in job.notes
+    reason = "ValueError: the export needs onnx: pip install -c constraints.txt -e '.[deploy]' in a clone"
+    assert f"a1-walk mlp, ONNX Runtime: {reason}" in job.notes
 
 
 def test_all_variants_are_three_rows_and_the_thread_count_is_restored() -> None:

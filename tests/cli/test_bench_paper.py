@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from body_transformer.bench.paper.algorithms import IMPLEMENTATIONS, available
+from body_transformer.bench.paper.compiled import compiler_version
 from body_transformer.bench.paper.sweeps import QUICK
 from body_transformer.cli import bench
 from body_transformer.schema import plain
@@ -74,12 +75,19 @@ def test_table_and_figures_are_beside_the_results(results: Path) -> None:
     assert not [path for path in results.iterdir() if path.name.startswith(".") or path.name == "unfinished.json"]
 
 
-def test_without_json_it_prints_tables_and_notes(capfd: pytest.CaptureFixture[str]) -> None:
-    bench.main(["paper", *FEW])
+@pytest.mark.skipif(sys.platform == "win32", reason="no such program")
+def test_without_json_and_without_a_compiler_it_prints_tables_and_notes_of_the_rest(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CC", "false")
+    bench.main(["paper", *FEW, "--out", str(tmp_path)])
     printed = " ".join(capfd.readouterr().out.split())  # line breaks depend on the numbers' widths
     assert all(label in printed for label in ("vanilla", "C ours", "CMU humanoid", "humanoid, 1000 taxels"))
     assert "times faster than vanilla NumPy" in printed
     assert "by the formula, as counted" in printed
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert "ours-c" not in found["points"][0]["median_us"]
+    assert re.match("none: C is left out .*false .*failed", found["environment"]["compiler"])
 
 
 @pytest.mark.parametrize(
@@ -110,7 +118,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")
 def test_a_stopped_run_is_resumed(tmp_path: Path) -> None:
-    options = ["--quick", "--draws", "60", "--masks", "5", "--body-draws", "1", "--out", str(tmp_path)]
+    options = [*FEW, "--out", str(tmp_path)]
     command = [sys.executable, "-c", WAITING, *options]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0)
     saved = tmp_path / "unfinished.json"
@@ -147,13 +155,11 @@ def test_a_stopped_run_with_other_settings_is_kept_without_overwrite(tmp_path: P
     [("", "", "no C compiler found"), ("false", None, "false .*failed"), ("echo", None, "echo .*made no library")],
     ids=["there is none", "it fails", "it makes nothing"],
 )
-def test_without_a_working_compiler_the_rest_is_measured(
-    name: str, path: str | None, reason: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_a_compiler_that_does_not_work_is_named_and_c_is_left_out(
+    name: str, path: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", name)
     if path is not None:
         monkeypatch.setenv("PATH", path)
-    bench.main(["paper", *FEW, "--json"])
-    found = json.loads(capfd.readouterr().out)
-    assert "ours-c" not in found["points"][0]["median_us"]
-    assert re.match(f"none: C is left out .*{reason}", found["environment"]["compiler"])
+    assert set(available()) == set(IMPLEMENTATIONS) - {"ours-c"}
+    assert re.match(f"none: C is left out .*{reason}", compiler_version())

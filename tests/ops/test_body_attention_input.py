@@ -102,6 +102,6 @@ def test_kernels_are_refused_on_the_cpu(monkeypatch):
 
 
 def test_a_missing_triton_is_an_error_that_names_it(monkeypatch):
-    monkeypatch.setattr("body_transformer.ops.body_attention.check.HAS_TRITON", False)
+    monkeypatch.setattr("body_transformer.ops.dispatch.HAS_TRITON", False)
     with pytest.raises(ValueError, match="backend 'tile' needs the package triton, which is not installed"):
         body_attention(*tensors(3), backend="tile")

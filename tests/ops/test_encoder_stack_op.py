@@ -240,6 +240,6 @@ def test_a_missing_requirement_of_a_kernel_backend_is_named(backend, monkeypatch
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(ValueError, match=f"'{backend}' runs on cuda; x is on cpu"):
         problem.call(backend=backend)
-    monkeypatch.setattr("body_transformer.ops.encoder_stack.check.HAS_TRITON", False)
+    monkeypatch.setattr("body_transformer.ops.dispatch.HAS_TRITON", False)
     with pytest.raises(ValueError, match=f"'{backend}' needs the package triton"):
         problem.call(backend=backend)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 import torch
 from torch import Tensor
@@ -72,16 +73,14 @@ ERROR_COLUMNS = (
 def find_errors(job: BenchJob, timed: TimedExperiment, batch: int, precisions: Sequence[str]) -> ResultTable:
     """Compare an encoder's output and gradients with float64, beside PyTorch's of the same precision."""
     x, grad = timed.draw(batch, 2, seed=3)
-    exact = PLAIN.make(timed.weights.double(), "fp32")
+    exact = PLAIN.make(deepcopy(timed.encoder).double())
     truth = output_and_gradients(exact, x.double().requires_grad_(), grad.double(), "fp32")
     x.requires_grad_()
     rows = []
     for precision in precisions:
         job.say(f"errors: {precision}")
         try:
-            results = [
-                output_and_gradients(kind.make(timed.weights, precision), x, grad, precision) for kind in (OURS, PLAIN)
-            ]
+            results = [output_and_gradients(kind.make(timed.encoder), x, grad, precision) for kind in (OURS, PLAIN)]
         except Exception as error:
             job.notes.append(f"errors, {precision}: {first_line(error)}")
             continue

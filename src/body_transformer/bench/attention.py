@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 from ..errors import listing
+from ..ops.body_attention import BACKENDS
 from .accuracy import check
 from .attention_peers import (
     DTYPES,
@@ -21,7 +22,6 @@ from .attention_peers import (
     draw_inputs,
     ours,
     peer_names,
-    takes,
 )
 from .bodies import tree_mask
 from .chart import Chart, Panel
@@ -91,8 +91,10 @@ def time_shape(job: AttentionJob, name: str, dtype: str, rate: float) -> list[di
     num_bytes = {backward: attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward) for backward in PASSES}
     counts = {backward: job.num_sets(num_bytes[backward]) for backward in PASSES}
     sets = draw_inputs(shape, dtype, job.device, max(counts.values()))
-    backends = backends_on(job.device)
-    entrants = {one: make for one, make in _entrants(job).items() if one not in backends or takes(one, shape, dtype)}
+    entrants = _entrants(job)
+    for backend in backends_on(job.device):
+        if not BACKENDS[backend].takes(DTYPES[dtype].dtype, *shape[2:]):
+            del entrants[backend]
 
     @cache
     def checked(entrant: str) -> Attention:

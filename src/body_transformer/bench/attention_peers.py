@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..ops.body_attention import BACKENDS, body_attention, choose_backend
+from ..ops.body_attention import BACKENDS, body_attention, choose_backend, reference
 from .clocks import Step
 from .steps import matmul_precision
 
@@ -48,11 +48,7 @@ DTYPES = {
 
 
 def ours(mask: Tensor, backend: str | None = None) -> Attention:
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out: Tensor = body_attention(q, k, v, mask, backend=backend)
-        return out
-
-    return attend
+    return partial(body_attention, mask=mask, backend=backend)
 
 
 def chosen_backend(inputs: Inputs, mask: Tensor) -> str:
@@ -65,16 +61,6 @@ def chosen_backend(inputs: Inputs, mask: Tensor) -> str:
 def backends_on(device: str) -> list[str]:
     """Return the backends to time; on a CPU the Triton ones run in an interpreter, for tests only."""
     return [name for name, backend in BACKENDS.items() if device == "cuda" or not backend.needs_triton]
-
-
-def takes(backend: str, shape: Shape, dtype: str) -> bool:
-    """Return whether the backend supports this size and type."""
-    limits, (_, _, num_nodes, head_dim) = BACKENDS[backend], shape
-    return (
-        DTYPES[dtype].dtype in limits.dtypes
-        and num_nodes <= (limits.max_nodes or num_nodes)
-        and head_dim <= (limits.max_head_dim or head_dim)
-    )
 
 
 # -- peers -------------------------------------------------------------------------------------------------------------
@@ -94,12 +80,7 @@ class AttentionPeer:
 
 def naive(mask: Tensor) -> Attention:
     """Compute the scores of all pairs, their softmax, and the product with the values."""
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores = (q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
-        return torch.softmax(scores.masked_fill(~mask, float("-inf")), dim=-1) @ v
-
-    return attend
+    return partial(reference.body_attention, mask=mask)
 
 
 def gather(mask: Tensor) -> Attention:

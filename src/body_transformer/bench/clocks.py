@@ -1,8 +1,8 @@
 """Clocks: CUDA-graph replays between device events on a GPU, turns by the wall clock on a CPU.
 
 `triton.testing.do_bench` and `torch.utils.benchmark` time one function on one set of inputs. Here contenders take turns
-in one run, so that a machine that slows down slows all of them, and inputs rotate, so that they come from memory and
-not from the cache.
+in one run, so that a machine that slows down slows all of them. Inputs rotate, so that they come from memory and not
+from the cache.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Effort:
 
 QUICK = Effort(budget_s=0.02, min_samples=3, max_samples=5)
 ONCE = Effort(budget_s=0.0, min_samples=1, max_samples=1)
-"""Times nothing: contenders compile, and PyTorch's cache on disk keeps the result."""
+"""One run without timing: contenders compile, and PyTorch's cache on disk keeps the result."""
 
 
 def num_sets(set_bytes: int, device: str) -> int:

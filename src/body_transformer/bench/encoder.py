@@ -189,7 +189,7 @@ def _time_encoders(
     inputs = timed.draw(batch, job.num_sets(2 * token_bytes), seed=1)
     flops = (1 if make_steps is forward_steps else BACKWARD) * batch * encoder_flops(timed.layout.graph, timed.config)
     entrants = [
-        Entrant(name, kind.title, precision, partial(kind.make, timed.weights, precision), flops)
+        Entrant(name, kind.title, precision, partial(kind.make, timed.encoder), flops)
         for name, kind in encoder_kinds(job.peers, job.compile_peers).items()
         for precision in job.precisions
     ]

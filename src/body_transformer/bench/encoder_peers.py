@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,50 +17,22 @@ from ..experiment import load_experiment
 from ..model.config import PolicyConfig
 from ..model.encoder import Encoder, EncoderLayer
 from ..model.policy import Policy
-from ..ops.encoder_stack import PARAMETERS, encoder_stack
+from ..ops.body_attention import reference
+from ..ops.encoder_stack import PARAMETERS
 from .steps import TimedModel
 
 
 @dataclass(frozen=True)
-class EncoderWeights:
-    """The parameters of an encoder: the starting point of every contender."""
-
-    parameters: list[Tensor]
-    """Parameters of one layer after the other, each in the order of ops.encoder_stack."""
-    mask: Tensor
-    masked: list[bool]
-    """Whether each layer uses the mask."""
-    num_heads: int
-
-    def copy(self) -> EncoderWeights:
-        """Return new leaves, so that the optimizer of one contender does not change another's weights."""
-        leaves = [parameter.detach().clone().requires_grad_() for parameter in self.parameters]
-        return EncoderWeights(leaves, self.mask, self.masked, self.num_heads)
-
-    def double(self) -> EncoderWeights:
-        """Return the same weights in float64."""
-        doubled = [parameter.double() for parameter in self.parameters]
-        return EncoderWeights(doubled, self.mask, self.masked, self.num_heads)
-
-    def layers(self) -> list[list[Tensor]]:
-        width = len(PARAMETERS)
-        return [self.parameters[k : k + width] for k in range(0, len(self.parameters), width)]
-
-    def masks(self) -> list[Tensor | None]:
-        return [self.mask if is_masked else None for is_masked in self.masked]
-
-
-@dataclass(frozen=True)
 class TimedExperiment:
-    """One experiment's layout, architecture and encoder weights."""
+    """One experiment's layout and architecture, and an encoder: the starting point of every contender."""
 
     layout: Layout
     config: PolicyConfig
-    weights: EncoderWeights
+    encoder: Encoder
 
     def draw(self, batch: int, count: int, seed: int) -> list[Tensor]:
         """Draw `count` sets of tokens [B, N, E]."""
-        device = self.weights.mask.device
+        device = self.encoder.mask.device
         generator = torch.Generator(device=device).manual_seed(seed)
         shape = (batch, self.layout.graph.num_nodes, self.config.embed_dim)
         return [torch.randn(shape, generator=generator, device=device) for _ in range(count)]
@@ -71,12 +44,7 @@ def load_timed(name: str, device: str, max_layers: int = 99) -> TimedExperiment:
     layout, config = experiment.layout(), experiment.policy_config()
     config = replace(config, num_layers=min(config.num_layers, max_layers))
     torch.manual_seed(0)
-    encoder = Encoder(layout.graph, config)
-    parameters = [layer.get_parameter(name).detach().to(device) for layer in encoder.layers for name in PARAMETERS]
-    masked = [config.architecture.is_masked(k) for k in range(config.num_layers)]
-    return TimedExperiment(
-        layout, config, EncoderWeights(parameters, encoder.mask.to(device), masked, config.num_heads)
-    )
+    return TimedExperiment(layout, config, Encoder(layout.graph, config).to(device))
 
 
 # -- encoders ----------------------------------------------------------------------------------------------------------
@@ -84,28 +52,28 @@ def load_timed(name: str, device: str, max_layers: int = 99) -> TimedExperiment:
 
 @dataclass(frozen=True)
 class EncoderKind:
-    """One way to run the encoder, at a precision (a key of steps.PRECISIONS)."""
+    """One way to run an encoder, with parameters of its own, so that no optimizer changes another's weights."""
 
     title: str
-    make: Callable[[EncoderWeights, str], TimedModel]
+    make: Callable[[Encoder], TimedModel]
     compiled: bool = False
 
 
-def _ours(weights: EncoderWeights, precision: str) -> TimedModel:
-    parts = weights.copy()
-
-    def forward(x: Tensor) -> Tensor:
-        out: Tensor = encoder_stack(x, parts.parameters, parts.mask, parts.masked, parts.num_heads, precision=precision)
-        return out
-
-    return TimedModel(forward, parts.parameters)
+def layers_of(encoder: Encoder) -> list[list[Tensor]]:
+    """Return each layer's parameters, in the order of `PARAMETERS`."""
+    return [layer.in_order() for layer in encoder.layers if isinstance(layer, EncoderLayer)]
 
 
-def _torch_layers(weights: EncoderWeights, precision: str) -> TimedModel:
+def _ours(encoder: Encoder) -> TimedModel:
+    encoder = deepcopy(encoder)
+    return TimedModel(encoder, list(encoder.layers.parameters()))
+
+
+def _torch_layers(encoder: Encoder) -> TimedModel:
     """Use PyTorch's own `nn.TransformerEncoderLayer`."""
-    layers = nn.ModuleList(_torch_layer(parts, weights.num_heads) for parts in weights.layers())
+    layers = nn.ModuleList(_torch_layer(parts, encoder.num_heads) for parts in layers_of(encoder))
     layers.eval()  # there is no dropout, and without gradients PyTorch then takes its fast path
-    masks = [None if mask is None else ~mask for mask in weights.masks()]  # there, True = may not attend
+    masks = [~encoder.mask if is_masked else None for is_masked in encoder.masked]  # there, True = may not attend
 
     def forward(x: Tensor) -> Tensor:
         for layer, mask in zip(layers, masks, strict=True):
@@ -124,17 +92,6 @@ def _torch_layer(parts: Sequence[Tensor], num_heads: int) -> nn.Module:
     return layer.to(parts[0].device)
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-
-def _softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    scores = (q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    return torch.softmax(scores, dim=-1) @ v
-
-
 def _plain_layer(x: Tensor, parts: Sequence[Tensor], mask: Tensor | None, num_heads: int, attend: Any) -> Tensor:
     """Compute one layer, [B, N, E] -> [B, N, E], in plain functions that the compiler can trace as a whole."""
     in_w, in_b, out_w, out_b, norm1_w, norm1_b, up_w, up_b, down_w, down_b, norm2_w, norm2_b = parts
@@ -150,16 +107,18 @@ def compiled_layer() -> Any:
     return torch.compile(_plain_layer, dynamic=False)
 
 
-def _plain_layers(weights: EncoderWeights, precision: str, attend: Any, compiled: bool) -> TimedModel:
-    parts = weights.copy()
+def _plain_layers(encoder: Encoder, attend: Any, compiled: bool) -> TimedModel:
+    encoder = deepcopy(encoder)
+    parts, num_heads = layers_of(encoder), encoder.num_heads
+    masks = [encoder.mask if is_masked else None for is_masked in encoder.masked]
     layer: Any = compiled_layer() if compiled else _plain_layer
 
     def forward(x: Tensor) -> Tensor:
-        for own, mask in zip(parts.layers(), parts.masks(), strict=True):
-            x = layer(x, own, mask, parts.num_heads, attend)
+        for own, mask in zip(parts, masks, strict=True):
+            x = layer(x, own, mask, num_heads, attend)
         return x
 
-    return TimedModel(forward, parts.parameters)
+    return TimedModel(forward, list(encoder.layers.parameters()))
 
 
 def _plain_kind(title: str, attend: Any, compiled: bool) -> EncoderKind:
@@ -167,13 +126,13 @@ def _plain_kind(title: str, attend: Any, compiled: bool) -> EncoderKind:
 
 
 OURS = EncoderKind("ours", _ours)
-PLAIN = _plain_kind("eager", _softmax, compiled=False)
+PLAIN = _plain_kind("eager", reference.body_attention, compiled=False)
 """The reference of the accuracy tables; not timed."""
 PEERS = {
     "torch": EncoderKind("nn.TransformerEncoderLayer, eager", _torch_layers),
-    "plain_sdpa": _plain_kind("SDPA, eager", _sdpa, compiled=False),
-    "compiled_sdpa": _plain_kind("SDPA, compiled", _sdpa, compiled=True),
-    "compiled_softmax": _plain_kind("matmul-softmax, compiled", _softmax, compiled=True),
+    "plain_sdpa": _plain_kind("SDPA, eager", F.scaled_dot_product_attention, compiled=False),
+    "compiled_sdpa": _plain_kind("SDPA, compiled", F.scaled_dot_product_attention, compiled=True),
+    "compiled_softmax": _plain_kind("matmul-softmax, compiled", reference.body_attention, compiled=True),
 }
 
 
@@ -203,7 +162,7 @@ class CompiledLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
         """Compute [B, N, E] -> [B, N, E]; the plain layer has no bias."""
-        out: Tensor = self.run(x, self.parts, mask, self.num_heads, _softmax)
+        out: Tensor = self.run(x, self.parts, mask, self.num_heads, reference.body_attention)
         return out
 
 

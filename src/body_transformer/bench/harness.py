@@ -36,7 +36,7 @@ class Contender:
     build: Callable[[], Sequence[Step]]
     """Makes the steps, one per input set."""
     family: str = ""
-    """Consecutive contenders of one family share compiled code; a contender without a family starts with none."""
+    """Consecutive contenders of one family share compiled code; one without a family shares none."""
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class PaperOptions(OutputOptions):
     seed: int = 0
     """Seed of inputs and masks."""
     overwrite: Flag = False
-    """Discard the points that a stopped run with other settings left in --out; without this flag it is refused."""
+    """Discard the points of a stopped run with other settings in --out; without this flag the command refuses."""
 
     def settings(self) -> PaperSettings:
         from ..bench.paper.sweeps import QUICK, PaperSettings

@@ -1,5 +1,6 @@
 """Choices that all operators make before a launch: precision, device, block sizes and memory layout."""
 
+import os
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 
@@ -8,6 +9,14 @@ from torch import Tensor
 
 HAS_TRITON = find_spec("triton") is not None
 """Whether Triton is installed: PyTorch for CUDA brings it on Linux, other builds do not."""
+
+
+def check_triton(backend: str, tensor: str, device: torch.device) -> None:
+    """Raise ValueError if the backend's kernels cannot run on this device."""
+    if not HAS_TRITON:
+        raise ValueError(f"backend {backend!r} needs the package triton, which is not installed")
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ValueError(f"backend {backend!r} runs on cuda; {tensor} is on {device}")
 
 
 def tf32_is_allowed() -> bool:

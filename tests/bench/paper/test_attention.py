@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from body_transformer.bench.bodies import BODIES, body_mask
-from body_transformer.bench.paper.algorithms import IMPLEMENTATIONS, available, check_agreement
+from body_transformer.bench.paper.algorithms import IMPLEMENTATIONS, check_agreement
 from body_transformer.bench.paper.compiled import CompiledAttention, why_not
 from body_transformer.bench.paper.masks import random_mask
 from body_transformer.ops.body_attention import reference
@@ -128,12 +128,6 @@ def test_a_nan_is_propagated_in_c() -> None:
     v[2, 3] = np.nan
     out = CompiledAttention(np.ones((6, 6), dtype=bool), 16, "float32")(q, k, v)
     assert np.isnan(out[:, 3]).all()
-
-
-def test_without_a_compiler_c_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CC", raising=False)
-    assert set(available()) == set(IMPLEMENTATIONS) - {"ours-c"}
 
 
 def test_an_implementation_that_computes_something_else_is_noticed() -> None:

@@ -88,7 +88,7 @@ def test_a_body_is_prepared_once_and_a_random_mask_each_time() -> None:
 @pytest.mark.skipif(why_not() is not None, reason="no C compiler that works")
 def test_the_best_of_ours_is_far_faster_than_vanilla_at_128_nodes() -> None:
     """The measured factor is five and more (docs/computational_analysis.md); three is safe on a busy machine."""
-    settings = PaperSettings(lengths=(128,), draws=300, sizes=())
+    settings = PaperSettings(lengths=(128,), draws=100, sizes=())
     measured = (message["point"] for message in worker.run(settings, ()) if "point" in message)
     for dtype, point in zip(("float32", "float64"), measured, strict=False):
         assert (point["name"], point["dtype"]) == ("128 nodes", dtype)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from math import inf
 
 import torch
 from torch import Tensor
@@ -33,6 +34,15 @@ class Backend:
     """B·H·N"""
     needs_mask: bool = False
     needs_triton: bool = False
+
+    def takes(self, dtype: torch.dtype, num_nodes: int, head_dim: int, num_rows: int = 1) -> bool:
+        """Return whether it supports inputs of this type and size."""
+        return (
+            dtype in self.dtypes
+            and num_nodes <= (self.max_nodes or inf)
+            and head_dim <= (self.max_head_dim or inf)
+            and num_rows <= (self.max_rows or inf)
+        )
 
 
 # -- the forms of an implementation ------------------------------------------------------------------------------------

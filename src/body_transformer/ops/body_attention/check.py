@@ -1,11 +1,9 @@
 """Input checks of body attention, the same for every backend."""
 
-import os
-
 import torch
 from torch import Tensor
 
-from ..dispatch import HAS_TRITON
+from ..dispatch import check_triton
 from .backends import ALL_FLOATS, BACKENDS
 from .mask_facts import MaskFacts
 
@@ -75,14 +73,7 @@ def check_limits(name: str, q: Tensor, mask: Tensor | None) -> None:
     if backend.needs_mask and mask is None:
         raise ValueError(f"backend {name!r} needs a mask; without one use {_without_mask()}")
     if backend.needs_triton:
-        _check_triton(name, q)
-
-
-def _check_triton(name: str, q: Tensor) -> None:
-    if not HAS_TRITON:
-        raise ValueError(f"backend {name!r} needs the package triton, which is not installed")
-    if q.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise ValueError(f"backend {name!r} runs on cuda; q is on {q.device}")
+        check_triton(name, "q", q.device)
 
 
 def _without_mask() -> str:

@@ -1,9 +1,11 @@
 """The choice of the fastest backend, as one table.
 
 The table follows from crossovers measured by `benchmarks/attention_crossover.py` on a CPU and on an H200
-(`benchmarks/results/crossovers_h200.md`): forward and backward, trees and random masks of several densities. It departs
-from them in two cases: masks of self-loops alone, which no body has, and dense float32 masks with 17 to 32 nodes, for
-which the reference was an eighth faster in graph replays, but launches six kernels outside of graphs.
+(`benchmarks/results/crossovers_h200.md`): forward and backward, trees and random masks of several densities.
+
+It departs from them in two cases. One is masks of self-loops alone, which no body has. The other is dense float32 masks
+with 17 to 32 nodes: there the reference was an eighth faster in graph replays, but outside of graphs it launches six
+kernels.
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from math import inf
 import torch
 
 from ..dispatch import HAS_TRITON, padded
-from .backends import ALL_FLOATS, BACKENDS, HALVES_AND_SINGLE, Backend
+from .backends import ALL_FLOATS, BACKENDS, HALVES_AND_SINGLE
 
 HALVES = (torch.float16, torch.bfloat16)
 SINGLE = (torch.float32,)
@@ -75,17 +77,8 @@ def choose_backend(
     if density < 1 and num_nodes <= (BACKENDS["tile"].max_nodes or 0):
         density *= (num_nodes / padded(num_nodes, least=16)) ** 2  # a padded tile costs as much as a full one
     for choice in CHOICES:
-        fits = _takes(BACKENDS[choice.backend], dtype, num_nodes, head_dim, num_rows)
+        backend = BACKENDS[choice.backend]
+        fits = backend.takes(dtype, num_nodes, head_dim, num_rows) and (HAS_TRITON or not backend.needs_triton)
         if fits and choice.holds(device, dtype, num_nodes, density, bias):
             return choice.backend
     return OTHER_DEVICES
-
-
-def _takes(backend: Backend, dtype: torch.dtype, num_nodes: int, head_dim: int, num_rows: int) -> bool:
-    return (
-        dtype in backend.dtypes
-        and num_nodes <= (backend.max_nodes or inf)
-        and head_dim <= (backend.max_head_dim or inf)
-        and num_rows <= (backend.max_rows or inf)
-        and (HAS_TRITON or not backend.needs_triton)
-    )

@@ -1,12 +1,11 @@
 """Input checks of the encoder, the same for every backend."""
 
-import os
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ..dispatch import HAS_TRITON, tf32_is_allowed
+from ..dispatch import check_triton, tf32_is_allowed
 from .choose import BACKENDS, PRECISIONS, Limits
 from .packing import layer_shapes
 from .reference import PARAMETERS
@@ -96,7 +95,4 @@ def _check_limits(name: str, x: Tensor, num_heads: int, num_layers: int) -> None
         )
     if x.dtype != torch.float32:
         raise ValueError(f"backend {name!r} takes float32; x is {x.dtype}")
-    if not HAS_TRITON:
-        raise ValueError(f"backend {name!r} needs the package triton, which is not installed")
-    if x.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise ValueError(f"backend {name!r} runs on cuda; x is on {x.device}")
+    check_triton(name, "x", x.device)

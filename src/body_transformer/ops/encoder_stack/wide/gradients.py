@@ -64,22 +64,9 @@ def add_run(stacks: Stacks, start: int, kept: Activations, gradients: Gradients)
 def parameter_gradients(stacks: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
     """Return one gradient per parameter, in their order: views of the stacks that `backward` returns."""
     found = Stacks(*stacks)
-    (norm1_weight, norm1_bias, out_bias), (norm2_weight, norm2_bias, bias2) = (
-        norm.unbind(1) for norm in found.norms.unbind(1)
-    )
-    whole = Layer(
-        in_weight=found.in_weight,
-        in_bias=found.in_bias,
-        out_weight=found.out_weight,
-        out_bias=out_bias,
-        norm1_weight=norm1_weight,
-        norm1_bias=norm1_bias,
-        weight1=found.weight1,
-        bias1=found.bias1,
-        weight2=found.weight2,
-        bias2=bias2,
-        norm2_weight=norm2_weight,
-        norm2_bias=norm2_bias,
-    )
-    gradients = [gradient for layer in zip(*(kind.unbind(0) for kind in whole), strict=True) for gradient in layer]
+    (*norm1, out_bias), (*norm2, bias2) = (norm.unbind(1) for norm in found.norms.unbind(1))
+    attention = (found.in_weight, found.in_bias, found.out_weight, out_bias, *norm1)
+    feed_forward = (found.weight1, found.bias1, found.weight2, bias2, *norm2)
+    layers = zip(*(kind.unbind(0) for kind in (*attention, *feed_forward)), strict=True)
+    gradients = (gradient for layer in layers for gradient in layer)
     return [gradient.view(parameter.shape) for gradient, parameter in zip(gradients, parameters, strict=True)]
