@@ -17,7 +17,7 @@ WITHOUT = {
     "body_transformer.ops.": ("triton",),
     "body_transformer.rl.": ("mjlab", "mjlab.envs", "rsl_rl", "tensordict", "warp"),
 }
-"""Packages of extras that some parts need."""
+"""Parts of the package that need an extra, and the packages of that extra."""
 
 
 def bot(*args: str) -> str:
@@ -45,7 +45,7 @@ def check_every_module_imports() -> None:
         except ModuleNotFoundError as error:
             if not any(module.name.startswith(part) and error.name in names for part, names in WITHOUT.items()):
                 raise
-        except ValueError as error:  # dm_control's task says which extra it needs
+        except ValueError as error:  # dm_control's task names the extra that it needs
             if "-e '.[imitation]' in a clone" not in str(error):
                 raise
 
@@ -55,7 +55,7 @@ def check_every_experiment_can_be_inspected() -> None:
         assert json.loads(bot("inspect", name, "--json"))["parameters"] > 0
 
 
-def check_what_needs_an_extra_says_which() -> None:
+def check_a_missing_extra_is_named() -> None:
     from body_transformer.cli.main import main
 
     words = io.StringIO()
@@ -94,7 +94,7 @@ def main() -> None:
             check_only_the_core_is_installed,
             check_every_module_imports,
             check_every_experiment_can_be_inspected,
-            check_what_needs_an_extra_says_which,
+            check_a_missing_extra_is_named,
             lambda: check_pictures_are_drawn(Path(name, "pictures")),
             lambda: check_a_policy_runs_and_is_stored(Path(name, "policy")),
             lambda: check_the_demo_runs(Path(name, "demo")),

@@ -52,8 +52,8 @@ def check_it_runs_on_an_a1(folder: Path, logs: Path) -> None:
         assert main(["deploy", str(folder), "--replay", str(log)]) == 0
 
 
-def check_what_else_is_asked_for_is_refused_in_one_sentence(folder: Path) -> None:
-    """Every other command, and the simulated robot, need more than is installed."""
+def check_every_other_command_is_refused_in_one_line(folder: Path) -> None:
+    """Run every other command, and the simulated robot, which need packages that are not installed."""
     from body_transformer.cli.main import VERBS, main
 
     asked = [[verb] for verb in VERBS if verb != "deploy"] + [["deploy", str(folder), "--robot", "sim"]]
@@ -120,7 +120,7 @@ def main(folder: Path) -> None:
             check_only_what_a_robot_needs_is_installed,
             lambda: check_a_policy_is_loaded_and_agrees(folder),
             lambda: check_it_runs_on_an_a1(folder, Path(name)),
-            lambda: check_what_else_is_asked_for_is_refused_in_one_sentence(folder),
+            lambda: check_every_other_command_is_refused_in_one_line(folder),
         ]
         for check in checks:
             check()

@@ -54,7 +54,7 @@ def state_of(step: int) -> TrainingState:
     return TrainingState({"optimizer.moment": torch.full((3000,), float(step))}, {"step": step})
 
 
-def test_what_is_saved_is_read_back_bit_for_bit(tmp_path):
+def test_a_checkpoint_is_read_back_bit_for_bit(tmp_path):
     policy = make_policy()
     path = save_checkpoint(tmp_path, 7, policy, state_of(7))
     found = newest_checkpoint(tmp_path)
@@ -115,7 +115,7 @@ def test_a_corrupt_newest_checkpoint_is_named_and_the_one_before_is_used(tmp_pat
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_one_that_cannot_be_used_gives_way_to_the_next_that_is_written(tmp_path, keep):
+def test_an_unreadable_checkpoint_gives_way_to_the_next_that_is_written(tmp_path, keep):
     policy = make_policy()
     save_checkpoint(tmp_path, 1, policy, state_of(1))
     (save_checkpoint(tmp_path, 9, policy, state_of(9)) / "policy.json").unlink()
@@ -124,7 +124,7 @@ def test_one_that_cannot_be_used_gives_way_to_the_next_that_is_written(tmp_path,
     assert find_policy(tmp_path).step == 5
 
 
-def test_if_none_can_be_used_that_is_an_error(tmp_path):
+def test_a_run_with_unreadable_checkpoints_only_is_an_error(tmp_path):
     (save_checkpoint(tmp_path, 1, make_policy(), state_of(1)) / "policy.json").unlink()
     with (
         pytest.warns(UserWarning, match="cannot be used"),

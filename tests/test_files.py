@@ -7,7 +7,7 @@ import pytest
 from body_transformer.files import atomic_write, digest, new_files, new_folder
 
 
-def test_a_text_or_whatever_writes_itself_is_written(tmp_path: Path) -> None:
+def test_a_text_or_the_output_of_a_function_is_written(tmp_path: Path) -> None:
     assert atomic_write(tmp_path / "new" / "a.md", "naïve ✓\n").read_text(encoding="utf-8") == "naïve ✓\n"
     seen = []
     atomic_write(tmp_path / "b.png", lambda path: (seen.append(path), path.write_bytes(b"png")))

@@ -35,6 +35,6 @@ def test_evaluations_and_every_tenth_iteration_are_kept(tmp_path, keep_runs, cap
     assert found["changes"] == [{"step": 7, "command": "bot train --resume RUN --rl.final-std 0.1"}]
 
 
-def test_where_there_is_no_run_it_says_so(tmp_path, keep_runs):
+def test_a_folder_without_runs_is_an_error(tmp_path, keep_runs):
     with pytest.raises(SystemExit, match="no run under"):
         keep_runs.main([str(tmp_path), str(tmp_path / "kept")])

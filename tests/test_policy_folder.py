@@ -1,4 +1,4 @@
-"""One function finds a policy, wherever it is, for `Policy.load` and for every command."""
+"""One function finds a policy for `Policy.load` and for every command."""
 
 import json
 import shutil
@@ -78,7 +78,7 @@ def test_policy_load_opens_every_kind(policy, run, tmp_path):
         ("run", "no policy in .*run': the run has no checkpoint yet"),
     ],
 )
-def test_a_place_without_a_policy_is_named_with_what_is_missing(run, tmp_path, source, message):
+def test_a_place_without_a_policy_is_named_with_the_missing_part(run, tmp_path, source, message):
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     shutil.rmtree(run / "checkpoints")
@@ -110,7 +110,7 @@ def test_a_policy_of_format_version_1_can_be_read(policy, tmp_path):
     assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in policy.state_dict().items())
 
 
-# -- commands say what is missing where a policy cannot serve ----------------------------------------------------------
+# -- commands that need more than a policy name the missing part ------------------------------------------------------
 
 
 def said(capsys: pytest.CaptureFixture[str], *args: str) -> str:
@@ -128,7 +128,7 @@ def test_a_saved_policy_is_evaluated_on_a_named_experiment_only(policy, tmp_path
     assert "the policy does not fit the experiment 'demo'" in words
 
 
-def test_a_report_shows_a_checkpoints_run_and_names_what_a_policy_lacks(policy, run, tmp_path, capsys):
+def test_a_report_shows_a_checkpoints_run_and_names_the_files_that_a_policy_lacks(policy, run, tmp_path, capsys):
     from body_transformer.report.load import find_runs
 
     policy.save(tmp_path / "mine")
@@ -146,7 +146,7 @@ def test_a_policy_without_an_export_is_not_deployed(policy, run, tmp_path, capsy
         assert f"`bot export {source} --out DIR` exports it" in words
 
 
-def test_a_saved_policy_is_exported_and_the_missing_control_is_said(policy, tmp_path, capsys):
+def test_a_saved_policy_is_exported_and_its_missing_control_is_named(policy, tmp_path, capsys):
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     policy.save(tmp_path / "mine")

@@ -11,7 +11,7 @@ from body_transformer import run as run_files
 from body_transformer.run import Run
 
 
-def test_a_run_remembers_what_was_asked(tmp_path):
+def test_a_run_keeps_its_description(tmp_path):
     run = Run.create(tmp_path / "a" / "b", {"name": "demo", "seed": 3, "title": "naïve ✓"})
     found = Run.open(tmp_path / "a" / "b").description()
     assert found["name"] == "demo"
@@ -36,7 +36,7 @@ def test_a_folder_that_holds_something_else_is_not_made_a_run(tmp_path, name):
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
-def test_what_a_run_leaves_that_died_before_it_was_described_is_no_hindrance(tmp_path):
+def test_files_of_a_run_that_died_before_its_description_do_not_block_a_new_one(tmp_path):
     with Run(tmp_path).at_work():
         pass
     for name in (".experiment.yaml.0f3a", ".0f3a.experiment.yaml", "log.txt", "seed0.log.txt", "train.log"):
@@ -93,7 +93,7 @@ def test_a_broken_description_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("changed", ["", " M src/body_transformer/run.py"])
-def test_a_source_tree_that_differs_from_its_commit_is_said_to(monkeypatch, changed):
+def test_the_commit_of_a_changed_source_tree_is_marked_dirty(monkeypatch, changed):
     def git(words, **options):
         assert options["cwd"].name == "body_transformer"
         text = {"rev-parse": "c0ffee\n", "status": changed}[words[1]]

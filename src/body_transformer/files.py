@@ -1,14 +1,19 @@
-"""Write files and folders under a temporary name, and rename them when they are complete."""
+"""Write files and folders under a temporary name and rename them when they are complete; lock files."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
+
+if sys.platform != "win32":
+    import fcntl
 
 
 def atomic_write(path: Path, content: str | Callable[[Path], object]) -> Path:
@@ -60,6 +65,19 @@ def digest(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def try_lock(file: IO[Any], shared: bool = False) -> bool:
+    """Lock an open file until it is closed, unless another process has; return whether it is locked.
+
+    Windows has no such locks, so there every attempt succeeds.
+    """
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -17,11 +16,8 @@ import yaml
 
 from . import __version__, pretrained
 from .errors import listing
-from .files import atomic_write
+from .files import atomic_write, try_lock
 from .policy_folder import RUN_DESCRIPTION, PolicyFolder, read_description
-
-if sys.platform != "win32":
-    import fcntl
 
 DESCRIPTION, METRICS, EVALUATION = RUN_DESCRIPTION, "metrics.jsonl", "evaluation.json"
 LOCK = ".at_work"
@@ -41,8 +37,7 @@ class Run:
         run = cls(folder)
         run.check_free()
         run.folder.mkdir(parents=True, exist_ok=True)
-        content = {**description, "package_version": __version__, "git_commit": git_commit()}
-        atomic_write(run.folder / DESCRIPTION, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        run._describe({**description, "package_version": __version__, "git_commit": git_commit()})
         return run
 
     @classmethod
@@ -79,7 +74,9 @@ class Run:
 
     def add(self, facts: Mapping[str, Any]) -> None:
         """Add facts to the description that are known only after the start."""
-        content = {**self.description(), **facts}
+        self._describe({**self.description(), **facts})
+
+    def _describe(self, content: Mapping[str, Any]) -> None:
         atomic_write(self.folder / DESCRIPTION, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
     def description(self) -> dict[str, Any]:
@@ -96,17 +93,11 @@ class Run:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """Lock the run while the context is entered: two processes that write to one run would corrupt it."""
-        if sys.platform == "win32":  # it has no such locks
-            yield
-            return
         with (self.folder / LOCK).open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not try_lock(file):
                 file.seek(0)
-                raise ValueError(
-                    f"another process ({file.read().strip() or 'unknown'}) is working on {str(self.folder)!r}"
-                ) from None
+                other = file.read().strip() or "unknown"
+                raise ValueError(f"another process ({other}) is working on {str(self.folder)!r}")
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
@@ -115,14 +106,10 @@ class Run:
     @property
     def is_at_work(self) -> bool:
         """Whether a process holds the lock."""
-        if sys.platform == "win32" or not (self.folder / LOCK).is_file():
+        if not (self.folder / LOCK).is_file():
             return False
         with (self.folder / LOCK).open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
-        return False
+            return not try_lock(file, shared=True)
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """Yield the complete lines: a killed run may leave a part of a line at the end."""

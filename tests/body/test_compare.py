@@ -63,7 +63,7 @@ def test_the_root_by_any_name_is_the_root():
          ["root: 'torso' for the policy, 'hip' for the task"]),
     ],
 )  # fmt: skip
-def test_every_difference_is_a_sentence(other, expected):
+def test_every_difference_is_one_line(other, expected):
     assert differences(layout(), other) == expected
     with pytest.raises(ValueError, match="the policy does not fit the task: "):
         check_same(layout(), other)
@@ -78,6 +78,6 @@ def test_of_another_robot_the_nodes_sizes_and_terms_are_named_not_every_joint():
     assert "abdomen_z" not in text
 
 
-def test_the_two_are_called_what_the_caller_calls_them():
+def test_messages_use_the_callers_names_for_the_two():
     with pytest.raises(ValueError, match=r"the checkpoint does not fit the run: .* only the checkpoint has: 'contact'"):
         check_same(layout(), layout(obs=OBS[:2]), ("checkpoint", "run"))

@@ -197,7 +197,7 @@ def test_a_spec_at_hand_gives_the_same_graph():
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_has_no_name_gets_a_fresh_one():
+def test_a_body_joint_or_actuator_without_a_name_gets_a_fresh_one():
     text = mjcf(
         '<body><joint/><joint/><body name="b"><joint/><joint name="k"/></body><body/></body>',
         '<actuator><motor joint="k"/></actuator>',
@@ -443,7 +443,7 @@ def test_an_actuator_belongs_to_the_node_it_acts_on(actuator, node):
     assert BodyGraph.from_xml(text).actuators == ({"m": node} if node else {})
 
 
-def test_a_tendon_with_a_part_in_another_tree_belongs_to_what_it_carries_here():
+def test_a_tendon_with_a_part_in_another_tree_belongs_to_the_nodes_it_moves_in_this_one():
     tendon = '<tendon><spatial name="t"><site site="top"/><site site="shin_site"/></spatial></tendon>'
     text = SCENE.replace("</mujoco>", f'{tendon}<actuator><motor name="pull" tendon="t"/></actuator></mujoco>')
     assert BodyGraph.from_xml(text, root="pelvis").actuators == {"knee": "shin", "pull": "shin"}
@@ -548,7 +548,7 @@ def test_a_urdf_that_is_no_tree_is_refused(joints):
         "<mujoco><x/></mujoco>",
     ],
 )
-def test_what_is_no_robot_description_is_refused(tmp_path, content):
+def test_a_file_without_a_robot_description_is_refused(tmp_path, content):
     path = tmp_path / "robot.xml"
     path.write_text(content)
     start = " is not an MJCF or URDF description that MuJoCo can read: "

@@ -38,7 +38,7 @@ def star(count: int) -> BodyGraph:
 
 
 def limbs(root: str, **parts: str) -> BodyGraph:
-    """`limbs("trunk", FR="hip thigh calf")`: a body whose limbs are chains."""
+    """Return a body with a chain per limb, for example `limbs("trunk", FR="hip thigh calf")`."""
     chains = [[root, *(f"{limb}_{part}" for part in names.split())] for limb, names in parts.items()]
     nodes = [root, *(name for chain in chains for name in chain[1:])]
     return BodyGraph.from_edges(nodes, [edge for chain in chains for edge in pairwise(chain)], joints={"j": nodes[1]})
@@ -83,7 +83,7 @@ def a1_with_loops() -> BodyGraph:
 
 @st.composite
 def trees(draw: st.DrawFn) -> BodyGraph:
-    """Random trees, their nodes in random order and their names of random length."""
+    """Draw a tree with its nodes in random order and names of random length."""
     parents = draw(st.lists(st.integers(0, 30), max_size=30))
     lengths = draw(st.lists(st.integers(0, 20), min_size=len(parents) + 1, max_size=len(parents) + 1))
     names = [f"{i}{'m' * length}" for i, length in enumerate(lengths)]
@@ -100,7 +100,7 @@ def subtree_of(graph: BodyGraph, node: int) -> list[int]:
 
 
 def overlapping(boxes: np.ndarray, slack: float = 1e-6) -> list[tuple[int, int]]:
-    """Pairs of (left, bottom, right, top) boxes that share some area."""
+    """Return the pairs of (left, bottom, right, top) boxes that share some area."""
     a, b = boxes[:, None], boxes[None, :]
     shared = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])
     return [(i, j) for i, j in np.argwhere((shared > slack).all(axis=2)) if i < j]

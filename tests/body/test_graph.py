@@ -1,4 +1,4 @@
-"""BodyGraph from names: the tree, the distances, the mask, and what it refuses."""
+"""BodyGraph from names: the tree, the distances, the mask and the errors."""
 
 import json
 
@@ -14,7 +14,7 @@ CHAIN = {"nodes": ["hip", "thigh", "shin", "foot"], "edges": [("hip", "thigh"), 
 
 @st.composite
 def graphs(draw):
-    """Random trees with random extra edges; the nodes are in any order, so a parent may come after its child."""
+    """Draw a tree with extra edges; the nodes are in any order, so a parent may come after its child."""
     size = draw(st.integers(1, 12))
     names = draw(st.permutations([f"n{k}" for k in range(size)]))
     edges = [(names[draw(st.integers(0, k - 1))], names[k]) for k in range(1, size)]
@@ -124,7 +124,7 @@ def test_the_order_of_the_nodes_is_kept():
     assert [graph.index(name) for name in nodes] == [0, 1, 2, 3]
 
 
-def test_joints_are_hinges_where_nothing_is_said_and_bodies_stand_for_themselves():
+def test_joints_are_hinges_by_default_and_bodies_are_their_own_nodes():
     graph = BodyGraph.from_edges(**CHAIN, joints={"knee": "shin"}, actuators={"knee_motor": "shin"})
     assert graph.joints == {"knee": "shin"}
     assert graph.joint_types == {"knee": "hinge"}
@@ -148,7 +148,7 @@ def test_json_brings_a_graph_back(graph):
     assert list(back.joints) == list(graph.joints)
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------------------
 
 WRONG = {
     "no node": ([], [], {}, "a body graph needs at least one node; none was given"),
@@ -220,7 +220,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("nodes", "edges", "more", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_graph_is_refused_with_what_was_given_and_what_exists(nodes, edges, more, message):
+def test_a_wrong_graph_is_refused_with_the_given_and_the_known_names(nodes, edges, more, message):
     with pytest.raises(ValueError, match=r"^.+$") as error:
         BodyGraph.from_edges(nodes, edges, **more)
     assert str(error.value) == message

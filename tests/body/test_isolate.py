@@ -1,4 +1,4 @@
-"""The process that reads robot files: it may die, the caller may not."""
+"""The process that reads robot files may die; its caller survives."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ def read() -> tuple[str, ...]:
 
 
 def stand_in(program: str) -> _Reader:
-    """A reader that runs something else, in place of the current one."""
+    """Replace the current reader by a process that runs `program`."""
     fake = _Reader()
     fake.process.kill()
     fake.process.communicate()
@@ -77,12 +77,12 @@ def test_a_reader_killed_between_requests_is_replaced() -> None:
     assert read() == ("arm", "hand")
 
 
-def test_a_reader_that_leaves_just_as_it_is_asked_is_replaced() -> None:
+def test_a_reader_that_exits_at_a_request_is_replaced() -> None:
     stand_in("import sys; sys.stdin.readline()")
     assert read() == ("arm", "hand")
 
 
-def test_a_reader_without_work_leaves() -> None:
+def test_an_idle_reader_exits() -> None:
     program = "from body_transformer.body import isolate; isolate.IDLE_S = 0.1; isolate.serve()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
         assert process.wait(timeout=20) == 0
@@ -99,7 +99,7 @@ def test_a_reader_ends_with_its_caller() -> None:
         os.kill(int(result.stdout), 0)
 
 
-def test_a_reader_whose_caller_was_killed_ends_too() -> None:
+def test_a_reader_ends_when_its_caller_is_killed() -> None:
     program = (
         "import os; from body_transformer import BodyGraph; from body_transformer.body.isolate import _Reader\n"
         f"BodyGraph.from_xml({ROBOT!r}); print(_Reader.current().process.pid, flush=True); os.kill(os.getpid(), 9)"
@@ -187,7 +187,7 @@ def test_a_memory_limit_of_the_users_own_is_kept(limit_kib: int) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_a_mistake_of_ours_is_not_blamed_on_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_package_is_not_blamed_on_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def mistaken(*args: object) -> None:
         raise KeyError("oops")
 
@@ -196,7 +196,7 @@ def test_a_mistake_of_ours_is_not_blamed_on_the_file(monkeypatch: pytest.MonkeyP
     assert reply == {"failed": "KeyError: 'oops'", "leave": True}
 
 
-def test_a_reader_that_cannot_start_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     with pytest.raises(RuntimeError, match="the process that reads robot files ended with status 1"):
         read()

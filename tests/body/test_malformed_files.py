@@ -1,4 +1,4 @@
-"""Malformed robot files: each is a graph or a ValueError of one line, and the interpreter survives them all.
+"""Malformed robot files: each gives a graph or a ValueError of one line, and the interpreter survives them all.
 
 The fixture `outcomes` runs this file in a separate process, which tries all documents. It writes each document to a
 file first, so that one that kills the process can be inspected.
@@ -112,7 +112,7 @@ DOCUMENTS = {
     "includes itself": (mjcf(rest=b'<include file="includes itself.xml"/>'), "already included"),
     "includes a folder": (mjcf(rest=b'<include file="."/>'), UNREADABLE),
     "includes nothing": (mjcf(rest=b"<include/>"), UNREADABLE),
-    "includes what is missing": (mjcf(rest=b'<include file="missing.xml"/>'), "missing.xml"),
+    "includes a missing file": (mjcf(rest=b'<include file="missing.xml"/>'), "missing.xml"),
     "attaches itself": (
         mjcf(
             b'<body name="a"><attach model="m" body="a" prefix="p"/></body>',
@@ -120,7 +120,7 @@ DOCUMENTS = {
         ),
         EITHER,
     ),
-    "attaches what is missing": (mjcf(assets=b'<model name="m" file="missing.xml"/>'), "missing.xml"),
+    "attaches a missing file": (mjcf(assets=b'<model name="m" file="missing.xml"/>'), "missing.xml"),
     "attaches no file": (mjcf(assets=b'<model name="m"/>'), EITHER),
     "attaches no model": (mjcf(b'<body><attach model="m" body="x" prefix="p"/></body>'), "could not find model 'm'"),
     "attaches no body": (
@@ -262,7 +262,7 @@ def test_the_interpreter_survives_every_document(outcomes):
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_malformed_document_is_refused_for_what_is_wrong_with_it(outcomes, name):
+def test_a_malformed_document_is_refused_for_its_fault(outcomes, name):
     _, expected = DOCUMENTS[name]
     said = (outcomes[name] or GRAPH).replace(f"{name}.xml", "")
     assert expected == EITHER or expected.lower() in said.lower()

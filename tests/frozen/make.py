@@ -108,7 +108,7 @@ def observations(dim: int, rows: int = NUM_ROWS) -> Tensor:
 
 
 def quietly(args: list[str]) -> str:
-    """Run a `bot` command and return its standard output; raise what it complains of."""
+    """Run a `bot` command and return its standard output; an error of the command is raised."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -119,7 +119,7 @@ def quietly(args: list[str]) -> str:
 
 
 def tables() -> dict[str, Any]:
-    """Return what `bot inspect --json` says of every experiment and variant."""
+    """Return the numbers of `bot inspect --json` for every experiment and variant."""
     found = {}
     for name in experiment_names():
         by_variant = {
@@ -273,7 +273,7 @@ def _write_data(file: Path) -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread while entered: more add up in another order."""
+    """Compute with one thread while entered, because more threads add in another order."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -298,7 +298,7 @@ def short_episodes() -> Iterator[None]:
 
 
 def contracts() -> dict[str, Any]:
-    """Return the contracts of exported policies: one for a robot, one without."""
+    """Return the contracts of two exported policies, one with and one without a robot."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         flags = ["--variant", "mlp", *SMALL_FLAGS, "--no-eval", "--imitation.reader", "npz"]
@@ -312,7 +312,7 @@ def contracts() -> dict[str, Any]:
 
 
 def contract(source: str, out: Path) -> dict[str, Any]:
-    """Export a policy and return the meaning of its contract, wherever in policy.json it is written."""
+    """Export a policy and return the content of its contract."""
     quietly(["export", source, "--out", str(out)])
     content = json.loads((out / "policy.json").read_text())
     content = {**content, **content.get("contract", {})}
@@ -336,7 +336,7 @@ def contract(source: str, out: Path) -> dict[str, Any]:
 
 
 def machine() -> dict[str, str]:
-    """Return what decides on the last bit of a float32 sum."""
+    """Return the software and hardware that the last bit of a float32 sum depends on."""
     return {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "machine": platform.machine()}
 
 

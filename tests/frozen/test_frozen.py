@@ -1,4 +1,4 @@
-"""Today's code gives the numbers that `values.json` holds; `make.py` says how they were made."""
+"""The code gives the numbers in `values.json`, which `make.py` computes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRAINING_TOLERANCE = 1e-4
 """Used where PyTorch or the processor is not the one that wrote the values: for actions, and for the sums of a tensor
 relative to its sum of magnitudes."""
 NOISE = "attention.in_proj.bias"
-"""Its part for the keys cannot change an action: its gradient is rounding noise, which Adam makes large steps of."""
+"""The part for the keys cannot change an action: its gradient is rounding noise, which Adam turns into large steps."""
 
 
 def as_json(value: Any) -> Any:

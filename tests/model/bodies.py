@@ -1,4 +1,4 @@
-"""Bodies and policies to test with: small fixed ones, and hypothesis strategies for random ones."""
+"""Small bodies and policies, and hypothesis strategies for random bodies."""
 
 from collections import Counter
 from itertools import pairwise

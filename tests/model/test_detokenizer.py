@@ -20,7 +20,7 @@ def outputs_of(ids: list[int]) -> dict[int, list[int]]:
 
 
 def node_by_node(ids: list[int], weights: dict[int, Tensor], biases: dict[int, Tensor], tokens: Tensor) -> Tensor:
-    """[B, A] with one nn.Linear a node, in a loop; its outputs are scattered to their places."""
+    """Compute [B, A] with one nn.Linear per node, in a loop."""
     actions = torch.full((len(tokens), len(ids)), float("nan"))
     for node, outputs in outputs_of(ids).items():
         linear = nn.Linear(tokens.shape[2], len(outputs))
@@ -32,7 +32,7 @@ def node_by_node(ids: list[int], weights: dict[int, Tensor], biases: dict[int, T
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @some
 @given(node_ids)
-def test_the_detokenizer_equals_one_linear_layer_a_node(ids):
+def test_the_detokenizer_equals_one_linear_layer_per_node(ids):
     detokenizer, tokens = Detokenizer(ids, 6, NUM_NODES), torch.randn(4, NUM_NODES, 6)
     weights = {node: detokenizer.weight[outputs] for node, outputs in outputs_of(ids).items()}
     biases = {node: detokenizer.bias[outputs] for node, outputs in outputs_of(ids).items()}
@@ -54,7 +54,7 @@ def test_the_shared_detokenizer_gives_every_node_the_first_rows_of_one_linear_la
     torch.testing.assert_close(detokenizer(tokens), expected, atol=1e-6, rtol=1e-5)
 
 
-def test_gradients_of_the_detokenizer_equal_those_of_one_linear_layer_a_node():
+def test_gradients_of_the_detokenizer_equal_those_of_one_linear_layer_per_node():
     ids, tokens = [3, 0, 3, 6], torch.randn(4, NUM_NODES, 6)
     detokenizer, upstream = Detokenizer(ids, 6, NUM_NODES), torch.randn(4, 4)
     detokenizer(tokens).backward(upstream)

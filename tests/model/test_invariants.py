@@ -1,4 +1,4 @@
-"""What must hold for every body: who can influence whom, and that node order and seeds do not matter."""
+"""Invariants of every body: the reach of influence, the order of nodes, and seeds."""
 
 import numpy as np
 import pytest
@@ -18,20 +18,20 @@ layers = st.integers(1, 3)
 
 
 def influence(policy: Policy, layout: Layout) -> np.ndarray:
-    """[A, O] whether the gradient of an action with respect to an entry is not exactly zero."""
+    """Return where the gradient of an action with respect to an entry is not exactly zero: [A, O]."""
     obs = random_obs(layout, batch=1, dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(policy.double(), obs)  # [1, A, 1, O]
     return jacobian[0, :, 0].numpy() != 0
 
 
 def within(layout: Layout, reach: np.ndarray) -> np.ndarray:
-    """[A, O] the same question, answered from `reach`: [N, N] which node hears of which."""
-    heard = reach[layout.action_node_ids[:, None], layout.obs_node_ids[None, :]]
-    return heard & (layout.obs_node_ids != UNUSED)
+    """Return the same [A, O] from `reach` [N, N], the nodes that influence each node."""
+    influenced = reach[layout.action_node_ids[:, None], layout.obs_node_ids[None, :]]
+    return influenced & (layout.obs_node_ids != UNUSED)
 
 
 def hops_along(mask: np.ndarray, num_hops: int) -> np.ndarray:
-    """[N, N] pairs at most so many hops apart."""
+    """Return the pairs at most `num_hops` apart: [N, N]."""
     return np.linalg.matrix_power(mask.astype(float), num_hops) > 0
 
 
@@ -60,7 +60,7 @@ def test_a_node_beyond_the_receptive_field_cannot_change_the_action_and_one_with
 
 @some
 @given(layouts(), st.integers(1, 4))
-def test_mix_hears_everybody_from_its_second_layer_on(layout, num_layers):
+def test_in_mix_every_node_reaches_every_other_from_the_second_layer_on(layout, num_layers):
     policy = make_policy(layout, variant="bot-mix", num_layers=num_layers)
     reach = layout.graph.hops <= (1 if num_layers == 1 else np.inf)
     assert (influence(policy, layout) == within(layout, reach)).all()
@@ -68,14 +68,14 @@ def test_mix_hears_everybody_from_its_second_layer_on(layout, num_layers):
 
 @few
 @given(layouts(), st.sampled_from(["transformer", "bot-soft"]))
-def test_without_a_mask_everybody_hears_everybody_in_one_layer(layout, variant):
+def test_without_a_mask_every_node_reaches_every_other_in_one_layer(layout, variant):
     policy = make_policy(layout, variant=variant, num_layers=1)
     assert (influence(policy, layout) == within(layout, layout.graph.hops >= 0)).all()
 
 
 @some
 @given(layouts(), layers, st.integers(0, 2**32 - 1))
-def test_the_random_mask_is_what_decides_in_the_random_variant(layout, num_layers, mask_seed):
+def test_the_random_mask_decides_in_the_random_variant(layout, num_layers, mask_seed):
     policy = make_policy(layout, variant="bot-hard-random", num_layers=num_layers, mask_seed=mask_seed)
     reach = hops_along(random_mask(layout.graph, mask_seed), num_layers)
     assert (influence(policy, layout) == within(layout, reach)).all()
@@ -95,7 +95,7 @@ def test_the_random_variants_never_give_nan_not_even_in_a_gradient(layout, varia
 
 
 def reordered(layout: Layout, order: list[int]) -> Layout:
-    """The same body with its nodes in another order; entries and actions stay where they are."""
+    """Return the body with its nodes in another order; entries and actions stay in place."""
     graph = layout.graph
     nodes = [graph.nodes[k] for k in order]
     same = BodyGraph.from_edges(nodes, graph.edges, graph.root, graph.extra_edges)
@@ -103,7 +103,7 @@ def reordered(layout: Layout, order: list[int]) -> Layout:
 
 
 def reordered_weights(policy: Policy, order: list[int]) -> dict[str, Tensor]:
-    """The policy's weights for the reordered body: what there is one of a node goes along."""
+    """Return the policy's weights for the reordered body: everything with one row per node is reordered."""
     weights = dict(policy.state_dict())
     num_nodes, width = len(order), policy.config.embed_dim
     for name in ("tokenizer.bias", "encoder.position"):

@@ -35,7 +35,7 @@ def test_a_random_mask_is_symmetric_connected_with_self_loops_and_as_many_ones_a
     assert mask.diagonal().all()
     assert mask.sum() == graph.num_ones
     assert is_connected(mask)
-    assert graph.num_nodes == 1 or (mask.sum(1) > 1).all()  # nobody has only itself
+    assert graph.num_nodes == 1 or (mask.sum(1) > 1).all()  # every node has a neighbour
 
 
 @some

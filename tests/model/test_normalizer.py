@@ -12,7 +12,7 @@ from .bodies import some
 
 
 def normalizer_for(data: torch.Tensor, clip: float | None = None) -> Normalizer:
-    """One that knows the data's statistics, gathered in batches."""
+    """Return a normaliser with the data's statistics, gathered in batches."""
     running = RunningStatistics(data.shape[1])
     for batch in data.split(37):
         running.update(batch)

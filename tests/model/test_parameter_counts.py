@@ -11,7 +11,7 @@ MASKED = ["transformer", "bot-hard", "bot-mix", "bot-hard-random", "bot-mix-rand
 
 
 def count(experiment: Experiment, config: PolicyConfig) -> int:
-    """What the experiment trains: a policy, and a critic where it has one."""
+    """Return the parameters of the experiment's policy and, if it has one, its critic."""
     layout = experiment.layout()
     with torch.device("cpu"):
         total = Policy(layout, config).num_parameters
@@ -36,7 +36,8 @@ PAPER = [
     ("humanoid-board", "mlp", 699_467),
     *(("humanoid-hill", variant, 822_650) for variant in MASKED),
     ("humanoid-hill", "mlp", 699_467),
-    *(("a1-walk", variant, 546_661) for variant in MASKED),  # with a critic that is not told more, as the authors' code
+    # with a critic that observes as much as the policy, as in the authors' code
+    *(("a1-walk", variant, 546_661) for variant in MASKED),
     ("a1-walk", "mlp", 479_577),
 ]
 

@@ -13,7 +13,7 @@ BOTH = pytest.mark.parametrize("kind", [Tokenizer, SharedTokenizer])
 
 
 def node_by_node(tokenizer: Tokenizer, layout: Layout, obs: Tensor) -> Tensor:
-    """[B, N, E] with one nn.Linear a node, in a loop."""
+    """Compute [B, N, E] with one nn.Linear per node, in a loop."""
     used = [entry for entry, node in enumerate(layout.obs_node_ids) if node != UNUSED]
     tokens = []
     for k, node in enumerate(layout.graph.nodes):
@@ -27,7 +27,7 @@ def node_by_node(tokenizer: Tokenizer, layout: Layout, obs: Tensor) -> Tensor:
 
 
 def padded_node_by_node(tokenizer: SharedTokenizer, layout: Layout, obs: Tensor) -> Tensor:
-    """[B, N, E] with the one nn.Linear on each node's entries in turn, zeros after them."""
+    """Compute [B, N, E] with the shared nn.Linear on each node's entries and zeros after them, in a loop."""
     width = tokenizer.linear.in_features
     tokens = []
     for node in layout.graph.nodes:
@@ -39,7 +39,7 @@ def padded_node_by_node(tokenizer: SharedTokenizer, layout: Layout, obs: Tensor)
 @some
 @given(layouts())
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-def test_the_tokenizer_equals_one_linear_layer_a_node(layout):
+def test_the_tokenizer_equals_one_linear_layer_per_node(layout):
     tokenizer, obs = Tokenizer(layout, 6), random_obs(layout)
     torch.testing.assert_close(tokenizer(obs), node_by_node(tokenizer, layout, obs), atol=1e-6, rtol=1e-5)
 
@@ -47,7 +47,7 @@ def test_the_tokenizer_equals_one_linear_layer_a_node(layout):
 @some
 @given(layouts())
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-def test_dense_product_the_tokenizer_is_the_same(layout):
+def test_the_dense_product_gives_the_same_tokens_and_gradients(layout):
     tokenizer, obs = Tokenizer(layout, 6), random_obs(layout)
     whole, usual = tokenizer._dense_product(obs, tokenizer.bias), tokenizer(obs)
     torch.testing.assert_close(whole, usual, atol=1e-6, rtol=1e-5)
@@ -67,7 +67,7 @@ def test_the_shared_tokenizer_equals_one_linear_layer_on_padded_entries(layout):
     torch.testing.assert_close(tokenizer(obs), expected, atol=1e-6, rtol=1e-5)
 
 
-def test_gradients_of_the_tokenizer_equal_those_of_one_linear_layer_a_node(layout, obs):
+def test_gradients_of_the_tokenizer_equal_those_of_one_linear_layer_per_node(layout, obs):
     tokenizer = Tokenizer(layout, 6)
     used = layout.obs_node_ids != UNUSED
     tokens = tokenizer(obs)
@@ -78,7 +78,7 @@ def test_gradients_of_the_tokenizer_equal_those_of_one_linear_layer_a_node(layou
     torch.testing.assert_close(tokenizer.bias.grad, upstream.sum(0))
 
 
-def test_the_tokenizer_has_the_parameters_of_one_linear_layer_a_node(layout):
+def test_the_tokenizer_has_the_parameters_of_one_linear_layer_per_node(layout):
     shapes = {name: list(parameter.shape) for name, parameter in Tokenizer(layout, 6).named_parameters()}
     assert shapes == {"weight": [layout.used_obs_dim, 6], "bias": [layout.graph.num_nodes, 6]}
     assert layout.used_obs_dim == 13

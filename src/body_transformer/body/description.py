@@ -205,14 +205,12 @@ class _Tree:
         """Return the deepest node above all of these, or None if there are none."""
         common: list[str] | None = None
         for node in nodes:
-            line = list(self._line_to_root(node))
+            line, above = [node], self.nodes[node]
+            while above is not None:
+                line.append(above)
+                above = self.nodes[above]
             common = line if common is None else [name for name in common if name in line]
         return common[0] if common else None
-
-    def _line_to_root(self, node: str | None) -> Iterator[str]:
-        while node is not None:
-            yield node
-            node = self.nodes[node]
 
 
 def _actuators(spec: mujoco.MjSpec, tree: _Tree) -> dict[str, str]:

@@ -13,15 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from ..files import try_lock
 from ..run import Run
-
-if sys.platform != "win32":
-    import fcntl
 
 POLL_S = 0.5
 LOG, STARTED = "log.txt", "started"
@@ -128,7 +125,7 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 def _start(job: Planned, threads: str) -> subprocess.Popen[bytes]:
     job.folder.parent.mkdir(parents=True, exist_ok=True)
     with _beside(job, LOG).open("ab") as out, _beside(job, STARTED).open("ab") as lock:
-        _try_lock(lock)  # the process inherits the lock and holds it until it ends, even if this process is killed
+        try_lock(lock)  # the process inherits the lock and holds it until it ends, even if this process is killed
         return subprocess.Popen(
             job.command,
             stdout=out,
@@ -147,17 +144,7 @@ def _is_busy(job: Planned) -> bool:
     if not file.is_file():
         return False
     with file.open("ab") as lock:
-        return not _try_lock(lock)
-
-
-def _try_lock(file: IO[bytes]) -> bool:
-    if sys.platform == "win32":  # it has no such locks
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        return not try_lock(lock)
 
 
 def _beside(job: Planned, name: str) -> Path:
