@@ -1,5 +1,9 @@
 """Episodes side by side: equal results in any number of processes, episodes of different lengths, errors."""
 
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -21,14 +25,12 @@ def act(obs, episodes):
     return np.sign(obs[:, 1:2]) * (episodes[:, None] % 3) / 2
 
 
-def play(num_lanes, num_processes, starts=STARTS):
+def play(num_lanes, num_processes=1, spec=SPEC):
     """Return the steps of each episode, and the episodes of each batch."""
-    envs = VectorEnv(SPEC, num_lanes, num_processes)
-    try:
-        steps = list(envs.play(starts, act))
-    finally:
-        envs.close()
-    found = [[] for _ in starts]
+    with closing(VectorEnv(spec, num_lanes, num_processes)) as envs:
+        steps = list(envs.play(STARTS, act))
+        assert len(envs.processes) == (num_processes if num_processes > 1 or spec.own_process else 0)
+    found = [[] for _ in STARTS]
     for step in steps:
         for row, episode in enumerate(step.episodes):
             found[episode].append(
@@ -38,7 +40,7 @@ def play(num_lanes, num_processes, starts=STARTS):
 
 
 def test_episodes_are_those_of_the_environment_itself():
-    found, _ = play(num_lanes=3, num_processes=0)
+    found, _ = play(num_lanes=3)
     env = SPEC.make()
     for episode, steps in enumerate(found):
         obs, _ = env.reset(seed=episode)
@@ -50,13 +52,15 @@ def test_episodes_are_those_of_the_environment_itself():
     assert len({len(steps) for steps in found}) > 2
 
 
-@pytest.mark.parametrize("num_processes", [1, 2, 3])
-def test_the_number_of_processes_changes_neither_episodes_nor_batches(num_processes):
-    assert play(3, num_processes) == play(3, 0)
+def test_the_number_of_processes_changes_neither_episodes_nor_batches():
+    alone = play(3)
+    assert play(3, 1, replace(SPEC, own_process=True)) == alone
+    assert play(3, 2) == alone  # one process has two lanes
+    assert play(2, 2) == play(2)
 
 
 def test_a_lane_that_is_free_takes_the_next_episode():
-    found, batches = play(num_lanes=3, num_processes=0)
+    found, batches = play(num_lanes=3)
     assert batches[0] == [0, 1, 2]
     first_over = min(range(3), key=lambda episode: len(found[episode]))
     after = batches[len(found[first_over])]
@@ -66,18 +70,17 @@ def test_a_lane_that_is_free_takes_the_next_episode():
 
 
 def test_environments_are_used_again():
-    envs = VectorEnv(SPEC, 2, 0)
+    envs = VectorEnv(SPEC, 2, 1)
     first = [step.obs.tolist() for step in envs.play(STARTS, act)]
     assert [step.obs.tolist() for step in envs.play(STARTS, act)] == first
     assert list(envs.play([], act)) == []
     envs.close()
 
 
-def test_an_error_of_an_environment_is_raised_here_and_nothing_else_is_said(recwarn):
+def test_an_error_of_an_environment_is_raised_here_without_warnings(recwarn):
     envs = VectorEnv(EnvSpec(partial(gymnasium.make, "NoSuchTask-v0"), 4, 1, np.float64, ()), 2, 2)
     with pytest.raises(gymnasium.error.NameNotFound, match="NoSuchTask"):
         next(envs.play(STARTS, act))
-    envs.close()
     assert not recwarn
 
 
@@ -85,16 +88,23 @@ def test_a_process_that_dies_is_reported():
     envs = VectorEnv(SPEC, 2, 2)
     steps = envs.play(STARTS, act)
     next(steps)
-    envs.processes[1].kill()
-    envs.processes[1].join()
+    processes = envs.processes
+    processes[1].kill()
+    processes[1].join()
     with pytest.raises(ChildProcessError, match="a simulator process has died"):
         next(steps)
-    envs.close()
-    assert not any(process.is_alive() for process in envs.processes)
+    assert not any(process.is_alive() for process in processes)
+    assert envs.processes == ()
 
 
 def test_actions_of_the_wrong_shape_are_refused():
-    envs = VectorEnv(SPEC, 2, 0)
+    envs = VectorEnv(SPEC, 2, 1)
     with pytest.raises(ValueError, match=r"must return actions \[2, 1\]; got \[2, 3\]"):
         next(envs.play(STARTS, lambda obs, episodes: np.zeros((len(obs), 3))))
-    envs.close()
+
+
+def test_a_simulator_process_imports_no_torch():
+    """Check what its start-up time depends on: importing torch would take longer than everything else."""
+    code = "import sys; import body_transformer.imitation.tasks.adroit; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

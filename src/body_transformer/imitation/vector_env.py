@@ -24,7 +24,8 @@ import numpy.typing as npt
 
 from ..errors import import_extra
 from ..training.stopping import signals_held
-from .tasks.base import checked_actions
+from ..video import Frame
+from .tasks.base import Act, checked_actions
 
 Array = npt.NDArray[Any]
 EpisodeAct = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int64]], npt.NDArray[np.float32]]
@@ -49,6 +50,8 @@ class EnvSpec:
     obs_dtype: type[np.float32] | type[np.float64]
     infos: tuple[str, ...]
     """Names of the numbers to keep of each step's info."""
+    own_process: bool = False
+    """Start a process even if there is only one; otherwise a single environment group runs in this process."""
 
 
 @dataclass(frozen=True)
@@ -79,34 +82,33 @@ class StepBatch:
 
 
 class VectorEnv:
-    """`num_lanes` environments, spread over `num_processes` processes; 0 processes = all of them in this one."""
+    """`num_lanes` environments in at most `num_processes` processes, as many as the episodes can use.
+
+    `play` starts them. `close`, or an error in `play`, ends them, and the next `play` starts new ones.
+    """
 
     def __init__(self, spec: EnvSpec, num_lanes: int, num_processes: int) -> None:
-        vector = import_extra("gymnasium.vector", "imitation")
         self.spec, self.num_lanes, self.num_processes = spec, num_lanes, num_processes
-        self._num_groups = max(1, num_processes)
-        self._slots = math.ceil(num_lanes / self._num_groups)
-        groups = [partial(_EnvGroup, spec, self._slots, group, self._num_groups) for group in range(self._num_groups)]
-        mode = vector.AutoresetMode.DISABLED
-        if not num_processes:
-            self._envs = vector.SyncVectorEnv(groups, autoreset_mode=mode)
-            self._kill = self._envs.close
-            return
-        # Not "fork": a child would share this process's CUDA state and the locks of its threads.
-        with _errors_explained(), signals_held(), _killed_on_error():
-            self._envs = vector.AsyncVectorEnv(groups, context="spawn", autoreset_mode=mode)
-        # also at exit: the processes ignore stop signals
-        self._kill = weakref.finalize(self, _kill, tuple(self._envs.processes))
+        self._envs: Any = None
+        self._num_groups = 0
 
     @property
     def processes(self) -> Sequence[BaseProcess]:
-        return tuple(self._envs.processes) if self.num_processes else ()
+        return tuple(getattr(self._envs, "processes", ()))
 
     def play(self, starts: Sequence[Mapping[str, Any]], act: EpisodeAct) -> Iterator[StepBatch]:
         """Play one episode per start, given as the arguments of `reset`; a free lane takes the next one.
 
         The assignment of episodes to lanes depends on the episodes' lengths alone, not on the speed of a process.
         """
+        try:
+            yield from self._play(starts, act)
+        except BaseException:  # Ctrl-C and an abandoned loop, too: environments in mid-episode cannot be used again
+            self.close()
+            raise
+
+    def _play(self, starts: Sequence[Mapping[str, Any]], act: EpisodeAct) -> Iterator[StepBatch]:
+        self._start(min(self.num_processes, self.num_lanes, max(1, len(starts))))
         waiting = iter(range(len(starts)))
         running: dict[int, int] = {}  # lane -> episode
         obs = np.empty((self.num_lanes, self.spec.obs_dim), self.spec.obs_dtype)
@@ -114,7 +116,9 @@ class VectorEnv:
             free = [lane for lane in range(self.num_lanes) if lane not in running]
             begun = {lane: episode for lane, episode in zip(free, waiting)}  # noqa: B905, C416  (the shorter one ends it)
             if begun:
-                obs = self._reset({lane: starts[episode] for lane, episode in begun.items()})
+                with self._explained():
+                    options = {"starts": {lane: starts[episode] for lane, episode in begun.items()}}
+                    obs = self._by_lane(self._envs.reset(options=options)[0])
                 running |= begun
             if not running:
                 return
@@ -127,10 +131,23 @@ class VectorEnv:
                 if over:
                     del running[lane]
 
-    def _reset(self, starts: Mapping[int, Mapping[str, Any]]) -> Array:
-        with self._explained():
-            obs, _ = self._envs.reset(options={"starts": starts})
-        return self._by_lane(obs)
+    def _start(self, num_groups: int) -> None:
+        if self._num_groups >= num_groups:
+            return
+        self.close()
+        vector = import_extra("gymnasium.vector", "imitation")
+        self._slots = math.ceil(self.num_lanes / num_groups)
+        groups = [partial(_EnvGroup, self.spec, self._slots, group, num_groups) for group in range(num_groups)]
+        mode = vector.AutoresetMode.DISABLED
+        if num_groups == 1 and not self.spec.own_process:
+            self._envs = vector.SyncVectorEnv(groups, autoreset_mode=mode)
+        else:
+            # Not "fork": a child would share this process's CUDA state and the locks of its threads.
+            with _errors_explained(), signals_held(), _killed_on_error():
+                self._envs = vector.AsyncVectorEnv(groups, context="spawn", autoreset_mode=mode)
+            # also at exit: the processes ignore stop signals
+            self._kill = weakref.finalize(self, _kill, self.processes)
+        self._num_groups = num_groups
 
     def _step(
         self, lanes: list[int], episodes: npt.NDArray[np.int64], obs: Array, actions: npt.NDArray[np.float32]
@@ -149,7 +166,7 @@ class VectorEnv:
         return batch, next_obs
 
     def _explained(self) -> contextlib.AbstractContextManager[None]:
-        return _errors_explained() if self.num_processes else contextlib.nullcontext()
+        return _errors_explained() if self.processes else contextlib.nullcontext()
 
     def _by_lane(self, grouped: Array) -> Array:
         """Reorder [groups, slots, ...] to [lanes, ...]: lane k is slot k // groups of group k % groups."""
@@ -157,12 +174,16 @@ class VectorEnv:
 
     def close(self) -> None:
         """End all environments and processes."""
-        self._kill()
-        if self.num_processes:
+        envs, is_spawned = self._envs, bool(self.processes)
+        self._envs, self._num_groups = None, 0
+        if is_spawned:
+            self._kill()
             with warnings.catch_warnings(), contextlib.suppress(EOFError, OSError):  # the processes are gone
                 warnings.simplefilter("ignore")  # "while waiting for a pending call"
-                self._envs.close(terminate=True)
-            self._envs.closed = True
+                envs.close(terminate=True)
+            envs.closed = True
+        elif envs is not None:
+            envs.close()
 
 
 _RESULTS = ("reward", "terminated", "truncated")
@@ -242,3 +263,16 @@ def _errors_explained() -> Iterator[None]:
         except Exception as error:
             error.add_note("".join(f"{report.message}\n" for report in reports))
             raise
+
+
+def film_episode(env: Any, act: Act, obs: npt.NDArray[Any], render: Callable[[], Frame], every: int = 1) -> list[Frame]:
+    """Play an episode from its first observation; return the first frame and one per `every` steps."""
+    frames = [render()]
+    over, step = False, 0
+    while not over:
+        actions = checked_actions(act(obs[None].astype(np.float32)), (1, env.action_space.shape[0]))
+        obs, _, terminated, truncated, _ = env.step(np.clip(actions[0], -1.0, 1.0))
+        over, step = terminated or truncated, step + 1
+        if step % every == 0:
+            frames.append(render())
+    return frames

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def linear(obs_dim: int, action_dim: int) -> Act:
 
 @pytest.fixture(scope="module")
 def door() -> Iterator[AdroitTask]:
-    with AdroitTask("door", num_processes=1) as task:
+    with closing(AdroitTask("door", num_processes=1)) as task:
         yield task
 
 
@@ -71,7 +72,7 @@ def truth(env: Any, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_the_observation_and_the_action_are_in_the_layouts_order(name: str) -> None:
     layout = load_experiment(f"adroit-{name}").layout()
-    env = make_env(ENVIRONMENTS[name])
+    env = make_env(ENVIRONMENTS[name][0])
     env.reset(seed=1)
     random = np.random.default_rng(0)
     for _ in range(40):  # until things have moved
@@ -83,7 +84,7 @@ def test_the_observation_and_the_action_are_in_the_layouts_order(name: str) -> N
     assert set(layout.obs_slices) - set(expected) <= {"hammer_rot"}  # Euler angles of gymnasium-robotics' own
     for term, value in expected.items():
         np.testing.assert_allclose(obs[layout.obs_slices[term]], np.ravel(value), atol=1e-12, err_msg=term)
-    assert len(obs) == layout.obs_dim
+    assert (len(obs), layout.action_dim) == (layout.obs_dim, inner.model.nu) == ENVIRONMENTS[name][1:]
     names = [inner.model.actuator(k).name for k in range(inner.model.nu)]
     assert [f"ctrl[{actuator}]" for actuator in names] == layout.action_names()
 
@@ -94,15 +95,14 @@ def test_the_observation_and_the_action_are_in_the_layouts_order(name: str) -> N
 def test_the_number_of_processes_changes_nothing() -> None:
     results = []
     for num_processes in (1, 2):
-        with AdroitTask("relocate", num_processes) as task:
+        with closing(AdroitTask("relocate", num_processes)) as task:
             results.append(task.rollouts(linear(39, 30), 3, seed=7, split="validation"))
-            assert task._envs is not None
             assert len(task._envs.processes) == (num_processes if num_processes > 1 else 0)
     assert results[0] == results[1]
     assert len({result.total_reward for result in results[0]}) == 3
 
 
-def test_an_episode_is_the_same_whatever_is_played_beside_it(door: AdroitTask) -> None:
+def test_an_episode_does_not_depend_on_those_beside_it(door: AdroitTask) -> None:
     several = door.rollouts(swaying(28), 3, seed=0, split="validation")
     assert door.rollouts(swaying(28), 1, seed=0, split="validation") == several[:1]
     (third,) = door.record(swaying(28), range(2, 3), seed=0)
@@ -138,13 +138,13 @@ def test_evaluations_and_demonstrations_have_different_starts() -> None:
 
 def test_the_number_of_processes_is_limited_by_cores_and_omp_num_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    all_of_them = AdroitTask("door").max_processes
+    all_of_them = AdroitTask("door")._envs.num_processes
     for threads, expected in (("1", 1), ("100000", all_of_them), ("0", 1), ("4,2", all_of_them), ("", all_of_them)):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        assert AdroitTask("door").max_processes == expected
+        assert AdroitTask("door")._envs.num_processes == expected
 
 
-# -- what a rollout says -----------------------------------------------------------------------------------------------
+# -- rollouts ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_rollout_lasts_200_steps_and_actions_are_clipped(door: AdroitTask) -> None:
@@ -186,7 +186,7 @@ def test_success_is_that_of_the_last_step(
     assert (result.length, result.total_reward) == (3, 7.0)
 
 
-def test_noise_is_what_is_between_the_clean_action_and_the_executed_one(door: AdroitTask) -> None:
+def test_executed_actions_are_clean_actions_plus_noise(door: AdroitTask) -> None:
     std = np.linspace(0.0, 0.3, 28)
 
     def act(obs: Any) -> Any:
@@ -229,14 +229,13 @@ def test_invalid_actions_are_refused(door: AdroitTask, actions: Any, message: st
 
 
 def test_a_simulator_that_dies_is_reported_and_replaced() -> None:
-    with AdroitTask("door", num_processes=2) as task:
+    with closing(AdroitTask("door", num_processes=2)) as task:
         calls = 0
 
         def act(obs: Any) -> Any:
             nonlocal calls
             calls += 1
             if calls == 3:
-                assert task._envs is not None
                 victim = task._envs.processes[1]
                 victim.kill()
                 victim.join()

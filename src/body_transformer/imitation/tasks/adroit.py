@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import math
 from collections.abc import Iterator
-from functools import cached_property, partial
+from contextlib import closing, redirect_stderr
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,15 @@ import numpy.typing as npt
 
 from ...errors import import_extra, unknown
 from ...video import Frame, opengl
-from ..vector_env import EnvSpec, StepBatch, VectorEnv, num_cores
+from ..vector_env import EnvSpec, StepBatch, VectorEnv, film_episode, num_cores
 from .base import Act, CollectableTask, OnDone, Rollout, Trajectory, checked_actions, ignore
 
 ENVIRONMENTS = {
-    "door": "AdroitHandDoor-v1",
-    "hammer": "AdroitHandHammer-v1",
-    "relocate": "AdroitHandRelocate-v1",
+    "door": ("AdroitHandDoor-v1", 39, 28),
+    "hammer": ("AdroitHandHammer-v1", 46, 26),
+    "relocate": ("AdroitHandRelocate-v1", 39, 30),
 }
+"""Name -> environment, entries of its observation, entries of its action."""
 STREAMS = {"validation": 0, "train": 1}
 """Split -> a number in every seed. Demonstrations start from `train`, which no evaluation uses."""
 _NOISE = 2
@@ -50,10 +51,9 @@ class AdroitTask(CollectableTask):
             raise ValueError(unknown("Adroit task", name, ENVIRONMENTS))
         if num_processes is not None and num_processes < 1:
             raise ValueError(f"the number of processes must be 1 or more; got {num_processes}")
-        self.name = name
-        self.env_id = ENVIRONMENTS[name]
-        self.max_processes = min(num_processes or num_cores(), MAX_LANES)
-        self._envs: VectorEnv | None = None
+        self.env_id, obs_dim, self.action_dim = ENVIRONMENTS[name]
+        spec = EnvSpec(partial(make_env, self.env_id), obs_dim, self.action_dim, np.float64, ("success",))
+        self._envs = VectorEnv(spec, MAX_LANES, min(num_processes or num_cores(), MAX_LANES))
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
@@ -70,21 +70,9 @@ class AdroitTask(CollectableTask):
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """Return the first rollout of the seed, one frame per four steps."""
         start = episode_seed(seed, 0, split)
-        with opengl():
-            env = make_env(self.env_id, render_mode="rgb_array")
-            try:
-                obs, _ = env.reset(seed=start)
-                frames = [env.render()]
-                for step in range(1, NUM_STEPS + 1):
-                    actions = checked_actions(act(obs[None].astype(np.float32)), (1, self.action_dim))
-                    obs, _, terminated, truncated, _ = env.step(np.clip(actions[0], -1.0, 1.0))
-                    if step % _FILM_STRIDE == 0:
-                        frames.append(env.render())
-                    if terminated or truncated:
-                        break
-            finally:
-                env.close()
-        return frames
+        with opengl(), closing(make_env(self.env_id, render_mode="rgb_array")) as env:
+            obs, _ = env.reset(seed=start)
+            return film_episode(env, act, obs, env.render, _FILM_STRIDE)
 
     # -- demonstrations ------------------------------------------------------------------------------------------------
 
@@ -94,38 +82,14 @@ class AdroitTask(CollectableTask):
         return self._episodes(act, episodes, seed, "train", std)
 
     def describe(self) -> dict[str, Any]:
-        env = self._example
-        return {
-            "observation_space": env.observation_space,
-            "action_space": env.action_space,
-            "env_spec": import_extra("gymnasium", "imitation").spec(self.env_id),
-        }
-
-    @cached_property
-    def obs_dim(self) -> int:
-        return int(self._example.observation_space.shape[0])
-
-    @cached_property
-    def action_dim(self) -> int:
-        return int(self._example.action_space.shape[0])
-
-    @cached_property
-    def _example(self) -> Any:
-        return make_env(self.env_id)
+        with closing(make_env(self.env_id)) as env:
+            spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+        return {**spaces, "env_spec": import_extra("gymnasium", "imitation").spec(self.env_id)}
 
     # -- both ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the simulators; the next rollout starts new ones."""
-        if self._envs is not None:
-            self._envs.close()
-            self._envs = None
-
-    def __enter__(self) -> AdroitTask:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        self._envs.close()
 
     def _episodes(
         self, act: Act, episodes: range, seed: int, split: str, std: npt.NDArray[np.float64] | None
@@ -143,12 +107,7 @@ class AdroitTask(CollectableTask):
             if std is not None:
                 draws = [np.random.default_rng([seed, episode, _NOISE]).standard_normal for episode in ids]
                 noise = np.stack([draw((NUM_STEPS, len(std))) * std for draw in draws])  # [B, T, A]
-            try:
-                played = self._round(act, seeds, noise)
-            except BaseException:  # Ctrl-C too: simulators in the middle of a step cannot be used again
-                self.close()
-                raise
-            yield from played
+            yield from self._round(act, seeds, noise)
 
     def _round(self, act: Act, seeds: list[int], noise: npt.NDArray[np.float64] | None) -> list[Trajectory]:
         """Play one episode per seed, side by side."""
@@ -160,17 +119,8 @@ class AdroitTask(CollectableTask):
             clean.append(np.clip(actions, -1.0, 1.0))
             return np.clip(noisy, -1.0, 1.0).astype(np.float32)
 
-        steps = list(self._started(len(seeds)).play([{"seed": seed} for seed in seeds], execute))
+        steps = list(self._envs.play([{"seed": seed} for seed in seeds], execute))
         return [_trajectory(episode, seed, steps, clean) for episode, seed in enumerate(seeds)]
-
-    def _started(self, num_lanes: int) -> VectorEnv:
-        """Return simulators in as many processes as these episodes can use."""
-        num_processes = min(self.max_processes, num_lanes)
-        if self._envs is None or max(1, self._envs.num_processes) < num_processes:
-            self.close()
-            spec = EnvSpec(partial(make_env, self.env_id), self.obs_dim, self.action_dim, np.float64, ("success",))
-            self._envs = VectorEnv(spec, MAX_LANES, num_processes if num_processes > 1 else 0)
-        return self._envs
 
 
 def _trajectory(episode: int, seed: int, steps: list[StepBatch], clean: list[npt.NDArray[np.float32]]) -> Trajectory:
@@ -201,7 +151,7 @@ def episode_seed(seed: int, episode: int, split: str) -> int:
 def make_env(env_id: str, **options: Any) -> Any:
     """Make the gymnasium environment, with an explicit time limit."""
     gymnasium = import_extra("gymnasium", "imitation")
-    with contextlib.redirect_stderr(io.StringIO()):  # its import prints a notice
+    with redirect_stderr(io.StringIO()):  # its import prints a notice
         robotics = import_extra("gymnasium_robotics", "imitation")
     gymnasium.register_envs(robotics)
     return gymnasium.make(env_id, max_episode_steps=NUM_STEPS, disable_env_checker=True, **options)

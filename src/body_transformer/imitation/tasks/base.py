@@ -96,13 +96,9 @@ class CollectableTask(ImitationTask):
 
     env_id: str
     """Name of the environment."""
+    action_dim: int
     requirements: tuple[str, ...]
     """Packages whose versions determine the outcome of an episode."""
-
-    @property
-    @abstractmethod
-    def action_dim(self) -> int:
-        """Number of actions."""
 
     @abstractmethod
     def record(

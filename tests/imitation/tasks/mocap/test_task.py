@@ -108,7 +108,7 @@ def test_bad_arguments_are_refused(task, layout, clips_file, tmp_path):
         MocapTask(layout, clips_file)
     with pytest.raises(ValueError, match=r"1 of 2 clips are not in"):
         MocapTask(layout, clips_file, ["CMU_900_01", "CMU_900_09"])
-    with pytest.raises(FileNotFoundError, match="no clip file"):
+    with pytest.raises(FileNotFoundError, match="no such clip file"):
         MocapTask(layout, tmp_path / "none.hdf5", ["CMU_900_01"])
     with pytest.raises(FileNotFoundError, match="no such list of clips"):
         MocapTask(layout, clips_file, tmp_path / "train.txt")

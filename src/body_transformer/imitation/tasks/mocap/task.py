@@ -12,8 +12,8 @@ import numpy as np
 from ....body.layout import Layout
 from ....errors import unknown
 from ....video import Frame, no_opengl, opengl
-from ...vector_env import EnvSpec, VectorEnv, num_cores
-from ..base import Act, ImitationTask, OnDone, Rollout, checked_actions, ignore
+from ...vector_env import EnvSpec, VectorEnv, film_episode, num_cores
+from ..base import Act, ImitationTask, OnDone, Rollout, ignore
 from .clips import DT_S, clip_lengths
 from .snippets import Snippet, available, read_clip_list
 
@@ -60,10 +60,13 @@ class MocapTask(ImitationTask):
                 found = available(named, lengths, repr(self.clips_file), allow_missing)
                 self.clips[split] = tuple(Snippet(name, 0, lengths[name]) for name in found)
         self.splits = tuple(self.clips)
-        self.num_processes = min(num_cores(), MAX_PROCESSES) if num_processes is None else num_processes
-        if self.num_processes < 1:
+        if num_processes is not None and num_processes < 1:
             raise ValueError(f"num_processes must be at least 1; got {num_processes}")
-        self._envs: VectorEnv | None = None
+        num_lanes = num_processes or min(num_cores(), MAX_PROCESSES)
+        make = partial(make_env, self.clips_file, layout)
+        # Even one simulator gets a process: this one may still have to draw a film.
+        spec = EnvSpec(make, layout.obs_dim, layout.action_dim, np.float32, ("max_steps",), own_process=True)
+        self._envs = VectorEnv(spec, num_lanes, num_lanes)
 
     def draw(self, num_episodes: int, seed: int, split: str) -> list[Snippet]:
         """Draw a clip per episode, all with equal probability."""
@@ -79,18 +82,14 @@ class MocapTask(ImitationTask):
         lengths = np.zeros(num_episodes, dtype=int)
         returns, longest = np.zeros(num_episodes), np.ones(num_episodes)
         num_done = 0
-        try:
-            starts = [{"options": {"snippet": snippet}} for snippet in snippets]
-            for step in self._started().play(starts, lambda obs, episodes: act(obs)):
-                lengths[step.episodes] += 1
-                returns[step.episodes] += step.rewards
-                longest[step.episodes] = step.infos["max_steps"]
-                for _ in range(int(step.over.sum())):
-                    num_done += 1
-                    on_done(num_done)
-        except BaseException:
-            self.close()  # episodes may still be running
-            raise
+        starts = [{"options": {"snippet": snippet}} for snippet in snippets]
+        for step in self._envs.play(starts, lambda obs, episodes: act(obs)):
+            lengths[step.episodes] += 1
+            returns[step.episodes] += step.rewards
+            longest[step.episodes] = step.infos["max_steps"]
+            for _ in range(int(step.over.sum())):
+                num_done += 1
+                on_done(num_done)
         return [
             Rollout(snippet.clip, length, total, length / most, total / most)
             for snippet, length, total, most in zip(
@@ -107,33 +106,10 @@ class MocapTask(ImitationTask):
             env = MocapEnv(self.clips_file, ghost=True)
             check_layout(self.layout, env.obs_sizes, env.action_dim)
             obs, _ = env.reset(options={"snippet": snippet})
-            frames = [_rendered(env)]
-            over = False
-            while not over:
-                actions = checked_actions(act(obs[None]), (1, env.action_dim))
-                obs, _, terminated, truncated, _ = env.step(actions[0])
-                over = terminated or truncated
-                frames.append(_rendered(env))
-        return frames
+            return film_episode(env, act, obs, lambda: _rendered(env))
 
     def close(self) -> None:
-        """End the simulators; the next rollouts start new ones."""
-        if self._envs is not None:
-            self._envs.close()
-            self._envs = None
-
-    def _started(self) -> VectorEnv:
-        if self._envs is None:
-            spec = EnvSpec(
-                partial(make_env, self.clips_file, self.layout),
-                self.layout.obs_dim,
-                self.layout.action_dim,
-                np.float32,
-                ("max_steps",),
-            )
-            # Even one simulator gets a process: this one may still have to draw a film.
-            self._envs = VectorEnv(spec, self.num_processes, self.num_processes)
-        return self._envs
+        self._envs.close()
 
 
 def make_env(clips_file: str, layout: Layout) -> Any:
