@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import torch
-from torch import distributed
+if TYPE_CHECKING:  # simulator processes, which import this module, start much faster without torch
+    import torch
 
 ASK_EVERY = 10
 """Updates between two agreements of several processes on whether to stop."""
@@ -42,6 +42,9 @@ class StopRequest:
 
     def is_asked(self, step: int, device: torch.device | str = "cpu") -> bool:
         """Return whether to stop, with the same answer in every process, so that none waits for another."""
+        import torch
+        from torch import distributed
+
         if not (distributed.is_available() and distributed.is_initialized()):
             return bool(self.signal_name)
         if step % ASK_EVERY:
