@@ -10,12 +10,12 @@ from body_transformer.cli.main import main
 from body_transformer.experiment import load_experiment
 from body_transformer.imitation.readers import open_episodes
 from body_transformer.imitation.tasks.base import ImitationTask
-from body_transformer.imitation.tasks.tracking.bodies import Bodies
+from body_transformer.imitation.tasks.tracking.bodies import MAX_ERROR_RAD, Bodies, lost
 from body_transformer.imitation.tasks.tracking.demonstrations import demonstrate
 from body_transformer.imitation.tasks.tracking.model import joint_names, pinned_model
 from body_transformer.imitation.tasks.tracking.motions import CLIP_SEED, NUM_STEPS, draw_start
 from body_transformer.imitation.tasks.tracking.observation import LayoutAdapter
-from body_transformer.imitation.tasks.tracking.task import MAX_ERROR_RAD, TrackingTask, lost, rewards
+from body_transformer.imitation.tasks.tracking.task import TrackingTask, rewards
 from body_transformer.training.evaluation import summarize
 
 
@@ -67,7 +67,7 @@ def test_the_encoder_is_deep_enough_to_connect_root_and_foot():
 # -- observations and actions ------------------------------------------------------------------------------------------
 
 
-def test_every_observation_has_the_value_that_its_name_promises(layout):
+def test_every_entry_of_the_observation_has_the_value_of_its_name(layout):
     bodies = Bodies([draw_start("train", 0, 32, (1,), index) for index in range(3)])
     bodies.step(np.zeros((3, 21)))
     obs = LayoutAdapter(layout).obs(bodies)
@@ -149,7 +149,7 @@ def test_results_are_normalised_by_the_longest_episode(task, layout):
         assert result.success is None
 
 
-def test_the_same_seed_gives_the_same_rollouts_whatever_the_batch(layout):
+def test_the_same_seed_gives_the_same_rollouts_for_every_batch_size(layout):
     policy = spring(layout)
     whole = TrackingTask(layout).rollouts(policy, 12, 5, "train")
     assert 0.05 < np.mean([result.normalized_length for result in whole]) < 1  # some leave before others
@@ -194,11 +194,11 @@ def test_invalid_actions_are_refused(task, policy, message):
 def test_bad_arguments_are_refused(task, layout):
     with pytest.raises(ValueError, match="unknown split 'test'; have: 'train', 'validation', 'unseen-tilt'"):
         task.rollouts(zeros, 2, 0, "test")
-    with pytest.raises(ValueError, match=r"num_episodes must be .* got 0"):
+    with pytest.raises(ValueError, match="num_episodes must be 1 or more; got 0"):
         task.rollouts(zeros, 0, 0, "train")
-    with pytest.raises(ValueError, match=r"num_clips must be .* got 0"):
+    with pytest.raises(ValueError, match="num_clips must be 1 or more; got 0"):
         TrackingTask(layout, num_clips=0)
-    with pytest.raises(ValueError, match="repetitions must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="repetitions must be 1 or more; got 0"):
         demonstrate(repetitions=0)
 
 
@@ -207,20 +207,18 @@ def test_bad_arguments_are_refused(task, layout):
 
 @pytest.fixture(scope="module")
 def episodes():
-    return demonstrate(num_clips=3, repetitions=2, seed=4, num_validation_clips=2)
+    return demonstrate(num_clips=3, repetitions=2, seed=4)
 
 
 def test_every_clip_is_demonstrated_the_requested_number_of_times(episodes):
     shown = [(info.clip, info.split, info.num_steps) for info in episodes.infos]
-    training = [(f"train-{k % 3}", "train", 150) for k in range(6)]
-    assert shown == [*training, ("validation-0", "validation", 150), ("validation-1", "validation", 150)]
+    assert shown == [(f"train-{k % 3}", "train", 150) for k in range(6)]
     steps = episodes.read(0)
     assert (steps.obs.shape, steps.actions.shape) == ((150, 173), (150, 21))
-    assert len(episodes.split("validation")) == 2
 
 
 def test_the_same_seed_gives_the_same_bits(episodes):
-    again = demonstrate(num_clips=3, repetitions=2, seed=4, num_validation_clips=2)
+    again = demonstrate(num_clips=3, repetitions=2, seed=4)
     other = demonstrate(num_clips=3, repetitions=2, seed=5)
     for index in range(len(episodes)):
         assert episodes.read(index).obs.tobytes() == again.read(index).obs.tobytes()
@@ -262,9 +260,8 @@ def test_an_episode_ends_where_noise_makes_it_lose_the_clip():
     assert all(len(wild.read(k).obs) == len(wild.read(k).actions) == length for k, length in enumerate(lengths))
 
 
-def test_demonstrations_and_rollouts_have_different_starts(task):
-    assert task.start("train", 4, 0).gravity.tolist() != draw_start("train", 0, 32, (4, 1), 0).gravity.tolist()
-    assert pinned_model().body("torso").quat.tolist() == [1, 0, 0, 0]  # the shared model is as it was
+def test_the_shared_model_stays_upright(episodes):
+    assert pinned_model().body("torso").quat.tolist() == [1, 0, 0, 0]
 
 
 # -- recording ---------------------------------------------------------------------------------------------------------

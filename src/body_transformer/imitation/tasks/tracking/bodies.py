@@ -18,6 +18,9 @@ FEEDBACK_RAD_S = 12.0
 """Bandwidth of the expert's feedback, critically damped. It is slow beside the 314 rad/s of the control, so holding an
 action for a step does no harm."""
 
+MAX_ERROR_RAD = 0.25
+"""Mean error over joints at which the clip is lost and the episode ends."""
+
 
 class Bodies:
     """Running episodes: the bodies start on their references, and every `step` takes one action per body.
@@ -27,6 +30,8 @@ class Bodies:
 
     def __init__(self, starts: Sequence[TrackingStart]) -> None:
         self.starts = list(starts)
+        self.ids = np.arange(len(self.starts))
+        """Numbers of the bodies among those that started."""
         self.time = 0
         """Number of steps taken."""
         self._data = mujoco.MjData(pinned_model())
@@ -86,15 +91,22 @@ class Bodies:
         """Return the current errors [B, J], reference minus body, in rad."""
         return self._clip_pos[:, self.time] - self.pos
 
-    def keep(self, chosen: npt.NDArray[np.bool_]) -> None:
-        """Remove all other bodies. A lost body must be removed: driven further, it may rotate ever faster."""
-        if chosen.all():
+    def remove_lost(self) -> None:
+        """Remove the bodies that have lost their clips: driven further, they may rotate ever faster."""
+        is_lost = lost(self.errors())
+        if not is_lost.any():
             return
-        ids = np.flatnonzero(chosen).tolist()
+        ids = np.flatnonzero(~is_lost).tolist()
         self.starts = [self.starts[k] for k in ids]
         self._models = [self._models[k] for k in ids]
-        for name in ("_clip_pos", "_clip_vel", "_clip_acc", "_gravity", "_payloads", "pos", "vel"):
+        for name in ("ids", "_clip_pos", "_clip_vel", "_clip_acc", "_gravity", "_payloads", "pos", "vel"):
             setattr(self, name, getattr(self, name)[ids])
+
+
+def lost(errors: Doubles) -> npt.NDArray[np.bool_]:
+    """Return [B] whether the errors [B, J] are too large; a body with NaN is lost, too."""
+    within: npt.NDArray[np.bool_] = np.abs(errors).mean(1) <= MAX_ERROR_RAD
+    return ~within
 
 
 def _model(start: TrackingStart, data: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Demonstrations by the expert, with noise that pushes the body off its clip so that corrections are shown, too."""
+"""Demonstrations by the expert; noise pushes the body off its clip, so that the data also contain corrections."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from ....body.layout import Layout
 from ....experiment import load_experiment
 from ...episodes import EpisodeInfo, Episodes, Floats, InMemory
 from .bodies import Bodies
-from .motions import CLIP_SEED, NUM_STEPS, STREAMS, TrackingStart, draw_start
+from .motions import CLIP_SEED, NUM_STEPS, STREAMS, TrackingStart, check_at_least, draw_start
 from .observation import LayoutAdapter
-from .task import lost
 
 MAX_NOISE = 0.45
 """Largest standard deviation of the noise on an action. Without noise a clone has a lower loss but loses its clip in a
@@ -37,44 +36,34 @@ def demonstrate(
     seed: int = 0,
     *,
     clip_seed: int = CLIP_SEED,
-    num_validation_clips: int = 0,
     max_noise: float = MAX_NOISE,
     layout: Layout | None = None,
 ) -> InMemory:
-    """Show each training clip `repetitions` times and each validation clip once (split "validation").
+    """Show each training clip `repetitions` times.
 
     Tilt, loads and the size of the noise are drawn per episode from `seed`. The body executes the expert's action plus
     noise; the recorded label is the expert's action. An episode ends early if the noise makes it lose the clip.
     `layout` defines the observation; the default is that of the experiment demo.
     """
-    for name, value, least in (
-        ("num_clips", num_clips, 1),
-        ("repetitions", repetitions, 1),
-        ("seed", seed, 0),
-        ("clip_seed", clip_seed, 0),
-        ("num_validation_clips", num_validation_clips, 0),
-        ("max_noise", max_noise, 0),
-    ):
-        if not value >= least:
-            raise ValueError(f"{name} must be at least {least}; got {value!r}")
+    check_at_least(1, num_clips=num_clips, repetitions=repetitions)
+    check_at_least(0, seed=seed, clip_seed=clip_seed, max_noise=max_noise)
     layout = layout or load_experiment("demo").layout()
     adapter = LayoutAdapter(layout)
     infos, obs, actions = [], [], []
-    for split, number in (("train", num_clips * repetitions), ("validation", num_validation_clips)):
-        for first in range(0, number, BATCH_SIZE):
-            ids = range(first, min(first + BATCH_SIZE, number))
-            starts = [draw_start(split, clip_seed, num_clips, (seed, STREAMS["demonstrate"]), index) for index in ids]
-            noises = np.stack([_noise(split, seed, index, max_noise, layout.action_dim) for index in ids])
-            for start, (seen, labels) in zip(starts, _record(starts, noises, adapter), strict=True):
-                infos.append(EpisodeInfo(len(seen), start.clip.name, split))
-                obs.append(seen)
-                actions.append(labels)
+    for first in range(0, num_clips * repetitions, BATCH_SIZE):
+        ids = range(first, min(first + BATCH_SIZE, num_clips * repetitions))
+        starts = [draw_start("train", clip_seed, num_clips, (seed, STREAMS["demonstrate"]), index) for index in ids]
+        noises = np.stack([_noise(seed, index, max_noise, layout.action_dim) for index in ids])
+        for start, (seen, labels) in zip(starts, _record(starts, noises, adapter), strict=True):
+            infos.append(EpisodeInfo(len(seen), start.clip.name))
+            obs.append(seen)
+            actions.append(labels)
     return InMemory(layout, infos, obs, actions)
 
 
-def _noise(split: str, seed: int, index: int, max_noise: float, num_joints: int) -> npt.NDArray[np.float64]:
+def _noise(seed: int, index: int, max_noise: float, num_joints: int) -> npt.NDArray[np.float64]:
     """Return the noise [NUM_STEPS, J] of an episode; its size is random, so the data have small and large errors."""
-    rng = np.random.default_rng([*b"noise-", *split.encode(), seed, index])
+    rng = np.random.default_rng([*b"noise-train", seed, index])
     return rng.uniform(0, max_noise) * rng.standard_normal((NUM_STEPS, num_joints))
 
 
@@ -83,19 +72,14 @@ def _record(
 ) -> list[tuple[Floats, Floats]]:
     """Return observations [T, O] and the expert's actions without noise [T, A] per episode."""
     bodies = Bodies(starts)
-    running = np.arange(len(starts))
     obs = np.empty((len(starts), NUM_STEPS, adapter.layout.obs_dim), dtype=np.float32)
     actions = np.empty((len(starts), NUM_STEPS, adapter.layout.action_dim), dtype=np.float32)
     lengths = np.zeros(len(starts), dtype=int)
-    for time in range(NUM_STEPS):
-        expert = bodies.expert()
-        obs[running, time] = adapter.obs(bodies)
-        actions[running, time] = adapter.from_joints(expert)
-        lengths[running] += 1
-        bodies.step(expert + noises[running, time])
-        on = ~lost(bodies.errors())
-        bodies.keep(on)
-        running = running[on]
-        if not len(running):
-            break
+    while bodies.time < NUM_STEPS and len(bodies):
+        expert, ids, time = bodies.expert(), bodies.ids, bodies.time
+        obs[ids, time] = adapter.obs(bodies)
+        actions[ids, time] = adapter.from_joints(expert)
+        lengths[ids] += 1
+        bodies.step(expert + noises[ids, time])
+        bodies.remove_lost()
     return [(obs[k, :length], actions[k, :length]) for k, length in enumerate(lengths.tolist())]

@@ -16,7 +16,7 @@ CONTROL_HZ = 50
 PHYSICS_STEPS = 4
 """Simulation steps per action: at 200 Hz even the lightest joint, an ankle, is far from unstable."""
 MAX_DAMPING = 0.2
-"""Nm s/rad. The model's 5 would hold the limbs by itself; with low damping, wrong torques show."""
+"""Nm s/rad. The model's 5 would hold the limbs by itself, so that wrong torques would not show."""
 ARMATURE = 0.03
 """kg m². Three times the model's: without it, small errors of the torque would throw the light ankles."""
 HANDS = ("right_hand", "left_hand")

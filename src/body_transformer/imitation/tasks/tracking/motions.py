@@ -70,7 +70,7 @@ def clip(split: str, seed: int, index: int) -> Clip:
 MAX_PAYLOAD_KG = 2.0
 """Largest load per hand. Hand and forearm weigh 1.2 kg, so the load can matter more than the arm."""
 NUM_VALIDATION_CLIPS = 128
-"""128 episodes on unseen clips see as many different ones."""
+"""Each of 128 evaluation episodes has an unseen clip of its own."""
 CLIP_SEED = 1
 """Seed of the clips. Hyperparameters (learning rate, steps, widths) were tuned on the clips of seed 0."""
 
@@ -132,3 +132,10 @@ def draw_start(split: str, clip_seed: int, num_clips: int, seed: tuple[int, ...]
     heading_rad = float(rng.uniform(0, 2 * np.pi))
     right, left = rng.uniform(0, MAX_PAYLOAD_KG, 2).tolist()
     return TrackingStart(clip(clips, clip_seed, index % num_clips), tilt_rad, heading_rad, (right, left))
+
+
+def check_at_least(least: int, **values: float) -> None:
+    """Check that no value is less than `least` (or NaN); errors name it."""
+    for name, value in values.items():
+        if not value >= least:
+            raise ValueError(f"{name} must be {least} or more; got {value!r}")

@@ -12,13 +12,11 @@ from ....body.layout import Layout
 from ....errors import import_extra
 from ....video import Frame
 from ..base import Act, CollectableTask, OnDone, Rollout, Trajectory, checked_actions, ignore
-from .bodies import Bodies
+from .bodies import Bodies, lost
 from .model import CONTROL_HZ, MAX_ACTION
-from .motions import CLIP_SEED, NUM_STEPS, SPLITS, STREAMS, Doubles, TrackingStart, draw_start
+from .motions import CLIP_SEED, NUM_STEPS, SPLITS, STREAMS, Doubles, TrackingStart, check_at_least, draw_start
 from .observation import LayoutAdapter
 
-MAX_ERROR_RAD = 0.25
-"""Mean error over joints at which the clip is lost and the episode ends."""
 REWARD_SHARPNESS = 20.0
 """The reward of a step is exp(-20 x mean square error): 0.82 at 0.1 rad, 0.29 at 0.25 rad."""
 FRAME_STEPS = 2
@@ -42,21 +40,13 @@ class TrackingTask(CollectableTask):
 
         `batch_size` episodes run side by side; it does not change the results.
         """
-        for name, value, least in (
-            ("num_clips", num_clips, 1),
-            ("clip_seed", clip_seed, 0),
-            ("batch_size", batch_size, 1),
-        ):
-            if value < least:
-                raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}")
+        check_at_least(1, num_clips=num_clips, batch_size=batch_size)
+        check_at_least(0, clip_seed=clip_seed)
         self.adapter = LayoutAdapter(layout)
+        self.action_dim = layout.action_dim
         self.num_clips = num_clips
         self.clip_seed = clip_seed
         self.batch_size = batch_size
-
-    @property
-    def action_dim(self) -> int:
-        return self.adapter.layout.action_dim
 
     def start(self, split: str, seed: int, index: int) -> TrackingStart:
         """Return the start of episode number `index` of a seed."""
@@ -91,8 +81,7 @@ class TrackingTask(CollectableTask):
         return choose
 
     def _rollouts(self, choose: Choose, num_episodes: int, seed: int, split: str, on_done: OnDone) -> list[Rollout]:
-        if num_episodes < 1:
-            raise ValueError(f"num_episodes must be a whole number, 1 or more; got {num_episodes!r}")
+        check_at_least(1, num_episodes=num_episodes)
         found: list[Rollout] = []
         for first in range(0, num_episodes, self.batch_size):
             last = min(first + self.batch_size, num_episodes)
@@ -142,12 +131,6 @@ class TrackingTask(CollectableTask):
         }
 
 
-def lost(errors: Doubles) -> npt.NDArray[np.bool_]:
-    """Return [B] whether the errors [B, J] are too large; a body with NaN is lost, too."""
-    within: npt.NDArray[np.bool_] = np.abs(errors).mean(1) <= MAX_ERROR_RAD
-    return ~within
-
-
 def rewards(errors: Doubles) -> Doubles:
     """Return the rewards of errors, [B, J] -> [B], between 0 and 1."""
     result: Doubles = np.exp(-REWARD_SHARPNESS * np.square(errors).mean(1))
@@ -157,22 +140,14 @@ def rewards(errors: Doubles) -> Doubles:
 def _roll_out(starts: list[TrackingStart], choose: Choose, num_before: int, on_done: OnDone) -> list[Rollout]:
     """Play episodes side by side, after `num_before` others; lost bodies are removed."""
     bodies = Bodies(starts)
-    running = np.arange(len(starts))
     lengths, returns = np.zeros(len(starts), dtype=int), np.zeros(len(starts))
-    for _ in range(NUM_STEPS):
+    while bodies.time < NUM_STEPS and len(bodies):
         bodies.step(choose(bodies))
-        errors = bodies.errors()
-        on = ~lost(errors)
-        if not on.all():
-            bodies.keep(on)
-            running = running[on]
-            on_done(num_before + len(starts) - len(running))
-        lengths[running] += 1
-        returns[running] += rewards(errors[on])
-        if not len(running):
-            break
-    else:
-        on_done(num_before + len(starts))
+        bodies.remove_lost()
+        lengths[bodies.ids] += 1
+        returns[bodies.ids] += rewards(bodies.errors())
+        on_done(num_before + len(starts) - len(bodies))
+    on_done(num_before + len(starts))
     return [
         Rollout(start.clip.name, int(length), float(total), length / NUM_STEPS, total / NUM_STEPS)
         for start, length, total in zip(starts, lengths.tolist(), returns.tolist(), strict=True)
