@@ -32,15 +32,15 @@ DAMAGE = (
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Turn every error of reading `path` into a ValueError that begins with the path."""
+def naming(source: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn every error of reading `source`, a file or a part of one, into a ValueError that begins with its name."""
     try:
         yield
     except FileNotFoundError:  # its message has the path already
         raise
     except DAMAGE as error:
         message = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
-        raise ValueError(message if message.startswith(str(path)) else f"{path}: {message}") from error
+        raise ValueError(message if message.startswith(str(source)) else f"{source}: {message}") from error
 
 
 class OpenFiles:
@@ -88,6 +88,8 @@ class FileStamps:
 
 def open_npz(path: str | os.PathLike[str]) -> NpzFile:
     """Open an .npz archive, which reads each array on access; arrays of Python objects are never loaded."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{os.fspath(path)}: no such file")
     if not is_zipfile(path):  # NumPy would suspect a pickle and explain how to load one
         raise ValueError("not an npz file (a zip archive), or truncated")
     archive: NpzFile = np.load(path, allow_pickle=False)

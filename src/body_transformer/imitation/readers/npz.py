@@ -71,7 +71,7 @@ def _check(path: Path, arrays: Arrays, have: list[str], layout: Layout, keys: Ma
         raise ValueError(f"the arrays {listing(missing)} are missing; have: {listing(have)}")
     loaded = {}
     for name in [*needed, *(name for name in ("clip", "split") if name in have)]:
-        with naming(Path(name)):
+        with naming(name):
             loaded[name] = arrays[name]
     for name in needed:
         if loaded[name].dtype.kind not in "fiub":

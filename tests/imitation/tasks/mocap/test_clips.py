@@ -80,7 +80,7 @@ def test_angular_velocities_are_in_the_roots_frame(kinematics):
 
 def test_glitches_and_short_clips_are_left_out_and_reported(npz, tmp_path):
     report = convert(MotionSource.open(npz), tmp_path / "clips.hdf5")
-    assert report.written == ["CMU_900_01", "CMU_900_02"]
+    assert list(report.written) == ["CMU_900_01", "CMU_900_02"]
     assert list(report.glitches) == ["CMU_900_03"]
     assert report.short == {"CMU_900_04": 10}
     assert clip_lengths(tmp_path / "clips.hdf5") == {"CMU_900_01": 40, "CMU_900_02": 60}
@@ -97,7 +97,7 @@ def test_angles_may_have_any_named_order(npz, tmp_path, kinematics, motions):
     (tmp_path / "meta.json").write_text(json.dumps({"joint_names": names, "dt": DT_S}))
     convert(MotionSource.open(tmp_path / "a.npz", tmp_path / "meta.json"), tmp_path / "out.hdf5")
     plain = convert(MotionSource.open(npz), tmp_path / "plain.hdf5", ["CMU_900_01"])
-    assert plain.written == ["CMU_900_01"]
+    assert list(plain.written) == ["CMU_900_01"]
     with h5py.File(tmp_path / "out.hdf5") as one, h5py.File(tmp_path / "plain.hdf5") as two:
         path = "CMU_900_01/walkers/walker_0/body_positions"
         np.testing.assert_array_equal(one[path], two[path])
@@ -109,12 +109,12 @@ def test_angles_may_have_any_named_order(npz, tmp_path, kinematics, motions):
         (np.zeros((40, 62), np.float32), r"must be floats \[T, 63\]; got float32 \[40, 62\]"),
         (np.zeros((40, 63), np.int64), r"must be floats \[T, 63\]; got int64"),
         (np.zeros((40, 63), np.float32), "not a pose"),
-        (np.array([{"a": 1}]), "cannot be read"),
+        (np.array([{"a": 1}]), "Object arrays cannot be loaded"),
     ],
 )
 def test_an_array_that_is_not_a_motion_is_refused_and_leaves_no_file(tmp_path, array, message):
     np.savez(tmp_path / "bad.npz", CMU_900_01=array)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"bad\.npz: clip 'CMU_900_01': .*{message}"):
         convert(MotionSource.open(tmp_path / "bad.npz"), tmp_path / "out.hdf5")
     assert [path.name for path in tmp_path.iterdir()] == ["bad.npz"]
 
@@ -128,7 +128,7 @@ def test_missing_and_invalid_files_are_named(tmp_path, npz):
     (tmp_path / "meta.json").write_text('{"dt": 0.03}')
     with pytest.raises(ValueError, match="joint_names"):
         MotionSource.open(npz, tmp_path / "meta.json")
-    with pytest.raises(FileNotFoundError, match="no clip file"):
+    with pytest.raises(FileNotFoundError, match="no such clip file"):
         clip_lengths(tmp_path / "none.hdf5")
     (tmp_path / "broken.hdf5").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="not a file of motion clips"):
@@ -165,5 +165,5 @@ def test_a_damaged_clip_is_named(motions, tmp_path):
     data = bytearray((tmp_path / "bad.npz").read_bytes())
     data[200:300] = bytes(100)
     (tmp_path / "bad.npz").write_bytes(data)
-    with pytest.raises(ValueError, match=r"clip 'CMU_900_01' of .*bad\.npz' cannot be read: "):
+    with pytest.raises(ValueError, match=r"bad\.npz: clip 'CMU_900_01': "):
         convert(MotionSource.open(tmp_path / "bad.npz"), tmp_path / "out.hdf5")

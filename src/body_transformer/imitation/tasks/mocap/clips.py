@@ -14,17 +14,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import tyro
+from rich.progress import Progress
 
 from ....errors import import_extra, listing, unknown
 from ....files import atomic_write
-from ...readers.files import DAMAGE, open_npz
+from ...readers.files import naming, open_npz
 from .snippets import SHORTEST, read_clip_list
 
 h5py = import_extra("h5py", "imitation")
@@ -42,14 +43,12 @@ CMU_2020 = 4
 class ConversionReport:
     """Clips that were written, and clips that were left out."""
 
-    written: list[str] = field(default_factory=list)
-    """Clips in the file."""
+    written: dict[str, float] = field(default_factory=dict)
+    """Clip in the file -> fraction of its angles that were outside their range."""
     glitches: dict[str, float] = field(default_factory=dict)
     """Clip that was left out for its speed -> that speed, rad/s."""
     short: dict[str, int] = field(default_factory=dict)
     """Clip that was left out because it is too short to track -> its number of frames."""
-    clipped: dict[str, float] = field(default_factory=dict)
-    """Clip -> fraction of its angles that were outside their range."""
 
 
 @dataclass(frozen=True)
@@ -64,22 +63,16 @@ class MotionSource:
     @classmethod
     def open(cls, path: str | os.PathLike[str], meta: str | os.PathLike[str] | None = None) -> MotionSource:
         """Check that the files can be read; `meta` is a JSON file with `joint_names` and `dt`."""
-        if not Path(path).is_file():
-            raise FileNotFoundError(f"no file {str(path)!r}")
-        try:
+        path = Path(path)
+        with naming(path):
             open_npz(path).close()
-        except DAMAGE as error:
-            raise ValueError(f"{str(path)!r} cannot be read: {error}") from None
         if meta is None:
-            return cls(Path(path))
-        if not Path(meta).is_file():
-            raise FileNotFoundError(f"no file {str(meta)!r}")
+            return cls(path)
         try:
             data = json.loads(Path(meta).read_text(encoding="utf-8"))
-            names, dt = tuple(str(name) for name in data["joint_names"]), float(data["dt"])
+            return cls(path, tuple(str(name) for name in data["joint_names"]), float(data["dt"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{str(meta)!r} must be a JSON object with 'joint_names' and 'dt': {error!r}") from None
-        return cls(Path(path), names, dt)
+            raise ValueError(f"{meta}: not a JSON object with 'joint_names' and 'dt': {error!r}") from None
 
     def names(self) -> list[str]:
         """Return the names of all clips."""
@@ -88,20 +81,12 @@ class MotionSource:
 
     def read(self, name: str) -> Any:
         """Read a clip, [T, 63]."""
-        try:
-            with open_npz(self.path) as archive:
-                motion = np.asarray(archive[name])
-        except DAMAGE as error:
-            raise ValueError(f"clip {name!r} of {str(self.path)!r} cannot be read: {error}") from None
-        if motion.ndim != 2 or motion.shape[1] != 63 or motion.dtype.kind != "f":
-            raise ValueError(
-                f"clip {name!r} of {str(self.path)!r} must be floats [T, 63]; got {motion.dtype} {list(motion.shape)}"
-            )
-        if not np.isfinite(motion).all() or (np.linalg.norm(motion[:, 3:7], axis=1) < 0.5).any():
-            raise ValueError(
-                f"clip {name!r} of {str(self.path)!r} has frames that are not a pose (values that are not finite, or a "
-                "quaternion of length 0)"
-            )
+        with naming(f"{self.path}: clip {name!r}"), open_npz(self.path) as archive:
+            motion = np.asarray(archive[name])
+            if motion.ndim != 2 or motion.shape[1] != 63 or motion.dtype.kind != "f":
+                raise ValueError(f"must be floats [T, 63]; got {motion.dtype} {list(motion.shape)}")
+            if not np.isfinite(motion).all() or (np.linalg.norm(motion[:, 3:7], axis=1) < 0.5).any():
+                raise ValueError("not a pose in every frame (values that are not finite, or a quaternion of length 0)")
         return motion.astype(np.float64)
 
 
@@ -143,8 +128,7 @@ def convert(
             report.glitches[name] = speed
         else:
             _write(file.create_group(name), kinematics.features(motion, source.dt), source.dt)
-            report.written.append(name)
-            report.clipped[name] = clipped
+            report.written[name] = clipped
 
     def write(path: Path) -> None:
         with h5py.File(path, "w") as file:
@@ -164,13 +148,13 @@ def convert(
 def clip_lengths(path: str | os.PathLike[str]) -> dict[str, int]:
     """Return clip -> number of frames, of a file in the format of dm_control's loader."""
     if not Path(path).is_file():
-        raise FileNotFoundError(f"no clip file {str(path)!r}")
+        raise FileNotFoundError(f"{path}: no such clip file")
     try:
         with h5py.File(path, "r") as file:
             return {name: int(group.attrs["num_steps"]) for name, group in sorted(file.items())}
     except (OSError, KeyError, AttributeError) as error:
         raise ValueError(
-            f"{str(path)!r} is not a file of motion clips in the format of dm_control's HDF5TrajectoryLoader: {error}"
+            f"{path}: not a file of motion clips in the format of dm_control's HDF5TrajectoryLoader: {error}"
         ) from None
 
 
@@ -228,44 +212,30 @@ def main(args: list[str]) -> None:
     os.environ.setdefault("MUJOCO_GL", "disabled")  # nothing is drawn: dm_control need not look for a display
     options = tyro.cli(Clips, prog="python -m body_transformer.imitation.tasks.mocap.clips", args=args)
     source = MotionSource.open(options.npz, options.meta)
-    wanted = list(options.clips)
+    wanted, missing = list(options.clips), []
     if options.clip_list is not None:
         have = set(source.names())
         listed = read_clip_list(options.clip_list)
         wanted += [name for name in listed if name in have]
+        missing = [name for name in listed if name not in have]
         if not wanted:
             raise ValueError(f"none of the {len(listed)} clips of {options.clip_list} is in {options.npz}")
-        for line in _lines("not in the npz", [name for name in listed if name not in have]):
-            print(line)
-    from rich.progress import Progress
-
     with Progress(transient=True) as progress:
         bar = progress.add_task("clips")
-        report = convert(
-            source,
-            options.out,
-            wanted or None,
-            options.max_speed,
-            options.scale,
-            lambda done, total: progress.update(bar, completed=done, total=total),
-        )
-    show(report, options.out)
 
+        def show(done: int, total: int) -> None:
+            progress.update(bar, completed=done, total=total)
 
-def show(report: ConversionReport, out: Path) -> None:
-    """Print a summary."""
-    clipped = float(np.mean(list(report.clipped.values())))
-    print(f"{len(report.written)} clips in {out}; {100 * clipped:.1f} % of all angles were clipped to their range")
-    glitches = [f"{name} ({speed:.0f})" for name, speed in report.glitches.items()]
-    for line in _lines("left out, a joint is too fast (rad/s)", glitches):
-        print(line)
-    for line in _lines("left out, too short (frames)", [f"{name} ({num})" for name, num in report.short.items()]):
-        print(line)
-
-
-def _lines(title: str, names: Sequence[str]) -> Iterator[str]:
-    if names:
-        yield f"{title}: {', '.join(names)}"
+        report = convert(source, options.out, wanted or None, options.max_speed, options.scale, show)
+    clipped = 100 * float(np.mean(list(report.written.values())))
+    print(f"{len(report.written)} clips in {options.out}; {clipped:.1f} % of all angles were clipped to their range")
+    for title, names in (
+        ("not in the npz", missing),
+        ("left out, a joint is too fast (rad/s)", [f"{name} ({speed:.0f})" for name, speed in report.glitches.items()]),
+        ("left out, too short (frames)", [f"{name} ({number})" for name, number in report.short.items()]),
+    ):
+        if names:
+            print(f"{title}: {', '.join(names)}")
 
 
 if __name__ == "__main__":

@@ -2,75 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import mujoco
 import numpy as np
-import numpy.typing as npt
+from scipy.optimize import nnls
 
-from ....errors import install
 from .clips import DT_S
 from .environment import MocapEnv
+from .kinematics import Array, pose_ids
 
-try:
-    import mujoco
-    from dm_control import mjcf
-    from scipy.optimize import nnls
-except ImportError as error:
-    raise ValueError(f"motion tracking needs dm_control: {install('imitation')} ({error})") from error
-
-Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class ControllerGains:
-    """Gains of the controller, tuned manually on twelve clips."""
-
-    stiffness: float = 300.0
-    """Acceleration per position error (1/s²)."""
-    damping: float = 35.0
-    """Acceleration per velocity error (1/s)."""
-    lead: float = 1.3
-    """Overshoot of the control beyond the desired activation: the actuators follow with a lag of 30 ms."""
-    near_m: float = 0.05
-    """Points of the body closer to the ground than this may push against it (m)."""
-    friction: float = 0.8
-    """Ratio of sideways to upward force."""
-    slip_damping: float = 10.0
-    """Rate at which points on the ground should come to rest (1/s)."""
-    balance: float = 30.0
-    """Weight of the root's equations of motion: only the ground can push the root."""
-    ease: float = 1e-3
-    """Weight of small ground forces."""
+# Constants of the controller, tuned manually on twelve clips.
+STIFFNESS, DAMPING = 300.0, 35.0
+"""Acceleration per position error (1/s²) and per velocity error (1/s)."""
+LEAD = 1.3
+"""Overshoot of the control beyond the desired activation: the actuators follow with a lag of 30 ms."""
+NEAR_M = 0.05
+"""Points of the body closer to the ground than this may push against it."""
+FRICTION = 0.8
+"""Ratio of sideways to upward force."""
+SLIP_DAMPING = 10.0
+"""Rate at which points on the ground should come to rest (1/s)."""
+BALANCE = 30.0
+"""Weight of the root's equations of motion: only the ground can push the root."""
+EASE = 1e-3
+"""Weight of small ground forces."""
+CONE = np.array([[FRICTION, 0, 1], [-FRICTION, 0, 1], [0, FRICTION, 1], [0, -FRICTION, 1]])
+"""Edges of a friction cone: [4, 3] forces."""
 
 
 class BalanceController:
     """Position targets whose torques make the whole body, root included, follow the reference.
 
     Desired accelerations are the reference's plus feedback. The ground can only push, within its friction, and nothing
-    else moves the root. Accelerations and ground forces are the least-squares solution of these conditions; they
+    else moves the root. Accelerations and ground forces are the least-squares solution of these conditions. They
     determine the joint torques, and the torques determine the actuators' position targets.
     """
 
-    def __init__(self, env: MocapEnv, gains: ControllerGains | None = None) -> None:
+    def __init__(self, env: MocapEnv) -> None:
         self.env = env
-        self.gains = gains or ControllerGains()
-        walker, bind = env.task.walker, env.env.physics.bind
-        model = env.env.physics.model.ptr
-        free = bind(mjcf.get_frame_freejoint(walker.mjcf_model)).element_id
-        hinges = np.array(bind(walker.mocap_joints).element_id)
-        self._qpos_ids = np.concatenate([np.arange(7) + model.jnt_qposadr[free], model.jnt_qposadr[hinges]])
-        self._dof_ids = np.concatenate([np.arange(6) + model.jnt_dofadr[free], model.jnt_dofadr[hinges]])
+        walker, physics = env.task.walker, env.env.physics
+        model = physics.model.ptr
+        self._qpos_ids, self._dof_ids = pose_ids(walker, physics)
         self._root_ids = self._dof_ids[:6]
-        self._actuator_ids = np.array(bind(walker.actuators).element_id)
+        self._actuator_ids = np.array(physics.bind(walker.actuators).element_id)
         driven = model.actuator_trnid[self._actuator_ids, 0]
         self._driven_qpos_ids, self._driven_dof_ids = model.jnt_qposadr[driven], model.jnt_dofadr[driven]
         kinds = (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE)
-        self._geom_ids = [
-            geom
-            for geom in range(model.ngeom)
-            if model.geom_bodyid[geom] and model.geom_contype[geom] and model.geom_type[geom] in kinds
-        ]
+        may_touch = (model.geom_bodyid > 0) & (model.geom_contype > 0) & np.isin(model.geom_type, kinds)
+        self._geom_ids = np.flatnonzero(may_touch).tolist()
 
     def __call__(self) -> Array:
         """Return the control [56] for the environment's current state."""
@@ -84,38 +64,27 @@ class BalanceController:
         gain, bias = model.actuator_gainprm[ids, 0], model.actuator_biasprm[ids]
         wanted = (torques - bias[:, 0] - bias[:, 1] * angles) / gain
         activation = data.act[model.actuator_actadr[ids]]
-        control: Array = np.clip(activation + self.gains.lead * (wanted - activation), -1.0, 1.0)
+        control: Array = np.clip(activation + LEAD * (wanted - activation), -1.0, 1.0)
         return control
 
     def _torques(self, model: Any, data: Any) -> Array:
         """Return the forces of the joints, [nv]."""
-        gains, root = self.gains, self._root_ids
+        root = self._root_ids
         mass = np.zeros((model.nv, model.nv))
         for row, unit in zip(mass, np.eye(model.nv), strict=True):
             mujoco.mj_mulM(model, data, row, unit)
         bias = data.qfrc_bias - data.qfrc_passive
         points = self._ground_points(model, data)  # [K, 3, nv]
-        cone = np.array(
-            [[s * gains.friction * (k == 0), s * gains.friction * (k == 1), 1.0] for k in (0, 1) for s in (1, -1)]
-        )
-        push = np.einsum("ci,kin->nkc", cone, points).reshape(
-            model.nv, -1
-        )  # a force along each edge of each friction cone
+        push = np.einsum("ci,kin->nkc", CONE, points).reshape(model.nv, -1)  # a force along each edge of each cone
         slip = points.reshape(-1, model.nv)
         num_forces = push.shape[1]
-        wanted = self._acceleration(model, data)
+        none = np.zeros(num_forces)
         # rows: follow the reference; the root's equations of motion; no slipping; small forces
-        left = np.concatenate([np.eye(model.nv), gains.balance * mass[root], slip, np.zeros((num_forces, model.nv))])
-        right = np.concatenate(
-            [
-                np.zeros((model.nv, num_forces)),
-                -gains.balance * push[root],
-                np.zeros((len(slip), num_forces)),
-                gains.ease * np.eye(num_forces),
-            ]
-        )
+        left = np.concatenate([np.eye(model.nv), BALANCE * mass[root], slip, np.zeros((num_forces, model.nv))])
+        held = np.zeros((len(slip), num_forces))
+        right = np.concatenate([np.zeros_like(push), -BALANCE * push[root], held, EASE * np.eye(num_forces)])
         target = np.concatenate(
-            [wanted, -gains.balance * bias[root], -gains.slip_damping * slip @ data.qvel, np.zeros(num_forces)]
+            [self._acceleration(model, data), -BALANCE * bias[root], -SLIP_DAMPING * slip @ data.qvel, none]
         )
         basis, triangle = np.linalg.qr(left)  # accelerations are free: the residual determines the forces
         forces = np.zeros(num_forces)
@@ -136,7 +105,7 @@ class BalanceController:
         soon[self._dof_ids] = np.concatenate([reference(name, 1) for name in velocities])
         error = np.zeros(model.nv)
         mujoco.mj_differentiatePos(model, error, 1.0, data.qpos, qpos)
-        feedback = self.gains.stiffness * error + self.gains.damping * (now - data.qvel)
+        feedback = STIFFNESS * error + DAMPING * (now - data.qvel)
         wanted: Array = (soon - now) / DT_S + feedback
         return wanted
 
@@ -149,7 +118,7 @@ class BalanceController:
             axis = data.geom_xmat[geom].reshape(3, 3)[:, 2]
             for side in (half_length, -half_length) if is_capsule else (0.0,):
                 point = data.geom_xpos[geom] + side * axis - [0.0, 0.0, radius]
-                if point[2] < self.gains.near_m:
+                if point[2] < NEAR_M:
                     jacobian = np.zeros((3, model.nv))
                     mujoco.mj_jac(model, data, jacobian, None, point, model.geom_bodyid[geom])
                     found.append(jacobian)

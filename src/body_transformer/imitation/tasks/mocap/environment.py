@@ -54,7 +54,7 @@ class SnippetTracking(tracking.MultiClipMocapTracking):  # type: ignore[misc]
         self._get_clip_to_track(random_state)
         super().initialize_episode(physics, random_state)
 
-    # dm_control computes both of these one quaternion at a time, which took half the time of a step.
+    # dm_control computes both of these one quaternion at a time, which takes half of a step's time.
 
     def get_reference_rel_bodies_quats(self, physics: Any) -> npt.NDArray[np.float64]:
         ahead = self._clip_reference_features["body_quaternions"][self._time_step + self._ref_steps]

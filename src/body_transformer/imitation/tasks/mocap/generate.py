@@ -20,10 +20,11 @@ from zlib import crc32
 
 import numpy as np
 import tyro
+from rich.progress import Progress
 
 from ....files import atomic_write
-from .clips import clip_lengths
-from .snippets import MAX_SNIPPET_STEPS, REF_STEPS, available, cut, read_clip_list
+from .clips import clip_lengths, h5py
+from .snippets import MAX_SNIPPET_STEPS, REF_STEPS, SNIPPET, available, cut, read_clip_list
 
 
 @dataclass(frozen=True)
@@ -52,54 +53,41 @@ class RolloutSettings:
         cut("clip", self.max_steps, self.max_steps)  # raises if max_steps is too small
 
 
-@dataclass(frozen=True)
-class ClipSummary:
-    """Normalised lengths of one clip's rollouts."""
-
-    clip: str
-    start_lengths: tuple[tuple[float, ...], ...]
-    """Per snippet, the rollouts from its start."""
-    random_lengths: tuple[tuple[float, ...], ...]
-    """Per snippet, the rollouts from random frames."""
-
-
-def record_clip(clips_file: str, clip: str, out: str, settings: RolloutSettings) -> ClipSummary:
-    """Roll the controller out on a clip's snippets and write `out` atomically."""
+def record_clip(clips_file: str, clip: str, out: Path, settings: RolloutSettings) -> str:
+    """Roll the controller out on a clip's snippets and write `out` atomically; return the clip."""
     os.environ.setdefault("MUJOCO_GL", "disabled")  # nothing is drawn here
-    import h5py
-
     from .controller import BalanceController
     from .environment import MocapEnv
-    from .recording import VALUES_NOTE, FileStatistics, random_start, record, write_indices, write_snippet
+    from .recording import VALUES_NOTE, FileStatistics, random_start, record, write_snippet
 
     env = MocapEnv(clips_file)
     controller = BalanceController(env)
     rng = np.random.default_rng([settings.seed, crc32(clip.encode())])
     statistics = FileStatistics(env.obs_dim, env.action_dim)
-    from_start, from_random = [], []
+    num_start = settings.start_rollouts
 
     def write(path: Path) -> None:
         with h5py.File(path, "w") as file:
             for snippet in cut(clip, env.lengths[clip], settings.max_steps):
-                starts = [snippet.start] * settings.start_rollouts
+                starts = [snippet.start] * num_start
                 starts += [random_start(snippet, rng) for _ in range(settings.random_rollouts)]
                 rollouts = [record(env, controller, snippet, start, settings.noise_std, rng) for start in starts]
-                write_snippet(file.create_group(snippet.name), rollouts, settings.start_rollouts)
-                statistics.add(rollouts)
-                lengths = [len(rollout.rewards) / rollout.max_steps for rollout in rollouts]
-                from_start.append(tuple(lengths[: settings.start_rollouts]))
-                from_random.append(tuple(lengths[settings.start_rollouts :]))
+                write_snippet(file.create_group(snippet.name), rollouts, num_start)
+                for rollout in rollouts:
+                    statistics.add(rollout)
             statistics.write(file.create_group("stats"))
-            write_indices(file.create_group("observable_indices"), env.obs_sizes)
+            ends = np.cumsum(list(env.obs_sizes.values()))
+            for (name, size), end in zip(env.obs_sizes.items(), ends, strict=True):
+                file[f"observable_indices/walker/{name}"] = np.arange(end - size, end, dtype=np.int64)
             file["ref_steps"] = np.array(REF_STEPS, dtype=np.int64)
-            file["n_start_rollouts"] = np.int64(settings.start_rollouts)
+            file["n_start_rollouts"] = np.int64(num_start)
             file["n_rsi_rollouts"] = np.int64(settings.random_rollouts)
             file.attrs["settings"] = _as_text(settings)
             file.attrs["controller"] = f"{type(controller).__name__} of body_transformer, not an expert of MoCapAct's"
             file.attrs["note"] = VALUES_NOTE
 
-    atomic_write(Path(out), write)
-    return ClipSummary(clip, tuple(from_start), tuple(from_random))
+    atomic_write(out, write)
+    return clip
 
 
 def generate(
@@ -108,8 +96,8 @@ def generate(
     clips: Sequence[str] | None = None,
     settings: RolloutSettings | None = None,
     num_workers: int = 1,
-) -> Iterator[ClipSummary]:
-    """Write `OUT_DIR/CLIP.hdf5` per clip (all of the file by default) and yield a summary of each.
+) -> Iterator[str]:
+    """Write `OUT_DIR/CLIP.hdf5` per clip (all of the file by default) and yield its name.
 
     Existing files with the same settings are kept, so a run that was stopped continues.
     """
@@ -122,7 +110,7 @@ def generate(
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     missing = [name for name in names if not _exists(folder / f"{name}.hdf5", settings)]
-    jobs = [(os.fspath(clips_file), name, str(folder / f"{name}.hdf5"), settings) for name in missing]
+    jobs = [(os.fspath(clips_file), name, folder / f"{name}.hdf5", settings) for name in missing]
     if num_workers == 1:
         yield from (record_clip(*job) for job in jobs)
         return
@@ -137,8 +125,6 @@ def _as_text(settings: RolloutSettings) -> str:
 
 def _exists(path: Path, settings: RolloutSettings) -> bool:
     """Return whether this file exists; one with other settings, or from another program, is an error."""
-    import h5py
-
     if not path.exists():
         return False
     try:
@@ -169,8 +155,6 @@ class Generate:
 
 
 def main(args: list[str]) -> None:
-    from rich.progress import Progress
-
     options = tyro.cli(Generate, prog="python -m body_transformer.imitation.tasks.mocap.generate", args=args)
     lengths = clip_lengths(options.clips_hdf5)
     names = list(options.clips)
@@ -178,25 +162,29 @@ def main(args: list[str]) -> None:
         listed = read_clip_list(options.clip_list)
         names += available(listed, lengths, repr(str(options.clips_hdf5)), allow_missing=True)
     names = names or list(lengths)
-    summaries = []
+    written = []
     with Progress(transient=True) as progress:
         bar = progress.add_task("clips", total=len(names))
-        for summary in generate(options.clips_hdf5, options.out, names, options.settings, options.workers):
-            summaries.append(summary)
+        for clip in generate(options.clips_hdf5, options.out, names, options.settings, options.workers):
+            written.append(clip)
             progress.advance(bar)
-    print(f"wrote {len(summaries)} files to {options.out}; {len(set(names)) - len(summaries)} existed already")
-    for title, rollouts in (
-        ("from the start", [one for summary in summaries for one in summary.start_lengths]),
-        ("from random frames", [one for summary in summaries for one in summary.random_lengths]),
-    ):
-        values = [value for snippet in rollouts for value in snippet]
+    print(f"wrote {len(written)} files to {options.out}; {len(set(names)) - len(written)} existed already")
+    for title, metrics in (("from the start", "start_metrics"), ("from random frames", "rsi_metrics")):
+        lengths = [one for clip in written for one in _lengths(options.out / f"{clip}.hdf5", metrics)]  # by snippet
+        values = [value for snippet in lengths for value in snippet]
         if values:
             complete = 100 * np.mean([value >= 1 for value in values])
-            any_complete = 100 * np.mean([max(snippet) >= 1 for snippet in rollouts])
+            any_complete = 100 * np.mean([max(snippet) >= 1 for snippet in lengths])
             print(
                 f"{title}: {len(values)} rollouts, {complete:.0f} % reached the snippet's end, mean normalised length "
-                f"{np.mean(values):.2f}; {any_complete:.0f} % of {len(rollouts)} snippets have at least one that did"
+                f"{np.mean(values):.2f}; {any_complete:.0f} % of {len(lengths)} snippets have at least one that did"
             )
+
+
+def _lengths(path: Path, metrics: str) -> list[list[float]]:
+    """Return the normalised lengths of the rollouts of each snippet in a file."""
+    with h5py.File(path, "r") as file:
+        return [file[f"{name}/{metrics}/norm_episode_lengths"][()].tolist() for name in file if SNIPPET.fullmatch(name)]
 
 
 if __name__ == "__main__":

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import mujoco
 import numpy as np
 import numpy.typing as npt
-
-from ....errors import install
-
-try:
-    import mujoco
-    from dm_control import mjcf
-    from dm_control.locomotion.arenas import floors
-    from dm_control.locomotion.tasks.reference_pose import utils as reference_pose
-    from dm_control.locomotion.walkers import cmu_humanoid
-except ImportError as error:
-    raise ValueError(f"motion clips need dm_control: {install('imitation')} ({error})") from error
+from dm_control import mjcf
+from dm_control.locomotion.arenas import floors
+from dm_control.locomotion.tasks.reference_pose import utils as reference_pose
+from dm_control.locomotion.walkers import cmu_humanoid
 
 Array = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+
+
+def pose_ids(walker: Any, physics: Any) -> tuple[Ids, Ids]:
+    """Return the places of a pose [63] in MuJoCo's `qpos`, and of its velocity [62] in `qvel`."""
+    model, bind = physics.model.ptr, physics.bind
+    free = bind(mjcf.get_frame_freejoint(walker.mjcf_model)).element_id
+    hinges = np.array(bind(walker.mocap_joints).element_id)
+    return (
+        np.concatenate([np.arange(7) + model.jnt_qposadr[free], model.jnt_qposadr[hinges]]),
+        np.concatenate([np.arange(6) + model.jnt_dofadr[free], model.jnt_dofadr[hinges]]),
+    )
 
 
 class Kinematics:
@@ -33,13 +39,7 @@ class Kinematics:
         self.joint_names: tuple[str, ...] = tuple(joint.name for joint in walker.mocap_joints)
         """The 56 hinges in the order of motion files."""
         self.joint_range: Array = np.array(bind(walker.mocap_joints).range).T  # [2, 56]
-        model = self.physics.model.ptr
-        free = bind(mjcf.get_frame_freejoint(walker.mjcf_model))
-        hinge_ids = np.array(bind(walker.mocap_joints).element_id)
-        self._qpos_ids = np.concatenate(
-            [np.arange(7) + model.jnt_qposadr[free.element_id], model.jnt_qposadr[hinge_ids]]
-        )
-        self._dof_ids = np.concatenate([np.arange(6) + model.jnt_dofadr[free.element_id], model.jnt_dofadr[hinge_ids]])
+        self._qpos_ids, self._dof_ids = pose_ids(walker, self.physics)
         self._frame_id = bind(mjcf.get_attachment_frame(walker.mjcf_model)).element_id
         self._root_id = bind(walker.root_body).element_id
         self._body_ids = np.array(bind(walker.mocap_tracking_bodies).element_id)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.signal import lfilter
 
 from ....model.normalizer import RunningStatistics
 from .environment import Floats, MocapEnv
@@ -59,22 +60,16 @@ def record(
     observations, means, actions, rewards = [first], [], [], []
     terminated = truncated = False
     while not (terminated or truncated):
-        mean = np.clip(controller(), -1.0, 1.0)
-        action = np.clip(mean + noise_std * rng.standard_normal(len(mean)), -1.0, 1.0).astype(np.float32)
-        obs, reward, terminated, truncated, _ = env.step(action)
-        means.append(mean)
-        actions.append(action)
-        rewards.append(reward)
-        observations.append(obs)
-    return MocapRollout(
-        start_step,
-        np.stack(observations),
-        np.stack(actions),
-        np.stack(means).astype(np.float32),
-        np.array(rewards, dtype=np.float32),
-        terminated,
-        info["max_steps"],
+        means.append(np.clip(controller(), -1.0, 1.0))
+        noise = noise_std * rng.standard_normal(env.action_dim)
+        actions.append(np.clip(means[-1] + noise, -1.0, 1.0).astype(np.float32))
+        after, gained, terminated, truncated, _ = env.step(actions[-1])
+        observations.append(after)
+        rewards.append(gained)
+    obs, executed, mean, reward = (
+        np.array(steps, dtype=np.float32) for steps in (observations, actions, means, rewards)
     )
+    return MocapRollout(start_step, obs, executed, mean, reward, terminated, info["max_steps"])
 
 
 def random_start(snippet: Snippet, rng: np.random.Generator) -> int:
@@ -84,49 +79,44 @@ def random_start(snippet: Snippet, rng: np.random.Generator) -> int:
 
 def values_and_advantages(rollouts: Sequence[MocapRollout]) -> tuple[list[Floats], list[Floats]]:
     """Return values and advantages, [T] per rollout of one snippet; VALUES_NOTE defines them."""
-    returns = []
-    for rollout in rollouts:
-        to_go = np.zeros(len(rollout.rewards) + 1)
-        for step in reversed(range(len(rollout.rewards))):
-            to_go[step] = rollout.rewards[step] + DISCOUNT * to_go[step + 1]
-        returns.append(to_go[:-1])
-    sums: dict[int, list[float]] = {}
+    returns = [_discounted_sums(rollout.rewards, DISCOUNT) for rollout in rollouts]
+    by_frame: dict[int, list[float]] = {}
     for rollout, to_go in zip(rollouts, returns, strict=True):
-        for step, one in enumerate(to_go):
-            sums.setdefault(rollout.start_step + step, []).append(float(one))
+        for frame, one in enumerate(to_go.tolist(), rollout.start_step):
+            by_frame.setdefault(frame, []).append(one)
     values, advantages = [], []
     for rollout in rollouts:
-        value = np.array([np.mean(sums[rollout.start_step + step]) for step in range(len(rollout.rewards))])
+        value = np.array([np.mean(by_frame[rollout.start_step + step]) for step in range(len(rollout.rewards))])
         delta = rollout.rewards + DISCOUNT * np.append(value[1:], 0.0) - value
-        advantage = np.zeros(len(value) + 1)
-        for step in reversed(range(len(value))):
-            advantage[step] = delta[step] + DISCOUNT * GAE_LAMBDA * advantage[step + 1]
         values.append(value.astype(np.float32))
-        advantages.append(advantage[:-1].astype(np.float32))
+        advantages.append(_discounted_sums(delta, DISCOUNT * GAE_LAMBDA).astype(np.float32))
     return values, advantages
+
+
+def _discounted_sums(values: npt.NDArray[Any], rate: float) -> npt.NDArray[np.float64]:
+    """Return the sum of each value and all later ones, which count `rate` less per step."""
+    sums: npt.NDArray[np.float64] = lfilter([1.0], [1.0, -rate], values[::-1].astype(np.float64))[::-1]
+    return sums
 
 
 def write_snippet(group: Any, rollouts: Sequence[MocapRollout], num_start: int) -> None:
     """Write one snippet's group: its rollouts, the first `num_start` from its start, and their metrics."""
-    values, advantages = values_and_advantages(rollouts)
-    for index, rollout in enumerate(rollouts):
-        episode = group.create_group(str(index))
-        episode["observations/proprioceptive"] = rollout.obs
-        episode["actions"] = rollout.actions
-        episode["mean_actions"] = rollout.mean_actions
-        episode["rewards"] = rollout.rewards
-        episode["values"] = values[index]
-        episode["advantages"] = advantages[index]
+    for index, (rollout, value, advantage) in enumerate(zip(rollouts, *values_and_advantages(rollouts), strict=True)):
+        group[f"{index}/observations/proprioceptive"] = rollout.obs
+        group[f"{index}/actions"] = rollout.actions
+        group[f"{index}/mean_actions"] = rollout.mean_actions
+        group[f"{index}/rewards"] = rollout.rewards
+        group[f"{index}/values"] = value
+        group[f"{index}/advantages"] = advantage
     group["early_termination"] = np.array([rollout.failed for rollout in rollouts])
     for name, part in (("start_metrics", rollouts[:num_start]), ("rsi_metrics", rollouts[num_start:])):
         returns = np.array([rollout.rewards.sum() for rollout in part], dtype=np.float32)
         lengths = np.array([len(rollout.rewards) for rollout in part], dtype=np.int64)
         longest = np.array([rollout.max_steps for rollout in part], dtype=np.float64)
-        metrics = group.create_group(name)
-        metrics["episode_returns"] = returns
-        metrics["episode_lengths"] = lengths
-        metrics["norm_episode_returns"] = returns / longest
-        metrics["norm_episode_lengths"] = lengths / longest
+        group[f"{name}/episode_returns"] = returns
+        group[f"{name}/episode_lengths"] = lengths
+        group[f"{name}/norm_episode_returns"] = returns / longest
+        group[f"{name}/norm_episode_lengths"] = lengths / longest
 
 
 class FileStatistics:
@@ -136,22 +126,13 @@ class FileStatistics:
         sizes = {"proprio": obs_dim, "act": action_dim, "mean_act": action_dim}
         self._statistics = {name: RunningStatistics(size) for name, size in sizes.items()}
 
-    def add(self, rollouts: Sequence[MocapRollout]) -> None:
-        for rollout in rollouts:
-            arrays = (rollout.obs, rollout.actions, rollout.mean_actions)
-            for statistics, array in zip(self._statistics.values(), arrays, strict=True):
-                statistics.update(torch.from_numpy(array))
+    def add(self, rollout: MocapRollout) -> None:
+        arrays = (rollout.obs, rollout.actions, rollout.mean_actions)
+        for statistics, array in zip(self._statistics.values(), arrays, strict=True):
+            statistics.update(torch.from_numpy(array))
 
     def write(self, group: Any) -> None:
         group["count"] = np.int64(self._statistics["proprio"].count)
         for name, statistics in self._statistics.items():
             group[f"{name}_mean"] = statistics.mean.float().numpy()
             group[f"{name}_var"] = statistics.var.float().numpy()
-
-
-def write_indices(group: Any, obs_sizes: Mapping[str, int]) -> None:
-    """Write the indices of each observable in the proprioceptive vector."""
-    first = 0
-    for name, size in obs_sizes.items():
-        group[f"walker/{name}"] = np.arange(first, first + size, dtype=np.int64)
-        first += size
