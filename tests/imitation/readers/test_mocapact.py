@@ -43,9 +43,12 @@ def expected(folder, name):
                         yield clip, rollout["observations/proprioceptive"][:-1], rollout[name][()]
 
 
-@pytest.mark.parametrize(("option", "name"), [("sampled", "actions"), ("mean", "mean_actions")])
-def test_every_whole_rollout_is_read_with_its_used_entries(layout, folder, option, name):
-    episodes = open_episodes("mocapact", str(folder), layout, actions=option)
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [({}, "actions"), ({"actions": "sampled"}, "actions"), ({"actions": "mean"}, "mean_actions")],
+)
+def test_every_whole_rollout_is_read_with_its_used_entries(layout, folder, options, name):
+    episodes = open_episodes("mocapact", str(folder), layout, **options)
     wanted = list(expected(folder, name))
     assert len(episodes) == len(wanted) == 15
     assert len(episodes.obs_ids) == 1294
@@ -57,11 +60,6 @@ def test_every_whole_rollout_is_read_with_its_used_entries(layout, folder, optio
         assert steps.obs.dtype == steps.actions.dtype == np.float32
         np.testing.assert_array_equal(steps.obs, obs[:, episodes.obs_ids])
         np.testing.assert_array_equal(steps.actions, actions)
-
-
-def test_the_default_actions_are_the_sampled_ones(layout, folder):
-    usual, sampled = (open_episodes("mocapact", str(folder), layout, **kind) for kind in ({}, {"actions": "sampled"}))
-    np.testing.assert_array_equal(usual.read(0).actions, sampled.read(0).actions)
 
 
 @pytest.mark.parametrize(
@@ -119,21 +117,10 @@ def test_lists_of_clips_make_the_splits(layout, folder, tmp_path):
     assert (len(episodes.split("train")), len(episodes.split("validation"))) == (7, 8)
 
 
-def test_a_list_may_name_snippets_and_have_comments(layout, folder, tmp_path):
-    options = lists(tmp_path, ["# MoCapAct's", "CMU_009_12-0-165", "CMU_009_12-165-363  # its end"], ["CMU_016_22"])
-    episodes = open_episodes("mocapact", str(folder), layout, **options)
-    assert {info.clip: info.split for info in episodes.infos} == {"CMU_009_12": "train", "CMU_016_22": "validation"}
-
-
 def test_a_clip_in_neither_list_is_left_out(layout, folder, tmp_path):
     options = lists(tmp_path, ["CMU_016_22"], [])
     episodes = open_episodes("mocapact", str(folder), layout, train_clips=options["train_clips"])
     assert {info.clip for info in episodes.infos} == {"CMU_016_22"}
-
-
-def test_a_clip_in_both_lists_is_an_error(layout, folder, tmp_path):
-    with pytest.raises(ValueError, match=r"in both .*train\.txt .* and .*val\.txt .*: 'CMU_009_12'"):
-        open_episodes("mocapact", str(folder), layout, **lists(tmp_path, ["CMU_009_12"], ["CMU_009_12"]))
 
 
 def test_a_listed_clip_without_a_file_is_named_unless_that_is_allowed(layout, folder, tmp_path):
@@ -141,18 +128,6 @@ def test_a_listed_clip_without_a_file_is_named_unless_that_is_allowed(layout, fo
     with pytest.raises(ValueError, match="1 of 3 listed clips have no complete rollout here: 'CMU_999_01'"):
         open_episodes("mocapact", str(folder), layout, **options)
     assert len(open_episodes("mocapact", str(folder), layout, allow_missing=True, **options)) == 15
-
-
-@pytest.mark.parametrize("text", ["", "\n \n"])
-def test_an_empty_list_is_an_error(layout, folder, tmp_path, text):
-    (tmp_path / "none.txt").write_text(text)
-    with pytest.raises(ValueError, match=r"none\.txt: this list of clips is empty"):
-        open_episodes("mocapact", str(folder), layout, train_clips=str(tmp_path / "none.txt"))
-
-
-def test_a_missing_list_is_named(layout, folder):
-    with pytest.raises(FileNotFoundError, match=r"gone\.txt: no such list of clips"):
-        open_episodes("mocapact", str(folder), layout, train_clips="gone.txt")
 
 
 # -- what is wrong with a file -----------------------------------------------------------------------------------------

@@ -53,7 +53,9 @@ def test_keys_may_have_other_names(path):
     episodes = make_episodes()
     write(path, episodes, rename={"touch": "robot0_touch"})
     check_same(open_episodes("robomimic", str(path), LAYOUT, obs_keys={"touch": "robot0_touch"}), episodes)
-    with pytest.raises(ValueError, match=r"/data/demo_0: /data/demo_0/obs/touch is missing; .* has: .*'robot0_touch'"):
+    with pytest.raises(
+        ValueError, match=r"data/demo_0: the layout's terms 'touch' are not among the obs; have: .*'robot0_touch'"
+    ):
         open_episodes("robomimic", str(path), LAYOUT)
 
 
@@ -98,21 +100,30 @@ def test_wrong_filter_keys_are_named(path):
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("actions", (LENGTHS[2], 3), r"demo_2/actions must be \[steps, 2\]; it is \[8, 3\]"),
-        ("actions", (LENGTHS[2] + 1, 2), "demo_2 has num_samples 8 but 9 actions"),
+        ("actions", (LENGTHS[2], 3), r"demo_2: actions must be \[steps, 2\]; it is \[8, 3\]"),
+        ("actions", (LENGTHS[2] + 1, 2), r"demo_2: observation 'gravity' must be \[9, 3\]; it is \[8, 3\]"),
         ("actions", None, "demo_2/actions is missing"),
         ("obs/touch", (LENGTHS[2], 3), r"demo_2: observation 'touch' must be \[8, 4\]; it is \[8, 3\]"),
         ("obs/touch", (LENGTHS[2] - 1, 4), r"demo_2: observation 'touch' must be \[8, 4\]; it is \[7, 4\]"),
-        ("obs", None, "demo_2 must be a group that contains a group 'obs'"),
+        ("obs", None, "demo_2: /data/demo_2/obs is missing"),
+        ("", (3,), "demo_2: /data/demo_2 must be a group; it is a dataset"),
     ],
 )
 def test_a_wrong_width_or_length_is_named(path, name, shape, message):
     write(path, make_episodes())
     with h5py.File(path, "a") as file:
-        del file[f"data/demo_2/{name}"]
+        name = f"data/demo_2/{name}".rstrip("/")
+        del file[name]
         if shape:
-            file[f"data/demo_2/{name}"] = np.zeros(shape)
+            file[name] = np.zeros(shape)
     refused(path, message)
+
+
+def test_a_wrong_number_of_samples_is_named(path):
+    write(path, make_episodes())
+    with h5py.File(path, "a") as file:
+        file["data/demo_2"].attrs["num_samples"] = 9
+    refused(path, "data/demo_2: num_samples is 9, but there are 8 actions")
 
 
 def test_a_file_without_demonstrations_is_named(path):

@@ -12,7 +12,7 @@ from ...body.layout import Layout
 from ...errors import import_extra, listing
 from ..episodes import EpisodeInfo, Episodes, Steps
 from .files import OpenFiles
-from .terms import join_terms
+from .terms import check_matrix, check_terms, join_terms
 
 
 def open_hdf5(path: Path) -> Any:
@@ -44,6 +44,28 @@ def dataset(group: Any, name: str) -> Any:
     if found.size and not found.id.get_storage_size():
         raise ValueError(f"{where} was never written: its writer stopped early")
     return found
+
+
+def check_episode(group: Any, obs: str, layout: Layout, keys: Mapping[str, str], extra_rows: int = 0) -> int:
+    """Check the arrays of an episode, a group as `GroupEpisodes` reads it; return its number of steps.
+
+    Observations have `extra_rows` more rows than actions.
+    """
+    if not is_group(group):
+        raise ValueError(f"{group.name} must be a group; it is a {type(group).__name__.lower()}")
+    actions = dataset(group, "actions")
+    check_matrix("actions", actions.shape, None, layout.action_dim)
+    num_steps = len(actions)
+    if is_group(group.get(obs)):
+        missing = [key for key in keys.values() if key not in group[obs]]
+        if missing:
+            have = listing(group[obs])
+            raise ValueError(f"the layout's terms {listing(missing)} are not among the {obs}; have: {have}")
+        check_terms(layout, keys, lambda key: dataset(group[obs], key).shape, num_steps + extra_rows)
+    else:
+        note = f" ({extra_rows} more rows than actions)" if extra_rows else ""
+        check_matrix(f"{obs}{note}", dataset(group, obs).shape, num_steps + extra_rows, layout.obs_dim)
+    return num_steps
 
 
 class GroupEpisodes(Episodes):

@@ -6,14 +6,12 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ...body.layout import Layout
-from ...errors import listing
 from ..episodes import EpisodeInfo, Episodes
 from .files import naming
-from .hdf5 import GroupEpisodes, dataset, is_group, open_hdf5
-from .terms import check_matrix, check_split, check_terms, term_keys
+from .hdf5 import GroupEpisodes, check_episode, open_hdf5
+from .terms import check_split, term_keys
 
 
 def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str | None = None) -> Episodes:
@@ -26,17 +24,16 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str |
     folder = find_folder(data)
     num_episodes = _num_episodes(folder / "metadata.json")
     path = folder / "main_data.hdf5"
-    infos = []
+    infos, groups = [], [f"episode_{index}" for index in range(num_episodes)]
     with naming(path), open_hdf5(path) as file:
-        for index in range(num_episodes):
-            group = file.get(f"episode_{index}")
-            if not is_group(group):
-                raise ValueError(f"episode_{index} is missing; metadata.json lists {num_episodes} episodes")
-            try:
-                infos.append(_check(group, layout, keys))
-            except ValueError as error:
-                raise ValueError(f"episode_{index}: {error}") from error
-    groups = [f"episode_{index}" for index in range(num_episodes)]
+        for name in groups:
+            if name not in file:
+                raise ValueError(f"{name} is missing; metadata.json lists {num_episodes} episodes")
+            with naming(f"{path}: {name}"):
+                num_steps = check_episode(file[name], "observations", layout, keys, extra_rows=1)
+                notes = file[name].attrs
+                split = check_split(notes.get("split", "train"))
+                infos.append(EpisodeInfo(num_steps, str(notes.get("clip", "")), split))
     return GroupEpisodes(layout, infos, path, groups, "observations", keys)
 
 
@@ -64,20 +61,3 @@ def _num_episodes(path: Path) -> int:
     if type(number) is not int or number < 1:
         raise ValueError(f"{path}: total_episodes must be a whole number, 1 or more; got {number!r}")
     return number
-
-
-def _check(group: Any, layout: Layout, keys: Mapping[str, str]) -> EpisodeInfo:
-    """Check that an episode has T actions and T + 1 observations of the right widths."""
-    actions = dataset(group, "actions")
-    check_matrix("actions", actions.shape, None, layout.action_dim)
-    rows = len(actions) + 1
-    if is_group(group.get("observations")):
-        missing = [key for key in keys.values() if key not in group["observations"]]
-        if missing:
-            have = listing(group["observations"])
-            raise ValueError(f"the layout's terms {listing(missing)} are not among the observations; have: {have}")
-        check_terms(layout, keys, lambda key: dataset(group["observations"], key).shape, rows)
-    else:
-        shape = dataset(group, "observations").shape
-        check_matrix("observations (one row more than actions)", shape, rows, layout.obs_dim)
-    return EpisodeInfo(len(actions), str(group.attrs.get("clip", "")), check_split(group.attrs.get("split", "train")))

@@ -10,8 +10,8 @@ from ...body.layout import Layout
 from ...errors import listing
 from ..episodes import EpisodeInfo, Episodes
 from .files import naming
-from .hdf5 import GroupEpisodes, dataset, is_group, open_hdf5
-from .terms import check_matrix, check_terms, term_keys
+from .hdf5 import GroupEpisodes, check_episode, is_group, open_hdf5
+from .terms import term_keys
 
 FILTERS = {"train": "train", "valid": "validation"}
 """Filter key -> split."""
@@ -31,9 +31,17 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str |
         names = sorted(file["data"], key=lambda name: (len(name), name))  # demo_2 before demo_10
         splits = _splits(file, names)
         demos = [name for name in names if name in splits]
-        infos = [EpisodeInfo(_check(file[f"data/{name}"], layout, keys), split=splits[name]) for name in demos]
         if not demos:
             raise ValueError("the file has no demonstrations")
+        infos = []
+        for name in demos:
+            demo = file["data"][name]
+            with naming(f"{path}: data/{name}"):
+                num_steps = check_episode(demo, "obs", layout, keys)
+                num_samples = int(demo.attrs.get("num_samples", num_steps))
+                if num_samples != num_steps:
+                    raise ValueError(f"num_samples is {num_samples}, but there are {num_steps} actions")
+            infos.append(EpisodeInfo(num_steps, split=splits[name]))
     return GroupEpisodes(layout, infos, path, [f"data/{name}" for name in demos], "obs", keys)
 
 
@@ -51,19 +59,3 @@ def _splits(file: Any, names: list[str]) -> dict[str, str]:
                 raise ValueError(f"{demo!r} is in both mask/train and mask/valid")
             splits[demo] = FILTERS[name]
     return splits
-
-
-def _check(demo: Any, layout: Layout, keys: Mapping[str, str]) -> int:
-    """Check the arrays of a demonstration and return its number of steps."""
-    if not is_group(demo) or not is_group(demo.get("obs")):
-        raise ValueError(f"{demo.name} must be a group that contains a group 'obs'")
-    actions = dataset(demo, "actions")
-    check_matrix(actions.name, actions.shape, None, layout.action_dim)
-    num_samples = int(demo.attrs.get("num_samples", len(actions)))
-    if num_samples != len(actions):
-        raise ValueError(f"{demo.name} has num_samples {num_samples} but {len(actions)} actions")
-    try:
-        check_terms(layout, keys, lambda key: dataset(demo["obs"], key).shape, len(actions))
-    except ValueError as error:
-        raise ValueError(f"{demo.name}: {error}") from None
-    return len(actions)
