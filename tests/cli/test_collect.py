@@ -85,7 +85,7 @@ def test_every_experiment_whose_task_can_be_recorded_is_listed() -> None:
         ("adroit-relocate", "expert.npz", "has 39 observation entries and 28 actions; adroit-relocate has 39 and 30"),
         ("adroit-hammer", "policy", "has 39 observation entries and 28 actions; adroit-hammer has 46 and 26"),
         ("adroit-door", "nowhere", "the folder does not exist; expected a folder with policy.json, a run folder"),
-        ("adroit-door", "nowhere.npz", "no DAPG policy at"),
+        ("adroit-door", "nowhere.npz", "nowhere.npz: no such file"),
         ("adroit-door", "empty", "policy.json is not there; expected a folder with policy.json, a run folder"),
     ],
 )

@@ -89,7 +89,8 @@ def main(args: list[str]) -> None:
 
 def collectable() -> list[str]:
     """Return the experiments whose task can be recorded."""
-    return [name for name in experiment_names() if _task_name(load_experiment(name)) in COLLECTABLE]
+    found = {name: load_experiment(name).imitation for name in experiment_names()}
+    return [name for name, config in found.items() if config is not None and config.task in COLLECTABLE]
 
 
 def make_collectable(experiment: Experiment) -> CollectableTask:
@@ -101,10 +102,6 @@ def make_collectable(experiment: Experiment) -> CollectableTask:
     task = make_task(config.task, experiment.layout(), config.task_options)
     assert isinstance(task, CollectableTask), f"{config.task} is in COLLECTABLE"
     return task
-
-
-def _task_name(experiment: Experiment) -> str:
-    return experiment.imitation.task if experiment.imitation else ""
 
 
 def check_fit(actor: Actor, experiment: Experiment, path: Path) -> None:

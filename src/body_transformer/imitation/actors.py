@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..errors import listing
 from ..policy_folder import KINDS
 from .episodes import Floats
-from .readers.files import DAMAGE, open_npz
+from .readers.files import naming, open_npz
 from .tasks.base import Act
 
 if TYPE_CHECKING:
@@ -112,13 +112,8 @@ class DapgPolicy:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DapgPolicy:
         """Read an .npz file that has exactly the arrays of `SHAPES`."""
-        if not Path(path).is_file():
-            raise FileNotFoundError(f"no DAPG policy at {str(path)!r}")
-        try:
-            with open_npz(path) as archive:
-                return cls({name: np.asarray(archive[name]) for name in archive})
-        except DAMAGE as error:
-            raise ValueError(f"{str(path)!r} is not a DAPG policy: {error}") from None
+        with naming(f"{os.fspath(path)}: not a DAPG policy"), open_npz(path) as archive:
+            return cls({name: np.asarray(archive[name]) for name in archive})
 
     @property
     def obs_dim(self) -> int:

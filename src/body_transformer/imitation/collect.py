@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -17,7 +15,7 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..errors import import_extra, unknown
-from ..files import replace_folder, sync
+from ..files import new_folder
 from .tasks.base import Act, CollectableTask, Trajectory
 
 Labels = Literal["executed", "clean"]
@@ -27,7 +25,7 @@ METADATA = "metadata.json"
 
 @dataclass
 class CollectedDataset:
-    """A dataset that is collected: counts of the episodes so far."""
+    """Counts of a dataset that is being collected."""
 
     path: str
     """Its folder; `minari.MinariDataset` reads it."""
@@ -93,17 +91,20 @@ def collect(
     """
     _check(num_episodes, seed, noise, labels)
     std = _std(task.action_dim, noise, own_std)
-    settings = {"seed": seed, "noise": noise, "sampled": own_std is not None, "labels": labels}
     found = CollectedDataset(str(out))
-    with _MinariWriter(task, Path(out), name, overwrite) as writer:
+    folder = Path(out).resolve()  # a link stays; its target is written
+    _check_out(folder, overwrite)
+    with new_folder(folder) as unfinished:
+        writer = _MinariWriter(task, unfinished)
         for trajectory in _play(task, act, num_episodes, seed, std, found):
             keep = bool(trajectory.success[-1]) or not only_successes
             found.add(trajectory, keep)
             if keep:
                 writer.add(trajectory, trajectory.executed if labels == "executed" else trajectory.clean)
             on_episode(found)
+        settings = {"seed": seed, "noise": noise, "sampled": own_std is not None, "labels": labels}
         made = {"version": __version__, "policy": policy_name, "only_successes": only_successes, **settings}
-        writer.finish(made | found.summary())
+        writer.finish(name, made | found.summary())
     return found
 
 
@@ -146,20 +147,11 @@ def _play(
 
 
 class _MinariWriter:
-    """Write a Minari dataset into a temporary folder; `finish` moves it to `out`, any other exit removes it."""
+    """Write a Minari dataset into an empty folder."""
 
-    def __init__(self, task: CollectableTask, out: Path, name: str, overwrite: bool) -> None:
-        self.task, self.name, self.out = task, name, out.resolve()  # a link stays; its target is written
-        _check_out(self.out, overwrite)
-        self.unfinished = self.out.parent / f".{self.out.name}.{uuid.uuid4().hex[:8]}"
-        self.num_episodes = 0
-
-    def __enter__(self) -> _MinariWriter:
+    def __init__(self, task: CollectableTask, folder: Path) -> None:
         storage = import_extra("minari.dataset.minari_storage", "imitation").MinariStorage
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        self.unfinished.mkdir()  # fails now if it cannot be written, not after hours of simulation
-        self.storage = storage.new(self.unfinished, **self.task.describe())
-        return self
+        self.task, self.storage, self.num_episodes = task, storage.new(folder, **task.describe()), 0
 
     def add(self, trajectory: Trajectory, actions: npt.NDArray[np.float32]) -> None:
         buffer = import_extra("minari.data_collector.episode_buffer", "imitation").EpisodeBuffer
@@ -184,11 +176,11 @@ class _MinariWriter:
         self.storage.update_episode_metadata([metadata], [self.num_episodes])
         self.num_episodes += 1
 
-    def finish(self, made: dict[str, Any]) -> None:
-        """Complete the metadata and move the dataset to its place."""
+    def finish(self, name: str, made: dict[str, Any]) -> None:
+        """Complete the metadata."""
         self.storage.update_metadata(
             {
-                "dataset_id": f"body-transformer/{self.name}-v0",
+                "dataset_id": f"body-transformer/{name}-v0",
                 "minari_version": version("minari"),
                 "algorithm_name": made["policy"] or "a policy",
                 "description": f"{self.num_episodes} episodes of {self.task.env_id}, by bot collect",
@@ -196,12 +188,6 @@ class _MinariWriter:
                 "body_transformer": made,
             }
         )
-        for file in (*self.unfinished.iterdir(), self.unfinished):
-            sync(file)
-        replace_folder(self.unfinished, self.out)
-
-    def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self.unfinished, ignore_errors=True)
 
 
 def _check_out(out: Path, overwrite: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -34,18 +34,18 @@ def demonstrations(config: ImitationConfig, layout: Layout, seed: int) -> Episod
 
 def share_split_options(config: ImitationConfig) -> ImitationConfig:
     """Give options that define the split to both reader and task; raise if they were given different values."""
-    both = [name for name in SPLITTING if name in reader_options(config.reader) and name in task_options(config.task)]
-    for name in both:
-        given = {options[name] for options in (config.options, config.task_options) if name in options}
-        if len(given) > 1:
-            raise ValueError(
-                f"reader and task must split the data alike: {name} is {config.options[name]!r} in options and "
-                f"{config.task_options[name]!r} in task_options; give it once"
-            )
-    given_options = {
-        name: value for options in (config.task_options, config.options) for name, value in options.items()
-    }
-    shared: Mapping[str, str] = {name: given_options[name] for name in both if name in given_options}
+    given = (config.options, config.task_options)
+    shared: dict[str, str] = {}
+    for name in SPLITTING:
+        if name in reader_options(config.reader) and name in task_options(config.task):
+            values = [options[name] for options in given if name in options]
+            if len(set(values)) > 1:
+                raise ValueError(
+                    f"reader and task must split the data alike: {name} is {values[0]!r} in options and "
+                    f"{values[1]!r} in task_options; give it once"
+                )
+            if values:
+                shared[name] = values[0]
     return replace(config, options={**config.options, **shared}, task_options={**config.task_options, **shared})
 
 
