@@ -9,9 +9,9 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -21,15 +21,15 @@ from ..experiment import Experiment, load_experiment
 from ..files import atomic_write
 from ..imitation.config import ImitationConfig
 from ..run import Run
+from ..training.jobs import Planned, run_all
 from .output import console, print_json
 from .run_options import Flag
-
-if TYPE_CHECKING:
-    from ..training.jobs import Planned
 
 VARIANTS = ("bot-hard", "mlp", "transformer")
 EQUAL_TIME = "mlp, equal time"
 DEMONSTRATIONS, PLAN = "demonstrations.npz", "equal_time.json"
+Splits = dict[str, dict[str, dict[str, float]]]
+"""Split -> metric -> estimate."""
 WHY = (
     "Why this task suits a body mask. The expert computes the torque of each joint from the motion of the parts that "
     "it carries and that carry it. Its own algorithm passes messages along the tree of the body, and the attention of "
@@ -81,24 +81,30 @@ def main(args: list[str]) -> None:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def run(options: Demo) -> Sequence[Planned]:
+def run(options: Demo) -> list[Planned]:
     """Train all policies, then the MLP for equal time."""
-    from ..training.jobs import run_all
-
     experiment = load_experiment("demo")
     config = experiment.imitation
     assert config is not None
-    config = replace(
-        config, num_steps=options.steps or config.num_steps, eval_episodes=options.episodes or config.eval_episodes
-    )
+    assert config.num_steps is not None, "the demo counts its training in steps"
+    num_steps, num_episodes = options.steps or config.num_steps, options.episodes or config.eval_episodes
     stderr = Console(stderr=True)
     with stderr.status("generating demonstrations"):
         data = prepare_data(experiment, config, options.out)
-    seeds = range(options.seeds)
-    jobs = options.jobs or min(4, os.cpu_count() or 1)
-    runs = equal_steps(config, data, options.out, seeds)
+
+    def plan(variant: str, label: str, steps: int, seed: int) -> Planned:
+        """Return the run of `bot train demo` with these settings."""
+        args = ["demo", "--variant", variant, "--seed", str(seed), "--label", label, "--cpu"]
+        args += ["--imitation.reader", "npz", "--imitation.data", str(data), "--imitation.num-steps", str(steps)]
+        args += ["--imitation.eval-episodes", str(num_episodes)]
+        folder = options.out / label.replace(", ", "-").replace(" ", "-") / f"seed{seed}"
+        return Planned(folder, tuple(args), label if options.seeds == 1 else f"{label}, seed {seed}")
+
+    seeds, jobs = range(options.seeds), options.jobs or min(4, os.cpu_count() or 1)
+    runs = [plan(variant, variant, num_steps, seed) for seed in seeds for variant in VARIANTS]
     run_all(runs, jobs, stderr)
-    more = equal_time(config, data, options.out, seeds)
+    equal_steps = equal_time_steps(num_steps, options.out, seeds)
+    more = [plan("mlp", EQUAL_TIME, equal_steps, seed) for seed in seeds]
     run_all(more, jobs, stderr)
     return [*runs, *more]
 
@@ -114,41 +120,16 @@ def prepare_data(experiment: Experiment, config: ImitationConfig, out: Path) -> 
     return file
 
 
-def equal_steps(config: ImitationConfig, data: Path, out: Path, seeds: Sequence[int]) -> list[Planned]:
-    """Return a run per variant and seed, all with the same number of steps."""
-    if config.num_steps is None:
-        raise ValueError("the demo counts its training in steps: set num_steps")
-    return [
-        plan(config, data, out, seed, len(seeds), variant, variant, config.num_steps)
-        for seed in seeds
-        for variant in VARIANTS
-    ]
-
-
-def equal_time(config: ImitationConfig, data: Path, out: Path, seeds: Sequence[int]) -> list[Planned]:
-    """Return the MLP's runs with as much time as bot-hard took; the number of steps is saved in a file."""
+def equal_time_steps(num_steps: int, out: Path, seeds: Sequence[int]) -> int:
+    """Return the number of steps that the MLP takes in the time of bot-hard; it is saved in a file."""
     file = out / PLAN
-    steps = json.loads(file.read_text())["steps"] if file.is_file() else None
-    if steps is None:
+    if not file.is_file():
         seconds = {
             name: sum(seconds_per_step(out / name / f"seed{seed}") for seed in seeds) for name in ("bot-hard", "mlp")
         }
-        steps = round((config.num_steps or 0) * seconds["bot-hard"] / seconds["mlp"])
+        steps = round(num_steps * seconds["bot-hard"] / seconds["mlp"])
         atomic_write(file, json.dumps({"steps": steps, "seconds_a_step": seconds}) + "\n")
-    return [plan(config, data, out, seed, len(seeds), "mlp", EQUAL_TIME, steps) for seed in seeds]
-
-
-def plan(
-    config: ImitationConfig, data: Path, out: Path, seed: int, num_seeds: int, variant: str, label: str, steps: int
-) -> Planned:
-    """Return the run of `bot train demo` with these settings."""
-    from ..training.jobs import Planned
-
-    args = ("demo", "--variant", variant, "--seed", str(seed), "--label", label, "--cpu")
-    given = ("--imitation.reader", "npz", "--imitation.data", str(data), "--imitation.num-steps", str(steps))
-    folder = out / label.replace(", ", "-").replace(" ", "-") / f"seed{seed}"
-    name = label if num_seeds == 1 else f"{label}, seed {seed}"
-    return Planned(folder, (*args, *given, "--imitation.eval-episodes", str(config.eval_episodes)), name)
+    return int(json.loads(file.read_text())["steps"])
 
 
 def seconds_per_step(folder: Path) -> float:
@@ -161,39 +142,32 @@ def seconds_per_step(folder: Path) -> float:
 
 def write_page(options: Demo, runs: Sequence[Planned]) -> Path:
     """Film every policy and write the report."""
+    from ..imitation.actors import acting
+    from ..imitation.tasks.tracking.task import TrackingTask
+    from ..model.policy import Policy
     from ..report.page import write_report
+    from ..video import write_video
 
     for planned in runs:
-        if not (planned.folder / "film.webp").is_file():
-            film(planned.folder)
+        video = planned.folder / "film.webp"
+        if not video.is_file():
+            policy = Policy.load(planned.folder)
+            task = TrackingTask(policy.layout)
+            write_video(video, task.film(acting(policy), 0, "validation"), task.frames_hz)
     file = options.out / "report.html"
     write_report(file, [planned.folder for planned in runs], title="Body Transformer: the demo", paragraphs=[WHY])
     return file
 
 
-def film(folder: Path) -> None:
-    """Write a film of a run's policy."""
-    from ..imitation.actors import acting
-    from ..imitation.tasks.tracking.task import TrackingTask
-    from ..model.policy import Policy
-    from ..video import write_video
-
-    policy = Policy.load(folder)
-    task = TrackingTask(policy.layout)
-    write_video(folder / "film.webp", task.film(acting(policy), 0, "validation"), task.frames_hz)
-
-
-def evaluation(planned: Planned) -> dict[str, dict[str, dict[str, float]]]:
-    """Return split -> metric -> estimate of a finished run."""
-    found: dict[str, dict[str, dict[str, float]]] = json.loads((planned.folder / "evaluation.json").read_text())[
-        "splits"
-    ]
+def evaluation(planned: Planned) -> Splits:
+    """Return the evaluation of a finished run."""
+    found: Splits = json.loads((planned.folder / "evaluation.json").read_text())["splits"]
     return found
 
 
 def show(runs: Sequence[Planned]) -> None:
     """Print normalised length and return, with intervals over episodes or, with several seeds, the range of seeds."""
-    arms: dict[str, list[dict[str, dict[str, dict[str, float]]]]] = {}
+    arms: dict[str, list[Splits]] = {}
     for planned in runs:
         arms.setdefault(planned.folder.parent.name, []).append(evaluation(planned))
     splits = list(next(iter(arms.values()))[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tyro
@@ -24,8 +23,6 @@ from .output import console, print_json
 from .run_options import EvalOptions
 
 if TYPE_CHECKING:
-    from ..imitation.tasks.base import ImitationTask
-    from ..model.policy import Policy
     from ..training.evaluation import Summary
 
 
@@ -84,8 +81,11 @@ def evaluate_imitation(options: EvalOptions, found: PolicyFolder, config: Imitat
     """Evaluate a policy on an imitation task."""
     import torch
 
+    from ..imitation.actors import acting
     from ..imitation.tasks import make_task
+    from ..imitation.tasks.base import evaluate
     from ..model.policy import Policy
+    from ..video import write_video
 
     if options.simulator is not None:
         raise ValueError("--simulator is for policies of reinforcement learning; this one was trained by imitation")
@@ -96,36 +96,18 @@ def evaluate_imitation(options: EvalOptions, found: PolicyFolder, config: Imitat
     for split in splits:
         if split not in task.splits:
             raise ValueError(unknown("split", split, task.splits))
+    act = acting(policy)
     with closing(task):
-        estimates = roll_out(policy, task, options, splits)
+        with Bars(console=Console(stderr=True), disable=options.json) as bars:
+            tasks = {split: bars.add_task(split, total=options.episodes) for split in splits}
+
+            def show_done(split: str, done: int) -> None:
+                bars.update(tasks[split], completed=done)
+
+            estimates = evaluate(act, task, options.episodes, options.seed, splits, show_done)
         if options.video is not None:
-            film(policy, task, options.video, options.seed, splits[0])
+            write_video(options.video, task.film(act, options.seed, splits[0]), task.frames_hz)
     return estimates
-
-
-def roll_out(policy: Policy, task: ImitationTask, options: EvalOptions, splits: tuple[str, ...]) -> Summary:
-    """Evaluate on each split, with a progress bar."""
-    from ..imitation.actors import acting
-    from ..imitation.tasks.base import evaluate
-
-    with Bars(console=Console(stderr=True), disable=options.json) as bars:
-        tasks = {split: bars.add_task(split, total=options.episodes) for split in splits}
-        return evaluate(
-            acting(policy),
-            task,
-            options.episodes,
-            options.seed,
-            splits,
-            lambda split, done: bars.update(tasks[split], completed=done),
-        )
-
-
-def film(policy: Policy, task: ImitationTask, file: Path, seed: int, split: str) -> None:
-    """Write one more rollout as a film."""
-    from ..imitation.actors import acting
-    from ..video import write_video
-
-    write_video(file, task.film(acting(policy), seed, split), task.frames_hz)
 
 
 def show(found: Summary) -> None:
