@@ -29,7 +29,7 @@ def their_name(node: str) -> str:
 
 
 def make_theirs(layout: Layout, variant: str, position: bool = False) -> dict[str, Tensor]:
-    """Random weights under the authors' names, in the authors' shapes."""
+    """Return random weights under the authors' names, in the authors' shapes."""
     torch.manual_seed(0)
     num_nodes = layout.graph.num_nodes
     shapes: dict[str, tuple[int, ...]] = {"tokenizer.zero_token": (1, EMBED)}
@@ -61,7 +61,7 @@ def make_theirs(layout: Layout, variant: str, position: bool = False) -> dict[st
 
 
 def their_actions(t: dict[str, Tensor], layout: Layout, variant: str, obs: Tensor) -> Tensor:
-    """What the authors' network computes, node by node, through PyTorch's own encoder layer."""
+    """Return the actions of the authors' network, computed node by node, through PyTorch's own encoder layer."""
     graph = layout.graph
     tokens = torch.stack(
         [
@@ -99,7 +99,7 @@ def their_actions(t: dict[str, Tensor], layout: Layout, variant: str, obs: Tenso
 
 
 def assert_theirs(policy: Policy, theirs: dict[str, Tensor], layout: Layout, variant: str) -> None:
-    """In double precision, where sums in another order agree."""
+    """Compare the actions in double precision, in which the order of a sum does not matter."""
     obs = torch.randn(4, layout.obs_dim, dtype=torch.float64)
     exact = {name: tensor.double() for name, tensor in theirs.items()}
     torch.testing.assert_close(policy.double()(obs), their_actions(exact, layout, variant, obs), rtol=1e-9, atol=1e-9)
@@ -107,7 +107,7 @@ def assert_theirs(policy: Policy, theirs: dict[str, Tensor], layout: Layout, var
 
 @pytest.mark.parametrize("experiment", ["adroit-door", "adroit-hammer", "adroit-relocate", "mocapact"])
 @pytest.mark.parametrize("variant", ["mlp", "transformer", "bot-hard", "bot-mix", "bot-soft"])
-def test_every_imitation_variant_computes_what_theirs_does(tmp_path: Path, experiment: str, variant: str) -> None:
+def test_every_imitation_variant_computes_the_authors_actions(tmp_path: Path, experiment: str, variant: str) -> None:
     layout = load_experiment(experiment).layout()
     theirs = make_theirs(layout, variant)
     file = tmp_path / "theirs.safetensors"
@@ -126,7 +126,7 @@ def test_a_positional_encoding_is_found_in_the_file(tmp_path: Path) -> None:
     assert_theirs(policy, theirs, layout, "bot-hard")
 
 
-def test_half_precision_weights_are_taken(tmp_path: Path) -> None:
+def test_half_precision_weights_are_loaded(tmp_path: Path) -> None:
     layout = load_experiment("adroit-door").layout()
     theirs = {name: tensor.half() for name, tensor in make_theirs(layout, "bot-hard").items()}
     file = tmp_path / "theirs.safetensors"

@@ -25,13 +25,13 @@ from .model.policy import Policy
 THEIR_NODE_NAMES = {"forearm": "forehand"}
 """Their names of nodes, where they differ from the robot file's."""
 
-_PLAIN = [f"{part}.{kind}" for part in ("linear1", "linear2", "norm1", "norm2") for kind in ("weight", "bias")]
-_LAYER_NAMES = {name: name for name in _PLAIN} | {
-    "self_attn.in_proj_weight": "attention.in_proj.weight",
-    "self_attn.in_proj_bias": "attention.in_proj.bias",
-    "self_attn.out_proj.weight": "attention.out_proj.weight",
-    "self_attn.out_proj.bias": "attention.out_proj.bias",
+_KINDS = ("weight", "bias")
+_LAYER_NAMES = {
+    **{f"{part}.{kind}": f"{part}.{kind}" for part in ("linear1", "linear2", "norm1", "norm2") for kind in _KINDS},
+    **{f"self_attn.in_proj_{kind}": f"attention.in_proj.{kind}" for kind in _KINDS},
+    **{f"self_attn.out_proj.{kind}": f"attention.out_proj.{kind}" for kind in _KINDS},
 }
+"""Their name of a tensor in an encoder layer -> ours."""
 
 
 def load(
@@ -154,13 +154,14 @@ def _fill_tokenizer(ours: dict[str, Tensor], theirs: _Tensors, layout: Layout) -
 
 
 def _fill_encoder(ours: dict[str, Tensor], theirs: _Tensors, config: PolicyConfig) -> None:
-    for layer in range(config.num_layers):
-        for their_name, our_name in _LAYER_NAMES.items():
-            tensor = ours[f"encoder.layers.{layer}.{our_name}"]
-            tensor.copy_(theirs.take(f"net.encoder.layers.{layer}.{their_name}", *tensor.shape))
+    names = {
+        f"net.encoder.layers.{layer}.{their_name}": f"encoder.layers.{layer}.{our_name}"
+        for layer in range(config.num_layers)
+        for their_name, our_name in _LAYER_NAMES.items()
+    }
     if config.positional_encoding:
-        position = ours["encoder.position"]
-        position.copy_(theirs.take("net.embed_absolute_position.weight", *position.shape))
+        names["net.embed_absolute_position.weight"] = "encoder.position"
+    _copy(ours, theirs, names)
     if config.architecture.hop_bias:
         hop_bias = ours["encoder.hop_bias"]
         hop_bias.copy_(theirs.take("net.sp_embeddings.weight", len(hop_bias), 1)[:, 0])
@@ -179,10 +180,13 @@ def _fill_detokenizer(ours: dict[str, Tensor], theirs: _Tensors, layout: Layout)
 def _fill_mlp(ours: dict[str, Tensor], theirs: _Tensors) -> None:
     names = {f"net.model.{k}": f"encoder.layers.{k + 1}" for k in (0, 2, 4)}  # ours flattens first
     names["detokenizer.detokenizers.global"] = "detokenizer.linear"
+    _copy(ours, theirs, {f"{one}.{kind}": f"{two}.{kind}" for one, two in names.items() for kind in _KINDS})
+
+
+def _copy(ours: dict[str, Tensor], theirs: _Tensors, names: Mapping[str, str]) -> None:
+    """Copy tensors of equal shape; `names` maps their names to ours."""
     for their_name, our_name in names.items():
-        for kind in ("weight", "bias"):
-            tensor = ours[f"{our_name}.{kind}"]
-            tensor.copy_(theirs.take(f"{their_name}.{kind}", *tensor.shape))
+        ours[our_name].copy_(theirs.take(their_name, *ours[our_name].shape))
 
 
 def _their_name(node: str) -> str:
