@@ -19,7 +19,6 @@ from body_transformer.imitation.config import ImitationConfig
 from body_transformer.imitation.train import learning_rate, total_steps
 
 LAYOUT = load_experiment("demo").layout()
-BOT = [sys.executable, "-m", "body_transformer.cli.main"]
 SMALL = ["--policy.num-layers", "1", "--policy.embed-dim", "8", "--policy.ff-dim", "8"]
 FINAL_FILES = ("policy.safetensors", "policy.json", "training_state.safetensors", "training_state.json")
 
@@ -58,6 +57,53 @@ def is_at_work(run: Path, pid: int) -> bool:
     return lock.exists() and lock.read_text().strip() == str(pid)
 
 
+FORKS = """
+import json, os, sys
+import torch.utils.tensorboard
+from body_transformer.cli import train
+from body_transformer.cli.main import main
+from body_transformer.imitation import actors, demonstrations, train
+
+for line in sys.stdin:
+    arguments, output = json.loads(line)
+    if not (pid := os.fork()):
+        file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, 1), os.dup2(file, 2)
+        sys.exit(main(arguments))
+    print(pid, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+class Bot:
+    """Starts `bot` in one process at a time, a fork of a process that has imported everything."""
+
+    def __init__(self, output: Path) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would add up in another order
+        command = [sys.executable, "-c", FORKS]
+        self.parent = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.output = output
+
+    def start(self, arguments: list[str]) -> int:
+        """Start a command and return the number of its process."""
+        print(json.dumps([arguments, str(self.output)]), file=self.parent.stdin)
+        return int(self.parent.stdout.readline())
+
+    def wait(self) -> tuple[int, str]:
+        """Return the exit status and the output."""
+        status = int(self.parent.stdout.readline())
+        return status, self.output.read_text()
+
+
+@pytest.fixture(scope="module")
+def bot(tmp_path_factory):
+    bot = Bot(tmp_path_factory.mktemp("bot") / "output.txt")
+    yield bot
+    bot.parent.communicate(timeout=60)
+
+
 def test_training_lowers_the_loss_and_logs_it(data, tmp_path):
     run = tmp_path / "run"
     assert main(command(data, run, *steps(120), "--imitation.learning-rate", "0.01")) == 0
@@ -77,36 +123,41 @@ def test_the_same_command_twice_gives_the_same_bits(data, tmp_path):
     assert final_bytes(tmp_path / "a")[0] != final_bytes(tmp_path / "c")[0]
 
 
-def test_a_run_killed_twenty_times_ends_like_an_uninterrupted_one(data, tmp_path):
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would add up in another order
-    subprocess.run([*BOT, *command(data, tmp_path / "whole", *steps(4000))], env=one_thread, check=True)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_run_killed_twenty_times_ends_like_an_uninterrupted_one(bot, data, tmp_path):
+    bot.start(command(data, tmp_path / "whole", *steps(2000)))
+    assert bot.wait()[0] == 0
     run, moments = tmp_path / "killed", random.Random(0)
-    arguments = command(data, run, *steps(4000), "--imitation.checkpoint-every-s", "0.01")
+    arguments = command(data, run, *steps(2000), "--imitation.checkpoint-every-s", "0.01")
     for _ in range(20):
-        process = subprocess.Popen([*BOT, *arguments], env=one_thread)
-        while not is_at_work(run, process.pid):
-            assert process.poll() is None
+        pid = bot.start(arguments)
+        while not is_at_work(run, pid):
+            os.kill(pid, 0)  # it is alive
             time.sleep(0.01)
         time.sleep(moments.uniform(0, 0.4))
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+        os.kill(pid, signal.SIGKILL)
+        assert bot.wait()[0] == -signal.SIGKILL
         arguments = ["train", "--resume", str(run), "--cpu", "--no-eval", "--quiet"]
-    subprocess.run([*BOT, *arguments], env=one_thread, check=True)
+    description = (run / "experiment.yaml").read_text()  # the rest of the run need not save so often
+    (run / "experiment.yaml").write_text(description.replace("checkpoint_every_s: 0.01", "checkpoint_every_s: 120.0"))
+    bot.start(arguments)
+    assert bot.wait()[0] == 0
     assert final_bytes(run) == final_bytes(tmp_path / "whole")
     assert losses(run) == losses(tmp_path / "whole")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_signal_writes_a_checkpoint_and_explains_how_to_resume(data, tmp_path, number):
+def test_a_stop_signal_writes_a_checkpoint_and_explains_how_to_resume(bot, data, tmp_path, number):
     run = tmp_path / "run"
-    arguments = command(data, run, *steps(1_000_000))
-    process = subprocess.Popen([*BOT, *arguments], stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not (run / "metrics.jsonl").exists():
+    pid = bot.start(command(data, run, *steps(1_000_000)))
+    while not (run / "metrics.jsonl").exists():
+        os.kill(pid, 0)  # it is alive
         time.sleep(0.05)
     time.sleep(0.2)
-    process.send_signal(number)
-    _, words = process.communicate(timeout=60)
-    assert process.returncode == 130, words
+    os.kill(pid, number)
+    status, words = bot.wait()
+    assert status == 130, words
     assert "continue with --resume" in words
     assert newest_checkpoint(run).step > 0
 
@@ -152,16 +203,18 @@ def test_a_folder_with_other_files_is_refused(data, tmp_path, capsys):
     assert [file.name for file in data.parent.iterdir()] == [data.name]
 
 
-def test_a_corrupt_checkpoint_is_reported_and_the_previous_one_used(data, tmp_path):
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_corrupt_checkpoint_is_reported_and_the_previous_one_used(bot, data, tmp_path):
     run = tmp_path / "run"
     often = ["--imitation.checkpoint-every-s", "1e-6", "--imitation.keep-checkpoints", "2"]
     assert main(command(data, run, *steps(20), *often)) == 0
     broken = run / "checkpoints" / "20"
     (broken / "training_state.safetensors").write_bytes(b"")
-    again = subprocess.run([*BOT, "train", "--resume", str(run), "--quiet"], capture_output=True, text=True)
-    assert again.returncode == 0
-    assert f"bot train: checkpoint {broken} cannot be used: " in again.stderr
-    assert "Warning" not in again.stderr
+    bot.start(["train", "--resume", str(run), "--quiet"])
+    status, words = bot.wait()
+    assert status == 0
+    assert f"bot train: checkpoint {broken} cannot be used: " in words
+    assert "Warning" not in words
     assert newest_checkpoint(run).step == 20
 
 
