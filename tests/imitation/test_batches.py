@@ -216,7 +216,7 @@ def test_an_epoch_takes_little_new_memory_beside_the_data():
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert num_bytes / 10 < peak < num_bytes / 6  # two sixteenths, and what counts the steps
+    assert num_bytes / 10 < peak < num_bytes / 6  # two sixteenths, and the bookkeeping
 
 
 def test_within_a_window_episodes_are_read_in_their_order_on_disk():
@@ -293,7 +293,7 @@ def test_an_episode_of_another_length_than_announced_is_an_error():
         list(Batches(episodes, 5, 0).epoch(0))
 
 
-# -- what is asked for -------------------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Several runs: what is there already, and who is at work in it."""
+"""Several runs at once: finished ones, stopped ones, and those that another process works on."""
 
 import sys
 import threading
@@ -34,13 +34,13 @@ def test_a_finished_run_is_not_started_again(tmp_path):
 
 @pytest.mark.parametrize("words", ["demo --seed 1", "demo --seed 0 --imitation.num-steps 3"])
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_run_of_other_arguments_is_not_taken_for_the_one_that_is_wanted(tmp_path, words, finished):
+def test_a_run_with_other_arguments_is_refused(tmp_path, words, finished):
     begin(tmp_path / "run", words, finished)
     with pytest.raises(ValueError, match="a run with other arguments: demo --seed"):
         run_all([planned(tmp_path / "run")], 1, Console(quiet=True))
 
 
-def test_a_run_that_somebody_else_is_at_work_in_is_waited_for(tmp_path, monkeypatch):
+def test_a_run_that_another_process_works_on_is_awaited(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "POLL_S", 0.05)
     monkeypatch.setattr(jobs, "_start", lambda *job: pytest.fail("it was started a second time"))
     run = begin(tmp_path / "run")
@@ -60,7 +60,7 @@ def test_a_run_that_somebody_else_is_at_work_in_is_waited_for(tmp_path, monkeypa
     worker.join()
 
 
-def test_a_run_that_somebody_else_gave_up_goes_on(tmp_path, monkeypatch):
+def test_a_run_that_another_process_stopped_is_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "POLL_S", 0.05)
     run = begin(tmp_path / "run")
     looks = iter([True, True, False, False])
@@ -89,12 +89,12 @@ time.sleep(1.0)
 """
 
 
-def test_a_run_whose_starter_was_killed_at_once_is_not_started_a_second_time(tmp_path, monkeypatch):
+def test_a_run_is_not_started_twice_if_the_process_that_started_it_was_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "POLL_S", 0.05)
     begin(tmp_path / "run")
     job = planned(tmp_path / "run")
     monkeypatch.setattr(Planned, "command", [sys.executable, "-c", SLEEPER, str(job.folder)])
-    process = jobs._start(job, "1")  # it is started, and has not come as far as to say that it is at work
+    process = jobs._start(job, "1")  # it is started and has not locked the run yet
     assert not Run(job.folder).is_at_work
     monkeypatch.setattr(jobs, "_start", lambda *job: pytest.fail("it was started a second time"))
     reaper = threading.Thread(target=process.wait)
@@ -111,7 +111,7 @@ def failing(folder: Path) -> list[str]:
     return [sys.executable, "-c", words if folder.name == "bad" else good]
 
 
-def test_the_first_that_fails_stops_the_others_unless_they_shall_go_on(tmp_path, monkeypatch):
+def test_the_first_failure_stops_the_others_unless_keep_going_is_set(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "POLL_S", 0.05)
     monkeypatch.setattr(Planned, "command", property(lambda self: failing(self.folder)))
     both = [Planned(tmp_path / name, ARGS, name) for name in ("bad", "good")]
@@ -125,7 +125,7 @@ def test_the_first_that_fails_stops_the_others_unless_they_shall_go_on(tmp_path,
     assert both[1].is_finished
 
 
-def test_what_was_logged_last_is_read_without_all_of_it(tmp_path):
+def test_the_last_metrics_are_read_without_the_whole_file(tmp_path):
     run = begin(tmp_path / "run")
     assert run.last_metrics() == []
     lines = "".join(f'{{"step": {step}}}\n' for step in range(1000))

@@ -1,4 +1,4 @@
-"""Stop signals and the processes that work for somebody."""
+"""Stop signals and worker processes."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no signal masks")
-def test_the_very_first_process_hears_no_stop_signals_either(tmp_path):
+def test_every_worker_process_blocks_stop_signals_the_first_one_included(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     run = subprocess.run([sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, check=True)
     assert run.stdout == "SIGINT SIGTERM\nSIGINT SIGTERM\n\n"

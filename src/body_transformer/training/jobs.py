@@ -46,7 +46,7 @@ class Planned:
         return "finished" if self.is_finished else "begun" if Run(self.folder).exists else "missing"
 
     def check(self) -> None:
-        """Raise an error if the folder holds a run with other arguments, whose results would be shown for these."""
+        """Raise an error if the folder holds a run with other arguments: its results would be shown as this run's."""
         run = Run(self.folder)
         if not run.exists:
             return
@@ -72,8 +72,8 @@ def run_all(
     """Run the unfinished runs, `num_jobs` at a time.
 
     The first failure stops the others and is raised with the end of its output. With `keep_going` the others continue,
-    and all failures are raised at the end. If another process works on a run, for example because the process that
-    started it was killed, that run is waited for.
+    and all failures are raised at the end. A run that another process works on is not started again but awaited: the
+    process that started it may have been killed.
     """
     for job in planned:
         job.check()
@@ -137,7 +137,7 @@ def _start(job: Planned, threads: str) -> subprocess.Popen[bytes]:
 
 
 def _is_busy(job: Planned) -> bool:
-    """Return whether a process works on the run, or was started and has not come to that yet."""
+    """Return whether a process works on the run, or has been started for it and still holds the start lock."""
     if Run(job.folder).is_at_work:
         return True
     file = _beside(job, STARTED)

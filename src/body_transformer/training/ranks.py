@@ -1,4 +1,4 @@
-"""Ranks: the processes that `torchrun` starts, which train one policy, each with its own robots; and seeds."""
+"""Ranks of the processes that `torchrun` starts to train one policy, and seeds that differ between them."""
 
 from __future__ import annotations
 
