@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from body_transformer.imitation.actors import SHAPES, DapgPolicy, Floats
+from body_transformer.imitation.actors import SHAPES, Floats, dapg_actor, load_dapg
 from body_transformer.imitation.tasks.adroit import ENVIRONMENTS, AdroitTask
 
 EXPERTS = Path(__file__).parents[2] / "../shared/data/adroit_experts"
@@ -38,7 +38,7 @@ def scalar_forward(of: dict[str, Floats], obs: Floats) -> list[float]:
 
 def test_the_mean_action_is_the_networks_output() -> None:
     arrays = random_arrays()
-    policy = DapgPolicy(arrays)
+    policy = dapg_actor(arrays)
     obs = np.random.default_rng(1).standard_normal((6, 5)).astype(np.float32)
     expected = np.array([scalar_forward(arrays, one) for one in obs])
     assert (np.abs(expected) > 1).any()
@@ -50,8 +50,10 @@ def test_the_mean_action_is_the_networks_output() -> None:
 
 def test_a_file_is_read_back(tmp_path: Path) -> None:
     np.savez(tmp_path / "expert.npz", **random_arrays())  # type: ignore[arg-type]
-    loaded = DapgPolicy.load(tmp_path / "expert.npz")
-    assert all(np.array_equal(loaded.arrays[name], array) for name, array in random_arrays().items())
+    loaded, expert = load_dapg(tmp_path / "expert.npz"), dapg_actor(random_arrays())
+    obs = np.random.default_rng(1).standard_normal((6, 5)).astype(np.float32)
+    np.testing.assert_array_equal(loaded.mean(obs), expert.mean(obs))
+    np.testing.assert_array_equal(loaded.std, np.exp(random_arrays()["log_std"].astype(np.float64)))
 
 
 @pytest.mark.parametrize(
@@ -71,21 +73,21 @@ def test_invalid_arrays_are_named(tmp_path: Path, change: dict[str, Floats | Non
     arrays = {name: array for name, array in (random_arrays() | change).items() if array is not None}
     np.savez(tmp_path / "expert.npz", **arrays)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"expert.npz: not a DAPG policy: .*{message}"):
-        DapgPolicy.load(tmp_path / "expert.npz")
+        load_dapg(tmp_path / "expert.npz")
 
 
 def test_a_file_that_is_missing_or_not_an_archive_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.npz: no such file"):
-        DapgPolicy.load(tmp_path / "none.npz")
+        load_dapg(tmp_path / "none.npz")
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(ValueError, match=r"text.npz: not a DAPG policy: .*zip"):
-        DapgPolicy.load(tmp_path / "text.npz")
+        load_dapg(tmp_path / "text.npz")
     with zipfile.ZipFile(tmp_path / "cut.npz", "w") as archive:
         whole = io.BytesIO()
         np.save(whole, np.zeros(100, np.float32))
         archive.writestr("W0.npy", whole.getvalue()[:-8])
     with pytest.raises(ValueError, match=r"cut.npz: not a DAPG policy: "):
-        DapgPolicy.load(tmp_path / "cut.npz")
+        load_dapg(tmp_path / "cut.npz")
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
@@ -94,17 +96,17 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     data[100:160] = bytes(60)
     (tmp_path / "harmed.npz").write_bytes(data)
     with pytest.raises(ValueError, match=r"harmed.npz: not a DAPG policy: "):
-        DapgPolicy.load(tmp_path / "harmed.npz")
+        load_dapg(tmp_path / "harmed.npz")
 
 
 def test_observations_of_another_size_are_refused() -> None:
     with pytest.raises(ValueError, match=r"obs must be \[B, 5\]; got \[2, 4\]"):
-        DapgPolicy(random_arrays()).mean(np.zeros((2, 4), np.float32))
+        dapg_actor(random_arrays()).mean(np.zeros((2, 4), np.float32))
 
 
 @pytest.mark.skipif(not EXPERTS.is_dir(), reason="the DAPG experts are not at hand")
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_the_expert_solves_its_task(name: str) -> None:
     with closing(AdroitTask(name, num_processes=1)) as task:
-        results = task.rollouts(DapgPolicy.load(EXPERTS / f"{name}.npz").mean, 4, 0, "validation")
+        results = task.rollouts(load_dapg(EXPERTS / f"{name}.npz").mean, 4, 0, "validation")
     assert [result.success for result in results] == [True] * 4

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import body_transformer
-from body_transformer.imitation.actors import DapgPolicy
+from body_transformer.imitation.actors import load_dapg
 from body_transformer.imitation.collect import CollectedDataset, collect
 from body_transformer.imitation.tasks.adroit import AdroitTask, episode_seed
 from body_transformer.imitation.tasks.base import Act, Trajectory
@@ -115,7 +115,7 @@ def test_a_dataset_can_be_replayed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not EXPERTS.is_dir(), reason="the DAPG experts are not at hand")
 def test_an_experts_episodes_succeed_and_can_be_replayed(tmp_path: Path) -> None:
-    expert = DapgPolicy.load(EXPERTS / "hammer.npz")
+    expert = load_dapg(EXPERTS / "hammer.npz")
     with closing(AdroitTask("hammer", num_processes=1)) as task:
         found = collect(task, expert.mean, 3, tmp_path / "set")
     assert (found.num_successes, found.num_successes_any) == (3, 3)

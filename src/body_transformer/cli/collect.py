@@ -88,7 +88,7 @@ def main(args: list[str]) -> None:
 
 
 def collectable() -> list[str]:
-    """Return the experiments whose task can be recorded."""
+    """Return the experiments with a task that can be recorded."""
     found = {name: load_experiment(name).imitation for name in experiment_names()}
     return [name for name, config in found.items() if config is not None and config.task in COLLECTABLE]
 

@@ -128,7 +128,7 @@ def resume(args: list[str], named: str | None = None) -> None:
 
 
 def run_training(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool) -> None:
-    """Train as a description says, and evaluate the policy; a new run is created once its data are checked."""
+    """Train with the settings of a description and evaluate the policy; create a new run after checking its data."""
     from ..imitation.actors import acting
     from ..imitation.demonstrations import demonstrations
     from ..imitation.losses import check_loss

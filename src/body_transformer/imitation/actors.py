@@ -36,8 +36,7 @@ class Actor:
 def load_actor(path: Path) -> Actor:
     """Load a DAPG expert (.npz), or a policy that `find_policy` finds; on the GPU if there is one."""
     if path.suffix == ".npz":
-        expert = DapgPolicy.load(path)
-        return Actor(expert.obs_dim, expert.action_dim, expert.mean, expert.std)
+        return load_dapg(path)
     if path.is_file():
         raise ValueError(f"no policy in {str(path)!r}: a file must be an .npz file; otherwise give {KINDS}")
     import torch
@@ -87,54 +86,45 @@ SHAPES = {
 """Array of a DAPG policy -> its axes; axes of one name have one length."""
 
 
-@dataclass(frozen=True)
-class DapgPolicy:
-    """An expert of DAPG (Rajeswaran et al. 2018): two tanh layers between fixed shifts and scales, a Gaussian head."""
+def load_dapg(path: str | os.PathLike[str]) -> Actor:
+    """Read a DAPG expert from an .npz file that has exactly the arrays of `SHAPES`."""
+    with naming(f"{os.fspath(path)}: not a DAPG policy"), open_npz(path) as archive:
+        return dapg_actor({name: np.asarray(archive[name]) for name in archive})
 
-    arrays: Mapping[str, Floats]
 
-    def __post_init__(self) -> None:
-        if missing := SHAPES.keys() - self.arrays.keys():
-            raise ValueError(f"a DAPG policy needs {listing(SHAPES)}; missing: {listing(sorted(missing))}")
-        if foreign := self.arrays.keys() - SHAPES.keys():
-            raise ValueError(f"a DAPG policy has {listing(SHAPES)}; not {listing(sorted(foreign))}")
-        lengths: dict[str, int] = {}
-        for name, axes in SHAPES.items():
-            array = self.arrays[name]
-            wanted = [lengths.get(axis, axis) for axis in axes]
-            if array.ndim != len(axes) or any(
-                lengths.setdefault(axis, length) != length for axis, length in zip(axes, array.shape, strict=True)
-            ):
-                raise ValueError(f"{name} of a DAPG policy must be {wanted}; got {list(array.shape)}")
-            if array.dtype != np.float32 or not np.isfinite(array).all():
-                raise ValueError(f"{name} of a DAPG policy must be finite float32 numbers")
+def dapg_actor(arrays: Mapping[str, Floats]) -> Actor:
+    """Return an expert of DAPG (Rajeswaran et al. 2018).
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> DapgPolicy:
-        """Read an .npz file that has exactly the arrays of `SHAPES`."""
-        with naming(f"{os.fspath(path)}: not a DAPG policy"), open_npz(path) as archive:
-            return cls({name: np.asarray(archive[name]) for name in archive})
+    It has two tanh layers between fixed shifts and scales, and a Gaussian head. Its mean action is not clipped, because
+    noise is added before clipping.
+    """
+    _check_arrays(arrays)
+    obs_dim, action_dim = arrays["W0"].shape[1], arrays["W2"].shape[0]
 
-    @property
-    def obs_dim(self) -> int:
-        return int(self.arrays["W0"].shape[1])
+    def mean(obs: Floats) -> Floats:
+        if obs.ndim != 2 or obs.shape[1] != obs_dim:
+            raise ValueError(f"obs must be [B, {obs_dim}]; got {list(obs.shape)}")
+        x: Floats = (obs - arrays["in_shift"]) / (arrays["in_scale"] + 1e-8)
+        for layer in "01":
+            x = np.tanh(x @ arrays[f"W{layer}"].T + arrays[f"b{layer}"])
+        actions: Floats = (x @ arrays["W2"].T + arrays["b2"]) * arrays["out_scale"] + arrays["out_shift"]
+        return actions
 
-    @property
-    def action_dim(self) -> int:
-        return int(self.arrays["W2"].shape[0])
+    return Actor(obs_dim, action_dim, mean, np.exp(arrays["log_std"].astype(np.float64)))
 
-    @property
-    def std(self) -> npt.NDArray[np.float64]:
-        """[A] standard deviation of its noise."""
-        return np.exp(self.arrays["log_std"].astype(np.float64))
 
-    def mean(self, obs: Floats) -> Floats:
-        """Return the mean action, [B, O] -> [B, A], not clipped: noise is added before clipping."""
-        if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
-            raise ValueError(f"obs must be [B, {self.obs_dim}]; got {list(obs.shape)}")
-        of = self.arrays
-        x: Floats = (obs - of["in_shift"]) / (of["in_scale"] + 1e-8)
-        x = np.tanh(x @ of["W0"].T + of["b0"])
-        x = np.tanh(x @ of["W1"].T + of["b1"])
-        mean: Floats = (x @ of["W2"].T + of["b2"]) * of["out_scale"] + of["out_shift"]
-        return mean
+def _check_arrays(arrays: Mapping[str, Floats]) -> None:
+    if missing := SHAPES.keys() - arrays.keys():
+        raise ValueError(f"a DAPG policy needs {listing(SHAPES)}; missing: {listing(sorted(missing))}")
+    if foreign := arrays.keys() - SHAPES.keys():
+        raise ValueError(f"a DAPG policy has {listing(SHAPES)}; not {listing(sorted(foreign))}")
+    lengths: dict[str, int] = {}
+    for name, axes in SHAPES.items():
+        array = arrays[name]
+        wanted = [lengths.get(axis, axis) for axis in axes]
+        if array.ndim != len(axes) or any(
+            lengths.setdefault(axis, length) != length for axis, length in zip(axes, array.shape, strict=True)
+        ):
+            raise ValueError(f"{name} of a DAPG policy must be {wanted}; got {list(array.shape)}")
+        if array.dtype != np.float32 or not np.isfinite(array).all():
+            raise ValueError(f"{name} of a DAPG policy must be finite float32 numbers")

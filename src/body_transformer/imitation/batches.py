@@ -1,7 +1,7 @@
 """Minibatches in a seeded order, from any amount of data, with little of it in memory.
 
 The order of an epoch is a function of seed and epoch alone. Episodes are permuted and divided into windows that fit in
-memory, the steps of each window are permuted, and batches are cut from the windows in order. A run can therefore
+memory. The steps of each window are permuted, and batches are cut from the windows in order. A run can therefore
 resume at any batch and read only the remaining windows.
 """
 
@@ -24,7 +24,7 @@ WINDOW_BYTES = 512 * 2**20
 WINDOW_SHARE = 16
 """Data that do not fit in one window are divided into at least about this many. First access to new memory can take
 several times as long as reading into it (a virtual machine gets its pages from the host). In the first epoch, two
-windows that hold all the data would be read at a third of the usual speed; two sixteenths are not much slower. The
+windows that hold all the data would be read at a third of the usual speed. Two sixteenths are not much slower. The
 price is that steps are mixed within a sixteenth of the episodes, a different one every epoch."""
 WINDOW_EPISODES = 64
 """A window has room for at least this many of the longest episodes, so that a batch mixes many of them."""
@@ -62,7 +62,7 @@ class Batches:
     fit in `window_bytes` are read once and kept. Otherwise a window is at most a sixteenth of the data, or 64 episodes.
 
     The last batch of an epoch may be smaller. Each of `num_ranks` processes gets its part of every batch, in the order
-    of the ranks; if the last batch cannot be divided evenly, parts overlap.
+    of the ranks. If the last batch cannot be divided evenly, parts overlap.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class ImitationConfig:
     reader: str
     """Reader of the demonstrations: a name from the table of readers."""
     data: str | None = None
-    """Demonstrations: a file, a folder, or a name that the reader knows; None if the task generates its own."""
+    """Demonstrations: a file, a folder, or a name that the reader resolves; None if the task generates its own."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options of the reader."""
     task_options: Mapping[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Episodes side by side in several processes, on gymnasium's vector environments.
 
-Results do not depend on the number of processes: an episode has its own seed, and the episodes that the policy sees as
-one batch depend on the number of lanes alone. Gymnasium's automatic resets are off: a lane starts its next episode
+Results do not depend on the number of processes. An episode has its own seed, and the number of lanes alone determines
+which episodes form a batch. Gymnasium's automatic resets are off: a lane starts its next episode
 when `play` resets it.
 """
 

@@ -36,7 +36,7 @@ NUM_STEPS = 200
 class AdroitTask(CollectableTask):
     """`door`, `hammer` or `relocate`: 200 steps; success is the environment's own, at the last step.
 
-    Returns are those of the installed gymnasium-robotics, whose rewards changed in 1.2.1; successes did not change.
+    Returns are those of the installed gymnasium-robotics: version 1.2.1 changed the rewards but not the successes.
     Simulator processes run until `close`; their number affects only the time.
     """
 

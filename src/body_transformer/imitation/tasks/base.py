@@ -92,13 +92,13 @@ class ImitationTask(ABC):
 
 
 class CollectableTask(ImitationTask):
-    """A task whose rollouts can be recorded as demonstrations."""
+    """A task that can record its rollouts as demonstrations."""
 
     env_id: str
     """Name of the environment."""
     action_dim: int
     requirements: tuple[str, ...]
-    """Packages whose versions determine the outcome of an episode."""
+    """Packages that the outcome of an episode depends on; a dataset records their versions."""
 
     @abstractmethod
     def record(

@@ -32,7 +32,7 @@ CONE = np.array([[FRICTION, 0, 1], [-FRICTION, 0, 1], [0, FRICTION, 1], [0, -FRI
 
 
 class BalanceController:
-    """Position targets whose torques make the whole body, root included, follow the reference.
+    """Position targets with torques that make the whole body, root included, follow the reference.
 
     Desired accelerations are the reference's plus feedback. The ground can only push, within its friction, and nothing
     else moves the root. Accelerations and ground forces are the least-squares solution of these conditions. They

@@ -23,8 +23,8 @@ except ImportError as error:
     raise ValueError(f"motion tracking needs dm_control: {install('imitation')} ({error})") from error
 
 TERMINATION_ERROR = 0.3
-"""Half the mean joint error (rad) plus half the mean body error (m) that ends an episode: the default of dm_control's
-task, and the value in MoCapAct's training, rollout and evaluation scripts."""
+"""An episode ends if half the mean joint error (rad) plus half the mean body error (m) is larger. This is the
+default of dm_control's task, and the value in MoCapAct's training, rollout and evaluation scripts."""
 ARENA_SIZE = (8.0, 8.0)
 """MoCapAct's floor (m). It is drawn at this size but has no edge."""
 GHOST_OFFSET = (1.2, 0.0, 0.0)
@@ -122,24 +122,17 @@ class MocapEnv(gymnasium.Env[Floats, Floats]):
             raise_exception_on_physics_error=False,  # a diverging policy ends its episode, not the evaluation
             recompile_mjcf_every_episode=False,  # without props the model stays the same
         )
-        self.obs_sizes = self._obs_sizes()
+        sizes = {name: int(np.prod(spec.shape)) for name, spec in sorted(self.env.observation_spec().items())}
+        self.obs_sizes = {
+            name.removeprefix("walker/"): size for name, size in sizes.items() if name.startswith("walker/") and size
+        }
+        """Term -> its number of entries, in the order of the flat observation: by name."""
+        self.obs_dim = sum(self.obs_sizes.values())
         self.action_dim = int(self.env.action_spec().shape[0])
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (self.obs_dim,), np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (self.action_dim,), np.float32)
         self._max_steps = 0
         self._over = True
-
-    def _obs_sizes(self) -> dict[str, int]:
-        """Return term -> its number of entries, in the order of the flat observation: by name."""
-        spec = self.env.observation_spec()
-        sizes = {name: int(np.prod(spec[name].shape)) for name in sorted(spec)}
-        return {
-            name.removeprefix("walker/"): size for name, size in sizes.items() if name.startswith("walker/") and size
-        }
-
-    @property
-    def obs_dim(self) -> int:
-        return sum(self.obs_sizes.values())
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
         """Start an episode on `options["snippet"]`; the seed is not used, since nothing is random."""

@@ -63,7 +63,7 @@ class Bodies:
         }
 
     def expert(self) -> Doubles:
-        """Return the expert's actions [B, J] by computed torque; the expert knows the body, so they are exact."""
+        """Return the expert's actions [B, J] by computed torque, exact because the model is the body's own."""
         now = self.time
         # An action is held for a step, so it aims at the acceleration in the middle of the step.
         reference = (self._clip_acc[:, now] + self._clip_acc[:, now + 1]) / 2

@@ -16,7 +16,7 @@ from .observation import LayoutAdapter
 
 MAX_NOISE = 0.45
 """Largest standard deviation of the noise on an action. Without noise a clone has a lower loss but loses its clip in a
-tenth of the time, because the data contain no errors to recover from."""
+tenth of the time: the data contain no errors to recover from."""
 BATCH_SIZE = 128
 """Episodes that run side by side."""
 
