@@ -170,14 +170,14 @@ def main(args: list[str]) -> None:
             progress.advance(bar)
     print(f"wrote {len(written)} files to {options.out}; {len(set(names)) - len(written)} existed already")
     for title, metrics in (("from the start", "start_metrics"), ("from random frames", "rsi_metrics")):
-        lengths = [one for clip in written for one in _lengths(options.out / f"{clip}.hdf5", metrics)]  # by snippet
-        values = [value for snippet in lengths for value in snippet]
+        by_snippet = [one for clip in written for one in _lengths(options.out / f"{clip}.hdf5", metrics)]
+        values = [value for snippet in by_snippet for value in snippet]
         if values:
             complete = 100 * np.mean([value >= 1 for value in values])
-            any_complete = 100 * np.mean([max(snippet) >= 1 for snippet in lengths])
+            any_complete = 100 * np.mean([max(snippet) >= 1 for snippet in by_snippet])
             print(
                 f"{title}: {len(values)} rollouts, {complete:.0f} % reached the snippet's end, mean normalised length "
-                f"{np.mean(values):.2f}; {any_complete:.0f} % of {len(lengths)} snippets have at least one that did"
+                f"{np.mean(values):.2f}; {any_complete:.0f} % of {len(by_snippet)} snippets have at least one that did"
             )
 
 
