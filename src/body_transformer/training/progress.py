@@ -14,7 +14,7 @@ REFRESH_HZ = 10
 class Progress:
     """Bar with steps, loss, speed and remaining time, on standard error."""
 
-    def __init__(self, title: str = "", console: Console | None = None, quiet: bool = False) -> None:
+    def __init__(self, title: str = "", quiet: bool = False) -> None:
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -22,7 +22,7 @@ class Progress:
             TextColumn("{task.fields[speed]}"),
             TextColumn("{task.fields[loss]}"),
             TimeRemainingColumn(),
-            console=console or Console(stderr=True),
+            console=Console(stderr=True),
             disable=quiet,
         )
         self._title = title

@@ -107,7 +107,7 @@ def test_an_episode_ends_with_its_snippet(env):
         assert info == {"max_steps": steps}
 
 
-def test_an_episode_ends_when_the_walker_is_too_far_from_the_reference(env):
+def test_an_episode_ends_when_the_walker_is_too_far_from_the_reference_and_takes_no_more_steps(env):
     begin(env, whole(env, "CMU_900_02"))
     terminated = truncated = False
     while not (terminated or truncated):
@@ -117,25 +117,19 @@ def test_an_episode_ends_when_the_walker_is_too_far_from_the_reference(env):
     assert not truncated
     assert env.task.steps_left > 0
     assert env.task._termination_error > TERMINATION_ERROR
-
-
-def test_a_finished_episode_takes_no_more_steps(env):
-    begin(env, whole(env, "CMU_900_02"))
-    while not env.step(np.ones(56))[2]:
-        pass
     with pytest.raises(RuntimeError, match="the episode is over"):
         env.step(np.ones(56))
 
 
 @pytest.mark.parametrize(
-    ("snippet", "start"),
-    [(Snippet("CMU_900_01", 0, 40), 34), (Snippet("CMU_900_01", 5, 40), 4), (Snippet("CMU_900_01", 0, 50), 0)],
+    ("clip", "frames", "start", "message"),
+    [
+        ("CMU_900_01", (0, 40), 34, "cannot be tracked from frame 34"),
+        ("CMU_900_01", (5, 40), 4, "cannot be tracked from frame 4"),
+        ("CMU_900_01", (0, 50), 0, "cannot be tracked from frame 0"),
+        ("CMU_000_00", (0, 40), 0, "'CMU_000_00'"),
+    ],
 )
-def test_a_start_outside_the_clip_is_refused(env, snippet, start):
-    with pytest.raises(ValueError, match="cannot be tracked from frame"):
-        begin(env, snippet, start)
-
-
-def test_an_unknown_clip_is_refused(env):
-    with pytest.raises(ValueError, match="'CMU_000_00'"):
-        begin(env, Snippet("CMU_000_00", 0, 40))
+def test_a_start_outside_a_clip_is_refused(env, clip, frames, start, message):
+    with pytest.raises(ValueError, match=message):
+        begin(env, Snippet(clip, *frames), start)

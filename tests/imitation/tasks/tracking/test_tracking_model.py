@@ -104,7 +104,7 @@ def test_tilts_and_payloads_are_those_of_the_split(split, low, high):
     assert payloads.min() >= 0
     assert 0.95 * MAX_PAYLOAD_KG < payloads.max() <= MAX_PAYLOAD_KG
     clips = {one.clip.name for one in starts}
-    assert clips == {f"{SPLITS[split].clips}-{k}" for k in range(128 if split == "validation" else 32)}
+    assert clips == {f"{SPLITS[split][0]}-{k}" for k in range(128 if split == "validation" else 32)}
 
 
 # -- the expert --------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ import tyro
 from rich.progress import Progress
 
 from ....files import atomic_write
+from ....schema import check_fields
 from .clips import clip_lengths, h5py
 from .snippets import MAX_SNIPPET_STEPS, REF_STEPS, SNIPPET, available, cut, read_clip_list
 
@@ -43,13 +44,9 @@ class RolloutSettings:
     """Seed of starts and noise; each clip has its own stream, so other clips do not change it."""
 
     def __post_init__(self) -> None:
-        if min(self.start_rollouts, self.random_rollouts) < 0 or self.start_rollouts + self.random_rollouts < 1:
-            raise ValueError(
-                f"at least one rollout is needed; got {self.start_rollouts} from the start and {self.random_rollouts} "
-                "from random frames"
-            )
-        if not 0 <= self.noise_std < 1:
-            raise ValueError(f"the noise must be in [0, 1); got {self.noise_std}")
+        check_fields(self, ("start_rollouts", "random_rollouts", "seed"), fractions=("noise_std",))
+        if not self.start_rollouts + self.random_rollouts:
+            raise ValueError("at least one rollout per snippet is needed; got 0 start_rollouts and 0 random_rollouts")
         cut("clip", self.max_steps, self.max_steps)  # raises if max_steps is too small
 
 

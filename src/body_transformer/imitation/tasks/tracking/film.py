@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mujoco
 import numpy as np
 from PIL import Image, ImageDraw
@@ -50,19 +48,7 @@ def rendered(start: TrackingStart, poses: Doubles, reference: Doubles) -> list[F
 def drawn(start: TrackingStart, poses: Doubles, reference: Doubles) -> list[Frame]:
     """Return pictures that Pillow draws: each capsule is a thick line with round ends."""
     stage = Stage(start)
-    return [_draw(stage.capsules(*both)) for both in zip(poses, reference, strict=True)]
-
-
-@dataclass(frozen=True)
-class Capsules:
-    """Capsules in the camera's frame; a sphere is a capsule of length 0."""
-
-    ends: Doubles
-    """[G, 2, 3] metres to the right of the middle, upwards, and towards the camera."""
-    radii: Doubles
-    """[G]"""
-    colors: Doubles
-    """[G, 3]"""
+    return [_draw(*stage.capsules(*both)) for both in zip(poses, reference, strict=True)]
 
 
 class Stage:
@@ -96,8 +82,12 @@ class Stage:
         for side, (name, color) in zip((-0.5, 0.5), COLORS.items(), strict=True):
             self._place(name, color, start, side * APART_M)
 
-    def capsules(self, policy: Doubles, reference: Doubles) -> Capsules:
-        """Return both bodies in these joint positions [J]."""
+    def capsules(self, policy: Doubles, reference: Doubles) -> tuple[Doubles, Doubles, Doubles]:
+        """Return both bodies in these joint positions [J] as capsules; a sphere is a capsule of length 0.
+
+        The arrays are the ends [G, 2, 3], radii [G] and colors [G, 3]. Ends are in the camera's frame: metres to the
+        right of the middle, upwards, and towards the camera.
+        """
         model, data = self.model, self.data
         data.qpos[:] = np.concatenate([policy, reference])
         mujoco.mj_forward(model, data)
@@ -106,7 +96,7 @@ class Stage:
         along = data.geom_xmat[limbs].reshape(-1, 3, 3)[:, :, 2] * (model.geom_size[limbs, 1] * is_capsule)[:, None]
         middle = data.geom_xpos[limbs] - np.array([0, 0, CENTRE_M])
         ends = np.stack([middle - along, middle + along], 1) @ view_axes().T
-        return Capsules(ends, model.geom_size[limbs, 0].copy(), model.geom_rgba[limbs, :3].astype(np.float64))
+        return ends, model.geom_size[limbs, 0].copy(), model.geom_rgba[limbs, :3].astype(np.float64)
 
     def _place(self, name: str, color: tuple[float, float, float], start: TrackingStart, aside_m: float) -> None:
         torso = self.model.body(f"{name}_torso")
@@ -132,17 +122,17 @@ def view_axes() -> Doubles:
     return np.stack([right, np.cross(right, forward), -forward])
 
 
-def _draw(capsules: Capsules) -> Frame:
+def _draw(ends: Doubles, radii: Doubles, colors: Doubles) -> Frame:
     """Draw the capsules from back to front, at twice the size to smooth their edges."""
     width, height = 2 * WIDTH, 2 * HEIGHT
     scale = height / VIEW_M  # pixels per metre
     picture = Image.new("RGB", (width, height), _rgb(SKY))
     draw = ImageDraw.Draw(picture)
     draw.rectangle((0, HORIZON * height, width, height), fill=_rgb(FLOOR))
-    points = np.array([width / 2, height / 2]) + scale * capsules.ends[..., :2] * [1, -1]  # [G, 2, 2]
-    for k in np.argsort(capsules.ends[..., 2].mean(1)).tolist():
+    points = np.array([width / 2, height / 2]) + scale * ends[..., :2] * [1, -1]  # [G, 2, 2]
+    for k in np.argsort(ends[..., 2].mean(1)).tolist():
         for outline, shade in ((0.0, 0.75), (2.0, 1.0)):  # the darker outline separates overlapping limbs
-            radius, color = scale * float(capsules.radii[k]) - outline, _rgb(shade * capsules.colors[k])
+            radius, color = scale * float(radii[k]) - outline, _rgb(shade * colors[k])
             draw.line([tuple(point) for point in points[k]], color, round(2 * radius))
             for x, y in points[k].tolist():
                 draw.ellipse((x - radius, y - radius, x + radius, y + radius), color)

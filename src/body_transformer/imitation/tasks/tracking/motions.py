@@ -104,26 +104,15 @@ class TrackingStart:
         return np.array([flat * np.cos(self.heading_rad), flat * np.sin(self.heading_rad), -np.cos(self.tilt_rad)])
 
 
-@dataclass(frozen=True)
-class StartDistribution:
-    """A set of starts: a set of clips, and a range of tilts."""
-
-    clips: str
-    tilts_deg: tuple[float, float]
-
-
-SPLITS = {
-    "train": StartDistribution("train", (0, 60)),
-    "validation": StartDistribution("validation", (0, 60)),
-    "unseen-tilt": StartDistribution("train", (60, 90)),
-}
+SPLITS = {"train": ("train", (0, 60)), "validation": ("validation", (0, 60)), "unseen-tilt": ("train", (60, 90))}
+"""Split -> set of clips, and range of tilts in degrees."""
 
 
 def draw_start(split: str, clip_seed: int, num_clips: int, seed: tuple[int, ...], index: int) -> TrackingStart:
     """Return start number `index` of a seed: clips in turn, everything else at random."""
     if split not in SPLITS:
         raise ValueError(unknown("split", split, SPLITS))
-    clips, tilts_deg = SPLITS[split].clips, SPLITS[split].tilts_deg
+    clips, tilts_deg = SPLITS[split]
     num_clips = NUM_VALIDATION_CLIPS if clips == "validation" else num_clips
     rng = np.random.default_rng([*split.encode(), *seed, index])
     # All directions of gravity between the two tilts have equal probability.

@@ -57,10 +57,6 @@ class TrackingTask(CollectableTask):
     def rollouts(self, act: Act, num_episodes: int, seed: int, split: str, on_done: OnDone = ignore) -> list[Rollout]:
         return self._rollouts(self._choose(act), num_episodes, seed, split, on_done)
 
-    def expert_rollouts(self, num_episodes: int, seed: int, split: str) -> list[Rollout]:
-        """Roll the expert out, as an upper bound."""
-        return self._rollouts(Bodies.expert, num_episodes, seed, split, ignore)
-
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """Return the first rollout of the seed: the policy's body on the left, its reference on the right."""
         from .film import film
