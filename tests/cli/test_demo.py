@@ -64,7 +64,7 @@ def test_runs_with_another_number_of_steps_are_refused(folder, capsys):
 def test_a_stop_signal_stops_the_runs_which_write_checkpoints(folder, tmp_path, number):
     shutil.copy(folder / "demonstrations.npz", tmp_path)
     command = [sys.executable, "-m", "body_transformer.cli.main", "demo", "--episodes", "2", "--out", str(tmp_path)]
-    process = subprocess.Popen([*command, "--steps", "100000", "--jobs", "1"], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, "--steps", "100000"], stderr=subprocess.PIPE, text=True)
     run = tmp_path / "bot-hard" / "seed0"
     try:
         while not ((run / "metrics.jsonl").is_file() and (run / "metrics.jsonl").stat().st_size):

@@ -99,6 +99,8 @@ class Bot:
 
 @pytest.fixture(scope="module")
 def bot(tmp_path_factory):
+    if not hasattr(os, "fork"):
+        pytest.skip("needs fork")
     bot = Bot(tmp_path_factory.mktemp("bot") / "output.txt")
     yield bot
     bot.parent.communicate(timeout=60)
@@ -123,7 +125,6 @@ def test_the_same_command_twice_gives_the_same_bits(data, tmp_path):
     assert final_bytes(tmp_path / "a")[0] != final_bytes(tmp_path / "c")[0]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_run_killed_twenty_times_ends_like_an_uninterrupted_one(bot, data, tmp_path):
     bot.start(command(data, tmp_path / "whole", *steps(2000)))
     assert bot.wait()[0] == 0
@@ -146,7 +147,6 @@ def test_a_run_killed_twenty_times_ends_like_an_uninterrupted_one(bot, data, tmp
     assert losses(run) == losses(tmp_path / "whole")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_signal_writes_a_checkpoint_and_explains_how_to_resume(bot, data, tmp_path, number):
     run = tmp_path / "run"
@@ -203,7 +203,6 @@ def test_a_folder_with_other_files_is_refused(data, tmp_path, capsys):
     assert [file.name for file in data.parent.iterdir()] == [data.name]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_corrupt_checkpoint_is_reported_and_the_previous_one_used(bot, data, tmp_path):
     run = tmp_path / "run"
     often = ["--imitation.checkpoint-every-s", "1e-6", "--imitation.keep-checkpoints", "2"]
