@@ -178,7 +178,7 @@ def test_files_that_do_not_fit_are_refused_with_the_reason(tmp_path: Path) -> No
     refused(r"tokenizer.tokenizers.forehand.0.weight is \[8, 9\]; expected \[8, 19\]", experiment="adroit-hammer")
     refused("is not an imitation experiment", experiment="humanoid-mod")
     refused("its random masks differ from the authors", variant="bot-hard-random")
-    refused("num_heads must be a whole number from 1 up; got 0", num_heads=0)
+    refused("num_heads must be above 0; got 0", num_heads=0)
     refused("num_heads must divide embed_dim", num_heads=3)
     save_file(theirs | {"net.extra.weight": torch.zeros(1)}, file)
     refused("has tensors that 'bot-hard' does not: 'net.extra.weight'")
