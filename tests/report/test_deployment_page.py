@@ -13,6 +13,7 @@ import pytest
 
 from body_transformer.cli.main import main
 from body_transformer.report.page import write_report
+from body_transformer.report.text import grouped
 
 from ..deploy.virtual_robot import JOINTS, SinePolicy
 from . import chromium
@@ -97,7 +98,8 @@ def test_the_page_distinguishes_the_run_with_the_filter_from_that_without(page: 
 
 
 def test_the_numbers_match_the_logs(real: Path, page: str) -> None:
-    shown = cells(Reader(page))
+    read = Reader(page)
+    shown, texts = cells(read), [data for within, data in read.texts if within == "text"]
     for name in ("with", "without"):
         said = json.loads((real / name / "log.json").read_text())
         assert f"{said['policy_seconds']:.1f}" in shown
@@ -105,8 +107,8 @@ def test_the_numbers_match_the_logs(real: Path, page: str) -> None:
         assert str(sum(said["interventions"].values())) in shown
         if said["work_ms"]:
             assert " / ".join(f"{said['work_ms'][key]:.2f}" for key in ("p50", "p99", "max")) in shown
-        for count in said["interventions"].values():
-            assert str(count) in shown
+        for reason, count in said["interventions"].items():
+            assert f"{reason}: {grouped(count)}" in texts
 
 
 def test_lines_hold_the_measured_and_commanded_values(real: Path, page: str) -> None:
@@ -199,11 +201,11 @@ def test_a_stop_is_explained_and_drawn_in_every_chart(tmp_path: Path) -> None:
     assert why.startswith("tilted: 1.0")
     assert ("p", f"{why}.") in read.texts
     assert "It ended early after 2.5" in read.text()
-    assert len(read.paths("stop")) == 28  # every chart over time
+    assert len(read.paths("stop")) == 29  # every chart over time
     keys = [one for one in read.all("line") if one.get("class") == "stop"]
-    assert len(keys) == 1 + 4  # the lane of phases, four legends
+    assert len(keys) == 4  # one per legend
     assert ("td", "tilted") not in read.texts
-    assert ("th", "tilted") in read.texts
+    assert ("text", "tilted: 1") in read.texts
 
 
 def test_interventions_are_counted_by_reason_and_placed_in_time(tmp_path: Path) -> None:
@@ -211,15 +213,15 @@ def test_interventions_are_counted_by_reason_and_placed_in_time(tmp_path: Path) 
     counts = json.loads((folder / "log.json").read_text())["interventions"]
     assert counts["state late"] >= 1
     read = report(tmp_path, folder)
-    assert [data for within, data in read.texts if within == "th" and data in counts] == sorted(
-        counts, key=lambda reason: -counts[reason]
-    )
+    (label,) = (label for one in read.all("svg") if (label := one.get("aria-label") or "").startswith("Phases"))
+    ordered = sorted(counts, key=lambda reason: -counts[reason])
+    assert label.split(" of the runtime: ")[1] == "; ".join(f"{reason}: {counts[reason]}" for reason in ordered)
     rows = rows_of(folder)
     end = (rows["tick"][-1] + 1) / 50
     late = rows["tick"][(rows["interventions"] >> 8 & 1) == 1] / 50
-    path = next(one["d"] for one in read.all("path") if re.fullmatch(r"(M\d+ 0V9)+", one.get("d") or ""))
-    places = [int(found) for found in re.findall(r"M(\d+) ", path or "")]
-    np.testing.assert_allclose(places, 1000 * late / end, atol=1)
+    places = [float(at) for at in re.findall(r"M ([\d.]+)", read.paths("intervention")[ordered.index("state late")])]
+    shaded = [float(at) for path in read.paths("phase")[:4] for at in re.findall(r"[ML] ([\d.]+)", path)]
+    np.testing.assert_allclose(places, min(shaded) + np.ptp(shaded) * late / end, atol=1)
 
 
 def test_a_line_is_broken_where_no_state_arrived(tmp_path: Path) -> None:

@@ -15,10 +15,9 @@ from jinja2 import UndefinedError
 
 from body_transformer.report.curves import Curve
 from body_transformer.report.figures import Dots, curves_chart, dot_plot
-from body_transformer.report.html import render
 from body_transformer.report.media import film_type
-from body_transformer.report.page import write_report
-from body_transformer.report.svg import NUM_STYLES, Canvas, Line, label_styles
+from body_transformer.report.page import render, write_report
+from body_transformer.report.svg import NUM_STYLES, Line, label_styles, page_style
 
 from .run_folders import METRICS, SPLITS, small_policy, write_demo, write_evaluation, write_film, write_run
 
@@ -270,9 +269,9 @@ def test_the_commit_of_the_runs_can_be_checked_out(tmp_path: Path, suffix: str, 
 def test_charts_keep_hostile_names_as_text_and_follow_the_style_sheet() -> None:
     evil = "</svg><script>alert(1)</script> $x$ \x01"
     at = np.arange(3.0)
-    with Canvas() as canvas:
-        chart = curves_chart(canvas, evil, evil, [Line(evil, 0, Curve(at, at, at, at))])
-        dots = dot_plot(canvas, "Speed", "m/s", [evil], [Dots(evil, 0, [1.0])])
+    with page_style():
+        chart = curves_chart(evil, evil, [Line(evil, 0, Curve(at, at, at, at))])
+        dots = dot_plot("Speed", "m/s", [evil], [Dots(evil, 0, [1.0])])
     for drawing in (chart.svg, dots.svg):
         page = Reader(f"<svg>{drawing}</svg>")
         assert page.all("script") == []

@@ -12,17 +12,8 @@ from typing import Any
 
 from .load import LoadedRun
 
-PER_RUN = (
-    "seed",
-    "package_version",
-    "git_commit",
-    "num_parameters",
-    "command",
-    "machine",
-    "device",
-    "date",
-    "versions",
-)
+PER_RUN = {"seed", "num_parameters", "command", "machine", "device", "date"}
+PER_RUN |= {"package_version", "git_commit", "versions"}
 """Keys of `experiment.yaml` that describe one run rather than the compared method."""
 LOWER_IS_BETTER = ("loss", "error")
 """Words in the names of metrics that should be low."""
@@ -49,12 +40,16 @@ class RunGroup:
         return self.runs[0].variant
 
     @property
-    def is_finished(self) -> bool:
-        return all(run.is_finished for run in self.runs)
-
-    @property
     def settings(self) -> Mapping[str, Any]:
         return self.runs[0].settings
+
+    @property
+    def title(self) -> str:
+        return str(self.settings.get("title") or self.experiment)
+
+    @property
+    def is_finished(self) -> bool:
+        return all(run.is_finished for run in self.runs)
 
 
 def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
@@ -65,11 +60,12 @@ def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
     groups: dict[tuple[str, ...], list[LoadedRun]] = {}
     keys: dict[tuple[Path, str, str], tuple[str, ...]] = {}  # key of the first run of each parent folder
     for run in runs:
-        place = run.folder.resolve().parent if _is_seed_folder(run.folder) else run.folder.resolve()
-        own = run.experiment, _folder_label(run), json.dumps(compared_settings(run), sort_keys=True, default=str)
+        place, label = _place_and_label(run)
+        own = run.experiment, label, json.dumps(compared_settings(run), sort_keys=True, default=str)
         key = keys.setdefault((place, run.experiment, run.variant), own)
         groups.setdefault(key, []).append(run)
-    return _with_unique_labels([_group(members) for members in groups.values()])
+    found = [_group(members) for members in groups.values()]
+    return [replace(group, label=_unique_label(group, found)) for group in found]
 
 
 def compared_settings(run: LoadedRun) -> dict[str, Any]:
@@ -91,13 +87,11 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _is_seed_folder(folder: Path) -> bool:
-    return re.fullmatch(r"seed[-_]?\d+", folder.resolve().name) is not None
-
-
-def _folder_label(run: LoadedRun) -> str:
-    """Return `mlp-equal-time` for `…/mlp-equal-time/seed0`, and the variant for any other folder."""
-    return run.folder.resolve().parent.name if _is_seed_folder(run.folder) else run.variant
+def _place_and_label(run: LoadedRun) -> tuple[Path, str]:
+    """Return `…/mlp-wide` and its name for `…/mlp-wide/seed0`, and the run's own folder and variant for any other."""
+    folder = run.folder.resolve()
+    is_seed = re.fullmatch(r"seed[-_]?\d+", folder.name)
+    return (folder.parent, folder.parent.name) if is_seed else (folder, run.variant)
 
 
 def _group(runs: Sequence[LoadedRun]) -> RunGroup:
@@ -113,21 +107,18 @@ def _group(runs: Sequence[LoadedRun]) -> RunGroup:
         notes.append(f"its seeds were run with different settings: {', '.join(different)}")
     if len({run.settings.get("git_commit") for run in runs}) > 1:
         notes.append("its seeds were run at different commits")
-    return RunGroup(runs[0].experiment, _folder_label(runs[0]), tuple(runs), tuple(notes))
+    return RunGroup(runs[0].experiment, _place_and_label(runs[0])[1], tuple(runs), tuple(notes))
 
 
-def _with_unique_labels(groups: list[RunGroup]) -> list[RunGroup]:
-    """Extend labels that groups of one experiment share by their different settings, or by their folders."""
-    unique = []
-    for group in groups:
-        alike = [other for other in groups if (other.experiment, other.label) == (group.experiment, group.label)]
-        if len(alike) > 1:
-            own = compared_settings(group.runs[0])
-            keys = differing_keys([compared_settings(other.runs[0]) for other in alike])
-            more = ", ".join(f"{key} {own.get(key)}" for key in keys)
-            group = replace(group, label=f"{group.label} ({more or group.runs[0].folder.parent})")
-        unique.append(group)
-    return unique
+def _unique_label(group: RunGroup, groups: Sequence[RunGroup]) -> str:
+    """Extend a label that other groups of its experiment have by its different settings, or by its folder."""
+    alike = [other for other in groups if (other.experiment, other.label) == (group.experiment, group.label)]
+    if len(alike) == 1:
+        return group.label
+    own = compared_settings(group.runs[0])
+    keys = differing_keys([compared_settings(other.runs[0]) for other in alike])
+    more = ", ".join(f"{key} {own.get(key)}" for key in keys)
+    return f"{group.label} ({more or group.runs[0].folder.parent})"
 
 
 # -- comparison --------------------------------------------------------------------------------------------------------
@@ -187,13 +178,13 @@ def over_seeds(runs: Sequence[LoadedRun], split: str, metric: str) -> SeedRange 
 
 def clear_winner(cells: Mapping[int, SeedRange], higher_is_better: bool) -> int | None:
     """Return the index whose interval lies on the better side of all others and touches none."""
+    best = (max if higher_is_better else min)(cells, key=lambda index: cells[index].mean)
+    others = [cell for index, cell in cells.items() if index != best]
     if higher_is_better:
-        best = max(cells, key=lambda index: cells[index].mean)
-        clear = all(cells[best].low > cell.high for index, cell in cells.items() if index != best)
+        is_clear = all(cells[best].low > cell.high for cell in others)
     else:
-        best = min(cells, key=lambda index: cells[index].mean)
-        clear = all(cells[best].high < cell.low for index, cell in cells.items() if index != best)
-    return best if clear else None
+        is_clear = all(cells[best].high < cell.low for cell in others)
+    return best if is_clear else None
 
 
 def _column(groups: Sequence[RunGroup], split: str, metric: str) -> MetricColumn:

@@ -37,6 +37,10 @@ class Curve:
     def has_band(self) -> bool:
         return bool((self.high > self.low).any())
 
+    def at_ids(self, ids: npt.NDArray[np.int64]) -> Curve:
+        """Return the points with these indices."""
+        return Curve(self.at[ids], self.mean[ids], self.low[ids], self.high[ids])
+
 
 def curve(group: RunGroup, key: str, by: CurveAxis = "step") -> Curve | None:
     """Return the mean over seeds between the lowest and highest; for one seed, its values and their intervals.
@@ -71,28 +75,18 @@ def points_by(points: Sequence[LoggedPoint], by: CurveAxis = "step") -> Curve:
 
 def thinned(whole: Curve, max_points: int = MAX_POINTS) -> Curve:
     """Return at most this many points: both ends, and the peaks and dips of every stretch of line and band."""
-    if len(whole.at) <= max_points:
-        return whole
-    ids = thinned_ids(whole, max_points)
-    return Curve(whole.at[ids], whole.mean[ids], whole.low[ids], whole.high[ids])
+    return whole if len(whole.at) <= max_points else whole.at_ids(thinned_ids(whole, max_points))
 
 
 def thinned_ids(whole: Curve, max_points: int) -> npt.NDArray[np.int64]:
     """Return the indices of the points that `thinned` keeps."""
-    count = len(whole.at)
-    if count <= max_points:
-        return np.arange(count)
-    keep = {0, count - 1}
-    for stretch in np.array_split(np.arange(count), (max_points - 2) // 4):
-        keep |= {
-            int(stretch[0] + offset)
-            for offset in (
-                whole.mean[stretch].argmin(),
-                whole.mean[stretch].argmax(),
-                whole.low[stretch].argmin(),
-                whole.high[stretch].argmax(),
-            )
-        }
+    every = np.arange(len(whole.at))
+    if len(every) <= max_points:
+        return every
+    keep = {0, len(every) - 1}
+    lines = ((np.argmin, whole.mean), (np.argmax, whole.mean), (np.argmin, whole.low), (np.argmax, whole.high))
+    for stretch in np.array_split(every, (max_points - 2) // 4):
+        keep |= {int(stretch[find(line[stretch])]) for find, line in lines}
     return np.array(sorted(keep))
 
 

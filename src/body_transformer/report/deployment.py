@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,11 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..deploy.log import ARRAYS, GOOD_SHAPE, SavedLog, link_trouble
-from ..deploy.log import DESCRIPTION as LOG
-from ..run import DESCRIPTION as RUN
+from ..deploy.log import GOOD_SHAPE, SavedLog
 from .curves import Floats
-from .load import FolderPath, is_number, runs_below
+from .load import FolderPath, find_below, is_number, unique_folders
 from .log_check import check_log
 
 POLICY, DAMPING = "policy", "damping"
@@ -165,10 +161,8 @@ class Deployment:
         if not running.size:
             return None
         tick = self.log.rows["tick"]
-        starts = [
-            event["tick"] for event in self.facts["events"] if (event["kind"], event["text"]) == ("phase", POLICY)
-        ]
-        last = running[(tick[running] - [*starts, tick[running[0]]][0]) % every == every - 1]
+        begun = (event["tick"] for event in self.facts["events"] if (event["kind"], event["text"]) == ("phase", POLICY))
+        last = running[(tick[running] - next(begun, tick[running[0]])) % every == every - 1]
         first, middle, third = last[:-2], last[1:-1], last[2:]
         whole = tick[third] - tick[first] == 2 * every
         if not whole.any():
@@ -190,7 +184,7 @@ class Deployment:
         return np.asarray(self.log.rows["interventions"] >> self.facts["reasons"].index(reason) & 1, np.bool_)
 
     @property
-    def _robot_report(self) -> Mapping[str, Any]:
+    def robot_report(self) -> Mapping[str, Any]:
         """The robot's own report; only the simulated robot writes one."""
         report = self.facts.get("report")
         return report if isinstance(report, Mapping) else {}
@@ -198,22 +192,17 @@ class Deployment:
     @property
     def speed_mps(self) -> float | None:
         """Mean speed, if it was measured."""
-        speed = self._robot_report.get("mean_speed_mps")
+        speed = self.robot_report.get("mean_speed_mps")
         return float(speed) if speed is not None and is_number(speed) else None
 
     @property
     def fell(self) -> str:
         """Whether the robot fell, if this was observed: `it fell after 0.3 s`."""
-        fell, after = self._robot_report.get("fell"), self._robot_report.get("fell_after_s")
+        fell, after = self.robot_report.get("fell"), self.robot_report.get("fell_after_s")
         if type(fell) is not bool:
             return ""
         when = f" after {after:.1f} s" if after is not None and is_number(after) else ""
         return f"it fell{when}" if fell else "it did not fall"
-
-    @property
-    def trouble(self) -> list[str]:
-        """Faults of the link in the robot's report."""
-        return link_trouble(self._robot_report)
 
     @property
     def filter(self) -> str | None:
@@ -229,55 +218,29 @@ class Deployment:
 
 def find_deployments(places: Iterable[FolderPath]) -> list[Path]:
     """Return the folders with a log at or below these folders, each once; runs beside them are an error."""
-    found: dict[Path, Path] = {}
-    runs: list[Path] = []
-    for place in map(Path, places):
-        found |= {one.resolve(): one for one in _logs_below(place) if one.resolve() not in found}
-        runs += runs_below(place)
+    below = [find_below(Path(place)) for place in places]
+    runs, found = ([folder for both in below for folder in both[kind]] for kind in (0, 1))
     if found and runs:
         raise ValueError(
-            f"a page is about runs or about deployments: {str(runs[0])!r} is a run and "
-            f"{str(next(iter(found.values())))!r} is a deployment; write a page for each kind"
+            f"a page is about runs or about deployments: {str(runs[0])!r} is a run and {str(found[0])!r} is a "
+            "deployment; write a page for each kind"
         )
-    return list(found.values())
-
-
-def _logs_below(folder: Path) -> list[Path]:
-    if (folder / RUN).is_file():
-        return []
-    if any((folder / name).is_file() for name in (ARRAYS, LOG)):
-        return [folder]
-    found = []
-    for place, folders, files in os.walk(folder):
-        folders.sort()
-        if RUN in files:
-            folders.clear()  # logs inside a run belong to the run
-        elif ARRAYS in files:
-            found.append(Path(place))
-            folders.clear()
-    return found
+    return unique_folders(found)
 
 
 def read_deployments(folders: Sequence[Path]) -> list[Deployment]:
     """Read the logs; an incomplete log is an error."""
-    labels = _unique_labels([folder.resolve() for folder in folders])
     found = []
-    for folder, label in zip(folders, labels, strict=True):
+    for folder in folders:
         log = SavedLog.load(folder)
         check_log(log, folder)
-        found.append(Deployment(folder, label, log))
+        found.append(Deployment(folder, _label(folder, folders), log))
     return found
 
 
-def _unique_labels(folders: Sequence[Path]) -> list[str]:
-    """Return as many names from the end of each path as distinguish them."""
-    labels = [folder.name for folder in folders]
-    for depth in range(2, 1 + max(len(folder.parts) for folder in folders)):
-        count = Counter(labels)
-        if max(count.values()) == 1:
-            break
-        labels = [
-            "/".join(folder.parts[-depth:]) if count[label] > 1 else label
-            for folder, label in zip(folders, labels, strict=True)
-        ]
-    return labels
+def _label(folder: Path, folders: Sequence[Path]) -> str:
+    """Return as many names from the end of a path as distinguish it from the others."""
+    own, others = folder.resolve().parts, [other.resolve().parts for other in folders if other != folder]
+    depths = range(1, len(own) + 1)
+    depth = next((depth for depth in depths if all(other[-depth:] != own[-depth:] for other in others)), len(own))
+    return "/".join(own[-depth:])

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..deploy.log import link_trouble
 from .curves import Floats
 from .deployment import PERCENTILES, POLICY, Deployment
-from .figures import DETAIL, USUAL, Dots, Trace, dot_plot, histogram, time_chart
-from .html import render, report_command
-from .load import FolderPath
-from .svg import Canvas, Drawing, label_styles, round_ticks
-from .text import decimals, plain, short
+from .figures import DETAIL, USUAL, Dots, Trace, dot_plot, events_chart, histogram, time_chart
+from .svg import Drawing, label_styles
+from .text import decimals, plain
 
 TARGET, COMMANDED, MEASURED = 7, 0, 1
 WORK, LATE, AGE = 0, 1, 2
@@ -36,10 +34,6 @@ SHOWN_EVENTS = 12
 """Up to this many events are shown unfolded."""
 LONG_S, CLOSE_S = 8, 4
 """The last CLOSE_S of a run longer than LONG_S are drawn again on their own."""
-LANE_COLUMNS = 1000
-"""Resolution of the lanes that show when the runtime intervened."""
-LEAST_NAMED = 9
-"""Smallest share of a lane, in per cent, that has room for the name of a phase."""
 
 Value = float | str | None
 Draw = Callable[..., Drawing]
@@ -65,48 +59,32 @@ NUMBERS: dict[str, Callable[[Deployment], Value]] = {
 """Column of the table -> its value; a column without any value is left out."""
 
 
-def deployment_page(
-    canvas: Canvas,
-    deployments: Sequence[Deployment],
-    title: str | None,
-    paragraphs: Sequence[str],
-    places: Sequence[FolderPath],
-    path: Path,
-) -> str:
-    """Return the HTML of the page."""
+def deployment_page(deployments: Sequence[Deployment]) -> dict[str, Any]:
+    """Return what the template `deployments.html` shows."""
     chosen = label_styles(one.label for one in deployments)
     styles = [chosen[one.label] for one in deployments]
     detail = DETAIL if len(deployments) <= MANY else max(160, DETAIL * MANY // len(deployments))
-    names = [_name(one) if len(deployments) == 1 else f"{one.label}: {_name(one)}" for one in deployments]
-    return render(
-        "deployments.html",
-        title=title or _page_title(deployments),
-        deployments=deployments,
-        styles=styles,
-        stopped=[one.label for one in deployments if one.stop],
-        paragraphs=paragraphs,
-        table=_table(deployments),
-        figures=_comparison_charts(canvas, deployments, styles),
-        sections=[
-            _section(canvas, one, name, style, detail)
-            for one, name, style in zip(deployments, names, styles, strict=True)
+    experiments = dict.fromkeys(one.facts["experiment"] for one in deployments)
+    is_single = len(deployments) == 1
+    return {
+        "title": _name(deployments[0]) if is_single else f"{len(deployments)} deployments of {', '.join(experiments)}",
+        "deployments": deployments,
+        "styles": styles,
+        "table": _table(deployments),
+        "figures": _comparison_charts(deployments, styles),
+        "sections": [
+            {"name": _name(one) if is_single else f"{one.label}: {_name(one)}", "style": style, **_section(one, detail)}
+            for one, style in zip(deployments, styles, strict=True)
         ],
-        are_folded=len(deployments) > FOLD,
-        command=report_command(places, path),
-    )
+        "are_folded": len(deployments) > FOLD,
+        "last_s": CLOSE_S,
+    }
 
 
 def _name(one: Deployment) -> str:
     robot = one.facts.get("robot")
     where = f" on {robot}" if isinstance(robot, str) else ""
     return f"{one.facts['experiment']}{where}, {one.facts['policy_seconds']:.1f} s"
-
-
-def _page_title(deployments: Sequence[Deployment]) -> str:
-    if len(deployments) == 1:
-        return _name(deployments[0])
-    experiments = dict.fromkeys(one.facts["experiment"] for one in deployments)
-    return f"{len(deployments)} deployments of {', '.join(experiments)}"
 
 
 # -- side by side ------------------------------------------------------------------------------------------------------
@@ -116,9 +94,7 @@ def _table(deployments: Sequence[Deployment]) -> dict[str, Any]:
     columns = {name: [of(one) for one in deployments] for name, of in NUMBERS.items()}
     columns = {name: values for name, values in columns.items() if any(value is not None for value in values)}
     rows = [[_text(values[index], values) for values in columns.values()] for index in range(len(deployments))]
-    ends = ["; ".join(filter(None, (one.stop or "as planned", one.fell))) for one in deployments]
-    is_speed_known = any(one.speed_mps is not None for one in deployments)
-    return {"columns": list(columns), "rows": rows, "ends": ends, "is_speed_known": is_speed_known}
+    return {"columns": list(columns), "rows": rows}
 
 
 def _text(value: Value, column: Sequence[Value]) -> str:
@@ -129,7 +105,7 @@ def _text(value: Value, column: Sequence[Value]) -> str:
     return plain(value, decimals(one for one in column if isinstance(one, float)))
 
 
-def _comparison_charts(canvas: Canvas, deployments: Sequence[Deployment], styles: Sequence[int]) -> list[Drawing]:
+def _comparison_charts(deployments: Sequence[Deployment], styles: Sequence[int]) -> list[Drawing]:
     """Return speed, if it is known, and roughness joint by joint."""
     charts = []
     pairs = list(zip(deployments, styles, strict=True))
@@ -139,7 +115,7 @@ def _comparison_charts(canvas: Canvas, deployments: Sequence[Deployment], styles
             Dots(one.label, style, [one.speed_mps if one is other else None for other in deployments])
             for one, style in pairs
         ]
-        charts.append(dot_plot(canvas, "Speed", "m/s, forward", names, dots, _commanded_speed(deployments)))
+        charts.append(dot_plot("Speed", "m/s, forward", names, dots, _commanded_speed(deployments)))
     for joints in dict.fromkeys(tuple(one.joints) for one in deployments):  # robots may differ
         dots = [
             Dots(f"{one.label}, {what}", style, each.tolist(), is_open)
@@ -149,7 +125,7 @@ def _comparison_charts(canvas: Canvas, deployments: Sequence[Deployment], styles
             and (each := one.roughness(one.targets if is_open else one.commanded)) is not None
         ]
         if dots:
-            charts.append(dot_plot(canvas, "Roughness of joint targets", "rad/s²", joints, dots))
+            charts.append(dot_plot("Roughness of joint targets", "rad/s²", joints, dots))
     return charts
 
 
@@ -163,29 +139,26 @@ def _commanded_speed(deployments: Sequence[Deployment]) -> float | None:
 # -- one deployment ----------------------------------------------------------------------------------------------------
 
 
-def _section(canvas: Canvas, one: Deployment, name: str, style: int, detail: int) -> dict[str, Any]:
+def _section(one: Deployment, detail: int) -> dict[str, Any]:
     events = one.facts["events"]
     commanded = [(COMMANDED, "commanded")] if one.commanded_torque is not None else []
     refused = [one.ticks_with(reason) for reason in REFUSED if reason in one.facts["reasons"]]
     trusted = ~np.logical_or.reduce(refused) if refused else np.ones(len(one.time_s), np.bool_)
-    draw = partial(time_chart, canvas, one, detail=detail)
+    draw = partial(time_chart, one, detail=detail)
     believing = partial(draw, trusted=trusted)
     return {
         "deployment": one,
-        "name": name,
-        "style": style,
         "facts": _facts(one),
         "phases": list(dict.fromkeys(span.phase for span in one.spans)),
-        "lanes": _lanes(one),
+        "events_chart": events_chart(one),
         "events_open": any(event["kind"] != "phase" for event in events) and len(events) <= SHOWN_EVENTS,
         "legends": {**LEGENDS, "torques": [*commanded, (MEASURED, "the robot's estimate")]},
         "has_refused": not trusted.all(),
         "positions": _positions(believing, one),
-        "last_s": CLOSE_S,
         "last_positions": _last_positions(believing, one),
         "torques": _torques(believing, one, trusted),
         "body": _body(believing, one),
-        "timing": _timing(canvas, draw, one),
+        "timing": _timing(draw, one),
     }
 
 
@@ -205,50 +178,22 @@ def _facts(one: Deployment) -> str:
         parts.append(f"the log kept the last {len(one.time_s)} of {facts['num_ticks']} ticks")
     if one.num_changed_commands:
         parts.append(f"in {one.num_changed_commands} ticks the robot sent a command other than the requested one")
-    return " · ".join(filter(None, [*parts, *one.trouble]))
-
-
-def _lanes(one: Deployment) -> dict[str, Any]:
-    """Return phases, interventions by reason and seconds on one horizontal axis, in per cent of its width."""
-    start_s, end_s = one.ends_s
-
-    def share(at_s: npt.ArrayLike) -> Floats:
-        return np.asarray((np.asarray(at_s, np.float64) - start_s) / (end_s - start_s))
-
-    phases = [
-        {
-            "name": span.phase,
-            "title": f"{span.phase}, {short(span.start_s)} to {short(span.end_s)} s",
-            "start": 100 * float(share(span.start_s)),
-            "width": 100 * float(share(span.end_s) - share(span.start_s)),
-        }
-        for span in one.spans
-    ]
-    counts = sorted(one.facts["interventions"].items(), key=lambda item: -item[1])
-    marks = {reason: share(one.time_s[one.ticks_with(reason)]) for reason, _ in counts}
-    seconds = [at for at in round_ticks(8).tick_values(start_s, end_s) if start_s <= at <= end_s]
-    return {
-        "phases": phases,
-        "least_named": LEAST_NAMED,
-        "stop": None if one.stop_s is None else 100 * float(share(one.stop_s)),
-        "columns": LANE_COLUMNS,
-        "reasons": [
-            (reason, count, np.unique(np.round(LANE_COLUMNS * marks[reason]).astype(np.int64)).tolist())
-            for reason, count in counts
-        ],
-        "seconds": [(short(at), 100 * float(share(at))) for at in seconds],
-    }
+    return " · ".join(filter(None, [*parts, *link_trouble(one.robot_report)]))
 
 
 # -- charts of one deployment ------------------------------------------------------------------------------------------
 
 
 def _positions(draw: Draw, one: Deployment) -> list[Drawing]:
-    columns = {"target": one.targets, "commanded": one.commanded, "measured": one.measured("joint_pos")}
-    styles = {"target": TARGET, "commanded": COMMANDED, "measured": MEASURED}
+    measured = one.measured("joint_pos")
+    columns = (
+        ("target", TARGET, one.targets),
+        ("commanded", COMMANDED, one.commanded),
+        ("measured", MEASURED, measured),
+    )
     charts = []
     for k, (joint, (low, high)) in enumerate(zip(one.joints, one.facts["limits"]["position"], strict=True)):
-        traces = [Trace(name, styles[name], values[:, k]) for name, values in columns.items()]
+        traces = [Trace(name, style, values[:, k]) for name, style, values in columns]
         note = f"{plain(low, 2)} to {plain(high, 2)} rad"
         charts.append(draw(joint, note, traces, limits=(low, high), only_near=True))
     return charts
@@ -287,13 +232,13 @@ def _body(draw: Draw, one: Deployment) -> list[Drawing]:
     ]
 
 
-def _timing(canvas: Canvas, draw: Draw, one: Deployment) -> list[Drawing]:
-    rows, period, stale = one.log.rows, one.period_ms, one.facts["safety"]["stale_ms"]
-    charts, work = [], one.work()
+def _timing(draw: Draw, one: Deployment) -> list[Drawing]:
+    rows, period, stale, work = one.log.rows, one.period_ms, one.facts["safety"]["stale_ms"], one.work()
+    charts = []
     if work:
         note = f"ms: {', '.join(f'{name} {value:.2f}' for name, value in work.items())}, period {period:g}"
         marks = {**work, "period": period}
-        charts.append(histogram(canvas, "Work of the ticks that ran the policy", note, one.work_ms, marks))
+        charts.append(histogram("Work of the ticks that ran the policy", note, one.work_ms, marks))
     load = [Trace("work", WORK, rows["work_ms"]), Trace("late", LATE, rows["late_ms"])]
     age = [Trace("age", AGE, np.where(one.during("wait"), np.nan, rows["age_ms"]))]
     note = f"ms; the period is {period:g}"

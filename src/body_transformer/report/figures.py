@@ -1,9 +1,10 @@
-"""The charts of the pages: learning curves, quantities over time, histograms and dot plots."""
+"""The charts of the pages: learning curves, quantities and events over time, histograms and dot plots."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from matplotlib.axes import Axes
 
 from .curves import Curve, Floats, thinned_ids
 from .deployment import Deployment
-from .svg import CARD, COLOURS, INK, STOP, Canvas, ChartFrame, Drawing, Line, hover_data, stroke_style
-from .text import short
+from .svg import CARD, COLOURS, INK, STOP, ChartFrame, Drawing, Line, drawing, new_axes, stroke_style
+from .text import grouped, short
 
 USUAL, SMALL = ChartFrame(), ChartFrame(360, 210)
+WIDE, ABOVE, ROW = 1000, 26, 18
+"""Width of a chart with a card of its own, margin for names above the axes, and height of a named row."""
 FEW, MANY = 12, 150
 """Curves up to FEW points have dots; curves of more than MANY are thin, or noise would fill the drawing."""
 BINS = 60
@@ -24,47 +27,42 @@ LEAST_COUNT = 0.51
 LEAST_MS = 1e-3
 """Smallest time in a histogram: a clock may not resolve less, and zero has no logarithm."""
 LETTER, MAX_LETTERS = 6.8, 30
-"""Width of a letter, and longest name of a row of a dot plot."""
+"""Width of a letter, and longest name of a row."""
 DETAIL = 640
 PHASE_SHADES = {"policy": 0.0, "hold": 0.1, "damping": 0.14}
 """Opacity behind a phase; 0.06 for any other."""
 LIMIT_LINE: dict[str, Any] = {"color": STOP, "linewidth": 1, "linestyle": (0, (4, 3)), "gid": "limit"}
+DOT: dict[str, Any] = {"marker": "o", "linestyle": "", "mew": 0, "clip_on": False, "gid": "dot"}
+RING = {**DOT, "markerfacecolor": CARD, "mew": 1.5, "gid": "ring"}
+QUANTILE_LINE: dict[str, Any] = {"color": INK, "linewidth": 1, "linestyle": (0, (2, 2)), "gid": "quantile"}
 
 # -- learning curves ---------------------------------------------------------------------------------------------------
 
 
-def curves_chart(canvas: Canvas, title: str, x_label: str, lines: Sequence[Line]) -> Drawing:
+def curves_chart(title: str, x_label: str, lines: Sequence[Line]) -> Drawing:
     """Draw learning curves; the vertical axis of a loss that spans decades is logarithmic."""
     x_low, x_high = _span([line.curve.at for line in lines])
     x_low = 0.0 if 0 <= x_low < 0.2 * x_high else x_low
     y_low, y_high = _span([part for line in lines for part in (line.curve.low, line.curve.high)])
     is_log = "loss" in title and y_low > 0 and y_high / y_low > 20
     y = (y_low, y_high) if is_log else _padded(y_low, y_high)
-    axes = canvas.axes(USUAL, (x_low, x_high), y, y_log=is_log, x_label=x_label)
+    axes = new_axes(USUAL, (x_low, x_high), y, y_log=is_log, x_label=x_label)
     for line in lines:
-        if line.curve.has_band:
-            colour = stroke_style(line.style)["color"]
-            area = line.curve.at, line.curve.low, line.curve.high
-            axes.fill_between(*area, color=colour, alpha=0.16, linewidth=0, clip_on=False, gid="band")
-    for line in lines:
-        _stroke(axes, line, 1 if len(line.curve.at) > MANY else 2)
-        if len(line.curve.at) <= FEW:
-            colour = stroke_style(line.style)["color"]
-            axes.plot(line.curve.at, line.curve.mean, "o", color=colour, markersize=6, mew=0, clip_on=False, gid="dot")
-    label = f"{title} by {x_label}: " + "; ".join(_end(line) for line in lines)
-    hover = hover_data(axes, x_label, lines)
-    return Drawing(title, "log scale" if is_log else "", USUAL, canvas.svg(axes), label, hover)
+        curve, colour = line.curve, stroke_style(line.style)["color"]
+        if curve.has_band:
+            band: dict[str, Any] = {"color": colour, "alpha": 0.16, "linewidth": 0, "gid": "band"}
+            axes.fill_between(curve.at, curve.low, curve.high, clip_on=False, **band)
+        _stroke(axes, curve.at, curve.mean, line.style, 1 if len(curve.at) > MANY else 2)
+        if len(curve.at) <= FEW:
+            axes.plot(curve.at, curve.mean, color=colour, markersize=6, **DOT)
+    ends = [f"{line.label} ends at {short(float(line.curve.mean[-1]))}" for line in lines]
+    note = "log scale" if is_log else ""
+    return drawing(axes, title, note, f"{title} by {x_label}: {'; '.join(ends)}", lines, x_label)
 
 
-def _stroke(axes: Axes, line: Line, width: float) -> None:
-    style = stroke_style(line.style)
-    axes.plot(
-        line.curve.at, line.curve.mean, linewidth=width, clip_on=False, gid="line", solid_capstyle="round", **style
-    )
-
-
-def _end(line: Line) -> str:
-    return f"{line.label} ends at {short(float(line.curve.mean[-1]))}"
+def _stroke(axes: Axes, at: Floats, values: Floats, style: int, width: float) -> None:
+    look = {"linewidth": width, "solid_capstyle": "round", "gid": "line", **stroke_style(style)}
+    axes.plot(at, values, clip_on=False, **look)
 
 
 def _span(parts: Sequence[Floats]) -> tuple[float, float]:
@@ -80,7 +78,7 @@ def _padded(low: float, high: float) -> tuple[float, float]:
     return (0.0 if 0 <= low < 0.5 * high else low - spare), high + spare
 
 
-# -- quantities over time ----------------------------------------------------------------------------------------------
+# -- quantities and events over time -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,6 @@ class Trace:
 
 
 def time_chart(
-    canvas: Canvas,
     one: Deployment,
     title: str,
     note: str,
@@ -124,30 +121,56 @@ def time_chart(
     low, high = min([low, *shown]), max([high, *shown])
     spare = 0.06 * (high - low)
     low, high = low - spare, high + spare
-    axes = canvas.axes(frame, (start_s, end_s), (low, high), x_label="seconds")
-    _mark(axes, one, shown)
-    drawn = []
+    axes = new_axes(frame, (start_s, end_s), (low, high), x_label="seconds")
+    for limit in shown:
+        axes.axhline(limit, **LIMIT_LINE)
+    lines = []
     for trace in traces:
         values = np.clip(trace.values[ticks], low, high)
-        curve, broken = _thinned(one.time_s[ticks], values, one.gap_s, detail)
+        curve, breaks = _thinned(one.time_s[ticks], values, one.gap_s, detail)
         if len(curve.at):
-            drawn.append(Line(trace.label, trace.style, curve))
-            _stroke(axes, Line(trace.label, trace.style, broken), 1)
+            lines.append(Line(trace.label, trace.style, curve))
+            _stroke(axes, _broken(curve.at, breaks), _broken(curve.mean, breaks), trace.style, 1)
+    _mark_phases(axes, one)
     axes.set_xlim(start_s, end_s)  # phases and the stop may lie beyond it
-    label = f"{title}, {note}: " + ("; ".join(map(_extent, drawn)) or "nothing was logged")
-    hover = hover_data(axes, "s", drawn)
-    return Drawing(title, note, frame, canvas.svg(axes), label, hover)
+    ends = [(line.label, float(line.curve.mean.min()), float(line.curve.mean.max())) for line in lines]
+    ranges = "; ".join(f"{label} from {short(lowest)} to {short(highest)}" for label, lowest, highest in ends)
+    return drawing(axes, title, note, f"{title}, {note}: {ranges or 'nothing was logged'}", lines, "s")
 
 
-def _mark(axes: Axes, one: Deployment, limits: Sequence[float]) -> None:
-    """Draw the phases, the limits and the stop."""
+def events_chart(one: Deployment) -> Drawing:
+    """Draw the phases of a deployment, with a row per reason for the ticks in which the runtime intervened."""
+    counts = sorted(one.facts["interventions"].items(), key=lambda item: -item[1])
+    rows = [f"{reason}: {grouped(count)}" for reason, count in counts]
+    start_s, end_s = one.ends_s
+    axes = _axes_of_rows(rows, (start_s, end_s), "seconds", WIDE, ABOVE)
+    _mark_phases(axes, one)
+    for row, (reason, _) in enumerate(counts):
+        pixels = np.unique(np.round((one.time_s[one.ticks_with(reason)] - start_s) / (end_s - start_s) * WIDE))
+        at = np.repeat(start_s + pixels / WIDE * (end_s - start_s), 3)
+        axes.plot(at, np.resize([row + 0.1, row + 0.9, np.nan], len(at)), color=STOP, linewidth=1, gid="intervention")
+    _name_above(axes, [((span.start_s + span.end_s) / 2, span.phase) for span in one.spans])
+    title = "Phases and interventions of the runtime"
+    return drawing(axes, "", "", f"{title}: {'; '.join(rows) or 'none'}")
+
+
+def _mark_phases(axes: Axes, one: Deployment) -> None:
+    """Draw the phases and the stop."""
     for span in one.spans:
         if shade := PHASE_SHADES.get(span.phase, 0.06):
             axes.axvspan(span.start_s, span.end_s, color=INK, alpha=shade, linewidth=0, gid="phase")
-    for limit in limits:
-        axes.axhline(limit, **LIMIT_LINE)
     if one.stop_s is not None:
         axes.axvline(one.stop_s, color=STOP, linewidth=1.6, zorder=3, gid="stop")
+
+
+def _name_above(axes: Axes, names: Iterable[tuple[float, str]]) -> None:
+    """Write names above these places on the horizontal axis; a name that would overlap the one before is left out."""
+    free = 0.0
+    for at, name in names:
+        centre, half = float(axes.transData.transform((at, 1))[0]), 3.2 * len(name)
+        if centre - half >= free:
+            axes.annotate(name, (at, 1), (0, 6), axes.get_xaxis_transform(), "offset points", ha="center")
+            free = centre + half + 4
 
 
 def _finite_span(parts: Sequence[Floats], least: float) -> tuple[float, float]:
@@ -159,66 +182,48 @@ def _finite_span(parts: Sequence[Floats], least: float) -> tuple[float, float]:
     return low - more, high + more
 
 
-def _thinned(at: Floats, values: Floats, gap_s: float, detail: int) -> tuple[Curve, Curve]:
-    """Return the points, and the same with NaN at gaps; single points are doubled, so that a round end is drawn."""
+def _thinned(at: Floats, values: Floats, gap_s: float, detail: int) -> tuple[Curve, npt.NDArray[np.int64]]:
+    """Return the known points, and the indices after gaps."""
     known = np.flatnonzero(~np.isnan(values))
     at, values = at[known], values[known]
-    curve = Curve(at, values, values, values)
-    if not known.size:
-        return curve, curve
-    stretch = np.concatenate([[0], np.cumsum(np.diff(at) > gap_s)])
-    ids = thinned_ids(curve, detail)
-    at, values, breaks = at[ids], values[ids], np.flatnonzero(np.diff(stretch[ids])) + 1
-    parts_at, parts = np.split(at, breaks), np.split(values, breaks)
-    broken_at, broken = (np.concatenate([_ended(part) for part in both])[:-1] for both in (parts_at, parts))
-    return Curve(at, values, values, values), Curve(broken_at, broken, broken, broken)
+    whole = Curve(at, values, values, values)
+    stretch = np.cumsum(np.diff(at, prepend=at[:1]) > gap_s)
+    ids = thinned_ids(whole, detail)
+    return whole.at_ids(ids), np.flatnonzero(np.diff(stretch[ids])) + 1
 
 
-def _ended(part: Floats) -> Floats:
-    return np.append(np.repeat(part, 2) if len(part) == 1 else part, np.nan)
-
-
-def _extent(line: Line) -> str:
-    low, high = float(line.curve.mean.min()), float(line.curve.mean.max())
-    return f"{line.label} from {short(low)} to {short(high)}"
+def _broken(values: Floats, breaks: npt.NDArray[np.int64]) -> Floats:
+    """Put NaN at the breaks; single points are doubled, so that a round end is drawn."""
+    parts = [np.repeat(part, 2) if len(part) == 1 else part for part in np.split(values, breaks)]
+    return np.concatenate([np.append(part, np.nan) for part in parts])[:-1]
 
 
 # -- histograms and dot plots ------------------------------------------------------------------------------------------
 
 
-def histogram(canvas: Canvas, title: str, note: str, values_ms: Floats, marks_ms: Mapping[str, float]) -> Drawing:
+def histogram(title: str, note: str, values_ms: Floats, marks_ms: Mapping[str, float]) -> Drawing:
     """Draw counts on logarithmic axes, so that one slow tick among many quick ones is visible.
 
     Args:
         marks_ms: vertical lines by name.
     """
     values_ms = np.maximum(values_ms, LEAST_MS)
-    marks = {name: max(value, LEAST_MS) for name, value in sorted(marks_ms.items(), key=lambda item: item[1])}
-    ends = [float(values_ms.min()), float(values_ms.max()), *marks.values()]
+    marks = sorted(((max(value, LEAST_MS), name) for name, value in marks_ms.items()), key=itemgetter(0))
+    ends = [float(values_ms.min()), float(values_ms.max()), *(value for value, _ in marks)]
     low, high = min(ends) / 1.25, max(ends) * 1.25
-    edges = np.geomspace(low, high, BINS + 1)
-    counts, _ = np.histogram(values_ms, edges)
-    frame = replace(USUAL, top=26)
+    counts, edges = np.histogram(values_ms, np.geomspace(low, high, BINS + 1))
     y = (LEAST_COUNT, max(float(counts.max()), 10.0) * 1.5)
-    axes = canvas.axes(frame, (low, high), y, x_log=True, y_log=True, x_label="milliseconds, log scale")
+    frame = replace(USUAL, top=ABOVE)
+    axes = new_axes(frame, (low, high), y, x_log=True, y_log=True, x_label="milliseconds, log scale")
     filled = counts > 0
     width = 0.94 * np.diff(edges)[filled]
     bars: dict[str, Any] = {"bottom": LEAST_COUNT, "align": "edge", "color": COLOURS[0][0], "gid": "bar"}
     axes.bar(edges[:-1][filled], counts[filled] - LEAST_COUNT, width, **bars)
-    free = 0.0
-    for name, value in marks.items():
-        style = (
-            LIMIT_LINE
-            if name == "period"
-            else {"color": INK, "linewidth": 1, "linestyle": (0, (2, 2)), "gid": "quantile"}
-        )
-        axes.axvline(value, **style)
-        centre, half = float(axes.transData.transform((value, 1))[0]), 3.2 * len(name)
-        if centre - half >= free:  # else it would overlap the name before, and the caption has it
-            axes.text(value, 1.03, name, transform=axes.get_xaxis_transform(), ha="center")
-            free = centre + half + 4
+    for value, name in marks:
+        axes.axvline(value, **LIMIT_LINE if name == "period" else QUANTILE_LINE)
+    _name_above(axes, marks)  # the note has all of them
     listed = "; ".join(f"{name} {value:.3g} ms" for name, value in marks_ms.items())
-    return Drawing(title, note, frame, canvas.svg(axes), f"{title}, {len(values_ms)} ticks: {listed}")
+    return drawing(axes, title, note, f"{title}, {len(values_ms)} ticks: {listed}")
 
 
 @dataclass(frozen=True)
@@ -233,28 +238,31 @@ class Dots:
 
 
 def dot_plot(
-    canvas: Canvas, title: str, unit: str, rows: Sequence[str], dots: Sequence[Dots], commanded: float | None = None
+    title: str, unit: str, rows: Sequence[str], dots: Sequence[Dots], commanded: float | None = None
 ) -> Drawing:
     """Draw one value per named row, from zero to the right; `commanded` is a vertical line."""
-    names = [name if len(name) <= MAX_LETTERS else f"{name[: MAX_LETTERS - 1]}…" for name in rows]
-    frame = ChartFrame(height=52 + 18 * len(rows), left=round(LETTER * max(map(len, names))) + 20)
-    known = [value for one in dots for value in one.values if value is not None]
-    known += [] if commanded is None else [commanded]
+    known = [value for one in dots for value in (*one.values, commanded) if value is not None]
     low, high = min([0.0, *known]), max([0.0, *known]) or 1.0
-    axes = canvas.axes(frame, (low, high + 0.04 * (high - low)), (len(rows), 0), x_label=unit)
-    axes.set_yticks(np.arange(len(rows)) + 0.5, names)
+    axes = _axes_of_rows(rows, (low, high + 0.04 * (high - low)), unit)
     if commanded is not None:
         axes.axvline(commanded, **LIMIT_LINE)
     for one in dots:
-        colour = COLOURS[one.style % len(COLOURS)][0]
-        look = {"markerfacecolor": CARD, "mew": 1.5} if one.is_open else {"mew": 0}
         values = [np.nan if value is None else value for value in one.values]
-        gid = "ring" if one.is_open else "dot"
-        axes.plot(values, np.arange(len(rows)) + 0.5, "o", color=colour, markersize=8, clip_on=False, gid=gid, **look)
-    label = "; ".join(f"{one.label}: {', '.join(map(_value, one.values))}" for one in dots)
+        colour = COLOURS[one.style % len(COLOURS)][0]
+        axes.plot(values, np.arange(len(rows)) + 0.5, color=colour, markersize=8, **RING if one.is_open else DOT)
+    texts = [[short(value) if value is not None else "none" for value in one.values] for one in dots]
+    label = "; ".join(f"{one.label}: {', '.join(values)}" for one, values in zip(dots, texts, strict=True))
     note = "" if commanded is None else f"asked for: {commanded:g}"
-    return Drawing(title, note, frame, canvas.svg(axes), f"{title}, {unit}: {label}")
+    return drawing(axes, title, note, f"{title}, {unit}: {label}")
 
 
-def _value(value: float | None) -> str:
-    return "none" if value is None else short(value)
+def _axes_of_rows(
+    rows: Sequence[str], x: tuple[float, float], x_label: str, width: int = USUAL.width, top: int = USUAL.top
+) -> Axes:
+    """Return axes with a named row per entry, from top to bottom."""
+    names = [name if len(name) <= MAX_LETTERS else f"{name[: MAX_LETTERS - 1]}…" for name in rows]
+    left = round(LETTER * max(map(len, names), default=0)) + 20
+    frame = ChartFrame(width, top + USUAL.bottom + ROW * max(len(rows), 1), left=left, top=top)
+    axes = new_axes(frame, x, (max(len(rows), 1), 0), x_label=x_label)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, names)
+    return axes

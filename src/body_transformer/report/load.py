@@ -12,12 +12,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ..deploy.log import ARRAYS
+from ..deploy.log import DESCRIPTION as LOG
 from ..policy_folder import find_policy, is_policy
 from ..rl.config import with_current_names
 from ..run import DESCRIPTION, EVALUATION, METRICS, Run
 
 FILMS = ("film.webp", "film.gif", "film.mp4")
 REQUIRED = ("name", "variant", "seed")
+LENGTHS = ("num_steps", "num_epochs")
+"""Settings for the length of a training; the first counts."""
 STAMPS = ("step", "epoch", "time_s", "env_steps")
 """Keys of a line in `metrics.jsonl` that say when it was written."""
 
@@ -112,21 +116,45 @@ class LoadedRun:
 
 def find_runs(places: Iterable[FolderPath]) -> list[Path]:
     """Return the run folders at or below these folders, each once."""
-    found: dict[Path, Path] = {}
-    for place in places:
-        folder = _run_of(place)
+    found = []
+    for folder in map(_run_of, places):
         if not folder.exists():
             raise FileNotFoundError(f"no run in {str(folder)!r}: there is no such folder")
-        below = runs_below(folder)
-        if not below:
+        runs, _ = find_below(folder)
+        if not runs:
             raise ValueError(
                 f"{str(folder)!r} is not a run and holds none: there is no {DESCRIPTION} in it or below it, nor the "
                 "log of a deployment"
             )
-        for run in below:
-            found.setdefault(run.resolve(), run)
+        found += runs
     if not found:
         raise ValueError("a report needs at least one run; got none")
+    return unique_folders(found)
+
+
+def find_below(top: Path) -> tuple[list[Path], list[Path]]:
+    """Return the runs, and the logs of deployments outside runs, at or below a folder.
+
+    A part of a log is found only in `top` itself.
+    """
+    runs, logs = [], []
+    for folder, below, files in os.walk(top):
+        below.sort()
+        if DESCRIPTION in files:
+            runs.append(Path(folder))
+        elif ARRAYS in files or (LOG in files and Path(folder) == top):
+            logs.append(Path(folder))
+        else:
+            continue
+        below.clear()  # neither holds other runs or logs
+    return runs, logs
+
+
+def unique_folders(folders: Iterable[Path]) -> list[Path]:
+    """Return the folders without those that are one of the earlier ones."""
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        found.setdefault(folder.resolve(), folder)
     return list(found.values())
 
 
@@ -138,19 +166,6 @@ def _run_of(place: FolderPath) -> Path:
     if run is None:
         raise ValueError(f"{os.fspath(place)!r} is a policy without its run: a report needs the run's {METRICS}")
     return run
-
-
-def runs_below(folder: Path) -> list[Path]:
-    """Return the runs below a folder; the folder itself if it is a run."""
-    if (folder / DESCRIPTION).is_file():
-        return [folder]
-    found = []
-    for place, folders, files in os.walk(folder):
-        folders.sort()
-        if DESCRIPTION in files:
-            found.append(Path(place))
-            folders.clear()  # a run holds no runs
-    return found
 
 
 # -- read --------------------------------------------------------------------------------------------------------------
@@ -171,7 +186,8 @@ def read_run(folder: Path) -> LoadedRun:
     epoch = max((line["epoch"] for line in lines if is_number(line.get("epoch"))), default=None)
     if missing := _missing_training(settings, step, epoch):
         notes.insert(0, missing)
-    times = [(line["step"], line["time_s"]) for line in lines if is_number(line.get("time_s"))]
+    times = {line["step"]: line["time_s"] for line in lines if is_number(line.get("time_s"))}
+    taken = [(times[to] - times[at]) / (to - at) for at, to in pairwise(sorted(times))]
     return LoadedRun(
         folder=folder,
         settings=settings,
@@ -179,10 +195,10 @@ def read_run(folder: Path) -> LoadedRun:
         results=results,
         step=step,
         epoch=epoch,
-        time_s=max((time_s for _, time_s in times), default=None),
+        time_s=max(times.values(), default=None),
         notes=tuple(notes),
         env_steps=max((line["env_steps"] for line in lines if type(line.get("env_steps")) is int), default=None),
-        iteration_s=_iteration_s(dict(times)),
+        iteration_s=median(taken) if taken else None,
     )
 
 
@@ -241,8 +257,7 @@ def _curves(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[LoggedPoint]]:
         time_s = float(line["time_s"]) if is_number(line.get("time_s")) else None
         env_steps = line["env_steps"] if type(line.get("env_steps")) is int else None
         for key, content in line.items():
-            value = _value(content) if key not in STAMPS else None
-            if value is not None:
+            if key not in STAMPS and (value := _value(content)) is not None:
                 found.setdefault(key, {})[line["step"]] = LoggedPoint(line["step"], time_s, value, env_steps)
     return {key: [points[step] for step in sorted(points)] for key, points in found.items()}
 
@@ -253,42 +268,29 @@ def _read_evaluation(file: Path) -> tuple[dict[tuple[str, str], LoggedValue], st
         return {}, "no final evaluation yet"
     try:
         splits = json.loads(file.read_text(encoding="utf-8"))["splits"]
-        found = {
-            (str(split), str(metric)): value
-            for split, metrics in splits.items()
-            for metric, content in metrics.items()
-            if (value := _value(content)) is not None
-        }
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        every = [(split, metric, _value(splits[split][metric])) for split in splits for metric in splits[split]]
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, IndexError):
         return {}, f"{EVALUATION} cannot be read"
+    found = {(split, metric): value for split, metric, value in every if value is not None}
     return (found, "") if found else ({}, f"{EVALUATION} holds no values")
 
 
 def _value(content: Any) -> LoggedValue | None:
     """Return a finite number, or a mapping with a finite mean, as a value."""
-    if is_number(content):
-        return LoggedValue(float(content), float(content), float(content))
-    if not isinstance(content, Mapping) or not is_number(content.get("mean")):
+    given = content if isinstance(content, Mapping) else {"mean": content}
+    if not is_number(given.get("mean")):
         return None
-    mean = float(content["mean"])
-    low, high = (float(content[key]) if is_number(content.get(key)) else mean for key in ("low", "high"))
-    number = content.get("num_episodes")
+    mean, low, high = (float(given[key if is_number(given.get(key)) else "mean"]) for key in ("mean", "low", "high"))
+    number = given.get("num_episodes")
     return LoggedValue(mean, low, high, number if type(number) is int else None)
 
 
 def _missing_training(settings: Mapping[str, Any], step: int, epoch: float | None) -> str:
     """Compare with the length in `experiment.yaml`, at the top level or one below; return "" for a complete run."""
-    places = [settings, *(part for part in settings.values() if isinstance(part, Mapping))]
-    steps = next((part["num_steps"] for part in places if is_number(part.get("num_steps"))), None)
-    epochs = next((part["num_epochs"] for part in places if is_number(part.get("num_epochs"))), None)
-    if steps is not None:
+    parts = [settings, *(part for part in settings.values() if isinstance(part, Mapping))]
+    wanted = {key: part[key] for part in reversed(parts) for key in LENGTHS if is_number(part.get(key))}
+    if (steps := wanted.get("num_steps")) is not None:
         return f"training is at step {step} of {steps}" if step < steps else ""
-    if epochs is not None and epoch is not None:
+    if (epochs := wanted.get("num_epochs")) is not None and epoch is not None:
         return f"training is at epoch {epoch:.4g} of {epochs}" if epoch < epochs - 1e-6 else ""
     return ""
-
-
-def _iteration_s(times: Mapping[int, float]) -> float | None:
-    """Return the median time per step between log lines."""
-    taken = [(after - before) / (to - at) for (at, before), (to, after) in pairwise(sorted(times.items()))]
-    return median(taken) if taken else None

@@ -11,61 +11,49 @@ import numpy as np
 from ..deploy.log import DESCRIPTION, SavedLog
 from .load import is_number
 
+Check = Callable[[Any], bool]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
 
 def _is_rate(value: Any) -> bool:
     return is_number(value) and value > 0
 
 
-def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+def _list(fits: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(fits, value))
 
 
-def _is_stop(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("reason", "detail"))
-    )
+def _mapping(**fits: Check) -> Check:
+    """Return a check of a mapping that must have these keys, and may have others."""
+    return lambda value: isinstance(value, dict) and all(key in value and fits[key](value[key]) for key in fits)
 
 
-def _is_event(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and is_number(value.get("time_s"))
-        and type(value.get("tick")) is int
-        and all(isinstance(value.get(key), str) for key in ("kind", "text"))
-    )
+def _or_none(fits: Check) -> Check:
+    return lambda value: value is None or fits(value)
 
 
-def _is_counts(value: Any) -> bool:
-    return isinstance(value, dict) and all(type(count) is int for count in value.values())
-
-
-def _is_safety(value: Any) -> bool:
-    rates = ("stale_ms", "max_tilt_rad", "torque_fraction")
-    return isinstance(value, dict) and all(_is_rate(value.get(key)) for key in rates)
-
-
-REQUIRED: dict[str, Callable[[Any], bool]] = {
-    "experiment": lambda value: isinstance(value, str),
+REQUIRED: dict[str, Check] = {
+    "experiment": _is_text,
     "num_ticks": _is_rate,
     "loop_hz": _is_rate,
     "policy_hz": _is_rate,
     "seconds": is_number,
     "policy_seconds": is_number,
     "missed": is_number,
-    "config": lambda value: isinstance(value, dict),
-    "safety": _is_safety,
-    "limits": lambda value: isinstance(value, dict),
-    "reasons": _is_names,
-    "phases": _is_names,
-    "stop": _is_stop,
-    "interventions": _is_counts,
-    "events": lambda value: isinstance(value, list) and all(map(_is_event, value)),
+    "config": _mapping(),
+    "safety": _mapping(stale_ms=_is_rate, max_tilt_rad=_is_rate, torque_fraction=_is_rate),
+    "limits": _mapping(),
+    "reasons": _list(_is_text),
+    "phases": _list(_is_text),
+    "stop": _or_none(_mapping(reason=_is_text, detail=_is_text)),
+    "interventions": lambda value: isinstance(value, dict) and all(type(count) is int for count in value.values()),
+    "events": _list(_mapping(time_s=is_number, tick=lambda tick: type(tick) is int, kind=_is_text, text=_is_text)),
 }
 """Key of log.json -> check of its value."""
-OPTIONAL: dict[str, Callable[[Any], bool]] = {
-    "filter": lambda value: value is None or (isinstance(value, dict) and is_number(value.get("cutoff_hz"))),
-    "command": lambda value: value is None or (isinstance(value, list) and all(map(is_number, value))),
-}
+OPTIONAL = {"filter": _or_none(_mapping(cutoff_hz=is_number)), "command": _or_none(_list(is_number))}
 """The same for keys that a log may lack."""
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import tempfile
+from base64 import b64encode
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..body.draw import draw_body, draw_mask
 from ..body.graph import BodyGraph
+from ..policy_folder import CHECKPOINTS, DESCRIPTION, saved_steps
+from ..schema import read_json
 from .aggregate import RunGroup
-from .html import data_uri
 from .load import LoadedRun
 from .text import file_size
 
@@ -36,9 +37,10 @@ def films(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
     """Return one film per group, that of the lowest seed with one."""
     found = []
     for group in groups:
-        run = next((run for run in group.runs if run.film is not None), None)
-        if run is not None and run.film is not None:
-            found.append({"label": group.label, "seed": run.seed, "scores": _scores(run), **_film(run.film)})
+        filmed = next(((run, film) for run in group.runs if (film := run.film)), None)
+        if filmed is not None:
+            run, film = filmed
+            found.append({"label": group.label, "seed": run.seed, "scores": _scores(run), **_film(film)})
     return found
 
 
@@ -53,6 +55,11 @@ def _film(path: Path) -> dict[str, str]:
     if mime is None:
         return {"problem": f"{path} is not a complete WebP, GIF or MP4 film."}
     return {"problem": "", "mime": mime, "source": data_uri(mime, content)}
+
+
+def data_uri(mime: str, content: bytes) -> str:
+    """Return a file as an address that holds its content."""
+    return f"data:{mime};base64,{b64encode(content).decode('ascii')}"
 
 
 def film_type(content: bytes) -> str | None:
@@ -91,8 +98,8 @@ def bodies(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
         {
             "root": graph.root,
             "num_nodes": graph.num_nodes,
-            "tree": _picture(partial(draw_body, graph)),
-            "mask": _picture(partial(draw_mask, graph)),
+            "tree": _picture(draw_body, graph),
+            "mask": _picture(draw_mask, graph),
             "uses": [f"{name}: {MASK_USE[name]}" for name in dict.fromkeys(variants) if name in MASK_USE],
         }
         for graph, variants in found.values()
@@ -101,20 +108,17 @@ def bodies(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
 
 def _read_graph(run: LoadedRun) -> BodyGraph | None:
     """Return the body in the newest checkpoint with a readable description."""
-    parent = run.folder / "checkpoints"
-    numbered = [entry for entry in parent.iterdir() if entry.name.isdigit()] if parent.is_dir() else []
-    newest_first = sorted(numbered, key=lambda entry: int(entry.name), reverse=True)
-    for folder in (parent / "last", *newest_first):
+    for step in reversed(saved_steps(run.folder)):
         try:
-            content = json.loads((folder / "policy.json").read_text(encoding="utf-8"))
+            content = read_json(run.folder / CHECKPOINTS / str(step) / DESCRIPTION)
             return BodyGraph.from_dict(content["policy"]["layout"]["graph"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
     return None
 
 
-def _picture(draw: Callable[[Path], None]) -> str:
+def _picture(draw: Callable[[BodyGraph, Path], None], graph: BodyGraph) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "picture.svg")
-        draw(path)
+        draw(graph, path)
         return data_uri("image/svg+xml", path.read_bytes())

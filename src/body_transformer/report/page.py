@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..files import atomic_write
 from .aggregate import group_runs
@@ -13,7 +19,8 @@ from .deployment import find_deployments, read_deployments
 from .deployment_page import deployment_page
 from .load import FolderPath, find_runs, read_run
 from .run_page import run_page
-from .svg import Canvas
+from .svg import COLOURS, DASHES, NUM_STYLES, page_style
+from .text import grouped
 
 SUFFIXES = (".html", ".htm")
 
@@ -42,18 +49,21 @@ def write_report(
     """
     path = Path(path)
     check_writable(path)
-    with Canvas() as canvas:
+    found: dict[str, Any]
+    with page_style():
         if folders := find_deployments(places):
             deployments = read_deployments(folders)
-            page = deployment_page(canvas, deployments, title, paragraphs, places, path)
+            template, content = "deployments.html", deployment_page(deployments)
             stopped = tuple((one.folder, one.stop) for one in deployments if one.stop)
-            atomic_write(path, page)
-            return WrittenReport(path, path.stat().st_size, num_deployments=len(deployments), stopped=stopped)
-        runs = [read_run(folder) for folder in find_runs(places)]
-        page = run_page(canvas, group_runs(runs), title, paragraphs, places, path)
-    atomic_write(path, page)
-    unfinished = tuple(run.folder for run in runs if not run.is_finished)
-    return WrittenReport(path, path.stat().st_size, len(runs), unfinished)
+            found = {"num_deployments": len(deployments), "stopped": stopped}
+        else:
+            runs = [read_run(folder) for folder in find_runs(places)]
+            template, content = "runs.html", run_page(group_runs(runs))
+            found = {"num_runs": len(runs), "unfinished": tuple(run.folder for run in runs if not run.is_finished)}
+    content |= {"title": title or content["title"], "paragraphs": paragraphs}
+    command = shlex.join(["bot", "report", *map(str, places), "--out", str(path)])
+    atomic_write(path, render(template, command=command, **content))
+    return WrittenReport(path, path.stat().st_size, **found)
 
 
 def check_writable(path: Path) -> None:
@@ -68,3 +78,23 @@ def check_writable(path: Path) -> None:
             pass
     except OSError as error:
         raise OSError(f"cannot write a report to {str(path)!r}: {error.strerror}") from None
+
+
+def render(template: str, **context: Any) -> str:
+    """Return a page from a template; texts are escaped, and a missing name is an error."""
+    return _environment().get_template(template).render(context)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates", encoding="utf-8"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    as_yaml = partial(yaml.safe_dump, sort_keys=False, allow_unicode=True, width=100)
+    environment.filters |= {"grouped": grouped, "yaml": as_yaml}
+    environment.globals |= {"colours": COLOURS, "dashes": DASHES, "num_styles": NUM_STYLES}
+    return environment

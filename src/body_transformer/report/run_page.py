@@ -5,19 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..run import DIRTY
-from .aggregate import OPEN, MetricColumn, RunGroup, SeedRange, compare, compared_settings, differing_keys
+from .aggregate import OPEN, MetricColumn, RunGroup, compare, compared_settings, differing_keys
 from .curves import CurveAxis, curve
 from .figures import curves_chart
-from .html import render, report_command
-from .load import FolderPath, LoadedRun, is_evaluation
+from .load import LoadedRun, is_evaluation
 from .media import bodies, films
-from .svg import Canvas, Drawing, Line, label_styles
+from .svg import Drawing, Line, label_styles
 from .text import decimals, duration, grouped, plain
 
 MINOR = ("train/learning_rate", "train/steps_per_s")
@@ -44,39 +40,30 @@ RUN_COLUMNS: dict[str, tuple[Callable[[LoadedRun], Any], Callable[[Any], str]]] 
 """Column of the table of runs -> its value and format."""
 
 
-def run_page(
-    canvas: Canvas,
-    groups: Sequence[RunGroup],
-    title: str | None,
-    paragraphs: Sequence[str],
-    places: Sequence[FolderPath],
-    path: Path,
-) -> str:
-    """Return the HTML of the page."""
+def run_page(groups: Sequence[RunGroup]) -> dict[str, Any]:
+    """Return what the template `runs.html` shows."""
     styles = label_styles(group.label for group in groups)
+    titles = list(dict.fromkeys(group.title for group in groups))
     names = dict.fromkeys(group.experiment for group in groups)
     members = [[group for group in groups if group.experiment == name] for name in names]
-    return render(
-        "runs.html",
-        title=title or _title(groups),
-        summary=_summary(groups),
-        warnings=_warnings(groups),
-        num_unfinished=sum(not run.is_finished for run in _runs(groups)),
-        paragraphs=paragraphs,
-        experiments=[_experiment(canvas, own, styles) for own in members],
-        styles=styles,
-        rerun=_rerun(groups, report_command(places, path)),
-    )
-
-
-def _experiment(canvas: Canvas, groups: Sequence[RunGroup], styles: Mapping[str, int]) -> dict[str, Any]:
     return {
-        "name": groups[0].experiment,
-        "title": str(groups[0].settings.get("title") or groups[0].experiment),
+        "title": titles[0] if len(titles) == 1 else f"Runs of {len(titles)} experiments",
+        "groups": groups,
+        "num_runs": len(_runs(groups)),
+        "warnings": _warnings(groups),
+        "num_unfinished": sum(not run.is_finished for run in _runs(groups)),
+        "experiments": [_experiment(own, styles) for own in members],
+        "styles": styles,
+        **_commands(groups),
+    }
+
+
+def _experiment(groups: Sequence[RunGroup], styles: Mapping[str, int]) -> dict[str, Any]:
+    return {
         "groups": groups,
         "comparison": _comparison(groups),
         "films": films(groups),
-        "curves": _curves(canvas, groups, styles),
+        "curves": _curves(groups, styles),
         "bodies": bodies(groups),
         "table": _run_table(groups),
         "facts": _facts(groups),
@@ -87,23 +74,8 @@ def _runs(groups: Sequence[RunGroup]) -> list[LoadedRun]:
     return [run for group in groups for run in group.runs]
 
 
-# -- headings and warnings ---------------------------------------------------------------------------------------------
-
-
-def _title(groups: Sequence[RunGroup]) -> str:
-    titles = dict.fromkeys(str(group.settings.get("title") or group.experiment) for group in groups)
-    return next(iter(titles)) if len(titles) == 1 else f"Runs of {len(titles)} experiments"
-
-
-def _summary(groups: Sequence[RunGroup]) -> str:
-    count = len(_runs(groups))
-    experiments = dict.fromkeys(group.experiment for group in groups)
-    labels = dict.fromkeys(group.label for group in groups)
-    return f"{'1 run' if count == 1 else f'{count} runs'} of {', '.join(experiments)}: {', '.join(labels)}"
-
-
 def _warnings(groups: Sequence[RunGroup]) -> list[str]:
-    """Return what is unfinished or inconsistent, run by run."""
+    """Return what is inconsistent, group by group, and unfinished, run by run."""
     odd = [f"{group.experiment} {group.label}: {note}" for group in groups for note in group.notes]
     unfinished = [(group, run) for group in groups for run in group.runs if not run.is_finished]
     return odd + [
@@ -116,13 +88,16 @@ def _warnings(groups: Sequence[RunGroup]) -> list[str]:
 
 def _comparison(groups: Sequence[RunGroup]) -> dict[str, Any]:
     columns = compare(groups)
-    metrics = [list(own) for _, own in groupby(columns, key=lambda column: column.metric)]
-    firsts = {id(own[0]) for own in metrics}
+    cells = [cell for column in columns for cell in column.cells if cell is not None]
     return {
-        "metrics": metrics,
-        "columns": [{"column": column, "is_first": id(column) in firsts} for column in columns],
+        "columns": columns,
+        "metrics": [list(own) for _, own in groupby(columns, key=lambda column: column.metric)],
         "rows": [[_cell(column, index) for column in columns] for index in range(len(groups))],
-        "over": _seeds_and_episodes(columns),
+        "num_seeds": sorted({cell.num_seeds for cell in cells if cell.num_seeds > 1}),
+        "has_single_seed": any(cell.num_seeds == 1 for cell in cells),
+        "num_episodes": sorted({cell.num_episodes for cell in cells if cell.num_episodes is not None}),
+        "has_verdict": any(column.verdict for column in columns),
+        "is_open": any(column.verdict == OPEN for column in columns),
     }
 
 
@@ -137,36 +112,18 @@ def _cell(column: MetricColumn, index: int) -> dict[str, Any] | None:
         low, high = low - 1, high + 1
     parts = {"mean": cell.mean, "low": cell.low, "high": cell.high}
     return {
-        "numbers": parts,
+        "numbers": cell,
         "texts": {name: plain(value, places) for name, value in parts.items()},
         # positions on the column's common axis, with room for the dot at both ends
         "places": {name: f"{3 + 94 * (value - low) / (high - low):.1f}%" for name, value in parts.items()},
         "is_best": column.best == index,
-        "count": _count(cell),
-    }
-
-
-def _count(cell: SeedRange) -> str:
-    seeds = "1 seed" if cell.num_seeds == 1 else f"{cell.num_seeds} seeds"
-    return seeds if cell.num_episodes is None else f"{seeds}, {cell.num_episodes} episodes each"
-
-
-def _seeds_and_episodes(columns: Sequence[MetricColumn]) -> dict[str, Any]:
-    """Return what the means and ranges of the table are taken over."""
-    cells = [cell for column in columns for cell in column.cells if cell is not None]
-    return {
-        "num_seeds": sorted({cell.num_seeds for cell in cells if cell.num_seeds > 1}),
-        "has_single_seed": any(cell.num_seeds == 1 for cell in cells),
-        "num_episodes": sorted({cell.num_episodes for cell in cells if cell.num_episodes is not None}),
-        "has_verdict": any(column.verdict for column in columns),
-        "is_open": any(column.verdict == OPEN for column in columns),
     }
 
 
 # -- learning curves ---------------------------------------------------------------------------------------------------
 
 
-def _curves(canvas: Canvas, groups: Sequence[RunGroup], styles: Mapping[str, int]) -> dict[str, Any]:
+def _curves(groups: Sequence[RunGroup], styles: Mapping[str, int]) -> dict[str, Any]:
     """Return evaluations first, then losses; the rest is folded away."""
     keys = list(dict.fromkeys(key for run in _runs(groups) for key in run.curves))
     is_rl = any(run.env_steps is not None for run in _runs(groups))
@@ -179,7 +136,7 @@ def _curves(canvas: Canvas, groups: Sequence[RunGroup], styles: Mapping[str, int
             drawn = [(group, curve(group, key, by)) for group in groups]
             lines = [Line(group.label, styles[group.label], line) for group, line in drawn if line is not None]
             if lines:
-                chart = curves_chart(canvas, _chart_title(key), AXIS_NAMES[by], lines)
+                chart = curves_chart(_chart_title(key), AXIS_NAMES[by], lines)
                 (folded if key in minor or len(main) >= MAX_MAIN_CHARTS else main).append(chart)
     return {"main": main, "folded": folded, "num_seeds": {len(group.runs) for group in groups}}
 
@@ -232,8 +189,8 @@ def _facts(groups: Sequence[RunGroup]) -> str:
     return " · ".join(f"{name} {', '.join(values)}" for name, values in found.items())
 
 
-def _rerun(groups: Sequence[RunGroup], report: str) -> dict[str, Any]:
-    """Return the commands, exact where the runs recorded them, and the settings in full."""
+def _commands(groups: Sequence[RunGroup]) -> dict[str, Any]:
+    """Return the commands of the runs, exact where the runs recorded them."""
     commits = dict.fromkeys(run.settings.get("git_commit") for run in _runs(groups))
     lines, is_guessed = [_checkout(commit) for commit in commits if commit and len(commits) == 1], False
     for group in groups:
@@ -242,14 +199,7 @@ def _rerun(groups: Sequence[RunGroup], report: str) -> dict[str, Any]:
             is_guessed = True
             lines += [f"# {group.label}: {key} {value}" for key, value in _own_settings(group, groups).items()]
         lines += [found or _usual_command(run) for found, run in zip(commands, group.runs, strict=True)]
-    settings = [
-        {
-            "name": f"{group.experiment} {group.label}",
-            "yaml": yaml.safe_dump(dict(group.settings), sort_keys=False, allow_unicode=True, width=100),
-        }
-        for group in groups
-    ]
-    return {"commands": "\n".join([*lines, report]), "is_guessed": is_guessed, "settings": settings}
+    return {"commands": lines, "are_guessed": is_guessed}
 
 
 def _own_settings(group: RunGroup, groups: Sequence[RunGroup]) -> dict[str, Any]:

@@ -6,13 +6,15 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
+import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -36,24 +38,17 @@ COLOURS = (
 DASHES = ((), (7, 4), (2, 3), (9, 3, 2, 3))
 """Line styles; after the last colour, the colours repeat with the next dashes."""
 NUM_STYLES = len(COLOURS) * len(DASHES)
-VARIANT_STYLES = {
-    "bot-hard": 0,
-    "transformer": 1,
-    "mlp": 2,
-    "bot-mix": 3,
-    "bot-soft": 4,
-    "bot-hard-random": 5,
-    "bot-mix-random": 6,
-}
-"""Styles of the variants, the same on every page."""
+VARIANTS = ("bot-hard", "transformer", "mlp", "bot-mix", "bot-soft", "bot-hard-random", "bot-mix-random")
+"""Variants in the order of their styles, which are the same on every page."""
 INK, SOFT, GRID, CARD, STOP = "#1d2126", "#5d6570", "#ebe8e3", "#ffffff", "#c0271d"
-VARIABLES = {INK: "--ink", SOFT: "--soft", GRID: "--grid", CARD: "--card", STOP: "--stop"}
-VARIABLES |= {light: f"--c{index}" for index, (light, _) in enumerate(COLOURS)}
+VARIABLES = {INK: "var(--ink)", SOFT: "var(--soft)", GRID: "var(--grid)", CARD: "var(--card)", STOP: "var(--stop)"}
+VARIABLES |= {light: f"var(--c{index})" for index, (light, _) in enumerate(COLOURS)}
 """Colours of a drawing -> variables of the style sheet, which have other values in dark mode."""
-CLASSES = {"line", "band", "dot", "ring", "bar", "limit", "stop", "quantile", "phase"}
+CLASSES = {"line", "band", "dot", "ring", "bar", "limit", "stop", "quantile", "phase", "intervention"}
 """Group ids of a drawing's parts, which become classes in the page."""
 _RC: dict[str, Any] = {
     "svg.fonttype": "none",
+    "svg.hashsalt": "0",
     "font.size": 12,
     "font.sans-serif": ["DejaVu Sans"],
     "text.color": SOFT,
@@ -75,16 +70,15 @@ _RC: dict[str, Any] = {
 }
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML does not allow; a name may hold them."""
-_NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 _HREF = "{http://www.w3.org/1999/xlink}href"
 
 
 def label_styles(labels: Iterable[str]) -> dict[str, int]:
     """Return a style number per label; no two share one while there are enough."""
     labels = list(dict.fromkeys(labels))
-    chosen = {label: VARIANT_STYLES[label] for label in labels if label in VARIANT_STYLES}
+    chosen = {label: VARIANTS.index(label) for label in labels if label in VARIANTS}
     free = [style for style in range(NUM_STYLES) if style not in chosen.values()]
-    others = [label for label in labels if label not in VARIANT_STYLES]
+    others = [label for label in labels if label not in VARIANTS]
     return chosen | {label: free[index % len(free)] for index, label in enumerate(others)}
 
 
@@ -92,6 +86,18 @@ def stroke_style(style: int) -> dict[str, Any]:
     """Return colour and dashes as matplotlib's arguments."""
     dashes = DASHES[style // len(COLOURS) % len(DASHES)]
     return {"color": COLOURS[style % len(COLOURS)][0], "linestyle": (0, dashes) if dashes else "-"}
+
+
+@contextmanager
+def page_style() -> Iterator[None]:
+    """Give matplotlib the style of a page, whatever the user's style is."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_RC)  # type: ignore[arg-type]  # keys of a dict are not literals
+        yield
+
+
+# -- axes --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,45 @@ class ChartFrame:
     right: int = 14
     top: int = 12
     bottom: int = 40
+
+
+def new_axes(
+    frame: ChartFrame,
+    x: tuple[float, float],
+    y: tuple[float, float],
+    x_log: bool = False,
+    y_log: bool = False,
+    x_label: str = "",
+) -> Axes:
+    """Return empty axes with these ranges, which are valid until the next call."""
+    axes = _axes(frame, x_log, y_log)
+    for artist in [*axes.lines, *axes.collections, *axes.patches, *axes.texts]:
+        artist.remove()
+    axes.set(xlim=x, ylim=y, xlabel=x_label)
+    for axis, is_log, (low, high), count in ((axes.xaxis, x_log, x, 6), (axes.yaxis, y_log, y, 5)):
+        subs = (1, 2, 5) if is_log and high / low < 1e3 else (1,)
+        rounded = MaxNLocator(count, steps=[1, 2, 2.5, 5, 10])
+        axis.set_major_locator(LogLocator(subs=subs, numticks=9) if is_log else rounded)
+    return axes
+
+
+@cache
+def _axes(frame: ChartFrame, x_log: bool, y_log: bool) -> Axes:
+    """Return axes that drawings of one size and scale share, because making axes takes most of a drawing's time."""
+    figure = Figure(figsize=(frame.width / 72, frame.height / 72))
+    figure.patch.set_visible(False)
+    inner = (frame.width - frame.left - frame.right, frame.height - frame.top - frame.bottom)
+    place = (frame.left / frame.width, frame.bottom / frame.height, inner[0] / frame.width, inner[1] / frame.height)
+    axes = figure.add_axes(place, xscale="log" if x_log else "linear", yscale="log" if y_log else "linear")
+    axes.patch.set_visible(False)
+    axes.grid(axis="y")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    return axes
+
+
+# -- drawings ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -122,140 +167,65 @@ class Drawing:
     title: str
     note: str
     """Smaller text after the title."""
-    frame: ChartFrame
+    size: tuple[int, int]
     svg: Markup
     label: str
     """Description for readers who cannot see the drawing."""
-    hover: Mapping[str, str] = field(default_factory=dict)
+    hover: Mapping[str, str]
     """Data attributes from which a script shows the values under the pointer."""
 
 
-class Canvas:
-    """Axes for the charts of a page; a context in which matplotlib has the page's style.
-
-    Axes are reused per size and scale, because making axes and ticks takes most of the time of a drawing.
-    """
-
-    def __init__(self) -> None:
-        self._axes: dict[tuple[ChartFrame, bool, bool], Axes] = {}
-        self._num_drawings = 0
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        self._stack.enter_context(mpl.rc_context())
-        mpl.rcdefaults()  # the page does not depend on the user's style
-        mpl.rcParams.update(_RC)  # type: ignore[arg-type]  # keys of a dict are not literals
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def axes(
-        self,
-        frame: ChartFrame,
-        x: tuple[float, float],
-        y: tuple[float, float],
-        x_log: bool = False,
-        y_log: bool = False,
-        x_label: str = "",
-    ) -> Axes:
-        """Return empty axes with these ranges."""
-        key = (frame, x_log, y_log)
-        if key not in self._axes:
-            self._axes[key] = _new_axes(*key)
-        axes = self._axes[key]
-        axes.set(xlim=x, ylim=y, xlabel=x_label)
-        for axis, is_log, (low, high), count in ((axes.xaxis, x_log, x, 6), (axes.yaxis, y_log, y, 5)):
-            subs = (1, 2, 5) if is_log and high / low < 1e3 else (1,)
-            axis.set_major_locator(LogLocator(subs=subs, numticks=9) if is_log else round_ticks(count))
-        return axes
-
-    def svg(self, axes: Axes) -> Markup:
-        """Return the drawing as the content of an `svg` element, and empty the axes."""
-        self._num_drawings += 1
-        mpl.rcParams["svg.hashsalt"] = str(self._num_drawings)  # ids are unique in the page and the same in every run
-        stream = io.StringIO()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing")  # browsers have more fonts
-            FigureCanvasSVG(axes.figure).print_svg(stream, metadata=_NO_METADATA)  # type: ignore[no-untyped-call,arg-type]
-        for artist in [*axes.lines, *axes.collections, *axes.patches, *axes.texts]:
-            artist.remove()
-        return _inline(stream.getvalue())
+def drawing(axes: Axes, title: str, note: str, label: str, lines: Sequence[Line] = (), x_name: str = "") -> Drawing:
+    """Return what was drawn on the axes; the values of the lines are shown under the pointer."""
+    mpl.rcParams["svg.hashsalt"] = str(int(mpl.rcParams["svg.hashsalt"]) + 1)  # ids are unique in a page
+    stream, figure = io.StringIO(), axes.get_figure(root=True)
+    assert figure is not None
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # browsers have more fonts
+        FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None})  # type: ignore[no-untyped-call]
+    width, height = (round(72 * inches) for inches in figure.get_size_inches())
+    hover = _hover_data(axes, (width, height), x_name, lines) if lines else {}
+    return Drawing(title, note, (width, height), _inline(stream.getvalue()), label, hover)
 
 
-def round_ticks(most: int) -> MaxNLocator:
-    """Return a locator of at most this many steps between round numbers."""
-    return MaxNLocator(most, steps=[1, 2, 2.5, 5, 10])
-
-
-def hover_data(axes: Axes, x_name: str, lines: Sequence[Line]) -> dict[str, str]:
+def _hover_data(axes: Axes, size: tuple[int, int], x_name: str, lines: Sequence[Line]) -> dict[str, str]:
     """Return the lines and the position of the axes for the page's script."""
-    left, bottom, right, top = axes.get_position().extents
-    width, height = axes.figure.get_size_inches() * 72  # type: ignore[union-attr]
+    left, bottom, right, top = axes.get_position().extents * np.tile(size, 2)
     area = {
-        "x": [round(left * width, 1), round(right * width, 1), *axes.get_xlim()],
-        "y": [round((1 - bottom) * height, 1), round((1 - top) * height, 1), *axes.get_ylim()],
+        "x": [round(left, 1), round(right, 1), *axes.get_xlim()],
+        "y": [round(size[1] - bottom, 1), round(size[1] - top, 1), *axes.get_ylim()],
         "log": axes.get_yscale() == "log",
     }
     content = [_line_data(line) for line in lines]
-    return {"data-x": x_name, "data-area": _compact(area), "data-lines": _compact(content)} if lines else {}
+    area_text, lines_text = (json.dumps(part, separators=(",", ":")) for part in (area, content))
+    return {"data-x": x_name, "data-area": area_text, "data-lines": lines_text}
 
 
 def _line_data(line: Line) -> dict[str, object]:
-    curve, data = line.curve, {"label": line.label, "style": line.style}
+    curve = line.curve
     parts = {"at": (curve.at, 7), "mean": (curve.mean, 4)}
     if curve.has_band:
         parts |= {"low": (curve.low, 4), "high": (curve.high, 4)}
-    return data | {name: [float(f"{value:.{digits}g}") for value in part] for name, (part, digits) in parts.items()}
-
-
-def _compact(content: object) -> str:
-    return json.dumps(content, separators=(",", ":"))
-
-
-def _new_axes(frame: ChartFrame, x_log: bool, y_log: bool) -> Axes:
-    figure = Figure(figsize=(frame.width / 72, frame.height / 72))
-    figure.patch.set_visible(False)
-    inner = (frame.width - frame.left - frame.right, frame.height - frame.top - frame.bottom)
-    place = (frame.left / frame.width, frame.bottom / frame.height, inner[0] / frame.width, inner[1] / frame.height)
-    axes = figure.add_axes(place)
-    axes.patch.set_visible(False)
-    axes.grid(axis="y")
-    axes.set(xscale="log" if x_log else "linear", yscale="log" if y_log else "linear")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    return axes
+    rounded = {name: [float(f"{value:.{digits}g}") for value in part] for name, (part, digits) in parts.items()}
+    return {"label": line.label, "style": line.style, **rounded}
 
 
 def _inline(text: str) -> Markup:
     """Return matplotlib's SVG without what only a separate file needs; named groups get their names as classes."""
     root = ElementTree.fromstring(_FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text))
     for element in root.iter():
-        element.tag = element.tag.rpartition("}")[2]
-        element.tail = None
-        element.text = element.text if element.tag == "text" else None
-        for child in list(element):
-            if child.tag.endswith(("}style", "}metadata")):
-                element.remove(child)
-        if element.tag == "g" and (name := element.attrib.pop("id", None)) in CLASSES:
-            element.attrib["class"] = str(name)
-        _tidy(element.attrib)
-    return Markup("".join(ElementTree.tostring(child, encoding="unicode") for child in root))
-
-
-def _tidy(attributes: dict[str, str]) -> None:
-    """Shorten paths and replace colours by variables of the style sheet."""
-    if "d" in attributes:
-        attributes["d"] = " ".join(re.sub(r"(\.\d)\d+", r"\1", attributes["d"]).split())
-    if "style" in attributes:
-        attributes["style"] = re.sub(r"#[0-9a-f]{6}\b", _variable, attributes["style"])
-    if _HREF in attributes:
-        attributes["href"] = attributes.pop(_HREF)
-    if attributes.get("transform", "").startswith("rotate(-0 "):
-        del attributes["transform"]
-
-
-def _variable(colour: re.Match[str]) -> str:
-    name = VARIABLES.get(colour[0])
-    return f"var({name})" if name else colour[0]
+        element.tag, element.tail = element.tag.rpartition("}")[2], None
+        if element.tag != "text":
+            element.text = None
+        if element.tag == "defs" and element.find("{*}style") is not None:
+            element.clear()
+        attributes = element.attrib
+        if element.tag == "g" and (name := attributes.pop("id", "")) in CLASSES:
+            attributes["class"] = name
+        if "d" in attributes:
+            attributes["d"] = " ".join(re.sub(r"(\.\d)\d+", r"\1", attributes["d"]).split())
+        if "style" in attributes:  # colours become variables of the style sheet
+            attributes["style"] = re.sub("|".join(VARIABLES), lambda found: VARIABLES[found[0]], attributes["style"])
+        if _HREF in attributes:
+            attributes["href"] = attributes.pop(_HREF)
+    return Markup("".join(ElementTree.tostring(child, encoding="unicode") for child in root if child.tag != "metadata"))
