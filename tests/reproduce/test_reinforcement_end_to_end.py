@@ -10,37 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from body_transformer.cli.main import main
+
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
-BOT = [sys.executable, "-m", "body_transformer.cli.main", "reproduce", "rl", "--only", "humanoid-mod/mlp"]
-QUICK = [
-    "--cpu",
-    "--policy.mlp-dim",
-    "8",
-    "--rl.num-envs",
-    "2",
-    "--rl.num-steps-per-env",
-    "2",
-    "--rl.num-mini-batches",
-    "2",
-]
-QUICK += [
-    "--rl.num-learning-epochs",
-    "1",
-    "--rl.max-iterations",
-    "80",
-    "--rl.eval-every",
-    "40",
-    "--rl.eval-episodes",
-    "2",
-]
-QUICK += ["--rl.checkpoint-every-s", "0.2"]
-
-
-def begin(out: Path) -> subprocess.Popen[str]:
-    args = [*BOT, "--seeds", "2", "--out", str(out), "--json", "--", *QUICK]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MUJOCO_GL": "disabled"}
-    return subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+REPRODUCE = ("reproduce", "rl", "--only", "humanoid-mod/mlp", "--seeds", "1", "--json")
+QUICK = (
+    "--cpu --policy.mlp-dim 8 --rl.num-envs 2 --rl.num-steps-per-env 2 --rl.num-mini-batches 2 "
+    "--rl.num-learning-epochs 1 --rl.max-iterations 80 --rl.eval-every 40 --rl.eval-episodes 2 "
+    "--rl.checkpoint-every-s 0.2"
+).split()
 
 
 def steps(folder: Path) -> list[int]:
@@ -49,33 +28,33 @@ def steps(folder: Path) -> list[int]:
     return [json.loads(line)["step"] for line in lines]
 
 
-def kill(process: subprocess.Popen[str], run: Path) -> None:
-    """Kill the command and the training that it started, as a power failure would."""
-    trainer = int((run / ".at_work").read_text())
-    process.kill()
-    os.kill(trainer, signal.SIGKILL)
-    process.communicate()
+def checkpoints(folder: Path) -> list[int]:
+    return [int(path.name) for path in (folder / "checkpoints").glob("[1-9]*")]
 
 
-def test_a_killed_study_resumes_and_repeats_nothing(tmp_path):
-    first, second = (tmp_path / "humanoid-mod" / "mlp" / f"seed{seed}" for seed in (0, 1))
-    process = begin(tmp_path)
-    until = time.monotonic() + 240
-    while not (any((second / "checkpoints").glob("[1-9]*")) and steps(second)):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    kill(process, second)
-    assert (first / "evaluation.json").is_file()
-    assert not (second / "evaluation.json").exists()
-    reached = max(int(path.name) for path in (second / "checkpoints").glob("[1-9]*"))
-    assert reached < 80
-    before = {file: file.stat().st_mtime_ns for file in first.iterdir()}
+def test_a_killed_study_resumes_and_a_finished_one_repeats_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "disabled")
+    args = [*REPRODUCE, "--out", str(tmp_path), "--", *QUICK]
+    run = tmp_path / "humanoid-mod" / "mlp" / "seed0"
+    command = [sys.executable, "-m", "body_transformer.cli.main", *args]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        until = time.monotonic() + 240
+        while not (checkpoints(run) and steps(run)):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        trainer = int((run / ".at_work").read_text())
+        process.kill()  # the command and the training that it started, as by a power failure
+        os.kill(trainer, signal.SIGKILL)
+    assert not (run / "evaluation.json").exists()
+    assert max(checkpoints(run)) < 80
 
-    words, complaints = begin(tmp_path).communicate(timeout=240)
-    assert words, complaints
-    assert json.loads(words) == {"files": [str(tmp_path / name) for name in ("rl.md", "rl.png")], "finished": 2}
-    assert {file: file.stat().st_mtime_ns for file in first.iterdir()} == before
-    assert (second / "evaluation.json").is_file()
-    assert steps(second) == sorted([*range(1, 81), 40, 80])
-    assert "| humanoid-mod | mlp | 2 | 0.00032 M |" in (tmp_path / "rl.md").read_text()
+    found = {"files": [str(tmp_path / name) for name in ("rl.md", "rl.png")], "finished": 1}
+    assert main(args) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    assert steps(run) == sorted([*range(1, 81), 40, 80])
+    assert "| humanoid-mod | mlp | 1 | 0.00032 M |" in (tmp_path / "rl.md").read_text()
+    before = {file: file.stat().st_mtime_ns for file in (*run.iterdir(), *run.glob("checkpoints/*/*"))}
+    assert main(args) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    assert {file: file.stat().st_mtime_ns for file in (*run.iterdir(), *run.glob("checkpoints/*/*"))} == before

@@ -158,8 +158,7 @@ class TestWithMjlab:
     def test_a_film_is_written(self, tmp_path, monkeypatch):
         monkeypatch.delenv("MUJOCO_GL", raising=False)
         try:
-            with opengl():
-                pass
+            opengl()
         except ValueError as error:
             pytest.skip(str(error))
         folder, file = run_folder(tmp_path / "run", small_policy("humanoid-mod")), tmp_path / "film.webp"

@@ -15,6 +15,7 @@ from .output import console, print_json
 from .run_options import Flag
 
 if TYPE_CHECKING:
+    from ..reproduce.study import Study
     from ..training.jobs import Planned
 
 
@@ -59,7 +60,10 @@ def main(args: list[str]) -> None:
         show_states(runs, options.json)
         return
     failure = None if options.draw else run_missing(runs, options)
-    files = write_results(options, seeds)
+    if options.draw and options.only:
+        part = f"{study.title}: {', '.join(options.only)} alone"
+        study = replace(study, title=part, arms=tuple(study.chosen(options.only)))
+    files = write_results(study, options.out, seeds)
     if options.json:
         print_json({"files": [str(file) for file in files], "finished": sum(run.is_finished for run in runs)})
     else:
@@ -76,8 +80,8 @@ def show_states(runs: Sequence[Planned], as_json: bool) -> None:
         print_json({"runs": states})
         return
     table = Table("run", "state", box=None, pad_edge=False)
-    for folder, state in states.items():
-        table.add_row(folder, state)
+    for row in states.items():
+        table.add_row(*row)
     console().print(table)
 
 
@@ -94,20 +98,16 @@ def run_missing(runs: Sequence[Planned], options: Reproduce) -> ValueError | Non
     return None
 
 
-def write_results(options: Reproduce, seeds: int) -> list[Path]:
+def write_results(study: Study, out: Path, seeds: int) -> list[Path]:
     """Write the table, and the figure if the study has one."""
     from ..files import atomic_write
     from ..reproduce import learning, scores
-    from ..reproduce.study import load_study, read_study
+    from ..reproduce.study import read_study
 
-    study = load_study(options.what)
-    if options.draw and options.only:
-        part = f"{study.title}: {', '.join(options.only)} alone"
-        study = replace(study, title=part, arms=tuple(study.chosen(options.only)))
     module = learning if study.statistic == "curves" else scores
-    arms = read_study(study, options.out, seeds)
-    files = [atomic_write(options.out / f"{study.name}.md", module.as_markdown(study, arms, seeds))]
+    arms = read_study(study, out, seeds)
+    files = [atomic_write(out / f"{study.name}.md", module.as_markdown(study, arms, seeds))]
     if study.x is not None or study.statistic == "curves":
         draw = partial(module.draw_figure, study, arms, num_seeds=seeds)
-        files.append(atomic_write(options.out / f"{study.name}.png", draw))
+        files.append(atomic_write(out / f"{study.name}.png", draw))
     return files

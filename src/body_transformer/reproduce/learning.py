@@ -113,7 +113,9 @@ def draw_figure(study: Study, arms: ArmRuns, file: Path, num_seeds: int) -> None
                 points = seed_mean_curve(runs, f"eval/{study.splits[0]}/{metric}")
                 label = ": ".join(filter(None, (arm.label, progress(runs, num_seeds))))
                 colour = stroke_style(styles[arm.against or arm.label])["color"]
-                _plot(axes, points, place, label, colour, ":" if arm.against else "-")
+                at, values = [place(point) for point in points], [point.value for point in points]
+                if points:
+                    _plot(axes, at, values, label, colour, ":" if arm.against else "-")
             _finish(axes, x_label, METRIC_NAMES.get(metric, metric))
         panels[0, column].set_title(task)
         if panels[1, column].has_data():
@@ -124,20 +126,11 @@ def draw_figure(study: Study, arms: ArmRuns, file: Path, num_seeds: int) -> None
     figure.savefig(file, format="png", dpi=150)
 
 
-def _plot(
-    axes: Axes,
-    points: Sequence[SeedMeanPoint],
-    place: Callable[[SeedMeanPoint], float],
-    label: str,
-    colour: str,
-    style: str,
-) -> None:
+def _plot(axes: Axes, at: Sequence[float], values: Sequence[SeedMean], label: str, colour: str, style: str) -> None:
     """Draw the line, and its band where there is more than one seed."""
-    if not points:
-        return
-    at, mean = [place(point) for point in points], np.array([point.value.mean for point in points])
+    mean = np.array([value.mean for value in values])
+    error = np.array([np.nan if value.error is None else value.error for value in values])
     axes.plot(at, mean, style, marker="." if len(at) <= FEW else None, color=colour, label=label)
-    error = np.array([np.nan if point.value.error is None else point.value.error for point in points])
     axes.fill_between(at, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
 
 

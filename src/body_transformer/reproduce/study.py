@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ from ..run import Run
 from ..schema import build
 from ..training.jobs import Planned
 
+STUDIES = Path(__file__).parent / "studies"
 Statistic = Literal["maximum-and-mean", "mean", "last-ten", "curves"]
 """How evaluations are summarised; `curves` draws all of them and lists the last."""
 PARAMETERS = "parameters"
@@ -73,7 +73,11 @@ class Study:
         Args:
             more: further arguments of every `bot train`.
         """
-        self._check_more(more)
+        own = {"variant", "seed", "out", "label", "resume", "no-eval", *(key for arm in self.arms for key in arm.flags)}
+        for word in more:
+            flag = word.removeprefix("--").split("=")[0].replace("_", "-").replace(".no-", ".")
+            if word.startswith("--") and flag in own:  # it distinguishes the arms, or nothing could be drawn with it
+                raise ValueError(f"--{flag} cannot be set for all runs of {self.name!r}: each has its own")
         found = {}
         for arm in self.chosen(only):
             for seed in range(num_seeds):
@@ -92,14 +96,6 @@ class Study:
             if name not in known:
                 raise ValueError(unknown("experiment or arm", name, known))
         return [arm for arm in self.arms if not only or not set(only).isdisjoint(names[id(arm)])]
-
-    def _check_more(self, more: Sequence[str]) -> None:
-        """Refuse flags that distinguish the arms, and those without which nothing can be drawn."""
-        own = {"variant", "seed", "out", "label", "resume", "no-eval", *(key for arm in self.arms for key in arm.flags)}
-        for word in more:
-            flag = word.removeprefix("--").split("=")[0].replace("_", "-").replace(".no-", ".")
-            if word.startswith("--") and flag in own:
-                raise ValueError(f"--{flag} cannot be set for all runs of {self.name!r}: each has its own")
 
 
 ArmRuns = list[tuple[Arm, list[LoadedRun]]]
@@ -127,16 +123,12 @@ def run_folder(out: Path, arm: Arm, seed: int) -> Path:
 
 def study_names() -> list[str]:
     """Return the names of all studies."""
-    return sorted(entry.name.removesuffix(".yaml") for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
+    return sorted(file.stem for file in STUDIES.glob("*.yaml"))
 
 
 def load_study(name: str) -> Study:
     """Load a study by its name."""
     if name not in study_names():
         raise ValueError(unknown("table or figure", name, study_names()))
-    data = yaml.safe_load(_folder().joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
+    data = yaml.safe_load((STUDIES / f"{name}.yaml").read_text(encoding="utf-8"))
     return build(Study, {"name": name, **data}, f"study {name!r}")
-
-
-def _folder() -> Any:
-    return files(__package__).joinpath("studies")
