@@ -1,6 +1,7 @@
 """Finding, reading and measuring deployments."""
 
 import json
+import shutil
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,7 +25,8 @@ def read(folder: Path) -> Deployment:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Logs that the tests only read."""
-    root = tmp_path_factory.mktemp("deployments")
+    root = tmp_path_factory.mktemp("deployments") / "logs"
+    deploy(root.with_name("short"), seconds=0.1)
     deploy(root / "with")
     deploy(root / "without", without_filter=True)
     deploy(root / "tilted", fault=tilting)
@@ -48,13 +50,6 @@ def test_logs_inside_a_run_belong_to_the_run(tmp_path: Path) -> None:
     assert find_deployments([run / "tried"]) == [run / "tried"]
 
 
-def test_runs_and_deployments_in_one_page_are_refused_and_one_of_each_is_named(place: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path, film=None, checkpoint=False)
-    with pytest.raises(ValueError, match=r"runs or about deployments: '.*/seed0' is a run and '.*/with' is a deploy"):
-        write_report(tmp_path / "page.html", [run, place / "with"])
-    assert not (tmp_path / "page.html").exists()
-
-
 def test_labels_are_as_long_as_needed_to_be_unique(tmp_path: Path) -> None:
     folders = [deploy(tmp_path / name, seconds=0.1) for name in ("a/log", "b/log", "b/other")]
     assert [one.label for one in read_deployments(folders)] == ["a/log", "b/log", "other"]
@@ -63,12 +58,17 @@ def test_labels_are_as_long_as_needed_to_be_unique(tmp_path: Path) -> None:
 # -- broken logs -------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def log(place: Path, tmp_path: Path) -> Path:
+    """A log of a tenth of a second that a test may change."""
+    return Path(shutil.copytree(place.with_name("short"), tmp_path / "log"))
+
+
 @pytest.mark.parametrize("missing", ["log.json", "log.npz"])
-def test_an_incomplete_log_is_refused(tmp_path: Path, missing: str) -> None:
-    folder = deploy(tmp_path / "log", seconds=0.1)
-    (folder / missing).unlink()
+def test_an_incomplete_log_is_refused(log: Path, missing: str) -> None:
+    (log / missing).unlink()
     with pytest.raises(FileNotFoundError, match=f"{missing} is not there"):
-        write_report(tmp_path / "page.html", [folder])
+        write_report(log.parent / "page.html", [log])
 
 
 @pytest.mark.parametrize(
@@ -90,40 +90,35 @@ def test_an_incomplete_log_is_refused(tmp_path: Path, missing: str) -> None:
         ({"format": "diary"}, "does not describe a log"),
     ],
 )
-def test_an_unusable_description_is_refused_with_the_reason(
-    place: Path, tmp_path: Path, change: dict[str, object], message: str
-) -> None:
-    folder = deploy(tmp_path / "log", seconds=0.1)
-    describe(folder, change)
+def test_an_unusable_description_is_refused_with_the_reason(log: Path, change: dict[str, object], message: str) -> None:
+    describe(log, change)
     with pytest.raises(ValueError, match=message):
-        write_report(tmp_path / "page.html", [folder])
-    assert not (tmp_path / "page.html").exists()
+        write_report(log.parent / "page.html", [log])
+    assert not (log.parent / "page.html").exists()
 
 
 @pytest.mark.parametrize("name", ["log.json", "log.npz"])
-def test_a_corrupted_log_is_read_or_refused_with_a_clear_error(tmp_path: Path, name: str) -> None:
-    folder = deploy(tmp_path / "log", seconds=0.1)
-    whole, rng = (folder / name).read_bytes(), np.random.default_rng(0)
+def test_a_corrupted_log_is_read_or_refused_with_a_clear_error(log: Path, name: str) -> None:
+    whole, rng = (log / name).read_bytes(), np.random.default_rng(0)
     refused = []
     for k in range(150):
         broken = bytearray(whole if k % 3 else whole[: rng.integers(len(whole))])
         for at in rng.integers(len(broken), size=4) if broken else ():
             broken[at] = rng.integers(256)
-        (folder / name).write_bytes(broken)
+        (log / name).write_bytes(broken)
         try:
-            read(folder)
+            read(log)
         except ValueError as error:
             refused.append(str(error))
     assert len(refused) > 50
-    assert all(str(folder) in message for message in refused)
+    assert all(str(log) in message for message in refused)
 
 
-def test_nothing_is_unpickled(tmp_path: Path) -> None:
-    folder = deploy(tmp_path / "log", seconds=0.1)
-    np.savez(folder / "log.npz", **rows_of(folder) | {"tick": np.array([{}], object)})
-    describe(folder, {"arrays_sha256": sha256((folder / "log.npz").read_bytes()).hexdigest()})
+def test_nothing_is_unpickled(log: Path) -> None:
+    np.savez(log / "log.npz", **rows_of(log) | {"tick": np.array([{}], object)})
+    describe(log, {"arrays_sha256": sha256((log / "log.npz").read_bytes()).hexdigest()})
     with pytest.raises(ValueError, match="is damaged: Object arrays cannot be loaded"):
-        read(folder)
+        read(log)
 
 
 # -- what is measured --------------------------------------------------------------------------------------------------

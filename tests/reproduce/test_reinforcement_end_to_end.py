@@ -15,11 +15,9 @@ from body_transformer.cli.main import main
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 REPRODUCE = ("reproduce", "rl", "--only", "humanoid-mod/mlp", "--seeds", "1", "--json")
-QUICK = (
-    "--cpu --policy.mlp-dim 8 --rl.num-envs 2 --rl.num-steps-per-env 2 --rl.num-mini-batches 2 "
-    "--rl.num-learning-epochs 1 --rl.max-iterations 80 --rl.eval-every 40 --rl.eval-episodes 2 "
-    "--rl.checkpoint-every-s 0.2"
-).split()
+SMALL = {"num-envs": 2, "num-steps-per-env": 2, "num-mini-batches": 2, "num-learning-epochs": 1, "max-iterations": 80}
+SMALL |= {"eval-every": 40, "eval-episodes": 2, "checkpoint-every-s": 0.2}
+QUICK = ["--cpu", "--policy.mlp-dim=8", *(f"--rl.{key}={value}" for key, value in SMALL.items())]
 
 
 def steps(folder: Path) -> list[int]:
