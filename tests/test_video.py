@@ -35,8 +35,8 @@ def test_the_users_choice_is_the_only_platform(no_screen, monkeypatch):
 def test_rendering_can_be_turned_off(no_screen, monkeypatch, word):
     monkeypatch.setenv("MUJOCO_GL", word.upper())
     assert platforms() == ()
-    with pytest.raises(ValueError, match=f"cannot render here; MUJOCO_GL={word} forbids it"):
-        opengl()
+    with pytest.raises(ValueError, match=f"cannot render here; MUJOCO_GL={word} forbids it"), opengl():
+        pass
 
 
 def test_a_window_is_tried_only_with_a_screen(no_screen, monkeypatch):
@@ -45,19 +45,22 @@ def test_a_window_is_tried_only_with_a_screen(no_screen, monkeypatch):
     assert platforms() == ("egl", "glfw", "osmesa")
 
 
-def test_the_first_working_platform_is_chosen_and_the_environment_stays(no_screen, monkeypatch):
+def test_the_first_working_platform_is_set_inside_the_context_only(no_screen, monkeypatch):
     only_works(monkeypatch, "osmesa")
-    assert opengl() == "osmesa"
+    with opengl():
+        assert os.environ["MUJOCO_GL"] == "osmesa"
     assert "MUJOCO_GL" not in os.environ
     monkeypatch.setenv("MUJOCO_GL", "OSMESA")
-    assert opengl() == "osmesa"
+    with opengl():
+        assert os.environ["MUJOCO_GL"] == "osmesa"
     assert os.environ["MUJOCO_GL"] == "OSMESA"
 
 
 def test_without_a_working_platform_the_error_lists_those_tried(no_screen, monkeypatch):
     only_works(monkeypatch, None)
-    with pytest.raises(ValueError, match=r"no film: .*tried egl, osmesa\. It needs OpenGL: .*MUJOCO_GL"):
-        opengl()
+    with pytest.raises(ValueError, match=r"no film: .*tried egl, osmesa\. It needs OpenGL: .*MUJOCO_GL"), opengl():
+        pass
+    assert "MUJOCO_GL" not in os.environ
 
 
 def test_a_program_that_fails_or_hangs_does_not_count_as_working(monkeypatch):
@@ -91,10 +94,10 @@ def some_opengl():
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MUJOCO_GL", raising=False)
         try:
-            opengl()
+            with opengl():
+                yield
         except ValueError as error:
             pytest.skip(str(error))
-        yield
 
 
 @pytest.fixture(scope="module")

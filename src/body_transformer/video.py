@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,13 +68,22 @@ def runs_with(platform: str, command: Sequence[str]) -> bool:
         return False
 
 
-def opengl() -> str:
-    """Return a value of MUJOCO_GL with which MuJoCo renders on this machine; raise ValueError if there is none."""
+@contextmanager
+def opengl() -> Iterator[None]:
+    """Set MUJOCO_GL to a platform that renders on this machine; raise ValueError if there is none."""
     tried = platforms()
-    for platform in tried:
-        if runs_with(platform, (sys.executable, "-c", _PROBE)):
-            return platform
-    raise ValueError(no_opengl(f"tried {', '.join(tried)}" if tried else f"{VARIABLE}={_user_choice()} forbids it"))
+    working = next((platform for platform in tried if runs_with(platform, (sys.executable, "-c", _PROBE))), None)
+    if working is None:
+        raise ValueError(no_opengl(f"tried {', '.join(tried)}" if tried else f"{VARIABLE}={_user_choice()} forbids it"))
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = working
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
 
 
 def no_opengl(why: str) -> str:
@@ -123,22 +133,20 @@ def render(
     """
     import mujoco
 
-    platform = opengl()
-    with tempfile.TemporaryDirectory() as name:
+    with opengl(), tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         mujoco.mj_saveModel(model, str(folder / "model.mjb"))
         np.save(folder / "poses.npy", poses)
         (folder / "view.json").write_text(json.dumps(asdict(view)), encoding="utf-8")
-        _run(folder, platform, on_frame)
+        _run([sys.executable, "-m", __name__, name], folder / "log.txt", on_frame)
         return list(np.load(folder / "frames.npy", allow_pickle=False))
 
 
-def _run(folder: Path, platform: str, on_frame: Callable[[int], object]) -> None:
+def _run(command: list[str], log: Path, on_frame: Callable[[int], object]) -> None:
     """Run the rendering process, which prints one line per frame."""
-    command, environment = [sys.executable, "-m", __name__, str(folder)], os.environ | {VARIABLE: platform}
     with (
-        (folder / "log.txt").open("w+", encoding="utf-8", errors="replace") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process,
+        log.open("w+", encoding="utf-8", errors="replace") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
     ):
         assert process.stdout is not None
         for count, _ in enumerate(process.stdout, start=1):

@@ -83,11 +83,11 @@ def test_json_of_an_experiment_has_its_sizes(
     assert content["variant"] == variant
 
 
-def test_a_critic_is_counted_with_what_it_observes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_critic_is_counted_with_its_own_observations(capsys: pytest.CaptureFixture[str]) -> None:
     assert "bot-mix: 547,749 parameters (policy 273,304, critic 274,445)" in inspect(capsys, "a1-walk")
 
 
-def test_an_experiment_is_counted_with_the_papers_favourite_if_no_variant_is_given(
+def test_an_experiment_without_a_given_variant_is_counted_with_the_papers_best(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert inspect_json(capsys, "humanoid-mod")["variant"] == "bot-mix"
@@ -148,7 +148,7 @@ def test_bad_input_is_one_sentence_and_a_non_zero_status(
     assert captured.err.count("\n") == 1
 
 
-def test_a_folder_that_cannot_be_written_is_said_after_the_table(
+def test_a_folder_that_cannot_be_written_is_an_error_after_the_table(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     taken = tmp_path / "taken"

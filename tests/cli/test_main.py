@@ -56,7 +56,7 @@ def test_a_bad_flag_is_refused() -> None:
     assert result.stdout == ""
 
 
-def test_interrupting_says_stopped_and_gives_the_usual_status(
+def test_an_interrupt_prints_stopped_and_gives_the_usual_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(args: list[str]) -> None:
@@ -67,7 +67,7 @@ def test_interrupting_says_stopped_and_gives_the_usual_status(
     assert capsys.readouterr().err == "bot list: stopped\n"
 
 
-def test_a_package_that_is_not_installed_is_said_in_one_sentence(
+def test_a_package_that_is_not_installed_is_named_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def lacking(args: list[str]) -> None:
@@ -81,7 +81,7 @@ def test_a_package_that_is_not_installed_is_said_in_one_sentence(
     assert said.count("\n") == 1
 
 
-def test_a_module_of_our_own_that_is_not_there_is_a_mistake_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_module_of_this_package_is_raised_as_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     def mistaken(args: list[str]) -> None:
         raise ModuleNotFoundError("No module named 'body_transformer.x'", name="body_transformer.x")
 
@@ -91,7 +91,7 @@ def test_a_module_of_our_own_that_is_not_there_is_a_mistake_of_ours(monkeypatch:
 
 
 @pytest.mark.filterwarnings("always")
-def test_our_own_warnings_are_sentences_and_those_of_others_stay_as_they_are(
+def test_warnings_of_this_package_are_sentences_and_those_of_other_packages_stay_unchanged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def warning(args: list[str]) -> None:
@@ -108,16 +108,14 @@ def test_our_own_warnings_are_sentences_and_those_of_others_stay_as_they_are(
 
 
 @pytest.mark.parametrize("command", ["--help", "list", "inspect mocapact", "inspect mocapact --json"])
-def test_a_reader_who_has_seen_enough_is_no_error(command: str) -> None:
+def test_a_closed_pipe_is_not_an_error(command: str) -> None:
     shell = f"set -o pipefail; {sys.executable} -m body_transformer.cli.main {command} | true"
     result = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("experiment", ["demo", "humanoid-mod"])
-def test_the_word_that_help_has_for_nothing_is_the_one_that_flags_take(
-    capsys: pytest.CaptureFixture[str], experiment: str
-) -> None:
+def test_help_and_flags_use_the_same_word_for_none(capsys: pytest.CaptureFixture[str], experiment: str) -> None:
     with pytest.raises(SystemExit):
         main(["train", experiment, "--help"])
     words = " ".join(capsys.readouterr().out.replace("│", " ").split())

@@ -87,7 +87,7 @@ def test_deployments_are_recognised(deployments: Path, tmp_path: Path, capsys: p
     assert "<h1>2 deployments of a1-walk</h1>" in out.read_text()
 
 
-def test_json_says_how_many_deployments_there_are_and_which_ended_early(
+def test_json_has_the_number_of_deployments_and_those_that_ended_early(
     deployments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "report.html"

@@ -1,4 +1,4 @@
-"""A real browser to look at pages with: chromium without a window, spoken to through a pipe."""
+"""A real browser for tests of pages: headless chromium, controlled through a pipe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find() -> str | None:
 
 
 class Browser:
-    """One tab. Requests and complaints of the page are collected in `requests` and `complaints`."""
+    """One tab, which collects the page's requests in `requests` and its errors and warnings in `complaints`."""
 
     def __init__(self, program: str, profile: Path) -> None:
         to_browser, self._to = os.pipe()
@@ -72,7 +72,7 @@ class Browser:
             self._receive(until)
 
     def value(self, expression: str) -> Any:
-        """What a line of JavaScript is, on the page."""
+        """Return the value of a JavaScript expression on the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
@@ -85,7 +85,7 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     def screenshot(self) -> bytes:
-        """The whole page as PNG."""
+        """Return the whole page as PNG."""
         return b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png")["data"])
 
     def point_at(self, x: float, y: float) -> None:
@@ -105,7 +105,7 @@ class Browser:
                 return dict(answer["result"])
 
     def _receive(self, until: float) -> dict[str, Any]:
-        """The next message; events are noted on the way."""
+        """Return the next message, and record events."""
         while b"\0" not in self._rest:
             if not self._ready.select(max(0.0, until - time.monotonic())):
                 raise TimeoutError("the browser does not answer")

@@ -69,7 +69,7 @@ def page(real: Path) -> str:
 def test_the_page_is_well_formed_and_shows_every_joint_of_both(page: str) -> None:
     read = Reader(page)
     headings = [data for within, data in read.texts if within in ("h2", "h3")]
-    parts = ["What happened when", "Joint positions", "Joint torques", "Body", "Timing"]
+    parts = ["Phases and interventions", "Joint positions", "Joint torques", "Body", "Timing"]
     assert headings[0] == "Side by side"
     assert headings[1].startswith("with: a1-walk")
     assert headings[2:7] == parts
@@ -114,7 +114,7 @@ def test_the_numbers_match_the_logs(real: Path, page: str) -> None:
 def test_lines_hold_the_measured_and_commanded_values(real: Path, page: str) -> None:
     rows, drawn = rows_of(real / "with"), charts(Reader(page))
     seen = rows["state"] == 1
-    believed = seen & (rows["interventions"] >> 9 & 0b1111 == 0)  # what is not may be drawn at the edge
+    believed = seen & (rows["interventions"] >> 9 & 0b1111 == 0)  # a refused value may be drawn at the edge
     assert believed.sum() > 50
     for k in range(12):
         for chart, label, name in ((k, "measured", "joint_pos"), (12 + k, "estimate", "joint_torque")):

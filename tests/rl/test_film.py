@@ -7,12 +7,14 @@ from PIL import Image
 pytest.importorskip("mjlab")
 
 from body_transformer.rl.film import main
+from body_transformer.video import opengl
 
 
 def test_the_still_frames_show_the_robot(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("MUJOCO_GL", raising=False)  # mjlab sets it
     try:
-        main(tmp_path)
+        with opengl():
+            main(tmp_path)
     except ValueError as error:
         pytest.skip(str(error))
     assert len(capsys.readouterr().out.splitlines()) == 3

@@ -66,7 +66,7 @@ class Subject:
 
 
 def main(args: list[str]) -> None:
-    """Print what the arguments ask for, and draw the pictures."""
+    """Print the graph and sizes of a robot or an experiment, and draw the pictures."""
     options = tyro.cli(Inspect, prog="bot inspect", args=args)
     if options.variant is not None and options.variant not in VARIANTS:
         raise ValueError(unknown("variant", options.variant, VARIANTS))

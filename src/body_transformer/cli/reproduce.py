@@ -1,4 +1,4 @@
-"""`bot reproduce WHAT`: a table or figure of the paper; run what is missing, then draw it."""
+"""`bot reproduce WHAT`: run the missing trainings of a table or figure of the paper, then draw it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def show_states(runs: Sequence[Planned], as_json: bool) -> None:
 
 
 def run_missing(runs: Sequence[Planned], options: Reproduce) -> ValueError | None:
-    """Run what is missing; with --keep-going, return the failures, which are reported after everything else."""
+    """Run the missing trainings; with --keep-going, return the failures, which are reported at the end."""
     from ..training.jobs import run_all
 
     try:

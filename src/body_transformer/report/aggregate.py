@@ -73,8 +73,14 @@ def compared_settings(run: LoadedRun) -> dict[str, Any]:
     return _flat({key: value for key, value in run.settings.items() if key not in PER_RUN})
 
 
-def differing_keys(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the keys whose values are not all equal."""
+def own_settings(group: RunGroup, groups: Sequence[RunGroup]) -> dict[str, Any]:
+    """Return the settings of a group that are not the same in all of these groups."""
+    own = compared_settings(group.runs[0])
+    return {key: own.get(key) for key in _differing_keys([other.runs[0] for other in groups])}
+
+
+def _differing_keys(runs: Sequence[LoadedRun]) -> list[str]:
+    settings = [compared_settings(run) for run in runs]
     keys = dict.fromkeys(key for one in settings for key in one)
     return [key for key in keys if any(one.get(key) != settings[0].get(key) for one in settings)]
 
@@ -103,7 +109,7 @@ def _group(runs: Sequence[LoadedRun]) -> RunGroup:
                 f"{str(two.folder)!r}; leave one of them out"
             )
     notes = []
-    if different := differing_keys([compared_settings(run) for run in runs]):
+    if different := _differing_keys(runs):
         notes.append(f"its seeds were run with different settings: {', '.join(different)}")
     if len({run.settings.get("git_commit") for run in runs}) > 1:
         notes.append("its seeds were run at different commits")
@@ -115,9 +121,7 @@ def _unique_label(group: RunGroup, groups: Sequence[RunGroup]) -> str:
     alike = [other for other in groups if (other.experiment, other.label) == (group.experiment, group.label)]
     if len(alike) == 1:
         return group.label
-    own = compared_settings(group.runs[0])
-    keys = differing_keys([compared_settings(other.runs[0]) for other in alike])
-    more = ", ".join(f"{key} {own.get(key)}" for key in keys)
+    more = ", ".join(f"{key} {value}" for key, value in own_settings(group, alike).items())
     return f"{group.label} ({more or group.runs[0].folder.parent})"
 
 

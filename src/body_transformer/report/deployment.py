@@ -193,7 +193,7 @@ class Deployment:
     def speed_mps(self) -> float | None:
         """Mean speed, if it was measured."""
         speed = self.robot_report.get("mean_speed_mps")
-        return float(speed) if speed is not None and is_number(speed) else None
+        return float(speed) if is_number(speed) else None
 
     @property
     def fell(self) -> str:
@@ -201,7 +201,7 @@ class Deployment:
         fell, after = self.robot_report.get("fell"), self.robot_report.get("fell_after_s")
         if type(fell) is not bool:
             return ""
-        when = f" after {after:.1f} s" if after is not None and is_number(after) else ""
+        when = f" after {after:.1f} s" if is_number(after) else ""
         return f"it fell{when}" if fell else "it did not fall"
 
     @property

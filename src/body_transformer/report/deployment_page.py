@@ -60,7 +60,7 @@ NUMBERS: dict[str, Callable[[Deployment], Value]] = {
 
 
 def deployment_page(deployments: Sequence[Deployment]) -> dict[str, Any]:
-    """Return what the template `deployments.html` shows."""
+    """Return the context of the template `deployments.html`."""
     chosen = label_styles(one.label for one in deployments)
     styles = [chosen[one.label] for one in deployments]
     detail = DETAIL if len(deployments) <= MANY else max(160, DETAIL * MANY // len(deployments))

@@ -1,4 +1,4 @@
-"""Find and read run folders; an unfinished or broken run is read as far as possible and lists what is missing."""
+"""Find and read run folders; unfinished and broken runs are read as far as possible, with notes on missing parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..deploy.log import ARRAYS
 from ..deploy.log import DESCRIPTION as LOG
@@ -68,7 +68,7 @@ class LoadedRun:
     time_s: float | None
     """Training time so far."""
     notes: tuple[str, ...] = ()
-    """What is missing or broken; empty for a finished run."""
+    """Notes on missing and broken parts; empty for a finished run."""
     env_steps: int | None = None
     """Environment steps so far, in reinforcement learning."""
     iteration_s: float | None = None
@@ -135,7 +135,7 @@ def find_runs(places: Iterable[FolderPath]) -> list[Path]:
 def find_below(top: Path) -> tuple[list[Path], list[Path]]:
     """Return the runs, and the logs of deployments outside runs, at or below a folder.
 
-    A part of a log is found only in `top` itself.
+    An incomplete log is found only in `top` itself.
     """
     runs, logs = [], []
     for folder, below, files in os.walk(top):
@@ -207,7 +207,7 @@ def is_evaluation(key: str) -> bool:
     return key.startswith("eval/") and key.count("/") == 2
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Return whether a value from a file is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 

@@ -1,4 +1,4 @@
-"""Check that the log of a deployment holds all that a page shows, in the right types."""
+"""Check that the log of a deployment holds every value of the page, in the right type."""
 
 from __future__ import annotations
 

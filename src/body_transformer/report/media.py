@@ -45,7 +45,7 @@ def films(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
 
 
 def _film(path: Path) -> dict[str, str]:
-    """Return the film's type and content, or a sentence why it is not shown."""
+    """Return the film's type and content, or the reason why the page does not show it."""
     num_bytes = path.stat().st_size
     if num_bytes > MAX_FILM_BYTES:
         limit = f"{file_size(num_bytes)}, the limit is {file_size(MAX_FILM_BYTES)}"

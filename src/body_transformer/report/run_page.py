@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from ..run import DIRTY
-from .aggregate import OPEN, MetricColumn, RunGroup, compare, compared_settings, differing_keys
+from .aggregate import OPEN, MetricColumn, RunGroup, compare, own_settings
 from .curves import CurveAxis, curve
 from .figures import curves_chart
 from .load import LoadedRun, is_evaluation
@@ -41,7 +41,7 @@ RUN_COLUMNS: dict[str, tuple[Callable[[LoadedRun], Any], Callable[[Any], str]]] 
 
 
 def run_page(groups: Sequence[RunGroup]) -> dict[str, Any]:
-    """Return what the template `runs.html` shows."""
+    """Return the context of the template `runs.html`."""
     styles = label_styles(group.label for group in groups)
     titles = list(dict.fromkeys(group.title for group in groups))
     names = dict.fromkeys(group.experiment for group in groups)
@@ -75,7 +75,7 @@ def _runs(groups: Sequence[RunGroup]) -> list[LoadedRun]:
 
 
 def _warnings(groups: Sequence[RunGroup]) -> list[str]:
-    """Return what is inconsistent, group by group, and unfinished, run by run."""
+    """Return notes on inconsistent groups, then on unfinished runs."""
     odd = [f"{group.experiment} {group.label}: {note}" for group in groups for note in group.notes]
     unfinished = [(group, run) for group in groups for run in group.runs if not run.is_finished]
     return odd + [
@@ -197,16 +197,10 @@ def _commands(groups: Sequence[RunGroup]) -> dict[str, Any]:
         commands = [_command(run) for run in group.runs]
         if None in commands:
             is_guessed = True
-            lines += [f"# {group.label}: {key} {value}" for key, value in _own_settings(group, groups).items()]
+            alike = [one for one in groups if (one.experiment, one.variant) == (group.experiment, group.variant)]
+            lines += [f"# {group.label}: {key} {value}" for key, value in own_settings(group, alike).items()]
         lines += [found or _usual_command(run) for found, run in zip(commands, group.runs, strict=True)]
     return {"commands": lines, "are_guessed": is_guessed}
-
-
-def _own_settings(group: RunGroup, groups: Sequence[RunGroup]) -> dict[str, Any]:
-    """Return the settings that differ from other groups of its variant."""
-    alike = [other for other in groups if (other.experiment, other.variant) == (group.experiment, group.variant)]
-    own = compared_settings(group.runs[0])
-    return {key: own.get(key) for key in differing_keys([compared_settings(other.runs[0]) for other in alike])}
 
 
 def _checkout(commit: str) -> str:

@@ -176,7 +176,7 @@ class Drawing:
 
 
 def drawing(axes: Axes, title: str, note: str, label: str, lines: Sequence[Line] = (), x_name: str = "") -> Drawing:
-    """Return what was drawn on the axes; the values of the lines are shown under the pointer."""
+    """Return the drawing on the axes; the page shows the values of `lines` under the pointer."""
     mpl.rcParams["svg.hashsalt"] = str(int(mpl.rcParams["svg.hashsalt"]) + 1)  # ids are unique in a page
     stream, figure = io.StringIO(), axes.get_figure(root=True)
     assert figure is not None
@@ -211,7 +211,7 @@ def _line_data(line: Line) -> dict[str, object]:
 
 
 def _inline(text: str) -> Markup:
-    """Return matplotlib's SVG without what only a separate file needs; named groups get their names as classes."""
+    """Return matplotlib's SVG as a part of a page; the names of groups become their classes."""
     root = ElementTree.fromstring(_FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text))
     for element in root.iter():
         element.tag, element.tail = element.tag.rpartition("}")[2], None

@@ -1,1 +1,1 @@
-"""The paper's tables and figures, as data, and what runs and draws them."""
+"""The paper's tables and figures as data, and the code that runs and draws them."""
