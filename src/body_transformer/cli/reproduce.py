@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Reproduce:
-    """A table or figure of the paper. Arguments after `--` go to every `bot train`, such as the place of the data:
+    """Make a table or figure of the paper. Arguments after `--` go to every `bot train`, such as the place of the data:
     `bot reproduce table1 -- --imitation.data /data/mocapact`."""
 
     what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WHAT")]
@@ -40,7 +40,7 @@ class Reproduce:
     list: Flag = False
     """Only list the runs and their states."""
     draw: Flag = False
-    """Only draw what exists; run nothing."""
+    """Only draw the existing runs; run nothing."""
     json: Flag = False
     """Print one JSON object instead of tables."""
 

@@ -56,21 +56,14 @@ def curve(group: RunGroup, key: str, by: CurveAxis = "step") -> Curve | None:
         return thinned(seeds[0])
     at = np.unique(np.concatenate([seed.at for seed in seeds]))
     values = np.stack([np.interp(at, seed.at, seed.mean, left=np.nan, right=np.nan) for seed in seeds])
-    known = ~np.isnan(values)
-    at, values, known = (part[..., known.any(axis=0)] for part in (at, values, known))
-    mean = np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0)
-    return thinned(Curve(at, mean, np.nanmin(values, axis=0), np.nanmax(values, axis=0)))
+    return thinned(Curve(at, *(over(values, axis=0) for over in (np.nanmean, np.nanmin, np.nanmax))))
 
 
 def points_by(points: Sequence[LoggedPoint], by: CurveAxis = "step") -> Curve:
     """Return the points of one seed as arrays, without those whose place on the axis is unknown."""
-    points = [point for point in points if getattr(point, by) is not None]
-    at = np.array([getattr(point, by) for point in points], dtype=np.float64)
-    mean, low, high = (
-        np.array([getattr(point.value, part) for point in points], dtype=np.float64) for part in ("mean", "low", "high")
-    )
-    order = np.argsort(at, kind="stable")
-    return Curve(at[order], mean[order], low[order], high[order])
+    placed = [(at, point.value) for point in points if (at := getattr(point, by)) is not None]
+    placed.sort(key=lambda entry: entry[0])
+    return Curve(*np.array([(at, one.mean, one.low, one.high) for at, one in placed], np.float64).reshape(-1, 4).T)
 
 
 def thinned(whole: Curve, max_points: int = MAX_POINTS) -> Curve:
