@@ -6,12 +6,7 @@ import zlib
 
 import numpy as np
 
-from body_transformer.deploy.link import (
-    Kind,
-    Link,
-    Packet,
-    joints_checksum,
-)
+from body_transformer.deploy.link import Kind, Link, Packet, joints_checksum
 from body_transformer.deploy.robot import Command, State
 
 JOINTS = ("hip", "knee")

@@ -23,11 +23,8 @@ def test_patterns_go_by_name():
 
 
 def test_a_name_stands_for_numbers_that_are_elsewhere():
-    assert per_joint(section("action_offset: default_pose").action_offset, JOINTS, {"default_pose": (1, 2, 3)}) == (
-        1,
-        2,
-        3,
-    )
+    value = section("action_offset: default_pose").action_offset
+    assert per_joint(value, JOINTS, {"default_pose": (1, 2, 3)}) == (1, 2, 3)
 
 
 @pytest.mark.parametrize(

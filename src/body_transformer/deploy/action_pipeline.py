@@ -1,4 +1,4 @@
-"""What happens to an action between the policy and the motors. This is the one place that states the steps.
+"""The steps from an action of the policy to a motor command. No other place lists them.
 
 | step          | when       | effect                                                                   | from         |
 |---------------|------------|--------------------------------------------------------------------------|--------------|
@@ -37,7 +37,7 @@ ROUNDED = 1 + 1e-6
 
 
 class ActionPipeline:
-    """The steps, and the arrays that they work in; everything is in the contract's joint order until `reorder`."""
+    """The steps and their arrays; every array is in the contract's joint order until `reorder`."""
 
     def __init__(
         self,

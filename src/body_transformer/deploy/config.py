@@ -26,7 +26,7 @@ Limits = tuple[float, float]
 
 @dataclass(frozen=True)
 class ObsSource:
-    """How a term of the observation is made: clip((measured - offset) * scale)."""
+    """Computation of an observation term: clip((measured - offset) * scale)."""
 
     source: Source
     """The measured quantity."""

@@ -1,7 +1,7 @@
-"""The contract: everything that a robot's computer must know of a policy besides its network.
+"""The contract: everything that a robot's computer needs besides the policy's network.
 
-It is a section of the exported policy's `policy.json`, beside `policy.onnx`. What fails first on a robot is order and
-convention, so both are written down here, and a file that does not fit is refused with the reason. Neither PyTorch nor
+It is a section of the exported policy's `policy.json`, beside `policy.onnx`. Order and convention fail first on a
+robot. The contract records both, and a file that does not match it is refused with the reason. Neither PyTorch nor
 MuJoCo is needed.
 
 The training fixed `obs` and some of `control` (FIXED). The rest (TUNABLE) may be edited in policy.json for a robot, and
@@ -51,7 +51,7 @@ class Contract:
     """The contract, as policy.json has it; `make` fills in the digests."""
 
     experiment: str | None
-    """What the policy was trained for; None if it is not known."""
+    """Name of the experiment that trained the policy; None if it is not known."""
     obs: tuple[ContractTerm, ...]
     """The observation, in its order."""
     control: Control | None

@@ -1,6 +1,6 @@
-"""The numbers between a policy and a robot: how observations are made, and what happens to actions.
+"""The numbers between a policy and a robot, for observations and for actions.
 
-They are the `obs` and `control` sections of a contract; each class checks itself.
+They are the `obs` and `control` sections of a contract; each class checks its own values.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ _PER_JOINT = ("scale", "offset", "default_pose", "kp", "kd", "position_limits", 
 
 @dataclass(frozen=True)
 class Control:
-    """From an action to a motor: target = offset + scale * clip(action), cut off by `torque_clip`, then the rest.
+    """Numbers from an action to a motor command: target = offset + scale * clip(action), bounded by `torque_clip`.
 
-    `action_pipeline` holds the steps in order. Everything per joint is in the order of `joints`.
+    `action_pipeline` lists all steps in order. Every value per joint is in the order of `joints`.
     """
 
     kind: Kind
@@ -102,7 +102,7 @@ class Control:
     hz: float
     """Actions per second."""
     joints: tuple[str, ...]
-    """[A] order of actions, and of everything per joint here."""
+    """[A], in the order of actions and of every value per joint here."""
     scale: tuple[float, ...]
     """[A]"""
     offset: tuple[float, ...]

@@ -97,7 +97,7 @@ class Controller:
         return self.pipeline.reorder()
 
     def damping(self) -> Command:
-        """Return the last command of a run, whatever happened before."""
+        """Return the last command of a run."""
         self.pipeline.damp()
         return self.pipeline.reorder()
 

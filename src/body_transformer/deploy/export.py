@@ -46,7 +46,7 @@ class Trained:
     experiment: str | None
     """Name of its experiment, which may be another package's task; None if it is not known."""
     training: Mapping[str, Any]
-    """Facts of its training, by some of the keys TRAINING."""
+    """Facts of its training; the keys are some of TRAINING."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def find_trained(source: str | os.PathLike[str], experiment: str | None = None) 
 
 
 def training_record(found: PolicyFolder) -> dict[str, Any]:
-    """Return the known facts of a policy's training, by some of the keys TRAINING."""
+    """Return the known facts of a policy's training; the keys are some of TRAINING."""
     if found.pretrained is not None:
         return _card(found.path / "card.md")
     if found.run is None:
@@ -179,8 +179,8 @@ def check_vectors(policy: Policy, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return observations [K, O] and the policy's actions [K, A], on which any correct computation must agree.
 
     At large observations single precision itself may not determine an action to 1e-5, because the terms of a sum
-    cancel, or two scores of a softmax are nearly equal. Such a vector would blame a network for its arithmetic, so a
-    smaller one is taken.
+    cancel, or two scores of a softmax are nearly equal. A deviation there is no error of the network, so a smaller
+    observation is taken.
     """
     exact = copy.deepcopy(policy).double()
     wanted = _candidates(policy, seed)

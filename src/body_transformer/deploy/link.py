@@ -86,14 +86,7 @@ class Packet(NamedTuple):
 def encode(packet: Packet) -> bytes:
     """Return the datagram of a packet."""
     head = _HEADER.pack(
-        MAGIC,
-        VERSION,
-        packet.kind,
-        len(packet.payload),
-        packet.session,
-        packet.joints,
-        packet.sequence,
-        packet.stamp_s,
+        MAGIC, VERSION, packet.kind, len(packet.payload), packet.session, packet.joints, packet.sequence, packet.stamp_s
     )
     body = head + packet.payload
     return body + _CRC.pack(zlib.crc32(body))

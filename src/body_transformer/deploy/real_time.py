@@ -1,4 +1,4 @@
-"""How a process keeps time: exact sleeps, a core of its own, warm caches, signals that stop the robot."""
+"""Timing of the process: exact sleeps, a core of its own, warm caches, signals that stop the robot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPIN_S = 0.0005
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP", "SIGTSTP") if hasattr(signal, name)
 )
-"""Each is an emergency stop; so is a lost terminal, and Ctrl-Z: a suspended controller damps nothing."""
+"""Each is an emergency stop. They include a lost terminal and Ctrl-Z, because a suspended controller does not damp."""
 
 
 def sleep_exactly(seconds: float) -> None:
@@ -98,7 +98,7 @@ SentInputs = tuple[Command, str]
 MOST_CALLS = 8
 """Calls of the policy in a rehearsal; after four or five it is no quicker."""
 COLD = 3.0
-"""A call with cold caches takes as many times as long as one with warm caches."""
+"""Duration of a call with cold caches, as a multiple of one with warm caches."""
 
 
 class Rehearsal:

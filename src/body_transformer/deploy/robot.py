@@ -116,7 +116,7 @@ COMMAND = tuple(field.name for field in fields(Command))
 class Robot(ABC):
     """A robot or a simulation of one; a driver is a subclass, used in a `with` statement.
 
-    The abstract members are what every driver must provide; the others have defaults for a robot that does without.
+    Every driver provides the abstract members; the other members have defaults.
     """
 
     loop_hz: ClassVar[float | None] = None
@@ -129,11 +129,11 @@ class Robot(ABC):
     rates_hz: tuple[float, float] = (0.0, math.inf)
     """Lowest and highest rate of commands that it takes."""
     tripped: str = ""
-    """Why the robot's own protection lets only damping through; "" while it does not."""
+    """Reason for which the robot's own protection lets only damping through; empty while it does not."""
     round_trip_s: float = math.nan
     """Latency of the link, there and back; NaN if it is not known."""
     shares_computer: bool = False
-    """Whether the robot itself is a program on this computer, so the cores are divided between it and the loop."""
+    """Whether the robot is a program on this computer, so that it gets other cores than the loop."""
 
     @classmethod
     def create(cls, expected: Sequence[str] = (), **options: Any) -> Self:
@@ -162,19 +162,15 @@ class Robot(ABC):
 
     @abstractmethod
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         """Leave the robot in damping."""
 
     def begin_rollout(self) -> None:  # noqa: B027, optional
-        """Begin the time that `summary` is about: the policy has started."""
+        """Mark the start of the time that `summary` covers: the policy has started."""
 
     def end_rollout(self) -> None:  # noqa: B027, optional
-        """End the time that `summary` is about; not called after a stop, as the robot may still fall."""
+        """Mark the end of that time; not called after a stop, as the robot may still fall."""
 
     def summary(self) -> dict[str, Any] | None:
         """Return the robot's own report of the rollout, for JSON, once the robot is left; None if it has none."""

@@ -1,4 +1,4 @@
-"""The loop: at a fixed rate read the robot, decide, send; whatever happens, leave the robot in damping."""
+"""The loop: read the robot, decide and send, at a fixed rate; every run and every error ends in damping."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ class Runtime:
         self.log.event(self.log.num_ticks, self._clock() - self._begun_s, "error", text)
 
     def _leave_damped(self) -> None:
-        """Send damping as the last command, whatever happened."""
+        """Send damping as the last command, after errors too."""
         if self.config.dry_run:
             return
         for _ in range(3):  # a link that failed once may work again

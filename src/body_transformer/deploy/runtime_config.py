@@ -1,4 +1,4 @@
-"""Settings of a run: its phases, how long each takes, and what a contract must have for it."""
+"""Settings of a run: its phases, their lengths, and the requirements for a contract."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Phase(IntEnum):
     """The phases of a run, in their order."""
 
     WAIT = 0
-    """For the first good states; damping."""
+    """Damping until the first good states have come."""
     RAMP = 1
     """From the measured pose to the default pose."""
     HOLD = 2
@@ -51,11 +51,11 @@ class RuntimeConfig:
     dry_run: bool = False
     """Compute everything, send nothing."""
     start_s: float = 5.0
-    """How long to wait for the first good states."""
+    """Longest wait for the first good states."""
     ramp_s: float = 2.0
-    """The ramp takes at least this long,"""
+    """Shortest length of the ramp."""
     ramp_speed: float = 1.0
-    """and no joint is quicker in it than this (rad/s)."""
+    """Largest speed of a joint in the ramp, rad/s."""
     hold_s: float = 0.5
     """Time in the default pose before the policy starts."""
     damping_s: float = 1.0
@@ -65,7 +65,7 @@ class RuntimeConfig:
     rehearse: bool = True
     """Repeat the last tick just before the next one, without effect, to bring its data back into the caches."""
     log_s: float = 1200.0
-    """The log keeps at most this much, the newest."""
+    """Longest stretch of time in the log; of a longer run it keeps the newest part."""
 
     def __post_init__(self) -> None:
         _check_command(self.command or ())
