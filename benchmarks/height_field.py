@@ -22,7 +22,8 @@ from mjlab.envs import ManagerBasedRlEnvCfg
 from body_transformer import Policy, pretrained
 from body_transformer.rl.envs.cpu import CpuEnv, evaluate
 from body_transformer.rl.envs.mjlab import task_of, with_task
-from body_transformer.rl.humanoid.ground import Ground
+from body_transformer.rl.ground import Ground
+from body_transformer.rl.humanoid.ground import add_planes
 from body_transformer.rl.humanoid.model import FEET
 from body_transformer.rl.humanoid.task import on_height_field
 from body_transformer.rl.registry import make_env_cfg
@@ -41,7 +42,7 @@ def flat(grid: float) -> Ground:
 
 def on_planes(cfg: ManagerBasedRlEnvCfg, ground: Ground) -> ManagerBasedRlEnvCfg:
     """Return the task on uneven ground instead of the plane of its scene."""
-    uneven = replace(cfg, scene=replace(cfg.scene, terrain=None, spec_fn=ground.add_planes))
+    uneven = replace(cfg, scene=replace(cfg.scene, terrain=None, spec_fn=partial(add_planes, ground=ground)))
     return with_task(uneven, replace(task_of(cfg), ground=ground))
 
 

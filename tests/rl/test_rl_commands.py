@@ -184,7 +184,7 @@ def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
             "--rl.task cannot change the task of an experiment: use bot train humanoid-board",
         ),
         (["humanoid-mod", "--rl.task", "nothing"], "unknown task 'nothing'"),
-        (["humanoid-mod", "--rl.motion", "walk.npz"], "humanoid-mod follows no recorded motion"),
+        (["humanoid-mod", "--rl.motion", "walk.npz"], "humanoid-mod does not follow a recorded motion"),
         ([TRACKING], "follows a recorded motion: name it with --rl.motion FILE.npz"),
         ([TRACKING, "--rl.motion", "nothing.npz"], "nothing.npz' does not exist"),
         (

@@ -1,4 +1,4 @@
-"""`bot eval` of policies trained by reinforcement learning: one episode per robot, in either simulator."""
+"""`bot eval` for policies trained by reinforcement learning: one episode per robot, in either simulator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> tuple[Summary, dict[str, str]]:
-    """Evaluate a policy; return its metrics, and what was evaluated where."""
+    """Evaluate a policy; return its metrics, and a description of task, simulator and machine."""
+    from ..model.policy import Policy
     from ..video import opengl
 
     if options.split:
@@ -35,24 +36,17 @@ def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> 
     for flag, is_given in (("--simulator mujoco", simulator == "mujoco"), ("--video", options.video is not None)):
         if is_given and task not in TASKS:
             raise ValueError(f"{flag} supports the tasks {', '.join(TASKS)}; this policy's task is {task}")
-    # OpenGL first: importing mjlab selects an OpenGL backend, and a missing one should fail before the rollouts.
+    # OpenGL comes first, because importing mjlab selects a backend, and a missing one should fail before the rollouts.
     with opengl() if options.video is not None else nullcontext():
         need_mjlab()
-        policy, device = load(found, options.cpu)
+        device = device_of(options.cpu)
+        policy = Policy.load(found.path).to(device).eval()
         roll_out = {"warp": in_warp, "mujoco": in_mujoco}[simulator]
         estimates = {"rollouts": roll_out(policy, config, device, options)}
         if options.video is not None:
             film(policy, config, device, options)
     about = {"policy": str(options.run), "task": task, "simulator": simulator, "machine": machine(device == "cpu")}
     return estimates, about
-
-
-def load(found: PolicyFolder, cpu: bool) -> tuple[Policy, str]:
-    """Return the policy and the device that it is on."""
-    from ..model.policy import Policy
-
-    device = device_of(cpu)
-    return Policy.load(found.path).to(device).eval(), device
 
 
 def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> dict[str, Estimate]:

@@ -38,8 +38,8 @@ class TrainRl(RunOptions):
 
 @dataclass(kw_only=True)
 class ResumeRl(ResumeOptions):
-    """Resume a run from its newest checkpoint, with its own settings. Settings given here replace them from that
-    checkpoint on; more iterations continue a finished run."""
+    """Resume a run from its newest checkpoint with its own settings. Settings given here replace those from that
+    checkpoint on. More iterations continue a finished run."""
 
     rl: RlConfig
     """Settings of the training; the defaults are those of the run."""
@@ -66,7 +66,7 @@ def main_mjlab(args: list[str]) -> None:
 
 
 def start(args: list[str], default: TrainRl, title: str) -> None:
-    """Start a new run, after everything that a user can get wrong has been checked."""
+    """Check all that a user can get wrong, then start a new run."""
     options = tyro.cli(TrainRl, prog="bot train", args=args, default=default)
     options.check_variant(default.policy.variant)
     need_mjlab()
@@ -88,7 +88,7 @@ def checked(config: RlConfig, task: str) -> RlConfig:
     if config.motion is not None:
         config = replace(config, motion=str(Path(config.motion).absolute()))
     make_env_cfg(config.task, config.num_envs, 0, config.motion, options=config.options)
-    if config.task != task:  # layout and sizes of the experiment fit only its own task
+    if config.task != task:  # an experiment's layout and sizes fit only its own task
         raise ValueError(f"--rl.task cannot change the task of an experiment: use bot train {config.task}")
     return config
 
@@ -103,7 +103,7 @@ def check_shares(config: RlConfig) -> None:
 
 
 def check_layout_overrides(config: RlConfig, device: str) -> None:
-    """Check terms and places in a small environment, which knows their names."""
+    """Check the names of terms and places in a small environment."""
     if config.layout_overrides:
         from ..rl.learner import model_layouts
 
@@ -115,7 +115,7 @@ def resume(args: list[str], run: Run) -> None:
     """Resume a run with its own settings, except for those given in `args`."""
     found = run.description()
     former = recorded_config(run, found)
-    # Without the mappings: tyro would make a flag of each of their keys.
+    # without the mappings, because tyro would make a flag of each of their keys
     default = ResumeRl(resume=run.folder, rl=replace(former, options={}, layout_overrides={}))
     options = tyro.cli(ResumeRl, prog="bot train", args=args, default=default)
     config = merged(former, options.rl)
@@ -137,7 +137,7 @@ def resume(args: list[str], run: Run) -> None:
 
 
 def recorded_config(run: Run, found: Mapping[str, Any]) -> RlConfig:
-    """Return the settings of a run; a description without all that a resume needs is refused."""
+    """Return the settings of a run; refuse a description that lacks something a resume needs."""
     missing = [name for name in NEEDED if name not in found]
     if missing:
         raise ValueError(f"cannot resume {str(run.folder)!r}: its {DESCRIPTION} has no {listing(missing)}")

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _OBJ = mujoco.mjtObj
 _WRAPPER = "mocap_base"
-"""Body that mjlab puts under a robot that is fixed to the ground, to place it in each environment."""
+"""Body that mjlab puts under a robot on a fixed base, to place it in each environment."""
 
 
 class Owner(NamedTuple):
-    """The owner of an entry, in the words of a `Term`."""
+    """The owner of an entry, as a `Term` names it."""
 
     kind: Kind
     name: str = ""
@@ -124,7 +124,7 @@ def _driven_entity(env: ManagerBasedRlEnv) -> str:
     manager = env.action_manager
     names = list(dict.fromkeys(manager.get_term(term).cfg.entity_name for term in manager.active_terms))
     if len(names) != 1:
-        raise ValueError(f"the actions must drive one entity, the policy follows its body; they drive {listing(names)}")
+        raise ValueError(f"the actions must drive one entity, which is the policy's robot; they drive {listing(names)}")
     return str(names[0])
 
 

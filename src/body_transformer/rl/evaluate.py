@@ -22,7 +22,7 @@ METRICS = ("total_reward", "length", "survived")
 OPTIONAL_METRICS = ("forward_speed", "speed_error")
 """Metrics of environments that report a speed or a commanded speed."""
 CHECK_EVERY = 50
-"""Steps between checks whether all episodes have ended; every check makes the host wait for the device."""
+"""Steps between checks for the end of all episodes; in each the host waits for the device."""
 
 Act = Callable[[TensorDict], Tensor]
 """Observations -> actions [B, A]."""
@@ -71,7 +71,7 @@ def rollouts(act: Act, env: ManagerBasedRlEnv, seed: int) -> list[EpisodeMetrics
     """Run the first episode of every robot; the same seed gives the same initial states."""
     with torch.inference_mode():
         with quiet():  # mjlab prints its seed
-            env.reset(seed=seed)  # mjlab's play draws the ground here on which the next reset places the robots
+            env.reset(seed=seed)  # draws the ground of mjlab's tasks, on which the next reset places the robots
             obs, _ = env.reset(seed=seed)
         env.episode_length_buf.zero_()
         running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
@@ -79,7 +79,7 @@ def rollouts(act: Act, env: ManagerBasedRlEnv, seed: int) -> list[EpisodeMetrics
         returns, lengths, distances = (torch.zeros(env.num_envs, device=env.device) for _ in range(3))
         commanded: Tensor | None = getattr(env, "commanded_speed", None)
         if commanded is not None:
-            commanded = commanded.clone()  # the next episode may have another
+            commanded = commanded.clone()  # the next episode may have another command
         for step in range(int(env.max_episode_length)):
             obs, rewards, dies, times_out, _ = env.step(act(TensorDict(dict(obs), batch_size=[env.num_envs])))
             returns += rewards * running

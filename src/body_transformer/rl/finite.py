@@ -23,7 +23,7 @@ FILE = "broken_states_{rank}.safetensors"
 
 @dataclass(frozen=True)
 class FiniteCheck:
-    """Checks of one training run; each raises a ValueError that names cause, file and last good checkpoint."""
+    """Checks of a training run. Each raises a ValueError with the cause, the file and the last good checkpoint."""
 
     run: Path
     """The run's folder."""
@@ -54,7 +54,7 @@ class FiniteCheck:
         )
 
     def check_weights(self, tensors: Mapping[str, Tensor], iteration: int) -> None:
-        """Check the tensors of a checkpoint: the last minibatch's loss precedes the step that may break them."""
+        """Check the tensors of a checkpoint, because the last optimizer step follows the last loss."""
         broken = [name for name, value in tensors.items() if not bool(torch.isfinite(value).all())]
         if broken:
             raise ValueError(
@@ -67,6 +67,7 @@ class FiniteCheck:
         return f"the last good checkpoint is {str(found)!r}" if found else "there is no checkpoint yet"
 
     def _save(self, ids: Tensor) -> str:
+        """Save these environments; return a sentence that names the file."""
         file = self.run / FILE.format(rank=self.rank)
         save_broken(file, self.env, self.rollout, ids)
         return f"their states, observations and actions are in {str(file)!r}"
@@ -75,12 +76,11 @@ class FiniteCheck:
 def broken_envs(env: ManagerBasedRlEnv, rollout: RolloutBuffer, obs: TensorDict) -> Tensor:
     """Return the indices of environments with values that are not finite. The host waits for the device.
 
-    The current observations count too: the rollout does not hold the result of its last step, and mjlab replaces a
-    reward that is not finite by zero.
+    The current observations count too, because the rollout does not hold the result of its last step, and mjlab
+    replaces a reward that is not finite by zero.
     """
     current: list[Tensor] = [obs[name][None] for name in rollout.observations]
-    columns = [*rollout.observations.values(), rollout.rewards, *current]
-    is_finite = _finite_envs(columns)
+    is_finite = _finite_envs([*rollout.observations.values(), rollout.rewards, *current])
     non_finite: Tensor | None = getattr(env, "non_finite", None)  # environments that FastEnv reset before storage
     if non_finite is not None:
         is_finite &= ~non_finite
@@ -90,14 +90,14 @@ def broken_envs(env: ManagerBasedRlEnv, rollout: RolloutBuffer, obs: TensorDict)
 def unlearnable_envs(rollout: RolloutBuffer) -> Tensor:
     """Return the indices of environments whose values, returns or probabilities are not finite.
 
-    If all are finite, the weights broke: then return the indices of all environments.
+    If all are finite, the weights broke; then return the indices of all environments.
     """
     is_finite = _finite_envs([rollout.values, rollout.returns, rollout.log_probs])
     return (is_finite.all() | ~is_finite).nonzero().flatten()
 
 
 def is_policy_cause(rollout: RolloutBuffer, ids: Tensor) -> bool:
-    """Return whether an action is not finite although all observations of its step are: then the weights broke."""
+    """Return whether an action is not finite although all observations of its step are, so that the weights broke."""
     acted = torch.isfinite(rollout.actions[:, ids]).all(-1)  # [T, ids]
     groups = [torch.isfinite(column[:, ids]).flatten(2).all(-1) for column in rollout.observations.values()]
     return bool((torch.stack(groups).all(0) & ~acted).any())

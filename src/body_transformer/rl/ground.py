@@ -1,8 +1,8 @@
 """Uneven ground: a height field to look at, and tangent planes under the robot to stand on.
 
-MuJoCo tests a geom against each prism under the triangles of a height field separately. Where two prisms meet it sees a
-wall between them, even on flat ground, and pushes a foot that is slightly in the ground sideways (internal-edge
-contacts). On a *flat* height field with cells of 0.1 m a policy falls that runs on a plane
+MuJoCo tests a geom against each prism under the triangles of a height field separately. Where two prisms meet, it sees
+a wall between them, even on flat ground. The wall pushes a foot that is slightly in the ground sideways (internal-edge
+contacts). A policy that runs on a plane falls on a *flat* height field with cells of 0.1 m
 (`benchmarks/height_field.py`). In MuJoCo Warp (3.11), about 1 in 400 such contacts also has a wrong depth, and robots
 fly apart.
 
@@ -14,8 +14,9 @@ of feelers, the prediction of their positions and the choice of the plane: see `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import mujoco
 import numpy as np
@@ -27,8 +28,8 @@ FIELD, FEELER, PLANE = "ground", "feeler", "plane"
 """Names of geoms; numbers or places follow the latter two."""
 FAR_BELOW = -1000.0
 """m, where planes wait to be laid: no slope of a ground brings such a plane up to the surface elsewhere."""
-HIDDEN = 5
-"""Group of geoms that are not drawn."""
+UNTOUCHED: dict[str, Any] = {"contype": 0, "conaffinity": 0, "group": 5}
+"""Options of geoms that touch nothing except through a pair, and are not drawn."""
 
 
 class HeightField(Protocol):
@@ -47,18 +48,15 @@ class HeightField(Protocol):
 
 
 @dataclass(frozen=True)
-class GroundPart:
-    """A rectangle of another ground."""
+class Ground:
+    """A height field of these heights, [nx, ny]."""
 
+    heights: Callable[[], NDArray[np.float64]]
     low: tuple[float, float]
     grid: float
-    own: NDArray[np.float64]
-
-    def heights(self) -> NDArray[np.float64]:
-        return self.own
 
 
-def part_around(ground: HeightField, xy: NDArray[np.float64], margin: float) -> GroundPart:
+def part_around(ground: HeightField, xy: NDArray[np.float64], margin: float) -> Ground:
     """Return the ground within `margin` m of the places xy [n, 2], along x and along y."""
     heights, low = ground.heights(), np.array(ground.low)
     first, last = (
@@ -66,14 +64,15 @@ def part_around(ground: HeightField, xy: NDArray[np.float64], margin: float) -> 
         for ends in (xy.min(0) - margin, xy.max(0) + margin)
     )
     x, y = low + ground.grid * first
-    return GroundPart((float(x), float(y)), ground.grid, heights[first[0] : last[0] + 1, first[1] : last[1] + 1])
+    part = heights[first[0] : last[0] + 1, first[1] : last[1] + 1]
+    return Ground(lambda: part, (float(x), float(y)), ground.grid)
 
 
 # -- in the scene ------------------------------------------------------------------------------------------------------
 
 
 def add_field(spec: mujoco.MjSpec, ground: HeightField, solid: bool = True) -> None:
-    """Add the ground and a sun to a scene; robots touch a solid ground and only see another."""
+    """Add the ground and a sun to a scene; if the ground is not solid, robots pass through it."""
     heights = ground.heights()
     low, high = float(heights.min()), float(heights.max())
     half = [ground.grid * (count - 1) / 2 for count in heights.shape]
@@ -100,30 +99,14 @@ def add_field(spec: mujoco.MjSpec, ground: HeightField, solid: bool = True) -> N
 
 
 def add_feeler(body: mujoco.MjsBody, name: str, pos: ArrayLike, radius: float) -> None:
-    """Add a sphere without mass that touches nothing except through a pair."""
-    body.add_geom(
-        name=name,
-        type=mujoco.mjtGeom.mjGEOM_SPHERE,
-        pos=pos,
-        size=[radius, 0, 0],
-        mass=0,
-        contype=0,
-        conaffinity=0,
-        group=HIDDEN,
-    )
+    """Add a sphere without mass."""
+    body.add_geom(name=name, type=mujoco.mjtGeom.mjGEOM_SPHERE, pos=pos, size=[radius, 0, 0], mass=0, **UNTOUCHED)
 
 
 def add_plane(spec: mujoco.MjSpec, number: int) -> mujoco.MjsGeom:
-    """Add a plane far below that touches nothing except through a pair."""
-    return spec.worldbody.add_geom(
-        name=f"{PLANE}{number}",
-        type=mujoco.mjtGeom.mjGEOM_PLANE,
-        pos=[0, 0, FAR_BELOW],
-        size=[1, 1, 1],
-        contype=0,
-        conaffinity=0,
-        group=HIDDEN,
-    )
+    """Add a plane far below."""
+    name, pos = f"{PLANE}{number}", [0, 0, FAR_BELOW]
+    return spec.worldbody.add_geom(name=name, type=mujoco.mjtGeom.mjGEOM_PLANE, pos=pos, size=[1, 1, 1], **UNTOUCHED)
 
 
 # -- under the robots --------------------------------------------------------------------------------------------------

@@ -64,8 +64,7 @@ def infer_layout(
             where groups differ, or by `action/name` for an action term.
         fixed: as in `BodyGraph.from_file`.
     """
-    robot = EnvRobot(env, fixed)
-    decided = dict(overrides or {})
+    robot, decided = EnvRobot(env, fixed), dict(overrides or {})
     _check_names(env, groups, decided)
     names = Counter(name for group in groups for name in env.observation_manager.active_terms[group])
     obs: list[Term] = []
@@ -86,16 +85,14 @@ def infer_layout(
     for name in env.action_manager.active_terms:
         action = env.action_manager.get_term(name)
         place = decided.get(ACTION + name)
-        stated = stated_owners(action)
+        stated, size = stated_owners(action), action.action_dim
         if stated is not None and place is None:
             actions.append(stated)
             continue
-        found = (
-            action_owners(robot, action) if place is None else override_owners(robot, name, action.action_dim, place)
-        )
+        found = action_owners(robot, action) if place is None else override_owners(robot, name, size, place)
         if found is None:
             guessed.append(ACTION + name)
-        actions += as_terms(name, found or [ROOT] * action.action_dim, steps=1)
+        actions += as_terms(name, found or [ROOT] * size, steps=1)
     obs_dim = sum(prod(shape) for group in groups for shape in env.observation_manager.group_obs_term_dim[group])
     return InferredLayout(Layout(robot.graph, obs, actions, obs_dim, env.action_manager.total_action_dim), guessed)
 
@@ -108,31 +105,22 @@ def stated_owners(term: object) -> Term | None:
 
 def as_terms(name: str, owners: Sequence[Owner], steps: int) -> list[Term]:
     """Return one Term if possible; several in a row if an owner comes back later or counts differ."""
-    runs = [(owner, len(list(entries))) for owner, entries in groupby(owners)]
     pieces: list[list[tuple[Owner, int]]] = []
-    for owner, count in runs:
+    for owner, count in [(owner, len(list(entries))) for owner, entries in groupby(owners)]:
         fits = pieces and owner.name and owner.kind == pieces[-1][0][0].kind and count == pieces[-1][0][1]
         if fits and owner not in [other for other, _ in pieces[-1]]:
             pieces[-1].append((owner, count))
         else:
             pieces.append([(owner, count)])
-    again = _repetitions(owners)
     if len(pieces) == 1:
         return [_term(name, pieces[0], steps)]
-    if again > 1 and again * len(pieces[0]) * pieces[0][0][1] == len(owners):
-        return [_term(name, pieces[0], again * steps)]  # positions of all joints, then their velocities
+    if pieces.count(pieces[0]) == len(pieces):
+        return [_term(name, pieces[0], len(pieces) * steps)]  # positions of all joints, then their velocities
     return [
         _term(f"{name}{f'@{step}' if steps > 1 else ''}.{k}", piece, 1)
         for step in range(steps)
         for k, piece in enumerate(pieces)
     ]
-
-
-def _repetitions(owners: Sequence[Owner]) -> int:
-    """Return how often the owners repeat one sequence."""
-    size = len(owners)
-    period = next(k for k in range(1, size + 1) if size % k == 0 and list(owners[:k]) * (size // k) == list(owners))
-    return size // period
 
 
 def _term(name: str, piece: Sequence[tuple[Owner, int]], steps: int) -> Term:

@@ -81,7 +81,7 @@ class Learner:
         return sum(parameter.numel() for model in (self.actor, self.critic) for parameter in model.parameters())
 
     def std(self) -> float:
-        """Return the mean standard deviation of the last rollout's actions."""
+        """Return the mean standard deviation of the actions in the last rollout."""
         params = self.ppo.rollout.distribution_params
         return float(params[1].mean()) if params else math.nan
 

@@ -1,6 +1,6 @@
-"""Registers our tasks with mjlab, which imports this module through its entry point group `mjlab.tasks`.
+"""Register our tasks with mjlab, which imports this module through its entry point group `mjlab.tasks`.
 
-`train humanoid-mod`, mjlab's own command, then trains rsl_rl's MLP with those of the paper's settings that rsl_rl has.
+mjlab's own command, `train humanoid-mod`, then trains rsl_rl's MLP with the paper's settings that rsl_rl has.
 """
 
 from dataclasses import fields
@@ -27,6 +27,7 @@ def runner_cfg(name: str, groups: dict[str, tuple[str, ...]]) -> RslRlOnPolicyRu
     """Return mjlab's configuration of a training; `groups` are the observation groups of actor and critic."""
     config = rl_config(name)
     gaussian = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": config.std_type}
+    shared = {item.name for item in fields(RslRlPpoAlgorithmCfg)} & {item.name for item in fields(RlConfig)}
     return RslRlOnPolicyRunnerCfg(
         experiment_name=name,
         num_steps_per_env=config.num_steps_per_env,
@@ -35,13 +36,7 @@ def runner_cfg(name: str, groups: dict[str, tuple[str, ...]]) -> RslRlOnPolicyRu
         logger="tensorboard",
         actor=RslRlModelCfg(hidden_dims=HIDDEN, obs_normalization=config.obs_normalization, distribution_cfg=gaussian),
         critic=RslRlModelCfg(hidden_dims=HIDDEN, obs_normalization=config.obs_normalization),
-        algorithm=RslRlPpoAlgorithmCfg(
-            **{
-                item.name: getattr(config, item.name)
-                for item in fields(RslRlPpoAlgorithmCfg)
-                if hasattr(config, item.name)
-            }
-        ),
+        algorithm=RslRlPpoAlgorithmCfg(**{name: getattr(config, name) for name in shared}),
     )
 
 
@@ -54,10 +49,8 @@ def register() -> None:
         training, playing = make_env_cfg(name, config.num_envs, seed=0), make_env_cfg(name, 16, seed=0)
         for term in (*training.rewards.values(), *playing.rewards.values()):
             term.weight *= config.reward_scale  # rsl_rl has no such setting
-        groups: dict[str, tuple[str, ...]] = {"actor": ("actor",), "critic": ("actor",)}
-        if "critic" in training.observations:
-            groups["critic"] = ("critic",)
-        register_mjlab_task(name, training, playing, runner_cfg(name, groups))
+        critic = "critic" if "critic" in training.observations else "actor"
+        register_mjlab_task(name, training, playing, runner_cfg(name, {"actor": ("actor",), "critic": (critic,)}))
 
 
 register()

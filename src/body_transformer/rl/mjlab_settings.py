@@ -1,4 +1,4 @@
-"""Settings for mjlab's own tasks: those with which mjlab trains them. A setting that we do not have is refused.
+"""Settings of trainings on mjlab's own tasks: those of mjlab. A setting that we do not have is refused.
 
 Two things differ from mjlab's training: gradients of actor and critic are clipped together, and the statistics of
 observations are updated once per iteration.
@@ -16,9 +16,9 @@ from .config import RlConfig
 from .registry import MJLAB, names
 
 SETTINGS = {item.name for item in fields(RlConfig)}
-"""Our settings; those of them that mjlab's PPO has are taken."""
+"""Our settings. Those that mjlab's PPO also has are taken from it."""
 GAUSSIAN = {"init_std": 1.0, "std_type": "scalar", "learn_std": True}
-"""Settings of the action distribution, which are taken too, with rsl_rl's defaults."""
+"""Settings of the action distribution that are also taken, with rsl_rl's defaults."""
 ALLOWED: dict[str, tuple[Any, ...]] = {
     "algorithm.class_name": ("PPO", "body_transformer.rl.rsl_rl_config:BodyPPO"),
     "algorithm.optimizer": ("adam",),
@@ -64,14 +64,13 @@ def mjlab_settings(name: str, variant: str = "bot-mix") -> tuple[PolicyConfig, R
 
 
 def _check_groups(name: str, obs_groups: Mapping[str, Sequence[str]], have: Mapping[str, Any]) -> None:
-    """Refuse tasks whose models observe other groups, such as images: without them it would be another task."""
+    """Refuse tasks with models that observe other groups, such as images. Without those it would be another task."""
     for kind in ("actor", "critic"):
         groups = list(obs_groups.get(kind, [kind]))
         ours = kind if kind in have else "actor"
         if groups != [ours]:
-            raise ValueError(
-                f"{name}: its {kind} observes {', '.join(groups)}; bot train supports only {ours}, and no images"
-            )
+            observed = f"its {kind} observes {', '.join(groups)}"
+            raise ValueError(f"{name}: {observed}; bot train supports only {ours}, and no images")
 
 
 def _check_values(name: str, cfg: Any) -> None:

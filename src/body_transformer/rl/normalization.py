@@ -9,7 +9,7 @@ from ..model.normalizer import Normalizer
 from ..training.ranks import moments
 
 EPSILON = 1e-5
-"""Added to the variance, as in the paper's PPO, so that an almost constant entry is not blown up."""
+"""Added to the variance, as in the paper's PPO, so that an almost constant entry does not grow large."""
 
 
 class RunningNormalization(nn.Module):

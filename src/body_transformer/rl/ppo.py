@@ -24,16 +24,16 @@ STATS = ("value", "surrogate", "entropy", "bound", "kl")
 class PPO:
     """PPO for feed-forward models with rsl_rl's interface; the settings are those of `RlConfig`.
 
-    An iteration is a rollout, `act` and `process_env_step` for every step, then `compute_returns` and `update`. With
+    An iteration is a rollout (`act` and `process_env_step` for every step), then `compute_returns` and `update`. With
     `kl_reference="rollout"`, `normalize_values=False`, `minibatch_by_env=False`, `joint_grad_norm=False` and
     `action_bound_coef=0` it computes the same as rsl_rl's PPO. The other values of these settings are those of
     rl_games, which the paper used. With `kl_reference="epoch"` an update moves the policy several times as far.
 
-    - The learning rate is a tensor on the device, and so are all statistics: the host waits once per update.
+    - The learning rate and all statistics are tensors on the device, so the host waits only once per update.
     - The observations' statistics are updated after the update, not at every step of the rollout. Actor and learner
       then use the same normalisation, so the KL divergence measures only the weight update.
-    - As in rsl_rl and unlike rl_games, the learning rate changes before the step whose divergence was measured, the
-      scale of values is that of the returns alone, and neither returns nor values are clipped at ±5.
+    - As in rsl_rl and unlike rl_games, the divergence of a minibatch changes the learning rate before its own step.
+      The scale of values is that of the returns alone. Neither returns nor values are clipped at ±5.
 
     Recurrent models, curiosity and symmetry are left to rsl_rl's own PPO (see `rsl_rl_config.BodyPPO`).
     """
@@ -77,7 +77,7 @@ class PPO:
         if self._decision is None:
             raise RuntimeError("process_env_step() needs an act() before it")
         (obs, actions, values, log_probs, params), self._decision = self._decision, None
-        if time_outs is not None:  # the episode would have continued: its value stands for the rewards to come
+        if time_outs is not None:  # the value stands for the rewards that would have followed
             rewards = rewards + self.config.gamma * values.squeeze(1) * time_outs
         self.rollout.add(obs, actions, values, log_probs, params, rewards, dones)
 

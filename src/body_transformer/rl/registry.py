@@ -52,8 +52,8 @@ def make_env_cfg(
         num_envs: number of environments, one robot each.
         seed: of the robots' starts.
         motion: the file that a tracking task follows.
-        play: configure for evaluation. For mjlab's tasks this is its own configuration for playing, without noise and
-            pushes, but with the ends of training's episodes. For ours, options for training alone are left out.
+        play: configure for evaluation. mjlab's tasks get mjlab's configuration for playing, without noise and pushes,
+            but their episodes end as in training. Our tasks lose the options that are only for training.
         options: options of one of our tasks, as YAML.
     """
     if num_envs < 1:
@@ -68,7 +68,7 @@ def make_env_cfg(
             raise ValueError(f"{name} has no options; got {listing(options)}")
         return _mjlab_cfg(name, num_envs, seed, motion, play)
     if motion is not None:
-        raise ValueError(f"{name} follows no recorded motion; got {motion!r}")
+        raise ValueError(f"{name} does not follow a recorded motion; got {motion!r}")
     module = import_module(f".{TASKS[name]}", __package__)
     training_only: Sequence[str] = getattr(module, "TRAINING_ONLY", ())
     chosen = _task_options(name, module, options or {})
@@ -141,7 +141,7 @@ def _mjlab_cfg(name: str, num_envs: int, seed: int, motion: str | None, play: bo
 
     training = load_env_cfg(name.removeprefix(MJLAB))
     cfg = load_env_cfg(name.removeprefix(MJLAB), play)
-    # mjlab's episodes for playing may go on for ever, and beyond the edge of the ground
+    # mjlab's episodes for playing may have no end, and may leave the ground
     cfg.episode_length_s, cfg.terminations = training.episode_length_s, training.terminations
     cfg.scene.num_envs = num_envs
     cfg.seed = seed
@@ -152,7 +152,7 @@ def _mjlab_cfg(name: str, num_envs: int, seed: int, motion: str | None, play: bo
 def _set_motion(name: str, cfg: ManagerBasedRlEnvCfg, motion: str | None) -> None:
     followers: list[Any] = [command for command in cfg.commands.values() if hasattr(command, "motion_file")]
     if motion is not None and not followers:
-        raise ValueError(f"{name} follows no recorded motion; got {motion!r}")
+        raise ValueError(f"{name} does not follow a recorded motion; got {motion!r}")
     for command in followers:
         command.motion_file = motion or command.motion_file
         if not command.motion_file:

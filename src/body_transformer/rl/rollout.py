@@ -71,11 +71,10 @@ class RolloutBuffer:
         self.advantages.copy_(self.returns - self.values)
 
     def minibatches(self, num_epochs: int, num_mini_batches: int, by_env: bool) -> Iterator[list[Tensor]]:
-        """Yield the minibatches of all epochs: the observation groups, actions, values, advantages, returns, log
-        probabilities and the parameters of the distribution, [b, …] each.
+        """Yield the minibatches of all epochs; like in rsl_rl, every epoch repeats the same ones.
 
-        A minibatch holds all steps of some environments (`by_env`) or steps drawn at random. Like rsl_rl, every epoch
-        repeats the same minibatches.
+        Each lists the observation groups, actions, values, advantages, returns, log probabilities and the parameters of
+        the distribution, [b, …] each. It holds all steps of some environments (`by_env`), or steps drawn at random.
         """
         columns = [*self.observations.values(), self.actions, self.values, self.advantages]
         columns += [self.returns, self.log_probs, *self.distribution_params]

@@ -1,6 +1,6 @@
-"""BodyModel in the configurations of rsl_rl and mjlab, whose own commands then train it.
+"""BodyModel in the configurations of rsl_rl and mjlab, for training by their own commands.
 
-mjlab's `train`, and rsl_rl's runner on any mjlab environment, need only these two entries:
+mjlab's `train`, and rsl_rl's runner on any mjlab environment, need only these entries:
 
     RslRlOnPolicyRunnerCfg(
         actor=BodyModelCfg(policy={"variant": "bot-mix"}, distribution_cfg={"class_name": "GaussianDistribution"}),
@@ -30,16 +30,8 @@ from .rsl_rl_model import NAME, BodyModel
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
 
-IGNORED = (
-    "hidden_dims",
-    "activation",
-    "cnn_cfg",
-    "rnn_type",
-    "rnn_hidden_dim",
-    "rnn_num_layers",
-    "layout_overrides",
-)
-"""Keys of a model's configuration that are not for BodyModel."""
+IGNORED = {"hidden_dims", "activation", "cnn_cfg", "rnn_type", "rnn_hidden_dim", "rnn_num_layers", "layout_overrides"}
+"""Keys of a model's configuration that BodyModel does not take."""
 
 
 @dataclass

@@ -39,8 +39,8 @@ class BodyModel(nn.Module):
 
     Where only names can be given, as in mjlab's own `train`, `rsl_rl_config.BodyPPO` adds it.
 
-    The model of the observation set "critic" is a `Critic`, any other is a `Policy`, which `policy()` returns. They
-    normalise observations and compute the deterministic action; the distribution is rsl_rl's.
+    The model of the observation set "critic" is a `Critic`; any other is a `Policy`, which `policy()` returns. It
+    normalises observations and computes the deterministic action; the distribution is rsl_rl's.
     """
 
     is_recurrent: bool = False
@@ -98,9 +98,8 @@ class BodyModel(nn.Module):
             raise ValueError(f"the layout has {self.obs_dim} observation entries; the set {obs_set!r} has {shapes}")
         if obs_set == CRITIC:
             if output_dim != 1 or self.distribution is not None:
-                raise ValueError(
-                    f"a critic has one output and no distribution; got {output_dim} and {self.distribution}"
-                )
+                got = f"{output_dim} and {self.distribution}"
+                raise ValueError(f"a critic has one output and no distribution; got {got}")
         elif output_dim != self.layout.action_dim:
             raise ValueError(f"the layout has {self.layout.action_dim} actions; the environment has {output_dim}")
 
@@ -300,7 +299,7 @@ def _as_mlp(network: BodyNetwork) -> list[Any]:
 
 
 class _Rows:
-    """Rows of the second head, whichever slice behind the first head is asked for."""
+    """Rows of the second head, for any slice behind the first head."""
 
     def __init__(self, second: Tensor) -> None:
         self.second = second

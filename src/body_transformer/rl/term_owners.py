@@ -1,7 +1,6 @@
 """Owners of the entries of a term of other people's tasks, inferred from its configuration in mjlab.
 
-The rules are tried in order, and the first answer counts. It gives the owner of every entry. A term without an answer
-goes to the root and is reported.
+The rules are tried in order, and the first answer counts. A term without an answer goes to the root and is reported.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from mjlab.managers.action_manager import ActionTerm
 
 GLOBAL_WORDS = {"base", "root", "gravity", "command", "commands", "clock", "phase", "heading", "goal", "imu", "twist"}
-"""A term with one of these words, and without a tie to a body part, is about the whole robot."""
+"""A term with one of these words that belongs to no body part is about the whole robot."""
 JOINT_WORDS = {"joint", "joints", "dof", "dofs"}
 BODY_WORDS = {"body", "bodies", "link", "links", "contact", "contacts"}
 ACTION_WORDS = {"action", "actions"}
@@ -29,7 +28,7 @@ PLACES = ("root", "unused", "joints", "actuators", "bodies", "actions")
 
 @dataclass(frozen=True)
 class EnvTerm:
-    """The properties of an observation term that decide about its owners."""
+    """The properties of an observation term from which its owners follow."""
 
     name: str
     func: Any
@@ -64,11 +63,8 @@ def with_defaults(func: Any, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def obs_owners(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     """Return the owner of each entry, [size]; None for an unknown term."""
-    for rule in RULES:
-        owners = rule(robot, term)
-        if owners is not None:
-            return owners
-    return None
+    answers = (rule(robot, term) for rule in RULES)
+    return next((owners for owners in answers if owners is not None), None)
 
 
 def _last_action(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:

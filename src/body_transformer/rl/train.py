@@ -120,7 +120,7 @@ class TrainingLoop:
                 if every is not None and self.iteration % every == 0 and not is_last:
                     self._evaluate(log, self.iteration)
                 saver.after(self.iteration, stop, self.job.device)
-            if self.iteration > start:  # otherwise the checkpoint is unchanged, and other processes may be reading it
+            if self.iteration > start:  # otherwise the checkpoint is unchanged, and other processes may read it
                 self.save()
             self.finish(log)
         finally:
@@ -129,7 +129,7 @@ class TrainingLoop:
 
     def _open_log(self) -> MetricsLog:
         run = self.job.run
-        (run.folder / EVALUATION).unlink(missing_ok=True)  # the run continues beyond its former end
+        (run.folder / EVALUATION).unlink(missing_ok=True)  # a finished run continues beyond its former end
         run.forget_after(self.iteration)
         run.add({"num_parameters": self.learner.num_parameters, **self.job.facts})
         return MetricsLog(run.folder, self.iteration, self.job.wandb_project, run.description())
@@ -218,7 +218,7 @@ class TrainingLoop:
         check_same(checkpoint.policy.layout, self.learner.layouts["actor"].layout, ("checkpoint", "task"))
         values, tensors = checkpoint.state.values, checkpoint.state.tensors
         self.iteration, self.elapsed_s = values["iteration"], values["elapsed_s"]
-        # Older checkpoints lack env_steps. It is saved because the number of environments may have changed on the way.
+        # Older checkpoints lack env_steps, which does not follow from the iteration if a resume changed num_envs.
         steps_per_iteration = self.config.num_envs * self.config.num_steps_per_env
         self.env_steps = values.get("env_steps", self.iteration * steps_per_iteration)
         restore_ppo(self.learner.ppo, tensors)
@@ -228,5 +228,5 @@ class TrainingLoop:
         self.env.unwrapped.common_step_counter = values["common_step_counter"]
         if self.ranks.is_first:
             restore_random_state(tensors, self.job.device)
-        else:  # the saved states are those of the first process; with them all processes would explore alike
+        else:  # with the saved states, which are the first process's, all processes would explore alike
             torch.manual_seed(derived_seed(self.job.seed, self.ranks.rank, self.iteration))

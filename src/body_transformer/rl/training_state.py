@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from mjlab.envs import ManagerBasedRlEnv
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from .ppo import PPO
 
 NUM_NAMED = 4
-"""Differences named in an error."""
+"""Number of differences that an error names."""
 
 
 # -- models and optimizer ----------------------------------------------------------------------------------------------
@@ -30,7 +31,7 @@ def ppo_state(ppo: PPO) -> dict[str, Tensor]:
 
 
 def restore_ppo(ppo: PPO, tensors: Mapping[str, Tensor]) -> None:
-    """Load the tensors of `ppo_state`; those of another architecture are refused."""
+    """Load the tensors of `ppo_state`; refuse those of another architecture."""
     for part, module in _modules(ppo).items():
         saved = _under(f"{part}.", tensors)
         differences = _differences(saved, module.state_dict())
@@ -94,15 +95,12 @@ def terrain_levels(env: ManagerBasedRlEnv) -> Tensor | None:
 
     It is the only state of mjlab's curricula that does not follow from the step counter.
     """
-    terrain = env.scene.terrain
-    if terrain is None or terrain.terrain_origins is None:
-        return None
-    levels: Tensor = terrain.terrain_levels
-    return levels
+    terrain: Any = env.scene.terrain
+    return None if terrain is None or terrain.terrain_origins is None else terrain.terrain_levels
 
 
 def restore_terrain_levels(env: ManagerBasedRlEnv, saved: Tensor) -> None:
-    """Set the levels, which count from the next reset on; another number of environments repeats the saved ones."""
+    """Set the levels, which take effect at the next reset; the saved ones repeat if there are more environments."""
     terrain, levels = env.scene.terrain, terrain_levels(env)
     if terrain is None or levels is None:
         return

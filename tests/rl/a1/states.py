@@ -11,7 +11,7 @@ from body_transformer.rl.a1.robots import A1Joints, A1State
 from body_transformer.rl.a1.terrain import Terrain
 from body_transformer.rl.envs.world import FreeBody
 
-TASK = walk.task(walk.WalkOptions(Terrain(0, num_tracks=(2, 2))))
+TASK = walk.task(Terrain(0, num_tracks=(2, 2)), walk.WalkOptions())
 
 
 def make_state(dtype: torch.dtype = torch.float32, parameters: A1Parameters | None = None, **values) -> A1State:

@@ -42,7 +42,7 @@ def test_it_learns_with_a_critic_that_observes_more(run):
     ("task", "option", "error"),
     [
         ("a1-walk", ["pushes", "1"], "unknown option of a1-walk 'pushes'"),
-        ("a1-walk", ["latency", "[2, 1]"], "latency must be two numbers of physics steps"),
+        ("a1-walk", ["latency", "[2, 1]"], "latency must be 0 <= low <= high, in physics steps; got [2, 1]"),
         ("a1-walk", ["latency", "[2,"], "option latency of a1-walk must be YAML; got '[2,'"),
         ("humanoid-mod", ["noise", "false"], "humanoid-mod has no options; got 'noise'"),
     ],

@@ -78,7 +78,7 @@ def test_starts_are_above_the_ground_in_the_first_part_of_a_track_with_10_m_ahea
     assert -0.25 <= aside.min() < -0.2 < 0.2 < aside.max() <= 0.25
     assert x.max() < 45 - 1 - 10
     assert len(np.unique((x // 2.0).astype(int))) == 17
-    under, _ = GridFaces(terrain.heights(), terrain.low, terrain.grid).under(torch.tensor(x), torch.tensor(y))
+    under, _ = GridFaces(terrain).under(torch.tensor(x), torch.tensor(y))
     assert (z - under.numpy() >= START_ABOVE - 1e-6).all()
 
 
@@ -96,7 +96,7 @@ def ball():
 def test_height_and_normal_are_those_of_mujocos_height_field(ball):
     data = mujoco.MjData(ball)
     mujoco.mj_forward(ball, data)
-    faces = GridFaces(SMALL.heights(), SMALL.low, SMALL.grid)
+    faces = GridFaces(SMALL)
     hit, rng = np.zeros(1, np.int32), np.random.default_rng(0)
     for x, y in rng.uniform((0, -3), (12, 3), (200, 2)):
         down = mujoco.mj_ray(ball, data, np.array([x, y, 1.0]), np.array([0.0, 0.0, -1.0]), None, 1, 1, hit)
@@ -115,7 +115,7 @@ def depth(model: mujoco.MjModel, data: mujoco.MjData, place: tuple[float, float,
 
 def test_a_foot_on_its_plane_is_as_deep_as_in_mujocos_height_field(ball):
     """Where it is 1 mm deep there: never deeper on the plane, and mostly as deep."""
-    faces, data, rng = GridFaces(SMALL.heights(), SMALL.low, SMALL.grid), mujoco.MjData(ball), np.random.default_rng(0)
+    faces, data, rng = GridFaces(SMALL), mujoco.MjData(ball), np.random.default_rng(0)
     places = []
     for x, y in rng.uniform((0, -3), (12, 3), (200, 2)):
         low = float(faces.under(torch.tensor([x]), torch.tensor([y]))[0])
@@ -134,7 +134,7 @@ def test_a_foot_on_its_plane_is_as_deep_as_in_mujocos_height_field(ball):
 
 
 def test_a_foot_in_the_ground_is_pushed_out_upwards():
-    faces = GridFaces(SMALL.heights(), SMALL.low, SMALL.grid)
+    faces = GridFaces(SMALL)
     centre = torch.tensor([[3.0, 1.0, -0.3], [float("nan"), 0.0, 0.0], [1e9, 0.0, 1.0]])
     _, normal = faces.nearest(centre, torch.full((3,), 0.02))
     assert normal[0, 2] > 0.3

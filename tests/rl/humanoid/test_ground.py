@@ -12,9 +12,9 @@ pytest.importorskip("mjlab")
 
 from body_transformer.rl.envs.cpu import CpuEnv
 from body_transformer.rl.envs.mjlab import terms_of
-from body_transformer.rl.ground import plane_ids, put_planes
+from body_transformer.rl.ground import FAR_BELOW, FEELER, Ground, add_field, plane_ids, put_planes
 from body_transformer.rl.humanoid import hill
-from body_transformer.rl.humanoid.ground import FAR_BELOW, FEELER, FaceTable, Ground
+from body_transformer.rl.humanoid.ground import FaceTable
 from body_transformer.rl.humanoid.task import on_height_field
 from body_transformer.rl.registry import make_env_cfg
 
@@ -25,7 +25,7 @@ STILL = torch.zeros(8, 21)
 
 @pytest.fixture(scope="module")
 def faces():
-    return FaceTable(GROUND.heights(), GROUND.low, GROUND.grid)
+    return FaceTable(GROUND)
 
 
 def height(faces: FaceTable, xy: np.ndarray) -> np.ndarray:
@@ -46,7 +46,7 @@ def anywhere(count: int, seed: int = 0) -> np.ndarray:
 def body_on_the_field(ground: Ground = GROUND, **geom) -> tuple[mujoco.MjModel, mujoco.MjData]:
     """MuJoCo's height field and a free body of one geom."""
     spec = mujoco.MjSpec()
-    ground.add_field(spec)
+    add_field(spec, ground)
     body = spec.worldbody.add_body(pos=[0, 0, 9])
     body.add_freejoint()
     body.add_geom(**geom)
@@ -150,7 +150,7 @@ def test_on_a_flat_height_field_feet_are_pushed_sideways_by_edges_that_are_not_t
             angles += np.degrees(np.arccos(np.clip(data.contact.frame[:, 2], -1, 1))).tolist()
         tilted[grid] = np.mean(np.array(angles) > 20)
         centre = torch.tensor(rng.uniform([2, 2, 0.02], [8, 8, 0.03], (200, 3)), dtype=torch.float32)
-        _, normal = FaceTable(flat.heights(), flat.low, grid).nearest(centre, torch.tensor(FOOT_RADIUS))
+        _, normal = FaceTable(flat).nearest(centre, torch.tensor(FOOT_RADIUS))
         assert (normal[:, 2] == 1).all()
     assert tilted[0.1] > 0.1
     assert tilted[1.0] < 0.06

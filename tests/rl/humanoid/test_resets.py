@@ -9,8 +9,9 @@ pytest.importorskip("mjlab")
 
 from body_transformer.rl.envs.cpu import scene_model
 from body_transformer.rl.envs.mjlab import task_of, terms_of
+from body_transformer.rl.envs.world import NUM_STARTS
 from body_transformer.rl.humanoid.model import JOINTS
-from body_transformer.rl.humanoid.robots import NUM_STARTS, draw_starts, entangled, robot_geoms
+from body_transformer.rl.humanoid.robots import draw_starts, entangled, robot_geoms
 from body_transformer.rl.registry import make_env_cfg
 
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")

@@ -1,9 +1,9 @@
 """Tangent planes under the A1: one under each foot, knee, calf and corner of the trunk (see ../ground.py).
 
-This ground has ridges every few centimetres, as sharp as a foot is wide, so the planes differ from the humanoid's. A
-plane goes through the nearest point of several faces, with the normal of the sphere, not of the face. It is laid where
-the feeler is, by the kinematics of the legs, not where the feeler should be by its last two steps. Faces are computed
-on demand: a table of those of 7 million cells, three times as many as the hills have, would take 230 MB.
+This ground has ridges every few centimetres, as narrow as a foot, so the planes differ from the humanoid's. A plane
+goes through the nearest point of several faces, with the normal of the sphere instead of the face. The kinematics of
+the legs give the feeler's present position, so no prediction from its last two steps is needed. Faces are computed on
+demand: a table of 7 million cells, three times as many as the hills have, would take 230 MB.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..envs.world import World, rotate
@@ -36,40 +36,38 @@ class Feeler:
     geom: str
     """Its name, without the prefix of the robot."""
     body: str
-    pos: tuple[float, float, float]
+    pos: ArrayLike
     """m, in the frame of the body."""
     radius: float
     """m"""
 
 
-def feelers(spec: mujoco.MjSpec, prefix: str = "") -> list[Feeler]:
+def feelers(spec: mujoco.MjSpec) -> list[Feeler]:
     """Return knee, middle of the calf and foot of each leg, then the corners of the boxes of the trunk."""
     found = []
     for leg in LEGS:
-        foot = spec.geom(f"{prefix}{leg}_foot")
-        knee = spec.body(f"{prefix}{leg}_calf").pos
-        half = tuple(float(value) / 2 for value in foot.pos)
+        foot = spec.geom(f"robot/{leg}_foot")
+        knee = spec.body(f"robot/{leg}_calf").pos
         found += [
-            Feeler(f"{FEELER}_{leg}_knee", f"{leg}_thigh", tuple(map(float, knee)), KNEE_RADIUS),  # type: ignore[arg-type]
-            Feeler(f"{FEELER}_{leg}_calf", f"{leg}_calf", half, CALF_RADIUS),  # type: ignore[arg-type]
-            Feeler(f"{leg}_foot", f"{leg}_calf", tuple(map(float, foot.pos)), float(foot.size[0])),  # type: ignore[arg-type]
+            Feeler(f"{FEELER}_{leg}_knee", f"{leg}_thigh", knee, KNEE_RADIUS),
+            Feeler(f"{FEELER}_{leg}_calf", f"{leg}_calf", foot.pos / 2, CALF_RADIUS),
+            Feeler(f"{leg}_foot", f"{leg}_calf", foot.pos, float(foot.size[0])),
         ]
     for box, sides in ((BASE, (-1, 1)), ("sensor_module", (1,))):  # the module's back is in front of the trunk's face
-        geom = spec.geom(f"{prefix}{box}")
+        geom = spec.geom(f"robot/{box}")
         inner = np.asarray(geom.size) - CORNER_RADIUS
         for number, signs in enumerate((x, y, z) for x in sides for y in (-1, 1) for z in (-1, 1)):
-            x, y, z = (float(value) for value in np.asarray(geom.pos) + inner * signs)
-            found.append(Feeler(f"{FEELER}_{box}_{number}", BASE, (x, y, z), CORNER_RADIUS))
+            found.append(Feeler(f"{FEELER}_{box}_{number}", BASE, geom.pos + inner * signs, CORNER_RADIUS))
     return found
 
 
-def add_planes(spec: mujoco.MjSpec, prefix: str = "robot/") -> None:
+def add_planes(spec: mujoco.MjSpec) -> None:
     """Add feelers and their planes to a scene with the robot."""
-    for number, feeler in enumerate(feelers(spec, prefix)):
+    for number, feeler in enumerate(feelers(spec)):
         if feeler.geom not in FEET:
-            add_feeler(spec.body(prefix + feeler.body), prefix + feeler.geom, feeler.pos, feeler.radius)
+            add_feeler(spec.body(f"robot/{feeler.body}"), f"robot/{feeler.geom}", feeler.pos, feeler.radius)
         add_plane(spec, number)
-        spec.add_pair(geomname1=f"{PLANE}{number}", geomname2=prefix + feeler.geom, condim=3)
+        spec.add_pair(geomname1=f"{PLANE}{number}", geomname2=f"robot/{feeler.geom}", condim=3)
 
 
 # -- under the robots --------------------------------------------------------------------------------------------------
@@ -78,15 +76,14 @@ def add_planes(spec: mujoco.MjSpec, prefix: str = "robot/") -> None:
 class GridFaces:
     """The triangles of the ground; a cell of the grid is two of them, divided by the diagonal along x = y."""
 
-    def __init__(
-        self, heights: NDArray[np.float64], low: tuple[float, float], grid: float, device: torch.device | str = "cpu"
-    ):
-        self._low, self._grid, self._shape = low, grid, heights.shape
+    def __init__(self, ground: HeightField, device: torch.device | str = "cpu"):
+        heights = ground.heights()
+        self._low, self._grid, self._shape = ground.low, ground.grid, heights.shape
         self._heights = torch.tensor(heights, dtype=torch.float32, device=device).flatten()
         self._around = torch.tensor(AROUND, device=device)
 
     def under(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return height and unit normal [..., 3] of the ground at these places; outer faces go on for ever."""
+        """Return height and unit normal [..., 3] of the ground at these places; outer faces have no end."""
         (u, i), (v, j) = (self._cell(place, axis) for axis, place in enumerate((x, y)))
         first = i * self._shape[1] + j
         beside = u > v  # the triangle that has the corner with the larger x
@@ -100,9 +97,9 @@ class GridFaces:
     def nearest(self, centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
         """Return the plane on which a sphere, centre [..., 3], lies or will lie: a point of the ground, a unit normal.
 
-        The point is the nearest to the centre of several: those straight below the centre and AROUND it, and those in
-        which the perpendiculars on their faces meet the ground. The normal points to the centre. On a ridge it is thus
-        the normal of the sphere, not of either face, and the sphere is never deeper than it really is.
+        The point is the nearest of several: those straight below the centre and AROUND it, and those in which the
+        perpendiculars on their faces meet the ground. The normal points to the centre. On a ridge it is thus the normal
+        of the sphere, not of either face, and the sphere is never deeper than it really is.
         """
         sphere = centre[..., None, :]  # [..., 1, 3]
         below = sphere[..., :2] + self._around * radius[..., None, None]
@@ -143,18 +140,18 @@ def _nearest_of(sphere: Tensor, point: Tensor, normal: Tensor, radius: Tensor) -
 class Legs:
     """The four legs in closed form: hips turn about x, thighs and calves about y, and both point down at angle 0.
 
-    MuJoCo Warp knows positions of knees and feet, too, but those at the beginning of its last step.
+    MuJoCo Warp only has the positions of knees and feet at the beginning of its last step.
     """
 
-    def __init__(self, model: mujoco.MjModel, device: torch.device | str, prefix: str = "robot/"):
+    def __init__(self, model: mujoco.MjModel, device: torch.device | str):
         def pos(part: str) -> Tensor:
-            places = [model.body(f"{prefix}{leg}_{part}").pos.tolist() for leg in LEGS]
+            places = [model.body(f"robot/{leg}_{part}").pos.tolist() for leg in LEGS]
             return torch.tensor(places, dtype=torch.float32, device=device)
 
         self._hip = pos("hip")  # [4, 3]
         self._aside = pos("thigh")[:, 1]
         self._thigh = -pos("calf")[:, 2]
-        feet = [float(model.geom(f"{prefix}{leg}_foot").pos[2]) for leg in LEGS]
+        feet = [float(model.geom(f"robot/{leg}_foot").pos[2]) for leg in LEGS]
         self._calf = -torch.tensor(feet, dtype=torch.float32, device=device)
 
     def points(self, joint_pos: Tensor) -> Tensor:
@@ -175,7 +172,7 @@ class A1Planes(FeelerPlanes):
     def __init__(self, world: World, ground: HeightField):
         model = world.model
         super().__init__(world, model.npair)
-        self._faces = GridFaces(ground.heights(), ground.low, ground.grid, world.device)
+        self._faces = GridFaces(ground, world.device)
         self._legs = Legs(model, world.device)
         feeler_of = dict(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))
         planes = plane_ids(model, model.npair)

@@ -49,29 +49,15 @@ class A1Parameters:
     """[B], of the motors' position gain."""
 
     @classmethod
-    def draw(
-        cls,
-        num_envs: int,
-        seed: int,
-        latency: tuple[int, int],
-        stiffness: tuple[float, float],
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> A1Parameters:
-        """Draw the parameters by the seed; those of robot k do not depend on the number of robots."""
-        rng = np.random.default_rng([seed, 0xA3])
+    def draw(cls, like: Tensor, seed: int, latency: tuple[int, int], stiffness: tuple[float, float]) -> A1Parameters:
+        """Draw the parameters of as many robots as `like` has rows; those of robot k do not depend on that number."""
+        num_envs, rng = len(like), np.random.default_rng([seed, 0xA3])
         low, high = np.array([FRICTION, *COM_OFFSET, ADDED_MASS, *[STRENGTH] * len(JOINTS)]).T
         delays = np.random.default_rng([seed, 0xA4]).integers(latency[0], latency[1] + 1, num_envs)
         gains = np.random.default_rng([seed, 0xA5]).uniform(*stiffness, num_envs)
-        drawn = torch.tensor(rng.uniform(low, high, (num_envs, len(low))), dtype=dtype, device=device)
-        return cls(
-            drawn[:, 0],
-            drawn[:, 1:4],
-            drawn[:, 4],
-            drawn[:, 5:],
-            latency=torch.tensor(delays, device=device),
-            stiffness=torch.tensor(gains, dtype=dtype, device=device),
-        )
+        drawn = like.new_tensor(rng.uniform(low, high, (num_envs, len(low))))
+        latencies = torch.tensor(delays, device=like.device)
+        return cls(drawn[:, 0], drawn[:, 1:4], drawn[:, 4], drawn[:, 5:], latencies, like.new_tensor(gains))
 
     def ages(self) -> Tensor:
         """Return the age in control steps of the action that acts in each physics step, [DECIMATION, B]."""
@@ -80,7 +66,7 @@ class A1Parameters:
 
     @property
     def contact_friction(self) -> Tensor:
-        """[B]: of the robot on the ground. PhysX uses the mean of the two, where MuJoCo would use the larger."""
+        """[B]: of the robot on the ground, the mean of the two as in PhysX. MuJoCo would use the larger."""
         return (self.friction + 1.0) / 2
 
     def model_fields(self, model: mujoco.MjModel) -> list[dict[str, np.ndarray]]:
@@ -106,16 +92,14 @@ def set_fields(model: mujoco.MjModel, fields: dict[str, np.ndarray]) -> None:
         getattr(model, name)[:] = values
 
 
-@requires_model_fields("body_mass", "body_ipos", "body_inertia", "pair_friction", recompute=RecomputeLevel.set_const)
+@requires_model_fields(*FIELDS, recompute=RecomputeLevel.set_const)
 def randomize(env: ManagerBasedRlEnv, env_ids: Tensor | None) -> None:
     """Write the parameters of all robots into the models of MuJoCo Warp, as an event of mjlab's."""
-    parameters, trunk = terms_of(env).state.parameters, env.sim.mj_model.body(f"robot/{BASE}").id
+    parameters, plain = terms_of(env).state.parameters, env.sim.mj_model
     model: Any = env.sim.model
-    plain = env.sim.mj_model
+    trunk = plain.body(f"robot/{BASE}").id
     mass = plain.body_mass[trunk] + parameters.added_mass
-    inertia = torch.tensor(plain.body_inertia[trunk], dtype=mass.dtype, device=mass.device)
-    ipos = torch.tensor(plain.body_ipos[trunk], dtype=mass.dtype, device=mass.device)
     model.body_mass[:, trunk] = mass
-    model.body_inertia[:, trunk] = inertia * (mass / plain.body_mass[trunk])[:, None]
-    model.body_ipos[:, trunk] = ipos + parameters.com_offset
+    model.body_inertia[:, trunk] = mass.new_tensor(plain.body_inertia[trunk]) * (mass / plain.body_mass[trunk])[:, None]
+    model.body_ipos[:, trunk] = mass.new_tensor(plain.body_ipos[trunk]) + parameters.com_offset
     model.pair_friction[:, :, :2] = parameters.contact_friction[:, None, None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import mujoco
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..envs.terms import TaskRobots
-from ..envs.world import FreeBody, Starts, World
+from ..envs.world import FreeBody, Place, Starts, World, joint_ids, joint_ranges
 from ..ground import HeightField
 from .ground import A1Planes
 from .model import (
@@ -51,11 +50,11 @@ class A1Joints:
     """[12], Nm, of the motor."""
 
     @classmethod
-    def of(cls, model: mujoco.MjModel, like: Tensor, prefix: str = "robot/") -> A1Joints:
-        """Read them from a compiled model in which the names of the robot begin with `prefix`."""
-        low, high = like.new_tensor([model.joint(prefix + name).range.tolist() for name in JOINTS]).unbind(-1)
-        torque = like.new_tensor([float(model.actuator(prefix + name).ctrlrange[1]) for name in JOINTS])
-        return cls(like.new_tensor(DEFAULT_POSE), low, high, torque)
+    def of(cls, model: mujoco.MjModel, like: Tensor) -> A1Joints:
+        """Read them from the compiled scene."""
+        low, high = joint_ranges(model, JOINTS)
+        torque = [model.actuator(f"robot/{name}").ctrlrange[1] for name in JOINTS]
+        return cls(*(like.new_tensor(values) for values in (DEFAULT_POSE, low, high, torque)))
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class A1State:
     joint_vel: Tensor
     """[B, 12], rad/s."""
     action: Tensor
-    """[B, 12]: the last one, as it was chosen."""
+    """[B, 12]: the last one, before any bound."""
     command: Tensor
     """[B, 3]: m/s ahead, m/s to the left, rad/s to the left."""
     torque: Tensor
@@ -124,13 +123,12 @@ class A1s(TaskRobots[A1State]):
     def __init__(self, world: World, starts: Starts, parameters: A1Parameters, ground: HeightField, push: Push):
         """Bind the robots to the world; `starts` hold the command of each episode beside its state."""
         model, self.world, self.starts, self._push = world.model, world, starts, push
-        joints = [model.joint(f"robot/{name}") for name in JOINTS]
         motors = [int(model.actuator(f"robot/{name}").id) for name in JOINTS]
-        self._q = torch.tensor([int(joint.qposadr[0]) for joint in joints], device=world.device)
-        self._v = torch.tensor([int(joint.dofadr[0]) for joint in joints], device=world.device)
-        self._of_motor = torch.tensor([motors.index(k) for k in range(model.nu)], device=world.device)
+        order = [motors.index(k) for k in range(model.nu)]
         lift = [int(model.sensor(f"{FOOT_CONTACT}_{foot}_force").adr[0]) + 2 for foot in FEET]
-        self._lift = torch.tensor(lift, device=world.device)
+        self._q, self._v, self._of_motor, self._lift = (
+            torch.tensor(ids, device=world.device) for ids in (*joint_ids(model, JOINTS), order, lift)
+        )
         base = int(model.sensor(f"{BASE_CONTACT}_{BASE}_force").adr[0])
         self._base_force = world.sensordata[:, base : base + 3]
         self.joints = A1Joints.of(model, world.qpos)
@@ -143,10 +141,7 @@ class A1s(TaskRobots[A1State]):
         self._model_fields: list[dict[str, NDArray[np.float64]]] = []
 
     def act(self, action: Tensor) -> None:
-        """Turn actions [B, 12] into joint targets.
-
-        A target is bounded so that the motors, in the present state, would give no more than TORQUE_LIMIT.
-        """
+        """Turn actions [B, 12] into joint targets, bounded so that no motor would now exceed TORQUE_LIMIT."""
         state = self.state
         self._read_joints()
         state.action.copy_(action)
@@ -193,14 +188,14 @@ class A1s(TaskRobots[A1State]):
         state = self.state
         torch.linalg.vector_norm(self._base_force, dim=-1, out=state.base_force)
         contact = self.world.sensordata[:, self._lift] < -CONTACT_N  # the sensor gives the force by the foot
-        here = contact | state.on_ground  # in contact in this step or the last: bouncing is no flight
+        here = contact | state.on_ground  # in contact in this step or the last, so that a bounce is no flight
         state.landed.copy_((state.air_time > 0) & here)
         torch.add(state.air_time, CONTROL_DT, out=state.flight)
         state.air_time.copy_(state.flight.masked_fill(here, 0.0))
         state.on_ground.copy_(contact)
 
     def push(self) -> None:
-        """Push the robots whose time has come."""
+        """Push the robots that are due."""
         if self._push.every is None:
             return
         now = self.world.steps() % self._push.every == 0
@@ -214,13 +209,10 @@ class A1s(TaskRobots[A1State]):
         self.world.set_state(fresh, qpos, qvel)
         state.command.copy_(torch.where(chosen, command, state.command))
         self.targets.copy_(torch.where(chosen, self.joints.default, self.targets))
-        for wide in (state.action, state.torque, state.air_time, state.flight):
-            wide.masked_fill_(chosen, 0.0)
-        for total in (state.energy, state.outside, state.base_force):
-            total.masked_fill_(fresh, 0.0)
-        for feet in (state.on_ground, state.landed):
-            feet.masked_fill_(chosen, False)
-        state.overloaded.masked_fill_(fresh, False)
+        for each in (state.action, state.torque, state.air_time, state.flight, state.on_ground, state.landed):
+            each.masked_fill_(chosen, 0)
+        for total in (state.energy, state.outside, state.base_force, state.overloaded):
+            total.masked_fill_(fresh, 0)
         self._read_joints()
 
     def prepare_model(self, model: mujoco.MjModel) -> None:
@@ -249,16 +241,13 @@ class Push:
 
 # -- starts ------------------------------------------------------------------------------------------------------------
 
-NUM_STARTS = 8192
 POSE_FACTOR = (0.5, 1.5)
-"""Of the default pose's angles, each drawn for itself."""
+"""Of the default pose's angles, drawn separately for each."""
 JOINT_VEL = 3.0
 """rad/s"""
 BASE_VEL = 0.5
 """m/s and rad/s."""
 
-Place = Callable[[np.random.Generator, int], NDArray[np.float64]]
-"""Draws this number of places of the trunk, [n, 3]."""
 Ranges = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
 """Of m/s ahead, m/s to the left, rad/s to the left."""
 
@@ -270,18 +259,16 @@ def draw_starts(
 
     Joint angles are the default pose's times U(0.5, 1.5), within the ranges of the joints; all velocities are random.
     """
-    joints = [model.joint(f"robot/{name}") for name in JOINTS]
-    q_ids, v_ids = ([int(getattr(joint, name)[0]) for joint in joints] for name in ("qposadr", "dofadr"))
-    low, high = np.array([joint.range for joint in joints]).T
+    (low, high), (q_ids, v_ids) = joint_ranges(model, JOINTS), joint_ids(model, JOINTS)
     root = model.joint("robot/root")
     q, v = int(root.qposadr[0]), int(root.dofadr[0])
     qpos = np.tile(model.key_qpos[0] if model.nkey else model.qpos0, (count, 1))
     qvel = np.zeros((count, model.nv))
     qpos[:, q : q + 3] = place(rng, count)
     qpos[:, q + 3 : q + 7] = 1.0, 0.0, 0.0, 0.0
-    factors = rng.uniform(*POSE_FACTOR, (count, len(joints)))
+    factors = rng.uniform(*POSE_FACTOR, (count, len(JOINTS)))
     qpos[:, q_ids] = np.clip(np.array(DEFAULT_POSE) * factors, low, high)
-    qvel[:, v_ids] = rng.uniform(-JOINT_VEL, JOINT_VEL, (count, len(joints)))
+    qvel[:, v_ids] = rng.uniform(-JOINT_VEL, JOINT_VEL, (count, len(JOINTS)))
     qvel[:, v : v + 6] = rng.uniform(-BASE_VEL, BASE_VEL, (count, 6))
     slowest, fastest = np.array(command).T
     return qpos, qvel, rng.uniform(slowest, fastest, (count, 3))

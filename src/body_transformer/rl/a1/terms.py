@@ -28,18 +28,9 @@ STANDING = 0.1
 # -- observation -------------------------------------------------------------------------------------------------------
 
 
-def no_velocity(state: State) -> Tensor:
-    """Return zeros in the place of the velocity, which the robot does not measure."""
-    return torch.zeros_like(state.base_vel)
-
-
 def base_linear_velocity(state: State) -> Tensor:
     """Return the velocity of the trunk in its own frame."""
     return VELOCITY_SCALE * rotate_back(state.base_quat, state.base_vel)
-
-
-def base_angular_velocity(state: State) -> Tensor:
-    return SPIN_SCALE * state.base_spin
 
 
 def projected_gravity(state: State) -> Tensor:
@@ -53,52 +44,25 @@ def command(state: State) -> Tensor:
     return torch.stack([VELOCITY_SCALE * ahead, VELOCITY_SCALE * left, SPIN_SCALE * turn], -1)
 
 
-def joint_pos(state: State) -> Tensor:
-    """Return the difference from the default pose."""
-    return state.joint_pos - state.joints.default
-
-
-def joint_vel(state: State) -> Tensor:
-    return JOINT_VEL_SCALE * state.joint_vel
-
-
-def previous_action(state: State) -> Tensor:
-    return state.action
-
-
-def friction(state: State) -> Tensor:
-    return state.parameters.friction[:, None]
-
-
-def com_offset(state: State) -> Tensor:
-    return state.parameters.com_offset
-
-
-def added_mass(state: State) -> Tensor:
-    return state.parameters.added_mass[:, None]
-
-
-def motor_strength(state: State) -> Tensor:
-    return state.parameters.strength
-
-
 Observations = dict[str, Callable[[State], Tensor]]
-"""Functions of terms. Order, sizes and owners are stated in experiments/a1-walk.yaml."""
+"""Functions of terms. experiments/a1-walk.yaml states order, sizes and owners."""
 SHARED: Observations = {
-    "base_angular_velocity": base_angular_velocity,
+    "base_angular_velocity": lambda state: SPIN_SCALE * state.base_spin,
     "projected_gravity": projected_gravity,
     "command": command,
-    "joint_pos": joint_pos,
-    "joint_vel": joint_vel,
-    "previous_action": previous_action,
+    "joint_pos": lambda state: state.joint_pos - state.joints.default,
+    "joint_vel": lambda state: JOINT_VEL_SCALE * state.joint_vel,
+    "previous_action": lambda state: state.action,
 }
-ACTOR_OBS: Observations = SHARED | {"base_linear_velocity": no_velocity}
+ACTOR_OBS: Observations = SHARED | {
+    "base_linear_velocity": lambda state: torch.zeros_like(state.base_vel),  # the robot does not measure it
+}
 CRITIC_OBS: Observations = SHARED | {
     "base_linear_velocity": base_linear_velocity,
-    "friction": friction,
-    "com_offset": com_offset,
-    "added_mass": added_mass,
-    "motor_strength": motor_strength,
+    "friction": lambda state: state.parameters.friction[:, None],
+    "com_offset": lambda state: state.parameters.com_offset,
+    "added_mass": lambda state: state.parameters.added_mass[:, None],
+    "motor_strength": lambda state: state.parameters.strength,
 }
 NOISE = {
     "base_angular_velocity": 0.05,
@@ -119,7 +83,7 @@ def tracking(state: State) -> Tensor:
 
 
 def world_velocity(state: State) -> Tensor:
-    """Return the error of the velocity in the world's frame, m/s, which keeps the robot on its way."""
+    """Return the error of the velocity in the world's frame, m/s. Its cost keeps the robot on its course."""
     error: Tensor = torch.linalg.vector_norm(state.command[:, :2] - state.base_vel[:, :2], dim=-1)
     return error
 
@@ -155,9 +119,9 @@ def torque(state: State) -> Tensor:
 
 
 def forward_speed(state: State) -> Tensor:
-    """Return the speed of the trunk in the direction in which it looks, m/s; it is not in the reward.
+    """Return the speed of the trunk along its heading, m/s, as commands mean it; the reward does not use it.
 
-    Commands have the same meaning: a robot that cannot sense its heading cannot keep to an axis of the world.
+    A robot that cannot sense its heading cannot follow an axis of the world.
     """
     w, x, y, z = state.base_quat.unbind(-1)
     ahead = torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z)], -1)  # the trunk's x axis on the ground
@@ -174,7 +138,7 @@ def commanded_speed(state: State) -> Tensor:
 
 BASE_FORCE_N = 1.0
 MAX_ROLL, MAX_PITCH = 0.8, 1.6
-"""rad; the latter is never reached, as no pitch is larger than 1.57."""
+"""rad; the second is never reached, because no pitch is larger than 1.57."""
 HEIGHTS = (0.15, 1.5)
 """m, of the trunk."""
 

@@ -5,7 +5,7 @@ and direction of gravity in the frame of the trunk; command x (2, 2, 0.25); join
 velocities x 0.05; the last action. Joints are ordered FL, FR, RL, RR, each hip, thigh, calf. Action (12) at 50 Hz:
 joint targets, the default pose + 0.5 x action, bounded where the motors (Kp 50, Kd 1, at 200 Hz) would at once be asked
 for more than 25 Nm. An episode ends in death when the trunk touches the ground (more than 1 N), rolls over 0.8 rad, or
-is below 0.15 or above 1.5 m; it ends by time-out after 20 s. The reward of a step is 0.02 (its seconds) x the weighted
+is below 0.15 or above 1.5 m. It ends by time-out after 20 s. The reward of a step is 0.02 (its seconds) x the weighted
 sum of the terms listed below, or 0 where that sum is negative.
 
 The ground has 20 x 50 tracks of 2.0 x 1.6 m (x from 0, y about 0) with gradient noise of 10 cells per metre, 2 octaves,
@@ -23,26 +23,25 @@ motors (the authors' robot has Kp 100), pushes, other commands, more reward for 
 Where this differs from the authors' environment:
 - The critic observes the parameters and the velocity. The paper says the former, the authors' code drops both.
 - The place of the linear velocity has no noise (theirs ±0.2): on the robot it is 0.
-- Noise swings about the same height everywhere. Theirs lifts a track by 0.6 of its scale, and flat tracks are pits of
-  6 to 9 cm. Heights are drawn on one lattice, so that tracks of equal scale have no seam.
-- An episode draws a track, of those with 10 m of ground ahead. Theirs kept one per environment, so that few
-  environments would see few tracks.
-- An episode ends by time-out 1 m before the end of the ground. Theirs goes on beside it.
+- Noise has the same mean height everywhere. Theirs lifts a track by 0.6 of its scale, and flat tracks are pits of 6 to
+  9 cm. Heights are drawn on one lattice, so tracks of equal scale have no seam.
+- An episode draws a track with 10 m of ground ahead. Theirs kept one track per environment, so few environments met few
+  tracks.
+- An episode ends by time-out 1 m before the end of the ground. Theirs continues beyond it.
 - The trunk starts 0.42 m above the highest ground under the robot, so that no foot starts inside it. Joint angles stay
-  within the ranges of the joints, which half the calf's angle is not.
-- The friction of a contact is the mean of the drawn one and the ground's (1), as in PhysX. MuJoCo would use the larger,
-  and no robot would slip. So it is U(0.5, 1.5).
-- The robot does not touch itself: a leg at the trunk would otherwise count as a fall.
+  within the ranges of the joints; half the calf's default angle would not.
+- The friction of a contact is the mean of the drawn one and the ground's (1), as in PhysX, so it is U(0.5, 1.5). MuJoCo
+  would use the larger, and no robot would slip.
+- The robot does not touch itself. Otherwise a leg at the trunk would count as a fall.
 - Added mass scales the inertia of the trunk, and a motor's strength its whole torque, which stays below the motor's
   limit of 33.5 Nm.
-- The ground is a plane under each foot, knee, calf and corner of the trunk, see ground.py.
-- An episode in which the simulation breaks (50 m/s, 200 rad/s or not finite) is over, with the reward 0, and counted.
+- The ground is a plane under each foot, knee, calf and corner of the trunk (see ground.py).
+- An episode in which the simulation breaks (50 m/s, 200 rad/s or not finite) ends with the reward 0 and is counted.
 - The torque and joint terms of the reward consider all 4 physics steps of a control step.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
@@ -55,16 +54,17 @@ from mjlab.scene import SceneCfg
 from numpy.typing import NDArray
 
 from ...experiment import load_experiment
+from ...schema import check_fields
 from ...video import View
 from ..envs.mjlab import env_cfg
 from ..envs.terms import ACTOR, CRITIC, RewardTerm, RlTask, obs_terms
-from ..envs.world import Starts, World
+from ..envs.world import NUM_STARTS, Starts, World
 from ..ground import add_field, part_around
 from . import terms
 from .ground import add_planes
 from .model import BASE, CONTROL_DT, DECIMATION, PHYSICS_DT, contact_sensors, robot, simulation
 from .parameters import A1Parameters, randomize
-from .robots import NUM_STARTS, A1s, A1State, Push, Ranges, draw_starts
+from .robots import A1s, A1State, Push, Ranges, draw_starts
 from .terrain import START_ABOVE, Terrain, place
 
 MAX_STEPS = 1000
@@ -81,7 +81,6 @@ TURNING = 0.05
 class WalkOptions:
     """The paper's setting by default, and options beyond it."""
 
-    terrain: Terrain
     command: Ranges = ((0.5, 0.5), (0.0, 0.0), (0.0, 0.0))
     """m/s ahead, m/s to the left, rad/s to the left: each episode draws from these ranges."""
     noise: bool = True
@@ -95,26 +94,20 @@ class WalkOptions:
     push_speed: float = 0.5
     """m/s: largest part of a push along x and along y."""
     turning: float = TURNING
-    """Weight of the commanded turning rate in the reward. With the paper's, robots walk in wide curves."""
+    """Weight of the commanded turning rate in the reward. With the paper's weight, robots walk in wide curves."""
 
     def __post_init__(self) -> None:
-        steps = isinstance(self.latency, list | tuple) and all(
-            isinstance(end, int) and end >= 0 for end in self.latency
-        )
-        if not (steps and _is_range(self.latency)):
-            raise ValueError(f"latency must be two numbers of physics steps, 0 <= low <= high; got {self.latency}")
-        if not (_is_range(self.stiffness) and self.stiffness[0] > 0):
-            raise ValueError(f"stiffness must be two numbers, 0 < low <= high; got {self.stiffness}")
-        if not (isinstance(self.command, list | tuple) and [_is_range(part) for part in self.command] == [True] * 3):
-            raise ValueError(f"command must be three ranges, low <= high; got {self.command}")
-        if not isinstance(self.noise, bool):
-            raise ValueError(f"noise must be true or false; got {self.noise!r}")
-        if self.push_every_s is not None and not (_is_number(self.push_every_s) and self.push_every_s >= CONTROL_DT):
-            raise ValueError(f"push_every_s must be at least a control step, {CONTROL_DT}; got {self.push_every_s}")
-        if not (_is_number(self.push_speed) and self.push_speed >= 0):
-            raise ValueError(f"push_speed must be a number, 0 or above; got {self.push_speed!r}")
-        if not (_is_number(self.turning) and self.turning >= 0):
-            raise ValueError(f"turning must be a number, 0 or above; got {self.turning!r}")
+        check_fields(self, non_negative=("push_speed", "turning"))
+        every = self.push_every_s
+        checks = {
+            "latency": (0 <= self.latency[0] <= self.latency[1], "0 <= low <= high, in physics steps"),
+            "stiffness": (0 < self.stiffness[0] <= self.stiffness[1], "0 < low <= high"),
+            "command": (all(low <= high for low, high in self.command), "three ranges, low <= high"),
+            "push_every_s": (every is None or every >= CONTROL_DT, f"at least a control step, {CONTROL_DT}"),
+        }
+        for name, (is_right, wanted) in checks.items():
+            if not is_right:
+                raise ValueError(f"{name} must be {wanted}; got {getattr(self, name)}")
 
     @property
     def push(self) -> Push:
@@ -122,16 +115,7 @@ class WalkOptions:
         return Push(every, self.push_speed)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_range(given: Any) -> bool:
-    """Return whether `given` is two numbers, low and high."""
-    return isinstance(given, list | tuple) and len(given) == 2 and all(map(_is_number, given)) and given[0] <= given[1]
-
-
-OPTIONS = tuple(field.name for field in fields(WalkOptions) if field.name != "terrain")
+OPTIONS = tuple(field.name for field in fields(WalkOptions))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,27 +123,25 @@ class WalkTask(RlTask[A1State]):
     """The task of the A1."""
 
     options: WalkOptions
+    terrain: Terrain
 
     def make_robots(self, world: World, seed: int) -> A1s:
-        options, like = self.options, world.qpos
-        parameters = A1Parameters.draw(
-            world.num_envs, seed, options.latency, options.stiffness, world.device, like.dtype
-        )
-        rng = np.random.default_rng(seed)
-        drawn = draw_starts(world.model, partial(place, terrain=options.terrain), options.command, rng, NUM_STARTS)
-        return A1s(world, Starts(world, drawn, seed, like.dtype), parameters, options.terrain, options.push)
+        options, terrain, rng = self.options, self.terrain, np.random.default_rng(seed)
+        parameters = A1Parameters.draw(world.qpos, seed, options.latency, options.stiffness)
+        drawn = draw_starts(world.model, partial(place, terrain=terrain), options.command, rng, NUM_STARTS)
+        return A1s(world, Starts(world, drawn, seed, world.qpos.dtype), parameters, terrain, options.push)
 
     def scenery(self, poses: NDArray[np.float64]) -> Callable[[mujoco.MjSpec], None]:
         """Return a function that adds the ground near the robot."""
-        near = part_around(self.options.terrain, poses[:, :2], SEEN)
+        near = part_around(self.terrain, poses[:, :2], SEEN)
         return partial(add_field, ground=near, solid=False)
 
 
-def task(options: WalkOptions) -> WalkTask:
-    """Return a1-walk."""
+def task(terrain: Terrain, options: WalkOptions) -> WalkTask:
+    """Return a1-walk on that ground."""
     experiment = load_experiment("a1-walk")
     (joint_target,) = experiment.actions
-    (low_x, low_y), (high_x, high_y) = options.terrain.low, options.terrain.high
+    (low_x, low_y), (high_x, high_y) = terrain.low, terrain.high
     low, high = (low_x + EDGE, low_y + EDGE), (high_x - EDGE, high_y - EDGE)
     return WalkTask(
         obs={
@@ -190,18 +172,18 @@ def task(options: WalkOptions) -> WalkTask:
         pushes=options.push_every_s is not None,
         view=View(body=f"robot/{BASE}", below_m=0.1, distance_m=1.8, shadows=False),
         options=options,
+        terrain=terrain,
     )
 
 
-def cfg(num_envs: int, seed: int, **options: Any) -> ManagerBasedRlEnvCfg:
+def cfg(num_envs: int, seed: int, terrain: Terrain | None = None, **options: Any) -> ManagerBasedRlEnvCfg:
     """Return mjlab's configuration of a1-walk; options are fields of WalkOptions."""
-    chosen = WalkOptions(**{"terrain": Terrain(seed), **options})
     scene = SceneCfg(
         num_envs=num_envs,
         env_spacing=0.0,
         entities={"robot": robot(START_ABOVE)},
         sensors=contact_sensors(),
-        spec_fn=partial(add_planes, prefix="robot/"),
+        spec_fn=add_planes,
         extent=2.0,
     )
-    return env_cfg(task(chosen), scene, simulation(), seed)
+    return env_cfg(task(terrain or Terrain(seed), WalkOptions(**options)), scene, simulation(), seed)

@@ -1,6 +1,6 @@
-"""CpuEnv: our tasks in plain MuJoCo on the CPU, the same terms in another simulator, where a policy must work too.
+"""CpuEnv: our tasks in plain MuJoCo on the CPU, a second simulator with the same terms.
 
-mjlab compiles the scene and nothing else; neither its environments nor MuJoCo Warp are used here.
+mjlab only compiles the scene; its environments and MuJoCo Warp are not used here.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
 
 
 class CpuEnv:
-    """B robots, each in an episode of its own; a robot whose episode is over stays where it is.
+    """B robots with an episode each; a robot stays where it is when its episode is over.
 
-    Threads share the robots, as MuJoCo releases Python's lock while it steps. Each thread has one MjModel and one
-    MjData; a robot's own parameters and state are written there before a physics step and read from there after it.
+    Threads share the robots, because MuJoCo releases Python's lock while it steps. Each thread has one MjModel and one
+    MjData. A robot's parameters and state are written there before a physics step, and read after it.
     """
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int | None = None) -> None:
         model = scene_model(cfg)
-        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # a broken state must be seen, not reset
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # a broken state must stay visible
         self._cfg, self._num_threads = cfg, num_threads or torch.get_num_threads()
         num_envs = cfg.scene.num_envs
         self.task: RlTask[Any] = task_of(cfg)
@@ -74,7 +74,7 @@ class CpuEnv:
         self.robots.prepare_model(model)
 
     def reset(self, seed: int) -> Tensor:
-        """Begin an episode of every robot, as mjlab's environment does with this seed; return observations [B, O]."""
+        """Begin an episode of every robot as mjlab's environment does with this seed; return observations [B, O]."""
         self.robots.starts.seed(seed)
         self.robots.restart(torch.ones_like(self.going))
         self.steps.zero_()
@@ -84,7 +84,7 @@ class CpuEnv:
     def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Take a step: action [B, A] -> observations [B, O], rewards [B], died [B], timed out [B].
 
-        Rewards and ends mean nothing for episodes that were over before.
+        Rewards and ends have no meaning for episodes that were already over.
         """
         self.robots.act(action.to(self.world.ctrl))
         for step in range(self.task.decimation):
@@ -111,7 +111,7 @@ class CpuEnv:
         self._threads.shutdown()
 
     def _physics(self) -> None:
-        """Simulate one physics step of every robot whose episode is not over."""
+        """Simulate one physics step of every robot with a running episode."""
         parts = np.array_split(np.flatnonzero(self.going.numpy()), self._num_threads)
         for _ in self._threads.map(self._advance, range(self._num_threads), parts):
             pass

@@ -16,12 +16,12 @@ from .mjlab import env_cfg, task_of, terms_of
 
 
 class FastEnv(ManagerBasedRlEnv):
-    """The environment that ManagerBasedRlEnv makes of the configuration of a task of ours, in a faster step.
+    """ManagerBasedRlEnv for our own tasks, with a faster step.
 
-    It leaves out the additional forward() of a step, resets by masks instead of by indices, and never waits for the
-    device. On a GPU, all of a step but the physics is recorded and replayed. `extras["log"]` is missing: episode sums
-    of reward terms and counts of terminations. Observations, rewards and ends of episodes are the same, except for the
-    random numbers of noise and pushes.
+    A step leaves out mjlab's second forward(), resets by masks instead of by indices, and never waits for the device.
+    On a GPU, all of it but the physics is recorded and replayed. Observations, rewards and ends of episodes are the
+    same, except for the random numbers of noise and pushes. `extras["log"]` (episode sums of reward terms and counts of
+    terminations) is missing.
     """
 
     _episode_length: Tensor
@@ -59,7 +59,7 @@ class FastEnv(ManagerBasedRlEnv):
 
     @property
     def episode_length_buf(self) -> Tensor:
-        """[B]: steps so far. Assigned values are copied, because recordings read this one tensor."""
+        """[B]: steps so far. Assignment copies the values, because recordings read this one tensor."""
         return self._episode_length
 
     @episode_length_buf.setter
@@ -72,7 +72,7 @@ class FastEnv(ManagerBasedRlEnv):
     def reset(
         self, *, seed: int | None = None, env_ids: Tensor | None = None, options: dict[str, Any] | None = None
     ) -> tuple[VecEnvObs, dict[str, Any]]:
-        """Reset as mjlab does; a seed decides about the starts of all episodes to come."""
+        """Reset as mjlab does; a seed chooses the starts of all episodes to come."""
         if seed is not None:
             self.robots.starts.seed(seed)
         obs, extras = super().reset(seed=seed, env_ids=env_ids, options=options)
@@ -87,11 +87,11 @@ class FastEnv(ManagerBasedRlEnv):
             self.sim.step()
         self.common_step_counter += 1
         self._sim_step_counter += self.cfg.decimation
-        # copies: the next step writes into the same tensors, and the caller may still hold these
+        # clones, because the next step writes into the same tensors
         *obs, reward, died, late, self.forward_speed = (found.clone() for found in self.post_physics())
         self.obs_buf, self.reward_buf, self.extras = dict(zip(self.terms.task.obs, obs, strict=True)), reward, {}
         self.reset_terminated, self.reset_time_outs, self.reset_buf = died, late, died | late
-        self.observation_manager._obs_buffer = self.obs_buf  # what mjlab's manager returns as the last observations
+        self.observation_manager._obs_buffer = self.obs_buf  # the manager returns these as the last observations
         return self.obs_buf, reward, died, late, self.extras
 
     def _begin(self, action: Tensor) -> None:

@@ -66,10 +66,7 @@ def env_cfg(task: RlTask[Any], scene: SceneCfg, sim: SimulationCfg, seed: int) -
 def physics(
     timestep: float, max_contacts: int, max_constraints: int, jacobian: Literal["auto", "dense"] = "auto"
 ) -> SimulationCfg:
-    """Return the physics of a task, with room for these contacts and constraint rows per world.
-
-    MuJoCo Warp drops contacts and rows beyond that.
-    """
+    """Return the physics of a task; MuJoCo Warp drops contacts and constraint rows beyond these numbers per world."""
     solver = MujocoCfg(
         timestep=timestep,
         integrator="implicitfast",
@@ -79,7 +76,7 @@ def physics(
         iterations=10,
         ls_iterations=20,
         tolerance=1e-6,
-        disableflags=("multiccd",),  # several contacts of flat faces: there are none, and MuJoCo Warp warns of capsules
+        disableflags=("multiccd",),  # for contacts of flat faces, which do not occur; MuJoCo Warp warns about capsules
     )
     return SimulationCfg(nconmax=max_contacts, njmax=max_constraints, contact_sensor_maxmatch=64, mujoco=solver)
 
@@ -95,7 +92,7 @@ def with_task(cfg: ManagerBasedRlEnvCfg, task: RlTask[Any]) -> ManagerBasedRlEnv
 
 
 def terms_of(env: ManagerBasedRlEnv) -> TaskTerms[Any]:
-    """Return the terms of an environment of our own; its action term holds them, as mjlab builds it first."""
+    """Return the terms of an environment of our own. Its action term holds them, because mjlab builds that first."""
     manager = env.action_manager
     actions = [manager.get_term(name) for name in manager.active_terms]
     return next(action.terms for action in actions if isinstance(action, TaskAction))
@@ -113,7 +110,7 @@ class TaskActionCfg(ActionTermCfg):
 
 
 class TaskAction(ActionTerm):
-    """Actions that the task's robots turn into motor commands: mjlab's actuators would describe the motors again."""
+    """Actions, which the task's robots turn into motor commands; mjlab's actuators are not used."""
 
     def __init__(self, cfg: TaskActionCfg, env: ManagerBasedRlEnv):
         super().__init__(cfg, env)
@@ -156,7 +153,7 @@ def _group(terms: tuple[ObservationTerm[Any], ...]) -> ObservationGroupCfg:
 
 @cache
 def observation_function(term: ObservationTerm[Any]) -> Callable[[ManagerBasedRlEnv], Tensor]:
-    """Return the function of a term for mjlab, the same one for equal terms; it states the owners of its entries.
+    """Return the function of a term for mjlab, the same one for equal terms, with the owners of its entries.
 
     It is a plain function because mjlab's commands make flags of the attributes of all other objects.
     """
@@ -169,7 +166,7 @@ def observation_function(term: ObservationTerm[Any]) -> Callable[[ManagerBasedRl
 
 
 def _reward_function(term: RewardTerm[Any], pays_death: bool) -> Callable[[ManagerBasedRlEnv], Tensor]:
-    """Return the function of a term for mjlab: 0 in death if that has its own reward, else 0 in a broken simulation."""
+    """Return the function of a term for mjlab: 0 at death if death has a reward, otherwise 0 where physics broke."""
 
     def reward(env: ManagerBasedRlEnv) -> Tensor:
         terms = terms_of(env)
@@ -184,12 +181,12 @@ def _death(env: ManagerBasedRlEnv) -> Tensor:
 
 
 def _floor(env: ManagerBasedRlEnv) -> Tensor:
-    """Return what lifts a negative sum of all other terms to 0."""
+    """Return the amount that lifts a negative sum of all other terms to 0."""
     return (-terms_of(env).weighted_sum()).clamp_min(0.0)
 
 
 def _died(env: ManagerBasedRlEnv) -> Tensor:
-    """Return the deaths. As the first term after the physics, read the sensors before mjlab's forward() does."""
+    """Return the deaths; as the first term after the physics, read the sensors before mjlab's forward()."""
     terms = terms_of(env)
     terms.robots.read_sensors()
     return terms.died()

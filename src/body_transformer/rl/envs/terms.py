@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import mujoco
@@ -44,7 +45,7 @@ class ObservationTerm(Generic[S]):
     value: Callable[[S], Tensor]
     """State -> [B, size]."""
     noise: float = 0.0
-    """Largest error that is added to an entry, uniformly drawn."""
+    """Largest size of the uniform noise that is added to an entry."""
 
     @property
     def name(self) -> str:
@@ -82,7 +83,7 @@ class RlTask(ABC, Generic[S]):
     failures: Sequence[Callable[[S], Tensor]]
     """State -> [B, bool]: the robot has failed and the episode ends in death. A broken simulation always does."""
     time_outs: Sequence[Callable[[S], Tensor]] = ()
-    """State -> [B, bool]: the episode is over through no fault of the robot. `max_steps` always is such an end."""
+    """State -> [B, bool]: the episode is over without a failure. It always is after `max_steps`."""
     death_reward: float | None = None
     """The whole reward of the step of death; None: the weighted sum, which is 0 where the simulation broke."""
     reward_at_least_0: bool = False
@@ -99,7 +100,7 @@ class RlTask(ABC, Generic[S]):
     max_steps: int
     """Control steps of an episode."""
     startup: Callable[[ManagerBasedRlEnv, Tensor | None], None] | None = None
-    """An event of mjlab's that randomises the robots' models once."""
+    """mjlab's event function that randomises the robots' models once."""
     pushes: bool = False
     """Whether robots are pushed during an episode."""
     view: View
@@ -119,7 +120,7 @@ class RlTask(ABC, Generic[S]):
 
 
 class TaskRobots(ABC, Generic[S]):
-    """The B robots of a world: their state, and all of a task that is no term: motors, sensors, ground, resets."""
+    """The B robots of a world: their state, and the parts of a task that are not terms (motors, sensors, ground)."""
 
     world: World
     state: S
@@ -150,7 +151,7 @@ class TaskRobots(ABC, Generic[S]):
         """Compute what `fit_model` needs; the model is the same afterwards. For plain MuJoCo."""
 
     def fit_model(self, k: int, model: mujoco.MjModel) -> None:
-        """Write the parameters of robot k, and the ground under it, into a model of plain MuJoCo."""
+        """Write the parameters of robot k and the ground under it into a model of plain MuJoCo."""
 
 
 # -- its evaluation ----------------------------------------------------------------------------------------------------
@@ -166,16 +167,13 @@ class TaskTerms(Generic[S]):
         """Make the robots; `weights` are those of the reward terms, and of "death" if the task has a `death_reward`."""
         self.task, self.world, self.weights = task, world, weights
         self.robots = task.make_robots(world, seed)
+        self.state = self.robots.state
         self._noise = {group: self._largest_noise(group) for group in task.obs}
 
     def _largest_noise(self, group: str) -> Tensor | None:
         """Return the largest error of each entry [O]; None for a group without noise."""
         noise = [term.noise for term in self.task.obs[group] for _ in range(term.owners.size)]
         return self.world.qpos.new_tensor(noise) if any(noise) else None
-
-    @property
-    def state(self) -> S:
-        return self.robots.state
 
     def observation(self, group: str) -> Tensor:
         """Return the observation of one group, [B, O]."""
@@ -197,16 +195,21 @@ class TaskTerms(Generic[S]):
     def died(self) -> Tensor:
         """Return where the robot has failed or the simulation has broken, [B, bool].
 
-        A broken simulation is no time-out: the learner would add the value of the next state, and breaking could pay.
+        If a broken simulation were a time-out, the learner would add the value of the next state, and breaking could
+        pay.
         """
-        return _any(self.task.failures, self.state) | self.world.broken()
+        return self._any(self.task.failures) | self.world.broken()
 
     def timed_out(self, died: Tensor) -> Tensor:
         """Return where the episode is over without a death, [B, bool]."""
         over = self.world.steps() >= self.task.max_steps
         if self.task.time_outs:
-            over = over | _any(self.task.time_outs, self.state)
+            over = over | self._any(self.task.time_outs)
         return over & ~died
+
+    def _any(self, conditions: Sequence[Callable[[S], Tensor]]) -> Tensor:
+        """Return where at least one condition holds, [B, bool]."""
+        return reduce(torch.logical_or, (condition(self.state) for condition in conditions))
 
     def reward(self, died: Tensor) -> Tensor:
         """Return the reward of the last step, [B]."""
@@ -231,14 +234,6 @@ class TaskTerms(Generic[S]):
     def commanded_speed(self) -> Tensor | None:
         """Return the speed ahead that the command asks for, [B], m/s; None for a task without commands."""
         return None if self.task.commanded_speed is None else self.task.commanded_speed(self.state)
-
-
-def _any(conditions: Sequence[Callable[[S], Tensor]], state: S) -> Tensor:
-    """Return where at least one condition holds, [B, bool]."""
-    found = conditions[0](state)
-    for condition in conditions[1:]:
-        found = found | condition(state)
-    return found
 
 
 def reward_weights(cfg: Any) -> dict[str, float]:

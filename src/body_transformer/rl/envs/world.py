@@ -96,12 +96,12 @@ class World:
 class Starts:
     """Start states of a world, drawn once; environment e begins its episode k in state number first[e] + k.
 
-    A reset thus draws no random number. It can be part of a recorded CUDA graph, and every executor begins the same
-    episodes in the same states.
+    A reset draws no random number, so a CUDA graph can record it, and every executor begins the same episodes in the
+    same states.
     """
 
     def __init__(self, world: World, drawn: Sequence[NDArray[np.float64]], seed: int, dtype: torch.dtype) -> None:
-        """Keep what was `drawn`: qpos [starts, nq], qvel [starts, nv], and whatever else belongs to a start."""
+        """`drawn`: qpos [starts, nq], qvel [starts, nv], and everything else that belongs to a start."""
         self.drawn = [torch.tensor(array, dtype=dtype, device=world.device) for array in drawn]
         self.qpos, self.qvel = self.drawn[:2]
         self.episodes = torch.full((world.num_envs,), -1, device=world.device)
@@ -110,7 +110,7 @@ class Starts:
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
-        """Let the seed decide about the starts of all episodes to come."""
+        """Choose the starts of all episodes to come by the seed."""
         generator = torch.Generator().manual_seed(seed)
         self.first.copy_(torch.randint(len(self.qpos), self.first.shape, generator=generator))
         self.episodes.fill_(-1)
@@ -122,8 +122,28 @@ class Starts:
         return tuple(column[number] for column in self.drawn)
 
 
+NUM_STARTS = 8192
+"""Start states that a task draws."""
+Place = Callable[[np.random.Generator, int], NDArray[np.float64]]
+"""Draws this number of positions of the robot's root, [n, 3], m."""
+
+
+# -- parts of a robot in the simulator's memory ------------------------------------------------------------------------
+
+
+def joint_ids(model: mujoco.MjModel, names: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Return where the robot's hinge joints are in qpos and in qvel."""
+    joints = [model.joint(f"robot/{name}") for name in names]
+    return [int(joint.qposadr[0]) for joint in joints], [int(joint.dofadr[0]) for joint in joints]
+
+
+def joint_ranges(model: mujoco.MjModel, names: Sequence[str]) -> NDArray[np.float64]:
+    """Return the lower and the upper ends of the robot's joints' ranges, [2, joints], rad."""
+    return np.array([model.joint(f"robot/{name}").range for name in names]).T
+
+
 def adjacent(addresses: Sequence[int], width: int = 1) -> slice:
-    """Return entries of `width` that follow each other in the simulator's memory as one slice."""
+    """Return entries of this width that lie next to each other in the simulator's memory as one slice."""
     first = addresses[0]
     if list(addresses) != list(range(first, first + width * len(addresses), width)):
         raise ValueError(f"entries are not adjacent in the simulator's memory: {addresses}")
@@ -164,10 +184,8 @@ def rotate(quat: Tensor, vector: Tensor) -> Tensor:
 
 
 def rotate_back(quat: Tensor, vector: Tensor) -> Tensor:
-    """Rotate vector [B, 3] by the inverse of the quaternion [B, 4]: world to body."""
-    w, axis = quat[:, :1], -quat[:, 1:]
-    twice = 2 * torch.cross(axis, vector, dim=-1)
-    return vector + w * twice + torch.cross(axis, twice, dim=-1)
+    """Rotate vector [B, 3] or [B, S, 3] by the inverse of that quaternion: world to body."""
+    return rotate(torch.cat([quat[:, :1], -quat[:, 1:]], -1), vector)
 
 
 def roll(quat: Tensor) -> Tensor:

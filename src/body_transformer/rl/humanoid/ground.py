@@ -1,13 +1,10 @@
 """Tangent planes under the humanoid on waves (see ../ground.py).
 
 The feelers lie along the axes of the robot's capsules and have the same radius. A plane lies on the face of the ground
-that is nearest to its feeler. One plane per capsule would not do: a foot across a crest rests on its middle.
+that is nearest to its feeler. One plane per capsule is not enough: a foot across a crest rests on its middle.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import mujoco
 import numpy as np
@@ -16,41 +13,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..envs.world import World
-from ..ground import FAR_BELOW, FEELER, PLANE, FeelerPlanes, add_feeler, add_field, add_plane
+from ..ground import FAR_BELOW, FEELER, PLANE, FeelerPlanes, HeightField, add_feeler, add_field, add_plane
 from .model import FEET
 
 FEELERS_ALONG_FOOT = 4
-"""7 cm apart. Other capsules have one at each end: when they touch the ground, the robot has fallen anyway."""
+"""7 cm apart. Other capsules have one at each end: when they touch the ground, the robot has already fallen."""
 
 
-@dataclass(frozen=True)
-class Ground:
-    """Heights on a square grid; a cell is two triangles, divided as in MuJoCo by the diagonal along x = y."""
+# -- in the scene ------------------------------------------------------------------------------------------------------
 
-    heights: Callable[[], NDArray[np.float64]]
-    """[nx, ny], m: the height at low + grid x (i, j)."""
-    low: tuple[float, float]
-    """x and y of the first height, m."""
-    grid: float
-    """Distance between heights, m."""
 
-    def add_field(self, spec: mujoco.MjSpec, solid: bool = True) -> None:
-        """Add the ground to a scene as a height field."""
-        add_field(spec, self, solid)
-
-    def add_planes(self, spec: mujoco.MjSpec) -> None:
-        """Add feelers and their planes to a scene with the robot, and the height field to look at."""
-        self.add_field(spec, solid=False)
-        number = 0
-        for body in spec.bodies:
-            for geom in body.geoms if body.name.startswith("robot/") else []:
-                for place in _along(geom, FEELERS_ALONG_FOOT if body.name.removeprefix("robot/") in FEET else 2):
-                    _add_feeler(spec, body, geom, place, number)
-                    number += 1
-
-    def planes(self, world: World) -> LimbPlanes:
-        """Return the planes of a world with the scene of `add_planes`."""
-        return LimbPlanes(world, FaceTable(self.heights(), self.low, self.grid, world.device))
+def add_planes(spec: mujoco.MjSpec, ground: HeightField) -> None:
+    """Add feelers and their planes to a scene with the robot, and the height field to look at."""
+    add_field(spec, ground, solid=False)
+    number = 0
+    for body in spec.bodies:
+        for geom in body.geoms if body.name.startswith("robot/") else []:
+            for place in _along(geom, FEELERS_ALONG_FOOT if body.name.removeprefix("robot/") in FEET else 2):
+                _add_feeler(spec, body, geom, place, number)
+                number += 1
 
 
 def _along(geom: mujoco.MjsGeom, count: int) -> NDArray[np.float64]:
@@ -78,28 +59,29 @@ def _add_feeler(
     )
 
 
+# -- under the robots --------------------------------------------------------------------------------------------------
+
+
 class FaceTable:
     """A table of the ground's triangles, each with its plane."""
 
-    def __init__(
-        self, heights: NDArray[np.float64], low: tuple[float, float], grid: float, device: torch.device | str = "cpu"
-    ):
+    def __init__(self, ground: HeightField, device: torch.device | str = "cpu"):
+        heights, grid = ground.heights(), ground.grid
         first, second, third, last = heights[:-1, :-1], heights[1:, :-1], heights[1:, 1:], heights[:-1, 1:]
-        slopes = (
-            np.array([[third - last, last - first], [second - first, third - second]]) / grid
-        )  # left of x = y, right
+        left, right = (third - last, last - first), (second - first, third - second)  # of the diagonal x = y
+        slopes = np.array([left, right]) / grid
         normals = np.concatenate([-slopes, np.ones_like(slopes[:, :1])], axis=1)
         normals /= np.linalg.norm(normals, axis=1, keepdims=True)  # [2, 3, nx - 1, ny - 1]
-        x, y = (start + grid * np.arange(count) for start, count in zip(low, first.shape, strict=True))
+        x, y = (start + grid * np.arange(count) for start, count in zip(ground.low, first.shape, strict=True))
         offsets = normals[:, 0] * x[:, None] + normals[:, 1] * y + normals[:, 2] * first
         table = np.concatenate([normals, offsets[:, None]], axis=1).transpose(2, 3, 0, 1)
         self._faces = torch.tensor(table, dtype=torch.float32, device=device)  # [nx - 1, ny - 1, 2, 4]
         """Unit normal n and offset d: points p of the plane have n p = d."""
-        self._low, self._grid = torch.tensor(low, dtype=torch.float32, device=device), grid
+        self._low, self._grid = torch.tensor(ground.low, dtype=torch.float32, device=device), grid
         self._last_cell = torch.tensor(first.shape, device=device) - 1
 
     def under(self, xy: Tensor) -> tuple[Tensor, Tensor]:
-        """Return unit normal [..., 3] and offset [..., 1] of the face at xy [..., 2]; outer faces go on for ever."""
+        """Return unit normal [..., 3] and offset [..., 1] of the face at xy [..., 2]; outer faces have no end."""
         cells = (xy - self._low) / self._grid
         numbers = cells.long().clamp_min(0).minimum(self._last_cell)  # in range for NaN, too
         u, v = (cells - numbers).unbind(-1)
@@ -120,8 +102,8 @@ class FaceTable:
 class LimbPlanes(FeelerPlanes):
     """The planes of B humanoids, laid where the feelers will be if they keep their speed."""
 
-    def __init__(self, world: World, faces: FaceTable):
-        model, self._faces = world.model, faces
+    def __init__(self, world: World, ground: HeightField):
+        model, self._faces = world.model, FaceTable(ground, world.device)
         count = sum(model.geom(k).name.startswith(FEELER) for k in range(model.ngeom))
         super().__init__(world, count)
         feelers = [model.geom(f"{FEELER}{k}").id for k in range(count)]
@@ -144,10 +126,7 @@ class LimbPlanes(FeelerPlanes):
         self._age.add_(1)
 
     def lay(self) -> None:
-        """Lay every plane before a physics step.
-
-        In the first step of an episode nothing is known of the feelers yet; the robot is in the air.
-        """
+        """Lay every plane before a physics step; none in the first step of an episode, when the robot is in the air."""
         known, moving = (self._age[:, None, None] > steps for steps in (0, 1))
         ahead = self._centre + (self._centre - self._before).masked_fill(~moving, 0.0)
         point, normal = self._faces.nearest(ahead, self._radius)

@@ -8,16 +8,17 @@ m: its height is A/2 cos(2 pi n y / 8) + A/2 sin(2 pi n x / 8). The waves follow
 Where this differs from the authors' environment, beyond the differences of humanoid-mod:
 - Progress is measured from the position of the torso at the last action. Theirs jumped by up to 90 with each episode,
   because it measured from the very first spawn.
-- An episode ends by time-out at the end of the ground. Theirs ran off the mesh and fell without end.
-- Each episode draws a tile. Theirs kept one per environment, so that few environments would see few tiles.
+- An episode ends by time-out at the end of the ground. Their robots ran off the mesh and fell without end.
+- Each episode draws a tile. Theirs kept one tile per environment, so few environments met few tiles.
 - y is counted from the middle of the ground, so that the target lies ahead.
-- The ground acts on feelers along the limbs (see ../ground.py). On a height field, feet are caught by edges that do not
-  exist, and in MuJoCo Warp joints reached 10^7 rad/s.
+- The ground acts on feelers along the limbs (see ../ground.py). On a height field, false edges catch the feet, and in
+  MuJoCo Warp joints reached 10^7 rad/s.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -26,11 +27,13 @@ from mjlab.scene import SceneCfg
 from numpy.typing import NDArray
 
 from ..envs.mjlab import env_cfg
+from ..ground import Ground
 from . import terms
-from .ground import Ground
+from .ground import add_planes
 from .mod import START_Z, TARGET
 from .model import contact_sensor, robot, simulation
-from .task import HumanoidTask, humanoid_task
+from .robots import HumanoidTask
+from .task import humanoid_task
 
 NUM_TILES = (10, 20)
 """Along x, along y."""
@@ -87,14 +90,13 @@ def tile_tops(ground: NDArray[np.float64]) -> NDArray[np.float64]:
 def task(seed: int) -> HumanoidTask:
     """Return humanoid-hill on the ground of that seed."""
     low, high = ((LOW[0] + EDGE, LOW[1] + EDGE), (HIGH[0] - EDGE, HIGH[1] - EDGE))
-    return humanoid_task(
+    flat = humanoid_task(
         place=partial(place, seed=seed),
         target=TARGET,
         direction=partial(terms.to_target, target=TARGET),
         failure=terms.fallen,
-        time_outs=(partial(terms.outside, low=low, high=high),),
-        ground=ground(seed),
     )
+    return replace(flat, ground=ground(seed), time_outs=(partial(terms.outside, low=low, high=high),))
 
 
 def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
@@ -104,7 +106,7 @@ def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
         env_spacing=0.0,
         entities={"robot": robot(START_Z)},
         sensors=(contact_sensor(),),
-        spec_fn=ground(seed).add_planes,
+        spec_fn=partial(add_planes, ground=ground(seed)),
         extent=4.0,  # of pictures; MuJoCo would choose the whole ground
     )
     return env_cfg(task(seed), scene, simulation(max_contacts=40, max_constraints=200), seed)

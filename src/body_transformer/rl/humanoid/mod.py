@@ -8,12 +8,13 @@ time-out after 1000 steps of 1/60 s. The reward is listed in task.py; in the ste
 Where this differs from the authors' environment:
 - Contact forces in the first observation of an episode are zero. Theirs were those of the previous episode, and ended
   the new one at once.
-- An episode takes effect with its first observation. Theirs did one step later; the action between would be lost.
-- Start poses in which the robot touches itself are drawn again. Contact of the body with itself counts as contact, in
-  theirs as here, and 23 % of the episodes would be over at their first action.
+- A reset takes effect with the first observation of an episode. Theirs took effect one step later, so an action was
+  lost.
+- Start poses in which the robot touches itself are drawn again. Such a contact counts as a fall, in theirs as here, so
+  23 % of the episodes would end at their first action.
 - A broken simulation (faster than world.MAX_SPEED or MAX_TURN, or not finite, which also stops `bot train`) is death.
   Theirs went on.
-- A step is 1/60 s, theirs was 0.0166 s, so that control is at 60 Hz. Speeds are measured over the actual step.
+- A step is 1/60 s (theirs was 0.0166 s), so control is at 60 Hz. Speeds are measured over the actual step.
 - There is no damping of rotations in the air (0.01 in theirs): MuJoCo has none, and the damping of the joints is 100
   times as large.
 """
@@ -31,7 +32,8 @@ from numpy.typing import NDArray
 from ..envs.mjlab import env_cfg
 from . import terms
 from .model import contact_sensor, robot, simulation
-from .task import HumanoidTask, humanoid_task
+from .robots import HumanoidTask
+from .task import humanoid_task
 
 START_Z = 1.34
 """Feet 5.4 cm above the ground."""

@@ -31,7 +31,7 @@ JOINTS: tuple[str, ...] = (
 
 FEET = ("right_foot", "left_foot")
 MAX_GEAR = 135.0
-"""Nm, of the strongest motors (hip_y): the cost of torque is relative to it."""
+"""Nm, of the strongest motors (hip_y). The cost of torque is relative to it."""
 
 PHYSICS_DT = 1 / 120
 DECIMATION = 2
@@ -47,19 +47,19 @@ DENSITY = 1000.0
 
 
 def robot_spec() -> mujoco.MjSpec:
-    """Return our humanoid without the time step of its file: the task sets that."""
+    """Return our humanoid without the time step of its file, which the task sets."""
     spec = mujoco.MjSpec.from_file(str(robots.path("humanoid")))
     spec.option.timestep = mujoco.MjSpec().option.timestep
     return spec
 
 
 def robot(start_z: float) -> EntityCfg:
-    """Return the humanoid upright at the origin, with the motors of its file: mjlab adds none."""
+    """Return the humanoid upright at the origin, with only the motors of its file."""
     return EntityCfg(spec_fn=robot_spec, init_state=EntityCfg.InitialStateCfg(pos=(0.0, 0.0, start_z)))
 
 
 def contact_sensor() -> ContactSensorCfg:
-    """Return the sensor of net contact forces, world frame. MuJoCo gives the force *by* a body on what it touches."""
+    """Return the sensor of net contact forces, world frame: those that each body exerts."""
     bodies = ContactMatch(mode="body", pattern=BODIES, entity="robot")
     return ContactSensorCfg(name=CONTACT, primary=bodies, fields=("force",), reduce="netforce")
 
@@ -77,8 +77,8 @@ def board_spec() -> mujoco.MjSpec:
 def cylinder_spec() -> mujoco.MjSpec:
     """Return the cylinder under the board: 12.57 kg, axis along x, free.
 
-    It is a capsule with the mass and inertia of the cylinder: MuJoCo Warp finds one contact between a cylinder and a
-    box and the board would sink in; with a capsule it finds two. The round ends lie outside the board.
+    It is a capsule with the mass and inertia of the cylinder, and its round ends lie outside the board. MuJoCo Warp
+    finds only one contact between a cylinder and a box, so the board would sink in; with a capsule it finds two.
     """
     mass = DENSITY * math.pi * CYLINDER_RADIUS**2 * CYLINDER_LENGTH
     along = mass * CYLINDER_RADIUS**2 / 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import mujoco
@@ -11,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..envs.terms import TaskRobots
-from ..envs.world import FreeBody, Starts, World, adjacent
-from .ground import Ground
+from ..envs.terms import RlTask, TaskRobots
+from ..envs.world import NUM_STARTS, FreeBody, Place, Starts, World, adjacent, joint_ids, joint_ranges
+from ..ground import Ground
+from .ground import LimbPlanes
 from .model import BODIES, CONTACT, JOINTS, MAX_GEAR
 
 # -- state -------------------------------------------------------------------------------------------------------------
@@ -31,25 +31,21 @@ class HumanoidJoints:
     """[21], gear of the motor / the largest gear."""
 
     @classmethod
-    def of(cls, model: mujoco.MjModel, prefix: str = "", device: str | torch.device = "cpu") -> HumanoidJoints:
-        """Read them from a compiled model in which the names of the robot begin with `prefix`."""
-        ranges = torch.tensor([model.joint(prefix + name).range.tolist() for name in JOINTS], dtype=torch.float32)
-        gears = torch.tensor([model.actuator(prefix + name).gear[0] for name in JOINTS], dtype=torch.float32)
-        low, high = ranges.to(device).unbind(-1)
-        return cls((low + high) / 2, (high - low) / 2, (gears / MAX_GEAR).to(device))
+    def of(cls, model: mujoco.MjModel, device: torch.device | str = "cpu") -> HumanoidJoints:
+        """Read them from the compiled scene."""
+        low, high = torch.tensor(joint_ranges(model, JOINTS), dtype=torch.float32, device=device)
+        gears = [model.actuator(f"robot/{name}").gear[0] for name in JOINTS]
+        strength = torch.tensor(gears, dtype=torch.float32) / MAX_GEAR
+        return cls((low + high) / 2, (high - low) / 2, strength.to(device))
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Board and cylinder of humanoid-board; the robot itself senses only the contact forces on its feet."""
+    """Board and cylinder of humanoid-board; the robot senses only the contact forces on its feet."""
 
     board: FreeBody
     cylinder: FreeBody
     """Its axis is its own x axis."""
-
-    @classmethod
-    def of(cls, world: World) -> Stack:
-        return cls(FreeBody.of(world, "board/board"), FreeBody.of(world, "cylinder/cylinder"))
 
 
 @dataclass(frozen=True)
@@ -81,46 +77,38 @@ class HumanoidState:
 
 # -- robots ------------------------------------------------------------------------------------------------------------
 
-Place = Callable[[np.random.Generator, int], NDArray[np.float64]]
-"""Draws this number of torso positions, [n, 3]."""
-
 
 class Humanoids(TaskRobots[HumanoidState]):
     """The humanoids of a world."""
 
-    def __init__(
-        self,
-        world: World,
-        seed: int,
-        *,
-        place: Place,
-        ground: Ground | None,
-        start_noise_curriculum: bool,
-        has_stack: bool,
-    ):
+    def __init__(self, world: World, seed: int, task: HumanoidTask):
         model, self.world = world.model, world
-        _check_order([model.actuator(k).name for k in range(model.nu)], [f"robot/{name}" for name in JOINTS])
+        motors, expected = [model.actuator(k).name for k in range(model.nu)], [f"robot/{name}" for name in JOINTS]
+        if motors != expected:
+            raise ValueError(f"the simulator's motors are {motors}, expected {expected}")
         torso = FreeBody.of(world, "robot/root")
-        joints = [model.joint(f"robot/{name}") for name in JOINTS]
+        in_qpos, in_qvel = map(adjacent, joint_ids(model, JOINTS))
         forces = adjacent([int(model.sensor(f"{CONTACT}_{body}_force").adr[0]) for body in BODIES], width=3)
         self._force_by_body = world.sensordata[:, forces].view(-1, len(BODIES), 3)
+        bodies = ("board/board", "cylinder/cylinder") if task.has_stack else ()
         self.state = HumanoidState(
             torso_pos=torso.pos,
             torso_quat=torso.quat,
             torso_vel=torso.vel,
             torso_spin=torso.spin,
-            joint_pos=world.qpos[:, adjacent([int(joint.qposadr[0]) for joint in joints])],
-            joint_vel=world.qvel[:, adjacent([int(joint.dofadr[0]) for joint in joints])],
+            joint_pos=world.qpos[:, in_qpos],
+            joint_vel=world.qvel[:, in_qvel],
             contact_force=world.qpos.new_zeros(world.num_envs, len(BODIES), 3),
             action=world.qpos.new_zeros(world.num_envs, len(JOINTS)),
             previous_xy=world.qpos.new_zeros(world.num_envs, 2),
-            joints=HumanoidJoints.of(model, "robot/", world.device),
-            stack=Stack.of(world) if has_stack else None,
+            joints=HumanoidJoints.of(model, world.device),
+            stack=Stack(*(FreeBody.of(world, body) for body in bodies)) if bodies else None,
         )
-        drawn = draw_starts(model, place, np.random.default_rng(seed), NUM_STARTS, start_noise_curriculum)
-        # in single precision in every simulator, so that all begin in the same states
+        rng = np.random.default_rng(seed)
+        drawn = draw_starts(model, task.place, rng, NUM_STARTS, task.start_noise_curriculum)
+        # single precision in every simulator, so that all begin in the same states
         self.starts = Starts(world, drawn, seed, torch.float32)
-        self.planes = None if ground is None else ground.planes(world)
+        self.planes = None if task.ground is None else LimbPlanes(world, task.ground)
         """The uneven ground; flat ground is part of the scene."""
         self.acts_between_physics_steps = self.planes is not None
 
@@ -156,16 +144,27 @@ class Humanoids(TaskRobots[HumanoidState]):
             self.planes.fit_model(k, model)
 
 
-def _check_order(have: list[str], expected: list[str]) -> None:
-    if have != expected:
-        raise ValueError(f"the simulator's motors are {have}, expected {expected}")
+@dataclass(frozen=True, kw_only=True)
+class HumanoidTask(RlTask[HumanoidState]):
+    """A task of the humanoid."""
+
+    place: Place
+    """Draws the torso positions where episodes begin."""
+    ground: Ground | None = None
+    """Uneven ground; flat ground is part of the scene."""
+    start_noise_curriculum: bool = False
+    """Give every start a share of the random pose, from none to all of it."""
+    has_stack: bool = False
+    """Whether board and cylinder are in the scene."""
+
+    def make_robots(self, world: World, seed: int) -> Humanoids:
+        return Humanoids(world, seed, self)
 
 
 # -- starts ------------------------------------------------------------------------------------------------------------
 
 JOINT_POS_RAD = 0.2
 JOINT_VEL_RAD_S = 0.1
-NUM_STARTS = 8192
 
 
 def draw_starts(
@@ -173,26 +172,23 @@ def draw_starts(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Draw start states of a whole scene: qpos [count, nq] and qvel [count, nv].
 
-    Joint angles are U(-0.2, 0.2), within the ranges of the joints, joint velocities U(-0.1, 0.1). The torso is upright
-    at a drawn place, at rest. Other bodies are as in the keyframe of the scene. States that are `entangled` are drawn
-    again. With `start_noise_curriculum`, every start has a share of these angles and velocities, from none to all of
-    them.
+    Joint angles are U(-0.2, 0.2) within the joints' ranges, and joint velocities U(-0.1, 0.1). The torso is upright and
+    at rest at a drawn place; other bodies are as in the keyframe of the scene. `entangled` states are drawn again. With
+    `start_noise_curriculum`, each start has a random share of these angles and velocities, from none to all of them.
     """
     data, own = mujoco.MjData(model), robot_geoms(model)
-    joints = [model.joint(f"robot/{name}") for name in JOINTS]
-    low, high = np.array([joint.range for joint in joints]).T
-    q_ids, v_ids = ([int(getattr(joint, name)[0]) for joint in joints] for name in ("qposadr", "dofadr"))
+    (low, high), (q_ids, v_ids) = joint_ranges(model, JOINTS), joint_ids(model, JOINTS)
     torso = int(model.joint("robot/root").qposadr[0])
     qpos = np.tile(model.key_qpos[0], (count, 1))  # all entities, which mjlab's sim.reset() does not place
     qvel = np.zeros((count, model.nv))
     qpos[:, torso : torso + 3] = place(rng, count)
-    qvel[:, v_ids] = rng.uniform(-JOINT_VEL_RAD_S, JOINT_VEL_RAD_S, (count, len(joints)))
+    qvel[:, v_ids] = rng.uniform(-JOINT_VEL_RAD_S, JOINT_VEL_RAD_S, (count, len(JOINTS)))
     shares = rng.uniform(0, 1, count) if start_noise_curriculum else np.ones(count)
     qvel *= shares[:, None]
     for start, share in zip(qpos, shares, strict=True):
         data.qpos = start
         while True:
-            data.qpos[q_ids] = np.clip(share * rng.uniform(-JOINT_POS_RAD, JOINT_POS_RAD, len(joints)), low, high)
+            data.qpos[q_ids] = np.clip(share * rng.uniform(-JOINT_POS_RAD, JOINT_POS_RAD, len(JOINTS)), low, high)
             if not entangled(model, data, own):
                 break
         start[:] = data.qpos
@@ -201,9 +197,7 @@ def draw_starts(
 
 def robot_geoms(model: mujoco.MjModel) -> NDArray[np.bool_]:
     """Return which geoms belong to the robot, [geoms]."""
-    bodies = [model.body(k).name.startswith("robot/") for k in range(model.nbody)]
-    own: NDArray[np.bool_] = np.array(bodies)[model.geom_bodyid]
-    return own
+    return np.array([model.body(body).name.startswith("robot/") for body in model.geom_bodyid])
 
 
 def entangled(model: mujoco.MjModel, data: mujoco.MjData, own: NDArray[np.bool_]) -> bool:

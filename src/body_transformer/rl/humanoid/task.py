@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from mjlab.envs import ManagerBasedRlEnvCfg
@@ -12,40 +12,16 @@ from torch import Tensor
 from ...experiment import load_experiment
 from ...video import View
 from ..envs.mjlab import task_of, with_task
-from ..envs.terms import ACTOR, CRITIC, ObservationTerm, RewardTerm, RlTask, obs_terms
-from ..envs.world import World
+from ..envs.terms import ACTOR, CRITIC, ObservationTerm, RewardTerm, obs_terms
+from ..envs.world import Place
+from ..ground import add_field
 from . import terms
-from .ground import Ground
 from .model import DECIMATION, PHYSICS_DT
-from .robots import Humanoids, HumanoidState, Place
+from .robots import HumanoidState, HumanoidTask
 
 MAX_STEPS = 1000
 VIEW = View(body="robot/torso", below_m=0.4, shadows=False)
-"""Without shadows: the sun shines around the origin only, and a runner would leave it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HumanoidTask(RlTask[HumanoidState]):
-    """A task of the humanoid."""
-
-    place: Place
-    """Draws the places where episodes begin."""
-    ground: Ground | None = None
-    """Uneven ground; flat ground is part of the scene."""
-    start_noise_curriculum: bool = False
-    """Give every start a share of the random pose, from none to all of it."""
-    has_stack: bool = False
-    """Whether board and cylinder are in the scene."""
-
-    def make_robots(self, world: World, seed: int) -> Humanoids:
-        return Humanoids(
-            world,
-            seed,
-            place=self.place,
-            ground=self.ground,
-            start_noise_curriculum=self.start_noise_curriculum,
-            has_stack=self.has_stack,
-        )
+"""Without shadows: the sun shines only around the origin, and a running robot leaves that area."""
 
 
 def humanoid_task(
@@ -54,15 +30,11 @@ def humanoid_task(
     target: tuple[float, float],
     direction: Callable[[HumanoidState], tuple[Tensor, Tensor]],
     failure: Callable[[HumanoidState], Tensor],
-    time_outs: tuple[Callable[[HumanoidState], Tensor], ...] = (),
-    ground: Ground | None = None,
-    start_noise_curriculum: bool = False,
-    has_stack: bool = False,
     privileged: tuple[ObservationTerm[HumanoidState], ...] = (),
 ) -> HumanoidTask:
     """Return a task: run to `target` (x and y, m), look in `direction` (a unit vector), and avoid the `failure`.
 
-    The critic observes `privileged` beyond the actor, if there is any.
+    The critic observes the actor's terms and `privileged`.
     """
     experiment = load_experiment("humanoid-mod")
     actor = obs_terms(experiment.obs, terms.OBSERVATIONS)
@@ -81,22 +53,18 @@ def humanoid_task(
         },
         death_reward=-1.0,
         failures=(failure,),
-        time_outs=time_outs,
         forward_speed=terms.forward_speed,
         physics_dt=PHYSICS_DT,
         decimation=DECIMATION,
         max_steps=MAX_STEPS,
         view=VIEW,
         place=place,
-        ground=ground,
-        start_noise_curriculum=start_noise_curriculum,
-        has_stack=has_stack,
     )
 
 
 def on_height_field(cfg: ManagerBasedRlEnvCfg) -> ManagerBasedRlEnvCfg:
-    """Return the configuration with uneven ground as MuJoCo's own height field, whose inner edges catch feet."""
+    """Return the configuration with uneven ground as MuJoCo's own height field, which catches feet at inner edges."""
     task: HumanoidTask = task_of(cfg)
     assert task.ground is not None
-    solid = replace(cfg, scene=replace(cfg.scene, spec_fn=task.ground.add_field))
+    solid = replace(cfg, scene=replace(cfg.scene, spec_fn=partial(add_field, ground=task.ground)))
     return with_task(solid, replace(task, ground=None))

@@ -25,26 +25,18 @@ _FEET = [BODIES.index(foot) for foot in FEET]
 # -- observation -------------------------------------------------------------------------------------------------------
 
 
-def torso_height(state: State) -> Tensor:
-    return state.torso_pos[:, 2:]
-
-
-def torso_velocity(state: State) -> Tensor:
-    return state.torso_vel
-
-
 def torso_roll_pitch_yaw(state: State) -> Tensor:
     """Return the angles about x, then y, then z of the world, in [-pi, pi]."""
     return _roll_pitch_yaw(state.torso_quat)
 
 
 def torso_angular_velocity(state: State) -> Tensor:
-    """Return the angular velocity in the world's frame; the simulator holds it in the torso's."""
+    """Return the angular velocity in the world's frame."""
     return rotate(state.torso_quat, state.torso_spin)
 
 
 def joint_pos(state: State) -> Tensor:
-    """Return the joint positions in their ranges, whose ends are -1 and 1."""
+    """Return the joint positions, scaled so that -1 and 1 are the ends of their ranges."""
     return (state.joint_pos - state.joints.middle) / state.joints.half_range
 
 
@@ -52,25 +44,20 @@ def joint_vel(state: State) -> Tensor:
     return 0.1 * state.joint_vel
 
 
-def contact_force(state: State) -> Tensor:
-    """Return the contact forces, [B, 48], N, not scaled."""
-    return state.contact_force.flatten(1)
-
-
 def _roll_pitch_yaw(quat: Tensor) -> Tensor:
     return torch.stack([roll(quat), pitch(quat), yaw(quat)], -1)
 
 
 OBSERVATIONS: dict[str, Callable[[State], Tensor]] = {
-    "torso_height": torso_height,
-    "torso_velocity": torso_velocity,
+    "torso_height": lambda state: state.torso_pos[:, 2:],
+    "torso_velocity": lambda state: state.torso_vel,
     "torso_roll_pitch_yaw": torso_roll_pitch_yaw,
     "torso_angular_velocity": torso_angular_velocity,
     "joint_pos": joint_pos,
     "joint_vel": joint_vel,
-    "contact_force": contact_force,
+    "contact_force": lambda state: state.contact_force.flatten(1),  # N, not scaled
 }
-"""Functions of the actor's terms. Order, sizes and owners are stated in experiments/humanoid-mod.yaml."""
+"""Functions of the actor's terms. experiments/humanoid-mod.yaml states order, sizes and owners."""
 
 
 # -- observations of board and cylinder, for the critic alone ----------------------------------------------------------
@@ -81,57 +68,28 @@ def _stack(state: State) -> Stack:
     return state.stack
 
 
-def board_roll_pitch_yaw(state: State) -> Tensor:
-    return _roll_pitch_yaw(_stack(state).board.quat)
-
-
-def board_from_cylinder(state: State) -> Tensor:
-    """Return the way from the cylinder's centre to the board's, across (y) and up, [B, 2], m."""
+def _board_from_cylinder(state: State) -> Tensor:
     stack = _stack(state)
     return stack.board.pos[:, 1:] - stack.cylinder.pos[:, 1:]
 
 
-def board_from_torso(state: State) -> Tensor:
-    """Return the way from the torso to the board, x and y, [B, 2], m."""
-    return _stack(state).board.pos[:, :2] - state.torso_pos[:, :2]
-
-
-def board_velocity(state: State) -> Tensor:
-    return _stack(state).board.vel
-
-
-def board_angular_velocity(state: State) -> Tensor:
-    """Return the angular velocity of the board in the world's frame."""
+def _board_angular_velocity(state: State) -> Tensor:
     board = _stack(state).board
     return rotate(board.quat, board.spin)
 
 
-def cylinder_velocity(state: State) -> Tensor:
-    """Return the velocity of the cylinder along y, the direction in which it rolls, [B, 1], m/s."""
-    return _stack(state).cylinder.vel[:, 1:2]
-
-
-def cylinder_spin(state: State) -> Tensor:
-    """Return the angular velocity of the cylinder about its axis, [B, 1], rad/s."""
-    return _stack(state).cylinder.spin[:, :1]
-
-
-def torso_from_cylinder(state: State) -> Tensor:
-    """Return the way from the cylinder to the torso, x and y, [B, 2], m."""
-    return state.torso_pos[:, :2] - _stack(state).cylinder.pos[:, :2]
-
-
-PRIVILEGED: tuple[ObservationTerm[State], ...] = (
-    ObservationTerm(Term.root("board_roll_pitch_yaw", 3), board_roll_pitch_yaw),
-    ObservationTerm(Term.root("board_from_cylinder", 2), board_from_cylinder),
-    ObservationTerm(Term.root("board_from_torso", 2), board_from_torso),
-    ObservationTerm(Term.root("board_velocity", 3), board_velocity),
-    ObservationTerm(Term.root("board_angular_velocity", 3), board_angular_velocity),
-    ObservationTerm(Term.root("cylinder_velocity", 1), cylinder_velocity),
-    ObservationTerm(Term.root("cylinder_spin", 1), cylinder_spin),
-    ObservationTerm(Term.root("torso_from_cylinder", 2), torso_from_cylinder),
-)
-"""Terms of board and cylinder, 17 entries of the root: they are no part of the robot."""
+_PRIVILEGED: dict[str, tuple[int, Callable[[State], Tensor]]] = {
+    "board_roll_pitch_yaw": (3, lambda state: _roll_pitch_yaw(_stack(state).board.quat)),
+    "board_from_cylinder": (2, _board_from_cylinder),  # centre to centre, across (y) and up, m
+    "board_from_torso": (2, lambda state: _stack(state).board.pos[:, :2] - state.torso_pos[:, :2]),  # x and y, m
+    "board_velocity": (3, lambda state: _stack(state).board.vel),
+    "board_angular_velocity": (3, _board_angular_velocity),  # in the world's frame
+    "cylinder_velocity": (1, lambda state: _stack(state).cylinder.vel[:, 1:2]),  # along y, in which it rolls, m/s
+    "cylinder_spin": (1, lambda state: _stack(state).cylinder.spin[:, :1]),  # about its axis, rad/s
+    "torso_from_cylinder": (2, lambda state: state.torso_pos[:, :2] - _stack(state).cylinder.pos[:, :2]),  # x, y, m
+}
+PRIVILEGED = tuple(ObservationTerm(Term.root(name, size), value) for name, (size, value) in _PRIVILEGED.items())
+"""Terms of board and cylinder: 17 entries, which the root owns because they are no part of the robot."""
 
 
 # -- reward ------------------------------------------------------------------------------------------------------------
@@ -140,7 +98,7 @@ PRIVILEGED: tuple[ObservationTerm[State], ...] = (
 def progress(state: State, target: tuple[float, float]) -> Tensor:
     """Return the speed towards the target, m/s: the decrease of the torso's distance in this step.
 
-    The difference of distances is written as a quotient: of 1000 m, float32 keeps too little of a step's centimetres.
+    The difference of distances is written as a quotient. At 1000 m, float32 cannot resolve a step's centimetres.
     """
     x, y = state.torso_pos[:, 0], state.torso_pos[:, 1]
     before_x, before_y = state.previous_xy.unbind(-1)
@@ -186,18 +144,18 @@ def effort(state: State) -> Tensor:
 
 
 def energy(state: State) -> Tensor:
-    """Return the sum of |action x joint velocity as observed|, in which strong motors count more."""
+    """Return the sum of |action x observed joint velocity|, weighted by the strength of the motors."""
     return ((state.action * joint_vel(state)).abs() * state.joints.strength).sum(-1)
 
 
 def limits(state: State) -> Tensor:
-    """Return the way of joints into the last hundredth of their range at either side: from 0 to 1 at the end."""
+    """Return how far joints are into the last hundredth of their range, from 0 to 1 at the end, weighted likewise."""
     beyond = (joint_pos(state).abs() - 0.98).clamp_min(0.0) / 0.02
     return (beyond * state.joints.strength).sum(-1)
 
 
 def forward_speed(state: State) -> Tensor:
-    """Return the speed along the world's x axis, m/s, for evaluations; it is not in the reward."""
+    """Return the speed along the world's x axis, m/s. Evaluations report it; the reward does not use it."""
     return (state.torso_pos[:, 0] - state.previous_xy[:, 0]) / CONTROL_DT
 
 
@@ -205,9 +163,9 @@ def forward_speed(state: State) -> Tensor:
 
 
 def fallen(state: State) -> Tensor:
-    """Return where more than 1 N acts on a body that is not a foot; contact of the robot with itself counts."""
+    """Return where more than 1 N acts on a body that is not a foot; contact of the robot with itself counts, too."""
     hit = state.contact_force.square().sum(-1) > ALLOWED_FORCE_N**2
-    for foot in _FEET:  # an index tensor of all others would come from the host at every step
+    for foot in _FEET:  # an index tensor would be copied from the host at every step
         hit[:, foot].fill_(False)
     return hit.any(-1)
 
