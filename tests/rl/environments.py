@@ -1,4 +1,4 @@
-"""mjlab's own environments, small and without noise."""
+"""mjlab's own environments, small and without noise, and checks of environments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("mjlab", reason="mjlab is not installed: pip install -c constraints.txt -e '.[rl]'")
 
@@ -48,3 +49,25 @@ def observe(env: Any, group: str) -> Tensor:
 def changed(before: Tensor, after: Tensor) -> set[int]:
     """The entries that are different in any environment."""
     return set((before != after).any(0).nonzero().flatten().tolist())
+
+
+class Operations(TorchDispatchMode):
+    """Records the names of the tensor operations inside the context."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+def check_no_host_traffic(env: Any, actions: Tensor) -> None:
+    """Steps have no operation that a CUDA graph cannot record; the physics is Warp's and not seen here."""
+    with Operations() as operations:
+        for action in actions:
+            env.step(action)
+    waiting = {"_local_scalar_dense", "nonzero", "item", "lift_fresh", "masked_select", "is_nonzero", "unique"}
+    assert waiting.isdisjoint(operations.seen)
+    assert len(operations.seen) > 100

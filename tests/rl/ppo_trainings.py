@@ -1,4 +1,4 @@
-"""Small trainings by PPO in a world of random numbers, whose results `ppo_frozen.safetensors` holds.
+"""Small trainings by PPO on random numbers; `ppo_frozen.safetensors` holds their results.
 
 The file was written with the code at commit 7c00f5b, in which PPO was a subclass of rsl_rl's.
 """

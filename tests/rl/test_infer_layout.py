@@ -189,7 +189,7 @@ def test_mjlabs_own_robots_are_understood(task, obs_dims, num_nodes):
 
 
 def test_several_geoms_of_one_foot_are_that_foots():
-    """And a sensor whose geoms go back and forth between bodies is as many terms as it takes."""
+    """A sensor with geoms that alternate between bodies becomes several terms."""
     as_terms, owner = module.as_terms, module.Owner
     left, right = owner("bodies", "left"), owner("bodies", "right")
     assert as_terms("touch", [left] * 3 + [right] * 3, 2) == [Term.bodies("touch", ["left", "right"], 3, 2)]
@@ -245,7 +245,7 @@ def test_history_repeats_the_joints_step_by_step():
     assert list(names) == [layout.graph.joints[joint] for joint in robot.joint_names] * 3
 
 
-def test_groups_follow_each_other_and_terms_that_both_have_are_told_apart(go1):
+def test_groups_follow_each_other_and_terms_of_the_same_name_get_the_names_of_their_groups(go1):
     layout = infer_layout(go1, ["actor", "critic"]).layout
     assert layout.obs_dim == 48 + 72
     assert layout.obs_slices["actor/joint_pos"] == slice(9, 21)
@@ -307,12 +307,12 @@ def test_a_mapping_by_hand_wins(strange, place):
         ({"mystery": "bodies"}, "term 'mystery' has 12 entries, which 13 bodies cannot share evenly"),
     ],
 )
-def test_a_mistake_in_the_mapping_is_said(strange, overrides, message):
+def test_a_mistake_in_the_mapping_is_an_error(strange, overrides, message):
     with pytest.raises(ValueError, match=message):
         infer_layout(strange, ["actor"], overrides)
 
 
-def test_an_unknown_group_is_said(go1):
+def test_an_unknown_group_is_an_error(go1):
     with pytest.raises(ValueError, match="unknown observation group 'actr'; did you mean 'actor'"):
         infer_layout(go1, ["actr"])
     with pytest.raises(ValueError, match="groups must be a list of observation groups; got 'actor'"):

@@ -25,7 +25,7 @@ def small_policy(experiment: str, config: PolicyConfig = SMALL) -> Policy:
 
 
 def run_folder(folder: Path, policy: Policy, task: str = "humanoid-mod", checkpoint: str = "checkpoints/3") -> Path:
-    """A run as `bot train` leaves it, as far as it is read here."""
+    """The files of a run that these tests read."""
     from body_transformer.run import Run
 
     about = {
@@ -45,7 +45,7 @@ def run_folder(folder: Path, policy: Policy, task: str = "humanoid-mod", checkpo
 
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
-    """Where the policies of the package are looked for."""
+    """The folder of the package's policies."""
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "pretrained")
     (tmp_path / "pretrained").mkdir()
     return tmp_path / "pretrained"
@@ -84,7 +84,7 @@ def test_every_policy_that_comes_with_the_package_is_small_and_fits_its_task():
         assert "| episodes | seed | machine |" in card
 
 
-def test_it_is_said_wherever_the_a1_is_offered_that_it_walks_in_a_curve():
+def test_every_page_that_offers_the_a1_policy_says_that_it_walks_in_a_curve():
     card = pretrained.path("a1-walk") / "card.md"
     for page in (card, REPOSITORY / "README.md", REPOSITORY / "docs/a1.md"):
         assert "in a curve" in page.read_text(encoding="utf-8"), page
@@ -150,7 +150,7 @@ class TestWithMjlab:
         assert "nodes that only the policy has: 'trunk'" in said
         assert "observation entries: 48 for the policy, 100 for the task" in said
 
-    def test_what_has_no_plain_mujoco_is_said(self, tmp_path, capsys):
+    def test_a_task_without_plain_mujoco_is_refused(self, tmp_path, capsys):
         folder = run_folder(tmp_path / "run", small_policy("humanoid-mod"), "mjlab:Mjlab-Cartpole-Balance")
         assert main(["eval", str(folder), "--simulator", "mujoco"]) == 1
         assert "--simulator mujoco supports the tasks humanoid-mod, humanoid-hill" in capsys.readouterr().err
@@ -169,7 +169,7 @@ class TestWithMjlab:
             assert film.size == (480, 360)
             assert film.n_frames > 5
 
-    def test_no_film_is_said_before_anything_is_tried(self, tmp_path, monkeypatch, capsys):
+    def test_a_film_that_cannot_be_rendered_is_refused_before_the_rollouts(self, tmp_path, monkeypatch, capsys):
         monkeypatch.setenv("MUJOCO_GL", "off")
         folder = run_folder(tmp_path / "run", small_policy("humanoid-mod"))
         assert main(["eval", str(folder), "--video", str(tmp_path / "film.webp")]) == 1

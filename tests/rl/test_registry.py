@@ -110,7 +110,7 @@ class TestWithMjlab:
         assert capfd.readouterr().out == ""
 
     @pytest.mark.parametrize("first", ["mjlab", "body_transformer.rl.humanoid.hill"])
-    def test_mjlab_finds_our_tasks_whoever_is_imported_first(self, first, tmp_path):
+    def test_mjlab_finds_our_tasks_in_either_order_of_imports(self, first, tmp_path):
         pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
         (module,) = pyproject["project"]["entry-points"]["mjlab.tasks"].values()
         package = tmp_path / "plugin-1.0.dist-info"  # what pip makes of the entry points

@@ -1,4 +1,4 @@
-"""`bot train` and `bot eval` of what is learned by reinforcement, by the real commands."""
+"""`bot train` and `bot eval` for reinforcement learning, by the real commands."""
 
 import json
 import shlex
@@ -98,7 +98,7 @@ def test_a_run_goes_on_with_other_settings_which_it_remembers(run, tmp_path, mon
         ),
     ],
 )
-def test_what_a_run_cannot_go_on_with_is_said_and_changes_nothing(run, capsys, asked, message):
+def test_a_change_that_a_resumed_run_cannot_take_is_refused_and_changes_nothing(run, capsys, asked, message):
     before = (run / "experiment.yaml").read_text(), (run / "metrics.jsonl").read_text()
     assert main(["train", "--resume", str(run), *asked, "--quiet"]) == 1
     assert message in " ".join(capsys.readouterr().err.split())
@@ -156,7 +156,7 @@ def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, c
     assert main(["eval", str(tmp_path / "run"), "--episodes", "2", "--json"]) == 0  # knows of it, too
 
 
-def test_what_was_placed_by_hand_is_evaluated_in_the_other_simulator_too(tmp_path, capsys):
+def test_a_policy_with_layout_overrides_is_evaluated_in_plain_mujoco_too(tmp_path, capsys):
     folder = str(tmp_path / "run")
     overrides = ["--rl.layout-overrides", "contact_force", "root", "joint_vel", "unused"]
     assert main(["train", "humanoid-mod", *SMALL, *QUICK, *overrides, "--out", folder, "--quiet"]) == 0
@@ -169,7 +169,7 @@ def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
     folder = str(tmp_path / "run")
     assert main(["train", "mjlab:Mjlab-Cartpole-Balance", *SMALL, *QUICK, "--out", folder, "--quiet"]) == 0
     assert main(["eval", folder, "--episodes", "3", "--cpu", "--json"]) == 0
-    assert evaluated == [(2, False, 1000), (3, False, 1000)], "one episode a robot"
+    assert evaluated == [(2, False, 1000), (3, False, 1000)], "one episode per robot"
     assert main(["train", "mjlab:Mjlab-Cartpole-Balance", "--resume", folder, "--quiet"]) == 0, "the task may be named"
 
 
@@ -195,7 +195,7 @@ def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
         (["mjlab:Mjlab-Cartpole-Balance", "--rl.layout-overrides", "cart_pos", "wheel"], "'wheel'"),
     ],
 )
-def test_what_cannot_be_trained_is_said(tmp_path, capsys, arguments, message):
+def test_a_training_that_is_impossible_is_refused_before_a_run_begins(tmp_path, capsys, arguments, message):
     assert main(["train", *arguments, "--out", str(tmp_path / "run")]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -223,7 +223,7 @@ def test_a_damaged_motion_is_found_before_the_run_is_begun(tmp_path, capsys, dam
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_that_no_simulator_takes_is_a_malformed_question(tmp_path, capsys, seed):
+def test_a_seed_that_no_simulator_takes_is_a_usage_error(tmp_path, capsys, seed):
     with pytest.raises(SystemExit) as stop:
         main(["train", "humanoid-mod", *SMALL, *QUICK, "--seed", str(seed), "--out", str(tmp_path / "run")])
     assert stop.value.code == 2
@@ -258,6 +258,6 @@ def test_without_a_gpu_one_sentence_says_that_it_is_slow_and_what_to_do(tmp_path
     assert "pip install --force-reinstall torch" in said or "nvidia-smi" in said
 
 
-def test_who_asks_for_the_cpu_is_not_told_of_it(tmp_path, capsys):
+def test_the_flag_cpu_suppresses_the_warning_about_a_missing_gpu(tmp_path, capsys):
     assert main(["train", "humanoid-mod", *SMALL, *QUICK, "--out", str(tmp_path / "run")]) == 0
     assert "no GPU" not in capsys.readouterr().err

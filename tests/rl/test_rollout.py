@@ -74,6 +74,6 @@ def test_returns_and_lengths_are_of_whole_episodes():
     for rewards, dones in (([1.0, 10.0], [0, 0]), ([2.0, 20.0], [0, 1]), ([3.0, 40.0], [1, 0])):
         episodes.add(torch.tensor(rewards), torch.tensor(dones))
     assert episodes.means() == {"train/return": (6 + 30) / 2, "train/length": (3 + 2) / 2, "train/episodes": 2.0}
-    assert episodes.means() == {}, "they are told once"
+    assert episodes.means() == {}, "means are reported once"
     episodes.add(torch.tensor([5.0, 50.0]), torch.tensor([0, 1]))
     assert episodes.means() == {"train/return": 90.0, "train/length": 2.0, "train/episodes": 1.0}

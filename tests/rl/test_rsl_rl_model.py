@@ -236,7 +236,7 @@ def model_loss(model, obs: TensorDict) -> Tensor:
     return model.get_output_log_prob(actions) * 0.01 + model.output_mean.mean()
 
 
-def test_what_no_policy_can_be_is_said(layouts):
+def test_a_model_that_cannot_be_a_policy_is_refused(layouts):
     with pytest.raises(ValueError, match="the mean of a Gaussian; this model has a BetaDistribution"):
         make_model(layouts, distribution="beta").policy()
     with pytest.raises(ValueError, match="this model is a critic"):
@@ -382,7 +382,7 @@ def test_onnx_as_rsl_rl_exports_it_acts_alike(layouts, tmp_path):
 
 
 def trained(layouts, variant: str, name: str) -> Any:
-    """A model whose normalizer and heads are not as they were built."""
+    """A model with a normalizer and heads that differ from their initial values."""
     model = make_model(layouts, distribution=name, policy={"variant": variant, "obs_clip": 5.0}, obs_normalization=True)
     model.update_normalization(random_obs(50, seed=3))
     with torch.no_grad():

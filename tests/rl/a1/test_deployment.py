@@ -1,4 +1,4 @@
-"""What a1-walk was trained with is what a robot gets: two packages that may not import each other say the same."""
+"""Training and deployment of a1-walk agree, although their packages may not import each other."""
 
 from types import SimpleNamespace
 

@@ -60,7 +60,7 @@ def test_robots_differ_there_too():
     assert model.body_mass[trunk] == pytest.approx(4.714)
 
 
-def test_who_asks_for_nothing_stands_on_the_ground():
+def test_robots_with_the_action_zero_stand_on_the_ground():
     env = CpuEnv(walk.cfg(6, 0, terrain=SMALL), num_threads=1)
     env.reset(0)
     for _ in range(75):

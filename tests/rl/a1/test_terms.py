@@ -54,7 +54,7 @@ def test_every_entry_is_in_its_place_and_scaled():
     assert sum(term.owners.size for term in TASK.obs["actor"]) == len(expected) == 48
 
 
-def test_who_has_rolled_to_the_left_feels_gravity_at_its_right():
+def test_gravity_points_to_the_right_of_a_robot_that_has_rolled_to_the_left():
     gravity = terms.projected_gravity(state(base_quat=turned(0.3, axis=0)))[0]
     torch.testing.assert_close(gravity, torch.tensor([0.0, -math.sin(0.3), -math.cos(0.3)]))
     gravity = terms.projected_gravity(state(base_quat=turned(0.3, axis=1)))[0]

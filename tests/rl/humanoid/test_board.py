@@ -49,7 +49,7 @@ def test_both_begin_at_rest_one_on_the_other(env):
 
 
 def far_above(made) -> None:
-    """Robots high in the air: board and cylinder are alone for a second."""
+    """Lift the robots, so that board and cylinder are alone for a second."""
     terms_of(made).robots.state.torso_pos[:, 2] = 20.0
 
 
@@ -78,7 +78,7 @@ def test_the_board_neither_sinks_into_the_cylinder_nor_tilts_by_itself(env):
     assert (pose[:, 4:6].abs() < 5e-3).all()
 
 
-def test_who_sinks_below_1_3_m_has_died_whatever_it_touches(env):
+def test_a_torso_below_1_3_m_is_death_without_any_contact(env):
     made = env("humanoid-board")
     state = terms_of(made).robots.state
     state.torso_pos[0, 2] = 1.25

@@ -87,14 +87,14 @@ def test_robots_in_the_air_fall_as_in_mjlab(plain, env):
         pytest.param("humanoid-board", 9, 50, (1e-3, 1.0, 5e-4), id="on the board, until one lifts off here only"),
     ],
 )
-def test_feet_feel_the_same(plain, env, name, steps, least_force, bounds):
+def test_contact_forces_are_the_same(plain, env, name, steps, least_force, bounds):
     state, force, reward, felt = differences(*both(plain, env, name), steps=steps)
     assert (felt > least_force).sum() > 30
     for found, bound in zip((state, force, reward), bounds, strict=True):
         assert found.max() < bound
 
 
-def test_feet_feel_the_same_on_the_hill(plain, env):
+def test_contact_forces_are_the_same_on_the_hill(plain, env):
     """In the air as on flat ground, but for the reward: 60 m from the origin, float32 knows a place to 4e-6 m. Then,
     but for one of the robots, which touches something a little earlier, seen: half of all steps within 4e-5 of the
     state and 2 mN, 95 % within 3e-3 and 0.2 N of up to 2200."""
@@ -132,7 +132,7 @@ def test_deaths_and_time_outs_are_counted_as_in_mjlab(plain, env, name):
     assert torch.equal(ours.going, ~(died | late))
 
 
-def test_who_is_at_the_end_stays_there(plain):
+def test_a_robot_stays_where_it_is_after_its_episode(plain):
     ours = plain("humanoid-mod")
     ours.robots.state.torso_pos[0, 2] = 0.1
     ours.step(STILL)

@@ -1,4 +1,6 @@
-"""Starts of episodes: where they are drawn from, and who takes which."""
+"""Starts of episodes: their distribution, and which environment takes which."""
+
+from functools import cache
 
 import mujoco
 import numpy as np
@@ -17,6 +19,7 @@ from body_transformer.rl.registry import make_env_cfg
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
 
 
+@cache
 def starts(name: str, count: int = 300, seed: int = 3, **options: bool):
     cfg = make_env_cfg(name, 1, 0)
     model = scene_model(cfg)
@@ -42,12 +45,12 @@ def test_joints_start_near_zero_and_the_root_upright_at_rest(name):
 
 @pytest.mark.parametrize(("name", "height"), [("humanoid-mod", 1.34), ("humanoid-board", 1.532)])
 def test_the_torso_starts_above_the_origin(name, height):
-    _, qpos, _ = starts(name, 10)
+    _, qpos, _ = starts(name)
     assert (qpos[:, :3] == [0, 0, height]).all()
 
 
 def test_feet_start_above_flat_ground_and_in_the_board_as_the_authors_have_it():
-    model, _, _ = starts("humanoid-mod", 1)
+    model, _, _ = starts("humanoid-mod")
     data = mujoco.MjData(model)
     data.qpos[:] = model.key_qpos[0]
     mujoco.mj_forward(model, data)
@@ -58,7 +61,7 @@ def test_feet_start_above_flat_ground_and_in_the_board_as_the_authors_have_it():
 
 @pytest.mark.parametrize("name", TASKS)
 def test_no_start_is_entangled(name):
-    model, qpos, _ = starts(name, 100)
+    model, qpos, _ = starts(name)
     data = mujoco.MjData(model)
     for start in qpos:
         data.qpos = start
@@ -66,7 +69,7 @@ def test_no_start_is_entangled(name):
 
 
 def test_crossed_legs_and_a_foot_through_the_board_are_entangled():
-    model, _, _ = starts("humanoid-board", 1)
+    model, _, _ = starts("humanoid-board")
     data = mujoco.MjData(model)
     data.qpos = model.key_qpos[0]
     assert not entangled(model, data, robot_geoms(model))

@@ -268,7 +268,7 @@ def test_joints_near_their_limits_cost(degrees, expected):
         ({"torso": (0.0, 0.0, 0.6), "head": (0.0, 0.0, 0.6)}, False),
     ],
 )
-def test_who_feels_more_than_a_newton_elsewhere_than_at_the_feet_has_fallen(felt, expected):
+def test_more_than_a_newton_on_a_body_other_than_a_foot_is_a_fall(felt, expected):
     assert terms.fallen(state(contact_force=forces(**felt))).item() is expected
 
 
