@@ -1,5 +1,6 @@
 """A resumed training by PPO continues with the whole saved state."""
 
+import shutil
 from contextlib import closing
 from dataclasses import replace
 
@@ -18,9 +19,20 @@ from body_transformer.training.stopping import StopRequest
 from .jobs import SMALL, job, lines
 
 
-def test_a_resumed_run_continues_its_steps_its_log_and_its_optimizer(tmp_path):
-    folder = tmp_path / "run"
+@pytest.fixture(scope="module")
+def _trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
     train(job(folder, 2), Progress(quiet=True))
+    return folder
+
+
+@pytest.fixture
+def folder(_trained, tmp_path):
+    """A finished run of two iterations."""
+    return shutil.copytree(_trained, tmp_path / "run", symlinks=True)
+
+
+def test_a_resumed_run_continues_its_steps_its_log_and_its_optimizer(folder):
     before = newest_checkpoint(folder)
     train(job(folder, 3, resume=True), Progress(quiet=True))
     after = newest_checkpoint(folder)
@@ -32,9 +44,7 @@ def test_a_resumed_run_continues_its_steps_its_log_and_its_optimizer(tmp_path):
     assert counts[1] > counts[0]
 
 
-def test_a_resumed_run_restores_everything_that_was_saved(tmp_path):
-    folder = tmp_path / "run"
-    train(job(folder, 2), Progress(quiet=True))
+def test_a_resumed_run_restores_everything_that_was_saved(folder):
     saved = newest_checkpoint(folder).state
     with closing(TrainingLoop(job(folder, 3, resume=True), Ranks(), Progress(quiet=True))) as loop:
         assert torch.equal(torch.get_rng_state(), saved.tensors["random.cpu"])
@@ -42,10 +52,8 @@ def test_a_resumed_run_restores_everything_that_was_saved(tmp_path):
         assert saved.tensors.keys() == found.keys() | {"random.cpu"}
         for name, value in found.items():
             torch.testing.assert_close(value, saved.tensors[name], rtol=0, atol=0, msg=name)
-        assert float(ppo.learning_rate) != pytest.approx(loop.config.learning_rate), (
-            "it has moved; else this shows nothing"
-        )
-        assert all(group["lr"] is ppo.learning_rate for group in ppo.optimizer.param_groups), "and moves on"
+        assert float(ppo.learning_rate) != pytest.approx(loop.config.learning_rate), "the learning rate has changed"
+        assert all(group["lr"] is ppo.learning_rate for group in ppo.optimizer.param_groups), "it can change again"
         assert (loop.iteration, loop.env_steps, loop.elapsed_s) == (2, 32, saved.values["elapsed_s"])
         assert loop.env.unwrapped.common_step_counter == saved.values["common_step_counter"]
 
@@ -72,9 +80,7 @@ def test_a_run_with_a_fixed_deviation_can_be_resumed(tmp_path, std_type):
     assert policy.log_std.exp().tolist() == pytest.approx([0.5] * 21)
 
 
-def test_the_count_of_steps_stays_right_if_a_run_is_resumed_with_more_robots(tmp_path):
-    folder = tmp_path / "run"
-    train(job(folder, 2), Progress(quiet=True))
+def test_the_count_of_steps_stays_right_if_a_run_is_resumed_with_more_robots(folder):
     train(job(folder, 3, resume=True, num_envs=8), Progress(quiet=True))
     assert [line["env_steps"] for line in lines(folder)] == [16, 32, 32, 64, 64]
 
@@ -97,14 +103,12 @@ def test_a_run_killed_before_its_final_evaluation_is_evaluated_when_it_is_resume
     assert (folder / "evaluation.json").is_file()
 
 
-def test_a_run_resumed_beyond_its_end_is_not_marked_as_finished_meanwhile(tmp_path):
-    folder = tmp_path / "run"
-    train(job(folder, 1), Progress(quiet=True))
-    spoiled = job(folder, 2, resume=True)
+def test_a_run_resumed_beyond_its_end_is_not_marked_as_finished_meanwhile(folder):
+    spoiled = job(folder, 3, resume=True)
     with pytest.raises(
         ValueError, match=r"actor does not fit this run: .*is \[8, 8\] in the checkpoint and \[16, 8\] in"
     ):
-        train(replace(spoiled, policy=replace(SMALL, ff_dim=16)), Progress(quiet=True))  # before it goes on
+        train(replace(spoiled, policy=replace(SMALL, ff_dim=16)), Progress(quiet=True))  # before it continues
     assert (folder / "evaluation.json").is_file()
     with closing(TrainingLoop(spoiled, Ranks(), Progress(quiet=True))) as loop:
         loop.iterate = lambda log: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[assignment]
@@ -113,34 +117,28 @@ def test_a_run_resumed_beyond_its_end_is_not_marked_as_finished_meanwhile(tmp_pa
     assert not (folder / "evaluation.json").exists()
 
 
-def test_a_run_resumed_only_for_its_final_evaluation_does_not_rewrite_the_checkpoint(tmp_path):
+def test_a_run_resumed_only_for_its_final_evaluation_does_not_rewrite_the_checkpoint(folder):
     """Other processes may be reading it."""
-    folder = tmp_path / "run"
-    train(job(folder, 1), Progress(quiet=True))
     (folder / "evaluation.json").unlink()
-    files = sorted((folder / "checkpoints" / "1").iterdir())
+    files = sorted((folder / "checkpoints" / "2").iterdir())
     before = [file.stat().st_ino for file in files]
-    train(job(folder, 1, resume=True), Progress(quiet=True))
+    train(job(folder, 2, resume=True), Progress(quiet=True))
     assert (folder / "evaluation.json").exists()
     assert [file.stat().st_ino for file in files] == before
 
 
-def test_a_checkpoint_of_another_architecture_is_refused_in_one_line(tmp_path):
-    folder = tmp_path / "run"
-    train(job(folder, 1), Progress(quiet=True))
-    other = replace(job(folder, 2, resume=True), policy=replace(SMALL, variant="mlp"))
+def test_a_checkpoint_of_another_architecture_is_refused_in_one_line(folder):
+    other = replace(job(folder, 3, resume=True), policy=replace(SMALL, variant="mlp"))
     with pytest.raises(ValueError, match=r"the checkpoint's actor does not fit this run: only the .* has ") as error:
         train(other, Progress(quiet=True))
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 600
 
 
-def test_every_process_of_a_resumed_run_has_its_own_random_numbers(tmp_path):
-    folder = tmp_path / "run"
-    train(job(folder, 1), Progress(quiet=True))
+def test_every_process_of_a_resumed_run_has_its_own_random_numbers(folder):
     drawn = []
     for rank in (0, 1, 1):
-        with closing(TrainingLoop(job(folder, 2, resume=True), Ranks(rank, rank, 2), Progress(quiet=True))):
+        with closing(TrainingLoop(job(folder, 3, resume=True), Ranks(rank, rank, 2), Progress(quiet=True))):
             drawn.append(torch.rand(3).tolist())
     assert drawn[0] != drawn[1]
     assert drawn[1] == drawn[2]

@@ -24,6 +24,14 @@ from body_transformer.training.ranks import Ranks
 from .jobs import SMALL, job, lines
 
 
+@pytest.fixture(scope="module")
+def often(tmp_path_factory):
+    """A run of three iterations with an evaluation after each."""
+    folder = tmp_path_factory.mktemp("runs") / "often"
+    train(job(folder, 3, eval_every=1), Progress(quiet=True))
+    return folder
+
+
 def test_a_training_logs_every_iteration_and_saves_the_policy(tmp_path):
     policy = train(job(tmp_path / "run", 3, eval_every=2, num_steps_per_env=24), Progress(quiet=True))
     found = lines(tmp_path / "run")
@@ -44,29 +52,27 @@ def test_a_training_logs_every_iteration_and_saves_the_policy(tmp_path):
 
 
 def test_the_final_evaluation_marks_the_run_as_finished_and_its_starts_do_not_depend_on_the_length_of_training(
-    tmp_path,
+    tmp_path, often
 ):
-    for length in (1, 2):
-        train(job(tmp_path / f"run{length}", length, eval_every=1), Progress(quiet=True))
-    short, long = (json.loads((tmp_path / f"run{length}" / "evaluation.json").read_text()) for length in (1, 2))
+    train(job(tmp_path / "run", 1), Progress(quiet=True))
+    short, long = (json.loads((folder / "evaluation.json").read_text()) for folder in (tmp_path / "run", often))
     assert short["num_episodes"] == 2
     assert short["seed"] == long["seed"]
-    last = lines(tmp_path / "run2")[-1]
-    assert last["step"] == 2
+    last = lines(often)[-1]
+    assert last["step"] == 3
     assert long["splits"]["rollouts"]["length"] == last["eval/rollouts/length"]
-    described = Run.open(tmp_path / "run2").description()
-    policy = newest_checkpoint(tmp_path / "run2").policy
+    described = Run.open(often).description()
+    policy = newest_checkpoint(often).policy
     assert described["num_parameters"] == policy.num_parameters + Critic(policy.layout, SMALL).num_parameters
 
 
-def test_evaluations_leave_training_as_it_is(tmp_path):
-    for every in (None, 1):
-        train(job(tmp_path / f"every{every}", 3, eval_every=every), Progress(quiet=True))
-    none, often = (
-        [line["train/value"] for line in lines(tmp_path / f"every{every}") if "train/value" in line]
-        for every in (None, 1)
+def test_evaluations_leave_training_as_it_is(tmp_path, often):
+    train(job(tmp_path / "none", 3, eval_every=None), Progress(quiet=True))
+    without, with_evaluations = (
+        [line["train/value"] for line in lines(folder) if "train/value" in line]
+        for folder in (tmp_path / "none", often)
     )
-    assert none == often
+    assert without == with_evaluations
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,7 @@ class BodyModel(nn.Module):
     # -- interface of rsl_rl ---------------------------------------------------------------------------------------
 
     def forward(
-        self,
-        obs: TensorDict,
-        masks: Tensor | None = None,
-        hidden_state: Any = None,
-        stochastic_output: bool = False,
+        self, obs: TensorDict, masks: Tensor | None = None, hidden_state: Any = None, stochastic_output: bool = False
     ) -> Tensor:
         """Compute the deterministic action or a sample [B, A] for groups [B, O_group]; values [B, 1] for a critic.
 

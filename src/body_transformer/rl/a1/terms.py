@@ -55,7 +55,7 @@ SHARED: Observations = {
     "previous_action": lambda state: state.action,
 }
 ACTOR_OBS: Observations = SHARED | {
-    "base_linear_velocity": lambda state: torch.zeros_like(state.base_vel),  # the robot does not measure it
+    "base_linear_velocity": lambda state: torch.zeros_like(state.base_vel)  # the robot does not measure it
 }
 CRITIC_OBS: Observations = SHARED | {
     "base_linear_velocity": base_linear_velocity,
@@ -64,12 +64,7 @@ CRITIC_OBS: Observations = SHARED | {
     "added_mass": lambda state: state.parameters.added_mass[:, None],
     "motor_strength": lambda state: state.parameters.strength,
 }
-NOISE = {
-    "base_angular_velocity": 0.05,
-    "projected_gravity": 0.05,
-    "joint_pos": 0.01,
-    "joint_vel": 0.075,
-}
+NOISE = {"base_angular_velocity": 0.05, "projected_gravity": 0.05, "joint_pos": 0.01, "joint_vel": 0.075}
 """Largest error of the actor's observations, after scaling."""
 
 
