@@ -9,6 +9,7 @@ import torch
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from mjlab.envs import ManagerBasedRlEnv
+from mjlab.utils.noise import UniformNoiseCfg
 
 from body_transformer import Term
 from body_transformer.rl.envs.cpu import CpuEnv
@@ -94,3 +95,31 @@ def test_owners_without_a_function_and_functions_without_owners_are_refused():
         obs_terms(owners, {"height": action_sum})
     with pytest.raises(ValueError, match="the task computes 'height', 'speed', 'heat'"):
         obs_terms(owners, dict.fromkeys(("height", "speed", "heat"), action_sum))
+
+
+# -- the fast step has no terms but the task's -------------------------------------------------------------------------
+
+NOISE = UniformNoiseCfg(n_min=-0.1, n_max=0.1)
+CHANGES = {
+    "noise": ("humanoid-mod", lambda cfg: setattr(cfg.observations["actor"].terms["joint_pos"], "noise", NOISE)),
+    "no noise": ("a1-walk", lambda cfg: setattr(cfg.observations["actor"].terms["joint_pos"], "noise", None)),
+    "reward": ("humanoid-mod", lambda cfg: cfg.rewards.pop("effort")),
+    "reward per second": ("a1-walk", lambda cfg: cfg.rewards.pop("energy")),
+    "event": ("a1-walk", lambda cfg: cfg.events.pop("randomize")),
+    "group": ("humanoid-mod", lambda cfg: cfg.observations.update(critic=cfg.observations["actor"])),
+    "action": ("humanoid-mod", lambda cfg: cfg.actions.update(push=cfg.actions["torque"])),
+    "a critic's noise": (
+        "humanoid-board",
+        lambda cfg: setattr(cfg.observations["critic"].terms["board_velocity"], "noise", NOISE),
+    ),
+    "a critic's term": ("humanoid-board", lambda cfg: cfg.observations["critic"].terms.pop("board_velocity")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_fast_step_refuses_a_configuration_that_differs_from_the_list(change):
+    name, apply = CHANGES[change]
+    cfg = make_env_cfg(name, 1, 0, options={"privileged_critic": "true"} if name == "humanoid-board" else {})
+    apply(cfg)
+    with pytest.raises(ValueError, match=r"FastEnv .*; use fast=False"):
+        FastEnv(cfg, "cpu")

@@ -76,8 +76,8 @@ class FiniteCheck:
 def broken_envs(env: ManagerBasedRlEnv, rollout: RolloutBuffer, obs: TensorDict) -> Tensor:
     """Return the indices of environments with values that are not finite. The host waits for the device.
 
-    The current observations count too, because the rollout does not hold the result of its last step, and mjlab
-    replaces a reward that is not finite by zero.
+    The current observations count too: the rollout does not hold the result of its last step, and mjlab replaces a
+    reward that is not finite by zero.
     """
     current: list[Tensor] = [obs[name][None] for name in rollout.observations]
     is_finite = _finite_envs([*rollout.observations.values(), rollout.rewards, *current])
@@ -88,7 +88,7 @@ def broken_envs(env: ManagerBasedRlEnv, rollout: RolloutBuffer, obs: TensorDict)
 
 
 def unlearnable_envs(rollout: RolloutBuffer) -> Tensor:
-    """Return the indices of environments whose values, returns or probabilities are not finite.
+    """Return the indices of environments with values, returns or probabilities that are not finite.
 
     If all are finite, the weights broke; then return the indices of all environments.
     """

@@ -37,7 +37,7 @@ FOOT_CONTACT, BASE_CONTACT = "foot_contact", "base_contact"
 
 
 def robot_spec() -> mujoco.MjSpec:
-    """Return our A1, which touches only what pairs say: the ground, not itself (see ground.py)."""
+    """Return our A1, which touches only the ground and not itself: contacts are only those of pairs (see ground.py)."""
     spec = mujoco.MjSpec.from_file(str(robots.path("a1")))
     spec.option.timestep = mujoco.MjSpec().option.timestep  # the task's, not the file's
     for geom in spec.geoms:

@@ -2,21 +2,25 @@
 
 Observation (48): zeros in the place of the linear velocity, which the robot does not measure; angular velocity x 0.25
 and direction of gravity in the frame of the trunk; command x (2, 2, 0.25); joint angles from the default pose; joint
-velocities x 0.05; the last action. Joints are ordered FL, FR, RL, RR, each hip, thigh, calf. Action (12) at 50 Hz:
-joint targets, the default pose + 0.5 x action, bounded where the motors (Kp 50, Kd 1, at 200 Hz) would at once be asked
-for more than 25 Nm. An episode ends in death when the trunk touches the ground (more than 1 N), rolls over 0.8 rad, or
-is below 0.15 or above 1.5 m. It ends by time-out after 20 s. The reward of a step is 0.02 (its seconds) x the weighted
-sum of the terms listed below, or 0 where that sum is negative.
+velocities x 0.05; the last action. Joints are ordered FL, FR, RL, RR, each hip, thigh, calf.
 
-The ground has 20 x 50 tracks of 2.0 x 1.6 m (x from 0, y about 0) with gradient noise of 10 cells per metre, 2 octaves,
-gain 0.25. Its scale is U(0.08, 0.15) m for each track, and 0 if below 0.1: about 29 % are flat. Around them is a border
-of 5 m with noise of scale 0.08.
+Action (12) at 50 Hz: joint targets, the default pose + 0.5 x action. The motors have Kp 50 and Kd 1 at 200 Hz. A target
+is bounded so that it does not at once ask a motor for more than 25 Nm.
 
-Robots differ in friction U(0, 2), mass of the trunk +U(1, 3) kg, its centre of mass (x -0.05 to 0.15, y ±0.1, z ±0.05
-m) and the strength of each motor U(0.9, 1.1). An episode begins 0.2 to 0.6 m into a track, up to 0.25 m off its middle,
-with joint angles of U(0.5, 1.5) x the default pose, joint velocities of ±3 rad/s, and ±0.5 m/s and rad/s of the trunk.
+An episode ends in death when the trunk touches the ground (more than 1 N), rolls over 0.8 rad, or is below 0.15 or
+above 1.5 m. It ends by time-out after 20 s. The reward of a step is 0.02 (its seconds) x the weighted sum of the terms
+listed below, or 0 where that sum is negative.
 
-The critic has observations of its own (65): the same without noise, with the true velocity, and the 17 parameters of
+The ground has 20 x 50 tracks of 2.0 x 1.6 m, x from 0, y about 0. Their gradient noise has 10 cells per metre, 2
+octaves and gain 0.25. Its scale is U(0.08, 0.15) m for each track, and 0 if below 0.1, so about 29 % are flat. Around
+them is a border of 5 m with noise of scale 0.08.
+
+Robots differ in friction U(0, 2), added mass of the trunk U(1, 3) kg, and the strength of each motor U(0.9, 1.1). The
+trunk's centre of mass is moved by -0.05 to 0.15 m along x, ±0.1 m along y and ±0.05 m along z. An episode begins 0.2 to
+0.6 m into a track, up to 0.25 m off its middle. Joint angles are U(0.5, 1.5) x the default pose, joint velocities ±3
+rad/s. The trunk moves at up to ±0.5 m/s and rad/s.
+
+The critic has its own observations (65): the actor's without noise, with the true velocity, and the 17 parameters of
 the robot (friction, centre of mass, mass, 12 strengths). Options beyond the paper, off by default: latency, stiffer
 motors (the authors' robot has Kp 100), pushes, other commands, more reward for going straight.
 

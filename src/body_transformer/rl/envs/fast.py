@@ -30,7 +30,7 @@ class FastEnv(ManagerBasedRlEnv):
     broken: Tensor
     """[]: number of episodes that ended because the simulation broke."""
     non_finite: Tensor
-    """[B, bool]: environments whose state was not finite since this was last set to False."""
+    """[B, bool]: environments with a state that was not finite since this was last set to False."""
     final_state: dict[str, Tensor]
     """qpos [B, nq] and qvel [B, nv] after the physics of the last step; of `non_finite` environments, from that
     time."""

@@ -115,7 +115,7 @@ class RlTask(ABC, Generic[S]):
         """Return the robots of a world; their starts and parameters follow from the seed."""
 
     def scenery(self, poses: NDArray[np.float64]) -> Callable[[mujoco.MjSpec], None] | None:
-        """Return a function that adds to a scene what a film of qpos [T, nq] shows; None: the task's own scene."""
+        """Return a function that adds to a scene the ground of a film of qpos [T, nq]; None: the task's own scene."""
         return None
 
 

@@ -1,9 +1,9 @@
 """humanoid-board: keep balance on a board that lies on a cylinder.
 
-The cylinder (radius 0.1 m, length 0.4 m, 12.57 kg, axis along x) rests on the ground, the board (0.4 x 0.6 x 0.05 m, 12
-kg) on the cylinder. The robot stands on the board and looks along the axis, so it can fall sideways. All three move
-freely. An episode ends in death when the torso is below 1.3 m. The target is the origin, so progress is at best 0 and
-the reward of a step is about 2.6. Neither board nor cylinder is observed. Observation, action and reward are as in
+The cylinder (radius 0.1 m, length 0.4 m, 12.57 kg, axis along x) rests on the ground. The board (0.4 x 0.6 x 0.05 m, 12
+kg) rests on the cylinder. The robot stands on the board and looks along the axis, so it can fall sideways. All three
+move freely. An episode ends in death when the torso is below 1.3 m. The target is the origin, so progress is at best 0
+and the reward of a step is about 2.6. Neither board nor cylinder is observed. Observation, action and reward are as in
 humanoid-mod.
 
 Two options for training go beyond the paper; both are off by default. With `start_noise_curriculum`, each start has a

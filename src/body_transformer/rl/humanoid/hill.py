@@ -1,9 +1,9 @@
 """humanoid-hill: humanoid-mod over waves.
 
-The ground is one height field: 10 x 20 tiles of 8 x 8 m (x from 0 to 80 m, y from -80 to 80 m) in a flat border of
-20 m, heights every 0.1 m in steps of 5 mm. A tile has n waves, n from {1 … 10}, and an amplitude A from U(0.01, 0.15)
-m: its height is A/2 cos(2 pi n y / 8) + A/2 sin(2 pi n x / 8). The waves follow from the seed. An episode begins within
-0.5 m (x and y) of the middle of a tile, 1.34 m above the highest point of the 2 x 2 m there.
+The ground has 10 x 20 tiles of 8 x 8 m (x from 0 to 80 m, y from -80 to 80 m) in a flat border of 20 m. Heights are
+given every 0.1 m in steps of 5 mm. A tile has n waves, n from {1 … 10}, and an amplitude A from U(0.01, 0.15) m: its
+height is A/2 cos(2 pi n y / 8) + A/2 sin(2 pi n x / 8). The waves follow from the seed. An episode begins within 0.5 m
+(x and y) of the middle of a tile, 1.34 m above the highest point of the 2 x 2 m there.
 
 Where this differs from the authors' environment, beyond the differences of humanoid-mod:
 - Progress is measured from the position of the torso at the last action. Theirs jumped by up to 90 with each episode,
