@@ -35,7 +35,7 @@ def test_a_state_that_is_not_finite_ends_the_training_and_is_saved(tmp_path, mon
     assert kept["env_ids"].tolist() == [2]
     assert kept["obs.actor"].shape == (4, 1, 100)
     assert (kept["qpos"].shape, kept["qvel"].shape) == ((1, 28), (1, 27))
-    assert kept["qvel"].isnan().all(), "it has begun anew by now, but this is how it ended"
+    assert kept["qvel"].isnan().all(), "the state is that of the end of the episode"
     assert newest_checkpoint(tmp_path / "run").step == 1
 
 

@@ -1,3 +1,5 @@
+"""Layouts inferred from mjlab's environments: entries belong to the bodies that change them."""
+
 import copy
 
 import numpy as np
@@ -28,13 +30,13 @@ def yam():
 
 
 def entries(layout: Layout, term: str, node: str) -> set[int]:
-    """Those of a node that lie in a term."""
+    """Return the entries of a node in a term."""
     place = layout.obs_slices[term]
     return {k for k in layout.obs_ids(node) if place.start <= k < place.stop}
 
 
 def below(graph: BodyGraph, node: str) -> set[str]:
-    """The node and everything that hangs from it."""
+    """Return the node and its descendants."""
     found = {node}
     for parent, child in graph.edges:  # parents before children in mjlab's robots
         if parent in found:
@@ -42,7 +44,7 @@ def below(graph: BodyGraph, node: str) -> set[str]:
     return found
 
 
-# -- what moves is what the layout says --------------------------------------------------------------------------------
+# -- entries that change are those of the layout -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("joint", ["FR_hip_joint", "FL_thigh_joint", "RL_calf_joint"])
@@ -63,7 +65,7 @@ def test_a_joints_state_changes_exactly_its_nodes_entry(go1, joint, quantity, te
     assert len(found) == 1
 
 
-def test_what_a_joint_moves_besides_is_on_the_bodies_below_it(go1):
+def test_other_entries_that_a_joint_changes_belong_to_bodies_below_it(go1):
     layout = infer_layout(go1, ["critic"]).layout
     index = go1.scene["robot"].joint_names.index("FR_thigh_joint")
     go1.sim.data.qpos[:, 2] += 0.4  # in the air: on the ground one foot's load is another's relief
@@ -177,8 +179,8 @@ def test_cosine_and_sine_of_one_joint_are_its_two_entries(cartpole):
 @pytest.mark.parametrize(
     ("task", "obs_dims", "num_nodes"), [(ROUGH_GO1, {"actor": 235, "critic": 259}, 13), (G1, {"critic": 111}, 30)]
 )
-def test_mjlabs_own_robots_are_understood(task, obs_dims, num_nodes):
-    env = make_env(task, reset=False)  # no kernel for its rough ground need be compiled
+def test_all_terms_of_mjlabs_own_robots_are_recognised(task, obs_dims, num_nodes):
+    env = make_env(task, reset=False)  # without the kernels of its rough ground
     for group, obs_dim in obs_dims.items():
         inferred = infer_layout(env, [group])
         assert (inferred.layout.obs_dim, inferred.layout.graph.num_nodes) == (obs_dim, num_nodes)
@@ -188,7 +190,7 @@ def test_mjlabs_own_robots_are_understood(task, obs_dims, num_nodes):
         assert inferred.layout.obs_slices["command"].start in inferred.layout.obs_ids(inferred.layout.graph.root)
 
 
-def test_several_geoms_of_one_foot_are_that_foots():
+def test_several_geoms_of_one_foot_belong_to_that_foot():
     """A sensor with geoms that alternate between bodies becomes several terms."""
     as_terms, owner = module.as_terms, module.Owner
     left, right = owner("bodies", "left"), owner("bodies", "right")
@@ -253,7 +255,7 @@ def test_groups_follow_each_other_and_terms_of_the_same_name_get_the_names_of_th
     assert layout.obs_slices["foot_height"] == slice(48 + 48, 48 + 52)
 
 
-# -- what is not understood, and what is decided by hand ---------------------------------------------------------------
+# -- unknown terms and overrides ---------------------------------------------------------------------------------------
 
 
 def mystery(env) -> torch.Tensor:
@@ -270,7 +272,7 @@ def strange():
     return make_env(GO1, change)
 
 
-def test_a_term_that_is_not_understood_goes_to_the_root_and_is_named(strange):
+def test_an_unknown_term_goes_to_the_root_and_is_named(strange):
     inferred = infer_layout(strange, ["actor"])
     assert inferred.guessed == ["mystery"]
     assert len(entries(inferred.layout, "mystery", "trunk")) == 12
@@ -278,7 +280,7 @@ def test_a_term_that_is_not_understood_goes_to_the_root_and_is_named(strange):
 
 
 @pytest.mark.parametrize("place", ["joints", "actions", "FR_hip", "unused", "root", "actuators"])
-def test_a_mapping_by_hand_wins(strange, place):
+def test_an_override_wins(strange, place):
     inferred = infer_layout(
         strange, ["actor"], {"mystery": place, "actor/base_lin_vel": "RL_calf", "action/joint_pos": "trunk"}
     )
@@ -328,14 +330,14 @@ def test_a_history_that_is_not_flat_is_refused():
         infer_layout(make_env(CARTPOLE, remember), ["actor"])
 
 
-def test_the_description_is_a_row_a_node(go1):
+def test_the_description_has_a_row_per_node(go1):
     text = infer_layout(go1, ["actor"]).describe()
     assert all(node in text for node in ("trunk", "FR_calf", "RL_hip"))
     assert "3: joint_pos 1, joint_vel 1, actions 1" in text
     assert "48 observation entries, 48 used; 12 actions" in text
 
 
-def test_what_the_critic_alone_observes_is_described_too():
+def test_terms_of_the_critic_alone_are_described_too():
     """Unknown terms are named there as well."""
     from mjlab.managers.observation_manager import ObservationTermCfg
     from tensordict import TensorDict

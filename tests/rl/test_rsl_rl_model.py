@@ -1,3 +1,5 @@
+"""BodyModel in rsl_rl: its own PPO trains it, every distribution works, and exported models act alike."""
+
 import copy
 from typing import Any
 
@@ -127,11 +129,10 @@ def test_mjlabs_runner_trains_exports_and_restores_it(tmp_path):
     runner.export_policy_to_onnx(str(tmp_path), "policy.onnx")
     obs = env.get_observations()
     expected = runner.get_inference_policy()(obs).detach().numpy()
-    got = np.concatenate([run_onnx(tmp_path / "policy.onnx", row[None]) for row in obs["actor"]])
-    np.testing.assert_allclose(got, expected, atol=1e-5)
+    np.testing.assert_allclose(run_onnx(tmp_path / "policy.onnx", obs["actor"]), expected, atol=1e-5)
     runner.save(str(tmp_path / "model.pt"))
     other = MjlabOnPolicyRunner(env, copy.deepcopy(cfg), device="cpu")
-    other.load(str(tmp_path / "model.pt"))  # our own file of a moment ago
+    other.load(str(tmp_path / "model.pt"))  # the file written above
     np.testing.assert_array_equal(other.get_inference_policy()(obs).detach().numpy(), expected)
 
 
@@ -256,7 +257,7 @@ def test_it_is_the_policy_and_the_critic_that_the_package_has(layouts):
 # -- observations ------------------------------------------------------------------------------------------------------
 
 
-def test_the_running_normalization_is_the_mean_and_deviation_of_all_that_was_seen(layouts):
+def test_the_running_normalization_is_the_mean_and_deviation_of_all_observations(layouts):
     model = make_model(layouts, obs_normalization=True)
     batches = [random_obs(batch, seed=batch)["actor"] * 3 + 2 for batch in (1, 5, 17)]
     with torch.inference_mode():  # as rsl_rl collects
@@ -266,13 +267,13 @@ def test_the_running_normalization_is_the_mean_and_deviation_of_all_that_was_see
     expected = (seen - seen.mean(0)) / (seen.var(0, correction=0) + 1e-5).sqrt()
     latent = model.get_latent(TensorDict({"actor": seen}, batch_size=[len(seen)]))
     torch.testing.assert_close(latent, expected, atol=1e-4, rtol=1e-4)
-    model(random_obs()).sum().backward()  # what was learned in inference mode does not disturb training
+    model(random_obs()).sum().backward()  # statistics from inference mode do not disturb training
     again = make_model(layouts, obs_normalization=True)
     again.load_state_dict(model.state_dict())
     torch.testing.assert_close(again(random_obs()), model(random_obs()))
 
 
-def test_on_which_scale_observations_come_makes_no_difference_once_they_are_normalized(layouts):
+def test_the_scale_of_observations_makes_no_difference_once_they_are_normalized(layouts):
     seen, scales = random_obs(50)["actor"], torch.logspace(-1, 3, 48)
     actions = []
     for obs in (seen, seen * scales):
@@ -281,7 +282,7 @@ def test_on_which_scale_observations_come_makes_no_difference_once_they_are_norm
         group = TensorDict({"actor": obs}, batch_size=[50])
         model.update_normalization(group)
         actions.append(model(group))
-    torch.testing.assert_close(*actions, atol=1e-3, rtol=1e-3)  # but for the 1e-5 that is added to variances
+    torch.testing.assert_close(*actions, atol=1e-3, rtol=1e-3)  # except for the 1e-5 added to variances
 
 
 def test_without_normalization_observations_are_left_alone(layouts):
@@ -349,35 +350,23 @@ def test_torchscript_acts_alike(layouts, variant, name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("variant", "name"), [*((variant, "scalar std") for variant in VARIANTS), ("bot-mix", "beta"), ("mlp", "beta")]
+    ("variant", "name", "exporter"),
+    [
+        *((variant, "scalar std", "mjlab") for variant in VARIANTS),
+        ("bot-mix", "beta", "mjlab"),
+        ("mlp", "beta", "mjlab"),
+        ("bot-mix", "scalar std", "rsl_rl"),
+    ],
 )
-def test_onnx_as_mjlab_exports_it_acts_alike(layouts, variant, name, tmp_path):
-    model = trained(layouts, variant, name)
+def test_onnx_as_mjlab_and_rsl_rl_export_it_acts_alike(layouts, variant, name, exporter, tmp_path):
+    options: dict[str, Any] = {"dynamic_axes": {}, "dynamo": False}
+    if exporter == "rsl_rl":
+        pytest.importorskip("onnxscript")
+        options = {}
+    model, file, obs = trained(layouts, variant, name), tmp_path / "policy.onnx", random_obs()
     export = model.as_onnx(verbose=False).to("cpu").eval()
-    file = tmp_path / "policy.onnx"
-    torch.onnx.export(
-        export,
-        export.get_dummy_inputs(),
-        str(file),
-        export_params=True,
-        opset_version=18,
-        input_names=export.input_names,
-        output_names=export.output_names,
-        dynamic_axes={},
-        dynamo=False,
-    )
-    obs = random_obs()
-    got = np.concatenate([run_onnx(file, row[None]) for row in obs["actor"]])
-    np.testing.assert_allclose(got, model(obs).detach().numpy(), atol=1e-5)
-
-
-def test_onnx_as_rsl_rl_exports_it_acts_alike(layouts, tmp_path):
-    pytest.importorskip("onnxscript")
-    model = trained(layouts, "bot-mix", "scalar std")
-    export = model.as_onnx(verbose=False).to("cpu").eval()
-    file, obs = tmp_path / "policy.onnx", random_obs(1)
-    names = {"input_names": export.input_names, "output_names": export.output_names}
-    torch.onnx.export(export, export.get_dummy_inputs(), str(file), export_params=True, opset_version=18, **names)
+    options |= {"input_names": export.input_names, "output_names": export.output_names}
+    torch.onnx.export(export, export.get_dummy_inputs(), str(file), export_params=True, opset_version=18, **options)
     np.testing.assert_allclose(run_onnx(file, obs["actor"]), model(obs).detach().numpy(), atol=1e-5)
 
 
@@ -392,6 +381,7 @@ def trained(layouts, variant: str, name: str) -> Any:
 
 
 def run_onnx(file, obs: Tensor) -> np.ndarray:
+    """Return the actions of observations [B, O]; the exported model takes one at a time."""
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    return session.run(["actions"], {"obs": obs.numpy()})[0]
+    return np.concatenate([session.run(["actions"], {"obs": row[None].numpy()})[0] for row in obs])
