@@ -35,19 +35,19 @@ def make_env(task: str, change: Callable[[Any], None] = lambda cfg: None, num_en
 
 
 def settle(env: Any) -> None:
-    """Everything that follows from positions and velocities, and the sensors."""
+    """Compute everything that follows from positions and velocities, and the sensors."""
     env.sim.forward()
     env.scene.update(dt=0.0)  # sensors forget what they had computed
     env.sim.sense()
 
 
 def observe(env: Any, group: str) -> Tensor:
-    """[B, O] as of now."""
+    """Return the current observations, [B, O]."""
     return env.observation_manager.compute_group(group).clone()
 
 
 def changed(before: Tensor, after: Tensor) -> set[int]:
-    """The entries that are different in any environment."""
+    """Return the entries that differ in any environment."""
     return set((before != after).any(0).nonzero().flatten().tolist())
 
 
@@ -64,7 +64,7 @@ class Operations(TorchDispatchMode):
 
 
 def check_no_host_traffic(env: Any, actions: Tensor) -> None:
-    """Steps have no operation that a CUDA graph cannot record; the physics is Warp's and not seen here."""
+    """Check that steps have no operation that a CUDA graph cannot record; Warp's physics is not seen here."""
     with Operations() as operations:
         for action in actions:
             env.step(action)

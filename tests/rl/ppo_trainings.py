@@ -89,7 +89,7 @@ def models(std_type: str = "log", obs_normalization: bool = False, learn_std: bo
 
 
 def config(num_envs: int = NUM_ENVS, **options: Any) -> RlConfig:
-    """Settings as in rsl_rl, but for the options."""
+    """Settings as in rsl_rl, except for the options."""
     return RlConfig("none", num_envs=num_envs, num_steps_per_env=NUM_STEPS, **AS_RSL_RL | options)
 
 
@@ -101,7 +101,7 @@ def make_ppo(learn_std: bool = True, **options: Any) -> PPO:
 
 
 def play(ppo: Any, seed: int = 0) -> None:
-    """A rollout with random rewards; some episodes end, some of them by running out of time."""
+    """Collect a rollout with random rewards; some episodes end, some of those by time-out."""
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
     obs = observations(generator)
@@ -124,7 +124,7 @@ def parameters(ppo: Any) -> torch.Tensor:
 
 
 def train(name: str) -> dict[str, torch.Tensor]:
-    """Three iterations with the settings of this name; their statistics, and where they led to."""
+    """Train three iterations with the settings of this name; return their statistics and results."""
     ppo = make_ppo(**FROZEN[name])
     stats, rates = [], []
     for iteration in range(3):

@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_same_starts_on_mjlabs_random_ground_too():
     assert (other != first).any()
 
 
-def test_lengths_of_episodes_that_are_set_from_outside_end_them_in_time(env):
+def test_episode_lengths_set_by_the_caller_end_episodes_in_time(env):
     """rsl_rl lets robots begin anywhere in their episodes; the recorded step must see it."""
     env.reset(seed=0)
     tensor = env.episode_length_buf
@@ -98,7 +98,7 @@ def test_lengths_of_episodes_that_are_set_from_outside_end_them_in_time(env):
 # -- metrics -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_death_is_no_survival_and_a_speed_is_off_in_either_direction():
+def test_a_death_is_not_survival_and_speed_errors_are_absolute():
     found = results(
         torch.tensor([1000, 400]),
         torch.tensor([50.0, 10.0]),
@@ -113,6 +113,6 @@ def test_a_death_is_no_survival_and_a_speed_is_off_in_either_direction():
     )
 
 
-def test_a_speed_that_an_environment_does_not_report_is_no_metric():
+def test_a_speed_that_an_environment_does_not_report_is_not_a_metric():
     found = results(torch.tensor([3]), torch.tensor([1.0]), torch.tensor([True]))
     assert list(means(found)) == ["total_reward", "length", "survived"]

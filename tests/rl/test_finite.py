@@ -83,7 +83,7 @@ def test_actions_that_are_not_finite_are_not_blamed_on_the_physics(tmp_path):
 
 @pytest.mark.parametrize(("robots", "said"), [([2], "1 of 4"), ([], "4 of 4")])
 def test_a_loss_that_is_not_finite_ends_the_training_and_its_data_are_saved(tmp_path, robots, said):
-    """If no environment explains it, all of them are saved."""
+    """If no environment is the cause, all of them are saved."""
     with closing(TrainingLoop(job(tmp_path / "run", 1), Ranks(), Progress(quiet=True))) as loop:
         loop.save()
         ppo = loop.learner.ppo
@@ -131,7 +131,7 @@ def test_an_episode_that_the_simulator_breaks_is_counted_and_training_continues(
 
 
 def test_the_last_good_checkpoint_is_the_newest(tmp_path):
-    """By its number: as text, 9 comes after 10."""
+    """The newest has the largest number; as text, 9 would come after 10."""
     folder = tmp_path / "run"
     with closing(TrainingLoop(job(folder, 1), Ranks(), Progress(quiet=True))) as loop:
         for iteration in (9, 10):

@@ -157,7 +157,7 @@ def test_actions_that_drive_two_entities_are_refused():
 # -- whole robots ------------------------------------------------------------------------------------------------------
 
 
-def test_the_body_that_mjlab_puts_under_a_fixed_robot_is_no_node(cartpole, yam):
+def test_the_body_that_mjlab_puts_under_a_fixed_robot_is_not_a_node(cartpole, yam):
     graph = infer_layout(cartpole, ["actor"]).layout.graph
     assert graph.nodes == ("cart", "pole_1")
     assert graph.root == graph.bodies["mocap_base"] == "cart"
@@ -204,7 +204,7 @@ def test_several_geoms_of_one_foot_belong_to_that_foot():
     ]
 
 
-def test_names_alone_can_tell_where_a_term_belongs(go1):
+def test_names_alone_can_decide_the_owners_of_a_term(go1):
     from body_transformer.rl.env_robot import ROOT, EnvRobot, Owner
     from body_transformer.rl.term_owners import EnvTerm, obs_owners
 
@@ -362,7 +362,7 @@ def test_terms_of_the_critic_alone_are_described_too():
     assert "unknown terms 'mystery'" in critic
 
 
-def test_a_reference_motion_goes_to_the_joints_and_bodies_it_is_of(tmp_path):
+def test_a_reference_motion_goes_to_its_joints_and_bodies(tmp_path):
     env = make_env(
         TRACKING, lambda cfg: setattr(cfg.commands["motion"], "motion_file", write_motion(tmp_path)), reset=False
     )

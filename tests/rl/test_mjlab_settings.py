@@ -30,7 +30,7 @@ def theirs(monkeypatch):
 
 
 @pytest.mark.parametrize("task", [f"mjlab:{name}" for name in (CARTPOLE, GO1, ROUGH_GO1, G1, YAM, TRACKING)])
-def test_every_task_of_vectors_has_settings(task):
+def test_every_task_with_vector_observations_has_settings(task):
     policy, rl = mjlab_settings(task)
     assert (policy.variant, policy.head, policy.init_std, policy.std) == ("bot-mix", "gaussian", 1.0, "learned")
     assert (rl.task, rl.std_type, rl.num_learning_epochs, rl.learning_rate) == (task, "scalar", 5, 1e-3)

@@ -63,7 +63,7 @@ def make_rsl_rl_ppo(**options) -> rsl_rl.algorithms.PPO:
         {"desired_kl": 10.0},
     ],
 )
-def test_without_additions_it_is_rsl_rls(options):
+def test_without_its_additions_ppo_is_rsl_rls(options):
     theirs, ours = make_rsl_rl_ppo(**options), make_ppo(**options)
     for iteration in range(3):
         for ppo in (theirs, ours):
@@ -91,7 +91,7 @@ def test_the_learning_rate_stays_within_its_bounds():
     assert min(rates) < 1e-5  # rsl_rl's own bound
 
 
-def test_mean_actions_beyond_the_bound_are_drawn_back():
+def test_mean_actions_beyond_the_bound_are_penalised():
     excess = {}
     for coef in (0.0, 100.0):
         ppo = make_ppo(
@@ -165,7 +165,7 @@ def test_the_value_scale_is_that_of_all_returns_together():
     torch.testing.assert_close(scale.inverse(scaled), whole)
 
 
-def test_saved_and_restored_it_goes_on_alike():
+def test_a_restored_ppo_continues_like_the_saved_one():
     options = {"normalize_values": True, "action_bound_coef": 1e-4}
     first, second = make_ppo(**options), make_ppo(**options)
     play(first)
@@ -194,7 +194,7 @@ def test_statistics_of_observations_move_after_the_updates_and_are_those_of_the_
     assert int(theirs.actor.obs_normalizer.count) == NUM_ENVS * NUM_STEPS
 
 
-def test_the_divergence_can_be_measured_from_the_epoch_before():
+def test_the_divergence_can_be_measured_from_the_previous_epoch():
     """For a policy that keeps moving, the divergence per epoch is smaller than that since the rollout."""
     found = {}
     for reference in ("rollout", "epoch"):

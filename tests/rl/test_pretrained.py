@@ -136,7 +136,7 @@ class TestWithMjlab:
         assert ours["total_reward"]["mean"] == pytest.approx(theirs["total_reward"]["mean"], rel=0.15)
         assert ours["forward_speed"]["mean"] == pytest.approx(theirs["forward_speed"]["mean"], abs=0.2)
 
-    def test_a_run_is_evaluated_in_plain_mujoco_and_shown(self, tmp_path, capsys):
+    def test_a_run_is_evaluated_in_plain_mujoco(self, tmp_path, capsys):
         folder = run_folder(tmp_path / "run", small_policy("humanoid-board"), "humanoid-board")
         assert main(["eval", str(folder), "--episodes", "2", "--simulator", "mujoco", "--cpu"]) == 0
         assert "forward speed" in capsys.readouterr().out
@@ -189,7 +189,7 @@ class TestWithMjlab:
         assert "action entries: 21 for the checkpoint, 1 for the task" in said
 
 
-def test_without_mjlab_one_sentence_says_how_to_get_it(shelf, monkeypatch, capsys):
+def test_without_mjlab_an_evaluation_is_an_error_with_the_command_that_installs_it(shelf, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "mjlab", None)
     small_policy("humanoid-mod").save(shelf / "humanoid-mod")
     assert main(["eval", "pretrained:humanoid-mod", "--simulator", "mujoco"]) == 1
@@ -246,7 +246,7 @@ def test_a_runs_policy_is_shipped_with_its_card(tmp_path, shelf, ship_policy):
         assert line in card
 
 
-def test_what_is_too_large_or_of_another_task_is_not_shipped(tmp_path, shelf, ship_policy, monkeypatch):
+def test_a_policy_that_is_too_large_or_of_another_task_is_not_shipped(tmp_path, shelf, ship_policy, monkeypatch):
     folder = run_folder(tmp_path / "run", small_policy("humanoid-mod"))
     with pytest.raises(SystemExit, match=r"named after its task, which is 'humanoid-mod', .*; got 'humanoid-hill'"):
         ship_policy.main([str(folder), "humanoid-hill"])

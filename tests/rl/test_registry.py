@@ -16,7 +16,7 @@ OURS = ["humanoid-mod", "humanoid-hill", "humanoid-board"]
 
 
 def python(program: str, *folders: Path) -> str:
-    """What a program prints in a fresh interpreter that sees our package and these folders."""
+    """Return the output of a program in a fresh interpreter, with our package and these folders on its path."""
     path = os.pathsep.join(map(str, [Path(body_transformer.__file__).parents[1], *folders]))
     environment = os.environ | {"PYTHONPATH": path, "MUJOCO_GL": "disabled"}
     command = [sys.executable, "-c", program]
@@ -26,12 +26,12 @@ def python(program: str, *folders: Path) -> str:
     return done.stdout
 
 
-def test_the_registry_is_there_without_mjlab():
+def test_the_registry_can_be_imported_without_mjlab():
     heavy = python("import sys; from body_transformer.rl import registry; print(*sys.modules)").split()
     assert {"mjlab", "warp", "torch", "mujoco"}.isdisjoint(heavy)
 
 
-def test_a_missing_mjlab_is_one_sentence_with_the_command(monkeypatch):
+def test_a_missing_mjlab_is_an_error_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "mjlab", None)
     for call in (lambda: registry.make_env_cfg("humanoid-mod", 1, 0), registry.names):
         with pytest.raises(
@@ -52,7 +52,7 @@ class TestWithMjlab:
         assert len(names) == len(set(names))
 
     @pytest.mark.parametrize("name", OURS)
-    def test_a_configuration_has_so_many_robots_and_the_seed(self, name):
+    def test_a_configuration_has_the_given_number_of_robots_and_seed(self, name):
         cfg = registry.make_env_cfg(name, num_envs=5, seed=7)
         assert cfg.scene.num_envs == 5
         assert cfg.seed == 7
@@ -98,7 +98,7 @@ class TestWithMjlab:
         with pytest.raises(ValueError, match=f"unknown task '{name}'; {hint}.*have: 'humanoid-mod', 'humanoid-hill'"):
             registry.make_env_cfg(name, 1, 0)
 
-    def test_no_robots_and_a_seed_that_mjlab_does_not_take_are_refused(self):
+    def test_zero_robots_and_a_seed_that_mjlab_does_not_take_are_refused(self):
         with pytest.raises(ValueError, match="num_envs must be 1 or more; got 0"):
             registry.make_env_cfg("humanoid-mod", 0, 0)
         for seed in (-1, 2**32):
@@ -120,7 +120,7 @@ class TestWithMjlab:
         show = "from mjlab.tasks.registry import list_tasks; print(*list_tasks())"
         assert set(OURS) <= set(python(f"import {first}; {show}", tmp_path).split())
 
-    def test_mjlabs_runner_gets_the_scaled_reward(self):
+    def test_mjlabs_runner_trains_on_the_scaled_reward(self):
         import_module("body_transformer.rl.mjlab_plugin")
         from mjlab.tasks.registry import load_env_cfg, load_rl_cfg
 
@@ -131,7 +131,7 @@ class TestWithMjlab:
         assert registry.names()[:3] == OURS
 
     @pytest.mark.parametrize(("name", "group"), [("humanoid-mod", "actor"), ("a1-walk", "critic")])
-    def test_in_mjlabs_runner_a_critic_with_observations_of_its_own_has_them(self, name, group):
+    def test_in_mjlabs_runner_a_critic_has_its_own_observations_if_the_task_does(self, name, group):
         import_module("body_transformer.rl.mjlab_plugin")
         from mjlab.tasks.registry import load_env_cfg, load_rl_cfg
 

@@ -33,7 +33,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def evaluated(monkeypatch):
-    """Of every environment that a policy is tried out in: robots, noise, steps of an episode; then it is made short."""
+    """Robots, noise and episode length of every environment of an evaluation, which is then made short."""
     from body_transformer.rl import evaluate as module
     from body_transformer.rl import train
 
@@ -56,14 +56,14 @@ def test_a_run_is_evaluated(run, capsys):
     assert 1 <= found["length"]["mean"] <= 1000
 
 
-def test_a_run_goes_on_beyond_its_end(run):
+def test_a_finished_run_continues_with_more_iterations(run):
     assert main(["train", "--resume", str(run), "--rl.max-iterations", "2", "--quiet"]) == 0
     assert Run.open(run).description()["rl"]["max_iterations"] == 2
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps == [1, 1, 2, 2]
 
 
-def test_a_run_goes_on_with_other_settings_which_it_remembers(run, tmp_path, monkeypatch):
+def test_a_resumed_run_takes_other_settings_and_records_them(run, tmp_path, monkeypatch):
     longer = shutil.copytree(run, tmp_path / "longer", symlinks=True)
     args = ["train", "--resume", str(longer), "--rl.max-iterations", "3", "--rl.final-std", "0.01"]
     args += ["--rl.std-iterations", "3", "--rl.options", "start_noise_curriculum", "true", "--quiet"]
@@ -106,33 +106,33 @@ def test_a_change_that_a_resumed_run_cannot_take_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("name", ["policy", "seed", "cpu"])
-def test_a_run_whose_description_is_not_whole_says_what_is_missing(run, tmp_path, capsys, name):
+def test_an_incomplete_description_of_a_run_is_refused_with_the_missing_keys(run, tmp_path, capsys, name):
     found = Run.open(run).description()
     spoiled = Run.create(tmp_path / "run", {key: value for key, value in found.items() if key != name})
     assert main(["train", "--resume", str(spoiled.folder), "--quiet"]) == 1
     assert f"its experiment.yaml has no '{name}'" in capsys.readouterr().err
 
 
-def test_a_run_of_another_experiment_than_the_one_named_is_not_resumed(run, capsys):
+def test_a_run_of_another_experiment_is_not_resumed(run, capsys):
     assert main(["train", "humanoid-mod", "--resume", str(run), "--quiet"]) == 1
     assert f"'{run}' is a run of 'humanoid-board', not of 'humanoid-mod'" in capsys.readouterr().err
     assert main(["train", "humanoid-board", "--resume", str(run), "--quiet"]) == 0
 
 
-def test_a_run_does_not_go_back(run, capsys):
+def test_a_run_is_not_resumed_with_fewer_iterations_than_it_has(run, capsys):
     assert main(["train", "--resume", str(run), "--rl.max-iterations", "2", "--quiet"]) == 0  # if it has not yet
     assert main(["train", "--resume", str(run), "--rl.max-iterations", "1", "--quiet"]) == 1
     assert "this run is at iteration 2 already; got 1" in capsys.readouterr().err
 
 
-def test_a_run_that_is_finished_says_so(run, capsys):
+def test_resuming_a_finished_run_reports_that_it_is_finished(run, capsys):
     before = (run / "metrics.jsonl").read_text()
     assert main(["train", "--resume", str(run), "--quiet"]) == 0
     assert "is finished" in " ".join(capsys.readouterr().out.split())
     assert (run / "metrics.jsonl").read_text() == before
 
 
-def test_without_mjlab_a_run_that_should_go_on_says_how_to_get_it(run, tmp_path, capsys, monkeypatch):
+def test_resuming_without_mjlab_is_an_error_with_the_command_that_installs_it(run, tmp_path, capsys, monkeypatch):
     unfinished = shutil.copytree(run, tmp_path / "unfinished", symlinks=True)
     (unfinished / "evaluation.json").unlink()
     monkeypatch.setitem(sys.modules, "mjlab", None)
@@ -141,7 +141,7 @@ def test_without_mjlab_a_run_that_should_go_on_says_how_to_get_it(run, tmp_path,
     assert f"bot train: {NO_MJLAB}" in capsys.readouterr().err
 
 
-def test_what_a_task_of_mjlabs_observes_finds_its_place_and_is_shown(tmp_path, capsys, evaluated):
+def test_observations_of_a_task_of_mjlabs_are_placed_and_the_layout_is_printed(tmp_path, capsys, evaluated):
     name = "mjlab:Mjlab-Cartpole-Balance"
     overrides = ["--rl.layout-overrides", "cart_pos", "pole_1"]
     assert (
@@ -202,7 +202,7 @@ def test_a_training_that_is_impossible_is_refused_before_a_run_begins(tmp_path, 
 
 
 @pytest.mark.parametrize("damage", ["cut off", "text", "an array", "one part", "other lengths"])
-def test_a_damaged_motion_is_found_before_the_run_is_begun(tmp_path, capsys, damage):
+def test_a_damaged_motion_is_refused_before_a_run_begins(tmp_path, capsys, damage):
     file = tmp_path / "walk.npz"
     parts = {name: np.zeros((5, 3)) for name in MOTION}
     if damage == "one part":
@@ -247,7 +247,7 @@ def test_robots_that_cannot_be_shared_among_processes_are_refused_before_a_run_b
     assert not (tmp_path / "run").exists()
 
 
-def test_without_a_gpu_one_sentence_says_that_it_is_slow_and_what_to_do(tmp_path, capsys, monkeypatch):
+def test_without_a_gpu_one_warning_says_that_training_is_slow_and_what_to_do(tmp_path, capsys, monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

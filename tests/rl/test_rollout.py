@@ -58,7 +58,7 @@ def test_observations_actions_and_rewards_are_stored_step_by_step(env, monkeypat
     torch.testing.assert_close(found.obs["actor"], steps[-1][1]["actor"])
 
 
-def test_an_episode_that_runs_out_of_time_is_worth_what_would_have_followed(env):
+def test_a_time_out_adds_the_value_of_the_state(env):
     found = collector(env, num_steps_per_env=1)
     env.unwrapped.episode_length_buf = torch.full((4,), 999)
     values = found.ppo.critic(found.obs).detach()

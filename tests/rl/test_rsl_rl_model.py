@@ -212,7 +212,7 @@ def test_the_spread_of_a_beta_starts_at_zero_whatever_the_head(layouts, variant,
 
 @pytest.mark.parametrize("name", ["scalar std", "log std", "fixed std", "std of the state", "none"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_plain_policy_acts_alike_after_a_few_updates(layouts, variant, name):
+def test_the_policy_of_a_model_acts_alike_after_a_few_updates(layouts, variant, name):
     changes = {"variant": variant, "obs_clip": 5.0, "squash": "tanh"}
     model = make_model(layouts, distribution=name, policy=changes, obs_normalization=True)
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 1e-2)
@@ -244,7 +244,7 @@ def test_a_model_that_cannot_be_a_policy_is_refused(layouts):
         make_model(layouts, "critic").policy()
 
 
-def test_it_is_the_policy_and_the_critic_that_the_package_has(layouts):
+def test_the_models_are_the_packages_policy_and_critic(layouts):
     obs = random_obs()
     actor, critic = make_model(layouts), make_model(layouts, "critic")
     torch.testing.assert_close(actor(obs), actor.network.net(obs["actor"]))

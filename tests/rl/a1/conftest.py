@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def new_env():
-    """Makes an environment of 8 robots that is not shared; options are fields of Task."""
+    """Makes an environment of 8 robots that is not shared; options are fields of WalkOptions."""
     pytest.importorskip("mjlab")
     from mjlab.envs import ManagerBasedRlEnv
 

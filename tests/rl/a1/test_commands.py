@@ -27,7 +27,7 @@ def run(tmp_path_factory):
     return folder
 
 
-def test_it_learns_with_a_critic_that_observes_more(run):
+def test_the_critic_of_a_run_observes_more_than_the_actor(run):
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in found] == [1, 2, 3, 3]
     tensors = newest_checkpoint(run).state.tensors

@@ -69,7 +69,7 @@ def test_actions_mean_the_same_joints_and_targets():
 
 
 def test_the_robots_targets_are_those_of_the_training():
-    """From the same state and action, before filter and limits; often the torque that is asked for is too large."""
+    """From the same state and action, before filter and limits; many targets exceed the torque limit."""
     env = CpuEnv(walk.cfg(1, 0, terrain=Terrain(0, num_tracks=(2, 2))), num_threads=1)
     env.close()
     world, robots = env.world, env.robots

@@ -39,7 +39,7 @@ def test_the_actors_layout_is_the_experiments_and_the_critic_has_its_own(env):
     assert {owners[name][0] for name in ("friction", "com_offset", "added_mass")} == {"root"}
 
 
-def test_the_critic_sees_the_truth_and_the_actor_with_noise_within_its_bounds(env):
+def test_the_critic_observes_true_values_and_the_actor_noise_within_its_bounds(env):
     made = env()
     robots = terms_of(made).robots
     most = torch.tensor([0.0] * 3 + [0.05] * 6 + [0.0] * 3 + [0.01] * 12 + [0.075] * 12 + [0.0] * 12)
@@ -88,7 +88,7 @@ def test_episodes_begin_as_the_paper_says(env):
     assert (starts.qpos[:, 3] == 1).all()
 
 
-def test_a_fresh_episode_knows_nothing_of_the_one_before(env):
+def test_a_fresh_episode_keeps_nothing_of_the_previous_one(env):
     made = env(noise=False)
     state = terms_of(made).robots.state
     for action in random_actions(15):
@@ -190,7 +190,7 @@ def test_no_target_asks_for_more_than_25_nm_when_it_is_set(env, stiffness):
             torch.testing.assert_close(robots.targets[0][free], wanted[free])
 
 
-def test_an_action_has_its_effect_so_many_physics_steps_later(new_env):
+def test_an_action_takes_effect_after_the_latency_in_physics_steps(new_env):
     made = new_env(latency=(5, 5))
     robots = terms_of(made).robots
     default = torch.tensor(DEFAULT_POSE).expand(8, -1)
@@ -274,8 +274,8 @@ def test_the_reward_is_the_papers_sum_times_002_and_never_negative(env):
 
 
 @pytest.mark.parametrize("fast", [True, False], ids=["the fast step", "mjlab's step"])
-def test_more_reward_for_going_straight_is_that_much_more(env, fast):
-    """The same robots with the same actions: all that differs is the weight of one term."""
+def test_more_reward_for_going_straight_adds_only_its_weight(env, fast):
+    """The same robots with the same actions differ only in the weight of one term."""
     usual, more = env(fast=fast, noise=False), env(fast=fast, noise=False, turning=20.0)
     assert terms_of(usual).task.rewards["turning"].weight == 0.05
     compared = 0
@@ -288,7 +288,7 @@ def test_more_reward_for_going_straight_is_that_much_more(env, fast):
     assert compared > 20
 
 
-def test_the_ground_carries_the_robot_and_its_feet_know(env):
+def test_the_ground_carries_the_robot_and_its_feet_are_in_contact(env):
     made = env(flat=True, noise=False)
     for _ in range(60):
         made.step(torch.zeros(8, 12))
@@ -369,7 +369,7 @@ def test_at_the_end_of_the_ground_an_episode_is_over_without_a_fall(env):
 
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("value", [float("nan"), 1e4])
-def test_where_the_simulation_breaks_the_episode_is_over_and_the_others_go_on(env, fast, value, monkeypatch):
+def test_a_broken_simulation_ends_its_episode_and_no_other(env, fast, value, monkeypatch):
     made = env(fast, noise=False)
     for physics in ("step", "forward"):
         monkeypatch.setattr(made.sim, physics, lambda: None)
@@ -418,7 +418,7 @@ def test_forward_speed_is_the_way_ahead_over_time(env, yaw):
         ({"push_every_s": 0.001}, "push_every_s must be at least a control step, 0.02; got 0.001"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options, message):
+def test_options_out_of_range_or_of_the_wrong_type_are_refused(options, message):
     from body_transformer.rl.a1 import walk
 
     with pytest.raises(ValueError, match=message):

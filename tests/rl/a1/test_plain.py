@@ -16,14 +16,14 @@ FLAT = Terrain(0, num_tracks=(6, 4), scale=(0.0, 0.0), border_scale=0.0)
 
 
 def lay_level(planes) -> None:
-    """All planes become the one of flat ground, whatever is known of the ground's faces."""
+    """All planes become that of flat ground."""
     planes.point.zero_()
     planes.normal.copy_(torch.tensor([0.0, 0.0, 1.0]))
 
 
 @pytest.mark.parametrize("flat", [True, False])
 def test_a_step_is_that_of_mujoco_warp_for_each_robot(env, monkeypatch, flat):
-    """Seen: 9 of 10 steps within 4e-6 on either ground, at worst 4e-4 where a foot touches the ground in one alone."""
+    """Seen: 9 of 10 steps within 4e-6 on either ground, at worst 4e-4 where a foot touches the ground in only one."""
     warp = env(flat=flat, noise=False)
     ours = CpuEnv(walk.cfg(8, 0, terrain=FLAT if flat else SMALL, noise=False), num_threads=2)
     if flat:
@@ -48,7 +48,7 @@ def test_a_step_is_that_of_mujoco_warp_for_each_robot(env, monkeypatch, flat):
     assert np.quantile(np.array(off)[~np.array(standing)], 0.9) < 2e-5
 
 
-def test_robots_differ_there_too():
+def test_robots_differ_in_plain_mujoco_too():
     env = CpuEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=1)
     env.close()
     model, parameters = env.world.model, env.robots.state.parameters
@@ -73,7 +73,7 @@ def test_robots_with_the_action_zero_stand_on_the_ground():
     assert state.on_ground[standing].double().mean() > 0.6
 
 
-def test_more_reward_for_going_straight_is_that_much_more_there_too():
+def test_more_reward_for_going_straight_adds_the_same_in_plain_mujoco():
     usual, more = (
         CpuEnv(walk.cfg(6, 0, terrain=SMALL, noise=False, **turning), num_threads=1)
         for turning in ({}, {"turning": 20.0})

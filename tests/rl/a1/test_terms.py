@@ -140,7 +140,7 @@ def test_the_weights_are_the_papers():
         ({"base_pos": (0.0, 0.0, 1.51)}, True),
     ],
 )
-def test_it_has_fallen_when_the_trunk_is_touched_rolled_too_low_or_too_high(values, falls):
+def test_a_trunk_that_is_touched_rolled_too_low_or_too_high_is_a_fall(values, falls):
     assert terms.fallen(state(**{"base_pos": (0.0, 0.0, 0.3)} | values)).item() is falls
 
 

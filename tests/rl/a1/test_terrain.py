@@ -54,7 +54,7 @@ def test_noise_is_zero_at_the_corners_of_its_cells_and_smooth_between():
     assert np.abs(noise).max() <= 1
 
 
-def test_a_part_of_the_ground_is_what_lies_around_some_places():
+def test_a_part_of_the_ground_lies_around_the_given_places():
     ground = Terrain(3, num_tracks=(2, 2))
     part = part_around(ground, np.array([[1.0, 0.5], [2.0, -0.5]]), margin=0.5)
     assert part.low == pytest.approx((0.5, -1.0))
@@ -114,7 +114,7 @@ def depth(model: mujoco.MjModel, data: mujoco.MjData, place: tuple[float, float,
 
 
 def test_a_foot_on_its_plane_is_as_deep_as_in_mujocos_height_field(ball):
-    """Where it is 1 mm deep there: never deeper on the plane, and mostly as deep."""
+    """A foot 1 mm deep in the height field is never deeper in the plane, and mostly as deep."""
     faces, data, rng = GridFaces(SMALL), mujoco.MjData(ball), np.random.default_rng(0)
     places = []
     for x, y in rng.uniform((0, -3), (12, 3), (200, 2)):

@@ -36,7 +36,7 @@ def test_board_and_cylinder_weigh_what_the_authors_do(model):
     assert abs(inertial[0, 0]) == pytest.approx(1.0)  # the first axis is x
 
 
-def test_both_begin_at_rest_one_on_the_other(env):
+def test_board_and_cylinder_begin_at_rest_one_on_the_other(env):
     made = env("humanoid-board")
     qpos = terms_of(made).robots.world.qpos
     for _ in range(2):
@@ -89,7 +89,7 @@ def test_a_torso_below_1_3_m_is_death_without_any_contact(env):
 
 
 def test_standing_at_the_origin_the_heading_is_that_of_the_start(env):
-    """The authors measure it towards the origin; there it would be 0, and a step worth 0.5 less."""
+    """The authors measure it towards the origin, where it would be 0 and a step worth 0.5 less."""
     made = env("humanoid-board")
     robots = terms_of(made).robots
     robots.state.previous_xy.copy_(robots.state.torso_pos[:, :2])
@@ -167,7 +167,7 @@ def test_with_a_privileged_critic_the_actor_and_all_else_stay_the_same_to_the_bi
     assert ends > 0
 
 
-def test_the_privileged_observations_go_to_the_root_and_none_is_guessed(env):
+def test_the_privileged_observations_go_to_the_root_without_a_guess(env):
     found = model_layouts(env("humanoid-board", options=PRIVILEGED), {})
     actor, critic = found["actor"], found["critic"]
     assert actor.layout == model_layouts(env("humanoid-board"), {})["critic"].layout

@@ -12,7 +12,7 @@ def board_figure(benchmark_script):
     return benchmark_script("board_figure")
 
 
-def test_it_shows_what_the_runs_say(board_figure, tmp_path):
+def test_it_shows_the_numbers_of_the_runs(board_figure, tmp_path):
     left, right = board_figure.draw(RUNS).axes
     assert [line.get_label() for line in left.lines] == ["mlp", "transformer", "bot-hard", "bot-mix"]
     assert [round(line.get_ydata()[-1]) for line in left.lines] == [89, 166, 156, 192]
@@ -24,6 +24,6 @@ def test_it_shows_what_the_runs_say(board_figure, tmp_path):
     assert (tmp_path / "board.png").stat().st_size > 10_000
 
 
-def test_where_runs_are_missing_it_says_which(board_figure, tmp_path):
+def test_missing_runs_are_named_in_the_error(board_figure, tmp_path):
     with pytest.raises(SystemExit, match=r"board_figure: .*board/humanoid-board/mlp"):
         board_figure.main([str(tmp_path), "--out", str(tmp_path / "board.png")])

@@ -102,7 +102,7 @@ def test_impossible_numbers_are_refused(board_lqr):
         board_lqr.main(["--episodes", "0", "--threads", "2"])
 
 
-def test_without_scipy_it_says_what_to_install():
+def test_without_scipy_the_error_names_the_package_to_install():
     code = f"import runpy, sys; sys.modules['scipy'] = None; runpy.run_path({str(FILE)!r}, run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1

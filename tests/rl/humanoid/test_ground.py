@@ -77,7 +77,7 @@ def test_faces_are_those_of_mujocos_height_field(faces):
     np.testing.assert_allclose(height(faces, places), rays, atol=2e-5)
 
 
-def test_beyond_its_end_the_ground_goes_on_and_no_number_is_no_harm(faces):
+def test_the_ground_continues_beyond_its_end_and_under_places_that_are_not_finite(faces):
     normal, offset = faces.under(torch.tensor([[500.0, 0.0], [-500.0, 500.0], [torch.nan, torch.inf]]))
     assert torch.equal(normal, torch.tensor([[0.0, 0.0, 1.0]] * 3))
     assert not offset.any()
@@ -85,8 +85,8 @@ def test_beyond_its_end_the_ground_goes_on_and_no_number_is_no_harm(faces):
 
 @pytest.mark.parametrize("radius", [0.027, 0.09])
 def test_a_sphere_touches_its_plane_as_it_touches_mujocos_height_field(faces, radius):
-    """Seen, feet's radius and head's: 95 % of the depths within 2e-6 m and 0.15 mm, 99 % within 0.6 mm and 5.2 mm; what
-    is far off lies at borders of tiles, and at edges of which a sphere touches both sides."""
+    """Seen for the radius of feet and of the head: 95 % of the depths within 2e-6 m and 0.15 mm, 99 % within 0.6 mm and
+    5.2 mm. Larger differences lie at borders of tiles, and at edges where a sphere touches both sides."""
     model, data = body_on_the_field(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[radius, 0, 0])
     rng, apart, angles = np.random.default_rng(1), [], []
     for xy in anywhere(800):
@@ -135,8 +135,8 @@ def test_a_foot_is_as_deep_in_its_planes_as_in_mujocos_height_field(faces):
 
 
 def test_on_a_flat_height_field_feet_are_pushed_sideways_by_edges_that_are_not_there():
-    """Why the ground is laid as planes in plain MuJoCo, too. Of contacts of a foot 5 mm deep, seen: 17 % more than 20
-    degrees from upright with cells of 0.1 m, 4 % with cells of 1 m; its planes are upright."""
+    """The reason for planes in plain MuJoCo, too. Seen for contacts of a foot 5 mm deep: 17 % more than 20 degrees from
+    upright with cells of 0.1 m, 4 % with cells of 1 m. Its planes are upright."""
     tilted = {}
     for grid in (0.1, 1.0):
         flat = Ground(partial(np.zeros, (round(10 / grid), round(10 / grid))), (0.0, 0.0), grid)
@@ -242,7 +242,7 @@ def test_a_plane_lies_in_a_plain_model_as_it_was_put_there(env, normal):
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_a_fresh_episode_has_nothing_of_the_ground_of_the_one_before(env, fast):
+def test_a_fresh_episode_keeps_nothing_of_the_previous_ground(env, fast):
     made = env("humanoid-hill", fast)
     robots = terms_of(made).robots
     for _ in range(15):

@@ -10,7 +10,7 @@ from body_transformer import Policy, pretrained
 from body_transformer.rl.envs.cpu import CpuEnv, rollouts
 
 
-def test_a_runner_is_caught_by_the_cells_of_a_height_field_alone(benchmark_script):
+def test_only_the_cells_of_a_height_field_make_a_running_robot_fall(benchmark_script):
     height_field = benchmark_script("height_field")
     policy = Policy.load(pretrained.path(height_field.TASK)).eval()
     tilted, lengths = {}, {}

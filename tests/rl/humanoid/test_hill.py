@@ -50,7 +50,7 @@ def test_another_seed_has_other_waves():
     assert not np.array_equal(hill.heights(1), hill.heights(2))
 
 
-def test_mujoco_has_the_ground_where_we_think_it_is():
+def test_mujocos_ground_has_our_heights_in_our_places():
     model = scene_model(hill.cfg(1, seed=0))
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)

@@ -70,8 +70,8 @@ def test_an_episode_begins_in_the_state_that_mjlabs_environment_begins_in(plain,
 
 
 def test_robots_in_the_air_fall_as_in_mjlab(plain, env):
-    state, force, reward, felt = differences(*both(plain, env, "humanoid-mod"), steps=3)
-    assert (felt == 0).all()
+    state, force, reward, contact = differences(*both(plain, env, "humanoid-mod"), steps=3)
+    assert (contact == 0).all()
     assert state.max() < 1e-4
     assert force.max() == 0
     assert reward.max() < 1e-4
@@ -88,22 +88,22 @@ def test_robots_in_the_air_fall_as_in_mjlab(plain, env):
     ],
 )
 def test_contact_forces_are_the_same(plain, env, name, steps, least_force, bounds):
-    state, force, reward, felt = differences(*both(plain, env, name), steps=steps)
-    assert (felt > least_force).sum() > 30
+    state, force, reward, contact = differences(*both(plain, env, name), steps=steps)
+    assert (contact > least_force).sum() > 30
     for found, bound in zip((state, force, reward), bounds, strict=True):
         assert found.max() < bound
 
 
 def test_contact_forces_are_the_same_on_the_hill(plain, env):
-    """In the air as on flat ground, but for the reward: 60 m from the origin, float32 knows a place to 4e-6 m. Then,
-    but for one of the robots, which touches something a little earlier, seen: half of all steps within 4e-5 of the
-    state and 2 mN, 95 % within 3e-3 and 0.2 N of up to 2200."""
-    state, force, reward, felt = differences(*both(plain, env, "humanoid-hill"), steps=30)
-    flying = np.cumsum(felt, axis=0) == 0
+    """In the air the differences are as on flat ground, except for the reward: 60 m from the origin, float32 resolves
+    4e-6 m. After that, one robot touches something a little earlier. Seen for the others: half of all steps within 4e-5
+    of the state and 2 mN, 95 % within 3e-3 and 0.2 N of up to 2200."""
+    state, force, reward, contact = differences(*both(plain, env, "humanoid-hill"), steps=30)
+    flying = np.cumsum(contact, axis=0) == 0
     assert flying.sum() > 30
     assert state[flying].max() < 1e-4
     assert reward[flying].max() < 1e-3
-    assert (felt > 50).sum() > 60
+    assert (contact > 50).sum() > 60
     for found, half, most in ((state, 1e-4, 0.01), (force, 0.1, 1.0), (reward, 1e-3, 2e-3)):
         assert np.nanmedian(found) < half
         assert np.nanquantile(found, 0.95) < most
@@ -143,7 +143,7 @@ def test_a_robot_stays_where_it_is_after_its_episode(plain):
     assert ours.steps.tolist() == [1] + [2] * 7
 
 
-def test_a_state_that_is_no_number_is_an_error(plain):
+def test_a_state_that_is_not_finite_is_an_error(plain):
     ours = plain("humanoid-mod")
     ours.world.qvel[2] = torch.nan
     with pytest.raises(ValueError, match=r"not finite in the episodes \[2\]"):

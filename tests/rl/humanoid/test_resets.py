@@ -82,7 +82,7 @@ def test_crossed_legs_and_a_foot_through_the_board_are_entangled():
 
 
 def test_a_dead_first_step_is_rare(env):
-    """Were crossed legs among the starts, every fourth robot would die at once."""
+    """With crossed legs among the starts, every fourth robot would die at once."""
     made = env("humanoid-mod")
     robots = terms_of(made).robots
     deaths = 0
@@ -146,7 +146,7 @@ def test_with_the_curriculum_a_start_has_a_share_of_angles_and_velocities_from_n
 
 
 def test_starts_without_the_curriculum_are_drawn_in_the_original_order():
-    """To the bit: all velocities, then pose after pose, with nothing drawn between."""
+    """To the bit: all velocities, then one pose after another, with no other draws between."""
     model, qpos, qvel = starts("humanoid-board", 50)
     low, high = np.array([model.joint(f"robot/{joint}").range for joint in JOINTS]).T
     rng, data = np.random.default_rng(3), mujoco.MjData(model)

@@ -73,7 +73,7 @@ def test_roll_pitch_and_yaw_are_the_angles_about_the_worlds_axes(quat, expected)
     assert terms.torso_roll_pitch_yaw(state(torso_quat=quat))[0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_looking_straight_down_is_no_nan():
+def test_a_torso_that_points_straight_down_gives_no_nan():
     down = [math.sqrt(0.5), 0, math.sqrt(0.5) * 1.0001, 0]  # a little more than a unit quaternion
     angles = terms.torso_roll_pitch_yaw(state(torso_quat=down))[0]
     assert angles[1].item() == pytest.approx(math.pi / 2, abs=2e-3)
