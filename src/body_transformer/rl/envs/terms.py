@@ -167,13 +167,16 @@ class TaskTerms(Generic[S]):
         """Make the robots; `weights` are those of the reward terms, and of "death" if the task has a `death_reward`."""
         self.task, self.world, self.weights = task, world, weights
         self.robots = task.make_robots(world, seed)
-        self.state = self.robots.state
         self._noise = {group: self._largest_noise(group) for group in task.obs}
 
     def _largest_noise(self, group: str) -> Tensor | None:
         """Return the largest error of each entry [O]; None for a group without noise."""
         noise = [term.noise for term in self.task.obs[group] for _ in range(term.owners.size)]
         return self.world.qpos.new_tensor(noise) if any(noise) else None
+
+    @property
+    def state(self) -> S:
+        return self.robots.state
 
     def observation(self, group: str) -> Tensor:
         """Return the observation of one group, [B, O]."""
