@@ -67,16 +67,18 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def try_lock(file: IO[Any], shared: bool = False) -> bool:
-    """Lock an open file until it is closed, unless another process has; return whether it is locked.
+def try_lock(file: IO[Any] | int, shared: bool = False) -> bool:
+    """Lock an open file or folder until it is closed; return False if another process holds the lock.
 
-    Windows has no such locks, so there every attempt succeeds.
+    On Windows and on file systems without such locks, every attempt succeeds.
     """
     if sys.platform != "win32":
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             return False
+        except OSError:
+            pass  # a file system without locks
     return True
 
 

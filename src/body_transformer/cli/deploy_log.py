@@ -14,6 +14,7 @@ from typing import Any
 
 from ..deploy.log import holds_log, link_trouble
 from ..deploy.runtime import RunResult, Runtime
+from ..files import try_lock
 from .output import complain, print_json
 
 DEFAULT = Path("deployments")
@@ -67,22 +68,11 @@ def _claimed(folder: Path) -> Iterator[None]:
             probe.write(bytes(4096))
         descriptor = os.open(folder, os.O_RDONLY)
     try:
-        _lock(descriptor, folder)
+        if not try_lock(descriptor):
+            raise FileExistsError(f"another deployment that still runs writes its log to {str(folder)!r}")
         yield
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: Path) -> None:
-    """Lock the folder until the descriptor is closed, or the process ends."""
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise FileExistsError(f"another deployment that still runs writes its log to {str(folder)!r}") from None
-    except OSError:
-        pass  # a file system without locks
 
 
 @contextmanager
