@@ -133,7 +133,7 @@ def test_a_run_with_unreadable_checkpoints_only_is_an_error(tmp_path):
         newest_checkpoint(tmp_path)
 
 
-def test_a_full_disk_leaves_the_old_checkpoint_and_says_so(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_old_checkpoint_and_is_named(tmp_path, monkeypatch):
     policy = make_policy()
     save_checkpoint(tmp_path, 1, policy, state_of(1))
 
@@ -148,7 +148,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_says_so(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("num_bytes", [500, 6000])  # of a file: the policy's tensors are larger, then the state's
-def test_a_file_system_that_takes_no_more_leaves_the_old_checkpoint_and_says_so(tmp_path, num_bytes):
+def test_a_file_size_limit_leaves_the_old_checkpoint_and_is_named(tmp_path, num_bytes):
     resource = pytest.importorskip("resource", reason="limits are for POSIX")
     policy = make_policy()
     save_checkpoint(tmp_path, 1, policy, state_of(1))

@@ -160,7 +160,7 @@ def test_positions_and_hop_scalars_start_standard_normal():
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("variant", ["mlp", "transformer", "bot-soft"])
 @pytest.mark.parametrize("init", ["normal", "normal-encoder"])
-def test_normal_init_draws_what_it_says_and_nothing_else(init, variant, shared):
+def test_normal_init_draws_its_own_parts_and_no_others(init, variant, shared):
     layout: Layout = chain(40)
     sizes = {"embed_dim": 32, "ff_dim": 64, "mlp_dim": 40, "norm": "pre", "shared_tokenizer": shared}
     policy = make_policy(layout, variant=variant, init=init, **sizes)

@@ -146,6 +146,6 @@ def test_the_data_handed_in_are_left_alone_and_hold_no_gradient():
 
 
 @pytest.mark.parametrize("shape", [(2,), (5, 3), (1, 5, 2), ()])
-def test_a_batch_of_another_shape_is_an_error_that_says_both(shape):
+def test_a_batch_of_another_shape_is_an_error_with_both_shapes(shape):
     with pytest.raises(ValueError, match=re.escape(f"obs must be [B, 2]; got {list(shape)}")):
         RunningStatistics(2).update(torch.zeros(shape))

@@ -65,7 +65,7 @@ def test_a_double_precision_policy_agrees_with_its_single_precision_self(variant
 
 
 @pytest.mark.parametrize("shape", [(13,), (5, 16), (5, 18), (17,), (1, 5, 17), (), (17, 5)])
-def test_an_observation_of_another_shape_is_an_error_that_says_both(shape, layout):
+def test_an_observation_of_another_shape_is_an_error_with_both_shapes(shape, layout):
     for module in (make_policy(layout), make_critic(layout)):
         with pytest.raises(ValueError, match=re.escape(f"obs must be [B, {layout.obs_dim}]; got {list(shape)}")):
             module(torch.zeros(shape))
@@ -165,16 +165,12 @@ def test_samples_have_the_standard_deviation_of_the_head(layout, obs):
     torch.testing.assert_close(samples.std(0), torch.full((1, 7), 0.3), atol=0, rtol=0.06)
 
 
-def test_a_deterministic_policy_has_no_distribution_and_says_what_has(layout, obs):
+def test_a_deterministic_policy_has_no_standard_deviation_and_no_distribution(layout, obs):
     policy = make_policy(layout, head="deterministic")
     assert policy.log_std is None
+    assert "log_std" not in policy.state_dict()
     with pytest.raises(ValueError, match=r"this policy is deterministic.*head='gaussian'"):
         policy.distribution(obs)
-
-
-def test_a_deterministic_policy_has_no_standard_deviation_to_train_or_save(layout):
-    policy = make_policy(layout, head="deterministic")
-    assert "log_std" not in policy.state_dict()
 
 
 @ALL

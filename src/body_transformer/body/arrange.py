@@ -68,7 +68,7 @@ def _spread(outlines: Sequence[Floats], gap: float) -> Floats:
 
 
 def brackets(graph: BodyGraph, boxes: Floats, upright: bool) -> Floats:
-    """Return the line segments between parents and children: a stem, a bar and a drop per child: [S, 2, 2]."""
+    """Return the line segments [S, 2, 2] between parents and children: a stem, a bar and a drop per child."""
     view = boxes if upright else boxes[:, [1, 0, 3, 2]]
     across = (view[:, 0] + view[:, 2]) / 2
     leave, arrive = (view[:, 1], view[:, 3]) if upright else (view[:, 3], view[:, 1])

@@ -216,8 +216,8 @@ class _Tree:
 def _actuators(spec: mujoco.MjSpec, tree: _Tree) -> dict[str, str]:
     """Return the node of each actuator that acts on the tree.
 
-    An actuator of a joint belongs to the node that the joint moves, one of a site or body to the node of that site or
-    body, and one of a tendon to the deepest node above everything that the tendon runs over.
+    An actuator of a joint belongs to the node that the joint moves, and one of a site or body to that node. An actuator
+    of a tendon belongs to the deepest node above everything that the tendon runs over.
     """
     actuators = list(spec.actuators)
     fresh = _fresh_names({actuator.name for actuator in actuators})

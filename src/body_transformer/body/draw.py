@@ -134,8 +134,8 @@ def _look(colour: str, filled: bool) -> dict[str, Any]:
 def _limb_colours(graph: BodyGraph) -> list[str]:
     """Return the colour of each node's limb, or grey for the trunk: [N].
 
-    Limbs start where the body first forks, and where it forks again into longer parts: at the hips below a spine, but
-    not at fingers of one body each.
+    Limbs start where the body first forks, and where it forks again into parts of several bodies. So they start at the
+    hips below a spine, but not at fingers of one body each.
     """
     children = graph.children
     forks = [node for node, family in children.items() if len(family) > 1]

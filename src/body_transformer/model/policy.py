@@ -59,7 +59,7 @@ class Policy(Trunk):
 
 
 class Critic(Trunk):
-    """A value function: one value per node, averaged over the nodes; the mlp variant has a single value.
+    """A value function: the mean of one value per node, or a single value in the mlp variant.
 
     A critic shares no weights with its policy.
     """

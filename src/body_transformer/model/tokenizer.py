@@ -18,9 +18,8 @@ class Tokenizer(nn.Module):
     """One linear layer per node, computed for all nodes at once.
 
     `weight` has one row per used entry and `bias` one row per node: the parameters of one `nn.Linear` per node. On a
-    CPU all nodes are padded with zeros to K entries, the longest node's, for one batched product. On a GPU, N small
-    products would leave most of it idle, so it computes a single product with a matrix [used, N E] that is zero
-    elsewhere.
+    CPU all nodes are padded with zeros to K entries, the longest node's, for one batched product. N small products
+    would leave most of a GPU idle. There it is a single product with a matrix [used, N E] that is zero elsewhere.
     """
 
     slot_ids: Tensor

@@ -24,8 +24,8 @@ Precision = Literal["fp32", "tf32", "bf16"]
 class Trunk(nn.Module):
     """Normalizer, tokenizer and encoder, and the detokenizer that reads their tokens.
 
-    Each part is initialised before the next is built, the encoder last, so that with one seed the weights that two
-    variants have in common are equal.
+    Each part is initialised before the next is built, and the encoder comes last. With one seed, the weights that two
+    variants have in common are therefore equal.
     """
 
     __jit_unused_properties__ = ("num_parameters",)  # TorchScript would try to compile the property
