@@ -14,6 +14,7 @@ EXTRAS = ("gymnasium", "gymnasium_robotics", "minari", "dm_control", "h5py", "mj
 
 
 WITHOUT = {
+    "body_transformer.imitation.tasks.mocap.": ("dm_control", "scipy"),
     "body_transformer.ops.": ("triton",),
     "body_transformer.rl.": ("mjlab", "mjlab.envs", "rsl_rl", "tensordict", "warp"),
 }

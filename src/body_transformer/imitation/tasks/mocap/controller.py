@@ -6,13 +6,11 @@ from typing import Any
 
 import mujoco
 import numpy as np
+from scipy.optimize import nnls
 
-from ....errors import import_extra
 from .clips import DT_S
 from .environment import MocapEnv
 from .kinematics import Array, pose_ids
-
-optimize = import_extra("scipy.optimize", "imitation")
 
 # Constants of the controller, tuned manually on twelve clips.
 STIFFNESS, DAMPING = 300.0, 35.0
@@ -92,7 +90,7 @@ class BalanceController:
         forces = np.zeros(num_forces)
         if num_forces:
             rest = right - basis @ (basis.T @ right)
-            forces, _ = optimize.nnls(rest, target - basis @ (basis.T @ target), maxiter=50 * num_forces)
+            forces, _ = nnls(rest, target - basis @ (basis.T @ target), maxiter=50 * num_forces)
         acceleration = np.linalg.solve(triangle, basis.T @ (target - right @ forces))
         torques: Array = mass @ acceleration + bias - push @ forces
         return torques
