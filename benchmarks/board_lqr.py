@@ -144,7 +144,7 @@ class Trial:
             spread: start in balance, with the task's joint velocities and its joint angles scaled from U(-0.2, 0.2)
                 to U(-spread, spread).
         """
-        self.env.reset(self.seed)
+        self.env.reset(seed=self.seed)
         angles, rng = self.qpos[:, self.q_ids], np.random.default_rng(self.seed)
         if near is not None:
             self.qvel[:], angles = rng.normal(0, near, self.qvel.shape), rng.normal(0, near, angles.shape)

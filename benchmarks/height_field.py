@@ -20,8 +20,9 @@ import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
 
 from body_transformer import Policy, pretrained
-from body_transformer.rl.envs.cpu import CpuEnv, evaluate
+from body_transformer.rl.envs.cpu import CpuEnv
 from body_transformer.rl.envs.mjlab import task_of, with_task
+from body_transformer.rl.evaluate import evaluate, mean_action
 from body_transformer.rl.ground import Ground
 from body_transformer.rl.humanoid.ground import add_planes
 from body_transformer.rl.humanoid.model import FEET
@@ -112,7 +113,7 @@ def hill(folders: Sequence[Path], episodes: int, seed: int) -> None:
 
 def numbers(policy: Policy, env: CpuEnv, seed: int, watch: Callable[[], object] = lambda: None) -> str:
     """Return four columns of either table."""
-    found = {metric: value.mean for metric, value in evaluate(policy, env, seed, watch).items()}
+    found = {metric: value.mean for metric, value in evaluate(mean_action(policy), env, seed, watch).items()}
     survived, speed = f"{found['survived']:.0%}", f"{found['forward_speed']:.2f}"
     return f"{found['total_reward']:.0f} | {found['length']:.0f} | {survived} | {speed}"
 

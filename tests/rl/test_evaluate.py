@@ -10,7 +10,7 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from mjlab.envs import ManagerBasedRlEnv
 
 from body_transformer.rl.envs.mjlab import terms_of
-from body_transformer.rl.evaluate import evaluate, means, results, rollouts
+from body_transformer.rl.evaluate import evaluate, rollouts
 from body_transformer.rl.registry import make_env, make_env_cfg, quiet
 
 from .environments import ROUGH_GO1
@@ -36,10 +36,10 @@ def test_forward_speed_is_that_of_the_torso_averaged_over_the_episode(env, monke
 
     monkeypatch.setattr(env, "step", watched)
     found = rollouts(still, env, seed=3)
-    for k, result in enumerate(found):
-        own = [float(speed[k]) for speed, _ in speeds[: result.length]]
-        assert result.forward_speed == pytest.approx(sum(own) / result.length, rel=1e-4, abs=1e-5)
-        assert [bool(ended[k]) for _, ended in speeds[: result.length]] == [False] * (result.length - 1) + [True]
+    for k, length in enumerate(found["length"].int().tolist()):
+        own = [float(speed[k]) for speed, _ in speeds[:length]]
+        assert float(found["forward_speed"][k]) == pytest.approx(sum(own) / length, rel=1e-4, abs=1e-5)
+        assert [bool(ended[k]) for _, ended in speeds[:length]] == [False] * (length - 1) + [True]
 
 
 def test_forward_speed_is_distance_over_time(env):
@@ -98,21 +98,35 @@ def test_episode_lengths_set_by_the_caller_end_episodes_in_time(env):
 # -- metrics -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_death_is_not_survival_and_speed_errors_are_absolute():
-    found = results(
-        torch.tensor([1000, 400]),
-        torch.tensor([50.0, 10.0]),
-        torch.tensor([False, True]),
-        torch.tensor([0.45, 0.6]),
-        torch.tensor([0.5, 0.5]),
-    )
-    assert [result.survived for result in found] == [1.0, 0.0]
-    assert [result.speed_error for result in found] == pytest.approx([0.05, 0.1])
-    assert {name: value.mean for name, value in means(found).items()} == pytest.approx(
-        {"total_reward": 30.0, "length": 700.0, "survived": 0.5, "forward_speed": 0.525, "speed_error": 0.075}
-    )
+class Scripted:
+    """Two robots: one lives for all 4 steps at 0.45 m/s, the other dies in the second step at 0.6 m/s."""
+
+    num_envs, device, max_episode_length = 2, "cpu", 4
+
+    def reset(self, seed):
+        self.step_number = 0
+        return {"actor": torch.zeros(2, 1)}, {}
+
+    def step(self, action):
+        self.step_number += 1
+        died = torch.tensor([False, self.step_number == 2])
+        late = torch.tensor([self.step_number == 4, False])
+        return {"actor": torch.zeros(2, 1)}, torch.tensor([2.0, 5.0]), died, late, {}
+
+
+class Walking(Scripted):
+    forward_speed, commanded_speed = torch.tensor([0.45, 0.6]), torch.tensor([0.5, 0.5])
+
+
+def means(env):
+    found = evaluate(lambda obs: torch.zeros(2, 1), env, seed=0)
+    return {name: pytest.approx(value.mean) for name, value in found.items()}
+
+
+def test_a_death_is_not_survival_later_steps_do_not_count_and_speed_errors_are_absolute():
+    expected = {"total_reward": 9.0, "length": 3.0, "survived": 0.5, "forward_speed": 0.525, "speed_error": 0.075}
+    assert means(Walking()) == expected
 
 
 def test_a_speed_that_an_environment_does_not_report_is_not_a_metric():
-    found = results(torch.tensor([3]), torch.tensor([1.0]), torch.tensor([True]))
-    assert list(means(found)) == ["total_reward", "length", "survived"]
+    assert means(Scripted()) == {"total_reward": 9.0, "length": 3.0, "survived": 0.5}

@@ -37,7 +37,7 @@ def run(env, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         env.reset(seed=3)
         for action in actions:
             seen, reward = env.step(action)[:2]
-            obs.append((seen if isinstance(seen, torch.Tensor) else seen["actor"]).clone())
+            obs.append(seen["actor"].clone())
             rewards.append(reward.clone().float())  # mjlab writes the next ones into the same tensor
     return torch.stack(obs), torch.stack(rewards)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,6 @@ from ..rl.registry import TASKS, make_env, make_env_cfg, need_mjlab
 from .run_options import EvalOptions, device_of, machine
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..body.layout import Layout
     from ..model.policy import Policy
     from ..policy_folder import PolicyFolder
@@ -41,10 +38,9 @@ def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> 
         need_mjlab()
         device = device_of(options.cpu)
         policy = Policy.load(found.path).to(device).eval()
-        roll_out = {"warp": in_warp, "mujoco": in_mujoco}[simulator]
-        estimates = {"rollouts": roll_out(policy, config, device, options)}
+        estimates = {"rollouts": {"warp": in_warp, "mujoco": in_mujoco}[simulator](policy, config, device, options)}
         if options.video is not None:
-            film(policy, config, device, options)
+            film(policy, config, options)
     about = {"policy": str(options.run), "task": task, "simulator": simulator, "machine": machine(device == "cpu")}
     return estimates, about
 
@@ -63,16 +59,13 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions)
 
 
 def in_mujoco(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> dict[str, Estimate]:
-    """Evaluate one of our tasks in plain MuJoCo, on the CPU."""
-    from ..rl.envs.cpu import evaluate
+    """Evaluate one of our tasks in plain MuJoCo, on the CPU; the policy stays on its device."""
+    from ..rl.evaluate import evaluate, mean_action
 
     check_same(policy.layout, task_layout(config))
-    with (
-        closing(cpu_env(config, options.episodes, options.seed)) as env,
-        Bars(console=Console(stderr=True), disable=options.json) as bars,
-    ):
-        steps = bars.add_task("steps", total=env.task.max_steps + 1)
-        return evaluate(on_device(policy, device), env, options.seed, watch=lambda: bars.advance(steps))
+    with closing(cpu_env(config, options.episodes, options.seed)) as env, bars(options) as shown:
+        steps = shown.add_task("steps", total=env.max_episode_length + 1)
+        return evaluate(mean_action(policy), env, options.seed, watch=lambda: shown.advance(steps))
 
 
 def task_layout(config: RlConfig) -> Layout:
@@ -85,6 +78,24 @@ def task_layout(config: RlConfig) -> Layout:
         return infer_layout(env, ["actor"], config.layout_overrides).layout
 
 
+def film(policy: Policy, config: RlConfig, options: EvalOptions) -> None:
+    """Film one more episode, in plain MuJoCo."""
+    from ..rl.evaluate import mean_action
+    from ..rl.film import film
+    from ..video import write_video
+
+    assert options.video is not None
+    with closing(cpu_env(config, 1, options.seed)) as env, bars(options) as shown:
+        drawn = shown.add_task("pictures", total=None)
+        frames, frames_hz = film(
+            mean_action(policy),
+            env,
+            options.seed,
+            on_done=lambda done, total: shown.update(drawn, completed=done, total=total),
+        )
+    write_video(options.video, frames, frames_hz)
+
+
 def cpu_env(config: RlConfig, num_envs: int, seed: int) -> CpuEnv:
     """Return an environment of one of our tasks in plain MuJoCo."""
     from ..rl.envs.cpu import CpuEnv
@@ -92,31 +103,6 @@ def cpu_env(config: RlConfig, num_envs: int, seed: int) -> CpuEnv:
     return CpuEnv(make_env_cfg(config.task, num_envs, seed, play=True, options=config.options))
 
 
-def film(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> None:
-    """Film one more episode, in plain MuJoCo."""
-    from ..rl.film import film
-    from ..video import write_video
-
-    assert options.video is not None
-    with (
-        closing(cpu_env(config, 1, options.seed)) as env,
-        Bars(console=Console(stderr=True), disable=options.json) as bars,
-    ):
-        drawn = bars.add_task("pictures", total=None)
-        frames, frames_hz = film(
-            on_device(policy, device),
-            env,
-            options.seed,
-            on_done=lambda done, total: bars.update(drawn, completed=done, total=total),
-        )
-    write_video(options.video, frames, frames_hz)
-
-
-def on_device(policy: Policy, device: str) -> Callable[[Tensor], Tensor]:
-    """Return the policy as a function of observations on the CPU."""
-
-    def act(obs: Tensor) -> Tensor:
-        actions: Tensor = policy(obs.to(device))
-        return actions
-
-    return act
+def bars(options: EvalOptions) -> Bars:
+    """Return progress bars, which JSON output has none of."""
+    return Bars(console=Console(stderr=True), disable=options.json)

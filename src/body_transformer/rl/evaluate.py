@@ -1,9 +1,8 @@
-"""Evaluations: one episode per robot with the mean action, and the metrics of episodes in either simulator."""
+"""Evaluations: one episode per robot with the mean action, in any simulator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,97 +11,81 @@ from torch import Tensor
 
 from ..model.policy import Policy
 from ..training.cuda_graphs import CudaGraphed
-from ..training.evaluation import Estimate, summarize
+from ..training.evaluation import Estimate, estimate
 from .registry import quiet
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
 
-METRICS = ("total_reward", "length", "survived")
-OPTIONAL_METRICS = ("forward_speed", "speed_error")
-"""Metrics of environments that report a speed or a commanded speed."""
+    from .envs.cpu import CpuEnv
+
 CHECK_EVERY = 50
-"""Steps between checks for the end of all episodes; in each the host waits for the device."""
+"""Steps between checks for the end of all episodes on a GPU; in each the host waits for the device."""
 
 Act = Callable[[TensorDict], Tensor]
 """Observations -> actions [B, A]."""
 
 
-# -- metrics -----------------------------------------------------------------------------------------------------------
+def evaluate(
+    act: Act, env: ManagerBasedRlEnv | CpuEnv, seed: int, watch: Callable[[], object] = lambda: None
+) -> dict[str, Estimate]:
+    """Return the mean of each metric of `rollouts`."""
+    return {name: estimate(values.tolist()) for name, values in rollouts(act, env, seed, watch).items()}
 
 
-@dataclass(frozen=True)
-class EpisodeMetrics:
-    """Metrics of one episode."""
+@torch.inference_mode()
+def rollouts(
+    act: Act, env: ManagerBasedRlEnv | CpuEnv, seed: int, watch: Callable[[], object] = lambda: None
+) -> dict[str, Tensor]:
+    """Run the first episode of every robot; the same seed gives the same initial states.
 
-    length: int
-    """Steps until the end."""
-    total_reward: float
-    """The return, not scaled."""
-    survived: float
-    """1, or 0 if the episode ended in death."""
-    forward_speed: float | None = None
-    """Mean forward speed in m/s, along the world's x axis, or along the robot's heading if a speed is commanded."""
-    speed_error: float | None = None
-    """Absolute difference from the commanded speed."""
+    Args:
+        act: chooses the actions.
+        env: the environments; a new episode of a robot that has ended one is ignored.
+        seed: of the starts and of noise.
+        watch: called at the start and after each step.
 
-
-def results(
-    lengths: Tensor, returns: Tensor, died: Tensor, speeds: Tensor | None = None, commanded: Tensor | None = None
-) -> list[EpisodeMetrics]:
-    """Return the results of B episodes from their columns, [B] each."""
-    errors = None if speeds is None or commanded is None else (speeds - commanded).abs()
-    columns: Iterable[list[float | None]] = (
-        [None] * len(lengths) if column is None else column.tolist()
-        for column in (returns, (~died).float(), speeds, errors)
-    )
-    return [EpisodeMetrics(int(length), *rest) for length, *rest in zip(lengths.tolist(), *columns, strict=True)]
-
-
-def means(found: Sequence[EpisodeMetrics]) -> dict[str, Estimate]:
-    """Return the mean of each metric over the episodes."""
-    return summarize(found, [*METRICS, *(name for name in OPTIONAL_METRICS if getattr(found[0], name) is not None)])
-
-
-# -- mjlab's simulator -------------------------------------------------------------------------------------------------
-
-
-def rollouts(act: Act, env: ManagerBasedRlEnv, seed: int) -> list[EpisodeMetrics]:
-    """Run the first episode of every robot; the same seed gives the same initial states."""
-    with torch.inference_mode():
-        with quiet():  # mjlab prints its seed
-            env.reset(seed=seed)  # draws the ground of mjlab's tasks, on which the next reset places the robots
-            obs, _ = env.reset(seed=seed)
-        env.episode_length_buf.zero_()
-        running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
-        died = torch.zeros_like(running)
-        returns, lengths, distances = (torch.zeros(env.num_envs, device=env.device) for _ in range(3))
-        commanded: Tensor | None = getattr(env, "commanded_speed", None)
+    Returns:
+        Metric -> its value in each episode, [B]: `total_reward` (not scaled), `length` in steps, and `survived` (0
+        after a death, else 1). Environments that report a forward speed add `forward_speed` in m/s, averaged over the
+        episode, along the world's x axis or along the robot's heading if a speed is commanded. If one is, they also
+        add `speed_error`, its absolute difference from the command.
+    """
+    with quiet():  # mjlab prints its seed
+        env.reset(seed=seed)  # draws the ground of mjlab's tasks, on which the next reset places the robots
+        obs, _ = env.reset(seed=seed)
+    running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+    died = torch.zeros_like(running)
+    returns, lengths, distances = (torch.zeros(env.num_envs, dtype=torch.float64, device=env.device) for _ in range(3))
+    commanded: Tensor | None = getattr(env, "commanded_speed", None)
+    if commanded is not None:
+        commanded = commanded.clone()  # the next episode may have another command
+    check_every = 1 if running.device.type == "cpu" else CHECK_EVERY
+    watch()
+    for step in range(1, int(env.max_episode_length) + 1):
+        obs, rewards, dies, times_out, _ = env.step(act(TensorDict(dict(obs), batch_size=[env.num_envs])))
+        returns += rewards * running
+        lengths += running
+        distances += getattr(env, "forward_speed", 0.0) * running
+        died |= dies & running
+        running &= ~(dies | times_out)
+        watch()
+        if step % check_every == 0 and not bool(running.any()):
+            break
+    found = {"total_reward": returns, "length": lengths, "survived": ~died}
+    if hasattr(env, "forward_speed"):
+        found["forward_speed"] = distances / lengths
         if commanded is not None:
-            commanded = commanded.clone()  # the next episode may have another command
-        for step in range(int(env.max_episode_length)):
-            obs, rewards, dies, times_out, _ = env.step(act(TensorDict(dict(obs), batch_size=[env.num_envs])))
-            returns += rewards * running
-            lengths += running
-            distances += getattr(env, "forward_speed", 0.0) * running
-            died |= dies & running
-            running &= ~(dies | times_out)
-            if step % CHECK_EVERY == CHECK_EVERY - 1 and not bool(running.any()):
-                break
-    speeds = distances / lengths if hasattr(env, "forward_speed") else None
-    return results(lengths, returns, died, speeds, commanded)
+            found["speed_error"] = (found["forward_speed"] - commanded).abs()
+    return found
 
 
-def evaluate(act: Act, env: ManagerBasedRlEnv, seed: int) -> dict[str, Estimate]:
-    """Return the mean of each metric over one episode per robot."""
-    return means(rollouts(act, env, seed))
-
-
-def mean_action(policy: Policy, group: str = "actor") -> Act:
-    """Return the policy's mean action as a function of an environment's observations."""
+def mean_action(policy: Policy) -> Act:
+    """Return the policy's mean action as a function of an environment's observations on any device."""
+    device = policy.normalizer.shift.device
 
     def act(obs: TensorDict) -> Tensor:
-        actions: Tensor = policy(obs[group])
+        actions: Tensor = policy(obs["actor"].to(device))
         return actions
 
     return act

@@ -19,8 +19,9 @@ from PIL import Image
 
 from ..files import atomic_write
 from ..video import Frame, render
-from .envs.cpu import Act, CpuEnv, rollouts, scene_model
+from .envs.cpu import CpuEnv, scene_model
 from .envs.mjlab import task_of
+from .evaluate import Act, rollouts
 from .humanoid.robots import draw_starts
 from .registry import TASKS, make_env_cfg
 

@@ -8,8 +8,9 @@ pytest.importorskip("mjlab")
 
 from body_transformer.rl.a1 import walk
 from body_transformer.rl.a1.terrain import Terrain
-from body_transformer.rl.envs.cpu import CpuEnv, rollouts
+from body_transformer.rl.envs.cpu import CpuEnv
 from body_transformer.rl.envs.mjlab import terms_of
+from body_transformer.rl.evaluate import rollouts
 
 SMALL = Terrain(0, num_tracks=(6, 4))
 FLAT = Terrain(0, num_tracks=(6, 4), scale=(0.0, 0.0), border_scale=0.0)
@@ -29,8 +30,8 @@ def test_a_step_is_that_of_mujoco_warp_for_each_robot(env, monkeypatch, flat):
     if flat:
         monkeypatch.setattr(ours.robots.planes, "lay", lambda *state: lay_level(ours.robots.planes))
     theirs = terms_of(warp).robots
-    first = ours.reset(0)
-    torch.testing.assert_close(first, warp.get_observations()["actor"], atol=1e-6, rtol=0)
+    first, _ = ours.reset(seed=0)
+    torch.testing.assert_close(first["actor"], warp.get_observations()["actor"], atol=1e-6, rtol=0)
     generator = torch.Generator().manual_seed(0)
     off, standing = [], []
     for _ in range(40):
@@ -38,9 +39,9 @@ def test_a_step_is_that_of_mujoco_warp_for_each_robot(env, monkeypatch, flat):
             getattr(ours.world, name).copy_(getattr(theirs.world, name))
         ours.going.fill_(True)
         action = 0.3 * torch.randn(8, 12, generator=generator)
-        (seen, _, died, late, _), (other, _, _, _) = warp.step(action), ours.step(action)
+        (seen, _, died, late, _), (other, *_) = warp.step(action), ours.step(action)
         living = ~(died | late)
-        off += (seen["actor"] - other)[living, :36].abs().amax(1).tolist()
+        off += (seen["actor"] - other["actor"])[living, :36].abs().amax(1).tolist()
         standing += theirs.state.on_ground[living].any(1).tolist()
     ours.close()
     assert np.mean(standing) > 0.4
@@ -62,7 +63,7 @@ def test_robots_differ_in_plain_mujoco_too():
 
 def test_robots_with_the_action_zero_stand_on_the_ground():
     env = CpuEnv(walk.cfg(6, 0, terrain=SMALL), num_threads=1)
-    env.reset(0)
+    env.reset(seed=0)
     for _ in range(75):
         env.step(torch.zeros(6, 12))
     env.close()
@@ -78,12 +79,12 @@ def test_more_reward_for_going_straight_adds_the_same_in_plain_mujoco():
         CpuEnv(walk.cfg(6, 0, terrain=SMALL, noise=False, **turning), num_threads=1)
         for turning in ({}, {"turning": 20.0})
     )
-    assert torch.equal(usual.reset(0), more.reset(0))
+    assert torch.equal(*(made.reset(seed=0)[0]["actor"] for made in (usual, more)))
     generator, compared = torch.Generator().manual_seed(0), 0
     for _ in range(20):
         action = 0.3 * torch.randn(6, 12, generator=generator)
         going = usual.going.clone()
-        (_, less, died, _), (_, reward, *_) = usual.step(action), more.step(action)
+        (_, less, died, *_), (_, reward, *_) = usual.step(action), more.step(action)
         paid = going & ~died & (less > 1e-4)  # where it would be below 0, it is 0
         straight = torch.exp(-(more.robots.state.base_spin[:, 2] ** 2) / 0.5)
         torch.testing.assert_close((reward - less)[paid], 0.02 * 19.95 * straight[paid])
@@ -95,7 +96,7 @@ def test_more_reward_for_going_straight_adds_the_same_in_plain_mujoco():
 
 def test_rollouts_of_the_same_seed_are_the_same():
     env = CpuEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=2)
-    first, again = (rollouts(lambda obs: 3 * torch.sin(9 * obs[:, 12:24]), env, seed=4) for _ in range(2))
+    first, again = (rollouts(lambda obs: 3 * torch.sin(9 * obs["actor"][:, 12:24]), env, seed=4) for _ in range(2))
     env.close()
-    assert first == again
-    assert all(1 <= result.length <= 1000 for result in first)
+    assert all(torch.equal(values, again[metric]) for metric, values in first.items())
+    assert list(first) == ["total_reward", "length", "survived", "forward_speed", "speed_error"]

@@ -275,7 +275,7 @@ def test_robots_fall_as_on_mujocos_height_field(new_env):
     theirs, ours = new_env("humanoid-hill", 64), CpuEnv(on_height_field(make_env_cfg("humanoid-hill", 64, 0)))
     theirs.reset(seed=3)
     theirs.episode_length_buf.zero_()
-    ours.reset(3)
+    ours.reset(seed=3)
     deaths = torch.full((2, 64), 60)
     for step in range(60):
         ends = [theirs.step(torch.zeros(64, 21))[2], ours.step(torch.zeros(64, 21))[2]]

@@ -7,17 +7,18 @@ import pytest
 pytest.importorskip("mjlab")
 
 from body_transformer import Policy, pretrained
-from body_transformer.rl.envs.cpu import CpuEnv, rollouts
+from body_transformer.rl.envs.cpu import CpuEnv
+from body_transformer.rl.evaluate import mean_action, rollouts
 
 
 def test_only_the_cells_of_a_height_field_make_a_running_robot_fall(benchmark_script):
     height_field = benchmark_script("height_field")
-    policy = Policy.load(pretrained.path(height_field.TASK)).eval()
+    act = mean_action(Policy.load(pretrained.path(height_field.TASK)).eval())
     tilted, lengths = {}, {}
     for name, cfg in height_field.grounds(num_envs=1, seed=1).items():
         with closing(CpuEnv(cfg, num_threads=1)) as env:
             watch = height_field.Watch(env)
-            lengths[name] = rollouts(policy, env, 1, watch)[0].length
+            lengths[name] = int(rollouts(act, env, 1, watch)["length"])
         assert watch.num_contacts > 100
         tilted[name] = watch.share
     plane, coarse, fine, feelers = tilted.values()

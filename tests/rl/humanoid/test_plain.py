@@ -6,9 +6,9 @@ import torch
 
 pytest.importorskip("mjlab")
 
-from body_transformer.rl import evaluate
-from body_transformer.rl.envs.cpu import CpuEnv, rollouts
+from body_transformer.rl.envs.cpu import CpuEnv
 from body_transformer.rl.envs.mjlab import terms_of
+from body_transformer.rl.evaluate import rollouts
 from body_transformer.rl.registry import make_env_cfg
 
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
@@ -23,7 +23,7 @@ def plain():
 
     def make(name, num_envs=8, num_threads=2, seed=0):
         made.append(CpuEnv(make_env_cfg(name, num_envs, 0), num_threads))
-        made[-1].reset(seed)
+        made[-1].reset(seed=seed)
         return made[-1]
 
     yield make
@@ -46,11 +46,12 @@ def differences(ours, theirs, steps):
     found, alive = [], torch.ones(8, dtype=torch.bool)
     for _ in range(steps):
         action = 0.3 * torch.randn(8, 21, generator=generator)
-        got, reward, *ends = ours.step(action)
+        got, reward, *ends, _ = ours.step(action)
         expected, their_reward, *their_ends, _ = theirs.step(action)
         assert torch.equal(ends[0][alive], their_ends[0][alive])
         assert torch.equal(ends[1][alive], their_ends[1][alive])
         alive &= ~(ends[0] | ends[1])
+        got = got["actor"]
         apart = (got - expected["actor"]).abs()
         row = [apart[:, :52].amax(1), apart[:, 52:].amax(1), (reward - their_reward).abs(), got[:, 52:].abs().amax(1)]
         found.append(torch.stack(row).double().masked_fill(~alive, torch.nan))
@@ -66,7 +67,7 @@ def test_an_episode_begins_in_the_state_that_mjlabs_environment_begins_in(plain,
     world = terms_of(theirs).world
     assert torch.equal(ours.world.qpos.float(), world.qpos)
     assert torch.equal(ours.world.qvel.float(), world.qvel)
-    assert torch.allclose(ours.terms.observation("actor").float(), theirs.get_observations()["actor"], atol=1e-6)
+    assert torch.allclose(ours.terms.observations()["actor"].float(), theirs.get_observations()["actor"], atol=1e-6)
 
 
 def test_robots_in_the_air_fall_as_in_mjlab(plain, env):
@@ -120,7 +121,7 @@ def test_deaths_and_time_outs_are_counted_as_in_mjlab(plain, env, name):
         robots.world.qpos[4] = robots.world.qpos[0]
         robots.state.torso_pos[[0, 4], 2] = 0.1  # in the ground
         robots.state.torso_pos[[1, 5], 0] = 99.5  # over the end of the hills
-    _, reward, died, late = ours.step(STILL)
+    _, reward, died, late, _ = ours.step(STILL)
     _, their_reward, their_died, their_late, _ = theirs.step(STILL)
     assert torch.equal(died, their_died)
     assert torch.equal(late, their_late)
@@ -155,28 +156,30 @@ def test_a_state_that_is_not_finite_is_an_error(plain):
 
 def sway(obs):
     """Some function of the observation."""
-    return torch.tanh(-obs[:, 31:52] - 0.3 * obs[:, 10:31])
+    return torch.tanh(-obs["actor"][:, 31:52] - 0.3 * obs["actor"][:, 10:31])
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_rollouts_are_those_of_mjlabs_environment(plain, env, name):
-    ours = rollouts(sway, plain(name), seed=5)
-    theirs = evaluate.rollouts(lambda obs: sway(obs["actor"]), env(name), seed=5)
-    assert len({result.length for result in ours}) > 3
-    for got, expected in zip(ours, theirs, strict=True):
-        assert abs(got.length - expected.length) <= 3
-        assert got.total_reward == pytest.approx(expected.total_reward, abs=10)
+    ours, theirs = (rollouts(sway, made, seed=5) for made in (plain(name), env(name)))
+    assert ours.keys() == theirs.keys()
+    assert len(ours["length"].unique()) > 3
+    torch.testing.assert_close(ours["length"], theirs["length"], atol=3, rtol=0)
+    torch.testing.assert_close(ours["total_reward"], theirs["total_reward"], atol=10, rtol=0)
 
 
 def test_forward_speed_is_distance_over_time(plain):
     ours, xs = plain("humanoid-hill"), []
-    results = rollouts(sway, ours, seed=5, watch=lambda: xs.append(ours.world.qpos[:, 0].clone()))
-    assert len(xs) == max(result.length for result in results) + 1
-    for k, result in enumerate(results):
-        assert result.forward_speed == pytest.approx(float(xs[-1][k] - xs[0][k]) / (result.length / 60))
-        assert result.forward_speed == pytest.approx(float(xs[result.length][k] - xs[0][k]) / (result.length / 60))
+    found = rollouts(sway, ours, seed=5, watch=lambda: xs.append(ours.world.qpos[:, 0].clone()))
+    lengths = found["length"].long()
+    assert len(xs) == lengths.max() + 1
+    for end in (torch.full_like(lengths, -1), lengths):  # a robot stays where its episode ended
+        way = torch.stack(xs)[end, torch.arange(8)] - xs[0]
+        torch.testing.assert_close(found["forward_speed"], way / (lengths / 60))
 
 
 @pytest.mark.parametrize("name", ["humanoid-mod", "humanoid-hill"])
 def test_the_number_of_threads_changes_nothing(plain, name):
-    assert rollouts(sway, plain(name, num_threads=1), 5) == rollouts(sway, plain(name, 8, 3), 5)
+    one, three = (rollouts(sway, plain(name, 8, threads), 5) for threads in (1, 3))
+    for metric, values in one.items():
+        assert torch.equal(values, three[metric])

@@ -6,7 +6,6 @@ mjlab only compiles the scene; its environments and MuJoCo Warp are not used her
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -16,18 +15,14 @@ import mujoco
 import numpy as np
 import torch
 from mjlab.envs import ManagerBasedRlEnvCfg
+from mjlab.envs.types import VecEnvObs, VecEnvStepReturn
 from mjlab.scene import Scene
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...training.evaluation import Estimate
-from ..evaluate import EpisodeMetrics, means, results
 from .mjlab import task_of
-from .terms import ACTOR, RlTask, TaskTerms, reward_weights
+from .terms import RlTask, TaskTerms, reward_weights
 from .world import World
-
-Act = Callable[[Tensor], Tensor]
-"""Observations [B, O] -> actions [B, A]; a Policy is one."""
 
 
 def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
@@ -38,7 +33,9 @@ def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
 
 
 class CpuEnv:
-    """B robots with an episode each; a robot stays where it is when its episode is over.
+    """B robots with an episode each, and the interface of mjlab's environments as far as evaluations use it.
+
+    A robot stays where it is when its episode is over.
 
     Threads share the robots, because MuJoCo releases Python's lock while it steps. Each thread has one MjModel and one
     MjData. A robot's parameters and state are written there before a physics step, and read after it.
@@ -48,7 +45,8 @@ class CpuEnv:
         model = scene_model(cfg)
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # a broken state must stay visible
         self._cfg, self._num_threads = cfg, num_threads or torch.get_num_threads()
-        num_envs = cfg.scene.num_envs
+        self.num_envs = num_envs = cfg.scene.num_envs
+        self.device = torch.device("cpu")
         self.task: RlTask[Any] = task_of(cfg)
         self.steps = torch.zeros(num_envs, dtype=torch.long)
         """[B]"""
@@ -73,18 +71,34 @@ class CpuEnv:
         self._datas = [mujoco.MjData(each) for each in self._models]
         self.robots.prepare_model(model)
 
-    def reset(self, seed: int) -> Tensor:
-        """Begin an episode of every robot as mjlab's environment does with this seed; return observations [B, O]."""
+    @property
+    def max_episode_length(self) -> int:
+        """Steps until time-out."""
+        return self.task.max_steps
+
+    @property
+    def forward_speed(self) -> Tensor:
+        """[B], m/s ahead in the last step."""
+        return self.terms.forward_speed()
+
+    @property
+    def commanded_speed(self) -> Tensor | None:
+        """[B], m/s ahead that the episodes ask for; None for a task without commands."""
+        return self.terms.commanded_speed()
+
+    def reset(self, *, seed: int) -> tuple[VecEnvObs, dict[str, Any]]:
+        """Begin an episode of every robot as mjlab's environment does with this seed; return observations and {}."""
+        torch.manual_seed(seed)  # of noise
         self.robots.starts.seed(seed)
         self.robots.restart(torch.ones_like(self.going))
         self.steps.zero_()
         self.going.fill_(True)
-        return self.terms.observation(ACTOR).float()
+        return self._observations(), {}
 
-    def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Take a step: action [B, A] -> observations [B, O], rewards [B], died [B], timed out [B].
+    def step(self, action: Tensor) -> VecEnvStepReturn:
+        """Take a step: action [B, A] -> observations, rewards [B], died [B], timed out [B], {}.
 
-        Rewards and ends have no meaning for episodes that were already over.
+        Actions, rewards and ends have no meaning for episodes that were already over.
         """
         self.robots.act(action.to(self.world.ctrl))
         for step in range(self.task.decimation):
@@ -97,7 +111,10 @@ class CpuEnv:
         reward = self.terms.reward(died)
         self.robots.push()
         self.going &= ~(died | late)
-        return self.terms.observation(ACTOR).float(), reward, died, late
+        return self._observations(), reward, died, late, {}
+
+    def _observations(self) -> VecEnvObs:
+        return {group: obs.float() for group, obs in self.terms.observations().items()}
 
     def scenery(self, poses: NDArray[np.float64]) -> mujoco.MjModel:
         """Return the model in which to draw qpos [T, nq] of a robot."""
@@ -133,29 +150,3 @@ class CpuEnv:
         mujoco.mj_step(model, data)
         qpos[k], qvel[k], warmstart[k] = data.qpos, data.qvel, data.qacc_warmstart
         world.sensordata.numpy()[k], world.geom_xpos.numpy()[k] = data.sensordata, data.geom_xpos
-
-
-def rollouts(act: Act, env: CpuEnv, seed: int, watch: Callable[[], object] = lambda: None) -> list[EpisodeMetrics]:
-    """Run one episode of every robot; call `watch` at the start and after each step."""
-    with torch.inference_mode(), torch.random.fork_rng([]):
-        torch.manual_seed(seed)  # of noise
-        obs = env.reset(seed)
-        actions, fallen = torch.zeros_like(env.world.ctrl), torch.zeros_like(env.going)
-        returns, speeds = (torch.zeros(len(actions), dtype=actions.dtype) for _ in range(2))
-        watch()
-        for _ in range(env.task.max_steps):
-            going = env.going.clone()
-            actions[going] = act(obs[going]).to(actions)
-            obs, rewards, died, _ = env.step(actions)
-            returns += rewards * going
-            speeds += env.terms.forward_speed() * going
-            fallen |= died & going
-            watch()
-            if not env.going.any():
-                break
-        return results(env.steps, returns, fallen, speeds / env.steps, env.terms.commanded_speed())
-
-
-def evaluate(act: Act, env: CpuEnv, seed: int, watch: Callable[[], object] = lambda: None) -> dict[str, Estimate]:
-    """Return the mean of each metric over one episode per robot."""
-    return means(rollouts(act, env, seed, watch))

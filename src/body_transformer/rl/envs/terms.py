@@ -178,22 +178,17 @@ class TaskTerms(Generic[S]):
     def state(self) -> S:
         return self.robots.state
 
-    def observation(self, group: str) -> Tensor:
-        """Return the observation of one group, [B, O]."""
-        return self._observe(group, {})
-
     def observations(self) -> dict[str, Tensor]:
         """Return the observation of every group, [B, O] each. Terms that groups share are computed once."""
         known: dict[Callable[[S], Tensor], Tensor] = {}
-        return {group: self._observe(group, known) for group in self.task.obs}
-
-    def _observe(self, group: str, known: dict[Callable[[S], Tensor], Tensor]) -> Tensor:
-        terms, noise = self.task.obs[group], self._noise[group]
-        for term in terms:
-            if term.value not in known:
-                known[term.value] = term.value(self.state)
-        obs = torch.cat([known[term.value] for term in terms], -1)
-        return obs if noise is None else obs + (2 * torch.rand_like(obs) - 1) * noise
+        found = {}
+        for group, terms in self.task.obs.items():
+            for term in terms:
+                if term.value not in known:
+                    known[term.value] = term.value(self.state)
+            obs, noise = torch.cat([known[term.value] for term in terms], -1), self._noise[group]
+            found[group] = obs if noise is None else obs + (2 * torch.rand_like(obs) - 1) * noise
+        return found
 
     def died(self) -> Tensor:
         """Return where the robot has failed or the simulation has broken, [B, bool].
