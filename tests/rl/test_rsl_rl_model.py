@@ -185,7 +185,7 @@ def test_every_distribution_works(layouts, name):
     if name == "none":
         assert model(obs, stochastic_output=True).shape == (6, 12)
         with pytest.raises(ValueError, match="this model is deterministic; distribution_cfg gives it a distribution"):
-            _ = model.output_std
+            model.get_output_log_prob(torch.zeros(6, 12))
         return
     actions = model(obs, stochastic_output=True).detach()
     assert actions.shape == model.output_mean.shape == model.output_std.shape == (6, 12)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from tensordict import TensorDict
 
 from ..errors import listing
 from ..model.trunk import Precision
-from .infer_layout import InferredLayout, infer_layout
+from .infer_layout import infer_layout
 from .rsl_rl_model import NAME, BodyModel
 
 if TYPE_CHECKING:
@@ -54,42 +54,34 @@ class BodyPPO(PPO):
     @staticmethod
     def construct_algorithm(obs: TensorDict, env: VecEnv, cfg: dict[str, Any], device: str) -> PPO:
         """Complete the configuration and construct rsl_rl's PPO."""
-        for model, found in infer_layouts(cfg, env.unwrapped).items():
-            kept = {key: value for key, value in cfg[model].items() if key not in IGNORED}
-            cfg[model] = kept | {"layout": found.layout.to_dict()}
-            if os.environ.get("RANK", "0") == "0":
-                print(f"{model}:\n{found.describe()}")
+        say = print if os.environ.get("RANK", "0") == "0" else lambda text: None
+        cfg.update(with_layouts(cfg, env.unwrapped, say=say))
         return PPO.construct_algorithm(obs, env, cfg, device)
 
 
 def with_layouts(
-    cfg: Mapping[str, Any], env: ManagerBasedRlEnv, overrides: Mapping[str, str] | None = None
+    cfg: Mapping[str, Any],
+    env: ManagerBasedRlEnv,
+    overrides: Mapping[str, str] | None = None,
+    say: Callable[[str], object] = lambda text: None,
 ) -> dict[str, Any]:
     """Return a copy of rsl_rl's configuration in which every BodyModel has its layout, as plain data.
 
-    `overrides` are those of `infer_layout`, for all models; a model's own "layout_overrides" take precedence.
+    `overrides` are those of `infer_layout`, for all models ("actor", "critic", …); a model's own "layout_overrides"
+    take precedence. `say` is called with the description of each inferred layout.
     """
     out = copy.deepcopy(dict(cfg))
-    for model, found in infer_layouts(cfg, env, overrides).items():
-        out[model]["layout"] = found.layout.to_dict()
-        out[model].pop("layout_overrides", None)
-    return out
-
-
-def infer_layouts(
-    cfg: Mapping[str, Any], env: ManagerBasedRlEnv, overrides: Mapping[str, str] | None = None
-) -> dict[str, InferredLayout]:
-    """Infer the layout of every BodyModel ("actor", "critic", …) in the configuration that has none."""
-    found = {}
     for model, options in cfg.items():
         if not _is_body_model(options) or options.get("layout"):
             continue
         groups = cfg.get("obs_groups", {}).get(model)
         if groups is None:
             raise ValueError(f"obs_groups has no entry for {model!r}; have: {listing(cfg.get('obs_groups', {}))}")
-        own = options.get("layout_overrides", {})
-        found[model] = infer_layout(env, list(groups), {**(overrides or {}), **own})
-    return found
+        found = infer_layout(env, list(groups), {**(overrides or {}), **options.get("layout_overrides", {})})
+        kept = {key: value for key, value in options.items() if key not in IGNORED}
+        out[model] = kept | {"layout": found.layout.to_dict()}
+        say(f"{model}:\n{found.describe()}")
+    return out
 
 
 def _is_body_model(options: Any) -> bool:

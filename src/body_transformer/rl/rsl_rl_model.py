@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 import torch
+from rsl_rl.models import MLPModel
 from rsl_rl.modules.distribution import Distribution, GaussianDistribution, HeteroscedasticGaussianDistribution
 from rsl_rl.utils import resolve_callable, unpad_trajectories
 from tensordict import TensorDict
@@ -28,22 +29,17 @@ CRITIC = "critic"
 """rsl_rl's name for the observation set of a value function."""
 
 
-class BodyModel(nn.Module):
+class BodyModel(MLPModel):
     """An actor or a critic for rsl_rl: any variant of `PolicyConfig`.
 
     rsl_rl builds its models from configuration alone, so the configuration carries the layout: the object itself, or
-    the plain data of `Layout.to_dict()`. `rsl_rl_config.with_layouts` adds it for an mjlab environment:
-
-        cfg["actor"] = {"class_name": "body_transformer.rl.rsl_rl_model:BodyModel", "policy": {"variant": "bot-mix"}, …}
-        runner = OnPolicyRunner(env, with_layouts(cfg, env.unwrapped), device=…)
-
-    Where only names can be given, as in mjlab's own `train`, `rsl_rl_config.BodyPPO` adds it.
+    the plain data of `Layout.to_dict()`. `rsl_rl_config.BodyPPO` adds it for an mjlab environment, and
+    `rsl_rl_config.with_layouts` for other algorithms of rsl_rl.
 
     The model of the observation set "critic" is a `Critic`; any other is a `Policy`, which `policy()` returns. It
-    normalises observations and computes the deterministic action; the distribution is rsl_rl's.
+    normalises observations and computes the deterministic action; the distribution is rsl_rl's, and so is everything
+    of `MLPModel` that only passes on to it.
     """
-
-    is_recurrent: bool = False
 
     def __init__(
         self,
@@ -71,7 +67,7 @@ class BodyModel(nn.Module):
             precision: precision of the encoder's matrix products on a GPU. "fp32" keeps PyTorch's settings; the fused
                 encoder runs in "tf32" and "bf16".
         """
-        super().__init__()
+        nn.Module.__init__(self)  # MLPModel's would build an MLP
         if precision not in get_args(Precision):
             raise ValueError(unknown("precision", precision, get_args(Precision)))
         self.obs_groups = list(obs_groups[obs_set])
@@ -136,10 +132,11 @@ class BodyModel(nn.Module):
         """Whether the model never waits for the device, so that CUDA graphs can record it."""
         return self.distribution is None or isinstance(self.distribution, GaussianDistribution)
 
-    def get_latent(self, obs: TensorDict, masks: Tensor | None = None, hidden_state: Any = None) -> Tensor:
-        """Return the normalised observation [B, O]."""
-        latent: Tensor = self.network.net.normalizer(self._flat(obs))
-        return latent
+    @property
+    def obs_normalizer(self) -> nn.Module:
+        """The normaliser of observations, as part of `get_latent`."""
+        normalizer: nn.Module = self.network.net.normalizer
+        return normalizer
 
     def update_normalization(self, obs: TensorDict) -> None:
         """Add observations to the running statistics."""
@@ -150,44 +147,12 @@ class BodyModel(nn.Module):
         groups: list[Tensor] = [obs[group] for group in self.obs_groups]
         return groups[0] if len(groups) == 1 else torch.cat(groups, dim=-1)
 
-    def reset(self, dones: Tensor | None = None, hidden_state: Any = None) -> None:
-        """Do nothing: there is no state between steps."""
-
-    def get_hidden_state(self) -> None:
-        """Return None: there is no hidden state."""
-        return
-
-    def detach_hidden_state(self, dones: Tensor | None = None) -> None:
-        """Do nothing: there is no hidden state."""
-
-    # -- action distribution -----------------------------------------------------------------------------------------
-
-    def _known(self) -> Distribution:
+    def get_output_log_prob(self, outputs: Tensor) -> Tensor:
+        """Return the log probability [B] of actions; rsl_rl's PPO asks for it first."""
         if self.distribution is None:
             raise ValueError("this model is deterministic; distribution_cfg gives it a distribution")
-        return self.distribution
-
-    @property
-    def output_mean(self) -> Tensor:
-        return self._known().mean  # type: ignore[no-any-return]
-
-    @property
-    def output_std(self) -> Tensor:
-        return self._known().std  # type: ignore[no-any-return]
-
-    @property
-    def output_entropy(self) -> Tensor:
-        return self._known().entropy  # type: ignore[no-any-return]
-
-    @property
-    def output_distribution_params(self) -> tuple[Tensor, ...]:
-        return self._known().params  # type: ignore[no-any-return]
-
-    def get_output_log_prob(self, outputs: Tensor) -> Tensor:
-        return self._known().log_prob(outputs)  # type: ignore[no-any-return]
-
-    def get_kl_divergence(self, old_params: tuple[Tensor, ...], new_params: tuple[Tensor, ...]) -> Tensor:
-        return self._known().kl_divergence(old_params, new_params)  # type: ignore[no-any-return]
+        log_prob: Tensor = self.distribution.log_prob(outputs)
+        return log_prob
 
     # -- export ----------------------------------------------------------------------------------------------------
 
