@@ -21,7 +21,7 @@ from mjlab.envs import ManagerBasedRlEnvCfg
 
 from body_transformer import Policy, pretrained
 from body_transformer.rl.envs.cpu import CpuEnv
-from body_transformer.rl.envs.mjlab import task_of, with_task
+from body_transformer.rl.envs.mjlab import env_cfg, task_of
 from body_transformer.rl.evaluate import evaluate, mean_action
 from body_transformer.rl.ground import Ground
 from body_transformer.rl.humanoid.ground import add_planes
@@ -43,8 +43,8 @@ def flat(grid: float) -> Ground:
 
 def on_planes(cfg: ManagerBasedRlEnvCfg, ground: Ground) -> ManagerBasedRlEnvCfg:
     """Return the task on uneven ground instead of the plane of its scene."""
-    uneven = replace(cfg, scene=replace(cfg.scene, terrain=None, spec_fn=partial(add_planes, ground=ground)))
-    return with_task(uneven, replace(task_of(cfg), ground=ground))
+    uneven = replace(cfg.scene, terrain=None, spec_fn=partial(add_planes, ground=ground))
+    return env_cfg(replace(task_of(cfg), ground=ground), uneven, cfg.sim, cfg.seed or 0)
 
 
 @dataclass

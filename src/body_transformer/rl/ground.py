@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -32,31 +32,19 @@ UNTOUCHED: dict[str, Any] = {"contype": 0, "conaffinity": 0, "group": 5}
 """Options of geoms that touch nothing except through a pair, and are not drawn."""
 
 
-class HeightField(Protocol):
-    """Heights on a square grid; a cell is two triangles, divided as in MuJoCo by the diagonal along x = y."""
-
-    @property
-    def low(self) -> tuple[float, float]:
-        """x and y of the first height, m."""
-
-    @property
-    def grid(self) -> float:
-        """Distance between heights, m."""
-
-    def heights(self) -> NDArray[np.float64]:
-        """Return the heights at low + grid x (i, j), [nx, ny], m."""
-
-
 @dataclass(frozen=True)
 class Ground:
-    """A height field of these heights, [nx, ny]."""
+    """Heights on a square grid; a cell is two triangles, divided as in MuJoCo by the diagonal along x = y."""
 
     heights: Callable[[], NDArray[np.float64]]
+    """Returns the heights at low + grid x (i, j), [nx, ny], m; they are computed when they are needed."""
     low: tuple[float, float]
+    """x and y of the first height, m."""
     grid: float
+    """Distance between heights, m."""
 
 
-def part_around(ground: HeightField, xy: NDArray[np.float64], margin: float) -> Ground:
+def part_around(ground: Ground, xy: NDArray[np.float64], margin: float) -> Ground:
     """Return the ground within `margin` m of the places xy [n, 2], along x and along y."""
     heights, low = ground.heights(), np.array(ground.low)
     first, last = (
@@ -71,7 +59,7 @@ def part_around(ground: HeightField, xy: NDArray[np.float64], margin: float) -> 
 # -- in the scene ------------------------------------------------------------------------------------------------------
 
 
-def add_field(spec: mujoco.MjSpec, ground: HeightField, solid: bool = True) -> None:
+def add_field(spec: mujoco.MjSpec, ground: Ground, solid: bool = True) -> None:
     """Add the ground and a sun to a scene; if the ground is not solid, robots pass through it."""
     heights = ground.heights()
     low, high = float(heights.min()), float(heights.max())

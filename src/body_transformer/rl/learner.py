@@ -73,7 +73,8 @@ class Learner:
 
     def policy(self) -> Policy:
         """Return a copy of the actor as a policy."""
-        return self.actor.policy()
+        policy: Policy = self.actor.policy()
+        return policy
 
     @property
     def num_parameters(self) -> int:

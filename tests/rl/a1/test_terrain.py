@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("mjlab")
 
 from body_transformer.rl.a1.ground import GridFaces
-from body_transformer.rl.a1.terrain import START_ABOVE, Terrain, gradient_noise, place
+from body_transformer.rl.a1.terrain import START_ABOVE, Terrain, gradient_noise, heights, place
 from body_transformer.rl.ground import add_field, part_around
 
 SMALL = Terrain(0, num_tracks=(6, 4), scale=(0.1, 0.15))
@@ -18,7 +18,7 @@ def tracks(terrain: Terrain) -> np.ndarray:
     """[tracks along x, y, heights of a track along x, y]"""
     edge, (nx, ny) = round(terrain.border / terrain.grid), terrain.num_tracks
     px, py = (round(size / terrain.grid) for size in terrain.track)
-    inner = terrain.heights()[edge : edge + nx * px, edge : edge + ny * py]
+    inner = heights(terrain)[edge : edge + nx * px, edge : edge + ny * py]
     return inner.reshape(nx, px, ny, py).swapaxes(1, 2)
 
 
@@ -36,11 +36,11 @@ def test_the_ground_has_1000_tracks_of_which_about_29_percent_are_flat():
     assert (spans[scales == 0] == 0).all()
     ratio = spans[scales > 0] / rough
     assert 0.7 < ratio.mean() < 1.1  # noise spans about its scale
-    assert np.abs(terrain.heights()[:, :190]).max() < 0.08 * 0.625  # the border's scale is 0.08, octaves sum to 1.25
+    assert np.abs(heights(terrain)[:, :190]).max() < 0.08 * 0.625  # the border's scale is 0.08, octaves sum to 1.25
 
 
 def test_another_seed_is_another_ground_and_the_same_seed_the_same():
-    first, again, other = (Terrain(seed, num_tracks=(2, 2)).heights() for seed in (1, 1, 2))
+    first, again, other = (heights(Terrain(seed, num_tracks=(2, 2))) for seed in (1, 1, 2))
     assert (first == again).all()
     assert (first != other).mean() > 0.5
 
@@ -55,7 +55,7 @@ def test_noise_is_zero_at_the_corners_of_its_cells_and_smooth_between():
 
 
 def test_a_part_of_the_ground_lies_around_the_given_places():
-    ground = Terrain(3, num_tracks=(2, 2))
+    ground = Terrain(3, num_tracks=(2, 2)).ground
     part = part_around(ground, np.array([[1.0, 0.5], [2.0, -0.5]]), margin=0.5)
     assert part.low == pytest.approx((0.5, -1.0))
     assert part.heights().shape == (81, 81)  # 2 m at 25 mm
@@ -64,7 +64,7 @@ def test_a_part_of_the_ground_lies_around_the_given_places():
 
 
 def test_a_part_does_not_go_beyond_the_ground():
-    ground = Terrain(3, num_tracks=(2, 2))
+    ground = Terrain(3, num_tracks=(2, 2)).ground
     part = part_around(ground, np.array([[0.0, 0.0]]), margin=100.0)
     assert part.low == ground.low
     np.testing.assert_array_equal(part.heights(), ground.heights())
@@ -78,7 +78,7 @@ def test_starts_are_above_the_ground_in_the_first_part_of_a_track_with_10_m_ahea
     assert -0.25 <= aside.min() < -0.2 < 0.2 < aside.max() <= 0.25
     assert x.max() < 45 - 1 - 10
     assert len(np.unique((x // 2.0).astype(int))) == 17
-    under, _ = GridFaces(terrain).under(torch.tensor(x), torch.tensor(y))
+    under, _ = GridFaces(terrain.ground).under(torch.tensor(x), torch.tensor(y))
     assert (z - under.numpy() >= START_ABOVE - 1e-6).all()
 
 
@@ -86,7 +86,7 @@ def test_starts_are_above_the_ground_in_the_first_part_of_a_track_with_10_m_ahea
 def ball():
     """A foot above the height field in plain MuJoCo."""
     spec = mujoco.MjSpec()
-    add_field(spec, SMALL)
+    add_field(spec, SMALL.ground)
     body = spec.worldbody.add_body(name="ball")
     body.add_freejoint()
     body.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.02, 0, 0], contype=1, conaffinity=0)
@@ -96,7 +96,7 @@ def ball():
 def test_height_and_normal_are_those_of_mujocos_height_field(ball):
     data = mujoco.MjData(ball)
     mujoco.mj_forward(ball, data)
-    faces = GridFaces(SMALL)
+    faces = GridFaces(SMALL.ground)
     hit, rng = np.zeros(1, np.int32), np.random.default_rng(0)
     for x, y in rng.uniform((0, -3), (12, 3), (200, 2)):
         down = mujoco.mj_ray(ball, data, np.array([x, y, 1.0]), np.array([0.0, 0.0, -1.0]), None, 1, 1, hit)
@@ -115,7 +115,7 @@ def depth(model: mujoco.MjModel, data: mujoco.MjData, place: tuple[float, float,
 
 def test_a_foot_on_its_plane_is_as_deep_as_in_mujocos_height_field(ball):
     """A foot 1 mm deep in the height field is never deeper in the plane, and mostly as deep."""
-    faces, data, rng = GridFaces(SMALL), mujoco.MjData(ball), np.random.default_rng(0)
+    faces, data, rng = GridFaces(SMALL.ground), mujoco.MjData(ball), np.random.default_rng(0)
     places = []
     for x, y in rng.uniform((0, -3), (12, 3), (200, 2)):
         low = float(faces.under(torch.tensor([x]), torch.tensor([y]))[0])
@@ -134,7 +134,7 @@ def test_a_foot_on_its_plane_is_as_deep_as_in_mujocos_height_field(ball):
 
 
 def test_a_foot_in_the_ground_is_pushed_out_upwards():
-    faces = GridFaces(SMALL)
+    faces = GridFaces(SMALL.ground)
     centre = torch.tensor([[3.0, 1.0, -0.3], [float("nan"), 0.0, 0.0], [1e9, 0.0, 1.0]])
     _, normal = faces.nearest(centre, torch.full((3,), 0.02))
     assert normal[0, 2] > 0.3

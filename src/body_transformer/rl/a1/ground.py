@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..envs.world import World, rotate
-from ..ground import FEELER, PLANE, FeelerPlanes, HeightField, add_feeler, add_plane, plane_ids
+from ..ground import FEELER, PLANE, FeelerPlanes, Ground, add_feeler, add_plane, plane_ids
 from .model import BASE, FEET, LEGS
 
 KNEE_RADIUS, CALF_RADIUS, CORNER_RADIUS = 0.017, 0.01, 0.01
@@ -76,7 +76,7 @@ def add_planes(spec: mujoco.MjSpec) -> None:
 class GridFaces:
     """The triangles of the ground; a cell of the grid is two of them, divided by the diagonal along x = y."""
 
-    def __init__(self, ground: HeightField, device: torch.device | str = "cpu"):
+    def __init__(self, ground: Ground, device: torch.device | str = "cpu"):
         heights = ground.heights()
         self._low, self._grid, self._shape = ground.low, ground.grid, heights.shape
         self._heights = torch.tensor(heights, dtype=torch.float32, device=device).flatten()
@@ -169,7 +169,7 @@ class Legs:
 class A1Planes(FeelerPlanes):
     """The planes of B A1s, laid where the feelers are."""
 
-    def __init__(self, world: World, ground: HeightField):
+    def __init__(self, world: World, ground: Ground):
         model = world.model
         super().__init__(world, model.npair)
         self._faces = GridFaces(ground, world.device)

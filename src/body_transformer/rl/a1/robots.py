@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..envs.terms import TaskRobots
 from ..envs.world import FreeBody, Place, Starts, World, joint_ids, joint_ranges
-from ..ground import HeightField
+from ..ground import Ground
 from .ground import A1Planes
 from .model import (
     ACTION_SCALE,
@@ -120,7 +120,7 @@ class A1s(TaskRobots[A1State]):
 
     acts_between_physics_steps = True
 
-    def __init__(self, world: World, starts: Starts, parameters: A1Parameters, ground: HeightField, push: Push):
+    def __init__(self, world: World, starts: Starts, parameters: A1Parameters, ground: Ground, push: Push):
         """Bind the robots to the world; `starts` hold the command of each episode beside its state."""
         model, self.world, self.starts, self._push = world.model, world, starts, push
         motors = [int(model.actuator(f"robot/{name}").id) for name in JOINTS]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..ground import Ground
 
 Array = NDArray[np.float64]
 
@@ -58,9 +60,9 @@ class Terrain:
         drawn = rng.uniform(*self.scale, self.num_tracks)
         return np.where(drawn < self.flat_below, 0.0, drawn)
 
-    def heights(self) -> Array:
-        """Return the read-only heights at low + grid x (i, j), [nx, ny], m."""
-        return _heights(self)
+    @property
+    def ground(self) -> Ground:
+        return Ground(partial(heights, self), self.low, self.grid)
 
     def _noise(self) -> Array:
         """Return noise of a span of about 1, [nx, ny]."""
@@ -81,11 +83,11 @@ class Terrain:
 
 
 @lru_cache(maxsize=1)
-def _heights(terrain: Terrain) -> Array:
-    """Return the heights of a ground; cached, because starts and planes need the same."""
-    heights = terrain._noise() * terrain._scale_of_each_height()
-    heights.setflags(write=False)
-    return heights
+def heights(terrain: Terrain) -> Array:
+    """Return the read-only heights of a ground, [nx, ny], m; cached, because starts and planes need the same."""
+    found = terrain._noise() * terrain._scale_of_each_height()
+    found.setflags(write=False)
+    return found
 
 
 def gradient_noise(shape: tuple[int, int], samples: int, rng: np.random.Generator) -> Array:
@@ -129,19 +131,18 @@ RUN = 10.0
 
 def place(rng: np.random.Generator, count: int, terrain: Terrain) -> Array:
     """Return places of the trunk on random tracks with enough ground ahead, [count, 3], m."""
-    heights = terrain.heights()
     along = max(1, int((terrain.high[0] - 1.0 - RUN) / terrain.track[0]))
     tracks = rng.integers(0, (min(along, terrain.num_tracks[0]), terrain.num_tracks[1]), (count, 2))
     x = tracks[:, 0] * terrain.track[0] + rng.uniform(*AHEAD, count)
     middle = (tracks[:, 1] + 0.5) * terrain.track[1]
     y = terrain.low[1] + terrain.border + middle + rng.uniform(-ASIDE, ASIDE, count)
-    tops = [_top(heights, terrain, at) for at in np.column_stack([x, y])]
+    tops = [_top(terrain, at) for at in np.column_stack([x, y])]
     return np.column_stack([x, y, np.array(tops) + START_ABOVE])
 
 
-def _top(heights: Array, terrain: Terrain, at: Array) -> float:
+def _top(terrain: Terrain, at: Array) -> float:
     """Return the height of the highest point within reach, m."""
     first, last = (
         [max(0, round((at[k] + sign * REACH[k] - terrain.low[k]) / terrain.grid)) for k in (0, 1)] for sign in (-1, 1)
     )
-    return float(heights[first[0] : last[0] + 1, first[1] : last[1] + 1].max())
+    return float(heights(terrain)[first[0] : last[0] + 1, first[1] : last[1] + 1].max())

@@ -133,11 +133,11 @@ class WalkTask(RlTask[A1State]):
         options, terrain, rng = self.options, self.terrain, np.random.default_rng(seed)
         parameters = A1Parameters.draw(world.qpos, seed, options.latency, options.stiffness)
         drawn = draw_starts(world.model, partial(place, terrain=terrain), options.command, rng, NUM_STARTS)
-        return A1s(world, Starts(world, drawn, seed, world.qpos.dtype), parameters, terrain, options.push)
+        return A1s(world, Starts(world, drawn, seed, world.qpos.dtype), parameters, terrain.ground, options.push)
 
     def scenery(self, poses: NDArray[np.float64]) -> Callable[[mujoco.MjSpec], None]:
         """Return a function that adds the ground near the robot."""
-        near = part_around(self.terrain, poses[:, :2], SEEN)
+        near = part_around(self.terrain.ground, poses[:, :2], SEEN)
         return partial(add_field, ground=near, solid=False)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,11 +84,6 @@ def physics(
 def task_of(cfg: ManagerBasedRlEnvCfg) -> Any:
     """Return the task of a configuration that `env_cfg` made."""
     return next(action.get_task() for action in cfg.actions.values() if isinstance(action, TaskActionCfg))
-
-
-def with_task(cfg: ManagerBasedRlEnvCfg, task: RlTask[Any]) -> ManagerBasedRlEnvCfg:
-    """Return the configuration with another task that lists the same terms."""
-    return replace(cfg, actions={task.actions.name: TaskActionCfg(entity_name="robot", get_task=lambda: task)})
 
 
 def terms_of(env: ManagerBasedRlEnv) -> TaskTerms[Any]:

@@ -20,17 +20,15 @@ Where this differs from the authors' environment, beyond the differences of huma
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from mjlab.envs import ManagerBasedRlEnvCfg
-from mjlab.scene import SceneCfg
 from mjlab.terrains import TerrainEntityCfg
 
 from ..envs.mjlab import env_cfg
 from . import terms
 from .mod import origin
-from .model import BOARD_SIZE, CYLINDER_RADIUS, board_spec, contact_sensor, cylinder_spec, resting, robot, simulation
+from .model import BOARD_SIZE, CYLINDER_RADIUS, board_spec, cylinder_spec, resting, scene, simulation
 from .robots import HumanoidTask
 from .task import humanoid_task
 
@@ -44,14 +42,15 @@ TRAINING_ONLY = ("start_noise_curriculum",)
 
 def task(start_noise_curriculum: bool = False, privileged_critic: bool = False) -> HumanoidTask:
     """Return humanoid-board."""
-    without_stack = humanoid_task(
-        place=partial(origin, z=START_Z),
+    return humanoid_task(
         target=(0.0, 0.0),
         direction=terms.straight_ahead,
         failure=partial(terms.below, height=DEATH_Z),
         privileged=terms.PRIVILEGED if privileged_critic else (),
+        place=partial(origin, z=START_Z),
+        start_noise_curriculum=start_noise_curriculum,
+        has_stack=True,
     )
-    return replace(without_stack, start_noise_curriculum=start_noise_curriculum, has_stack=True)
 
 
 def cfg(num_envs: int, seed: int, **options: bool) -> ManagerBasedRlEnvCfg:
@@ -59,15 +58,9 @@ def cfg(num_envs: int, seed: int, **options: bool) -> ManagerBasedRlEnvCfg:
     for name, value in options.items():
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be true or false; got {value!r}")
-    scene = SceneCfg(
-        num_envs=num_envs,
-        env_spacing=0.0,
-        terrain=TerrainEntityCfg(terrain_type="plane"),
-        entities={
-            "robot": robot(START_Z),
-            "board": resting(board_spec, 2 * CYLINDER_RADIUS + BOARD_SIZE[2] / 2),
-            "cylinder": resting(cylinder_spec, CYLINDER_RADIUS),
-        },
-        sensors=(contact_sensor(),),
-    )
-    return env_cfg(task(**options), scene, simulation(max_contacts=48, max_constraints=240), seed)
+    stack = {
+        "board": resting(board_spec, 2 * CYLINDER_RADIUS + BOARD_SIZE[2] / 2),
+        "cylinder": resting(cylinder_spec, CYLINDER_RADIUS),
+    }
+    on_stack = scene(num_envs, START_Z, stack, terrain=TerrainEntityCfg(terrain_type="plane"))
+    return env_cfg(task(**options), on_stack, simulation(max_contacts=48, max_constraints=240), seed)

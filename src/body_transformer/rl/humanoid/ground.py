@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..envs.world import World
-from ..ground import FAR_BELOW, FEELER, PLANE, FeelerPlanes, HeightField, add_feeler, add_field, add_plane
+from ..ground import FAR_BELOW, FEELER, PLANE, FeelerPlanes, Ground, add_feeler, add_field, add_plane
 from .model import FEET
 
 FEELERS_ALONG_FOOT = 4
@@ -23,7 +23,7 @@ FEELERS_ALONG_FOOT = 4
 # -- in the scene ------------------------------------------------------------------------------------------------------
 
 
-def add_planes(spec: mujoco.MjSpec, ground: HeightField) -> None:
+def add_planes(spec: mujoco.MjSpec, ground: Ground) -> None:
     """Add feelers and their planes to a scene with the robot, and the height field to look at."""
     add_field(spec, ground, solid=False)
     number = 0
@@ -65,7 +65,7 @@ def _add_feeler(
 class FaceTable:
     """A table of the ground's triangles, each with its plane."""
 
-    def __init__(self, ground: HeightField, device: torch.device | str = "cpu"):
+    def __init__(self, ground: Ground, device: torch.device | str = "cpu"):
         heights, grid = ground.heights(), ground.grid
         first, second, third, last = heights[:-1, :-1], heights[1:, :-1], heights[1:, 1:], heights[:-1, 1:]
         left, right = (third - last, last - first), (second - first, third - second)  # of the diagonal x = y
@@ -102,7 +102,7 @@ class FaceTable:
 class LimbPlanes(FeelerPlanes):
     """The planes of B humanoids, laid where the feelers will be if they keep their speed."""
 
-    def __init__(self, world: World, ground: HeightField):
+    def __init__(self, world: World, ground: Ground):
         model, self._faces = world.model, FaceTable(ground, world.device)
         count = sum(model.geom(k).name.startswith(FEELER) for k in range(model.ngeom))
         super().__init__(world, count)

@@ -18,12 +18,10 @@ Where this differs from the authors' environment, beyond the differences of huma
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
-from mjlab.scene import SceneCfg
 from numpy.typing import NDArray
 
 from ..envs.mjlab import env_cfg
@@ -31,7 +29,7 @@ from ..ground import Ground
 from . import terms
 from .ground import add_planes
 from .mod import START_Z, TARGET
-from .model import contact_sensor, robot, simulation
+from .model import scene, simulation
 from .robots import HumanoidTask
 from .task import humanoid_task
 
@@ -90,23 +88,18 @@ def tile_tops(ground: NDArray[np.float64]) -> NDArray[np.float64]:
 def task(seed: int) -> HumanoidTask:
     """Return humanoid-hill on the ground of that seed."""
     low, high = ((LOW[0] + EDGE, LOW[1] + EDGE), (HIGH[0] - EDGE, HIGH[1] - EDGE))
-    flat = humanoid_task(
-        place=partial(place, seed=seed),
+    return humanoid_task(
         target=TARGET,
         direction=partial(terms.to_target, target=TARGET),
         failure=terms.fallen,
+        time_outs=(partial(terms.outside, low=low, high=high),),
+        place=partial(place, seed=seed),
+        ground=ground(seed),
     )
-    return replace(flat, ground=ground(seed), time_outs=(partial(terms.outside, low=low, high=high),))
 
 
 def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
     """Return mjlab's configuration of humanoid-hill."""
-    scene = SceneCfg(
-        num_envs=num_envs,
-        env_spacing=0.0,
-        entities={"robot": robot(START_Z)},
-        sensors=(contact_sensor(),),
-        spec_fn=partial(add_planes, ground=ground(seed)),
-        extent=4.0,  # of pictures; MuJoCo would choose the whole ground
-    )
-    return env_cfg(task(seed), scene, simulation(max_contacts=40, max_constraints=200), seed)
+    extent = 4.0  # of pictures; MuJoCo would choose the whole ground
+    on_waves = scene(num_envs, START_Z, spec_fn=partial(add_planes, ground=ground(seed)), extent=extent)
+    return env_cfg(task(seed), on_waves, simulation(max_contacts=40, max_constraints=200), seed)

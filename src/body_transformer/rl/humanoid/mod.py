@@ -25,13 +25,12 @@ from functools import partial
 
 import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
-from mjlab.scene import SceneCfg
 from mjlab.terrains import TerrainEntityCfg
 from numpy.typing import NDArray
 
 from ..envs.mjlab import env_cfg
 from . import terms
-from .model import contact_sensor, robot, simulation
+from .model import scene, simulation
 from .robots import HumanoidTask
 from .task import humanoid_task
 
@@ -48,20 +47,14 @@ def origin(rng: np.random.Generator, count: int, z: float) -> NDArray[np.float64
 def task() -> HumanoidTask:
     """Return humanoid-mod."""
     return humanoid_task(
-        place=partial(origin, z=START_Z),
         target=TARGET,
         direction=partial(terms.to_target, target=TARGET),
         failure=terms.fallen,
+        place=partial(origin, z=START_Z),
     )
 
 
 def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
     """Return mjlab's configuration of humanoid-mod."""
-    scene = SceneCfg(
-        num_envs=num_envs,
-        env_spacing=0.0,
-        terrain=TerrainEntityCfg(terrain_type="plane"),
-        entities={"robot": robot(START_Z)},
-        sensors=(contact_sensor(),),
-    )
-    return env_cfg(task(), scene, simulation(max_contacts=40, max_constraints=200), seed)
+    on_plane = scene(num_envs, START_Z, terrain=TerrainEntityCfg(terrain_type="plane"))
+    return env_cfg(task(), on_plane, simulation(max_contacts=40, max_constraints=200), seed)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import mujoco
 from mjlab.entity import EntityCfg
+from mjlab.scene import SceneCfg
 from mjlab.sensor import ContactMatch, ContactSensorCfg
 from mjlab.sim import SimulationCfg
 
@@ -58,10 +60,15 @@ def robot(start_z: float) -> EntityCfg:
     return EntityCfg(spec_fn=robot_spec, init_state=EntityCfg.InitialStateCfg(pos=(0.0, 0.0, start_z)))
 
 
-def contact_sensor() -> ContactSensorCfg:
-    """Return the sensor of net contact forces, world frame: those that each body exerts."""
+def scene(num_envs: int, start_z: float, others: Mapping[str, EntityCfg] | None = None, **options: Any) -> SceneCfg:
+    """Return a scene of the humanoid with the sensor of net contact forces, world frame: those that each body exerts.
+
+    `others` are further entities, and `options` those of SceneCfg.
+    """
     bodies = ContactMatch(mode="body", pattern=BODIES, entity="robot")
-    return ContactSensorCfg(name=CONTACT, primary=bodies, fields=("force",), reduce="netforce")
+    sensor = ContactSensorCfg(name=CONTACT, primary=bodies, fields=("force",), reduce="netforce")
+    entities = {"robot": robot(start_z), **(others or {})}
+    return SceneCfg(num_envs=num_envs, env_spacing=0.0, entities=entities, sensors=(sensor,), **options)
 
 
 def board_spec() -> mujoco.MjSpec:

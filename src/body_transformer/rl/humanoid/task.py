@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from mjlab.envs import ManagerBasedRlEnvCfg
 from torch import Tensor
 
 from ...experiment import load_experiment
 from ...video import View
-from ..envs.mjlab import task_of, with_task
+from ..envs.mjlab import env_cfg, task_of
 from ..envs.terms import ACTOR, CRITIC, ObservationTerm, RewardTerm, obs_terms
-from ..envs.world import Place
 from ..ground import add_field
 from . import terms
 from .model import DECIMATION, PHYSICS_DT
@@ -26,15 +26,15 @@ VIEW = View(body="robot/torso", below_m=0.4, shadows=False)
 
 def humanoid_task(
     *,
-    place: Place,
     target: tuple[float, float],
     direction: Callable[[HumanoidState], tuple[Tensor, Tensor]],
     failure: Callable[[HumanoidState], Tensor],
     privileged: tuple[ObservationTerm[HumanoidState], ...] = (),
+    **options: Any,
 ) -> HumanoidTask:
     """Return a task: run to `target` (x and y, m), look in `direction` (a unit vector), and avoid the `failure`.
 
-    The critic observes the actor's terms and `privileged`.
+    The critic observes the actor's terms and `privileged`. `options` are further fields of the task.
     """
     experiment = load_experiment("humanoid-mod")
     actor = obs_terms(experiment.obs, terms.OBSERVATIONS)
@@ -58,7 +58,7 @@ def humanoid_task(
         decimation=DECIMATION,
         max_steps=MAX_STEPS,
         view=VIEW,
-        place=place,
+        **options,
     )
 
 
@@ -66,5 +66,5 @@ def on_height_field(cfg: ManagerBasedRlEnvCfg) -> ManagerBasedRlEnvCfg:
     """Return the configuration with uneven ground as MuJoCo's own height field, which catches feet at inner edges."""
     task: HumanoidTask = task_of(cfg)
     assert task.ground is not None
-    solid = replace(cfg, scene=replace(cfg.scene, spec_fn=partial(add_field, ground=task.ground)))
-    return with_task(solid, replace(task, ground=None))
+    solid = replace(cfg.scene, spec_fn=partial(add_field, ground=task.ground))
+    return env_cfg(replace(task, ground=None), solid, cfg.sim, cfg.seed or 0)
