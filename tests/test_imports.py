@@ -1,6 +1,10 @@
+"""`import body_transformer` is quick, parts of the package use only parts above them, and the runtime needs little."""
+
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -52,15 +56,44 @@ MAY_IMPORT: dict[str, set[str]] = {
     "authors": {"body", "experiment", "model"},
     "imitation": {"imitation.config", *LEARNING},
     "rl": {"rl.config", *LEARNING},
-    "deploy": {"body", "experiment", "model", "ops", "policy_folder", "rl.config", "robots", "run", *SECTIONS},
-    "bench": {"body", "deploy", "experiment", "model", "ops", "rl", "robots", "training"},
+    "deploy": {"body.layout", "deploy.control", "policy_folder"},  # the runtime, and all that has no line of its own
+    "deploy.robots.sim_body": {"deploy", "robots"},
+    "deploy.robots.sim_process": {"deploy", "deploy.robots.sim_body"},
+    "deploy.graph": set(),
+    "deploy.rewrite": {"deploy.graph", "model", "ops"},
+    "deploy.onnx_file": {"deploy", "deploy.rewrite", "model"},
+    "deploy.export": {"body", "deploy", "deploy.onnx_file", "experiment", "model", "policy_folder", "run", *SECTIONS},
+    "bench": {
+        "body",
+        "deploy",
+        "deploy.onnx_file",
+        "experiment",
+        "model",
+        "ops",
+        "rl",
+        "rl.config",
+        "robots",
+        "training",
+    },
     "report": {"body", "deploy", "policy_folder", "rl.config", "run"},
     "reproduce": {"report", "run", "training"},
-    "cli": {"bench", "deploy", "imitation", "pretrained", "report", "reproduce", "rl", *LEARNING},
+    "cli": {"bench", "deploy", "deploy.export", "imitation", "pretrained", "report", "reproduce", "rl"}
+    | SECTIONS
+    | LEARNING,
     "__init__": {"authors", "body", "model", "robots"},
 }
 """Every part of the package, and the parts that it may use beside itself and LEAVES. Each part uses only parts above
-it, so parts have no import cycle."""
+it, so parts have no import cycle. A folder stands for all of its modules that have no line of their own."""
+ON_THE_ROBOT = {"numpy", "onnxruntime"}
+PACKAGES: dict[str, set[str]] = {
+    **dict.fromkeys(("__init__", "errors", "files", "schema", "pretrained", "policy_folder", "deploy.control"), set()),
+    "deploy": {*ON_THE_ROBOT, "robot_interface"},  # Unitree's, where there is an A1
+    "deploy.robots.sim_body": {"mujoco", "numpy"},
+    "deploy.robots.sim_process": {"numpy"},
+    "deploy.config": {"mujoco"},
+    **dict.fromkeys(("deploy.graph", "deploy.rewrite", "deploy.onnx_file", "deploy.export"), {"numpy", "torch"}),
+}
+"""Parts that may import few packages, and these packages."""
 
 
 def in_fresh_interpreter(code: str) -> str:
@@ -91,19 +124,11 @@ def test_a_body_graph_needs_no_torch_no_mujoco_and_no_matplotlib():
     assert loaded.isdisjoint({"torch", "mujoco", "matplotlib"})
 
 
-@pytest.mark.parametrize("name", body_transformer.__all__)
-def test_every_public_name_can_be_imported(name):
-    value = getattr(body_transformer, name)
-    assert value.__name__ == name
-    assert getattr(body_transformer, name) is value
-    assert name in dir(body_transformer)
-
-
-def test_the_public_names_are_these():
+def test_the_public_names_are_these_and_can_be_imported():
     assert body_transformer.__all__ == ["BodyGraph", "Critic", "Layout", "Policy", "PolicyConfig", "Term"]
-
-
-def test_all_names_and_the_submodules_that_the_readme_uses_can_be_imported():
+    for name in body_transformer.__all__:
+        assert getattr(body_transformer, name).__name__ == name
+        assert name in dir(body_transformer)
     used = "import body_transformer; body_transformer.authors; body_transformer.robots"
     assert "Policy" in in_fresh_interpreter(f"from body_transformer import *; {used}; print(*dir())")
 
@@ -111,35 +136,15 @@ def test_all_names_and_the_submodules_that_the_readme_uses_can_be_imported():
 def test_an_unknown_attribute_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'body_transformer' has no attribute 'Polcy'"):
         body_transformer.Polcy  # noqa: B018
-    assert not hasattr(body_transformer, "__wrapped__")
     with pytest.raises(ImportError):
         from body_transformer import Polcy  # noqa: F401
 
 
 def test_the_version_is_the_installed_one():
-    from importlib.metadata import version
-
     assert body_transformer.__version__ == version("body-transformer")
 
 
-# -- which part imports which ------------------------------------------------------------------------------------------
-
-
-def own_imports(tree: ast.AST, package: tuple[str, ...]) -> set[str]:
-    """Return the imports of this package, lazy and type-checking ones included, as dotted names inside it."""
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else ()
-            module = ".".join([*base, *filter(None, [node.module])])
-            found |= {f"{module}.{alias.name}" for alias in node.names}
-    return {name.removeprefix("body_transformer.") for name in found if name.startswith("body_transformer.")}
-
-
-def package_of(file: Path) -> tuple[str, ...]:
-    return ("body_transformer", *file.relative_to(SOURCE).parent.parts)
+# -- which part imports which part and which package -------------------------------------------------------------------
 
 
 def module_name(file: Path) -> str:
@@ -148,89 +153,60 @@ def module_name(file: Path) -> str:
     return name.removesuffix(".__init__")
 
 
-def part_of(name: str) -> str:
-    """Return the most specific part that a dotted name belongs to; a top-level module that is none is its own."""
-    parts = [part for part in MAY_IMPORT if within(name, part)]
-    return max(parts, key=len, default=name.partition(".")[0])
-
-
-def offences(tree: ast.AST, file: Path) -> list[str]:
-    """Return the imports that the file's part may not use."""
-    part = part_of(module_name(file))
-    allowed = MAY_IMPORT.get(part, set()) | LEAVES | {part}
-    return [
-        name
-        for name in sorted(own_imports(tree, package_of(file)))
-        if part_of(name) not in allowed and not any(within(part_of(name), other) for other in allowed - SECTIONS)
-    ]
-
-
 def within(name: str, part: str) -> bool:
     return name == part or name.startswith(f"{part}.")
 
 
-def test_every_file_imports_only_parts_that_its_own_part_may_use():
+def part_of(name: str) -> str:
+    """Return the most specific part that a dotted name belongs to; a top-level module that is none is its own."""
+    return max((part for part in MAY_IMPORT if within(name, part)), key=len, default=name.partition(".")[0])
+
+
+def imports(tree: ast.AST, file: Path) -> tuple[set[str], set[str]]:
+    """Return the imports, lazy and type-checking ones included: dotted names inside this package, and other packages.
+
+    `import_module("name")` counts, too.
+    """
+    package = ("body_transformer", *file.relative_to(SOURCE).parent.parts)
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*base, *filter(None, [node.module])])
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            found |= {str(name.value) for name in node.args if isinstance(name, ast.Constant)}
+    own = {name.removeprefix("body_transformer.") for name in found if within(name, "body_transformer")}
+    others = {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"body_transformer", ""}
+    return own - {"body_transformer"}, others
+
+
+def offences(tree: ast.AST, file: Path) -> list[str]:
+    """Return the imports that the file's part may not have."""
+    part, (own, packages) = part_of(module_name(file)), imports(tree, file)
+    allowed = MAY_IMPORT.get(part, set()) | LEAVES | {part}
+    modules = allowed - MAY_IMPORT.keys()  # single modules of a part
+    wrong = {name for name in own if part_of(name) not in allowed and not any(within(name, one) for one in modules)}
+    return sorted(wrong | (packages - PACKAGES.get(part, packages)))
+
+
+def test_every_file_imports_only_what_its_part_may_use():
     assert {module_name(file): found for file, tree in TREES.items() if (found := offences(tree, file))} == {}
 
 
-def test_every_part_has_a_rule():
-    parts = {module_name(file).partition(".")[0] for file in FILES} - {"experiments"}
-    assert parts == {part for part in MAY_IMPORT if "." not in part}
+def test_every_part_has_a_rule_and_every_rule_a_part():
+    parts = {part_of(module_name(file)) for file in FILES} - {"experiments"}
+    assert parts == MAY_IMPORT.keys()
+    assert PACKAGES.keys() <= parts
 
 
 def test_every_part_uses_only_parts_above_it():
-    above: set[str] = set()
+    above = set(LEAVES)
     for part, allowed in MAY_IMPORT.items():
-        assert allowed <= above, part
+        assert {part_of(name) for name in allowed} <= above, part
         above.add(part)
-
-
-def test_modules_have_no_import_cycle():
-    assert import_cycles(TREES) == []
-
-
-def import_cycles(trees: dict[Path, ast.Module]) -> list[set[str]]:
-    """Return each set of modules that import each other, directly or through others.
-
-    The package itself is left out: it imports its public names only when they are used.
-    """
-    graph: dict[str, set[str]] = {}
-    modules = {module_name(file): file for file in trees}
-    for name, file in modules.items():
-        imports = own_imports(trees[file], package_of(file))
-        graph[name] = {found for found in (nearest(one, modules) for one in imports) if found} - {name, "__init__"}
-    reachable = {name: reached(graph, name) for name in graph}
-    cycles = [frozenset(other for other in reachable[name] if name in reachable[other]) for name in graph]
-    return [set(cycle) for cycle in dict.fromkeys(cycles) if cycle]
-
-
-def nearest(name: str, modules: dict[str, Path]) -> str:
-    """Return the module of a dotted name, which may end with names inside the module."""
-    while name and name not in modules:
-        name = name.rpartition(".")[0]
-    return name
-
-
-def reached(graph: dict[str, set[str]], start: str) -> set[str]:
-    """Return the modules that `start` imports, directly or through others."""
-    found: set[str] = set()
-    waiting = [start]
-    while waiting:
-        new = graph.get(waiting.pop(), set()) - found
-        found |= new
-        waiting += new
-    return found
-
-
-def test_the_check_finds_cycles_of_lazy_and_type_checking_imports(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path)
-    texts = {
-        "a": "def f():\n    from .b import g",
-        "b": "if TYPE_CHECKING:\n    from .c import C",
-        "c": "from . import a",
-        "d": "from .a import f",
-    }
-    assert import_cycles({tmp_path / f"{name}.py": ast.parse(text) for name, text in texts.items()}) == [{*"abc"}]
 
 
 @pytest.mark.parametrize(
@@ -241,111 +217,72 @@ def test_the_check_finds_cycles_of_lazy_and_type_checking_imports(tmp_path, monk
         ("body/graph.py", "import body_transformer.experiment", "experiment"),
         ("body/graph.py", "def f():\n    from ..ops import body_attention", "ops.body_attention"),
         ("ops/body_attention/reference.py", "from ...body.graph import BodyGraph", "body.graph.BodyGraph"),
-        ("model/policy.py", "from ..experiment import load_experiment", "experiment.load_experiment"),
         ("model/policy.py", "from body_transformer.robots import path", "robots.path"),
         ("robots/__init__.py", "from ..body.graph import BodyGraph", "body.graph.BodyGraph"),
-        ("experiment.py", "from .cli import main", "cli.main"),
         ("model/policy.py", "from ..cli.output import console", "cli.output.console"),
-        ("rl/config.py", "from ..experiment import Experiment", "experiment.Experiment"),
         ("rl/config.py", "from .ppo import PPO", "rl.ppo.PPO"),
         ("experiment.py", "from .rl.ppo import PPO", "rl.ppo.PPO"),
-        ("deploy/export.py", "from ..rl.ppo import PPO", "rl.ppo.PPO"),
         ("report/load.py", "from ..rl.ppo import PPO", "rl.ppo.PPO"),
         ("schema.py", "from .run import Run", "run.Run"),
         ("new.py", "from .body.graph import BodyGraph", "body.graph.BodyGraph"),
+        ("deploy/runtime.py", "import torch", "torch"),
+        ("deploy/runtime.py", "def f():\n    import mujoco.viewer", "mujoco"),
+        ("deploy/policy.py", "from torch import nn", "torch"),
+        ("deploy/policy.py", "importlib.import_module('torch')", "torch"),
+        ("deploy/safety.py", "import yaml", "yaml"),
+        ("deploy/contract.py", "from ..body.description import read", "body.description.read"),
+        ("deploy/contract.py", "from .export import export", "deploy.export.export"),
+        ("deploy/robots/sim.py", "from . import sim_process", "deploy.robots.sim_process"),
+        ("deploy/robots/sim_process.py", "import torch", "torch"),
+        ("deploy/robots/sim_body.py", "from ..export import export", "deploy.export.export"),
+        ("deploy/export.py", "import mujoco", "mujoco"),
+        ("deploy/export.py", "from ..rl.ppo import PPO", "rl.ppo.PPO"),
     ],
 )
 def test_the_rule_would_notice(file, line, offence):
     assert offences(ast.parse(line), SOURCE / file) == [offence]
 
 
+# -- import cycles -----------------------------------------------------------------------------------------------------
+
+
+def check_acyclic(trees: dict[Path, ast.Module]) -> None:
+    """Raise CycleError if modules import each other, directly or through others.
+
+    The package itself is left out: it imports its public names only when they are used.
+    """
+    modules = {module_name(file): file for file in trees}
+    graph = {name: {nearest(one, modules) for one in imports(trees[file], file)[0]} for name, file in modules.items()}
+    TopologicalSorter({name: used - {name, "", "__init__"} for name, used in graph.items()}).prepare()
+
+
+def nearest(name: str, modules: dict[str, Path]) -> str:
+    """Return the module of a dotted name, which may end with names inside the module."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def test_modules_have_no_import_cycle():
+    check_acyclic(TREES)
+
+
+def test_a_cycle_of_lazy_and_type_checking_imports_would_be_noticed():
+    texts = {"a": "def f():\n    from .b import g", "b": "if TYPE_CHECKING:\n    from .c import C", "c": "x = 1"}
+    check_acyclic({SOURCE / f"{name}.py": ast.parse(text) for name, text in texts.items()})
+    texts["c"] = "from . import a"
+    with pytest.raises(CycleError):
+        check_acyclic({SOURCE / f"{name}.py": ast.parse(text) for name, text in texts.items()})
+
+
 # -- what a robot's computer needs -------------------------------------------------------------------------------------
 
-DEPLOY = SOURCE / "deploy"
-EXPORT = {f"{part}.py": {"torch"} for part in ("export", "graph", "rewrite", "onnx_file")} | {"config.py": {"mujoco"}}
-"""Files of `bot export`, which runs on the training machine -> which of torch and MuJoCo each may import."""
-SIMULATED_ROBOT = {"robots/sim_process.py": set(), "robots/sim_body.py": {"mujoco"}}
-"""The same for the simulated robot's process."""
-APART = EXPORT | SIMULATED_ROBOT
-ON_THE_ROBOT = {"numpy", "onnxruntime"}
-OF_OURS = ("files", "body.layout", "errors", "policy_folder", "schema", "deploy")
-"""Packages, and parts of this one, that the rest of deploy/ may use."""
 MISSING = sorted({*HEAVY, "onnx", "onnxscript", "mjlab", "rsl_rl", "warp", "PIL", "accelerate"} - ON_THE_ROBOT)
 
 
-def deployed(file: Path) -> str:
-    return file.relative_to(DEPLOY).as_posix()
-
-
-def module(name: str) -> str:
-    """robots/sim.py -> deploy.robots.sim"""
-    return f"deploy.{name.removesuffix('.py').replace('/', '.')}".removesuffix(".__init__")
-
-
-DEPLOY_FILES = [file for file in FILES if file.is_relative_to(DEPLOY)]
-RUNTIME_FILES = [file for file in DEPLOY_FILES if deployed(file) not in APART]
-
-
-def packages(tree: ast.AST) -> set[str]:
-    """Return the packages that a module imports, lazily or not, by name or by `import_module("name")`."""
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add(str(node.module).split(".")[0])
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
-            found |= {str(ast.literal_eval(name)).split(".")[0] for name in node.args if isinstance(name, ast.Constant)}
-    return found - sys.stdlib_module_names - {"body_transformer", ""}
-
-
-def burdens(tree: ast.AST, file: Path) -> list[str]:
-    """Return the imports of a file of deploy/ that it may not have."""
-    name, own = deployed(file), own_imports(tree, package_of(file))
-    if name in APART:
-        others = EXPORT if name in SIMULATED_ROBOT else SIMULATED_ROBOT
-        wrong = ({"torch", "mujoco"} & packages(tree)) - APART[name]
-    else:
-        others = APART
-        wrong = packages(tree) - ON_THE_ROBOT - {"robot_interface"}  # Unitree's, where there is an A1
-        wrong |= {name for name in own if not any(within(name, part) for part in OF_OURS)}
-    return sorted(wrong | {name for name in own if any(within(name, module(other)) for other in others)})
-
-
-def test_only_the_export_imports_torch_and_only_the_simulated_robot_imports_mujoco():
-    assert {deployed(file): found for file in DEPLOY_FILES if (found := burdens(TREES[file], file))} == {}
-
-
-def test_the_files_apart_are_there():
-    assert set(APART) <= {deployed(file) for file in DEPLOY_FILES}
-
-
-@pytest.mark.parametrize(
-    ("file", "line", "burden"),
-    [
-        ("runtime.py", "import torch", "torch"),
-        ("runtime.py", "def f():\n    import mujoco.viewer", "mujoco"),
-        ("policy.py", "from torch import nn", "torch"),
-        ("policy.py", "import_module('torch')", "torch"),
-        ("link.py", "importlib.import_module('mujoco')", "mujoco"),
-        ("safety.py", "import yaml", "yaml"),
-        ("contract.py", "from ..experiment import Experiment", "experiment.Experiment"),
-        ("contract.py", "from .export import export", "deploy.export.export"),
-        ("robots/sim.py", "from .sim_body import SimBody", "deploy.robots.sim_body.SimBody"),
-        ("robots/sim.py", "from . import sim_process", "deploy.robots.sim_process"),
-        ("robots/sim_process.py", "import torch", "torch"),
-        ("robots/sim_body.py", "import torch", "torch"),
-        ("robots/sim_body.py", "from ..export import export", "deploy.export.export"),
-        ("export.py", "import mujoco", "mujoco"),
-    ],
-)
-def test_the_rule_would_notice_a_burden(file, line, burden):
-    assert burdens(ast.parse(line), DEPLOY / file) == [burden]
-
-
 def test_the_runtime_can_be_imported_where_neither_torch_nor_mujoco_is_installed():
-    modules = [f"body_transformer.{module(deployed(file))}" for file in RUNTIME_FILES]
-    modules += ["body_transformer.cli.main", "body_transformer.cli.deploy"]
+    runtime = [name for name in map(module_name, FILES) if part_of(name) == "deploy"]
+    modules = [f"body_transformer.{name}" for name in (*runtime, "cli.main", "cli.deploy")]
     assert {"body_transformer.deploy.runtime", "body_transformer.deploy.robots.sim"} < set(modules)
     loaded = in_fresh_interpreter(
         f"""
@@ -362,58 +299,6 @@ print(*(name for name, module in sys.modules.items() if module is not None))
     assert set(modules) <= set(loaded.split())
 
 
-# -- forbidden everywhere ----------------------------------------------------------------------------------------------
-
-DANGEROUS_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
-DANGEROUS_CALLS = {"eval", "exec", "torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "numpy.load"}
-
-
-def dangers(tree: ast.AST) -> list[str]:
-    """Return the ways in which a file could execute data."""
-    found = []
-    safe = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and _refuses_pickle(node)}
-    for node in ast.walk(tree):
-        if id(node) in safe:
-            continue
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Name | ast.Attribute):
-            names = [ast.unparse(node).replace("np.", "numpy.")]
-        found += [name for name in names if name in DANGEROUS_CALLS or name.split(".")[0] in DANGEROUS_MODULES]
-    return found
-
-
-def _refuses_pickle(call: ast.Call) -> bool:
-    """Whether a call is `np.load(…, allow_pickle=False)`."""
-    return any(word.arg == "allow_pickle" and ast.unparse(word.value) == "False" for word in call.keywords)
-
-
-def test_no_file_executes_the_data_that_it_reads():
-    assert {module_name(file): found for file, tree in TREES.items() if (found := dangers(tree))} == {}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import pickle",
-        "from pickle import loads",
-        "torch.load(path)",
-        "from torch import load",
-        "load = torch.load",
-        "eval(text)",
-        "exec(text)",
-        "yaml.load(text)",
-        "from yaml import load",
-        "np.load(file, allow_pickle=True)",
-    ],
-)
-def test_the_check_would_notice(line):
-    assert dangers(ast.parse(line))
-
-
-@pytest.mark.parametrize("line", ["policy.eval()", "yaml.safe_load(text)", "json.loads(text)", "self.exec()"])
-def test_the_check_leaves_harmless_lines_alone(line):
-    assert dangers(ast.parse(line)) == []
+def test_no_array_is_unpickled():
+    """NumPy unpickles only where it is asked to; pyproject.toml bans what unpickles or executes data otherwise."""
+    assert [module_name(file) for file in FILES if "allow_pickle=True" in file.read_text(encoding="utf-8")] == []
