@@ -86,12 +86,21 @@ MAY_IMPORT: dict[str, set[str]] = {
 it, so parts have no import cycle. A folder stands for all of its modules that have no line of their own."""
 ON_THE_ROBOT = {"numpy", "onnxruntime"}
 PACKAGES: dict[str, set[str]] = {
-    **dict.fromkeys(("__init__", "errors", "files", "schema", "pretrained", "policy_folder", "deploy.control"), set()),
+    "errors": set(),
+    "files": set(),
+    "schema": set(),
+    "pretrained": set(),
+    "policy_folder": set(),
+    "deploy.control": set(),
+    "deploy.config": {"mujoco"},
     "deploy": {*ON_THE_ROBOT, "robot_interface"},  # Unitree's, where there is an A1
     "deploy.robots.sim_body": {"mujoco", "numpy"},
     "deploy.robots.sim_process": {"numpy"},
-    "deploy.config": {"mujoco"},
-    **dict.fromkeys(("deploy.graph", "deploy.rewrite", "deploy.onnx_file", "deploy.export"), {"numpy", "torch"}),
+    "deploy.graph": {"torch"},
+    "deploy.rewrite": {"torch"},
+    "deploy.onnx_file": {"torch"},
+    "deploy.export": {"numpy", "torch"},
+    "__init__": set(),
 }
 """Parts that may import few packages, and these packages."""
 
