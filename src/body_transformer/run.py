@@ -111,39 +111,37 @@ class Run:
         with (self.folder / LOCK).open() as file:
             return not try_lock(file, shared=True)
 
-    def metrics(self) -> Iterator[dict[str, Any]]:
-        """Yield the complete lines: a killed run may leave a part of a line at the end."""
-        file = self.folder / METRICS
-        if not file.is_file():
-            return
-        with file.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                try:
-                    yield json.loads(line)
-                except json.JSONDecodeError:
-                    return
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the logged lines that are whole: a killed run may leave a part of a line at the end."""
+        return [line for line in self.read_metrics() if line is not None]
 
     def last_metrics(self, num_bytes: int = 30_000) -> list[dict[str, Any]]:
-        """Return the complete lines in the last `num_bytes`, newest first."""
+        """Return the whole lines in the last `num_bytes`, newest first."""
+        return [line for line in reversed(self.read_metrics(num_bytes)) if line is not None]
+
+    def read_metrics(self, num_bytes: int | None = None) -> list[dict[str, Any] | None]:
+        """Return the logged lines, or those in the last `num_bytes`; None for a line that cannot be read."""
         file = self.folder / METRICS
         if not file.is_file():
             return []
         with file.open("rb") as stream:
-            stream.seek(max(0, file.stat().st_size - num_bytes))
-            lines = stream.read().decode(errors="replace").splitlines()
-        found = []
-        for line in reversed(lines):
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue  # a part of a line, at either end
-        return [line for line in found if isinstance(line, dict)]
+            if num_bytes is not None:
+                stream.seek(max(0, file.stat().st_size - num_bytes))
+            return [_logged(line) for line in stream.read().splitlines() if line.strip()]
 
     def forget_after(self, step: int) -> None:
         """Drop the lines after this step, from which the run continues."""
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         if (self.folder / METRICS).is_file():
             atomic_write(self.folder / METRICS, "".join(kept))
+
+
+def _logged(line: bytes) -> dict[str, Any] | None:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) and type(values.get("step")) is int else None
 
 
 def experiment_of(policy: PolicyFolder) -> str | None:

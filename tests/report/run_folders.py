@@ -48,6 +48,7 @@ def write_run(
         "seed": seed,
         "policy": plain(policy.config),
         "imitation": {"num_steps": num_steps, "num_epochs": None, "learning_rate": 1e-3},
+        "num_steps": num_steps,
         "num_parameters": policy.num_parameters,
         "package_version": "0.1.0",
         "git_commit": "4f38bbc0c0ffee00000000000000000000000000",

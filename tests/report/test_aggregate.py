@@ -28,7 +28,7 @@ def make_run(
     )
     results = {} if result is None else {key: result}
     settings = {"name": "demo", "variant": "mlp", "seed": seed}
-    return LoadedRun(Path(f"seed{seed}"), settings, curves, results, 0, None, None, notes)
+    return LoadedRun(Path(f"seed{seed}"), settings, curves, results, 0, None, notes)
 
 
 def make_group(label: str, *means: float, half: float = 0.01, notes: tuple[str, ...] = ()) -> RunGroup:

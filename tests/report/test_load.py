@@ -49,7 +49,7 @@ def test_a_finished_run_has_its_final_evaluation_and_no_notes(tmp_path: Path) ->
         ("train", "normalized_length"): 0.5,
         ("unseen_clips", "normalized_length"): 0.25,
     }
-    assert (run.step, run.epoch, run.seed) == (400, 4.0, 0)
+    assert (run.step, run.seed) == (400, 0)
     assert [point.step for point in run.curves["eval/train/normalized_length"]] == [100, 200, 300, 400]
 
 
@@ -94,7 +94,7 @@ def test_a_run_that_has_just_begun_has_no_values_and_a_note(tmp_path: Path) -> N
     run = read_run(folder)
     assert run.notes == (
         "training is at step 0 of 400",
-        "nothing is logged yet: there is no metrics.jsonl",
+        "nothing is logged yet: no whole line in metrics.jsonl",
         "no final evaluation yet: no values yet",
     )
     assert (run.results, run.curves, run.time_s) == ({}, {}, None)
@@ -116,11 +116,6 @@ def test_values_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
     assert len(curves["e"]) == 1
 
 
-def test_missing_epochs_make_a_run_unfinished(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, film=None, checkpoint=False, imitation={"num_epochs": 5, "num_steps": None})
-    assert read_run(folder).notes == ("training is at epoch 4 of 5",)
-
-
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
@@ -133,6 +128,14 @@ def test_neighbouring_seeds_are_one_group_and_folders_distinguish_two_ways_of_on
         ("mlp", "mlp", [2, 10]),
         ("mlp-equal-time", "mlp", [2, 10]),
     ]
+
+
+def test_a_given_label_is_the_name_of_a_group(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "mlp-equal-time", film=None, checkpoint=False)
+    described = (folder / "experiment.yaml").read_text()
+    (folder / "experiment.yaml").write_text(described + "label: mlp, equal time\n")
+    (group,) = group_runs([read_run(folder)])
+    assert group.label == "mlp, equal time"
 
 
 def test_the_same_settings_from_two_places_are_one_group_and_different_ones_are_two(tmp_path: Path) -> None:

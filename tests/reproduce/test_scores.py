@@ -3,11 +3,9 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from body_transformer.cli.main import main
 from body_transformer.report.load import LoadedRun
-from body_transformer.reproduce.scores import as_markdown, position, score
+from body_transformer.reproduce.scores import as_markdown, evaluations, position, score
 from body_transformer.reproduce.study import load_study, read_study, run_folder
 
 
@@ -30,10 +28,6 @@ def test_the_maximum_and_the_mean_are_averaged_over_seeds(tmp_path):
     arm = study.arms[2]
     for seed, scores in enumerate([[0.2, 0.6, 0.4], [0.4, 0.8, 0.6]]):
         write_run(run_folder(tmp_path, arm, seed), "eval/train/normalized_return", scores)
-    value = score(study, runs_of(study, arm, tmp_path, 5), "normalized_return", "train")
-    assert (value.maximum, value.mean, value.num_seeds) == (pytest.approx(0.7), pytest.approx(0.5), 2)
-    assert value.evaluations_std == pytest.approx(0.1633, abs=1e-4)
-    assert value.std == pytest.approx(0.1)
     text = as_markdown(study, read_study(study, tmp_path, 5), 5)
     assert "0.700 / 0.500 ± 0.163 (± 0.100) (2 of 5 seeds) | 0.751 / 0.691 ± 0.024" in text
     assert "| mlp | – | 0.623 / 0.572 ± 0.022" in text
@@ -43,17 +37,16 @@ def test_adroit_is_the_last_ten_epochs(tmp_path):
     study = load_study("adroit")
     arm = study.arms[0]
     write_run(run_folder(tmp_path, arm, 0), "eval/validation/success", [0.0] * 190 + [0.5] * 10)
-    assert score(study, runs_of(study, arm, tmp_path, 1), "success", "validation").mean == 0.5
+    assert score(evaluations(study, runs_of(study, arm, tmp_path, 1), "success", "validation")).mean == 0.5
 
 
 def test_a_run_that_is_not_finished_does_not_count(tmp_path):
     study = load_study("adroit")
     arm = study.arms[0]
     write_run(run_folder(tmp_path, arm, 0), "eval/validation/success", [0.1], finished=False)
-    assert score(study, runs_of(study, arm, tmp_path, 2), "success", "validation") is None
+    assert evaluations(study, runs_of(study, arm, tmp_path, 2), "success", "validation") == []
     write_run(run_folder(tmp_path, arm, 1), "eval/validation/success", [0.5] * 10)
-    value = score(study, runs_of(study, arm, tmp_path, 2), "success", "validation")
-    assert (value.mean, value.num_seeds) == (0.5, 1)
+    assert evaluations(study, runs_of(study, arm, tmp_path, 2), "success", "validation") == [[0.5] * 10]
 
 
 def test_the_number_of_parameters_is_known_from_any_seed(tmp_path):

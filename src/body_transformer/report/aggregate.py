@@ -12,9 +12,9 @@ from typing import Any
 
 from .load import LoadedRun
 
-PER_RUN = {"seed", "num_parameters", "command", "machine", "device", "date"}
+PER_RUN = {"seed", "num_parameters", "num_steps", "label", "command", "machine", "device", "date"}
 PER_RUN |= {"package_version", "git_commit", "versions"}
-"""Keys of `experiment.yaml` that describe one run rather than the compared method."""
+"""Keys of `experiment.yaml` that describe one run, or follow from the others, rather than the compared method."""
 LOWER_IS_BETTER = ("loss", "error")
 """Words in the names of metrics that should be low."""
 OPEN = "open"
@@ -29,7 +29,7 @@ class RunGroup:
 
     experiment: str
     label: str
-    """The variant, extended where one variant was run in several ways."""
+    """Name in the page: that of `bot train --label`, of the folder, or the variant; settings are added to be unique."""
     runs: tuple[LoadedRun, ...]
     """Sorted by seed."""
     notes: tuple[str, ...] = ()
@@ -60,9 +60,8 @@ def group_runs(runs: Sequence[LoadedRun]) -> list[RunGroup]:
     groups: dict[tuple[str, ...], list[LoadedRun]] = {}
     keys: dict[tuple[Path, str, str], tuple[str, ...]] = {}  # key of the first run of each parent folder
     for run in runs:
-        place, label = _place_and_label(run)
-        own = run.experiment, label, json.dumps(compared_settings(run), sort_keys=True, default=str)
-        key = keys.setdefault((place, run.experiment, run.variant), own)
+        own = run.experiment, _label(run), json.dumps(compared_settings(run), sort_keys=True, default=str)
+        key = keys.setdefault((_place(run), run.experiment, run.variant), own)
         groups.setdefault(key, []).append(run)
     found = [_group(members) for members in groups.values()]
     return [replace(group, label=_unique_label(group, found)) for group in found]
@@ -93,11 +92,18 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _place_and_label(run: LoadedRun) -> tuple[Path, str]:
-    """Return `…/mlp-wide` and its name for `…/mlp-wide/seed0`, and the run's own folder and variant for any other."""
+def _place(run: LoadedRun) -> Path:
+    """Return `…/mlp-wide` for `…/mlp-wide/seed0`, and the run's own folder for any other."""
     folder = run.folder.resolve()
-    is_seed = re.fullmatch(r"seed[-_]?\d+", folder.name)
-    return (folder.parent, folder.parent.name) if is_seed else (folder, run.variant)
+    return folder.parent if re.fullmatch(r"seed[-_]?\d+", folder.name) else folder
+
+
+def _label(run: LoadedRun) -> str:
+    """Return the label that was given to the run, else the name of the folder around its seeds, else its variant."""
+    given, place = run.settings.get("label"), _place(run)
+    if given and given != run.variant:
+        return str(given)
+    return run.variant if place == run.folder.resolve() else place.name
 
 
 def _group(runs: Sequence[LoadedRun]) -> RunGroup:
@@ -113,7 +119,7 @@ def _group(runs: Sequence[LoadedRun]) -> RunGroup:
         notes.append(f"its seeds were run with different settings: {', '.join(different)}")
     if len({run.settings.get("git_commit") for run in runs}) > 1:
         notes.append("its seeds were run at different commits")
-    return RunGroup(runs[0].experiment, _place_and_label(runs[0])[1], tuple(runs), tuple(notes))
+    return RunGroup(runs[0].experiment, _label(runs[0]), tuple(runs), tuple(notes))
 
 
 def _unique_label(group: RunGroup, groups: Sequence[RunGroup]) -> str:

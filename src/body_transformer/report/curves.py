@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, pstdev, stdev
 from typing import Literal
 
 import numpy as np
@@ -91,8 +91,10 @@ class SeedMean:
     """A mean over seeds."""
 
     mean: float
+    std: float
+    """Standard deviation of the seeds."""
     error: float | None
-    """Standard error; None for a single seed."""
+    """Standard error of the mean; None for a single seed."""
     num_seeds: int
 
 
@@ -107,21 +109,20 @@ class SeedMeanPoint:
 
 
 def seed_mean(values: Sequence[float]) -> SeedMean:
-    """Return mean and standard error of at least one seed."""
+    """Return the mean of at least one seed."""
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-    return SeedMean(fmean(values), error, len(values))
+    return SeedMean(fmean(values), pstdev(values), error, len(values))
 
 
 def seed_mean_curve(runs: Sequence[LoadedRun], key: str) -> list[SeedMeanPoint]:
     """Return the points at which every run that got as far was evaluated, by environment steps."""
-    lines = [_by_env_steps(run.curves[key]) for run in runs if run.curves.get(key)]
-    lines = [line for line in lines if line]
+    lines = [line for run in runs if (line := _by_env_steps(run.curves.get(key, ())))]
     found = []
     for steps in sorted({steps for line in lines for steps in line}):
         so_far = [line for line in lines if max(line) >= steps]
         if all(steps in line for line in so_far):
-            values = [line[steps][1] for line in so_far]
-            found.append(SeedMeanPoint(steps, fmean(line[steps][0] for line in so_far), seed_mean(values)))
+            times, values = zip(*(line[steps] for line in so_far), strict=True)
+            found.append(SeedMeanPoint(steps, fmean(times), seed_mean(values)))
     return found
 
 

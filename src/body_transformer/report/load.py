@@ -20,8 +20,6 @@ from ..run import DESCRIPTION, EVALUATION, METRICS, Run
 
 FILMS = ("film.webp", "film.gif", "film.mp4")
 REQUIRED = ("name", "variant", "seed")
-LENGTHS = ("num_steps", "num_epochs")
-"""Settings for the length of a training; the first counts."""
 STAMPS = ("step", "epoch", "time_s", "env_steps")
 """Keys of a line in `metrics.jsonl` that say when it was written."""
 
@@ -63,8 +61,6 @@ class LoadedRun:
     """Final evaluation by (split, metric); the last evaluations during training as long as there is none."""
     step: int
     """Last logged step."""
-    epoch: float | None
-    """Last logged epoch."""
     time_s: float | None
     """Training time so far."""
     notes: tuple[str, ...] = ()
@@ -174,18 +170,18 @@ def _run_of(place: FolderPath) -> Path:
 def read_run(folder: Path) -> LoadedRun:
     """Read a run folder; only a missing or unusable `experiment.yaml` is an error."""
     settings = _read_settings(folder)
-    lines, notes = _read_lines(folder / METRICS)
+    lines, notes = _read_lines(Run(folder))
     curves = _curves(lines)
+    step = max((line["step"] for line in lines), default=0)
+    total = settings.get("num_steps")
+    if is_number(total) and step < total:
+        notes.insert(0, f"training is at step {step} of {total}")
     results, why_not = _read_evaluation(folder / EVALUATION)
     if why_not:
         ends = {tuple(key.split("/")[1:]): points[-1] for key, points in curves.items() if is_evaluation(key)}
         results = {(split, metric): point.value for (split, metric), point in ends.items()}
         shown = f"the values shown are those of step {min(p.step for p in ends.values())}" if ends else "no values yet"
         notes.append(f"{why_not}: {shown}")
-    step = max((line["step"] for line in lines), default=0)
-    epoch = max((line["epoch"] for line in lines if is_number(line.get("epoch"))), default=None)
-    if missing := _missing_training(settings, step, epoch):
-        notes.insert(0, missing)
     times = {line["step"]: line["time_s"] for line in lines if is_number(line.get("time_s"))}
     taken = [(times[to] - times[at]) / (to - at) for at, to in pairwise(sorted(times))]
     return LoadedRun(
@@ -194,7 +190,6 @@ def read_run(folder: Path) -> LoadedRun:
         curves=curves,
         results=results,
         step=step,
-        epoch=epoch,
         time_s=max(times.values(), default=None),
         notes=tuple(notes),
         env_steps=max((line["env_steps"] for line in lines if type(line.get("env_steps")) is int), default=None),
@@ -224,29 +219,19 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _read_lines(file: Path) -> tuple[list[dict[str, Any]], list[str]]:
+def _read_lines(run: Run) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the valid lines and notes on the others."""
-    if not file.is_file():
-        return [], [f"nothing is logged yet: there is no {METRICS}"]
-    lines, broken, number = [], [], 0
-    with file.open(encoding="utf-8", errors="replace") as stream:
-        for number, text in enumerate(stream, 1):
-            try:
-                line = json.loads(text)
-            except (json.JSONDecodeError, RecursionError):
-                line = None
-            if isinstance(line, dict) and type(line.get("step")) is int:
-                lines.append(line)
-            elif text.strip():
-                broken.append(number)
+    every = run.read_metrics()
+    lines = [line for line in every if line is not None]
+    broken = [number for number, line in enumerate(every, 1) if line is None]
     notes = []
-    if broken and broken[-1] == number:
+    if broken and broken[-1] == len(every):
         broken.pop()
         notes.append(f"the last line of {METRICS} is cut off and left out")
     if broken:
         notes.append(f"{len(broken)} lines of {METRICS} cannot be read and are left out, the first is line {broken[0]}")
     if not lines:
-        notes.append(f"nothing is logged yet: {METRICS} has no whole line")
+        notes.append(f"nothing is logged yet: no whole line in {METRICS}")
     return lines, notes
 
 
@@ -283,14 +268,3 @@ def _value(content: Any) -> LoggedValue | None:
     mean, low, high = (float(given[key if is_number(given.get(key)) else "mean"]) for key in ("mean", "low", "high"))
     number = given.get("num_episodes")
     return LoggedValue(mean, low, high, number if type(number) is int else None)
-
-
-def _missing_training(settings: Mapping[str, Any], step: int, epoch: float | None) -> str:
-    """Compare with the length in `experiment.yaml`, at the top level or one below; return "" for a complete run."""
-    parts = [settings, *(part for part in settings.values() if isinstance(part, Mapping))]
-    wanted = {key: part[key] for part in reversed(parts) for key in LENGTHS if is_number(part.get(key))}
-    if (steps := wanted.get("num_steps")) is not None:
-        return f"training is at step {step} of {steps}" if step < steps else ""
-    if (epochs := wanted.get("num_epochs")) is not None and epoch is not None:
-        return f"training is at epoch {epoch:.4g} of {epochs}" if epoch < epochs - 1e-6 else ""
-    return ""

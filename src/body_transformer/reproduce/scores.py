@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean, pstdev
 
 import numpy as np
 
+from ..report.curves import SeedMean, seed_mean
 from ..report.load import LoadedRun
 from ..report.text import markdown_table
 from .study import PARAMETERS, Arm, ArmRuns, Study
@@ -25,39 +26,16 @@ EXPLAIN = {
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Score:
-    """A metric of one arm, over seeds."""
-
-    mean: float
-    std: float
-    """Standard deviation between seeds."""
-    num_seeds: int
-    """Number of finished seeds."""
-    maximum: float | None = None
-    """Best evaluation, averaged over seeds."""
-    evaluations_std: float | None = None
-    """Standard deviation between evaluations of a seed, averaged over seeds."""
+def evaluations(study: Study, runs: Sequence[LoadedRun], metric: str, split: str) -> list[list[float]]:
+    """Return the evaluations during training of each finished run, in order; only the last ones if these count."""
+    curves = [run.curves.get(f"eval/{split}/{metric}", ()) for run in runs if run.is_evaluated]
+    first = -NUM_LAST if study.statistic == "last-ten" else 0
+    return [[point.value.mean for point in points[first:]] for points in curves if points]
 
 
-def score(study: Study, runs: Sequence[LoadedRun], metric: str, split: str) -> Score | None:
-    """Return the score of an arm's finished runs; None without any."""
-    series = [values for run in runs if run.is_evaluated and (values := evaluations(run, metric, split))]
-    if not series:
-        return None
-    if study.statistic == "last-ten":
-        series = [values[-NUM_LAST:] for values in series]
-    means = [float(np.mean(values)) for values in series]
-    found = Score(float(np.mean(means)), float(np.std(means)), len(series))
-    if study.statistic != "maximum-and-mean":
-        return found
-    maximum, spread = (float(np.mean([of(values) for values in series])) for of in (max, np.std))
-    return replace(found, maximum=maximum, evaluations_std=spread)
-
-
-def evaluations(run: LoadedRun, metric: str, split: str) -> list[float]:
-    """Return the means of all evaluations during training, in order."""
-    return [point.value.mean for point in run.curves.get(f"eval/{split}/{metric}", ())]
+def score(seeds: Sequence[Sequence[float]]) -> SeedMean:
+    """Return the mean over seeds of their mean evaluations."""
+    return seed_mean([fmean(values) for values in seeds])
 
 
 def position(arm: Arm, runs: Sequence[LoadedRun]) -> float | None:
@@ -83,19 +61,21 @@ def as_markdown(study: Study, arms: ArmRuns, num_seeds: int) -> str:
         row = [" ".join(filter(None, (arm.panel, arm.label)))]
         row += [MISSING if at is None else f"{at:,.0f}"] if study.x else []
         for metric, split in columns:
-            row.append(_score_text(score(study, runs, metric, split), num_seeds))
+            row.append(_score_text(study, evaluations(study, runs, metric, split), num_seeds))
             row += [_paper_text(arm.paper.get(metric, {}).get(split))] if has_paper else []
         rows.append(row)
     return f"# {study.title}\n\n{EXPLAIN[study.statistic]}\n\n{markdown_table(head, rows)}"
 
 
-def _score_text(found: Score | None, num_seeds: int) -> str:
-    if found is None:
+def _score_text(study: Study, seeds: Sequence[Sequence[float]], num_seeds: int) -> str:
+    if not seeds:
         return MISSING
-    seeds = "" if found.num_seeds == num_seeds else f" ({found.num_seeds} of {num_seeds} seeds)"
-    if found.maximum is None:
-        return f"{found.mean:.3f} ± {found.std:.3f}{seeds}"
-    return f"{found.maximum:.3f} / {found.mean:.3f} ± {found.evaluations_std:.3f} (± {found.std:.3f}){seeds}"
+    found = score(seeds)
+    missing = "" if found.num_seeds == num_seeds else f" ({found.num_seeds} of {num_seeds} seeds)"
+    if study.statistic != "maximum-and-mean":
+        return f"{found.mean:.3f} ± {found.std:.3f}{missing}"
+    maximum, std = fmean(map(max, seeds)), fmean(map(pstdev, seeds))
+    return f"{maximum:.3f} / {found.mean:.3f} ± {std:.3f} (± {found.std:.3f}){missing}"
 
 
 def _paper_text(numbers: Sequence[float] | None) -> str:
@@ -118,10 +98,10 @@ def draw_figure(study: Study, arms: ArmRuns, file: Path, num_seeds: int) -> None
     for axes, (part, metric, split) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         for label in dict.fromkeys(arm.label for arm, _ in arms):
             own = [(arm, runs) for arm, runs in arms if (arm.label, arm.panel) == (label, part)]
-            found = [(position(arm, runs), score(study, runs, metric, split)) for arm, runs in own]
-            points = sorted((at, one.mean, one.std) for at, one in found if at is not None and one is not None)
-            if points:
-                x, mean, std = map(np.array, zip(*points, strict=True))
+            found = [(position(arm, runs), evaluations(study, runs, metric, split)) for arm, runs in own]
+            scores = [(at, score(seeds)) for at, seeds in found if at is not None and seeds]
+            if scores:
+                x, mean, std = np.array(sorted((at, one.mean, one.std) for at, one in scores)).T
                 (line,) = axes.plot(x, mean, marker="o", label=label)
                 axes.fill_between(x, mean - std, mean + std, color=line.get_color(), alpha=0.2, linewidth=0)
         axes.set(title=" ".join(filter(None, (part, metric.replace("_", " "), split))), xlabel=study.x)
