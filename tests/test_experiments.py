@@ -13,39 +13,18 @@ from body_transformer.body.graph import BodyGraph
 from body_transformer.body.layout import Layout, Term
 from body_transformer.experiment import experiment_names, load_experiment
 
-ADROIT = ["door", "hammer", "relocate"]
 HUMANOID = ["humanoid-mod", "humanoid-hill", "humanoid-board"]
-
 Ids = dict[str, list[int]]
 
 
 def spans(*pairs: tuple[int, int]) -> list[int]:
-    """(0, 2), (7, 8) -> 0, 1, 2, 7, 8."""
+    """(0, 2), (7, 8) -> 0, 1, 2, 7, 8"""
     return [k for first, last in pairs for k in range(first, last + 1)]
 
 
 def allocation(layout: Layout) -> tuple[Ids, Ids]:
     nodes = layout.graph.nodes
     return {node: layout.obs_ids(node) for node in nodes}, {node: layout.action_ids(node) for node in nodes}
-
-
-@pytest.mark.parametrize(
-    ("name", "nodes", "ones", "sparsity", "diameter", "obs", "used", "actions"),
-    [
-        ("mocapact", 32, 94, 0.9082, 14, 2868, 1294, 56),
-        ("adroit-door", 25, 73, 0.8832, 10, 39, 39, 28),
-        ("adroit-hammer", 25, 73, 0.8832, 10, 46, 46, 26),
-        ("adroit-relocate", 25, 73, 0.8832, 10, 39, 39, 30),
-        *((name, 16, 46, 0.8203, 8, 100, 100, 21) for name in HUMANOID),
-        ("a1-walk", 13, 37, 0.7811, 6, 48, 48, 12),
-    ],
-)
-def test_the_sizes_are_the_papers(name, nodes, ones, sparsity, diameter, obs, used, actions):
-    layout = load_experiment(name).layout()
-    graph = layout.graph
-    assert (graph.num_nodes, graph.num_ones, graph.diameter, graph.extra_edges) == (nodes, ones, diameter, ())
-    assert round(graph.sparsity, 4) == sparsity
-    assert (layout.obs_dim, layout.used_obs_dim, layout.action_dim) == (obs, used, actions)
 
 
 # -- Adroit ------------------------------------------------------------------------------------------------------------
@@ -79,7 +58,7 @@ ADROIT_ENTRIES = {
 }
 
 
-@pytest.mark.parametrize("task", ADROIT)
+@pytest.mark.parametrize("task", ADROIT_ENTRIES)
 def test_adroit_entries_go_where_the_authors_put_them(task):
     entries = dict(ADROIT_ENTRIES[task])
     obs, action = entries.pop("fingers")
@@ -87,14 +66,6 @@ def test_adroit_entries_go_where_the_authors_put_them(task):
     layout = load_experiment(f"adroit-{task}").layout()
     assert list(layout.graph.nodes) == list(entries)
     assert allocation(layout) == ({n: o for n, (o, _) in entries.items()}, {n: a for n, (_, a) in entries.items()})
-
-
-def palm(data):
-    return data.site("S_grasp").xpos
-
-
-def joint(data, name: str):
-    return data.joint(name).qpos
 
 
 def euler(quat):
@@ -106,31 +77,31 @@ def euler(quat):
 # Values of the terms beside the joints, read from the simulation.
 ADROIT_TERMS = {
     "door": {
-        "latch_pos": lambda d: joint(d, "latch"),
-        "door_pos": lambda d: joint(d, "door_hinge"),
-        "palm_pos": palm,
+        "latch_pos": lambda d: d.joint("latch").qpos,
+        "door_pos": lambda d: d.joint("door_hinge").qpos,
+        "palm_pos": lambda d: d.site("S_grasp").xpos,
         "handle_pos": lambda d: d.site("S_handle").xpos,
-        "palm_minus_handle": lambda d: palm(d) - d.site("S_handle").xpos,
-        "door_open": lambda d: np.where(joint(d, "door_hinge") > 1, 1.0, -1.0),
+        "palm_minus_handle": lambda d: d.site("S_grasp").xpos - d.site("S_handle").xpos,
+        "door_open": lambda d: np.where(d.joint("door_hinge").qpos > 1, 1.0, -1.0),
     },
     "hammer": {
-        "nail_pos": lambda d: joint(d, "nail_dir"),
+        "nail_pos": lambda d: d.joint("nail_dir").qpos,
         "hammer_vel": lambda d: np.clip(d.qvel[-6:], -1, 1),
-        "palm_pos": palm,
+        "palm_pos": lambda d: d.site("S_grasp").xpos,
         "hammer_pos": lambda d: d.body("Object").xpos,
         "hammer_rot": lambda d: euler(d.body("Object").xquat),
         "target_pos": lambda d: d.site("S_target").xpos,
         "nail_impact": lambda d: np.clip(d.sensor("S_nail").data, -1, 1),
     },
     "relocate": {
-        "palm_minus_ball": lambda d: palm(d) - d.body("Object").xpos,
-        "palm_minus_target": lambda d: palm(d) - d.site("target").xpos,
+        "palm_minus_ball": lambda d: d.site("S_grasp").xpos - d.body("Object").xpos,
+        "palm_minus_target": lambda d: d.site("S_grasp").xpos - d.site("target").xpos,
         "ball_minus_target": lambda d: d.body("Object").xpos - d.site("target").xpos,
     },
 }
 
 
-@pytest.mark.parametrize("task", ADROIT)
+@pytest.mark.parametrize("task", ADROIT_TERMS)
 def test_adroits_terms_are_what_the_environment_observes(task):
     pytest.importorskip("gymnasium_robotics")
     import gymnasium
@@ -139,7 +110,7 @@ def test_adroits_terms_are_what_the_environment_observes(task):
     gymnasium.register_envs(gymnasium_robotics)
     layout = load_experiment(f"adroit-{task}").layout()
     (joints,) = (term for term in layout.obs if term.name == "joint_pos")
-    terms = ADROIT_TERMS[task] | {"joint_pos": lambda d: np.concatenate([joint(d, name) for name in joints.of])}
+    terms = ADROIT_TERMS[task] | {"joint_pos": lambda d: np.concatenate([d.joint(name).qpos for name in joints.of])}
     assert {term.name for term in layout.obs} == set(terms)
 
     env = gymnasium.make(f"AdroitHand{task.title()}-v1")
@@ -242,25 +213,19 @@ def test_mocapacts_entries_go_where_the_authors_put_them():
     assert sum(per_node.values()) == 1294
 
 
-def test_mocapacts_actions_are_in_alphabetical_order():
-    _, actions = allocation(load_experiment("mocapact").layout())
+def test_mocapacts_terms_and_actions_are_in_alphabetical_order():
+    experiment = load_experiment("mocapact")
+    names = [term.name for term in experiment.obs]
+    assert names == sorted(names)
+    _, actions = allocation(experiment.layout())
     assert [k for node in sorted(actions) for k in actions[node]] == list(range(56))
-    assert actions["head"] == [0, 1, 2]
-    assert actions["lclavicle"] == [3, 4]
-    assert actions["lfemur"] == [5, 6, 7]
-    assert actions["upperneck"] == [53, 54, 55]
 
 
 def test_mocapacts_root_has_its_own_sensors_and_nothing_else():
     layout = load_experiment("mocapact").layout()
-    names = layout.obs_names()
-    assert [re.sub(r"\.\d", "", names[k]) for k in layout.obs_ids("root")] == (
-        ["body_height"]
-        + ["gyro_control"] * 3
-        + ["sensors_gyro"] * 3
-        + ["sensors_velocimeter"] * 3
-        + ["world_zaxis"] * 3
-    )
+    names = [re.sub(r"\.\d", "", layout.obs_names()[k]) for k in layout.obs_ids("root")]
+    sensors = ["gyro_control", "sensors_gyro", "sensors_velocimeter", "world_zaxis"]
+    assert names == ["body_height", *(name for name in sensors for _ in range(3))]
 
 
 def test_mocapacts_bodies_have_their_own_reference_step_by_step():
@@ -271,11 +236,6 @@ def test_mocapacts_bodies_have_their_own_reference_step_by_step():
     positions = layout.obs_slices["reference_rel_bodies_pos_local"]
     first = layout.obs_node_ids[positions][: 31 * 3]
     np.testing.assert_array_equal(layout.obs_node_ids[positions], np.tile(first, 5))
-
-
-def test_mocapacts_terms_are_in_alphabetical_order():
-    names = [term.name for term in load_experiment("mocapact").obs]
-    assert names == sorted(names)
 
 
 def mocap_terms() -> dict[str, Term]:
@@ -312,8 +272,9 @@ def test_mocapacts_terms_have_the_sizes_of_the_walkers_observables(cmu_walker):
 
 
 def test_an_unknown_experiment_is_refused_with_the_known_ones():
-    message = r"^unknown experiment 'adroit-dor'; did you mean 'adroit-door'\? have: 'a1-walk', .*, 'mocapact'$"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(
+        ValueError, match=r"^unknown experiment 'adroit-dor'; did you mean 'adroit-door'\? have: 'a1-walk'"
+    ):
         load_experiment("adroit-dor")
 
 
@@ -372,32 +333,32 @@ def test_an_experiment_file_may_be_anywhere_and_name_a_robot_beside_it(tmp_path)
 
 WRONG = {
     "key": (lambda data: data.update(action=1), "unknown key 'action'"),
-    "robot": (lambda data: data["robot"].update(rot="trunk"), "unknown key 'rot'; did you mean 'root'?"),
-    "observation": (lambda data: data["obs"][0].update(size=1), "unknown key 'size'"),
-    "action": (lambda data: data["actions"][0].update(limit=1), "unknown key 'limit'"),
-    "policy": (lambda data: data["policy"].update(layers=1), "'layers'"),
+    "robot's key": (lambda data: data["robot"].update(rot="trunk"), "unknown key 'rot'; did you mean 'root'?"),
+    "term's key": (lambda data: data["obs"][0].update(size=1), "unknown key 'size'"),
     "variant": (lambda data: data.update(variants={"mpl": {"mlp_dim": 1}}), "unknown variant 'mpl'"),
-    "variant's policy": (lambda data: data.update(variants={"mlp": {"mlp_dims": 1}}), "'mlp_dims'"),
+    "variant's key": (lambda data: data.update(variants={"mlp": {"mlp_dims": 1}}), "'mlp_dims'"),
     "size as text": (lambda data: data.update(obs_dim="48"), "obs_dim must be a whole number; got '48'"),
-    "no terms": (lambda data: data.update(obs=None), "obs must be a list; got None"),
-    "a term that is a word": (
-        lambda data: data.update(obs=["gravity"]),
-        "obs[0] must be a mapping",
-    ),
-    "a robot that is a word": (
-        lambda data: data.update(robot="a1"),
-        "robot must be a mapping of keys to values",
-    ),
-    "no policy": (lambda data: data.update(policy=None), "policy must be a mapping of keys to values; got None"),
-    "a list of variants": (
-        lambda data: data.update(variants=["mlp"]),
-        "variants must be a mapping of keys",
-    ),
+    "a term that is a word": (lambda data: data.update(obs=["gravity"]), "obs[0] must be a mapping"),
+    "a list of variants": (lambda data: data.update(variants=["mlp"]), "variants must be a mapping of keys"),
     "its own base": (lambda data: data.update(base="mine"), "experiments are each other's base: mine -> mine"),
     "an unknown base": (lambda data: data.update(base="yours"), "unknown experiment 'yours'"),
     "missing": (lambda data: data.pop("obs_dim"), "obs_dim"),
-    "missing terms": (lambda data: data.pop("obs"), "'obs'"),
+    "size": (lambda data: data.update(obs_dim=50), "has 50 entries and the terms own 48: entries 48 to 49"),
+    "robot": (lambda data: data["robot"].update(file="a2"), "unknown robot 'a2'; have: 'a1', 'adroit_door', "),
+    "root": (lambda data: data["robot"].update(root="trunc"), "unknown root body 'trunc'; did you mean 'trunk'?"),
+    "joint": (lambda data: data["obs"][4]["of"].__setitem__(0, "FL_hip_joints"), "unknown joint 'FL_hip_joints'; did "),
 }
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_experiment_is_an_error_of_one_sentence(write, change, message):
+    write(change)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
+        load_experiment("mine").layout()
+    said = str(caught.value)
+    assert said.splitlines() == [said]
+    assert message in said
+    assert "Error(" not in said, "a Python error is no sentence"
 
 
 @pytest.mark.parametrize("text", ["", "just words", "a: [1", "- a list"])
@@ -405,33 +366,3 @@ def test_a_file_that_is_no_mapping_is_an_error(write, tmp_path, text):
     (tmp_path / "experiments" / "mine.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"^experiment 'mine' (is not YAML|must be a mapping).*$"):
         load_experiment("mine")
-
-
-@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_key_is_an_error(write, change, message):
-    write(change)
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
-        load_experiment("mine")
-    said = str(caught.value)
-    assert said.splitlines() == [said]
-    assert message in said
-    assert "Error(" not in said, "a Python error is no sentence"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda data: data.update(obs_dim=50), "the observation has 50 entries and the terms own 48: entries 48 to 49"),
-        (lambda data: data["robot"].update(file="a2"), "unknown robot 'a2'; have: 'a1', 'adroit_door', "),
-        (lambda data: data["robot"].update(root="trunc"), "unknown root body 'trunc'; did you mean 'trunk'?"),
-        (
-            lambda data: data["obs"][4]["of"].insert(0, data["obs"][4]["of"].pop(0) + "s"),
-            "unknown joint 'FL_hip_joints'; did ",
-        ),
-    ],
-    ids=["size", "robot", "root", "joint"],
-)
-def test_an_experiment_that_does_not_fit_its_robot_is_refused(write, change, message):
-    write(change)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        load_experiment("mine").layout()
