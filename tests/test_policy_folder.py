@@ -135,7 +135,7 @@ def test_a_report_shows_a_checkpoints_run_and_names_the_files_that_a_policy_lack
     assert find_runs([run / "checkpoints" / "2", run]) == [run]
     for source in (str(tmp_path / "mine"), "pretrained:a1-walk"):
         words = said(capsys, "report", source, "--out", str(tmp_path / "page.html"))
-        assert f"{source!r} is a policy without its run: a report needs the run's metrics.jsonl" in words
+        assert f"{source!r} is a policy without its run: give a run's folder, which has metrics.jsonl" in words
 
 
 def test_a_policy_without_an_export_is_not_deployed(policy, run, tmp_path, capsys):

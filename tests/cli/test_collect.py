@@ -81,7 +81,11 @@ def test_every_experiment_whose_task_can_be_recorded_is_listed() -> None:
     ("experiment", "policy", "message"),
     [
         ("adroit-dor", "expert.npz", "unknown experiment 'adroit-dor'; did you mean 'adroit-door'?"),
-        ("a1-walk", "expert.npz", "bot collect has no simulator for the experiment 'a1-walk'; have: 'adroit-door'"),
+        (
+            "a1-walk",
+            "expert.npz",
+            "'a1-walk' has no task that can be recorded; those that have: 'adroit-door'",
+        ),
         ("adroit-relocate", "expert.npz", "has 39 observation entries and 28 actions; adroit-relocate has 39 and 30"),
         ("adroit-hammer", "policy", "has 39 observation entries and 28 actions; adroit-hammer has 46 and 26"),
         ("adroit-door", "nowhere", "the folder does not exist; expected a folder with policy.json, a run folder"),

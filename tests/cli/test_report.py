@@ -4,21 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from body_transformer.cli.main import main
+
+from ..report.run_folders import estimate, write_files
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    folder = tmp_path / "runs" / "demo" / "mlp" / "seed0"
-    folder.mkdir(parents=True)
     described = {"name": "demo", "title": "A title", "variant": "mlp", "seed": 0}
-    (folder / "experiment.yaml").write_text(yaml.safe_dump(described))
-    (folder / "metrics.jsonl").write_text('{"step": 1, "train/loss": 0.5}\n{"step": 2, "train/loss": 0.25}\n')
-    estimate = {"mean": 0.5, "low": 0.4, "high": 0.6, "num_episodes": 8}
-    (folder / "evaluation.json").write_text(json.dumps({"splits": {"train": {"success": estimate}}}))
-    return folder
+    lines = [{"step": 1, "train/loss": 0.5}, {"step": 2, "train/loss": 0.25}]
+    folder = tmp_path / "runs" / "demo" / "mlp" / "seed0"
+    return write_files(folder, described, lines, {"train": {"success": estimate(0.5, 0.1, 8)}})
 
 
 def test_it_writes_the_page_and_prints_its_path_and_size(

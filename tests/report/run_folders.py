@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ def write_run(
 ) -> Path:
     """Write `root/<experiment>/<label>/seed<k>`; the variant is the label up to "-equal"."""
     folder = root / experiment / label / f"seed{seed}"
-    folder.mkdir(parents=True)
     variant = label.split("-equal")[0]
     policy = small_policy(variant)
     described = {
@@ -54,11 +53,10 @@ def write_run(
         "git_commit": "4f38bbc0c0ffee00000000000000000000000000",
         **settings,
     }
-    (folder / "experiment.yaml").write_text(yaml.safe_dump(described, sort_keys=False))
     level = (LEVELS.get(label, 0.6) if level is None else level) + 0.012 * seed
     done = num_steps if steps_done is None else steps_done
     lines = metric_lines(level, done, log_every, 2.0 if variant == "mlp" else 0.5)
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_files(folder, described, lines)
     if evaluated:
         write_evaluation(folder, {split: level - 0.12 * index for index, split in enumerate(SPLITS)})
     if film:
@@ -66,6 +64,22 @@ def write_run(
     if checkpoint:
         policy.save(folder / "checkpoints" / str(done))
         (folder / "checkpoints" / "last").symlink_to(str(done))
+    return folder
+
+
+def write_files(
+    folder: Path,
+    described: Mapping[str, Any],
+    lines: Iterable[Mapping[str, Any]],
+    splits: Mapping[str, Any] | None = None,
+    cut_off: str = "",
+) -> Path:
+    """Write the description and the log of a run, and its final evaluation if there are values."""
+    folder.mkdir(parents=True)
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(dict(described), sort_keys=False))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + cut_off)
+    if splits is not None:
+        (folder / "evaluation.json").write_text(json.dumps({"splits": splits, "num_episodes": 128, "seed": 0}))
     return folder
 
 

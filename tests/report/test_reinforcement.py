@@ -5,18 +5,15 @@ import re
 from html import unescape
 from pathlib import Path
 
-import yaml
-
 from body_transformer.report.load import read_run
 from body_transformer.report.page import write_report
 from body_transformer.schema import plain
 
-from .run_folders import estimate, small_policy
+from .run_folders import estimate, small_policy, write_files
 
 
 def write_run(root: Path, variant: str, seed: int, level: float, finished: bool = True) -> Path:
     """Write four iterations of 64 steps with an evaluation after the second and the last."""
-    folder = root / variant / f"seed{seed}"
     policy = small_policy(variant)
     described = {
         "name": "humanoid-mod",
@@ -27,18 +24,15 @@ def write_run(root: Path, variant: str, seed: int, level: float, finished: bool 
         "num_steps": 4,
         "num_parameters": 699_467,
     }
-    policy.save(folder / "checkpoints" / "4")
-    (folder / "experiment.yaml").write_text(yaml.safe_dump(described))
     lines = []
     for step in range(1, 5 if finished else 4):
         stamp = {"step": step, "env_steps": 64 * step, "time_s": 0.5 * step}
         lines.append({**stamp, "collect_s": 0.3, "train/value": 1.0, "train/return": level * step})
         if step in (2, 4):
             lines.append({**stamp, "eval/rollouts/total_reward": estimate(level * step, 1.0, 100)})
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    if finished:
-        splits = {"rollouts": {"total_reward": estimate(level * 4, 1.0, 100)}}
-        (folder / "evaluation.json").write_text(json.dumps({"splits": splits, "num_episodes": 100, "seed": 1}))
+    splits = {"rollouts": {"total_reward": estimate(level * 4, 1.0, 100)}} if finished else None
+    folder = write_files(root / variant / f"seed{seed}", described, lines, splits)
+    policy.save(folder / "checkpoints" / "4")
     return folder
 
 

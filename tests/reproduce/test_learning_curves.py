@@ -5,13 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from body_transformer.cli.main import main
 from body_transformer.report.curves import seed_mean, seed_mean_curve
 from body_transformer.report.load import read_run
 from body_transformer.reproduce.learning import as_markdown, progress
 from body_transformer.reproduce.study import Arm, load_study, read_study, run_folder
+
+from ..report.run_folders import write_files
 
 RETURN = "eval/rollouts/total_reward"
 
@@ -24,10 +25,8 @@ def write_run(
     num_iterations: int = 30,
 ) -> Path:
     """Write an evaluation every ten iterations of 64 x 1000 steps; `last` makes the run finished."""
-    folder.mkdir(parents=True)
     rl = {"num_iterations": num_iterations, "num_envs": 1000, "num_steps": 64}
     described = {"name": "humanoid-mod", "variant": "mlp", "seed": 0, "num_parameters": 688_762, "rl": rl}
-    (folder / "experiment.yaml").write_text(yaml.safe_dump(described))
     lines = []
     for step in range(1, 10 * len(returns) + 1):
         stamp = {"step": step, "env_steps": 64_000 * step, "time_s": 20.0 + iteration_s * step}  # 20 s to compile
@@ -35,12 +34,8 @@ def write_run(
         if step % 10 == 0:
             value = returns[step // 10 - 1]
             lines.append({**stamp, "eval/rollouts/total_reward": {"mean": value}, "eval/rollouts/length": {"mean": 9}})
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "metrics.jsonl").write_text(text + '{"step": 99, "env_st')  # killed while it wrote
-    if last is not None:
-        splits = {"rollouts": {name: {"mean": value} for name, value in last.items()}}
-        (folder / "evaluation.json").write_text(json.dumps({"splits": splits}))
-    return folder
+    splits = None if last is None else {"rollouts": {name: {"mean": value} for name, value in last.items()}}
+    return write_files(folder, described, lines, splits, cut_off='{"step": 99, "env_st')  # killed while it wrote
 
 
 def table(name: str, out: Path, num_seeds: int) -> str:

@@ -8,14 +8,13 @@ from body_transformer.report.load import LoadedRun
 from body_transformer.reproduce.scores import as_markdown, evaluations, position, score
 from body_transformer.reproduce.study import load_study, read_study, run_folder
 
+from ..report.run_folders import write_files
+
 
 def write_run(folder: Path, key: str, scores: list[float], parameters: int = 1000, finished: bool = True) -> None:
-    folder.mkdir(parents=True)
-    (folder / "experiment.yaml").write_text(f"name: x\nvariant: mlp\nseed: 0\nnum_parameters: {parameters}\n")
+    described = {"name": "x", "variant": "mlp", "seed": 0, "num_parameters": parameters}
     lines = [{"step": step, key: {"mean": score}} for step, score in enumerate(scores)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"ste')
-    if finished:
-        (folder / "evaluation.json").write_text("{}")
+    write_files(folder, described, lines, {} if finished else None, cut_off='{"ste')
 
 
 def runs_of(study, arm, out: Path, num_seeds: int) -> list[LoadedRun]:

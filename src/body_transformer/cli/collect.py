@@ -97,8 +97,8 @@ def make_collectable(experiment: Experiment) -> CollectableTask:
     """Make the task of an experiment, which must be one that can be recorded."""
     config = experiment.imitation
     if config is None or config.task not in COLLECTABLE:
-        name, have = experiment.name, listing(collectable())
-        raise ValueError(f"bot collect has no simulator for the experiment {name!r}; have: {have}")
+        have = listing(collectable())
+        raise ValueError(f"experiment {experiment.name!r} has no task that can be recorded; those that have: {have}")
     task = make_task(config.task, experiment.layout(), config.task_options)
     assert isinstance(task, CollectableTask), f"{config.task} is in COLLECTABLE"
     return task

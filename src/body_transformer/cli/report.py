@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from .output import print_json
+from .run_options import Flag
 
 
 @dataclass
@@ -22,7 +23,7 @@ class Report:
     """The page; an existing file is replaced."""
     title: str | None = None
     """Heading of the page; by default the experiment's title."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """Print one JSON object: the page's path and size, the number of runs and the unfinished ones; for deployments,
     their number and those that ended early."""
 

@@ -20,8 +20,20 @@ Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(kw_only=True)
-class RunOptions:
-    """Options of every training."""
+class ProcessOptions:
+    """Options of every training, new or resumed."""
+
+    cpu: Flag = False
+    """Use the CPU even if there is a GPU."""
+    wandb: Annotated[str | None, tyro.conf.arg(metavar="PROJECT")] = None
+    """Also log to this project of Weights & Biases."""
+    quiet: Flag = False
+    """No progress bar."""
+
+
+@dataclass(kw_only=True)
+class RunOptions(ProcessOptions):
+    """Options of every new training."""
 
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
     """Name of the experiment (see `bot list`), a YAML file, or mjlab:NAME for one of mjlab's own tasks."""
@@ -35,12 +47,6 @@ class RunOptions:
     """Folder of the run; by default runs/EXPERIMENT/VARIANT/seedK."""
     label: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
     """Name in reports; by default the variant."""
-    cpu: Flag = False
-    """Use the CPU even if there is a GPU."""
-    wandb: Annotated[str | None, tyro.conf.arg(metavar="PROJECT")] = None
-    """Also log to this project of Weights & Biases."""
-    quiet: Flag = False
-    """No progress bar."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:  # NumPy's limit, which mjlab would hit at the first evaluation
@@ -75,17 +81,11 @@ class RunOptions:
 
 
 @dataclass(kw_only=True)
-class ResumeOptions:
+class ResumeOptions(ProcessOptions):
     """Options for resuming any stopped run."""
 
     resume: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """The run's folder."""
-    cpu: Flag = False
-    """Use the CPU even if there is a GPU."""
-    wandb: Annotated[str | None, tyro.conf.arg(metavar="PROJECT")] = None
-    """Also log to this project of Weights & Biases."""
-    quiet: Flag = False
-    """No progress bar."""
 
 
 @dataclass

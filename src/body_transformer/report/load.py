@@ -160,7 +160,7 @@ def _run_of(place: FolderPath) -> Path:
         return Path(place)
     run = find_policy(place).run
     if run is None:
-        raise ValueError(f"{os.fspath(place)!r} is a policy without its run: a report needs the run's {METRICS}")
+        raise ValueError(f"{os.fspath(place)!r} is a policy without its run: give a run's folder, which has {METRICS}")
     return run
 
 
