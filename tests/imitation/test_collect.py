@@ -38,7 +38,7 @@ class Counting:
             success[0] = True
             success[-1] = episode % 3 == 0
             executed = (clean + noise).astype(np.float32)
-            yield Trajectory(1000 * seed + episode, obs, executed, clean, np.ones(self.num_steps), success)
+            yield Trajectory(1000 * seed + episode, "", obs, clean, executed, np.ones(self.num_steps), success, False)
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -18,17 +18,19 @@ from body_transformer.imitation.vector_env import EnvSpec, VectorEnv
 
 SPEC = EnvSpec(partial(gymnasium.make, "InvertedPendulum-v5", disable_env_checker=True), 4, 1, np.float64, ())
 STARTS = [{"seed": seed} for seed in range(7)]
+NOISE = np.broadcast_to((np.arange(7) % 3 / 2)[:, None, None], (7, 1000, 1))
+"""Different per episode, so that their lengths differ."""
 
 
-def act(obs, episodes):
-    """Push the pole over, in some episodes sooner than in others."""
-    return np.sign(obs[:, 1:2]) * (episodes[:, None] % 3) / 2
+def act(obs):
+    """Push the pole over."""
+    return 0.5 * np.sign(obs[:, 1:2])
 
 
 def play(num_lanes, num_processes=1, spec=SPEC):
     """Return the steps of each episode, and the episodes of each batch."""
     with closing(VectorEnv(spec, num_lanes, num_processes)) as envs:
-        steps = list(envs.play(STARTS, act))
+        steps = list(envs.play(STARTS, act, NOISE))
         assert len(envs.processes) == (num_processes if num_processes > 1 or spec.own_process else 0)
     found = [[] for _ in STARTS]
     for step in steps:
@@ -46,7 +48,8 @@ def test_episodes_are_those_of_the_environment_itself():
         obs, _ = env.reset(seed=episode)
         for recorded, reward, terminated, truncated in steps:
             assert recorded == obs.tolist()
-            obs, *after, _ = env.step(act(obs[None].astype(np.float32), np.array([episode]))[0].astype(np.float32))
+            action = np.clip(act(obs[None].astype(np.float32))[0] + NOISE[episode, 0], -1, 1)
+            obs, *after, _ = env.step(action.astype(np.float32))
             assert after == [reward, terminated, truncated]
         assert terminated
     assert len({len(steps) for steps in found}) > 2
@@ -71,8 +74,8 @@ def test_a_lane_that_is_free_takes_the_next_episode():
 
 def test_environments_are_used_again():
     envs = VectorEnv(SPEC, 2, 1)
-    first = [step.obs.tolist() for step in envs.play(STARTS, act)]
-    assert [step.obs.tolist() for step in envs.play(STARTS, act)] == first
+    first = [step.obs.tolist() for step in envs.play(STARTS, act, NOISE)]
+    assert [step.obs.tolist() for step in envs.play(STARTS, act, NOISE)] == first
     assert list(envs.play([], act)) == []
     envs.close()
 
@@ -80,13 +83,13 @@ def test_environments_are_used_again():
 def test_an_error_of_an_environment_is_raised_here_without_warnings(recwarn):
     envs = VectorEnv(EnvSpec(partial(gymnasium.make, "NoSuchTask-v0"), 4, 1, np.float64, ()), 2, 2)
     with pytest.raises(gymnasium.error.NameNotFound, match="NoSuchTask"):
-        next(envs.play(STARTS, act))
+        next(envs.play(STARTS, act, NOISE))
     assert not recwarn
 
 
 def test_a_process_that_dies_is_reported():
     envs = VectorEnv(SPEC, 2, 2)
-    steps = envs.play(STARTS, act)
+    steps = envs.play(STARTS, act, NOISE)
     next(steps)
     processes = envs.processes
     processes[1].kill()
@@ -100,7 +103,7 @@ def test_a_process_that_dies_is_reported():
 def test_actions_of_the_wrong_shape_are_refused():
     envs = VectorEnv(SPEC, 2, 1)
     with pytest.raises(ValueError, match=r"must return actions \[2, 1\]; got \[2, 3\]"):
-        next(envs.play(STARTS, lambda obs, episodes: np.zeros((len(obs), 3))))
+        next(envs.play(STARTS, lambda obs: np.zeros((len(obs), 3))))
 
 
 def test_a_simulator_process_imports_no_torch():

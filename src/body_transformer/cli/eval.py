@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..body.compare import check_same
 from ..body.layout import Layout
-from ..errors import listing, unknown
+from ..errors import listing
 from ..experiment import experiment_names, load_experiment
 from ..imitation.config import ImitationConfig
 from ..policy_folder import PolicyFolder, find_policy, read_description
@@ -92,11 +92,7 @@ def evaluate_imitation(options: EvalOptions, found: PolicyFolder, config: Imitat
     device = "cuda" if torch.cuda.is_available() and not options.cpu else "cpu"
     policy = Policy.load(found.path).to(device).eval()
     task = make_task(config.task, policy.layout, config.task_options)
-    splits = options.split or task.splits
-    for split in splits:
-        if split not in task.splits:
-            raise ValueError(unknown("split", split, task.splits))
-    act = acting(policy)
+    act, splits = acting(policy), options.split or task.splits
     with closing(task):
         with Bars(console=Console(stderr=True), disable=options.json) as bars:
             tasks = {split: bars.add_task(split, total=options.episodes) for split in splits}

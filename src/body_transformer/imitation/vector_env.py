@@ -25,11 +25,9 @@ import numpy.typing as npt
 from ..errors import import_extra
 from ..training.stopping import signals_held
 from ..video import Frame
-from .tasks.base import Act, checked_actions
+from .tasks.base import Act, StepBatch, checked_actions
 
 Array = npt.NDArray[Any]
-EpisodeAct = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int64]], npt.NDArray[np.float32]]
-"""Observations [B, O] and the numbers of their episodes [B] -> actions [B, A]."""
 
 
 def num_cores() -> int:
@@ -54,33 +52,6 @@ class EnvSpec:
     """Start a process even if there is only one; otherwise a single environment group runs in this process."""
 
 
-@dataclass(frozen=True)
-class StepBatch:
-    """One step of all running episodes."""
-
-    episodes: npt.NDArray[np.int64]
-    """[B] numbers of the episodes."""
-    obs: Array
-    """[B, O] before the step."""
-    actions: npt.NDArray[np.float32]
-    """[B, A]"""
-    next_obs: Array
-    """[B, O] after the step."""
-    rewards: npt.NDArray[np.float64]
-    """[B]"""
-    terminated: npt.NDArray[np.bool_]
-    """[B] whether the task ended the episode."""
-    truncated: npt.NDArray[np.bool_]
-    """[B] whether the time limit did."""
-    infos: Mapping[str, npt.NDArray[np.float64]]
-    """Name -> [B]"""
-
-    @property
-    def over(self) -> npt.NDArray[np.bool_]:
-        """[B] whether this was the episode's last step."""
-        return self.terminated | self.truncated
-
-
 class VectorEnv:
     """`num_lanes` environments in at most `num_processes` processes, as many as the episodes can use.
 
@@ -96,21 +67,27 @@ class VectorEnv:
     def processes(self) -> Sequence[BaseProcess]:
         return tuple(getattr(self._envs, "processes", ()))
 
-    def play(self, starts: Sequence[Mapping[str, Any]], act: EpisodeAct) -> Iterator[StepBatch]:
+    def play(
+        self, starts: Sequence[Mapping[str, Any]], act: Act, noise: npt.NDArray[np.float64] | None = None
+    ) -> Iterator[StepBatch]:
         """Play one episode per start, given as the arguments of `reset`; a free lane takes the next one.
 
-        The assignment of episodes to lanes depends on the episodes' lengths alone, not on the speed of a process.
+        The noise [len(starts), T, A] is added to the actions, and both are clipped to [-1, 1]. The assignment of
+        episodes to lanes depends on the episodes' lengths alone, not on the speed of a process.
         """
         try:
-            yield from self._play(starts, act)
+            yield from self._play(starts, act, noise)
         except BaseException:  # Ctrl-C and an abandoned loop, too: environments in mid-episode cannot be used again
             self.close()
             raise
 
-    def _play(self, starts: Sequence[Mapping[str, Any]], act: EpisodeAct) -> Iterator[StepBatch]:
+    def _play(
+        self, starts: Sequence[Mapping[str, Any]], act: Act, noise: npt.NDArray[np.float64] | None
+    ) -> Iterator[StepBatch]:
         self._start(min(self.num_processes, self.num_lanes, max(1, len(starts))))
         waiting = iter(range(len(starts)))
         running: dict[int, int] = {}  # lane -> episode
+        lengths = np.zeros(len(starts), dtype=int)
         obs = np.empty((self.num_lanes, self.spec.obs_dim), self.spec.obs_dtype)
         while True:
             free = [lane for lane in range(self.num_lanes) if lane not in running]
@@ -124,9 +101,24 @@ class VectorEnv:
                 return
             lanes = sorted(running)
             episodes = np.array([running[lane] for lane in lanes])
-            actions = act(obs[lanes].astype(np.float32), episodes)
-            step, obs = self._step(lanes, episodes, obs, checked_actions(actions, (len(lanes), self.spec.action_dim)))
+            actions = checked_actions(act(obs[lanes].astype(np.float32)), (len(lanes), self.spec.action_dim))
+            noisy = actions if noise is None else actions + noise[episodes, lengths[episodes]]
+            lengths[episodes] += 1
+            executed = np.clip(noisy, -1.0, 1.0).astype(np.float32)
+            next_obs, results = self._step(lanes, executed)
+            step = StepBatch(
+                episodes=episodes,
+                obs=obs[lanes],
+                clean=np.clip(actions, -1.0, 1.0),
+                executed=executed,
+                next_obs=next_obs[lanes],
+                rewards=results["reward"],
+                terminated=results["terminated"] > 0,
+                truncated=results["truncated"] > 0,
+                infos={name: results[name] for name in self.spec.infos},
+            )
             yield step
+            obs = next_obs
             for lane, over in zip(lanes, step.over.tolist(), strict=True):
                 if over:
                     del running[lane]
@@ -149,21 +141,15 @@ class VectorEnv:
             self._kill = weakref.finalize(self, _kill, self.processes)
         self._num_groups = num_groups
 
-    def _step(
-        self, lanes: list[int], episodes: npt.NDArray[np.int64], obs: Array, actions: npt.NDArray[np.float32]
-    ) -> tuple[StepBatch, Array]:
+    def _step(self, lanes: list[int], actions: npt.NDArray[np.float32]) -> tuple[Array, dict[str, Array]]:
+        """Take a step in these lanes; return the observations of all lanes, and name -> result of these lanes."""
         padded = np.zeros((self._slots * self._num_groups, self.spec.action_dim), np.float32)
         padded[lanes] = actions
         grouped = padded.reshape(self._slots, self._num_groups, -1).swapaxes(0, 1)
         with self._explained():
             next_obs, _, _, _, info = self._envs.step(np.ascontiguousarray(grouped))
-        next_obs = self._by_lane(next_obs)
-        rewards, terminated, truncated, *infos = (
-            self._by_lane(info[name])[lanes] for name in (*_RESULTS, *self.spec.infos)
-        )
-        named = dict(zip(self.spec.infos, infos, strict=True))
-        batch = StepBatch(episodes, obs[lanes], actions, next_obs[lanes], rewards, terminated > 0, truncated > 0, named)
-        return batch, next_obs
+        results = {name: self._by_lane(info[name])[lanes] for name in (*_RESULTS, *self.spec.infos)}
+        return self._by_lane(next_obs), results
 
     def _explained(self) -> contextlib.AbstractContextManager[None]:
         return _errors_explained() if self.processes else contextlib.nullcontext()

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from ...errors import import_extra, unknown
 from ...video import Frame, opengl
-from ..vector_env import EnvSpec, StepBatch, VectorEnv, film_episode, num_cores
-from .base import Act, CollectableTask, OnDone, Rollout, Trajectory, checked_actions, ignore
+from ..vector_env import EnvSpec, VectorEnv, film_episode, num_cores
+from .base import Act, CollectableTask, OnDone, Rollout, Trajectory, ignore, trajectories
 
 ENVIRONMENTS = {
     "door": ("AdroitHandDoor-v1", 39, 28),
@@ -58,10 +58,8 @@ class AdroitTask(CollectableTask):
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
     def rollouts(self, act: Act, num_episodes: int, seed: int, split: str, on_done: OnDone = ignore) -> list[Rollout]:
-        if num_episodes < 1:
-            raise ValueError(f"the number of episodes must be 1 or more; got {num_episodes}")
         found = []
-        for one in self._episodes(act, range(num_episodes), seed, split, None):
+        for one in self._play(act, range(num_episodes), seed, split):
             total_reward, success = float(one.rewards.sum()), bool(one.success[-1])
             found.append(Rollout("", one.num_steps, total_reward, success=success, success_any=bool(one.success.any())))
             on_done(len(found))
@@ -79,7 +77,7 @@ class AdroitTask(CollectableTask):
     def record(
         self, act: Act, episodes: range, seed: int, std: npt.NDArray[np.float64] | None = None
     ) -> Iterator[Trajectory]:
-        return self._episodes(act, episodes, seed, "train", std)
+        return self._play(act, episodes, seed, "train", std)
 
     def describe(self) -> dict[str, Any]:
         with closing(make_env(self.env_id)) as env:
@@ -91,59 +89,25 @@ class AdroitTask(CollectableTask):
     def close(self) -> None:
         self._envs.close()
 
-    def _episodes(
-        self, act: Act, episodes: range, seed: int, split: str, std: npt.NDArray[np.float64] | None
+    def _play(
+        self, act: Act, episodes: range, seed: int, split: str, std: npt.NDArray[np.float64] | None = None
     ) -> Iterator[Trajectory]:
         """Play the episodes in rounds of equal size.
 
         The batches depend on `episodes` alone. A matrix product of another size may round differently, and contacts
         amplify the difference.
         """
-        num_rounds = math.ceil(len(episodes) / MAX_LANES)
-        for part in np.array_split(np.asarray(episodes), num_rounds) if num_rounds else ():
-            ids = part.tolist()
-            seeds = [episode_seed(seed, episode, split) for episode in ids]
-            noise = None
-            if std is not None:
-                draws = [np.random.default_rng([seed, episode, _NOISE]).standard_normal for episode in ids]
-                noise = np.stack([draw((NUM_STEPS, len(std))) * std for draw in draws])  # [B, T, A]
-            yield from self._round(act, seeds, noise)
-
-    def _round(self, act: Act, seeds: list[int], noise: npt.NDArray[np.float64] | None) -> list[Trajectory]:
-        """Play one episode per seed, side by side."""
-        clean: list[npt.NDArray[np.float32]] = []  # T times [B, A]
-
-        def execute(obs: npt.NDArray[np.float32], episodes: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-            actions = checked_actions(act(obs), (len(obs), self.action_dim))
-            noisy = actions if noise is None else actions + noise[episodes, len(clean)]
-            clean.append(np.clip(actions, -1.0, 1.0))
-            return np.clip(noisy, -1.0, 1.0).astype(np.float32)
-
-        steps = list(self._envs.play([{"seed": seed} for seed in seeds], execute))
-        return [_trajectory(episode, seed, steps, clean) for episode, seed in enumerate(seeds)]
-
-
-def _trajectory(episode: int, seed: int, steps: list[StepBatch], clean: list[npt.NDArray[np.float32]]) -> Trajectory:
-    """Collect one episode from the steps of all."""
-    rows = [(step, int(row)) for step in steps for row in np.flatnonzero(step.episodes == episode)]
-    last, last_row = rows[-1]
-    return Trajectory(
-        seed=seed,
-        obs=np.stack([*(step.obs[row] for step, row in rows), last.next_obs[last_row]]),
-        executed=np.stack([step.actions[row] for step, row in rows]),
-        clean=np.stack([actions[row] for actions, (_, row) in zip(clean, rows, strict=False)]),
-        rewards=np.array([step.rewards[row] for step, row in rows]),
-        success=np.array([bool(step.infos["success"][row]) for step, row in rows]),
-        terminated=bool(last.terminated[last_row]),
-    )
+        for part in np.array_split(np.asarray(episodes), math.ceil(len(episodes) / MAX_LANES)):
+            seeds = {lane: episode_seed(seed, episode, split) for lane, episode in enumerate(part.tolist())}
+            draws = [np.random.default_rng([seed, episode, _NOISE]).standard_normal for episode in part.tolist()]
+            noise = np.stack([draw((NUM_STEPS, self.action_dim)) for draw in draws])  # [B, T, A]
+            noise *= 0.0 if std is None else std
+            steps = self._envs.play([{"seed": one} for one in seeds.values()], act, noise)
+            yield from trajectories(steps, seeds, dict.fromkeys(seeds, ""))
 
 
 def episode_seed(seed: int, episode: int, split: str) -> int:
     """Return the seed with which the environment is reset for one episode."""
-    if split not in STREAMS:
-        raise ValueError(unknown("split", split, STREAMS))
-    if seed < 0:
-        raise ValueError(f"the seed must be a whole number, 0 or more; got {seed}")
     state = np.random.SeedSequence([seed, episode, STREAMS[split]]).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))  # HDF5 readers expect signed integers
 

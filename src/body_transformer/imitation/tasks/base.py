@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...errors import unknown
 from ...training.evaluation import Summary, summarize
 from ...video import Frame
 
@@ -44,29 +45,80 @@ class Rollout:
 
 
 @dataclass(frozen=True)
+class StepBatch:
+    """One step of all running episodes."""
+
+    episodes: npt.NDArray[np.int64]
+    """[B] numbers of the episodes."""
+    obs: npt.NDArray[Any]
+    """[B, O] before the step."""
+    clean: npt.NDArray[np.float32]
+    """[B, A] the policy's actions before noise."""
+    executed: npt.NDArray[np.float32]
+    """[B, A] the executed actions, with noise."""
+    next_obs: npt.NDArray[Any]
+    """[B, O] after the step."""
+    rewards: npt.NDArray[np.float64]
+    """[B]"""
+    terminated: npt.NDArray[np.bool_]
+    """[B] whether the task ended the episode."""
+    truncated: npt.NDArray[np.bool_]
+    """[B] whether the time limit did."""
+    infos: Mapping[str, npt.NDArray[Any]]
+    """Name -> [B]"""
+
+    @property
+    def over(self) -> npt.NDArray[np.bool_]:
+        """[B] whether this was the episode's last step."""
+        return self.terminated | self.truncated
+
+
+@dataclass(frozen=True)
 class Trajectory:
     """All observations, actions and rewards of one rollout."""
 
     seed: int
     """Seed with which the environment was reset."""
+    clip: str
+    """Name of the motion or variation of the task; empty if there is only one."""
     obs: npt.NDArray[np.float64]
     """[T + 1, O], including the observation after the last step."""
-    executed: npt.NDArray[np.float32]
-    """[T, A] the executed actions, with noise."""
     clean: npt.NDArray[np.float32]
     """[T, A] the policy's actions before noise."""
+    executed: npt.NDArray[np.float32]
+    """[T, A] the executed actions, with noise."""
     rewards: npt.NDArray[np.float64]
     """[T]"""
     success: npt.NDArray[np.bool_]
     """[T] success after each step; in a task without a goal, whether the episode has not failed yet."""
-    terminated: bool = False
+    terminated: bool
     """True if the task ended the episode, False if the time limit did."""
-    clip: str = ""
-    """Name of the motion or variation of the task; empty if there is only one."""
 
     @property
     def num_steps(self) -> int:
         return len(self.rewards)
+
+
+def trajectories(
+    steps: Iterable[StepBatch], seeds: Mapping[int, int], clips: Mapping[int, str]
+) -> Iterator[Trajectory]:
+    """Yield the episodes that the steps make up; `seeds` and `clips` are those of each episode, in this order."""
+    of_episode: dict[int, list[tuple[StepBatch, int]]] = {episode: [] for episode in seeds}
+    for step in steps:
+        for row, episode in enumerate(step.episodes.tolist()):
+            of_episode[episode].append((step, row))
+    for episode, rows in of_episode.items():
+        last, last_row = rows[-1]
+        yield Trajectory(
+            seed=seeds[episode],
+            clip=clips[episode],
+            obs=np.stack([*(step.obs[row] for step, row in rows), last.next_obs[last_row]], dtype=np.float64),
+            clean=np.stack([step.clean[row] for step, row in rows]),
+            executed=np.stack([step.executed[row] for step, row in rows]),
+            rewards=np.array([step.rewards[row] for step, row in rows]),
+            success=np.array([step.infos["success"][row] for step, row in rows], dtype=bool),
+            terminated=bool(last.terminated[last_row]),
+        )
 
 
 class ImitationTask(ABC):
@@ -128,10 +180,15 @@ def evaluate(
     task: ImitationTask,
     num_episodes: int,
     seed: int,
-    splits: Sequence[str] | None = None,
+    splits: Sequence[str] = (),
     on_done: Callable[[str, int], object] = lambda split, done: None,
 ) -> Summary:
     """Roll the policy out `num_episodes` times per split (by default all of the task's) and average the metrics."""
+    if num_episodes < 1 or seed < 0:
+        raise ValueError(f"num_episodes must be 1 or more and the seed 0 or more; got {num_episodes} and {seed}")
+    for split in splits:
+        if split not in task.splits:
+            raise ValueError(unknown("split", split, task.splits))
 
     def rollouts(split: str) -> list[Rollout]:
         return task.rollouts(act, num_episodes, seed, split, lambda done: on_done(split, done))

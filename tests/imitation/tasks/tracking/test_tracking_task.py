@@ -9,14 +9,14 @@ from body_transformer import Layout, Policy, Term
 from body_transformer.cli.main import main
 from body_transformer.experiment import load_experiment
 from body_transformer.imitation.readers import open_episodes
-from body_transformer.imitation.tasks.base import ImitationTask, ignore
+from body_transformer.imitation.tasks.base import evaluate
 from body_transformer.imitation.tasks.tracking.bodies import MAX_ERROR_RAD, Bodies, lost
 from body_transformer.imitation.tasks.tracking.demonstrations import demonstrate
 from body_transformer.imitation.tasks.tracking.model import joint_names, pinned_model
 from body_transformer.imitation.tasks.tracking.motions import CLIP_SEED, NUM_STEPS, draw_start
 from body_transformer.imitation.tasks.tracking.observation import LayoutAdapter
-from body_transformer.imitation.tasks.tracking.task import TrackingTask, rewards
-from body_transformer.training.evaluation import summarize
+from body_transformer.imitation.tasks.tracking.play import play, rewards
+from body_transformer.imitation.tasks.tracking.task import TrackingTask
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +131,14 @@ def test_every_joint_needs_its_action(layout):
 
 @pytest.mark.parametrize("split", ["train", "validation", "unseen-tilt"])
 def test_the_expert_reaches_the_end_of_every_clip(task, split):
-    results = task._rollouts(Bodies.expert, 32, 0, split, ignore)
-    assert all(result.length == NUM_STEPS and result.normalized_length == 1 for result in results)
-    assert min(result.normalized_return for result in results) > 0.98
+    def expert(bodies, obs):
+        return task.adapter.from_joints(bodies.expert()), bodies.expert()
+
+    for episode in play(range(32), lambda index: task.start(split, 0, index), task.adapter, expert):
+        assert episode.num_steps == NUM_STEPS == len(episode.obs) - 1
+        assert episode.success.all()
+        assert not episode.terminated
+        assert episode.rewards.mean() > 0.98
 
 
 def test_doing_nothing_fails_early(task):
@@ -149,20 +154,15 @@ def test_results_are_normalised_by_the_longest_episode(task, layout):
         assert result.success is None
 
 
-def test_the_same_seed_gives_the_same_rollouts_for_every_batch_size(layout):
-    policy = spring(layout)
-    whole = TrackingTask(layout).rollouts(policy, 12, 5, "train")
+def test_the_same_seed_gives_the_same_rollouts_for_every_batch_size(task, layout, monkeypatch):
+    policy, calls = spring(layout), []
+    whole = task.rollouts(policy, 12, 5, "train")
     assert 0.05 < np.mean([result.normalized_length for result in whole]) < 1  # some leave before others
-    assert TrackingTask(layout, batch_size=5).rollouts(policy, 12, 5, "train") == whole
-    assert TrackingTask(layout, batch_size=1).rollouts(policy, 4, 5, "train") == whole[:4]
-    assert TrackingTask(layout).rollouts(policy, 12, 6, "train") != whole
-
-
-def test_finished_episodes_are_counted(layout):
-    calls = []
-    TrackingTask(layout, batch_size=4).rollouts(zeros, 10, 0, "train", calls.append)
+    assert task.rollouts(policy, 12, 6, "train") != whole
+    monkeypatch.setattr("body_transformer.imitation.tasks.tracking.play.BATCH_SIZE", 5)
+    assert task.rollouts(policy, 12, 5, "train", calls.append) == whole
     assert calls == sorted(calls)
-    assert calls[-1] == 10
+    assert calls[-1] == 12
 
 
 def test_error_and_reward():
@@ -172,11 +172,23 @@ def test_error_and_reward():
     np.testing.assert_allclose(rewards(errors)[:3], [1, np.exp(-0.2), np.exp(-2.5)])
 
 
-def test_the_metrics_of_its_rollouts_can_be_summarised(task):
-    assert isinstance(task, ImitationTask)
-    assert task.splits == ("train", "validation", "unseen-tilt")
-    found = summarize(task.rollouts(zeros, 4, 0, task.splits[0]), task.metrics)
-    assert list(found) == ["normalized_return", "normalized_length"]
+def test_an_evaluation_has_the_metrics_of_every_split(task):
+    found = evaluate(zeros, task, 4, 0)
+    assert list(found) == list(task.splits) == ["train", "validation", "unseen-tilt"]
+    assert all(list(metrics) == ["normalized_return", "normalized_length"] for metrics in found.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"splits": ["test"]}, "unknown split 'test'; have: 'train', 'validation', 'unseen-tilt'"),
+        ({"num_episodes": 0}, "num_episodes must be 1 or more and the seed 0 or more; got 0 and 0"),
+        ({"seed": -1}, "got 4 and -1"),
+    ],
+)
+def test_bad_arguments_of_an_evaluation_are_refused(task, options, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(zeros, task, **{"num_episodes": 4, "seed": 0} | options)
 
 
 @pytest.mark.parametrize(
@@ -191,14 +203,10 @@ def test_invalid_actions_are_refused(task, policy, message):
         task.rollouts(policy, 2, 0, "train")
 
 
-def test_bad_arguments_are_refused(task, layout):
-    with pytest.raises(ValueError, match="unknown split 'test'; have: 'train', 'validation', 'unseen-tilt'"):
-        task.rollouts(zeros, 2, 0, "test")
-    with pytest.raises(ValueError, match="num_episodes must be 1 or more; got 0"):
-        task.rollouts(zeros, 0, 0, "train")
-    with pytest.raises(ValueError, match="num_clips must be 1 or more; got 0"):
+def test_bad_options_are_refused(layout):
+    with pytest.raises(ValueError, match="num_clips must be 1 or more and clip_seed 0 or more; got 0 and 1"):
         TrackingTask(layout, num_clips=0)
-    with pytest.raises(ValueError, match="repetitions must be 1 or more; got 0"):
+    with pytest.raises(ValueError, match=r"num_clips and repetitions must be 1 or more, .* got 32, 0, 0 and 1"):
         demonstrate(repetitions=0)
 
 
@@ -283,11 +291,9 @@ def test_a_collected_dataset_can_be_read_and_replayed(layout, tmp_path):
         assert again.clip == episodes.infos[index].clip
 
 
-def test_noise_changes_the_executed_action_only(layout, tmp_path):
-    recorder = TrackingTask(layout)
-    still = np.zeros((1, layout.action_dim), dtype=np.float32)
-    (calm,) = recorder.record(lambda obs: still, range(1), 0)
-    (pushed,) = recorder.record(lambda obs: still, range(1), 0, np.full(layout.action_dim, 0.5))
+def test_noise_changes_the_executed_action_only(task):
+    (calm,) = task.record(zeros, range(1), 0)
+    (pushed,) = task.record(zeros, range(1), 0, np.full(21, 0.5))
     assert not calm.executed.any()
     assert not pushed.clean.any()
     assert pushed.executed.std() == pytest.approx(0.5, rel=0.2)
@@ -296,14 +302,10 @@ def test_noise_changes_the_executed_action_only(layout, tmp_path):
     assert calm.success[:-1].all()
 
 
-def test_evaluations_and_demonstrations_have_different_starts(layout):
-    recorder, still = TrackingTask(layout), np.zeros((1, layout.action_dim), dtype=np.float32)
-    recorded = [episode.obs[0] for episode in recorder.record(lambda obs: still, range(4), 5)]
-    task = TrackingTask(layout)
-    tried = [LayoutAdapter(layout).obs(Bodies([task.start("train", 5, index)]))[0] for index in range(4)]
+def test_evaluations_and_demonstrations_have_different_starts(task, layout):
+    recorded = list(task.record(zeros, range(4), 5))
+    starts = [task.start("train", 5, index) for index in range(4)]
     shown = demonstrate(num_clips=32, repetitions=1, seed=5, layout=layout)
-    others = [*tried, *(shown.read(index).obs[0] for index in range(4))]
-    assert not any(np.allclose(one, other, atol=1e-4) for one in recorded for other in others)
-    assert [episode.clip for episode in recorder.record(lambda obs: still, range(4), 5)] == [
-        task.start("train", 5, index).clip.name for index in range(4)
-    ]
+    others = [*LayoutAdapter(layout).obs(Bodies(starts)), *(shown.read(index).obs[0] for index in range(4))]
+    assert not any(np.allclose(one.obs[0], other, atol=1e-4) for one in recorded for other in others)
+    assert [one.clip for one in recorded] == [start.clip.name for start in starts]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....body.layout import Layout
-from ....errors import unknown
 from ....video import Frame, no_opengl, opengl
 from ...vector_env import EnvSpec, VectorEnv, film_episode, num_cores
 from ..base import Act, ImitationTask, OnDone, Rollout, ignore
@@ -70,10 +69,6 @@ class MocapTask(ImitationTask):
 
     def draw(self, num_episodes: int, seed: int, split: str) -> list[Snippet]:
         """Draw a clip per episode, all with equal probability."""
-        if num_episodes < 1:
-            raise ValueError(f"at least one episode is needed; got {num_episodes}")
-        if split not in self.clips:
-            raise ValueError(unknown("split", split, self.splits))
         clips = self.clips[split]
         return [clips[index] for index in np.random.default_rng(seed).integers(len(clips), size=num_episodes)]
 
@@ -83,7 +78,7 @@ class MocapTask(ImitationTask):
         returns, longest = np.zeros(num_episodes), np.ones(num_episodes)
         num_done = 0
         starts = [{"options": {"snippet": snippet}} for snippet in snippets]
-        for step in self._envs.play(starts, lambda obs, episodes: act(obs)):
+        for step in self._envs.play(starts, act):
             lengths[step.episodes] += 1
             returns[step.episodes] += step.rewards
             longest[step.episodes] = step.infos["max_steps"]

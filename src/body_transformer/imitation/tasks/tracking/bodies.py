@@ -28,10 +28,10 @@ class Bodies:
     Joints are in the model's order. A body does not depend on the others.
     """
 
-    def __init__(self, starts: Sequence[TrackingStart]) -> None:
+    def __init__(self, starts: Sequence[TrackingStart], first: int = 0) -> None:
         self.starts = list(starts)
-        self.ids = np.arange(len(self.starts))
-        """Numbers of the bodies among those that started."""
+        self.ids = first + np.arange(len(self.starts))
+        """Numbers of the bodies, which start at `first`."""
         self.time = 0
         """Number of steps taken."""
         self._data = mujoco.MjData(pinned_model())
@@ -91,16 +91,14 @@ class Bodies:
         """Return the current errors [B, J], reference minus body, in rad."""
         return self._clip_pos[:, self.time] - self.pos
 
-    def remove_lost(self) -> None:
-        """Remove the bodies that have lost their clips: driven further, they may rotate ever faster."""
-        is_lost = lost(self.errors())
-        if not is_lost.any():
+    def keep(self, mask: npt.NDArray[np.bool_]) -> None:
+        """Remove the bodies [B] where the mask is False."""
+        if mask.all():
             return
-        ids = np.flatnonzero(~is_lost).tolist()
-        self.starts = [self.starts[k] for k in ids]
-        self._models = [self._models[k] for k in ids]
+        self.starts = [start for start, kept in zip(self.starts, mask, strict=True) if kept]
+        self._models = [model for model, kept in zip(self._models, mask, strict=True) if kept]
         for name in ("ids", "_clip_pos", "_clip_vel", "_clip_acc", "_gravity", "_payloads", "pos", "vel"):
-            setattr(self, name, getattr(self, name)[ids])
+            setattr(self, name, getattr(self, name)[mask])
 
 
 def lost(errors: Doubles) -> npt.NDArray[np.bool_]:

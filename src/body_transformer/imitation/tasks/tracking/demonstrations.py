@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import numpy.typing as npt
 
 from ....body.layout import Layout
 from ....experiment import load_experiment
 from ...episodes import EpisodeInfo, Episodes, Floats, InMemory
 from .bodies import Bodies
-from .motions import CLIP_SEED, NUM_STEPS, STREAMS, TrackingStart, check_at_least, draw_start
+from .motions import CLIP_SEED, NUM_STEPS, STREAMS, Doubles, TrackingStart, draw_start
 from .observation import LayoutAdapter
+from .play import play
 
 MAX_NOISE = 0.45
 """Largest standard deviation of the noise on an action. Without noise a clone has a lower loss but loses its clip in a
 tenth of the time: the data contain no errors to recover from."""
-BATCH_SIZE = 128
-"""Episodes that run side by side."""
 
 
 def open_episodes(
@@ -45,41 +41,31 @@ def demonstrate(
     noise; the recorded label is the expert's action. An episode ends early if the noise makes it lose the clip.
     `layout` defines the observation; the default is that of the experiment demo.
     """
-    check_at_least(1, num_clips=num_clips, repetitions=repetitions)
-    check_at_least(0, seed=seed, clip_seed=clip_seed, max_noise=max_noise)
+    if min(num_clips, repetitions) < 1 or min(seed, clip_seed) < 0:
+        raise ValueError(
+            f"num_clips and repetitions must be 1 or more, seed and clip_seed 0 or more; got {num_clips}, "
+            f"{repetitions}, {seed} and {clip_seed}"
+        )
     layout = layout or load_experiment("demo").layout()
-    adapter = LayoutAdapter(layout)
+    adapter, episodes = LayoutAdapter(layout), range(num_clips * repetitions)
+    noise = np.stack([_noise(seed, index, max_noise, layout.action_dim) for index in episodes])  # [B, T, J]
+
+    def choose(bodies: Bodies, obs: Floats) -> tuple[Floats, Doubles]:
+        expert = bodies.expert()
+        return adapter.from_joints(expert), expert + noise[bodies.ids, bodies.time]
+
+    def start(index: int) -> TrackingStart:
+        return draw_start("train", clip_seed, num_clips, (seed, STREAMS["demonstrate"]), index)
+
     infos, obs, actions = [], [], []
-    for first in range(0, num_clips * repetitions, BATCH_SIZE):
-        ids = range(first, min(first + BATCH_SIZE, num_clips * repetitions))
-        starts = [draw_start("train", clip_seed, num_clips, (seed, STREAMS["demonstrate"]), index) for index in ids]
-        noises = np.stack([_noise(seed, index, max_noise, layout.action_dim) for index in ids])
-        for start, (seen, labels) in zip(starts, _record(starts, noises, adapter), strict=True):
-            infos.append(EpisodeInfo(len(seen), start.clip.name))
-            obs.append(seen)
-            actions.append(labels)
+    for shown in play(episodes, start, adapter, choose):
+        infos.append(EpisodeInfo(shown.num_steps, shown.clip))
+        obs.append(shown.obs[:-1].astype(np.float32))
+        actions.append(shown.clean)
     return InMemory(layout, infos, obs, actions)
 
 
-def _noise(seed: int, index: int, max_noise: float, num_joints: int) -> npt.NDArray[np.float64]:
+def _noise(seed: int, index: int, max_noise: float, num_joints: int) -> Doubles:
     """Return the noise [NUM_STEPS, J] of an episode; its size is random, so the data have small and large errors."""
     rng = np.random.default_rng([*b"noise-train", seed, index])
     return rng.uniform(0, max_noise) * rng.standard_normal((NUM_STEPS, num_joints))
-
-
-def _record(
-    starts: Sequence[TrackingStart], noises: npt.NDArray[np.float64], adapter: LayoutAdapter
-) -> list[tuple[Floats, Floats]]:
-    """Return observations [T, O] and the expert's actions without noise [T, A] per episode."""
-    bodies = Bodies(starts)
-    obs = np.empty((len(starts), NUM_STEPS, adapter.layout.obs_dim), dtype=np.float32)
-    actions = np.empty((len(starts), NUM_STEPS, adapter.layout.action_dim), dtype=np.float32)
-    lengths = np.zeros(len(starts), dtype=int)
-    while bodies.time < NUM_STEPS and len(bodies):
-        expert, ids, time = bodies.expert(), bodies.ids, bodies.time
-        obs[ids, time] = adapter.obs(bodies)
-        actions[ids, time] = adapter.from_joints(expert)
-        lengths[ids] += 1
-        bodies.step(expert + noises[ids, time])
-        bodies.remove_lost()
-    return [(obs[k, :length], actions[k, :length]) for k, length in enumerate(lengths.tolist())]

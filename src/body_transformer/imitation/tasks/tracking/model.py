@@ -43,8 +43,12 @@ MAX_ACTION = 6.0
 """Actions are clipped to ±6; the expert stays within, even at 90 degrees and with full loads."""
 
 
-def pinned_spec() -> Any:
-    """Return the shipped humanoid as a `mujoco.MjSpec`, with a fixed torso and without contacts and limits."""
+@lru_cache(maxsize=1)
+def pinned_model() -> Any:
+    """Return the shipped humanoid as a `mujoco.MjModel` with a fixed torso, without contacts and limits.
+
+    The model is shared, so copy it before changing it.
+    """
     spec = mujoco.MjSpec.from_file(str(robots.path("humanoid")))
     spec.delete(spec.joint("root"))
     for joint in spec.joints:
@@ -58,13 +62,7 @@ def pinned_spec() -> Any:
     # With torques, gravity and inertia alone, the inverse dynamics is exact. Implicit damping would change the
     # equations of motion that it inverts.
     spec.option.disableflags = int(off.mjDSBL_CONTACT | off.mjDSBL_LIMIT | off.mjDSBL_CONSTRAINT | off.mjDSBL_EULERDAMP)
-    return spec
-
-
-@lru_cache(maxsize=1)
-def pinned_model() -> Any:
-    """Return the compiled `mujoco.MjModel`; it is shared, so copy it before changing it."""
-    return pinned_spec().compile()
+    return spec.compile()
 
 
 def joint_names() -> list[str]:

@@ -8,7 +8,6 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from ....errors import unknown
 from .model import CONTROL_HZ, pinned_model
 
 Doubles = npt.NDArray[np.float64]
@@ -19,8 +18,8 @@ NUM_STEPS = 150
 """Control steps of a clip: 3 s, long enough for a poor policy to lose it."""
 LOOKAHEAD = 3
 """Steps of the reference ahead that a policy observes: two give the desired acceleration, the third its change."""
-NUM_FRAMES = NUM_STEPS + LOOKAHEAD
-"""Frames of a clip: the last step is observed with LOOKAHEAD frames after the one before it."""
+NUM_FRAMES = NUM_STEPS + 1 + LOOKAHEAD
+"""Frames of a clip: the observation after the last step has LOOKAHEAD frames, too."""
 
 NUM_SINUSOIDS = 3
 """Sinusoids per joint: enough that no two clips look alike."""
@@ -110,8 +109,6 @@ SPLITS = {"train": ("train", (0, 60)), "validation": ("validation", (0, 60)), "u
 
 def draw_start(split: str, clip_seed: int, num_clips: int, seed: tuple[int, ...], index: int) -> TrackingStart:
     """Return start number `index` of a seed: clips in turn, everything else at random."""
-    if split not in SPLITS:
-        raise ValueError(unknown("split", split, SPLITS))
     clips, tilts_deg = SPLITS[split]
     num_clips = NUM_VALIDATION_CLIPS if clips == "validation" else num_clips
     rng = np.random.default_rng([*split.encode(), *seed, index])
@@ -121,10 +118,3 @@ def draw_start(split: str, clip_seed: int, num_clips: int, seed: tuple[int, ...]
     heading_rad = float(rng.uniform(0, 2 * np.pi))
     right, left = rng.uniform(0, MAX_PAYLOAD_KG, 2).tolist()
     return TrackingStart(clip(clips, clip_seed, index % num_clips), tilt_rad, heading_rad, (right, left))
-
-
-def check_at_least(least: int, **values: float) -> None:
-    """Check that no value is less than `least` (or NaN); errors name it."""
-    for name, value in values.items():
-        if not value >= least:
-            raise ValueError(f"{name} must be {least} or more; got {value!r}")

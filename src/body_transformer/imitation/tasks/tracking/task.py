@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,16 @@ import numpy.typing as npt
 from ....body.layout import Layout
 from ....errors import import_extra
 from ....video import Frame
+from ...episodes import Floats
 from ..base import Act, CollectableTask, OnDone, Rollout, Trajectory, checked_actions, ignore
-from .bodies import Bodies, lost
+from .bodies import Bodies
 from .model import CONTROL_HZ, MAX_ACTION
-from .motions import CLIP_SEED, NUM_STEPS, SPLITS, STREAMS, Doubles, TrackingStart, check_at_least, draw_start
+from .motions import CLIP_SEED, NUM_STEPS, SPLITS, STREAMS, Doubles, TrackingStart, draw_start
 from .observation import LayoutAdapter
+from .play import Choose, play
 
-REWARD_SHARPNESS = 20.0
-"""The reward of a step is exp(-20 x mean square error): 0.82 at 0.1 rad, 0.29 at 0.25 rad."""
 FRAME_STEPS = 2
 """Control steps per frame of the film."""
-
-Choose = Callable[[Bodies], npt.ArrayLike]
-"""The bodies -> their actions [B, J], in the model's order."""
 
 
 class TrackingTask(CollectableTask):
@@ -35,18 +33,14 @@ class TrackingTask(CollectableTask):
     env_id = "body_transformer/Tracking"
     requirements = ("mujoco", "body-transformer")
 
-    def __init__(self, layout: Layout, num_clips: int = 32, clip_seed: int = CLIP_SEED, batch_size: int = 128) -> None:
-        """Make the task with `num_clips` training clips of the seed `clip_seed`, those of `demonstrate`.
-
-        `batch_size` episodes run side by side; it does not change the results.
-        """
-        check_at_least(1, num_clips=num_clips, batch_size=batch_size)
-        check_at_least(0, clip_seed=clip_seed)
+    def __init__(self, layout: Layout, num_clips: int = 32, clip_seed: int = CLIP_SEED) -> None:
+        """Make the task with `num_clips` training clips of the seed `clip_seed`, those of `demonstrate`."""
+        if num_clips < 1 or clip_seed < 0:
+            raise ValueError(f"num_clips must be 1 or more and clip_seed 0 or more; got {num_clips} and {clip_seed}")
         self.adapter = LayoutAdapter(layout)
         self.action_dim = layout.action_dim
         self.num_clips = num_clips
         self.clip_seed = clip_seed
-        self.batch_size = batch_size
 
     def start(self, split: str, seed: int, index: int) -> TrackingStart:
         """Return the start of episode number `index` of a seed."""
@@ -55,68 +49,48 @@ class TrackingTask(CollectableTask):
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
     def rollouts(self, act: Act, num_episodes: int, seed: int, split: str, on_done: OnDone = ignore) -> list[Rollout]:
-        return self._rollouts(self._choose(act), num_episodes, seed, split, on_done)
+        start = partial(self.start, split, seed)
+        return [rollout(one) for one in play(range(num_episodes), start, self.adapter, self._choose(act), on_done)]
 
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """Return the first rollout of the seed: the policy's body on the left, its reference on the right."""
         from .film import film
 
-        start = self.start(split, seed, 0)
-        bodies, choose = Bodies([start]), self._choose(act)
-        poses = [bodies.pos[0]]
-        while bodies.time < NUM_STEPS and not lost(bodies.errors())[0]:
-            bodies.step(choose(bodies))
+        poses: list[Doubles] = []
+        choose = self._choose(act)
+
+        def watch(bodies: Bodies, obs: Floats) -> tuple[Floats, Doubles]:
             poses.append(bodies.pos[0])
+            return choose(bodies, obs)
+
+        start = self.start(split, seed, 0)
+        list(play(range(1), lambda index: start, self.adapter, watch))
         return film(start, np.stack(poses)[::FRAME_STEPS], start.clip.pos[: len(poses) : FRAME_STEPS])
-
-    def _choose(self, act: Act) -> Choose:
-        def choose(bodies: Bodies) -> npt.ArrayLike:
-            actions = checked_actions(act(self.adapter.obs(bodies)), (len(bodies), self.action_dim))
-            return self.adapter.to_joints(actions)
-
-        return choose
-
-    def _rollouts(self, choose: Choose, num_episodes: int, seed: int, split: str, on_done: OnDone) -> list[Rollout]:
-        check_at_least(1, num_episodes=num_episodes)
-        found: list[Rollout] = []
-        for first in range(0, num_episodes, self.batch_size):
-            last = min(first + self.batch_size, num_episodes)
-            starts = [self.start(split, seed, index) for index in range(first, last)]
-            found += _roll_out(starts, choose, first, on_done)
-        return found
 
     # -- recording -----------------------------------------------------------------------------------------------------
 
     def record(
         self, act: Act, episodes: range, seed: int, std: npt.NDArray[np.float64] | None = None
     ) -> Iterator[Trajectory]:
-        for index in episodes:
-            yield self._record(act, seed, index, std)
+        draws = [np.random.default_rng([*b"collect", seed, index]).standard_normal for index in episodes]
+        noise = np.stack([draw((NUM_STEPS, self.action_dim)) for draw in draws])  # [B, T, A]
+        noise *= 0.0 if std is None else std
 
-    def _record(self, act: Act, seed: int, index: int, std: npt.NDArray[np.float64] | None) -> Trajectory:
-        start = draw_start("train", self.clip_seed, self.num_clips, (seed, STREAMS["collect"]), index)
-        bodies = Bodies([start])
-        noise = np.random.default_rng([*b"collect", seed, index]).standard_normal((NUM_STEPS, self.action_dim))
-        obs, executed, clean, reward, success = [self.adapter.obs(bodies)[0]], [], [], [], [True]
-        while bodies.time < NUM_STEPS and success[-1]:
-            action = np.asarray(act(obs[-1][None]))[0]
-            noisy = action if std is None else action + std * noise[bodies.time]
-            clean.append(action)
-            executed.append(np.clip(noisy, -MAX_ACTION, MAX_ACTION).astype(np.float32))  # the stored precision
-            bodies.step(self.adapter.to_joints(executed[-1][None]))
-            obs.append(self.adapter.obs(bodies)[0])
-            reward.append(float(rewards(bodies.errors())[0]))
-            success.append(not lost(bodies.errors())[0])
-        return Trajectory(
-            seed=index,
-            obs=np.stack(obs).astype(np.float64),
-            executed=np.stack(executed),
-            clean=np.stack(clean).astype(np.float32),
-            rewards=np.array(reward),
-            success=np.array(success[1:]),
-            terminated=not success[-1],
-            clip=start.clip.name,
-        )
+        def start(index: int) -> TrackingStart:
+            return draw_start("train", self.clip_seed, self.num_clips, (seed, STREAMS["collect"]), index)
+
+        return play(episodes, start, self.adapter, self._choose(act, noise, episodes.start))
+
+    def _choose(self, act: Act, noise: Doubles | None = None, first: int = 0) -> Choose:
+        """Return the policy with noise [B, T, A] for the episodes from `first` on."""
+
+        def choose(bodies: Bodies, obs: Floats) -> tuple[Floats, Doubles]:
+            actions = checked_actions(act(obs), (len(obs), self.action_dim))
+            noisy = actions if noise is None else actions + noise[bodies.ids - first, bodies.time]
+            executed = np.clip(noisy, -MAX_ACTION, MAX_ACTION).astype(np.float32)  # the stored precision
+            return actions, self.adapter.to_joints(executed)
+
+        return choose
 
     def describe(self) -> dict[str, Any]:
         box = import_extra("gymnasium", "imitation").spaces.Box
@@ -127,24 +101,7 @@ class TrackingTask(CollectableTask):
         }
 
 
-def rewards(errors: Doubles) -> Doubles:
-    """Return the rewards of errors, [B, J] -> [B], between 0 and 1."""
-    result: Doubles = np.exp(-REWARD_SHARPNESS * np.square(errors).mean(1))
-    return result
-
-
-def _roll_out(starts: list[TrackingStart], choose: Choose, num_before: int, on_done: OnDone) -> list[Rollout]:
-    """Play episodes side by side, after `num_before` others; lost bodies are removed."""
-    bodies = Bodies(starts)
-    lengths, returns = np.zeros(len(starts), dtype=int), np.zeros(len(starts))
-    while bodies.time < NUM_STEPS and len(bodies):
-        bodies.step(choose(bodies))
-        bodies.remove_lost()
-        lengths[bodies.ids] += 1
-        returns[bodies.ids] += rewards(bodies.errors())
-        on_done(num_before + len(starts) - len(bodies))
-    on_done(num_before + len(starts))
-    return [
-        Rollout(start.clip.name, int(length), float(total), length / NUM_STEPS, total / NUM_STEPS)
-        for start, length, total in zip(starts, lengths.tolist(), returns.tolist(), strict=True)
-    ]
+def rollout(episode: Trajectory) -> Rollout:
+    """Return the outcome of an episode, without the step that lost its clip."""
+    length, total = int(episode.success.sum()), float(episode.rewards[episode.success].sum())
+    return Rollout(episode.clip, length, total, length / NUM_STEPS, total / NUM_STEPS)
