@@ -3,12 +3,11 @@
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from body_transformer.imitation.readers import READERS, open_episodes
-from body_transformer.imitation.readers.files import OpenFiles, naming
-from body_transformer.imitation.readers.terms import column_runs, term_keys
+from body_transformer.imitation.readers.files import naming
+from body_transformer.imitation.readers.terms import term_keys
 
 from .small import LAYOUT
 
@@ -70,30 +69,6 @@ def test_without_h5py_the_error_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ValueError, match=r"pip install -c constraints.txt -e '\.\[imitation\]'"):
         open_episodes("robomimic", str(tmp_path / "demo.hdf5"), LAYOUT)
-
-
-@pytest.mark.parametrize("ids", [[0], [3], [0, 1, 2], [1, 2, 5, 7, 8], []])
-def test_column_runs_copy_the_chosen_columns(ids):
-    rows = np.arange(30).reshape(3, 10)
-    chosen = np.full((3, len(ids)), -1)
-    for whole, part in column_runs(np.array(ids, dtype=np.int64)):
-        chosen[:, part] = rows[:, whole]
-    np.testing.assert_array_equal(chosen, rows[:, ids])
-
-
-def test_the_files_that_were_used_last_stay_open(tmp_path):
-    paths = [tmp_path / str(k) for k in range(4)]
-    for path in paths:
-        path.touch()
-    opened = []
-    files = OpenFiles(lambda path: opened.append(path) or path.open("rb"), max_open=2)
-    handles = []
-    for k in (0, 1, 0, 2, 0, 1):
-        with files.use(paths[k]) as file:
-            handles.append(file)
-            assert len(files) <= 2
-    assert opened == [paths[0], paths[1], paths[2], paths[1]]  # 1 had to go for 2, and 2 for 1
-    assert [handle.closed for handle in handles] == [False, True, False, True, False, False]
 
 
 def test_an_error_about_a_file_names_it_once(tmp_path):

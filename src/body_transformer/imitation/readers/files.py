@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any
 from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
@@ -43,34 +40,10 @@ def naming(source: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(message if message.startswith(str(source)) else f"{source}: {message}") from error
 
 
-class OpenFiles:
-    """A cache of the `max_open` most recently used files; one thread at a time may use them."""
-
-    def __init__(self, opener: Callable[[Path], Any], max_open: int = 16) -> None:
-        self._opener = opener
-        self._max_open = max_open
-        self._files: OrderedDict[Path, Any] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    @contextmanager
-    def use(self, path: Path) -> Iterator[Any]:
-        """Yield the open file; errors inside name it."""
-        with self._lock, naming(path):
-            if path not in self._files:
-                while len(self._files) >= self._max_open:
-                    self._files.popitem(last=False)[1].close()
-                self._files[path] = self._opener(path)
-            self._files.move_to_end(path)
-            yield self._files[path]
-
-
 class FileStamps:
     """Sizes and modification times of files at the time of their check."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Iterable[Path]) -> None:
         self._stamps = {path: self._stamp(path) for path in set(paths)}
 
     def check(self, path: Path) -> None:

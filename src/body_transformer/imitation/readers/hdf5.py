@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from ...body.layout import Layout
 from ...errors import import_extra, listing
 from ..episodes import EpisodeInfo, Episodes, Steps
-from .files import OpenFiles
+from .files import naming
 from .terms import check_matrix, check_terms, join_terms
 
 
@@ -68,36 +69,43 @@ def check_episode(group: Any, obs: str, layout: Layout, keys: Mapping[str, str],
     return num_steps
 
 
-class GroupEpisodes(Episodes):
-    """Episodes of one HDF5 file, read on access.
+MAX_OPEN = 16
+"""Files that stay open, the most recently used ones."""
 
-    An episode is a group with `actions` and, under the name `obs`, one flat array or a group with an array per term.
-    Rows of observations beyond the number of actions are left out.
+
+class GroupEpisodes(Episodes):
+    """Episodes that are groups of HDF5 files, read on access.
+
+    A group holds the array `actions` and, under the name `obs`, one flat array or a group with an array per term. Rows
+    of observations beyond the number of actions are left out.
     """
 
     def __init__(
         self,
         layout: Layout,
         infos: Sequence[EpisodeInfo],
-        path: Path,
-        groups: Sequence[str],
+        places: Sequence[tuple[Path, str]],
         obs: str,
-        keys: Mapping[str, str],
+        actions: str = "actions",
+        keys: Mapping[str, str] | None = None,
     ) -> None:
+        """`places` are the file and group of each episode; `keys` maps terms to the names of their arrays."""
         super().__init__(layout, infos)
-        self._path, self._groups, self._obs, self._keys = path, groups, obs, keys
-        self._files = OpenFiles(open_hdf5)
+        self._places, self._obs, self._actions, self._keys = places, obs, actions, keys or {}
+        self._open = lru_cache(MAX_OPEN)(open_hdf5)
 
     def read(self, index: int) -> Steps:
+        path, group = self._places[index]
         num_steps = self.infos[index].num_steps
-        with self._files.use(self._path) as file:
-            group = file[self._groups[index]]
-            stored = group[self._obs]
-            if is_group(stored):
-                obs = join_terms(self.layout, self._keys, num_steps, lambda key: stored[key][:num_steps])
+        with naming(path):
+            file = self._open(path)  # it stays open while this variable exists, even if the cache drops it
+            obs, actions = file[f"{group}/{self._obs}"], file[f"{group}/{self._actions}"]
+            if is_group(obs):
+                used = join_terms(self.layout, self._keys, num_steps, lambda key: obs[key][:num_steps])
             else:
-                obs = stored[:num_steps][:, self.obs_ids].astype(np.float32)
-            return Steps(obs, group["actions"][()].astype(np.float32))
+                used = obs[:num_steps][:, self.obs_ids].astype(np.float32)
+            return Steps(used, actions[()].astype(np.float32))
 
     def origin(self, index: int) -> str:
-        return f"{self._path}: {self._groups[index]}"
+        path, group = self._places[index]
+        return f"{path}: {group}"

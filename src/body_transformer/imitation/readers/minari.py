@@ -34,7 +34,7 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str |
                 notes = file[name].attrs
                 split = check_split(notes.get("split", "train"))
                 infos.append(EpisodeInfo(num_steps, str(notes.get("clip", "")), split))
-    return GroupEpisodes(layout, infos, path, groups, "observations", keys)
+    return GroupEpisodes(layout, infos, [(path, group) for group in groups], "observations", keys=keys)
 
 
 def find_folder(data: str) -> Path:

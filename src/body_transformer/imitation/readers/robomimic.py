@@ -42,7 +42,7 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str |
                 if num_samples != num_steps:
                     raise ValueError(f"num_samples is {num_samples}, but there are {num_steps} actions")
             infos.append(EpisodeInfo(num_steps, split=splits[name]))
-    return GroupEpisodes(layout, infos, path, [f"data/{name}" for name in demos], "obs", keys)
+    return GroupEpisodes(layout, infos, [(path, f"data/{name}") for name in demos], "obs", keys=keys)
 
 
 def _splits(file: Any, names: list[str]) -> dict[str, str]:

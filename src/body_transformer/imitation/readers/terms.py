@@ -1,4 +1,4 @@
-"""Match a layout's terms to stored arrays: names, shapes and the columns that are used."""
+"""Match a layout's terms to stored arrays: names and shapes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...body.layout import Layout
 from ...errors import listing, unknown
@@ -66,16 +65,3 @@ def check_split(name: str) -> str:
     if name not in SPLITS:
         raise ValueError(f"the split of an episode must be one of {listing(SPLITS)}; got {name!r}")
     return name
-
-
-def column_runs(ids: npt.NDArray[np.int64]) -> list[tuple[slice, slice]]:
-    """Group ascending column indices into runs of neighbours: (slice of all columns, slice of the chosen ones).
-
-    Copying a few runs is several times faster than indexing column by column.
-    """
-    starts = np.flatnonzero(np.diff(ids, prepend=-2) != 1).tolist()
-    stops = [*starts, len(ids)][1:]
-    return [
-        (slice(int(ids[start]), int(ids[start]) + stop - start), slice(start, stop))
-        for start, stop in zip(starts, stops, strict=True)
-    ]
