@@ -35,16 +35,10 @@ class Kinematics:
         walker: Any = reference_pose.add_walker(cmu_humanoid.CMUHumanoidPositionControlledV2020, arena)
         self.physics: Any = mjcf.Physics.from_mjcf_model(arena.mjcf_model)
         self.walker = walker
-        bind = self.physics.bind
         self.joint_names: tuple[str, ...] = tuple(joint.name for joint in walker.mocap_joints)
         """The 56 hinges in the order of motion files."""
-        self.joint_range: Array = np.array(bind(walker.mocap_joints).range).T  # [2, 56]
+        self.joint_range: Array = np.array(self.physics.bind(walker.mocap_joints).range).T  # [2, 56]
         self._qpos_ids, self._dof_ids = pose_ids(walker, self.physics)
-        self._frame_id = bind(mjcf.get_attachment_frame(walker.mjcf_model)).element_id
-        self._root_id = bind(walker.root_body).element_id
-        self._body_ids = np.array(bind(walker.mocap_tracking_bodies).element_id)
-        self._end_effector_ids = np.array(bind(walker.end_effectors).element_id)
-        self._head_id = bind(walker.head).element_id
 
     def clipped(self, qpos: Array) -> tuple[Array, float]:
         """Return the closest motion that the walker can make, and the fraction of angles that changed.
@@ -62,38 +56,14 @@ class Kinematics:
 
     def features(self, qpos: Array, dt: float) -> dict[str, Array]:
         """Return name -> [T, size], the fields of dm_control's `WalkerPose`, for `qpos` [T, 63]."""
-        num_frames = len(qpos)
         model, data = self.physics.model.ptr, self.physics.data.ptr
-        ids = np.concatenate([[self._root_id], self._body_ids, self._end_effector_ids, [self._head_id]])
-        places = np.empty((num_frames, len(ids), 3))
-        quats = np.empty((num_frames, len(self._body_ids), 4))
-        frames = np.empty((num_frames, 3, 3))
-        centers = np.empty((num_frames, 3))
-        for index, pose in enumerate(qpos):
-            data.qpos[self._qpos_ids] = pose
-            mujoco.mj_kinematics(model, data)
+        frames = []
+        for pose, velocity in zip(qpos, self._velocities(qpos, dt), strict=True):
+            reference_pose.set_walker(self.physics, self.walker, pose, velocity)
+            mujoco.mj_kinematics(model, data)  # enough for all features, and much faster than a whole forward step
             mujoco.mj_comPos(model, data)
-            places[index] = data.xpos[ids]
-            quats[index] = data.xquat[self._body_ids]
-            frames[index] = data.xmat[self._root_id].reshape(3, 3)
-            centers[index] = data.subtree_com[self._frame_id]
-        num_bodies, num_ends = len(self._body_ids), len(self._end_effector_ids)
-        # the task observes hands, feet and head relative to the root, in its frame
-        local = np.einsum("tki,tij->tkj", places[:, 1 + num_bodies :] - places[:, :1], frames)
-        velocities = self._velocities(qpos, dt)
-        return {
-            "position": qpos[:, :3],
-            "quaternion": qpos[:, 3:7],
-            "joints": qpos[:, 7:],
-            "center_of_mass": centers,
-            "end_effectors": local[:, :num_ends].reshape(num_frames, -1),
-            "velocity": velocities[:, :3],
-            "angular_velocity": velocities[:, 3:6],
-            "joints_velocity": velocities[:, 6:],
-            "appendages": local.reshape(num_frames, -1),
-            "body_positions": places[:, 1 : 1 + num_bodies].reshape(num_frames, -1),
-            "body_quaternions": quats.reshape(num_frames, -1),
-        }
+            frames.append(reference_pose.get_features(self.physics, self.walker))
+        return {name: np.stack([frame[name].ravel() for frame in frames]) for name in frames[0]}
 
     def _velocities(self, qpos: Array, dt: float) -> Array:
         """Return central differences [T, 62], one-sided at both ends; rotation is in the root's frame."""
