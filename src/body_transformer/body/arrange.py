@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -23,48 +22,22 @@ _BERNSTEIN = np.concatenate([(1 - _T) ** 3, 3 * _T * (1 - _T) ** 2, 3 * _T**2 * 
 def tidy_layout(graph: BodyGraph, extents: Floats, gap: float) -> tuple[Floats, Ints]:
     """Return the position of each node: its centre across the tree [N], and its depth [N].
 
-    Nodes of equal depth keep `gap` between their `extents`, subtrees do not interleave, and a parent is midway over its
-    children. This is Reingold and Tilford's layout, with the slack between siblings distributed evenly.
+    Subtrees of siblings lie side by side with a `gap` between them, and a parent is midway over its children.
     """
-    outlines: dict[int, Floats] = {}
+    low, high = -extents / 2, extents / 2  # of each subtree, from the centre of its root
     offsets = np.zeros(graph.num_nodes)
     for node, family in reversed(graph.children.items()):
         if family:
-            places = _spread([outlines[child] for child in family], gap)
+            ends = np.cumsum(high[family] - low[family] + gap)
+            places = ends - high[family]
             offsets[family] = places - (places[0] + places[-1]) / 2
-        outlines[node] = _outline(extents[node], [outlines.pop(child) + offsets[child] for child in family])
+            low[node] = min(low[node], (offsets + low)[family[0]])
+            high[node] = max(high[node], (offsets + high)[family[-1]])
     centres, depth = np.zeros(graph.num_nodes), np.zeros(graph.num_nodes, dtype=np.int64)
     for node, family in graph.children.items():
         centres[family] = centres[node] + offsets[family]
         depth[family] = depth[node] + 1
     return centres, depth
-
-
-def _outline(extent: float, below: Sequence[Floats]) -> Floats:
-    """Return the extent of a subtree to the left and right of its root at each level: [levels, 2]."""
-    outline = np.tile([np.inf, -np.inf], (1 + max(map(len, below), default=0), 1))
-    outline[0] = -extent / 2, extent / 2
-    for other in below:
-        level = outline[1 : 1 + len(other)]
-        level[:, 0] = np.minimum(level[:, 0], other[:, 0])
-        level[:, 1] = np.maximum(level[:, 1], other[:, 1])
-    return outline
-
-
-def _spread(outlines: Sequence[Floats], gap: float) -> Floats:
-    """Return positions of sibling subtrees, as close as their outlines allow: [K]."""
-    count = len(outlines)
-    apart = np.zeros((count, count))
-    for i, j in combinations(range(count), 2):
-        shared = min(len(outlines[i]), len(outlines[j]))
-        apart[i, j] = (outlines[i][:shared, 1] - outlines[j][:shared, 0]).max() + gap
-    leftmost = np.zeros(count)
-    for j in range(1, count):
-        leftmost[j] = (leftmost[:j] + apart[:j, j]).max()
-    rightmost = np.full(count, leftmost[-1])
-    for i in reversed(range(count - 1)):
-        rightmost[i] = (rightmost[i + 1 :] - apart[i, i + 1 :]).min()
-    return np.asarray((leftmost + rightmost) / 2)  # both keep every distance, so their mean does too
 
 
 def brackets(graph: BodyGraph, boxes: Floats, upright: bool) -> Floats:
