@@ -91,22 +91,6 @@ def test_facts_of_masks_of_inference_mode_are_never_stale():
         )
 
 
-def test_derived_values_are_built_once_per_name_and_again_when_the_mask_changes():
-    mask, built = tree(6), []
-
-    def build(given: torch.Tensor) -> torch.Tensor:
-        built.append(given)
-        return given.sum(1)
-
-    for _ in range(2):
-        assert mask_facts.facts_of(mask).derived(mask, "degrees", build).equal(mask.sum(1))
-    mask_facts.facts_of(mask).derived(mask, "the same by another name", build)
-    assert len(built) == 2
-    mask[0, 5] = True
-    assert mask_facts.facts_of(mask).derived(mask, "degrees", build).equal(mask.sum(1))
-    assert len(built) == 3
-
-
 # -- neighbour lists ---------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -21,25 +21,21 @@ class MaskFacts:
     state: tuple[object, ...]
     density: float
     row_without_self_loop: int | None
-    _derived: dict[str, object] = field(default_factory=dict, repr=False)
-
-    def derived(self, mask: Tensor, name: str, build: Callable[[Tensor], Built]) -> Built:
-        """Return `build(mask)`, built at the first request under this name.
-
-        `mask` must be the mask of these facts. The result must not hold the mask or a view of its memory, because it is
-        kept as long as the mask lives.
-        """
-        if name not in self._derived:
-            _refuse_while_capturing(mask)
-            self._derived[name] = _outside_graph_pools(build, mask)
-        return cast(Built, self._derived[name])
+    _lists: NeighbourLists | None = field(default=None, repr=False)
+    _buckets: Buckets | None = field(default=None, repr=False)
 
     def lists(self, mask: Tensor) -> NeighbourLists:
-        return self.derived(mask, "neighbour lists", build_lists)
+        """Return the neighbour lists of the mask, built at the first request; `mask` must be that of these facts."""
+        if self._lists is None:
+            self._lists = _outside_graph_pools(build_lists, mask)
+        return self._lists
 
     def buckets(self, mask: Tensor) -> Buckets:
-        lists = self.lists(mask)
-        return self.derived(mask, "buckets", lambda _: build_buckets(lists))
+        """Return the same lists in rectangles."""
+        if self._buckets is None:
+            lists = self.lists(mask)
+            self._buckets = _outside_graph_pools(lambda _: build_buckets(lists), mask)
+        return self._buckets
 
 
 _known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -67,7 +63,7 @@ def _read(mask: Tensor, state: tuple[object, ...]) -> MaskFacts:
 def _refuse_while_capturing(mask: Tensor) -> None:
     if mask.is_cuda and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
-            "body_attention has not seen this mask yet and cannot read it while a CUDA graph is captured; "
+            "attention has not seen this mask yet and cannot read it while a CUDA graph is captured; "
             "call it once with this same mask tensor before the capture"
         )
 
@@ -78,6 +74,7 @@ def _outside_graph_pools(build: Callable[[Tensor], Built], mask: Tensor) -> Buil
     While `torch.compile` warms up for its CUDA graphs, allocations of the calling thread come from the graphs' memory
     pool, which is reused for other tensors. Cached tensors must not be allocated there.
     """
+    _refuse_while_capturing(mask)
     if not mask.is_cuda:
         return build(mask)
     written = torch.cuda.current_stream(mask.device).record_event()
