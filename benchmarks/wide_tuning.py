@@ -133,13 +133,13 @@ class Buffers:
 
     def add_norm(self, k: int, tiles: Tiles = rows.NORM) -> None:
         stream, out = rows.Stream(self.kept.x[k], self.rest), rows.Stream(self.kept.y[k], self.rest)
-        weights = (self.stack[k].norm1_weight, self.stack[k].norm1_bias)
+        weights = (self.stack[k].norm1, self.stack[k].shift1)
         rows.add_norm(self.update, self.stack[k].out_bias, stream, *weights, out, self.kept.norm(k, 0), EPS, tiles)
 
     def norm_backward(self, k: int, tiles: Tiles = rows.NORM_BACKWARD, sums: Tensor | None = None) -> None:
         g = self.gradients
         sums = g.norm_sums[k, 0] if sums is None else sums
-        weight, norm = self.stack[k].norm1_weight, self.kept.norm(k, 0)
+        weight, norm = self.stack[k].norm1, self.kept.norm(k, 0)
         rows.norm_backward(self.through, g.update2[k], norm, weight, g.update1[k], sums, tiles)
 
     def relu_backward(self, k: int, tiles: Tiles = rows.RELU_BACKWARD, sums: Tensor | None = None) -> None:

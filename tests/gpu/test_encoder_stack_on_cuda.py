@@ -66,10 +66,14 @@ def torchs_own(problem: Problem, precision: str) -> dict[str, Tensor]:
         return plain(problem, autocast=torch.bfloat16 if precision == "bf16" else None)
 
 
+IMITATION = Case(16, 32, 320, 1024, 5)
+
+
 @COARSE
 @pytest.mark.parametrize(
     "case",
     [
+        *(replace(IMITATION, num_layers=depth) for depth in (2, 16)),
         PAPER,
         replace(PAPER, pattern="hard", mask="asymmetric"),
         Case(301, 50, 96, 200, 3, 4),
@@ -85,11 +89,12 @@ def torchs_own(problem: Problem, precision: str) -> dict[str, Tensor]:
 )
 def test_it_is_as_accurate_as_pytorch_in_the_same_precision(precision, case):
     ratios: dict[str, list[float]] = {}
+    backend = "wide" if case.embed_dim == IMITATION.embed_dim else "fused"
     for seed in range(3):
         problem = draw_problem(case, "cuda", seed)
         expected = exact(problem)
         with poisoned_memory():
-            found = errors(outcome(problem, precision=precision), expected)
+            found = errors(outcome(problem, precision=precision, backend=backend), expected)
         for name, theirs in errors(torchs_own(problem, precision), expected).items():
             ratios.setdefault(name, []).append(found[name] / theirs)
     averages = {name: sum(values) / len(values) for name, values in ratios.items()}

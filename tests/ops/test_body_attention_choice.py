@@ -101,13 +101,3 @@ def test_growing_trees_switch_from_tiles_to_lists_once(dtype):
     first = chosen.index("triton")
     assert set(chosen[:first]) <= {"tile"}
     assert set(chosen[first:]) == {"triton"}
-
-
-def test_a_backend_takes_only_types_and_sizes_within_its_limits():
-    tile, half = BACKENDS["tile"], torch.bfloat16
-    assert tile.takes(half, 128, 128)
-    assert not tile.takes(half, 129, 128)
-    assert not tile.takes(half, 128, 129)
-    assert not tile.takes(torch.float64, 128, 128)
-    assert not tile.takes(half, 128, 128, num_rows=2**31)
-    assert BACKENDS["reference"].takes(torch.float64, 4096, 256, num_rows=2**31)

@@ -1,4 +1,4 @@
-"""The fused kernels of the encoder against the reference in float64."""
+"""The kernels of the encoder against the reference in float64."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from body_transformer.ops.encoder_stack import PARAMETERS, PRECISIONS, encoder_stack
@@ -32,7 +33,8 @@ pytest.importorskip("triton")
 SMALL = Case(3, 5, 16, 20, 2)
 OPERATOR = torch.ops.body_transformer.encoder_stack.default
 
-CASES = [
+BACKEND = pytest.mark.parametrize("backend", ["fused", "wide"])
+FUSED = [
     Case(5, 1, 16, 20, 1, 2, "hard", "identity"),
     Case(1, 1, 128, 128, 2, 1, "unmasked", "all ones"),
     Case(9, 5, 40, 100, 2, 3, "mix", "tree"),
@@ -48,6 +50,17 @@ CASES = [
     Case(1030, 1, 16, 20, 1, 1, "hard", "identity"),  # more rows than one share of the weight gradients
 ]
 
+WIDE = [
+    Case(4, 8, 32, 64, 2),
+    Case(2, 16, 64, 32, 4, 2, "hard"),
+    Case(2, 4, 16, 16, 1, 1, "unmasked"),
+    Case(3, 5, 48, 100, 3, 3),  # nothing divides
+    Case(3, 5, 40, 100, 5, 2, "mix", "asymmetric"),
+    Case(5, 1, 24, 20, 1, 1, "hard", "identity"),
+    Case(1, 33, 32, 24, 2),
+]
+CASES = [*(("fused", case) for case in FUSED), *(("wide", case) for case in WIDE)]
+
 COARSE = {"tf32": 5e-3, "bf16": 4e-2}
 """Precision -> largest allowed error, and the distance from zero that keeps the sign of a ReLU's input."""
 
@@ -61,10 +74,10 @@ def _poisoned() -> Iterator[None]:
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_float32_gives_the_references_output_and_every_gradient(device, case):
+@pytest.mark.parametrize(("backend", "case"), CASES, ids=str)
+def test_float32_gives_the_references_output_and_every_gradient(device, backend, case):
     problem = draw_smooth(case, device)
-    wrong = errors(outcome(problem), exact(problem))
+    wrong = errors(outcome(problem, backend=backend), exact(problem))
     assert max(wrong.values()) < 1e-5, wrong
 
 
@@ -116,13 +129,19 @@ def test_tf32_is_as_accurate_as_products_of_rounded_factors(device, case):
     assert min(ratios.values()) > 0.3, ratios  # and not more accurate: it is TF32
 
 
-@pytest.mark.parametrize("precision", COARSE)
-@pytest.mark.parametrize("case", [Case(5, 16, 64, 128, 2, 2), Case(3, 17, 96, 200, 3, 1, "hard")], ids=str)
-def test_low_precision_products_of_the_usual_sizes_are_close(device, precision, case):
+USUAL = [
+    *(("fused", name, Case(5, 16, 64, 128, 2, 2), limit) for name, limit in COARSE.items()),
+    *(("fused", name, Case(3, 17, 96, 200, 3, 1, "hard"), limit) for name, limit in COARSE.items()),
+    *(("wide", "bf16", case, 1e-2) for case in WIDE),
+]
+
+
+@pytest.mark.parametrize(("backend", "precision", "case", "limit"), USUAL, ids=str)
+def test_low_precision_products_of_the_usual_sizes_are_close(device, backend, precision, case, limit):
     """Some ReLU inputs change sign here, so gradients can only show a wrong formula."""
     problem = draw_problem(case, device)
-    wrong = errors(outcome(problem, precision=precision), exact(problem))
-    assert wrong["out"] < COARSE[precision]
+    wrong = errors(outcome(problem, backend=backend, precision=precision), exact(problem))
+    assert wrong["out"] < limit
     assert max(wrong.values()) < 0.2, wrong
 
 
@@ -163,10 +182,12 @@ def test_weight_gradients_do_not_depend_on_the_number_of_layers_at_a_time(device
     assert same_bits(outcome(problem), at_once)
 
 
+@BACKEND
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_the_same_inputs_give_the_same_bits(device, precision):
-    problem = draw_problem(Case(9, 5, 16, 20, 2), device)
-    assert same_bits(outcome(problem, precision=precision), outcome(problem, precision=precision))
+def test_the_same_inputs_give_the_same_bits(device, backend, precision):
+    problem = draw_problem(Case(5, 5, 16, 20, 2), device)
+    first, second = (outcome(problem, backend=backend, precision=precision) for _ in range(2))
+    assert same_bits(first, second)
 
 
 # -- influence ---------------------------------------------------------------------------------------------------------
@@ -221,28 +242,47 @@ def test_a_node_depends_only_on_the_nodes_in_its_row_of_the_mask(device):
     assert changed.tolist() == [True, True, False]
 
 
+@BACKEND
+def test_a_full_mask_changes_nothing(device, backend):
+    problem = draw_problem(Case(4, 8, 32, 64, 2, 2, "hard", "all ones"), device)
+    seen = outcome(problem, backend=backend)
+    problem.masked = [False, False]
+    assert max(errors(seen, outcome(problem, backend=backend)).values()) < 1e-6
+
+
 # -- inputs ------------------------------------------------------------------------------------------------------------
 
 
-def test_strides_do_not_matter(device):
+def transposed(x: Tensor) -> Tensor:
+    return x.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def with_gaps(x: Tensor) -> Tensor:
+    return torch.cat([x, torch.full_like(x, torch.nan)], -1)[..., : x.shape[-1]]
+
+
+@BACKEND
+@pytest.mark.parametrize("laid_out", [transposed, with_gaps])
+def test_strides_do_not_matter_and_inputs_are_not_modified(device, backend, laid_out):
     problem = draw_problem(SMALL, device)
-    expected = outcome(problem)
-    problem.x = problem.x.transpose(0, 1).contiguous().transpose(0, 1)
-    problem.grad_out = problem.grad_out.transpose(0, 2).contiguous().transpose(0, 2)
-    problem.mask = problem.mask.t().contiguous().t()
+    expected = outcome(problem, backend=backend)
+    problem.grad_out, problem.mask = laid_out(problem.grad_out), problem.mask.t().contiguous().t()
     leaves = problem.leaves()
-    strided = [t.t().contiguous().t() if t.ndim == 2 else t.repeat_interleave(2)[::2] for t in leaves[1:]]
-    out = problem.call(leaves[0].transpose(0, 1).contiguous().transpose(0, 1), strided)
+    copies = [leaf.detach().clone() for leaf in leaves]
+    x, *parameters = (laid_out(leaf) for leaf in leaves)
+    out = problem.call(x, parameters, backend=backend)
     grads = torch.autograd.grad(out, leaves, problem.grad_out)
     found = [out, grads[0], *(torch.stack(grads[1 + k :: 12]) for k in range(12))]
     assert all(torch.equal(x, y) for x, y in zip(found, expected.values(), strict=True))
+    assert all(torch.equal(leaf, copy) for leaf, copy in zip(leaves, copies, strict=True))
 
 
-def test_an_expanded_gradient_is_read_correctly(device):
+@BACKEND
+def test_an_expanded_gradient_is_read_correctly(device, backend):
     problem = draw_problem(SMALL, device)
     problem.grad_out = torch.ones_like(problem.x)
-    expected, (x, *parameters) = outcome(problem)["x"], problem.leaves()
-    problem.call(x, parameters).sum().backward()
+    expected, (x, *parameters) = outcome(problem, backend=backend)["x"], problem.leaves()
+    problem.call(x, parameters, backend=backend).sum().backward()
     assert torch.equal(x.grad, expected)
 
 
@@ -270,15 +310,16 @@ class _Kept(TorchDispatchMode):
         return results
 
 
+@BACKEND
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_without_gradients_nothing_is_saved(device, mode):
+def test_without_gradients_nothing_is_saved(device, backend, mode):
     problem = draw_problem(SMALL, device)
     x, *parameters = problem.leaves()
     with _Kept() as with_gradients:
-        expected = problem.call(x, parameters)
+        expected = problem.call(x, parameters, backend=backend)
     with mode(), _Kept() as without:
-        found = problem.call(x, parameters)
-    assert (with_gradients.count, without.count) == (4, 0)
+        found = problem.call(x, parameters, backend=backend)
+    assert (with_gradients.count, without.count) == (4 if backend == "fused" else 8, 0)
     assert not found.requires_grad
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
@@ -299,8 +340,9 @@ def test_a_second_derivative_is_a_clear_error(device):
         grad.sum().backward()
 
 
-def test_an_empty_batch_gives_an_empty_output_and_zero_gradients(device):
+@BACKEND
+def test_an_empty_batch_gives_an_empty_output_and_zero_gradients(device, backend):
     problem = draw_problem(replace(SMALL, batch=0), device)
-    found = outcome(problem)
+    found = outcome(problem, backend=backend)
     assert found["out"].shape == found["x"].shape == (0, 5, 16)
     assert not any(found[name].any() for name in PARAMETERS)

@@ -28,11 +28,14 @@ OPERATOR = torch.ops.body_transformer.encoder_stack.default
 # -- PyTorch's transforms ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("backend", "precision"), [("fused", "fp32"), ("wide", "bf16")])
 @pytest.mark.parametrize("save", [True, False], ids=["training", "inference"])
-def test_pytorchs_own_checks_pass(device, save):
-    problem = draw_problem(replace(SMALL, num_layers=1), device)
+def test_pytorchs_own_checks_pass(device, backend, precision, save):
+    """The traced results have the shapes, strides and types of the real ones; no two tensors share memory."""
+    case = Case(3, 5, 64, 64, 2, 1) if backend == "wide" else replace(SMALL, num_layers=1)  # no padding in wide's rows
+    problem = draw_problem(case, device)
     x, *parameters = problem.leaves() if save else (problem.x, *problem.parameters)
-    torch.library.opcheck(OPERATOR, (x, parameters, problem.mask, [True], 2, 1e-5, "fp32", "fused", save))
+    torch.library.opcheck(OPERATOR, (x, parameters, problem.mask, [True], 2, 1e-5, precision, backend, save))
 
 
 def test_torch_compile_needs_no_graph_break_forward_or_backward(device):
@@ -186,7 +189,7 @@ BAD: dict[str, tuple[Change, str]] = {
         lambda a: {"mask": a["mask"] & (torch.arange(5, device=a["mask"].device) != 3)},
         r"every node must attend to itself; mask\[3, 3\] is False",
     ),
-    "an unknown precision": (lambda a: {"precision": "fp8"}, r"unknown precision 'fp8'; have: fp32, tf32, bf16"),
+    "an unknown precision": (lambda a: {"precision": "fp8"}, r"unknown precision 'fp8'; have: 'fp32', 'tf32', 'bf16'"),
 }
 
 
@@ -206,7 +209,7 @@ def test_every_backend_refuses_bad_input_with_the_same_message(device, backend, 
 
 
 def test_an_unknown_backend_is_refused():
-    with pytest.raises(ValueError, match="unknown backend 'fast'; have: fused, wide, reference"):
+    with pytest.raises(ValueError, match="unknown backend 'fast'; have: 'fused', 'wide', 'reference'"):
         draw_problem(SMALL).call(backend="fast")
 
 

@@ -93,7 +93,7 @@ def time_shape(job: AttentionJob, name: str, dtype: str, rate: float) -> list[di
     sets = draw_inputs(shape, dtype, job.device, max(counts.values()))
     entrants = _entrants(job)
     for backend in backends_on(job.device):
-        if not BACKENDS[backend].takes(DTYPES[dtype].dtype, *shape[2:]):
+        if BACKENDS[backend].refusal(DTYPES[dtype].dtype, *shape[2:]):
             del entrants[backend]
 
     @cache

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from math import inf
 
 import torch
 from torch import Tensor
@@ -35,14 +34,22 @@ class Backend:
     needs_mask: bool = False
     needs_triton: bool = False
 
-    def takes(self, dtype: torch.dtype, num_nodes: int, head_dim: int, num_rows: int = 1) -> bool:
-        """Return whether it supports inputs of this type and size."""
-        return (
-            dtype in self.dtypes
-            and num_nodes <= (self.max_nodes or inf)
-            and head_dim <= (self.max_head_dim or inf)
-            and num_rows <= (self.max_rows or inf)
-        )
+    def refusal(self, dtype: torch.dtype, num_nodes: int, head_dim: int, num_rows: int = 1) -> str:
+        """Return its limit that inputs of this type and size exceed, in words; nothing if it supports them."""
+        if dtype not in self.dtypes:
+            return f"takes {dtype_names(*self.dtypes)}; q has {dtype_names(dtype)}"
+        if self.max_nodes is not None and num_nodes > self.max_nodes:
+            return f"takes up to {self.max_nodes} nodes; got N = {num_nodes}"
+        if self.max_head_dim is not None and head_dim > self.max_head_dim:
+            return f"takes a head dimension of 1 to {self.max_head_dim}; got D = {head_dim}"
+        if self.max_rows is not None and num_rows > self.max_rows:
+            return f"takes up to {self.max_rows} rows B·H·N; got {num_rows}"
+        return ""
+
+
+def dtype_names(*dtypes: torch.dtype) -> str:
+    """Return `float16, float32`."""
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
 # -- the forms of an implementation ------------------------------------------------------------------------------------

@@ -1,10 +1,13 @@
 """Input checks of body attention, the same for every backend."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from ...errors import unknown
 from ..dispatch import check_triton
-from .backends import ALL_FLOATS, BACKENDS
+from .backends import ALL_FLOATS, BACKENDS, dtype_names
 from .mask_facts import MaskFacts
 
 
@@ -19,9 +22,9 @@ def check_types(q: object, k: object, v: object, mask: object, bias: object, bac
     check_backend_name(backend)
 
 
-def check_backend_name(backend: object) -> None:
+def check_backend_name(backend: Any) -> None:
     if backend is not None and not (isinstance(backend, str) and backend in BACKENDS):
-        raise ValueError(f"unknown backend {backend!r}; have: {', '.join(BACKENDS)}")
+        raise ValueError(unknown("backend", backend, BACKENDS))
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> None:
@@ -31,9 +34,8 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Te
     if q.shape[2] < 1 or q.shape[3] < 1:
         raise ValueError(f"N and D must be at least 1; q is {_shapes(q)}")
     if q.dtype not in ALL_FLOATS or k.dtype != q.dtype or v.dtype != q.dtype:
-        raise ValueError(
-            f"q, k and v must have one dtype of {_names(ALL_FLOATS)}; got {_names((q.dtype, k.dtype, v.dtype))}"
-        )
+        given = dtype_names(q.dtype, k.dtype, v.dtype)
+        raise ValueError(f"q, k and v must have one dtype of {dtype_names(*ALL_FLOATS)}; got {given}")
     if k.device != q.device or v.device != q.device:
         raise ValueError(f"q, k and v must be on one device; got {q.device}, {k.device}, {v.device}")
     _check_pairwise("mask", mask, q, (torch.bool,))
@@ -47,7 +49,7 @@ def _check_pairwise(name: str, x: Tensor | None, q: Tensor, dtypes: tuple[torch.
     if x.ndim != 2 or x.shape[0] != num_nodes or x.shape[1] != num_nodes:
         raise ValueError(f"{name} must be [N, N] with N = {num_nodes}, as in q {_shapes(q)}; got {_shapes(x)}")
     if x.dtype not in dtypes:
-        raise ValueError(f"{name} must have dtype {_names(dtypes)}; got {_names((x.dtype,))}")
+        raise ValueError(f"{name} must have dtype {dtype_names(*dtypes)}; got {dtype_names(x.dtype)}")
     if x.device != q.device:
         raise ValueError(f"{name} must be on the device of q, {q.device}; it is on {x.device}")
 
@@ -62,27 +64,14 @@ def check_limits(name: str, q: Tensor, mask: Tensor | None) -> None:
     """Refuse inputs that the backend does not support."""
     backend = BACKENDS[name]
     batch, heads, num_nodes, head_dim = q.shape
-    if q.dtype not in backend.dtypes:
-        raise ValueError(f"backend {name!r} takes {_names(backend.dtypes)}; q has {_names((q.dtype,))}")
-    if backend.max_nodes is not None and num_nodes > backend.max_nodes:
-        raise ValueError(f"backend {name!r} takes up to {backend.max_nodes} nodes; got N = {num_nodes}")
-    if backend.max_head_dim is not None and head_dim > backend.max_head_dim:
-        raise ValueError(f"backend {name!r} takes a head dimension of 1 to {backend.max_head_dim}; got D = {head_dim}")
-    if backend.max_rows is not None and batch * heads * num_nodes > backend.max_rows:
-        raise ValueError(f"backend {name!r} takes up to {backend.max_rows} rows B·H·N; q is {_shapes(q)}")
+    if refusal := backend.refusal(q.dtype, num_nodes, head_dim, batch * heads * num_nodes):
+        raise ValueError(f"backend {name!r} {refusal}")
     if backend.needs_mask and mask is None:
-        raise ValueError(f"backend {name!r} needs a mask; without one use {_without_mask()}")
+        others = " or ".join(repr(other) for other, row in BACKENDS.items() if not row.needs_mask)
+        raise ValueError(f"backend {name!r} needs a mask; without one use {others}")
     if backend.needs_triton:
         check_triton(name, "q", q.device)
 
 
-def _without_mask() -> str:
-    return " or ".join(repr(name) for name, backend in BACKENDS.items() if not backend.needs_mask)
-
-
 def _shapes(*tensors: Tensor) -> str:
     return ", ".join(str(list(x.shape)) for x in tensors)
-
-
-def _names(dtypes: tuple[torch.dtype, ...]) -> str:
-    return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)

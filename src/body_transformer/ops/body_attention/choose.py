@@ -78,7 +78,8 @@ def choose_backend(
         density *= (num_nodes / padded(num_nodes, least=16)) ** 2  # a padded tile costs as much as a full one
     for choice in CHOICES:
         backend = BACKENDS[choice.backend]
-        fits = backend.takes(dtype, num_nodes, head_dim, num_rows) and (HAS_TRITON or not backend.needs_triton)
-        if fits and choice.holds(device, dtype, num_nodes, density, bias):
+        can_run = HAS_TRITON or not backend.needs_triton
+        fits = choice.holds(device, dtype, num_nodes, density, bias)
+        if can_run and fits and not backend.refusal(dtype, num_nodes, head_dim, num_rows):
             return choice.backend
     return OTHER_DEVICES

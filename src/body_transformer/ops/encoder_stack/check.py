@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ...errors import unknown
 from ..dispatch import check_triton, tf32_is_allowed
 from .choose import BACKENDS, PRECISIONS, Limits
 from .packing import layer_shapes
@@ -22,9 +23,9 @@ def check(
 ) -> None:
     """Raise ValueError for bad arguments; no values are read."""
     if precision is not None and precision not in PRECISIONS:
-        raise ValueError(f"unknown precision {precision!r}; have: {', '.join(PRECISIONS)}")
+        raise ValueError(unknown("precision", precision, PRECISIONS))
     if backend is not None and backend not in BACKENDS:
-        raise ValueError(f"unknown backend {backend!r}; have: {', '.join(BACKENDS)}")
+        raise ValueError(unknown("backend", backend, BACKENDS))
     _check_input(x, num_heads)
     _check_mask(x, mask)
     _check_parameters(x, parameters, len(masked))
@@ -72,7 +73,7 @@ def _check_parameters(x: Tensor, parameters: Sequence[Tensor], num_layers: int) 
         if not isinstance(parameter, Tensor):
             raise ValueError(f"{where} must be a tensor; got {type(parameter).__name__}")
     ff_dim = parameters[PARAMETERS.index("linear1.weight")].shape[:1].numel()
-    shapes = [*layer_shapes(x.shape[2], ff_dim).values()] * num_layers
+    shapes = [*layer_shapes(x.shape[2], ff_dim)] * num_layers
     for where, shape, parameter in zip(named, shapes, parameters, strict=True):
         if tuple(parameter.shape) != shape:
             raise ValueError(f"{where} must be {list(shape)}; got {list(parameter.shape)}")

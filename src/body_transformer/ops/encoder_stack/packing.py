@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import prod
-from typing import NamedTuple, Self
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from ..dispatch import padded
 from .reference import PARAMETERS
+
+T = TypeVar("T")
 
 OPERANDS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 """Precision -> dtype of the products' operands."""
@@ -30,22 +32,27 @@ class Call(NamedTuple):
     """A key of OPERANDS."""
 
 
-def layer_shapes(embed_dim: int, ff_dim: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a layer's parameters, in the order of `PARAMETERS`."""
-    return {
-        "in_weight": (3 * embed_dim, embed_dim),
-        "in_bias": (3 * embed_dim,),
-        "out_weight": (embed_dim, embed_dim),
-        "out_bias": (embed_dim,),
-        "norm1": (embed_dim,),
-        "shift1": (embed_dim,),
-        "weight1": (ff_dim, embed_dim),
-        "bias1": (ff_dim,),
-        "weight2": (embed_dim, ff_dim),
-        "bias2": (embed_dim,),
-        "norm2": (embed_dim,),
-        "shift2": (embed_dim,),
-    }
+class Layer(NamedTuple, Generic[T]):
+    """A value per parameter of a layer, in the order of `PARAMETERS`."""
+
+    in_weight: T
+    in_bias: T
+    out_weight: T
+    out_bias: T
+    norm1: T
+    shift1: T
+    weight1: T
+    bias1: T
+    weight2: T
+    bias2: T
+    norm2: T
+    shift2: T
+
+
+def layer_shapes(embed_dim: int, ff_dim: int) -> Layer[tuple[int, ...]]:
+    """Return the shapes of a layer's parameters."""
+    e, f = embed_dim, ff_dim
+    return Layer((3 * e, e), (3 * e,), (e, e), (e,), (e,), (e,), (f, e), (f,), (e, f), (e,), (e,), (e,))
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,8 @@ class EncoderSizes:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        return layer_shapes(self.embed_dim, self.ff_dim)
+        """Name of a parameter, as in `Layer` -> its shape."""
+        return layer_shapes(self.embed_dim, self.ff_dim)._asdict()
 
     @cached_property
     def starts(self) -> dict[str, int]:

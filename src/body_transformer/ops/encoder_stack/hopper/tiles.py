@@ -6,6 +6,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 
+from ...triton_common import LOG2E
 from .layouts import (
     by_rows,
     by_sample,
@@ -20,9 +21,6 @@ from .layouts import (
     right,
     to_memory,
 )
-
-LOG2E = gl.constexpr(1.4426950408889634)
-
 
 # -- rows in memory ----------------------------------------------------------------------------------------------------
 

@@ -22,9 +22,6 @@ def forward(x: Tensor, parameters: Sequence[Tensor], call: Call, save: bool) -> 
     x is [B, N, E] float32, with any strides.
     """
     out, flat, *tensors = _empty(x, parameters, call.precision, len(call.masked) if save else 1)
-    results = [out, flat, *tensors] if save else [out]
-    if not x.numel():
-        return results
     stack, kept = layers(parameters), Activations(*tensors)
     depth, rows = len(kept.x), x.contiguous().view(-1, x.shape[2])
     attention = PackedAttention(x, call)
@@ -40,13 +37,13 @@ def forward(x: Tensor, parameters: Sequence[Tensor], call: Call, save: bool) -> 
             attention.forward(kept.qkv[slot], call.masked[index], kept.heads[slot])
             product(kept.heads[slot], operand.out_weight.t(), update)
             y = Stream(kept.y[slot], rest)
-            add_norm(update, layer.out_bias, stream, layer.norm1_weight, layer.norm1_bias, y, norm1, call.eps)
+            add_norm(update, layer.out_bias, stream, layer.norm1, layer.shift1, y, norm1, call.eps)
             linear_relu(kept.y[slot], operand.weight1, operand.bias1, kept.hidden[slot])
             product(kept.hidden[slot], operand.weight2.t(), update)
             last = index == len(stack) - 1
             stream = Stream(out.view(rows.shape), None) if last else Stream(kept.x[(index + 1) % depth], rest)
-            add_norm(update, layer.bias2, y, layer.norm2_weight, layer.norm2_bias, stream, norm2, call.eps)
-    return results
+            add_norm(update, layer.bias2, y, layer.norm2, layer.shift2, stream, norm2, call.eps)
+    return [out, flat, *tensors] if save else [out]
 
 
 @torch.no_grad()
@@ -57,8 +54,6 @@ def backward(
 
     `grad_out` is [B, N, E] float32, with any strides; `saved` are the tensors that `forward` returned after its output.
     """
-    if not x.numel():
-        return [empty.zero_() for empty in fake_backward(x, parameters)]
     stack, (flat, *tensors) = layers(parameters), saved
     operands, kept, stacks = operand_views(flat, stack), Activations(*tensors), Stacks.empty(parameters)
     attention, run = PackedAttention(x, call), layers_at_once(kept)
@@ -71,11 +66,11 @@ def backward(
         for index in reversed(range(len(stack))):
             layer, operand, slot = stack[index], operands[index], index % run
             qkv, update1, hidden, update2, norm_sums, hidden_sums = (kind[slot] for kind in gradients)
-            norm_backward(first, second, kept.norm(index, 1), layer.norm2_weight, update2, norm_sums[1])
+            norm_backward(first, second, kept.norm(index, 1), layer.norm2, update2, norm_sums[1])
             product(update2, operand.weight2, hidden)
             relu_backward(hidden, kept.hidden[index], hidden_sums)
             product(hidden, operand.weight1, through)
-            norm_backward(through, update2, kept.norm(index, 0), layer.norm1_weight, update1, norm_sums[0])
+            norm_backward(through, update2, kept.norm(index, 0), layer.norm1, update1, norm_sums[0])
             product(update1, operand.out_weight, heads)
             attention.backward(kept.qkv[index], call.masked[index], heads, qkv)
             if index > 0:

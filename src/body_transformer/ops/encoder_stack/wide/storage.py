@@ -9,24 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..packing import Layer
+
 ALIGNMENT = 64  # entries: fast library products need matrices aligned to 16 bytes, and prefer 128
-
-
-class Layer(NamedTuple):
-    """The parameters of a layer, float32, in the order of `PARAMETERS`."""
-
-    in_weight: Tensor  # [3E, E]
-    in_bias: Tensor  # [3E]
-    out_weight: Tensor  # [E, E]
-    out_bias: Tensor  # [E]
-    norm1_weight: Tensor  # [E]
-    norm1_bias: Tensor  # [E]
-    weight1: Tensor  # [F, E]
-    bias1: Tensor  # [F]
-    weight2: Tensor  # [E, F]
-    bias2: Tensor  # [E]
-    norm2_weight: Tensor  # [E]
-    norm2_bias: Tensor  # [E]
 
 
 class Operands(NamedTuple):
@@ -40,20 +25,20 @@ class Operands(NamedTuple):
     bias1: Tensor
 
 
-def layers(parameters: Sequence[Tensor]) -> list[Layer]:
+def layers(parameters: Sequence[Tensor]) -> list[Layer[Tensor]]:
     """Group the flat list of parameters by layer."""
     size = len(Layer._fields)
     flat = [parameter.contiguous() for parameter in parameters]
     return [Layer(*flat[start : start + size]) for start in range(0, len(flat), size)]
 
 
-def empty_operands(stack: list[Layer], dtype: torch.dtype) -> Tensor:
+def empty_operands(stack: list[Layer[Tensor]], dtype: torch.dtype) -> Tensor:
     """Allocate the operands of all layers in one flat tensor."""
     size = sum(_aligned(getattr(layer, name).numel()) for layer in stack for name in Operands._fields)
     return stack[0].in_weight.new_empty(size, dtype=dtype)
 
 
-def fill_operands(flat: Tensor, stack: list[Layer]) -> list[Operands]:
+def fill_operands(flat: Tensor, stack: list[Layer[Tensor]]) -> list[Operands]:
     """Copy all parameters into `flat` in one pass; return views of them there."""
     views = operand_views(flat, stack)
     sources = [getattr(layer, name) for layer in stack for name in Operands._fields]
@@ -61,7 +46,7 @@ def fill_operands(flat: Tensor, stack: list[Layer]) -> list[Operands]:
     return views
 
 
-def operand_views(flat: Tensor, stack: list[Layer]) -> list[Operands]:
+def operand_views(flat: Tensor, stack: list[Layer[Tensor]]) -> list[Operands]:
     """Return views of each layer's operands in `flat`."""
     start, views = 0, []
     for layer in stack:
