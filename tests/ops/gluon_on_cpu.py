@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, ClassVar
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -236,15 +237,8 @@ def as_python(kernel: GluonJITFunction, language: SimpleNamespace) -> Callable[.
 
 
 @contextmanager
-def on_cpu(*modules: ModuleType) -> Iterator[None]:
-    """Run the kernels that these modules launch on the CPU."""
-    kernels = [
-        (m, name, value) for m in modules for name, value in vars(m).items() if isinstance(value, GluonJITFunction)
-    ]
-    try:
-        for module, name, kernel in kernels:
-            setattr(module, name, Kernel(kernel))
+def on_cpu(module: ModuleType, launcher: Callable[[GluonJITFunction], Any] = Kernel) -> Iterator[None]:
+    """Run the kernels that a module launches on the CPU; `launcher` makes the replacement of each."""
+    kernels = {name: value for name, value in vars(module).items() if isinstance(value, GluonJITFunction)}
+    with mock.patch.multiple(module, **{name: launcher(kernel) for name, kernel in kernels.items()}):
         yield
-    finally:
-        for module, name, kernel in kernels:
-            setattr(module, name, kernel)

@@ -9,15 +9,15 @@ pytest.importorskip("triton")
 from .compiled_code import output_of, overtaken, unfenced, uninitialised, unmet
 
 KERNELS = {
-    "compile_fused": ["inference", "forward", "backward", "weights", "feed-forward"],
-    "compile_hopper": ["inference", "forward", "backward", "weights", "total"],
+    "fused": ["inference", "forward", "backward", "weights", "feed-forward"],
+    "hopper": ["inference", "forward", "backward", "weights", "total"],
 }
 HOPPER, AMPERE = 227 * 1024, 163 * 1024  # bytes of shared memory that a program may use
 
 
-def compiled(case: str, by: str = "compile_fused") -> list[dict]:
-    kernels = [json.loads(line) for line in output_of(by, *case.split()).splitlines()]
-    assert [kernel["kernel"] for kernel in kernels] == KERNELS[by]
+def compiled(case: str, which: str = "fused") -> list[dict]:
+    kernels = [json.loads(line) for line in output_of("compile_kernels", which, *case.split()).splitlines()]
+    assert [kernel["kernel"] for kernel in kernels] == KERNELS[which]
     return kernels
 
 
@@ -43,9 +43,9 @@ def test_the_small_kernels_fit_on_older_gpus():
     assert all(kernel["shared"] <= AMPERE for kernel in compiled("bf16 16 64 128 2 --capability 80"))
 
 
-@pytest.mark.parametrize("case", ["16 64 128 2", "13 64 128 2", "1 64 128 2"])
+@pytest.mark.parametrize("case", ["bf16 16 64 128 2", "bf16 13 64 128 2", "bf16 1 64 128 2"])
 def test_a_kernel_for_small_bodies_fits_and_its_reads_are_synchronised(case):
-    for kernel in compiled(case, "compile_hopper"):
+    for kernel in compiled(case, "hopper"):
         assert (kernel["unfenced"], kernel["unmet"], kernel["uninitialised"]) == (0, 0, [])
         assert kernel["shared"] <= HOPPER
         if kernel["kernel"] in ("inference", "forward"):

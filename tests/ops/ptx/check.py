@@ -7,6 +7,7 @@ The output is one JSON object: the error of each tensor, the faults and the note
 
 import argparse
 import json
+from functools import partial
 from unittest import mock
 
 import torch
@@ -16,7 +17,8 @@ from body_transformer.ops.encoder_stack.hopper import passes, sizes
 from ..encoder_cases import Case, draw_problem, errors, poisoned_memory
 from ..gluon_on_cpu import on_cpu
 from ..test_hopper import infer, run
-from .launch import on_machine
+from .faults import Faults
+from .launch import Kernel
 
 
 def check(case: Case) -> dict[str, object]:
@@ -24,7 +26,8 @@ def check(case: Case) -> dict[str, object]:
     with poisoned_memory():
         with on_cpu(passes):
             expected = run(problem)
-        with on_machine(passes) as faults:
+        faults = Faults()
+        with on_cpu(passes, partial(Kernel, faults=faults)):
             found = run(problem)
             inferred = infer(problem)
     return {

@@ -5,9 +5,7 @@ GPU.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor
 from triton.experimental.gluon._runtime import GluonJITFunction
 
-from ..compile_hopper import compile_for_hopper
+from ..compile_kernels import compile_for_hopper
 from .block import Block
 from .faults import Faults
 from .global_memory import GlobalMemory
@@ -27,7 +25,7 @@ NUMBERS = {int: "i32", float: "fp32"}
 
 
 class Kernel:
-    """Replaces a kernel and is launched in the same way."""
+    """Replaces a kernel, is launched in the same way, and records faults."""
 
     def __init__(self, kernel: GluonJITFunction, faults: Faults) -> None:
         self.kernel, self.faults = kernel, faults
@@ -57,19 +55,3 @@ class Kernel:
 def _word(number: float) -> int:
     """Convert an argument to its form in a launch."""
     return number if isinstance(number, int) else int(np.float32(number).view(np.uint32))
-
-
-@contextmanager
-def on_machine(*modules: ModuleType) -> Iterator[Faults]:
-    """Run the kernels that these modules launch here, and record their faults."""
-    kernels = [
-        (m, name, value) for m in modules for name, value in vars(m).items() if isinstance(value, GluonJITFunction)
-    ]
-    faults = Faults()
-    try:
-        for module, name, kernel in kernels:
-            setattr(module, name, Kernel(kernel, faults))
-        yield faults
-    finally:
-        for module, name, kernel in kernels:
-            setattr(module, name, kernel)
