@@ -13,8 +13,8 @@ import statistics
 import torch
 from torch import Tensor
 
-from body_transformer.bench.bodies import tree_mask
 from body_transformer.bench.clocks import Effort, Step, take_turns, time_as_graph, warm_up
+from body_transformer.bench.masks import tree_mask
 from body_transformer.ops.body_attention import BACKENDS, body_attention
 
 Row = tuple[int, int, int, int, float | None]

@@ -18,8 +18,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from body_transformer.bench.bodies import tree_mask
 from body_transformer.bench.clocks import Effort, time_as_graph, warm_up
+from body_transformer.bench.masks import tree_mask
 from body_transformer.ops.body_attention import sparse, tile
 
 SHAPES = [(8192, 2, 16, 32), (256, 5, 32, 64), (1024, 4, 128, 64), (128, 4, 1024, 64), (16, 4, 4096, 64)]

@@ -11,8 +11,8 @@ import argparse
 import torch
 
 from body_transformer import BodyGraph, PolicyConfig
-from body_transformer.bench.bodies import random_parents
 from body_transformer.bench.clocks import Effort, time_as_graph, warm_up
+from body_transformer.bench.masks import random_parents
 from body_transformer.bench.steps import TimedModel, gradient_steps
 from body_transformer.model.encoder import Encoder
 from body_transformer.ops.encoder_stack import BACKENDS, PRECISIONS

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.profiler import ProfilerActivity
 
-from body_transformer.bench.bodies import tree_mask
 from body_transformer.bench.clocks import Effort, time_as_graph, warm_up
+from body_transformer.bench.masks import tree_mask
+from body_transformer.bench.steps import kernel_times
 from body_transformer.ops.encoder_stack import PRECISIONS
 from body_transformer.ops.encoder_stack.fused import passes, sizes
 from body_transformer.ops.encoder_stack.hopper import sizes as hopper
@@ -208,17 +208,6 @@ def sweep(problem: Problem, kernel: str, settings: list[Setting]) -> None:
     use(kernel, problem.precision, min(times, key=lambda setting: times[setting]))
 
 
-def profile(step: Callable[[], object], steps: int = 3) -> None:
-    with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as found:
-        for _ in range(steps):
-            step()
-        torch.cuda.synchronize()
-    events = sorted(found.key_averages(), key=lambda event: -event.self_device_time_total)
-    for event in events[:8]:
-        each = event.self_device_time_total / steps / 1e3
-        print(f"{each:9.3f} ms x{event.count // steps:<3d} {event.key[:70]}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("precision", choices=PRECISIONS)
@@ -231,7 +220,8 @@ def main() -> None:
     for kernel, settings in that_compile(options.precision, options.kernels or list(known)).items():
         sweep(problem, kernel, settings)
     print(f"{options.precision} forward and backward: {milliseconds(problem.step):.3f} ms")
-    profile(problem.step)
+    for name, us, launches in kernel_times(problem.step, 3)[:8]:
+        print(f"{us / 1e3:9.3f} ms x{launches:<3.0f} {name[:70]}")
 
 
 if __name__ == "__main__":

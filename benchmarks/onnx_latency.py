@@ -8,13 +8,15 @@ One thread, one observation. The machine may be busy: each round gives a median,
 from __future__ import annotations
 
 import argparse
-import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
+
+from body_transformer.bench.clocks import take_turns
+from body_transformer.deploy.policy import open_session
 
 
 def main() -> None:
@@ -23,39 +25,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--calls", type=int, default=100, help="calls of each file per round")
     options = parser.parse_args()
-    sessions = [open_session(file) for file in options.files]
+    sessions = [open_session(file.read_bytes(), str(file.parent), batch=1) for file in options.files]
     name, size = sessions[0].get_inputs()[0].name, sessions[0].get_inputs()[0].shape[1]
-    obs = np.random.default_rng(0).normal(size=(1, size)).astype(np.float32)
-    medians = np.array(
-        [[median_us(session, {name: obs}, options.calls) for session in sessions] for _ in range(options.rounds)]
-    )
-    actions = [session.run(None, {name: obs})[0] for session in sessions]
-    for k, file in enumerate(options.files):
-        best, typical, slow = medians[:, k].min(), np.median(medians[:, k]), np.quantile(medians[:, k], 0.9)
+    feed = {name: np.random.default_rng(0).normal(size=(1, size)).astype(np.float32)}
+    samples = take_turns([[partial(one.run, None, feed)] for one in sessions], options.rounds, options.calls)
+    medians = 1e3 * np.median(np.reshape(samples, (len(sessions), options.rounds, options.calls)), axis=2)
+    actions = [session.run(None, feed)[0] for session in sessions]
+    for file, found, action in zip(options.files, medians, actions, strict=True):
         nodes = Counter(node.op_type for node in onnx.load(file).graph.node)
         print(
-            f"{file}: smallest median {best:.1f} us ({best / medians[:, 0].min():.2f} of the baseline), median of "
-            f"medians {typical:.1f} us, 90% of medians below {slow:.1f} us, {nodes.total() - nodes['Constant']} nodes, "
-            f"off by at most {np.abs(actions[k] - actions[0]).max():.1e}"
+            f"{file}: smallest median {found.min():.1f} us ({found.min() / medians[0].min():.2f} of the baseline), "
+            f"median of medians {np.median(found):.1f} us, 90% of medians below {np.quantile(found, 0.9):.1f} us, "
+            f"{nodes.total() - nodes['Constant']} nodes, off by at most {np.abs(action - actions[0]).max():.1e}"
         )
-
-
-def open_session(file: Path) -> onnxruntime.InferenceSession:
-    """Open a file as a robot does: one thread, one observation per call."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.add_free_dimension_override_by_name("batch", 1)
-    return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-
-
-def median_us(session: onnxruntime.InferenceSession, feed: dict[str, np.ndarray], calls: int) -> float:
-    """Return the median time of one call, in microseconds."""
-    times = []
-    for _ in range(calls):
-        start = time.perf_counter_ns()
-        session.run(None, feed)
-        times.append(time.perf_counter_ns() - start)
-    return float(np.median(times)) / 1e3
 
 
 if __name__ == "__main__":

@@ -6,36 +6,26 @@ One update is a minibatch of humanoid-mod, actor and critic, gradients and Adam,
 profiler gives microseconds and launches of each kernel; the longest comes first.
 """
 
-import torch
-from torch.profiler import ProfilerActivity, profile
+from body_transformer.bench.ppo import config_of, iterate, make_collector
+from body_transformer.bench.steps import kernel_times
 
-from body_transformer.bench.ppo import PpoJob, iterate, make_collector
-
-VARIANTS, NUM_UPDATES, NUM_SHOWN = ("mlp", "bot-mix"), 5, 16
+TASK, VARIANTS, NUM_UPDATES, NUM_SHOWN = "humanoid-mod", ("mlp", "bot-mix"), 5, 16
 
 
 def main() -> None:
     for variant in VARIANTS:
-        collector = make_collector(
-            PpoJob(device="cuda", task="humanoid-mod", variants=[variant], num_envs=[], rounds=1), variant
-        )
+        collector = make_collector(TASK, variant, config_of(TASK), "cuda:0")
         ppo = collector.ppo
         for _ in range(4):
-            iterate(collector, "cuda")
+            iterate(collector)
         collector.collect()
         collector.compute_returns()
         batch = [tensor.clone() for tensor in next(iter(ppo.minibatches()))]
         ppo._train_step(*batch)
-        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-            for _ in range(NUM_UPDATES):
-                ppo._train_step(*batch)
-            torch.cuda.synchronize()
-        kernels = sorted(profiled.key_averages(), key=lambda kernel: -kernel.device_time_total)
-        total = sum(kernel.device_time_total for kernel in kernels) / NUM_UPDATES
-        print(f"{variant}: {total:.0f} us, {sum(kernel.count for kernel in kernels) / NUM_UPDATES:.0f} launches")
-        for kernel in kernels[:NUM_SHOWN]:
-            spent, count = kernel.device_time_total / NUM_UPDATES, kernel.count / NUM_UPDATES
-            print(f"  {spent:8.1f} us, {count:3.0f} x {kernel.key[:90]}")
+        kernels = kernel_times(lambda ppo=ppo, batch=batch: ppo._train_step(*batch), NUM_UPDATES)
+        print(f"{variant}: {sum(us for _, us, _ in kernels):.0f} us, {sum(num for *_, num in kernels):.0f} launches")
+        for name, us, launches in kernels[:NUM_SHOWN]:
+            print(f"  {us:8.1f} us, {launches:3.0f} x {name[:90]}")
         collector.env.close()
 
 

@@ -15,9 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from triton.runtime.errors import OutOfResources
 
-from body_transformer.bench.bodies import tree_mask
-from body_transformer.bench.clocks import capture, warm_up
+from body_transformer.bench.clocks import Effort, capture, time_with_events, warm_up
 from body_transformer.bench.encoder_peers import compiled_layer
+from body_transformer.bench.masks import tree_mask
+from body_transformer.bench.steps import kernel_times
 from body_transformer.ops.body_attention import tile
 from body_transformer.ops.encoder_stack import encoder_stack, reference
 from body_transformer.ops.encoder_stack.packing import Call
@@ -66,15 +67,7 @@ def captured(step: Callable[[], Any]) -> torch.cuda.CUDAGraph:
 def replay_us(graph: torch.cuda.CUDAGraph, repeats: int = 60) -> float:
     for _ in range(10):
         graph.replay()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1e3)
-    return statistics.median(times)
+    return 1e3 * time_with_events([graph.replay], Effort(min_samples=repeats, max_samples=repeats))
 
 
 def optimizer_step(encode: Callable[[Tensor, list[nn.Parameter]], Tensor], batch: int) -> Callable[[], None]:
@@ -96,7 +89,7 @@ def optimizer_step(encode: Callable[[Tensor, list[nn.Parameter]], Tensor], batch
 def measure_step(batch: int, mask: Tensor) -> None:
     graph = captured(optimizer_step(lambda x, w: wide_encoder(x, mask, w), batch))
     print(f"\nwhole optimizer step, bf16: {replay_us(graph):.0f} us", flush=True)
-    profile(graph)
+    show_kernels(graph)
 
 
 def measure_peer(batch: int, mask: Tensor) -> None:
@@ -216,15 +209,11 @@ def measure_parts(title: str, found: Iterator[Part]) -> None:
         print(f"  {name:44} {cost}", flush=True)
 
 
-def profile(graph: torch.cuda.CUDAGraph) -> None:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as record:
-        for _ in range(3):
-            graph.replay()
-        torch.cuda.synchronize()
-    found = sorted(record.key_averages(), key=lambda row: -row.self_device_time_total)
-    print(f"\nprofile of a step: {sum(row.count for row in found) // 3} launches, us of a step / launches / kernel")
-    for row in found[:20]:
-        print(f"  {row.self_device_time_total / 3:8.1f} {row.count // 3:5} {row.key[:110]}")
+def show_kernels(graph: torch.cuda.CUDAGraph) -> None:
+    kernels = kernel_times(graph.replay, 3)
+    print(f"\nprofile of a step: {sum(num for *_, num in kernels):.0f} launches, us of a step / launches / kernel")
+    for name, us, launches in kernels[:20]:
+        print(f"  {us:8.1f} {launches:5.0f} {name[:110]}")
 
 
 def check_errors(batch: int, mask: Tensor) -> None:

@@ -14,7 +14,7 @@ from body_transformer.bench.attention_peers import (
     ours,
     peer_names,
 )
-from body_transformer.bench.bodies import tree_mask
+from body_transformer.bench.masks import tree_mask
 from body_transformer.ops.body_attention import reference
 
 

@@ -7,15 +7,16 @@ import pytest
 import torch
 
 from body_transformer.bench.accuracy import relative_error, worst
-from body_transformer.bench.encoder import EncoderJob, policy_entrants
+from body_transformer.bench.encoder import policy_entrants
 from body_transformer.bench.encoder_peers import (
     OURS,
     PLAIN,
-    CompiledLayer,
+    PlainEncoder,
     build_policy,
     encoder_kinds,
     load_timed,
 )
+from body_transformer.bench.harness import Bench
 from body_transformer.bench.steps import NO_OPERATOR, forward_steps, optimizer_steps, output_and_gradients, what_ran
 from body_transformer.ops.body_attention import body_attention
 
@@ -93,7 +94,7 @@ def test_the_policy_in_compiled_parts_gives_the_same_action(timed, monkeypatch: 
     obs = torch.randn(3, timed.layout.obs_dim)
     wanted = build_policy("reference", timed, "cpu").forward(obs)
     compiled = build_policy("compiled", timed, "cpu")
-    assert all(isinstance(layer, CompiledLayer) for layer in compiled.forward.encoder.layers)
+    assert isinstance(compiled.forward.encoder, PlainEncoder)
     torch.testing.assert_close(compiled.forward(obs), wanted)
 
 
@@ -115,8 +116,8 @@ def test_the_encoder_is_recorded_with_backend_and_precision(device: str) -> None
 
 
 def test_the_compiled_policy_takes_part_in_the_fastest_arithmetic_alone() -> None:
-    named = policy_entrants(EncoderJob(device="cuda", rows=[], compile_peers=True))
+    named = policy_entrants(Bench(device="cuda", compile_peers=True))
     assert [precision for name, precision in named if name == "compiled"] == ["bf16"]
     assert [precision for name, precision in named if name == "ours"] == ["bf16", "tf32"]
-    alone = policy_entrants(EncoderJob(device="cuda", rows=[], peers=False, compile_peers=True))
+    alone = policy_entrants(Bench(device="cuda", peers=False))
     assert {name for name, _ in alone} == {"ours"}

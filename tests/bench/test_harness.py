@@ -1,5 +1,6 @@
 """Clocks and the harness: turns, samples, failures."""
 
+import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -22,7 +23,7 @@ from body_transformer.bench.clocks import (
     time_with_events,
     warm_up,
 )
-from body_transformer.bench.harness import EVENTS, GRAPH, BenchJob, Contender, first_line, measure
+from body_transformer.bench.harness import EVENTS, GRAPH, Bench, Contender, first_line, measure
 
 
 class FakeClock:
@@ -96,21 +97,29 @@ def test_a_contender_that_fails_becomes_a_row_with_the_reason_and_the_others_are
     def broken() -> list[Callable[[], None]]:
         raise RuntimeError("\n  no such kernel\n  at line 3")
 
-    contenders = [Contender("broken", broken), Contender("works", lambda: [lambda: None])]
+    contenders = [
+        Contender("broken", broken),
+        Contender("divides", lambda: [lambda: 1 / 0]),
+        Contender("works", lambda: [lambda: None]),
+    ]
     said: list[str] = []
-    job = BenchJob(device="cpu", quick=True, say=said.append)
-    outcomes = job.time("here", contenders)
-    assert list(outcomes) == ["broken", "works"]
-    assert said == ["here: broken", "here: works"]
-    assert outcomes["broken"].shown == "failed"
-    assert outcomes["works"].ms is not None
-    assert outcomes["works"].ms >= 0
-    assert job.notes == ["here, broken: RuntimeError: no such kernel"]
+    bench = Bench(device="cpu", quick=True, say=said.append)
+    outcomes = bench.time("here", contenders)
+    assert said == [f"here: {name}" for name in outcomes] == ["here: broken", "here: divides", "here: works"]
+    assert outcomes["broken"].shown == outcomes["divides"].shown == "failed"
+    assert outcomes["works"].ms == statistics.median(outcomes["works"].samples) >= 0
+    assert bench.notes == [
+        "here, broken: RuntimeError: no such kernel",
+        "here, divides: ZeroDivisionError: division by zero",
+    ]
 
 
-def test_a_contender_whose_step_fails_is_a_row_too() -> None:
-    outcomes = measure([Contender("divides", lambda: [lambda: 1 / 0])], "cpu", QUICK, lambda line: None)
-    assert outcomes["divides"].error == "ZeroDivisionError: division by zero"
+def test_by_the_wall_clock_every_call_of_every_turn_is_a_sample() -> None:
+    clock, effort = FakeClock(), Effort(budget_s=0.0, min_samples=6, max_samples=6, calls=3)
+    contenders = [Contender(name, lambda name=name: [clock.step(name, 0.0)]) for name in "ab"]
+    timings = Bench(device="cuda").time("here", contenders, effort, wall_clock=True)
+    assert clock.calls == [*"aabb", *"aaabbb" * 2]  # two calls of each come before the first that counts
+    assert [len(timing.samples) for timing in timings.values()] == [6, 6]
 
 
 def test_interrupting_ends_the_run() -> None:
@@ -239,12 +248,12 @@ def test_on_a_gpu_each_contender_has_its_time_its_method_and_its_memory(monkeypa
         Contender("waits", lambda: [waits]),
         Contender("broken", broken),
     ]
-    job = BenchJob(device="cuda", quick=True)
-    outcomes = job.time("here", contenders)
+    bench = Bench(device="cuda", quick=True)
+    outcomes = bench.time("here", contenders)
     assert (outcomes["graph"].ms, outcomes["graph"].method) == (pytest.approx(0.03), GRAPH)
     assert outcomes["graph"].peak_mib == 2
     assert (outcomes["waits"].ms, outcomes["waits"].method) == (pytest.approx(0.13), EVENTS)
-    assert job.notes == [
+    assert bench.notes == [
         "here, waits: no CUDA graph, launches count: RuntimeError: operation not permitted when stream is capturing",
         "here, broken: RuntimeError: out of memory",
     ]

@@ -1,18 +1,20 @@
 """Latency of one observation: percentiles, runners, missing packages."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 
-from body_transformer.bench.latency import ALL, RUNNERS, LatencyJob, percentiles, run
-from body_transformer.deploy import onnx_file
+from body_transformer.bench.harness import Bench
+from body_transformer.bench.latency import ALL, RUNNERS, percentiles, run
 from body_transformer.experiment import load_experiment
 from body_transformer.model.policy import Policy
 
 
 def test_percentiles_of_known_samples() -> None:
     assert percentiles(list(range(101))) == {"p50": 50.0, "p99": 99.0}
-    assert percentiles(None) == {"p50": "failed", "p99": "failed"}
+    assert percentiles(()) == {"p50": "failed", "p99": "failed"}
 
 
 def test_onnx_runtime_gives_the_policys_action() -> None:
@@ -25,23 +27,17 @@ def test_onnx_runtime_gives_the_policys_action() -> None:
     np.testing.assert_allclose(action, RUNNERS["eager"].make(policy, obs)().numpy(), atol=1e-5)
 
 
-def test_a_missing_onnx_runtime_is_a_failed_row_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr(onnx_file, "import_module", missing)
-    job = LatencyJob(device="cpu", rows=["a1-walk"], variants=["mlp"], quick=True)
-    (table,), _ = run(job)
-    (row,) = table.rows
-    assert row["onnx_p50"] == row["onnx_p99"] == "failed"
-    assert row["eager_p50"] > 0
-    reason = "ValueError: the export needs onnx: pip install -c constraints.txt -e '.[deploy]' in a clone"
-    assert f"a1-walk mlp, ONNX Runtime: {reason}" in job.notes
-
-
-def test_all_variants_are_three_rows_and_the_thread_count_is_restored() -> None:
-    threads = torch.get_num_threads()
-    (table,), chart = run(LatencyJob(device="cpu", rows=["a1-walk"], variants=ALL, quick=True))
-    assert [row["variant"] for row in table.rows] == ["mlp", "transformer", "bot-hard"]
+def test_without_onnx_its_rows_fail_with_the_command_that_installs_it_and_the_thread_count_is_restored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)  # its import is an ImportError
+    threads, bench = torch.get_num_threads(), Bench(device="cpu", quick=True)
+    (table,) = run(bench, ["a1-walk"], ALL)
     assert torch.get_num_threads() == threads
-    assert chart.panels[0].labels == ["a1-walk mlp", "a1-walk transformer", "a1-walk bot-hard"]
+    assert [table.label.format(**row) for row in table.rows] == [f"a1-walk {variant}" for variant in ALL]
+    for row in table.rows:
+        assert row["onnx_p50"] == row["onnx_p99"] == "failed"
+        assert row["eager_p50"] > 0
+    assert len(bench.notes) == 1 + len(ALL)
+    assert bench.notes[1].startswith("a1-walk mlp, ONNX Runtime: ValueError: import of onnx halted")
+    assert "pip install -c constraints.txt -e '.[deploy]' in a clone" in bench.notes[1]

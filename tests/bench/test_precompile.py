@@ -22,7 +22,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     monkeypatch.setattr("body_transformer.bench.harness.subprocess", SimpleNamespace(run=run, DEVNULL=None))
     for what in ("attention", "encoder"):
-        monkeypatch.setattr(f"body_transformer.bench.{what}.run", lambda job: ([], None))
+        monkeypatch.setattr(f"body_transformer.bench.{what}.run", lambda *rest: [])
     return commands
 
 

@@ -2,11 +2,12 @@
 
 import json
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
-from body_transformer.bench.chart import Chart, Panel, draw
+from body_transformer.bench.chart import chart, save, series_of
 from body_transformer.bench.results import BenchReport, ResultColumn, ResultTable, significant, written
 
 ROWS = [{"name": "a|b", "ms": 0.01634, "ratio": 2.0}, {"name": "c", "ms": "failed", "ratio": None}]
@@ -15,9 +16,10 @@ COLUMNS = [
     ResultColumn("ms", "ms", "number"),
     ResultColumn("ratio", "over", "ratio"),
 ]
-TABLE = ResultTable("times", "some times", COLUMNS, ROWS)
-CHART = Chart("a chart", [Panel("panel", ["a", "c"], {"time": [0.016, None], "floor": [0.01, 0.01]})])
-REPORT = BenchReport("attention", {"device": "a CPU"}, [TABLE], ["a note"], {"chart.png": partial(draw, CHART)})
+SERIES = {"time": itemgetter("ms"), "ratio": itemgetter("ratio"), "none": lambda row: None}
+TABLE = ResultTable("times", "some times", COLUMNS, ROWS, "{name}", SERIES)
+FIGURES = {"chart.png": partial(save, partial(chart, "a chart", [TABLE]))}
+REPORT = BenchReport("attention", {"device": "a CPU"}, [TABLE], ["a note"], FIGURES)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +56,13 @@ def test_a_number_that_is_not_finite_is_a_string_in_json() -> None:
     assert report.to_dict()["tables"]["errors"]["rows"] == [{"ours": "nan", "torch": 1e-3}]
 
 
+def test_a_series_has_no_dot_where_there_is_no_number_and_is_left_out_where_there_is_none() -> None:
+    assert series_of(TABLE) == {"time": [0.01634, None], "ratio": [2.0, None]}
+
+
 def test_a_chart_with_nothing_in_it_can_be_drawn(tmp_path: Path) -> None:
-    report = BenchReport("attention", {}, [], figures={"chart.png": partial(draw, Chart("empty", []))})
-    assert (tmp_path / "chart.png") in report.write(tmp_path)
+    save(partial(chart, "empty", [ResultTable("empty", "", [], [])]), tmp_path / "chart.png")
+    assert (tmp_path / "chart.png").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -12,22 +12,21 @@ from pathlib import Path
 import pytest
 
 from body_transformer.bench.paper.algorithms import IMPLEMENTATIONS, available
-from body_transformer.bench.paper.compiled import compiler_version
+from body_transformer.bench.paper.compiled import compiler_version, why_not
 from body_transformer.bench.paper.sweeps import QUICK
 from body_transformer.cli import bench
 from body_transformer.schema import plain
 
 FEW = ["--quick", "--draws", "3", "--masks", "5", "--body-draws", "2"]
-PROGRAM = "import sys; from body_transformer.cli.bench import main; main(['paper', *sys.argv[1:]])"
-WAITING = (
-    """
-import time
+COMMAND = [sys.executable, "-m", "body_transformer.cli.main", "bench", "paper"]
+WAITING = """
+import sys, time
 from body_transformer.bench.paper.record import Record
+from body_transformer.cli.bench import main
 save = Record.save
 Record.save = lambda self, folder: (save(self, folder), time.sleep(100 if len(self.points) >= 3 else 0))[0]
+main(["paper", *sys.argv[1:]])
 """
-    + PROGRAM
-)
 """Pauses after three points until it is killed."""
 
 
@@ -35,8 +34,9 @@ Record.save = lambda self, folder: (save(self, folder), time.sleep(100 if len(se
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run the whole benchmark once; return its folder, with its output in two files."""
     folder = tmp_path_factory.mktemp("paper")
-    command = [sys.executable, "-c", PROGRAM, *FEW, "--json", "--out", str(folder)]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    draws = ["--quick", "--draws", "100", "--masks", "5", "--body-draws", "2"]
+    run = subprocess.run([*COMMAND, *draws, "--json", "--out", folder], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
     (folder / "stdout").write_text(run.stdout)
     (folder / "stderr").write_text(run.stderr)
     return folder
@@ -49,7 +49,7 @@ def test_json_is_one_object_and_nothing_else(results: Path) -> None:
 
 def test_every_point_is_there_with_every_contender(results: Path) -> None:
     found = json.loads((results / "results.json").read_text())
-    settings = plain(QUICK) | {"draws": 3, "masks": 5, "body_draws": 2}
+    settings = plain(QUICK) | {"draws": 100, "masks": 5, "body_draws": 2}
     assert found["settings"] == settings
     assert [point["key"] for point in found["points"]] == [point.key for point in QUICK.points()]
     for point in found["points"]:
@@ -57,14 +57,26 @@ def test_every_point_is_there_with_every_contender(results: Path) -> None:
     assert set(found["contenders"]) == set(IMPLEMENTATIONS)
     assert set(found["break_even_sparsity"]) == {"16 nodes", "32 nodes", "64 nodes"}
     assert {row["dtype"] for row in found["headline"]} == {"float32", "float64"}
-    assert all(row["formula"] == row["counted"] for row in found["flop_counts"])
+    for row in found["flop_counts"]:
+        assert row["formula"] == row["counted"] == row["executed"] - sum(row["reasons"].values())
+        assert row["reasons"]
 
 
 def test_results_say_where_when_and_how(results: Path) -> None:
     environment = json.loads((results / "results.json").read_text())["environment"]
-    assert environment["command"].startswith("bot bench paper --quick --draws 3")
+    assert environment["command"].startswith("bot bench paper --quick --draws 100")
     assert environment["threads"] == "1"
     assert {"device", "date", "numpy", "torch", "python", "body_transformer", "compiler"} <= set(environment)
+
+
+@pytest.mark.skipif(why_not() is not None, reason="no C compiler that works")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_best_of_ours_is_far_faster_than_vanilla_at_128_nodes(results: Path, dtype: str) -> None:
+    """The measured factor is five and more (docs/computational_analysis.md); three is safe on a busy machine."""
+    headline = json.loads((results / "results.json").read_text())["headline"]
+    (row,) = (row for row in headline if row["dtype"] == dtype)
+    assert row["nodes"] == 128
+    assert row["speedup"] > 3
 
 
 def test_table_and_figures_are_beside_the_results(results: Path) -> None:
@@ -90,19 +102,9 @@ def test_without_json_and_without_a_compiler_it_prints_tables_and_notes_of_the_r
     assert re.match("none: C is left out .*false .*failed", found["environment"]["compiler"])
 
 
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--draws", "0"], "draws must be at least 1; got 0"),
-        (["--masks", "-1"], "masks must be at least 1; got -1"),
-        (["--head-dim", "60"], "head_dim 60; have: 16, 32, 64, 128"),
-        (["--exp-flops", "0"], "exp_flops must be at least 1"),
-        (["--seed", "-1"], "seed must not be negative"),
-    ],
-)
-def test_bad_options_are_refused_before_anything_is_measured(flags: list[str], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        bench.main(["paper", "--quick", *flags])
+def test_bad_options_are_refused_before_anything_is_measured() -> None:
+    with pytest.raises(ValueError, match="draws must be at least 1; got 0"):
+        bench.main(["paper", "--quick", "--draws", "0"])
 
 
 @pytest.mark.alone
@@ -128,25 +130,10 @@ def test_a_stopped_run_is_resumed(tmp_path: Path) -> None:
     os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C does: parent and child alike
     assert first.wait(timeout=30) != 0
     kept = json.loads(saved.read_text())["points"]
-    command = [sys.executable, "-c", PROGRAM, *options]
-    second = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    second = subprocess.run([*COMMAND, *options], capture_output=True, text=True, check=True, timeout=300)
     assert f"resuming with the {len(kept)} points" in second.stderr
     assert json.loads((tmp_path / "results.json").read_text())["points"][: len(kept)] == kept
     assert not saved.exists()
-
-
-def test_a_measuring_process_that_dies_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("body_transformer.bench.paper.worker.sys.executable", "false")
-    with pytest.raises(OSError, match="measuring process"):
-        bench.main(["paper", *FEW])
-
-
-def test_a_stopped_run_with_other_settings_is_kept_without_overwrite(tmp_path: Path) -> None:
-    kept = {"settings": {**plain(QUICK), "draws": 10000}, "points": [{"key": "length 2 float32"}]}
-    (tmp_path / "unfinished.json").write_text(json.dumps(kept | {"environment": {"command": "bot bench paper"}}))
-    with pytest.raises(ValueError, match=r"1 points of a stopped run.*bot bench paper.*--overwrite"):
-        bench.main(["paper", *FEW, "--out", str(tmp_path)])
-    assert json.loads((tmp_path / "unfinished.json").read_text())["points"] == kept["points"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such program")

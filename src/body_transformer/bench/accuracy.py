@@ -11,7 +11,7 @@ from torch import Tensor
 from ..ops.body_attention import reference
 from .attention_peers import DTYPES, Attention, Inputs, attention_step
 from .encoder_peers import OURS, PLAIN, TimedExperiment
-from .harness import BenchJob, first_line
+from .harness import Bench, first_line
 from .results import ResultColumn, ResultTable
 from .steps import matmul_precision, output_and_gradients
 
@@ -70,7 +70,7 @@ ERROR_COLUMNS = (
 )
 
 
-def find_errors(job: BenchJob, timed: TimedExperiment, batch: int, precisions: Sequence[str]) -> ResultTable:
+def find_errors(bench: Bench, timed: TimedExperiment, batch: int, precisions: Sequence[str]) -> ResultTable:
     """Compare an encoder's output and gradients with float64, beside PyTorch's of the same precision."""
     x, grad = timed.draw(batch, 2, seed=3)
     exact = PLAIN.make(deepcopy(timed.encoder).double())
@@ -78,11 +78,11 @@ def find_errors(job: BenchJob, timed: TimedExperiment, batch: int, precisions: S
     x.requires_grad_()
     rows = []
     for precision in precisions:
-        job.say(f"errors: {precision}")
+        bench.say(f"errors: {precision}")
         try:
             results = [output_and_gradients(kind.make(timed.encoder), x, grad, precision) for kind in (OURS, PLAIN)]
         except Exception as error:
-            job.notes.append(f"errors, {precision}: {first_line(error)}")
+            bench.notes.append(f"errors, {precision}: {first_line(error)}")
             continue
         ours, theirs = ([relative_error(a, b) for a, b in zip(result, truth, strict=True)] for result in results)
         for quantity, a, b in (("output", ours[0], theirs[0]), ("worst gradient", worst(ours[1:]), worst(theirs[1:]))):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
+from operator import itemgetter
 from typing import Any
 
-from ..errors import listing
 from ..ops.body_attention import BACKENDS
 from .accuracy import check
 from .attention_peers import (
@@ -23,14 +22,13 @@ from .attention_peers import (
     ours,
     peer_names,
 )
-from .bodies import tree_mask
-from .chart import Chart, Panel
 from .clocks import Step
 from .floors import attention_bytes, copy_rate, floor_ms
-from .harness import BenchJob, Contender, Timing
+from .harness import Bench, Contender, Timing
+from .masks import tree_mask
 from .results import ResultColumn, ResultTable
 
-ON_DEVICE = {"cuda": tuple(DTYPES), "cpu": ("fp32",)}
+ON_DEVICE = {"cuda": ("bf16", "fp32", "tf32"), "cpu": ("fp32",)}
 """Dtypes that can be timed: a CPU has no tf32, and on one without bf16 PyTorch's bf16 products end the process."""
 DEFAULT_DTYPES = {"cuda": ("bf16", "fp32"), "cpu": ("fp32",)}
 SHAPES: Mapping[str, Sequence[Shape]] = {
@@ -48,51 +46,55 @@ QUICK_TOKENS = 256
 HEADS, HEAD_DIM = 4, 64
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttentionJob(BenchJob):
-    """What `bot bench attention` times."""
-
-    rows: Sequence[str]
-    """Keys of row_shapes, and `scaling`."""
-    dtypes: Sequence[str]
-    """Keys of DTYPES."""
-
-    def __post_init__(self) -> None:
-        for dtype in self.dtypes:
-            if dtype not in ON_DEVICE[self.device]:
-                have = listing(ON_DEVICE[self.device])
-                raise ValueError(f"dtype {dtype!r} is not timed on {self.device}; have there: {have}")
-
-
 def row_shapes(device: str, quick: bool) -> dict[str, Shape]:
     """Return row name -> shape: `8192x2x16x32`."""
     return {"x".join(map(str, shape)): shape for shape in (QUICK_SHAPES if quick else SHAPES[device])}
 
 
-def run(job: AttentionJob) -> tuple[list[ResultTable], Chart]:
-    """Return the tables and the chart; note the floor and failures."""
-    rate = copy_rate(job.device, job.effort, 2**22 if job.quick or job.compile_only else None)
-    job.notes.append(f"floor: bytes that must move, at the {rate / 1e9:,.0f} GB/s of a copy in this run")
-    names = [name for name in job.rows if name != SCALING]
-    rows = [row for name in names for dtype in job.dtypes for row in time_shape(job, name, dtype, rate)]
-    tables = [ResultTable("attention", "attention over random bodies, ms", _columns(job), rows)] if rows else []
-    if SCALING in job.rows:
-        tables.append(time_scaling(job, rate))
-    return tables, _chart(tables)
+def run(bench: Bench, rows: Sequence[str], dtypes: Sequence[str]) -> list[ResultTable]:
+    """Time `rows`, which are keys of row_shapes and `scaling`, in each of `dtypes`."""
+    rate = copy_rate(bench.device, bench.effort, 2**22 if bench.is_tiny else None)
+    bench.notes.append(f"floor: bytes that must move, at the {rate / 1e9:,.0f} GB/s of a copy in this run")
+    shapes = [name for name in rows if name != SCALING]
+    tables = [time_shapes(bench, shapes, dtypes, rate)] if shapes else []
+    return [*tables, time_scaling(bench, dtypes, rate)] if SCALING in rows else tables
 
 
 # -- rows of shapes ----------------------------------------------------------------------------------------------------
 
 
-def time_shape(job: AttentionJob, name: str, dtype: str, rate: float) -> list[dict[str, Any]]:
-    """Time all contenders on the same inputs and return one row per pass; `rate` is a copy's, in bytes per second."""
-    shape = row_shapes(job.device, job.quick)[name]
-    mask = tree_mask(shape[2]).to(job.device)
+def time_shapes(bench: Bench, names: Sequence[str], dtypes: Sequence[str], rate: float) -> ResultTable:
+    """Time all contenders on every shape; `rate` is a copy's, in bytes per second."""
+    rows = [row for name in names for dtype in dtypes for row in time_shape(bench, name, dtype, rate)]
+    titles = {name: PEERS[name].title if name in PEERS else name for name in _entrants(bench)}
+    columns = (
+        ResultColumn("row", "B x H x N x D"),
+        ResultColumn("dtype", "dtype"),
+        ResultColumn("pass", "pass"),
+        *(ResultColumn(name, title, "number") for name, title in titles.items()),
+        ResultColumn("chosen", "ours is"),
+        ResultColumn("floor", "floor", "number"),
+        *([ResultColumn("speedup", "best masked peer / ours", "ratio")] if bench.peers else []),
+        ResultColumn("over_floor", "ours / floor", "ratio"),
+    )
+    series = {
+        "best masked peer": itemgetter("best_peer_ms"),
+        "ours": itemgetter("ours"),
+        "floor": itemgetter("floor"),
+    }
+    title = "attention over random bodies, ms"
+    return ResultTable("attention", title, columns, rows, "{row} {dtype} {pass}", series)
+
+
+def time_shape(bench: Bench, name: str, dtype: str, rate: float) -> list[dict[str, Any]]:
+    """Time all contenders on the same inputs and return one row per pass."""
+    shape = row_shapes(bench.device, bench.quick)[name]
+    mask = tree_mask(shape[2]).to(bench.device)
     num_bytes = {backward: attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward) for backward in PASSES}
-    counts = {backward: job.num_sets(num_bytes[backward]) for backward in PASSES}
-    sets = draw_inputs(shape, dtype, job.device, max(counts.values()))
-    entrants = _entrants(job)
-    for backend in backends_on(job.device):
+    counts = {backward: bench.num_sets(num_bytes[backward]) for backward in PASSES}
+    sets = draw_inputs(shape, dtype, bench.device, max(counts.values()))
+    entrants = _entrants(bench)
+    for backend in backends_on(bench.device):
         if BACKENDS[backend].refusal(DTYPES[dtype].dtype, *shape[2:]):
             del entrants[backend]
 
@@ -112,7 +114,7 @@ def time_shape(job: AttentionJob, name: str, dtype: str, rate: float) -> list[di
         for entrant in entrants
         for backward, title in PASSES.items()
     ]
-    timings = job.time(f"{name} {dtype}", contenders)
+    timings = bench.time(f"{name} {dtype}", contenders)
     about = {
         "row": name,
         **dict(zip(("batch", "heads", "nodes", "head_dim"), shape, strict=True)),
@@ -142,28 +144,13 @@ def compare(timings: Mapping[str, Timing], floor: float) -> dict[str, Any]:
     }
 
 
-def _entrants(job: AttentionJob) -> dict[str, MakeAttention]:
+def _entrants(bench: Bench) -> dict[str, MakeAttention]:
     """Return the peers, the backend that the dispatch table chooses, and each backend by itself."""
-    peers = {name: PEERS[name].make for name in peer_names(job.compile_peers)} if job.peers else {}
-    return {**peers, "ours": ours, **{name: partial(ours, backend=name) for name in backends_on(job.device)}}
-
-
-def _columns(job: AttentionJob) -> list[ResultColumn]:
-    titles = {name: PEERS[name].title if name in PEERS else name for name in _entrants(job)}
-    return [
-        ResultColumn("row", "B x H x N x D"),
-        ResultColumn("dtype", "dtype"),
-        ResultColumn("pass", "pass"),
-        *(ResultColumn(name, title, "number") for name, title in titles.items()),
-        ResultColumn("chosen", "ours is"),
-        ResultColumn("floor", "floor", "number"),
-        *([ResultColumn("speedup", "best masked peer / ours", "ratio")] if job.peers else []),
-        ResultColumn("over_floor", "ours / floor", "ratio"),
-    ]
+    peers = {name: PEERS[name].make for name in peer_names(bench.compile_peers)} if bench.peers else {}
+    return {**peers, "ours": ours, **{name: partial(ours, backend=name) for name in backends_on(bench.device)}}
 
 
 # -- cost per node -----------------------------------------------------------------------------------------------------
-
 
 SCALING_COLUMNS = (
     ResultColumn("nodes", "nodes", "count"),
@@ -176,28 +163,33 @@ SCALING_COLUMNS = (
     ResultColumn("both_floor_ns", "floor", "number"),
     ResultColumn("over_floor", "forward+backward / floor", "ratio"),
 )
+SCALING_SERIES = {
+    "forward": itemgetter("forward_ns"),
+    "forward+backward": itemgetter("both_ns"),
+    "floor": itemgetter("both_floor_ns"),
+}
 SCALING_PASSES = {"forward": False, "both": True}
 """Prefix of a row's keys -> whether backward is timed too."""
 
 
-def time_scaling(job: AttentionJob, rate: float) -> ResultTable:
+def time_scaling(bench: Bench, dtypes: Sequence[str], rate: float) -> ResultTable:
     """Time this package alone at a constant number of tokens; the cost per node should not depend on the body."""
-    tokens = QUICK_TOKENS if job.quick else SCALING_TOKENS[job.device]
+    tokens = QUICK_TOKENS if bench.quick else SCALING_TOKENS[bench.device]
     sizes = [nodes for nodes in SCALING_NODES if nodes <= tokens]
-    rows = [_time_scaling_row(job, nodes, tokens, dtype, rate) for dtype in job.dtypes for nodes in sizes]
+    rows = [_time_body(bench, nodes, tokens, dtype, rate) for dtype in dtypes for nodes in sizes]
     title = f"cost per node, ours alone: {tokens:,} nodes in all, {HEADS} heads of {HEAD_DIM}"
-    return ResultTable(SCALING, title, SCALING_COLUMNS, rows)
+    return ResultTable(SCALING, title, SCALING_COLUMNS, rows, "{nodes} nodes {dtype}", SCALING_SERIES, "ns per node")
 
 
-def _time_scaling_row(job: AttentionJob, nodes: int, tokens: int, dtype: str, rate: float) -> dict[str, Any]:
-    mask = tree_mask(nodes).to(job.device)
+def _time_body(bench: Bench, nodes: int, tokens: int, dtype: str, rate: float) -> dict[str, Any]:
+    mask = tree_mask(nodes).to(bench.device)
     shape = (tokens // nodes, HEADS, nodes, HEAD_DIM)
-    sets = draw_inputs(shape, dtype, job.device, 1)  # larger than any cache
+    sets = draw_inputs(shape, dtype, bench.device, 1)  # larger than any cache
     contenders = [
         Contender(name, partial(attention_steps, ours(mask), sets, dtype, backward))
         for name, backward in SCALING_PASSES.items()
     ]
-    timings = job.time(f"{SCALING} {nodes} nodes {dtype}", contenders)
+    timings = bench.time(f"{SCALING} {nodes} nodes {dtype}", contenders)
     chosen = chosen_backend(sets[0], mask)
     row: dict[str, Any] = {"nodes": nodes, "batch": tokens // nodes, "dtype": dtype, "chosen": chosen}
     for name, backward in SCALING_PASSES.items():
@@ -207,26 +199,3 @@ def _time_scaling_row(job: AttentionJob, nodes: int, tokens: int, dtype: str, ra
         row[f"{name}_floor_ns"] = 1e6 * floor / tokens
         row["over_floor"] = ms / floor if ms else None  # of the last pass, forward+backward
     return row
-
-
-# -- chart -------------------------------------------------------------------------------------------------------------
-
-SERIES = {
-    "attention": {"best masked peer": "best_peer_ms", "ours": "ours", "floor": "floor"},
-    SCALING: {"forward": "forward_ns", "forward+backward": "both_ns", "floor": "both_floor_ns"},
-}
-"""Table -> series of its panel."""
-PANELS = {
-    "attention": ("{row} {dtype} {pass}", "ms"),
-    SCALING: ("{nodes} nodes {dtype}", "ns per node"),
-}
-"""Table -> label of a row, and unit."""
-
-
-def _chart(tables: Sequence[ResultTable]) -> Chart:
-    panels = []
-    for table in tables:
-        label, unit = PANELS[table.key]
-        series = {name: values for name, key in SERIES[table.key].items() if any(values := table.numbers(key))}
-        panels.append(Panel(table.title, [label.format(**row) for row in table.rows], series, unit))
-    return Chart("Attention over a body's mask", panels)

@@ -36,6 +36,8 @@ class Effort:
     max_samples: int = 51
     graph_ms: float = 1.0
     """Minimum length of a replayed graph; the launch is then a negligible part of it."""
+    calls: int = 1
+    """Consecutive calls of a contender in each of its turns on a CPU; among several it has the caches to itself."""
 
     def num_samples(self, sample_s: float) -> int:
         wanted = int(self.budget_s / max(sample_s, 1e-9))
@@ -92,13 +94,6 @@ def best_on_cpu(steps: Sequence[Step], effort: Effort, clock: Clock = time.perf_
     ((first,),) = take_turns([steps], 1, clock=clock)
     (samples,) = take_turns([steps], effort.num_samples(first / 1e3), clock=clock)
     return min(samples)
-
-
-def now(device: str) -> float:
-    """Return the wall clock in seconds, once the device has finished its work."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 # -- GPU clock ---------------------------------------------------------------------------------------------------------

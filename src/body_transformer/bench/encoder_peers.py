@@ -107,18 +107,25 @@ def compiled_layer() -> Any:
     return torch.compile(_plain_layer, dynamic=False)
 
 
-def _plain_layers(encoder: Encoder, attend: Any, compiled: bool) -> TimedModel:
-    encoder = deepcopy(encoder)
-    parts, num_heads = layers_of(encoder), encoder.num_heads
-    masks = [encoder.mask if is_masked else None for is_masked in encoder.masked]
-    layer: Any = compiled_layer() if compiled else _plain_layer
+class PlainEncoder(nn.Module):
+    """An encoder's layers in plain functions, with its parameters."""
 
-    def forward(x: Tensor) -> Tensor:
-        for own, mask in zip(parts, masks, strict=True):
-            x = layer(x, own, mask, num_heads, attend)
+    def __init__(self, encoder: Encoder, attend: Any, compiled: bool) -> None:
+        super().__init__()
+        self.encoder, self.position = encoder, encoder.position
+        self.parts = layers_of(encoder)
+        self.attend, self.layer = attend, compiled_layer() if compiled else _plain_layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute [B, N, E] -> [B, N, E]."""
+        for parts, is_masked in zip(self.parts, self.encoder.masked, strict=True):
+            x = self.layer(x, parts, self.encoder.mask if is_masked else None, self.encoder.num_heads, self.attend)
         return x
 
-    return TimedModel(forward, list(encoder.layers.parameters()))
+
+def _plain_layers(encoder: Encoder, attend: Any, compiled: bool) -> TimedModel:
+    model = PlainEncoder(deepcopy(encoder), attend, compiled)
+    return TimedModel(model, list(model.encoder.layers.parameters()))
 
 
 def _plain_kind(title: str, attend: Any, compiled: bool) -> EncoderKind:
@@ -152,20 +159,6 @@ POLICY_TITLES = {
 }
 
 
-class CompiledLayer(nn.Module):
-    """Replaces a layer of `model.encoder` and uses its parameters; `run` is `compiled_layer()`, shared by all."""
-
-    def __init__(self, layer: EncoderLayer, num_heads: int, run: Any) -> None:
-        super().__init__()
-        self.layer, self.num_heads, self.run = layer, num_heads, run
-        self.parts = layer.in_order()
-
-    def forward(self, x: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        """Compute [B, N, E] -> [B, N, E]; the plain layer has no bias."""
-        out: Tensor = self.run(x, self.parts, mask, self.num_heads, reference.body_attention)
-        return out
-
-
 def config_of(name: str, config: PolicyConfig) -> PolicyConfig:
     return replace(config, variant="mlp") if name == "mlp" else config
 
@@ -174,21 +167,12 @@ def build_policy(name: str, timed: TimedExperiment, device: str) -> TimedModel:
     """Build one of POLICY_TITLES with seeded weights."""
     torch.manual_seed(0)
     policy = Policy(timed.layout, config_of(name, timed.config)).to(device)
+    learned = [parameter for key, parameter in policy.named_parameters() if key != "log_std"]  # not in this loss
     if name == "reference":
         policy.encoder.backend = "reference"  # type: ignore[assignment]  # a plain attribute of Encoder
     elif name == "compiled":
-        _compile_in_parts(policy)
-    learned = [parameter for key, parameter in policy.named_parameters() if key != "log_std"]  # not in this loss
+        assert isinstance(policy.encoder, Encoder)
+        policy.encoder = PlainEncoder(policy.encoder, reference.body_attention, compiled=True)
+        for part in (policy.normalizer, policy.tokenizer, policy.detokenizer):
+            part.compile(dynamic=False)
     return TimedModel(policy, learned)
-
-
-def _compile_in_parts(policy: Policy) -> None:
-    """Compile layer by layer: one layer is compiled, not ten."""
-    encoder = policy.encoder
-    assert isinstance(encoder, Encoder)
-    encoder.backend = "layers"
-    run = compiled_layer()
-    layers = [layer for layer in encoder.layers if isinstance(layer, EncoderLayer)]
-    encoder.layers = nn.ModuleList(CompiledLayer(layer, encoder.num_heads, run) for layer in layers)
-    for part in (policy.normalizer, policy.tokenizer, policy.detokenizer):
-        part.compile(dynamic=False)

@@ -50,6 +50,8 @@ class Timing:
     """Peak GPU memory, with weights and optimizer state, without shared inputs."""
     error: str | None = None
     """First line of the error; beside a time, the reason why no CUDA graph could be captured."""
+    samples: Sequence[float] = ()
+    """Milliseconds of every call, where the wall clock was read."""
 
     @property
     def shown(self) -> float | str:
@@ -57,8 +59,8 @@ class Timing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchJob:
-    """Settings that all benchmarks share, and the notes of the run."""
+class Bench:
+    """One run of a benchmark: settings that all benchmarks share, progress, and notes."""
 
     device: str
     quick: bool = False
@@ -78,12 +80,24 @@ class BenchJob:
     def effort(self) -> Effort:
         return ONCE if self.compile_only else QUICK if self.quick else Effort()
 
-    def num_sets(self, set_bytes: int) -> int:
-        return 1 if self.quick or self.compile_only else num_sets(set_bytes, self.device)
+    @property
+    def is_tiny(self) -> bool:
+        """Whether times mean nothing, so that small inputs do."""
+        return self.quick or self.compile_only
 
-    def time(self, where: str, contenders: Sequence[Contender]) -> dict[str, Timing]:
-        """Time all contenders and note each that failed or could not be captured; return name -> timing."""
-        timings = measure(contenders, self.device, self.effort, lambda name: self.say(f"{where}: {name}"))
+    def num_sets(self, set_bytes: int) -> int:
+        return 1 if self.is_tiny else num_sets(set_bytes, self.device)
+
+    def time(
+        self, where: str, contenders: Sequence[Contender], effort: Effort | None = None, wall_clock: bool = False
+    ) -> dict[str, Timing]:
+        """Time all contenders as `measure` does; note each that failed or could not be captured."""
+        timings = measure(
+            contenders,
+            "cpu" if wall_clock else self.device,
+            effort or self.effort,
+            lambda name: self.say(f"{where}: {name}"),
+        )
         self.notes.extend(f"{where}, {name}: {timing.error}" for name, timing in timings.items() if timing.error)
         return timings
 
@@ -94,7 +108,7 @@ def measure(contenders: Sequence[Contender], device: str, effort: Effort, say: S
         return _one_by_one(contenders, _run_once, say)
     if device == "cuda":
         return _one_by_one(contenders, partial(_measure_on_gpu, effort=effort), say)
-    return _measure_on_cpu(contenders, effort, say)
+    return _measure_in_turns(contenders, effort, say)
 
 
 def first_line(error: BaseException) -> str:
@@ -145,10 +159,10 @@ def _timed_on_gpu(steps: Sequence[Step], effort: Effort, peak_mib: float) -> Tim
     return Timing(time_with_events(steps, effort), EVENTS, peak_mib, reason)
 
 
-def _measure_on_cpu(contenders: Sequence[Contender], effort: Effort, say: Say) -> dict[str, Timing]:
+def _measure_in_turns(contenders: Sequence[Contender], effort: Effort, say: Say) -> dict[str, Timing]:
     timings: dict[str, Timing] = {}
     ready: dict[str, Sequence[Step]] = {}
-    rounds = effort.max_samples
+    num_samples = effort.max_samples
     _start_clean(keep_compiled=False)  # PyTorch stops compiling a function of which it holds many versions
     for contender in contenders:
         say(contender.name)
@@ -160,9 +174,10 @@ def _measure_on_cpu(contenders: Sequence[Contender], effort: Effort, say: Say) -
             timings[contender.name] = Timing(error=first_line(error))
             continue
         ready[contender.name] = steps
-        rounds = min(rounds, effort.num_samples(warm / 1e3))
-    samples = take_turns(list(ready.values()), rounds)
-    timings |= {name: Timing(statistics.median(times), CLOCK) for name, times in zip(ready, samples, strict=True)}
+        num_samples = min(num_samples, effort.num_samples(warm / 1e3))
+    samples = take_turns(list(ready.values()), num_samples // effort.calls, effort.calls)
+    for name, times in zip(ready, samples, strict=True):
+        timings[name] = Timing(statistics.median(times), CLOCK, samples=times)
     return {contender.name: timings[contender.name] for contender in contenders}
 
 
@@ -177,26 +192,27 @@ def _start_clean(keep_compiled: bool) -> None:
 # -- compiling ahead of time -------------------------------------------------------------------------------------------
 
 
-def precompile(jobs: Sequence[Sequence[str]], workers: int, say: Say) -> None:
-    """Run `bot bench ARGS --compile-only` for each ARGS, `workers` processes at a time.
+def precompile(bench: Bench, parts: Sequence[Sequence[str]], workers: int) -> None:
+    """Run `bot bench PART --compile-only` for each part, `workers` processes at a time.
 
     PyTorch's compiler keeps its code in a cache on disk, where the timed run finds it. After a failure the peers are
     compiled in their turn.
     """
+    flags = ["--device", bench.device, *(["--quick"] if bench.quick else []), "--compile", "--compile-only"]
     with ThreadPoolExecutor(workers) as pool:
-        futures = {pool.submit(_compile_in_process, args, workers): " ".join(args) for args in jobs}
+        futures = {pool.submit(_bench_in_process, [*part, *flags], workers): " ".join(part) for part in parts}
         try:
             for count, future in enumerate(as_completed(futures), 1):
                 status = future.result()
                 end = f" ended with status {status}; its peers are compiled in their turn" if status else ""
-                say(f"compiled {count} of {len(jobs)}: {futures[future]}{end}")
+                bench.say(f"compiled {count} of {len(parts)}: {futures[future]}{end}")
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _compile_in_process(args: Sequence[str], workers: int) -> int:
-    command = [sys.executable, "-m", "body_transformer.cli.main", "bench", *args, "--compile-only"]
+def _bench_in_process(args: Sequence[str], workers: int) -> int:
+    command = [sys.executable, "-m", "body_transformer.cli.main", "bench", *args]
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     done = subprocess.run(
         command,

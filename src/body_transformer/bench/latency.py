@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -15,63 +17,60 @@ from ..deploy.onnx_file import frozen, to_onnx
 from ..deploy.policy import INPUT, OUTPUT, open_session
 from ..experiment import load_experiment
 from ..model.policy import Policy
-from .chart import Chart, Panel
-from .clocks import Step, capture, take_turns, warm_up
+from .clocks import Effort, Step, capture, warm_up
 from .floors import floor_ms, matmul_rate, policy_flops, read_ms
-from .harness import BenchJob, first_line
+from .harness import Bench, Contender
 from .results import ResultColumn, ResultTable
 
-FAVOURED = "favoured"
-"""Stands for the variant that the experiment favours."""
 ALL = ("mlp", "transformer", "bot-hard")
 """Variants of `--variant all`: the three that differ in cost."""
 QUICK_ROWS = ("a1-walk", "humanoid-mod")
+EFFORT = Effort(budget_s=4.0, min_samples=300, max_samples=3000, calls=50)
+"""Enough calls for a p99."""
+QUICK_EFFORT = Effort(budget_s=0.0, min_samples=10, max_samples=10, calls=5)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LatencyJob(BenchJob):
-    """What `bot bench latency` times."""
-
-    rows: Sequence[str]
-    """Names of experiments."""
-    variants: Sequence[str] = (FAVOURED,)
-
-    @property
-    def runners(self) -> dict[str, Runner]:
-        return {name: runner for name, runner in RUNNERS.items() if runner.device == self.device}
-
-    @property
-    def where(self) -> str:
-        return "one thread" if self.device == "cpu" else "GPU, float32"
-
-
-def run(job: LatencyJob) -> tuple[list[ResultTable], Chart]:
-    """Return the table and the chart; note the floor and failures."""
+def run(bench: Bench, rows: Sequence[str], variants: Sequence[str | None]) -> list[ResultTable]:
+    """Time the policies of the experiments `rows`; a variant of None is the one that an experiment favours."""
+    where = "one thread" if bench.device == "cpu" else "GPU, float32"
     with _one_thread():
-        rate = matmul_rate(job.device, "fp32", job.effort, 128 if job.quick else None)
-        job.notes.append(
+        rate = matmul_rate(bench.device, "fp32", bench.effort, 128 if bench.quick else None)
+        bench.notes.append(
             f"floor: the larger of the arithmetic at {rate / 1e9:,.0f} GFLOP/s, a large float32 product's, and of the "
-            f"product of a matrix as large as the weights with a vector; both measured in this run, {job.where}"
+            f"product of a matrix as large as the weights with a vector; both measured in this run, {where}"
         )
-        variants = [None if variant == FAVOURED else variant for variant in job.variants]
-        rows = [time_policy(job, name, variant, rate) for name in job.rows for variant in variants]
-    table = ResultTable("latency", f"one observation, {job.where}, ms", _columns(job), rows)
-    series = {f"{runner.title}, p50": table.numbers(f"{name}_p50") for name, runner in job.runners.items()}
-    series["floor"] = table.numbers("floor")
-    labels = [f"{row['experiment']} {row['variant']}" for row in rows]
-    return [table], Chart("One observation, one action", [Panel(table.title, labels, series)])
+        timed = [time_policy(bench, name, variant, rate) for name in rows for variant in variants]
+    runners = runners_on(bench.device)
+    columns = (
+        ResultColumn("experiment", "experiment"),
+        ResultColumn("variant", "variant"),
+        ResultColumn("parameters", "parameters", "count"),
+        ResultColumn("mflop", "MFLOP", "number"),
+        *(
+            ResultColumn(f"{name}_{q}", f"{runner.title} {q}", "number")
+            for name, runner in runners.items()
+            for q in ("p50", "p99")
+        ),
+        ResultColumn("arithmetic_ms", "arithmetic floor", "number"),
+        ResultColumn("weights_ms", "weights floor", "number"),
+        ResultColumn("over_floor", "best p50 / floor", "ratio"),
+    )
+    series = {f"{runner.title}, p50": itemgetter(f"{name}_p50") for name, runner in runners.items()}
+    series["floor"] = itemgetter("floor")
+    title = f"one observation, {where}, ms"
+    return [ResultTable("latency", title, columns, timed, "{experiment} {variant}", series)]
 
 
-def time_policy(job: LatencyJob, experiment: str, variant: str | None, rate: float) -> dict[str, Any]:
-    """Time one experiment's policy with all runners in turns."""
+def time_policy(bench: Bench, experiment: str, variant: str | None, rate: float) -> dict[str, Any]:
+    """Time one experiment's policy with all runners in turns; `rate` is that of products, in operations per second."""
     loaded = load_experiment(experiment)
     layout, config = loaded.layout(), loaded.policy_config(variant)
-    job.say(f"{experiment} {config.variant}")
     torch.manual_seed(0)
     policy = Policy(layout, config).eval()
     obs = torch.randn(1, layout.obs_dim)
     flops = policy_flops(layout, config)
-    arithmetic, memory = floor_ms(flops, rate), read_ms(4 * policy.num_parameters, job.device, job.effort)
+    arithmetic, memory = floor_ms(flops, rate), read_ms(4 * policy.num_parameters, bench.device, bench.effort)
+    floor = max(arithmetic, memory)
     row: dict[str, Any] = {
         "experiment": experiment,
         "variant": config.variant,
@@ -80,44 +79,21 @@ def time_policy(job: LatencyJob, experiment: str, variant: str | None, rate: flo
         "mflop": flops / 1e6,
         "arithmetic_ms": arithmetic,
         "weights_ms": memory,
-        "floor": max(arithmetic, memory),
+        "floor": floor,
     }
-    ready = _prepare(job, policy, obs, f"{experiment} {config.variant}")
-    samples = dict(zip(ready, take_turns(list(ready.values()), *_rounds(job, ready)), strict=True))
-    for name in job.runners:
-        row |= {f"{name}_{key}": value for key, value in percentiles(samples.get(name)).items()}
-    times = [row[f"{name}_p50"] for name in samples]
-    return row | {"over_floor": min(times) / row["floor"] if times else None}
+    runners = runners_on(bench.device)
+    contenders = [Contender(runner.title, partial(runner.steps, policy, obs)) for runner in runners.values()]
+    effort = QUICK_EFFORT if bench.quick else EFFORT
+    timings = bench.time(f"{experiment} {config.variant}", contenders, effort, wall_clock=True)
+    for name, runner in runners.items():
+        row |= {f"{name}_{key}": value for key, value in percentiles(timings[runner.title].samples).items()}
+    medians = [timing.ms for timing in timings.values() if timing.ms is not None]
+    return row | {"over_floor": min(medians) / floor if medians else None}
 
 
-def percentiles(samples: Sequence[float] | None) -> dict[str, float | str]:
+def percentiles(samples: Sequence[float]) -> dict[str, float | str]:
     """Return p50 and p99; `failed` without samples."""
-    if not samples:
-        return {"p50": "failed", "p99": "failed"}
-    return {f"p{q}": float(np.percentile(samples, q)) for q in (50, 99)}
-
-
-def _prepare(job: LatencyJob, policy: Policy, obs: Tensor, where: str) -> dict[str, list[Step]]:
-    """Return the runners that work, warm; note the others."""
-    ready = {}
-    for name, runner in job.runners.items():
-        try:
-            step = runner.make(policy, obs)
-            for _ in range(3):
-                step()
-            ready[name] = [step]
-        except Exception as error:
-            job.notes.append(f"{where}, {runner.title}: {first_line(error)}")
-    return ready
-
-
-def _rounds(job: LatencyJob, ready: Mapping[str, Sequence[Step]]) -> tuple[int, int]:
-    """Return turns and calls per turn: enough calls for a p99, and turns in which a runner has the caches to itself."""
-    if job.quick or not ready:
-        return 2, 5
-    slowest_ms = max(times[0] for times in take_turns(list(ready.values()), 1))
-    calls = min(3000, max(300, int(4e3 / max(slowest_ms, 1e-3))))
-    return calls // 50, 50
+    return {f"p{q}": float(np.percentile(samples, q)) if samples else "failed" for q in (50, 99)}
 
 
 @contextmanager
@@ -141,6 +117,9 @@ class Runner:
     device: str
     make: Callable[[Policy, Tensor], Step]
     """A policy and an observation [1, O], both on the CPU -> one run."""
+
+    def steps(self, policy: Policy, obs: Tensor) -> list[Step]:
+        return [self.make(policy, obs)]
 
 
 def _eager(policy: Policy, obs: Tensor) -> Step:
@@ -197,18 +176,5 @@ RUNNERS = {
 }
 
 
-def _columns(job: LatencyJob) -> list[ResultColumn]:
-    return [
-        ResultColumn("experiment", "experiment"),
-        ResultColumn("variant", "variant"),
-        ResultColumn("parameters", "parameters", "count"),
-        ResultColumn("mflop", "MFLOP", "number"),
-        *(
-            ResultColumn(f"{name}_{q}", f"{runner.title} {q}", "number")
-            for name, runner in job.runners.items()
-            for q in ("p50", "p99")
-        ),
-        ResultColumn("arithmetic_ms", "arithmetic floor", "number"),
-        ResultColumn("weights_ms", "weights floor", "number"),
-        ResultColumn("over_floor", "best p50 / floor", "ratio"),
-    ]
+def runners_on(device: str) -> dict[str, Runner]:
+    return {name: runner for name, runner in RUNNERS.items() if runner.device == device}

@@ -18,6 +18,7 @@ from .. import __version__
 from ..files import atomic_write
 
 Cell = float | int | str | bool | None
+Row = Mapping[str, Any]
 PACKAGES = ("torch", "triton", "numpy", "onnxruntime")
 
 
@@ -41,15 +42,17 @@ class ResultTable:
     key: str
     title: str
     columns: Sequence[ResultColumn]
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Row]
+    label: str = ""
+    """Label of a row in the chart: `{row} {dtype}` is filled in from the row."""
+    series: Mapping[str, Callable[[Row], Cell]] = field(default_factory=dict)
+    """Series of the chart -> its value in a row; a table without series is not in the chart."""
+    unit: str = "ms"
+    """Unit of the series."""
 
     def cells(self) -> list[list[str]]:
         """Return every row as it is shown."""
         return [[written(row.get(column.key), column.form) for column in self.columns] for row in self.rows]
-
-    def numbers(self, key: str) -> list[float | None]:
-        """Return one value per row, for a chart; None where there is no number."""
-        return [float(row[key]) if isinstance(row[key], int | float) else None for row in self.rows]
 
 
 def significant(value: float) -> str:

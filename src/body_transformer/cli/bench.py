@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from ..bench.results import BenchReport, ResultTable, describe, output_folder
@@ -26,20 +26,15 @@ from .bench_options import (
     LatencyOptions,
     OutputOptions,
     PaperOptions,
+    PeerOptions,
     PpoOptions,
     TimedOptions,
-    find_device,
 )
 from .output import console, print_json
 from .run_options import no_gpu
 
 if TYPE_CHECKING:
-    from ..bench.chart import Chart
-    from ..bench.harness import BenchJob
-    from ..bench.paper.record import Record
-
-    Prepared = tuple[BenchJob, Callable[[Any], tuple[list[ResultTable], Chart]]]
-    """A job, and the function that runs it."""
+    from ..bench.harness import Bench
 
 
 def main(args: list[str]) -> None:
@@ -54,7 +49,7 @@ def main(args: list[str]) -> None:
         print(f"bot bench: {unknown('benchmark', what, BENCHMARKS)}", file=sys.stderr)
         sys.exit(2)
     _, kind, run = BENCHMARKS[what]
-    run(tyro.cli(kind, prog=f"bot bench {what}", args=rest), shlex.join(["bot", "bench", *args]))
+    run(tyro.cli(kind, prog=f"bot bench {what}", args=rest), args)
 
 
 def usage() -> str:
@@ -62,7 +57,7 @@ def usage() -> str:
     return f"usage: bot bench WHAT ... (bot bench WHAT --help for details)\n\n{rows}"
 
 
-# -- the benchmarks ----------------------------------------------------------------------------------------------------
+# -- timed benchmarks --------------------------------------------------------------------------------------------------
 
 
 def chosen(kind: str, given: Sequence[str], have: Iterable[str]) -> list[str]:
@@ -74,39 +69,47 @@ def chosen(kind: str, given: Sequence[str], have: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(given)) or have
 
 
-def attention_job(options: AttentionOptions) -> Prepared:
-    from ..bench.attention import DEFAULT_DTYPES, SCALING, AttentionJob, row_shapes, run
-    from ..bench.attention_peers import DTYPES
+def attention(options: AttentionOptions, bench: Bench) -> list[ResultTable]:
+    from ..bench.attention import DEFAULT_DTYPES, ON_DEVICE, SCALING, row_shapes, run
 
-    settings = options.job_settings()
-    device = settings["device"]
-    rows = chosen("row", options.rows, [*row_shapes(device, options.quick), SCALING])
-    dtypes = chosen("dtype", options.dtypes, DTYPES) if options.dtypes else DEFAULT_DTYPES[device]
-    job = AttentionJob(rows=rows, dtypes=dtypes, **settings)
-    shapes = [row for row in rows if row != SCALING]  # scaling has no peers
-    options.precompile(job, [["attention", "--rows", row, "--dtypes", dtype] for row in shapes for dtype in dtypes])
-    return job, run
-
-
-def encoder_job(options: EncoderOptions) -> Prepared:
-    from ..bench.encoder import COMPILED_PARTS, PARTS, EncoderJob, run
-
-    job = EncoderJob(rows=chosen("row", options.rows, PARTS), **options.job_settings())
-    options.precompile(job, [["encoder", "--rows", row] for row in job.rows if row in COMPILED_PARTS])
-    return job, run
+    shapes = row_shapes(bench.device, options.quick)
+    rows = chosen("row", options.rows, [*shapes, SCALING])
+    given = options.dtypes or DEFAULT_DTYPES[bench.device]
+    dtypes = chosen(f"dtype on {bench.device}", given, ON_DEVICE[bench.device])
+    compiled = [row for row in rows if row in shapes]  # scaling has no peers
+    compile_ahead(
+        options, bench, [["attention", "--rows", row, "--dtypes", dtype] for row in compiled for dtype in dtypes]
+    )
+    return run(bench, rows, dtypes)
 
 
-def latency_job(options: LatencyOptions) -> Prepared:
-    from ..bench.latency import ALL, FAVOURED, QUICK_ROWS, LatencyJob, run
+def encoder(options: EncoderOptions, bench: Bench) -> list[ResultTable]:
+    from ..bench.encoder import CASES, ROWS, run
+
+    rows = chosen("row", options.rows, ROWS)
+    compile_ahead(options, bench, [["encoder", "--rows", row] for row in rows if row in CASES])
+    return run(bench, rows)
+
+
+def compile_ahead(options: PeerOptions, bench: Bench, parts: Sequence[Sequence[str]]) -> None:
+    """Compile peers in several processes if that was asked for; `parts` are the arguments that select each."""
+    if options.compile_workers and bench.compile_peers:
+        from ..bench.harness import precompile
+
+        precompile(bench, parts, options.compile_workers)
+
+
+def latency(options: LatencyOptions, bench: Bench) -> list[ResultTable]:
+    from ..bench.latency import ALL, QUICK_ROWS, run
 
     rows = chosen("experiment", options.rows or (QUICK_ROWS if options.quick else ()), experiment_names())
-    variants = {FAVOURED: (FAVOURED,), "all": ALL} | {variant: (variant,) for variant in VARIANTS}
+    variants = {"favoured": (None,), "all": ALL} | {variant: (variant,) for variant in VARIANTS}
     if options.variant not in variants:
         raise ValueError(unknown("variant", options.variant, variants))
-    return LatencyJob(rows=rows, variants=variants[options.variant], **options.job_settings()), run
+    return run(bench, rows, variants[options.variant])
 
 
-def ppo_job(options: PpoOptions) -> Prepared:
+def ppo(options: PpoOptions, bench: Bench) -> list[ResultTable]:
     from ..rl.registry import TASKS, need_mjlab
 
     need_mjlab()
@@ -114,78 +117,86 @@ def ppo_job(options: PpoOptions) -> Prepared:
         raise ValueError(unknown("experiment", options.task, TASKS))
     if options.rounds < 1:
         raise ValueError(f"--rounds must be 1 or more; got {options.rounds}")
-    from ..bench.ppo import ALL, PpoJob, run
+    from ..bench.ppo import ALL, run
 
-    settings = options.job_settings()
-    variants = chosen("variant", options.variants, VARIANTS) if options.variants else ALL
-    if settings["device"] == "cpu" and options.device is None and not options.quick:
+    variants = chosen("variant", options.variants or ALL, VARIANTS)
+    if bench.device == "cpu" and options.device is None and not options.quick:
         print(f"bot bench: {no_gpu('--device cpu')}; --quick takes tiny sizes", file=sys.stderr)
-    num_envs = (4, 8) if options.quick else (2048, 4096, 8192) if settings["device"] == "cuda" else (64,)
-    rounds = 1 if options.quick else options.rounds
-    return PpoJob(task=options.task, variants=variants, num_envs=num_envs, rounds=rounds, **settings), run
+    num_envs = (4, 8) if options.quick else (2048, 4096, 8192) if bench.device == "cuda" else (64,)
+    return run(bench, options.task, variants, num_envs, 1 if options.quick else options.rounds)
 
 
-def bench_timed(prepare: Callable[[Any], Prepared], options: TimedOptions, command: str) -> None:
+def bench_timed(run: Callable[[Any, Bench], list[ResultTable]], options: TimedOptions, args: Sequence[str]) -> None:
     """Run a benchmark and publish its results, unless peers were only compiled."""
-    find_device(options.device)
-    folder = output_folder(options.out)
-    job, run = prepare(options)
-    tables, chart = run(job)
-    if job.compile_only:
+    bench, folder = options.bench(), output_folder(options.out)
+    tables = run(options, bench)
+    if bench.compile_only:
         return
-    from ..bench.chart import draw
+    from ..bench.chart import chart, save
 
-    notes, figures = list(dict.fromkeys(job.notes)), {"chart.png": partial(draw, chart)}
-    publish(BenchReport(command.split()[2], describe(job.device, command), tables, notes, figures), options, folder)
+    name = args[0]
+    figures = {"chart.png": partial(save, partial(chart, BENCHMARKS[name][0], tables))}
+    notes = list(dict.fromkeys(bench.notes))
+    publish(BenchReport(name, describe(bench.device, command_of(args)), tables, notes, figures), options, folder)
 
 
-def bench_paper(options: PaperOptions, command: str) -> None:
+def command_of(args: Sequence[str]) -> str:
+    return shlex.join(["bot", "bench", *args])
+
+
+# -- the paper's analysis ----------------------------------------------------------------------------------------------
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
+def bench_paper(options: PaperOptions, args: Sequence[str]) -> None:
+    threads = use_one_thread(args)
     settings, folder = options.settings(), output_folder(options.out)
     from ..bench.paper.compiled import compiler_version
     from ..bench.paper.record import UNFINISHED, Record
     from ..bench.paper.report import report
 
-    record = Record(settings, describe("cpu", command) | {"threads": "1", "compiler": compiler_version()})
+    own = {"threads": threads, "compiler": compiler_version()}
+    record = Record(settings, describe("cpu", command_of(args)) | own)
     if folder and (taken := record.take_over(folder, options.overwrite)):
         print(f"resuming with the {taken} points of {folder / UNFINISHED}", file=sys.stderr)
-    fill(record, folder)
+    # refreshed by hand: a thread would disturb the measurement
+    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+        for point in bar.track(record.missing(), description="points"):
+            record.measure(point)
+            if folder:
+                record.save(folder)
     publish(report(record), options, folder)
     if folder:
         (folder / UNFINISHED).unlink(missing_ok=True)
 
 
-def fill(record: Record, folder: Path | None) -> None:
-    """Measure the missing points; after each one, all are saved in `folder`."""
-    from ..bench.paper import worker
+def use_one_thread(args: Sequence[str]) -> str:
+    """Give every library one thread, and return the number of threads in words.
 
-    done = {point["key"] for point in record.points}
-    left = [point for point in record.settings.points() if point.key not in done]
-    columns = (TextColumn("{task.description:<36}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    with bar, closing(worker.run(record.settings, done)) as messages:
-        task = bar.add_task(left[0].key if left else "", total=sum(point.draws for point in left))
-        upcoming = iter([*(point.key for point in left[1:]), "done"])
-        for message in messages:
-            bar.advance(task, message.get("drawn", 0))
-            if "point" in message:
-                record.points.append(message["point"])
-                bar.update(task, description=next(upcoming))
-                if folder:
-                    record.save(folder)
+    Libraries read their number of threads when they are loaded, so `bot bench …` replaces itself by a process that
+    starts with the right one. Inside another program, libraries keep the threads that they have.
+    """
+    one = dict.fromkeys(THREAD_VARIABLES, "1")
+    is_limited = os.environ.items() >= one.items()
+    if not is_limited and sys.argv[1:] == ["bench", *args]:
+        program = [sys.executable, "-m", "body_transformer.cli.main", "bench", *args]
+        os.execve(sys.executable, program, os.environ | one)
+    return "1" if is_limited else "not limited"
 
 
-BENCHMARKS: dict[str, tuple[str, Any, Callable[[Any, str], None]]] = {
-    "attention": ("masked attention alone, over random bodies", AttentionOptions, partial(bench_timed, attention_job)),
+BENCHMARKS: dict[str, tuple[str, Any, Callable[[Any, Sequence[str]], None]]] = {
+    "attention": ("masked attention alone, over random bodies", AttentionOptions, partial(bench_timed, attention)),
     "encoder": (
         "the whole encoder, and whole steps of training with it",
         EncoderOptions,
-        partial(bench_timed, encoder_job),
+        partial(bench_timed, encoder),
     ),
-    "latency": ("one observation through each experiment's policy", LatencyOptions, partial(bench_timed, latency_job)),
-    "ppo": ("environment steps per second, and an iteration of PPO", PpoOptions, partial(bench_timed, ppo_job)),
+    "latency": ("one observation through each experiment's policy", LatencyOptions, partial(bench_timed, latency)),
+    "ppo": ("environment steps per second, and an iteration of PPO", PpoOptions, partial(bench_timed, ppo)),
     "paper": ("the paper's computational analysis, rerun", PaperOptions, bench_paper),
 }
-"""Name -> its line in the help, its options, and the function that takes them and the command."""
+"""Name -> its line in the help, its options, and the function that takes them and the arguments of `bot bench`."""
 
 
 # -- output ------------------------------------------------------------------------------------------------------------

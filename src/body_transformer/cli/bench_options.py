@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -14,7 +13,7 @@ from ..errors import unknown
 from .run_options import Flag
 
 if TYPE_CHECKING:
-    from ..bench.harness import BenchJob
+    from ..bench.harness import Bench
     from ..bench.paper.sweeps import PaperSettings
 
 Rows = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROW")]
@@ -36,9 +35,10 @@ class TimedOptions(OutputOptions):
     quick: Flag = False
     """Tiny sizes and few samples: shows that it runs, not how fast."""
 
-    def job_settings(self) -> dict[str, Any]:
-        """Return the settings of every job."""
-        return {"device": find_device(self.device), "quick": self.quick, "say": ProgressLines()}
+    def bench(self) -> Bench:
+        from ..bench.harness import Bench
+
+        return Bench(device=find_device(self.device), quick=self.quick, say=ProgressLines())
 
 
 @dataclass
@@ -52,23 +52,12 @@ class PeerOptions(TimedOptions):
     compile_only: Flag = False
     """Compile the peers and time nothing."""
 
-    def job_settings(self) -> dict[str, Any]:
-        """Return the settings of every job with peers."""
-        settings = super().job_settings()
-        compile_peers = self.compile or settings["device"] == "cuda"
-        own = {"peers": not self.no_peers, "compile_peers": compile_peers, "compile_only": self.compile_only}
-        return settings | own
-
-    def precompile(self, job: BenchJob, parts: Sequence[Sequence[str]]) -> None:
-        """Compile ahead; each part is a list of arguments that name one part of this benchmark."""
+    def bench(self) -> Bench:
         if self.compile_workers < 0:
             raise ValueError(f"--compile-workers {self.compile_workers} is less than 0")
-        if self.compile_workers and job.compile_peers and job.peers:
-            from ..bench.harness import precompile
-
-            flags = [*(["--quick"] if self.quick else []), *(["--compile"] if self.compile else [])]
-            parts = [[*part, "--device", job.device, *flags] for part in parts]
-            precompile(parts, self.compile_workers, job.say)
+        bench = super().bench()
+        compile_peers = not self.no_peers and (self.compile or bench.device == "cuda")
+        return replace(bench, peers=not self.no_peers, compile_peers=compile_peers, compile_only=self.compile_only)
 
 
 @dataclass

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from body_transformer.bench.bodies import BODIES, body_mask
-from body_transformer.bench.paper.algorithms import IMPLEMENTATIONS, check_agreement
-from body_transformer.bench.paper.compiled import CompiledAttention, why_not
-from body_transformer.bench.paper.masks import random_mask
+from body_transformer.bench.masks import BODIES, body_mask, random_mask
+from body_transformer.bench.paper.algorithms import IMPLEMENTATIONS, CompiledAttention, check_agreement
+from body_transformer.bench.paper.compiled import why_not
 from body_transformer.ops.body_attention import reference
 
 TOLERANCE = {"float64": 1e-12, "float32": 2e-6}
@@ -79,9 +78,19 @@ def test_a_nan_of_a_masked_node_does_not_reach_a_row(name: str) -> None:
 
 
 @every_implementation
-def test_a_mask_without_self_loops_is_refused_by_all(name: str) -> None:
-    with pytest.raises(ValueError, match="attend to itself"):
-        IMPLEMENTATIONS[name].prepare(~np.eye(4, dtype=bool), 16, "float32")
+@pytest.mark.parametrize(
+    ("mask", "complaint"),
+    [
+        (np.ones((3, 4), dtype=bool), r"bool array \[N, N\]"),
+        (np.ones((3, 3)), "got float64"),
+        (np.ones((0, 0), dtype=bool), "N at least 1"),
+        (~np.eye(3, dtype=bool), "attend to itself"),
+    ],
+    ids=["not square", "float64", "empty", "no self-loops"],
+)
+def test_an_array_that_is_not_a_mask_is_refused(name: str, mask: np.ndarray, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        IMPLEMENTATIONS[name].prepare(mask, 16, "float32")
 
 
 @every_implementation
@@ -89,9 +98,8 @@ def test_a_mask_without_self_loops_is_refused_by_all(name: str) -> None:
 def test_real_bodies_are_computed_alike(name: str, body: str) -> None:
     mask = body_mask(body)
     q, k, v = draw(len(mask), 32, "float64")
-    np.testing.assert_allclose(
-        IMPLEMENTATIONS[name].prepare(mask, 32, "float64")(q, k, v), exact(q, k, v, mask), atol=1e-12
-    )
+    out = IMPLEMENTATIONS[name].prepare(mask, 32, "float64")(q, k, v)
+    np.testing.assert_allclose(out, exact(q, k, v, mask), atol=1e-12)
 
 
 # -- in C --------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
-"""The saved points of a run."""
+"""The saved points of a run, and what follows from points."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from body_transformer.bench.paper.record import UNFINISHED, Record, crossing
+from body_transformer.bench.paper.record import UNFINISHED, Record
+from body_transformer.bench.paper.report import crossing
 from body_transformer.bench.paper.sweeps import QUICK
 
 HERE = {"device": "a CPU", "body_transformer": "0", "numpy": "2", "torch": "2", "compiler": "cc 1", "date": "today"}
@@ -23,31 +24,25 @@ def test_an_unfinished_run_is_continued(tmp_path: Path) -> None:
     record = Record(QUICK, HERE | {"date": "tomorrow"})
     assert record.take_over(tmp_path) == 3
     assert record.points == points
+    assert record.missing() == QUICK.points()[3:]
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "difference"),
     [
-        Record(replace(QUICK, head_dim=32), HERE),
-        Record(QUICK, HERE | {"device": "another CPU"}),
-        Record(QUICK, HERE | {"numpy": "3"}),
-        Record(QUICK, HERE | {"compiler": "none"}),
+        (Record(replace(QUICK, head_dim=32), HERE), "head_dim 64, here 32"),
+        (Record(QUICK, HERE | {"device": "another CPU"}), "device a CPU, here another CPU"),
+        (Record(QUICK, HERE | {"numpy": "3"}), "numpy 2, here 3"),
+        (Record(QUICK, HERE | {"compiler": "none"}), "compiler cc 1, here none"),
     ],
     ids=["settings", "machine", "version", "compiler"],
 )
-def test_a_different_run_is_discarded_only_with_overwrite(other: Record, tmp_path: Path) -> None:
+def test_a_different_run_is_discarded_only_with_overwrite(other: Record, difference: str, tmp_path: Path) -> None:
     unfinished(tmp_path)
-    with pytest.raises(ValueError, match=r"3 points of a stopped run .*'bot bench paper --quick'.*--overwrite"):
+    refusal = rf"3 points of a stopped run .*\({difference}\); 'bot bench paper --quick' resumes it, --overwrite"
+    with pytest.raises(ValueError, match=refusal):
         other.take_over(tmp_path)
     assert other.take_over(tmp_path, overwrite=True) == 0
-
-
-def test_the_difference_is_named(tmp_path: Path) -> None:
-    unfinished(tmp_path)
-    with pytest.raises(ValueError, match=r"head_dim 64, here 32"):
-        Record(replace(QUICK, head_dim=32), HERE).take_over(tmp_path)
-    with pytest.raises(ValueError, match=r"numpy 2, here 3"):
-        Record(QUICK, HERE | {"numpy": "3"}).take_over(tmp_path)
 
 
 def test_a_stopped_run_without_points_may_be_replaced(tmp_path: Path) -> None:
@@ -60,12 +55,6 @@ def test_a_file_of_another_format_is_ignored(text: str | None, tmp_path: Path) -
     if text is not None:
         (tmp_path / UNFINISHED).write_text(text)
     assert Record(QUICK, HERE).take_over(tmp_path) == 0
-
-
-def test_earlier_results_stay_until_the_new_ones_are_complete(tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text("{}")
-    unfinished(tmp_path)
-    assert (tmp_path / "results.json").read_text() == "{}"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ working memory, and is then called with q, k and v [N, D]. The next call overwri
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import sqrt
@@ -14,11 +15,30 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..bodies import Mask
-from .compiled import CompiledAttention, why_not
-from .masks import MaskRows, check
+from ..masks import Mask
+from .compiled import HEAD_DIMS, MACROS, find_compiler, library, why_not
 
 Floats = npt.NDArray[Any]
+
+
+def check(mask: Mask) -> None:
+    """Refuse an array that is not a square bool mask with a unit diagonal."""
+    if mask.dtype != np.bool_ or mask.ndim != 2 or mask.shape[0] != mask.shape[1] or not mask.size:
+        raise ValueError(f"a mask is a bool array [N, N], N at least 1; got {mask.dtype} {list(mask.shape)}")
+    if not mask.diagonal().all():
+        raise ValueError("every node must attend to itself: the mask's diagonal holds a False")
+
+
+def neighbours_of(mask: Mask) -> tuple[npt.NDArray[np.intp], Mask]:
+    """Return each row's neighbours [N, K], padded to the longest row, and where they are valid [N, K].
+
+    Padding repeats a row's first neighbour: a NaN of a node outside the row cannot spread to it.
+    """
+    degrees = mask.sum(axis=1)
+    valid = np.arange(degrees.max()) < degrees[:, None]
+    columns = np.repeat(mask.argmax(axis=1)[:, None], valid.shape[1], axis=1)
+    columns[valid] = np.nonzero(mask)[1]
+    return columns, valid
 
 
 class NumpyAttention(Protocol):
@@ -65,7 +85,8 @@ class _NeighbourAttention:
     """Scores and softmax over neighbour lists whose rows are padded to the longest."""
 
     def __init__(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> None:
-        self.columns, self.valid = MaskRows.of(mask).padded()  # [N, K]
+        check(mask)
+        self.columns, self.valid = neighbours_of(mask)
         self.bias = np.where(self.valid, 0.0, -np.inf).astype(dtype)
         self.gathered = np.empty((*self.columns.shape, head_dim), dtype)
         self.scores = np.empty((*self.columns.shape, 1), dtype)
@@ -110,6 +131,38 @@ class SparseAttention(_NeighbourAttention):
         weights = self.weights(q, k)
         np.matmul(weights[:, None, :], self.gather(v), out=self.out[:, None, :])
         return self.out
+
+
+class CompiledAttention:
+    """Scores, softmax and values where the mask is True, in C on one thread."""
+
+    def __init__(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> None:
+        if head_dim not in HEAD_DIMS:
+            raise ValueError(f"head_dim {head_dim}; the compiled attention has {', '.join(map(str, HEAD_DIMS))}")
+        self.dtype = np.dtype(dtype)
+        if self.dtype.name not in MACROS:
+            raise ValueError(f"dtype {self.dtype}; the compiled attention has {', '.join(MACROS)}")
+        check(mask)
+        self.shape = (len(mask), head_dim)
+        self.starts = np.concatenate([[0], mask.sum(axis=1).cumsum()]).astype(np.int32)  # of each row in `neighbours`
+        self.neighbours = np.nonzero(mask)[1].astype(np.int32)
+        self.weights = np.empty(len(self.neighbours), dtype)
+        self.out = np.empty(self.shape, dtype)
+        lists, scale = (self.starts.ctypes.data, self.neighbours.ctypes.data), 1 / sqrt(head_dim)
+        self.function = library(find_compiler(), self.dtype.name)
+        self.rest = (*lists, *self.shape, scale, self.weights.ctypes.data, self.out.ctypes.data)
+
+    def __call__(self, q: Floats, k: Floats, v: Floats) -> Floats:
+        if not q.shape == k.shape == v.shape == self.shape or not q.dtype == k.dtype == v.dtype == self.dtype:
+            given = ", ".join(f"{x.dtype} {list(x.shape)}" for x in (q, k, v))
+            raise ValueError(f"q, k and v must be {self.dtype} {list(self.shape)}; got {given}")
+        self.function(_address(q), _address(k), _address(v), *self.rest)
+        return self.out
+
+
+def _address(x: Floats) -> int:
+    # raises for an array that is not contiguous or not writable; `x.ctypes.data` takes three times as long
+    return ctypes.addressof(ctypes.c_char.from_buffer(x))  # type: ignore[arg-type]
 
 
 class TorchAttention:

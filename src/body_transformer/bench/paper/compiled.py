@@ -11,17 +11,8 @@ import shutil
 import subprocess
 import tempfile
 from functools import cache
-from math import sqrt
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
-from ..bodies import Mask
-from .masks import MaskRows
-
-Floats = npt.NDArray[Any]
 
 SOURCE = Path(__file__).with_name("neighbour_attention.c")
 HEAD_DIMS = (16, 32, 64, 128)
@@ -38,7 +29,7 @@ def find_compiler() -> str | None:
 def why_not() -> str | None:
     """Return why the source cannot be compiled here; None if it can."""
     try:
-        _library(find_compiler(), "float32")
+        library(find_compiler(), "float32")
     except OSError as error:
         return str(error)
     return None
@@ -56,7 +47,8 @@ def compiler_version() -> str:
 
 
 @cache
-def _library(compiler: str | None, dtype: str) -> Any:
+def library(compiler: str | None, dtype: str) -> Any:
+    """Compile the source; return its function for this dtype, with the arguments of neighbour_attention.c."""
     if compiler is None:
         raise OSError("no C compiler found: CC, cc, gcc and clang were tried")
     with tempfile.TemporaryDirectory() as folder:
@@ -79,35 +71,3 @@ def _run(*command: str) -> str:
         words = run.stderr.strip()[:500] or f"status {run.returncode}"
         raise OSError(f"{' '.join(command)} failed: {words}")
     return run.stdout
-
-
-class CompiledAttention:
-    """Scores, softmax and values where the mask is True, in C on one thread."""
-
-    def __init__(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> None:
-        if head_dim not in HEAD_DIMS:
-            raise ValueError(f"head_dim {head_dim}; the compiled attention has {', '.join(map(str, HEAD_DIMS))}")
-        self.dtype = np.dtype(dtype)
-        if self.dtype.name not in MACROS:
-            raise ValueError(f"dtype {self.dtype}; the compiled attention has {', '.join(MACROS)}")
-        lists = MaskRows.of(mask)
-        self.shape = (len(mask), head_dim)
-        self.out = np.empty(self.shape, dtype)
-        self.kept = (lists.starts.astype(np.int32), lists.neighbours.astype(np.int32))
-        self.weights = np.empty(len(lists.neighbours), dtype)
-        starts, neighbours = (array.ctypes.data for array in self.kept)
-        scale = 1 / sqrt(head_dim)
-        self.function = _library(find_compiler(), self.dtype.name)
-        self.rest = (starts, neighbours, *self.shape, scale, self.weights.ctypes.data, self.out.ctypes.data)
-
-    def __call__(self, q: Floats, k: Floats, v: Floats) -> Floats:
-        if not q.shape == k.shape == v.shape == self.shape or not q.dtype == k.dtype == v.dtype == self.dtype:
-            given = ", ".join(f"{x.dtype} {list(x.shape)}" for x in (q, k, v))
-            raise ValueError(f"q, k and v must be {self.dtype} {list(self.shape)}; got {given}")
-        self.function(_address(q), _address(k), _address(v), *self.rest)
-        return self.out
-
-
-def _address(x: Floats) -> int:
-    # raises for an array that is not contiguous or not writable; `x.ctypes.data` takes three times as long
-    return ctypes.addressof(ctypes.c_char.from_buffer(x))  # type: ignore[arg-type]

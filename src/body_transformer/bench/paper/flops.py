@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from .masks import random_mask
+from ..masks import random_mask
 
 Algorithm = Literal["vanilla", "paper", "ours"]
 Rows = Sequence[Sequence[float]]

@@ -1,9 +1,10 @@
-"""The points that a run has measured so far: saved, resumed and summarised."""
+"""One run of the analysis: the points that are measured so far, saved and resumed."""
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,8 @@ import numpy as np
 
 from ...files import atomic_write
 from ...schema import plain
-from .algorithms import IMPLEMENTATIONS
-from .flops import compare_counts
-from .sweeps import SPARSITY, PaperSettings
+from .algorithms import available
+from .sweeps import PaperSettings, SweepPoint, measure
 
 Point = dict[str, Any]
 """The results of one SweepPoint, as `sweeps.measure` returns them."""
@@ -33,6 +33,21 @@ class Record:
 
     def sweep(self, name: str) -> list[Point]:
         return [point for point in self.points if point["sweep"] == name]
+
+    def missing(self) -> list[SweepPoint]:
+        done = {point["key"] for point in self.points}
+        return [point for point in self.settings.points() if point.key not in done]
+
+    def measure(self, point: SweepPoint) -> None:
+        """Measure and add a point; its random numbers do not depend on the points before it."""
+        settings = self.settings
+        rng = np.random.default_rng([settings.seed, settings.points().index(point)])
+        gc.collect()
+        gc.disable()  # no garbage collection inside a measurement
+        try:
+            self.points.append(measure(point, available(), settings.head_dim, rng, settings.exp_flops))
+        finally:
+            gc.enable()
 
     def save(self, folder: Path) -> Path:
         """Save the points measured so far."""
@@ -63,18 +78,6 @@ class Record:
         names = [name for name in here if there.get(name) != here[name]]
         return [f"{name} {there.get(name)}, here {here[name]}" for name in names]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "bench": "paper",
-            "environment": dict(self.environment),
-            "settings": plain(self.settings),
-            "contenders": {name: one.label for name, one in IMPLEMENTATIONS.items()},
-            "headline": headline(self.sweep("length")),
-            "break_even_sparsity": break_even(self.sweep("sparsity")),
-            "flop_counts": compare_counts(self.settings.head_dim, SPARSITY, self.settings.exp_flops),
-            "points": self.points,
-        }
-
 
 def _read_unfinished(path: Path) -> dict[str, Any]:
     """Read the points of a stopped run; return none if the file is missing or has another format."""
@@ -85,49 +88,3 @@ def _read_unfinished(path: Path) -> dict[str, Any]:
         return empty
     is_ours = isinstance(found, dict) and all(type(found.get(key)) is type(value) for key, value in empty.items())
     return found if is_ours else empty
-
-
-# -- what follows from the points --------------------------------------------------------------------------------------
-
-
-def headline(lengths: Sequence[Point]) -> list[Point]:
-    """Return, for each dtype at the longest length, the fastest of ours and its speed-up over vanilla NumPy."""
-    longest = max((point["nodes"] for point in lengths), default=0)
-    rows = []
-    for point in (point for point in lengths if point["nodes"] == longest):
-        best = best_of_ours(point)
-        row = {key: point[key] for key in ("nodes", "sparsity", "dtype", "draws")}
-        mean_ratio = point["mean_us"]["vanilla"] / point["mean_us"][best]
-        rows.append(row | {"best": best, "speedup": point["speedup"][best], "speedup_of_means": mean_ratio})
-    return rows
-
-
-def best_of_ours(point: Point) -> str:
-    own: list[str] = [name for name in point["speedup"] if IMPLEMENTATIONS[name].is_ours]
-    return max(own, key=point["speedup"].__getitem__)
-
-
-def break_even(points: Sequence[Point]) -> dict[str, dict[str, float | None]]:
-    """Return size -> implementation -> the sparsity from which it is faster than vanilla; None if it never is."""
-    sizes: dict[str, list[Point]] = {}
-    for point in points:
-        sizes.setdefault(point["name"], []).append(point)
-    return {
-        size: {
-            name: crossing([p["sparsity"] for p in found], [p["speedup"][name] for p in found])
-            for name in found[0]["speedup"]
-            if name != "vanilla"
-        }
-        for size, found in sizes.items()
-    }
-
-
-def crossing(sparsities: Sequence[float], speedups: Sequence[float]) -> float | None:
-    """Return where the speed-up last rises above 1, interpolated linearly between two measured sparsities."""
-    slower = [index for index, speedup in enumerate(speedups) if speedup < 1]
-    if not slower:
-        return sparsities[0]
-    last = slower[-1]
-    if last == len(speedups) - 1:
-        return None
-    return float(np.interp(1, speedups[last : last + 2], sparsities[last : last + 2]))

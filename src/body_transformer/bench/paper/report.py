@@ -4,27 +4,89 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ...schema import plain
+from ..chart import save
 from ..results import BenchReport, ResultColumn, ResultTable
 from .algorithms import IMPLEMENTATIONS
-from .record import Point, Record, best_of_ours, break_even
+from .flops import compare_counts
+from .record import Point, Record
 from .sweeps import SPARSITY
 
 
 def report(record: Record) -> BenchReport:
     """Return the report, with one table and one figure for each sweep of which a point is measured."""
-    content = record.to_dict()
+    content = summary(record)
     sweeps = [name for name in SWEEPS if record.sweep(name)]
     tables = [_table(name, record.sweep(name)) for name in sweeps]
-    figures = {f"paper_{name}.png": partial(_save, SWEEPS[name][1], record) for name in sweeps}
+    figures = {f"paper_{name}.png": partial(save, partial(SWEEPS[name][1], record)) for name in sweeps}
     return BenchReport("paper", record.environment, tables, notes(content), figures, content)
+
+
+# -- what follows from the points --------------------------------------------------------------------------------------
+
+
+def summary(record: Record) -> dict[str, Any]:
+    """Return the content of results.json."""
+    settings = record.settings
+    return {
+        "bench": "paper",
+        "environment": dict(record.environment),
+        "settings": plain(settings),
+        "contenders": {name: one.label for name, one in IMPLEMENTATIONS.items()},
+        "headline": headline(record.sweep("length")),
+        "break_even_sparsity": break_even(record.sweep("sparsity")),
+        "flop_counts": compare_counts(settings.head_dim, SPARSITY, settings.exp_flops),
+        "points": record.points,
+    }
+
+
+def headline(lengths: Sequence[Point]) -> list[Point]:
+    """Return, for each dtype at the longest length, the fastest of ours and its speed-up over vanilla NumPy."""
+    longest = max((point["nodes"] for point in lengths), default=0)
+    rows = []
+    for point in (point for point in lengths if point["nodes"] == longest):
+        best = best_of_ours(point)
+        row = {key: point[key] for key in ("nodes", "sparsity", "dtype", "draws")}
+        mean_ratio = point["mean_us"]["vanilla"] / point["mean_us"][best]
+        rows.append(row | {"best": best, "speedup": point["speedup"][best], "speedup_of_means": mean_ratio})
+    return rows
+
+
+def best_of_ours(point: Point) -> str:
+    own: list[str] = [name for name in point["speedup"] if IMPLEMENTATIONS[name].is_ours]
+    return max(own, key=point["speedup"].__getitem__)
+
+
+def break_even(points: Sequence[Point]) -> dict[str, dict[str, float | None]]:
+    """Return size -> implementation -> the sparsity from which it is faster than vanilla; None if it never is."""
+    sizes: dict[str, list[Point]] = {}
+    for point in points:
+        sizes.setdefault(point["name"], []).append(point)
+    return {
+        size: {
+            name: crossing([p["sparsity"] for p in found], [p["speedup"][name] for p in found])
+            for name in found[0]["speedup"]
+            if name != "vanilla"
+        }
+        for size, found in sizes.items()
+    }
+
+
+def crossing(sparsities: Sequence[float], speedups: Sequence[float]) -> float | None:
+    """Return where the speed-up last rises above 1, interpolated linearly between two measured sparsities."""
+    slower = [index for index, speedup in enumerate(speedups) if speedup < 1]
+    if not slower:
+        return sparsities[0]
+    last = slower[-1]
+    if last == len(speedups) - 1:
+        return None
+    return float(np.interp(1, speedups[last : last + 2], sparsities[last : last + 2]))
 
 
 # -- tables and notes --------------------------------------------------------------------------------------------------
@@ -97,13 +159,7 @@ STYLES: Mapping[str, dict[str, Any]] = {
     "sdpa": {"color": "#CC79A7", "marker": "v", "linestyle": ":"},
 }
 ALGORITHM_LABELS = {"vanilla": "vanilla", "paper": "paper's masked", "ours": "ours"}
-DPI, MARKER = 150, 4
-
-
-def _save(draw: Callable[[Record], Figure], record: Record, path: Path) -> None:
-    with mpl.rc_context():
-        mpl.rcdefaults()  # ignore the style that the user has set
-        draw(record).savefig(path, dpi=DPI)
+MARKER = 4
 
 
 def lengths_figure(record: Record) -> Figure:

@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..bodies import BODIES, Mask, body_mask
 from ..clocks import take_turns
+from ..masks import BODIES, Mask, body_mask, count_ones, random_mask
 from .algorithms import Implementation, NumpyAttention, check_agreement
 from .compiled import HEAD_DIMS
 from .flops import ALGORITHMS, formula, left_out
-from .masks import count_ones, random_mask
 
 DTYPES = ("float32", "float64")
 SPARSITY = 0.908
@@ -159,16 +158,14 @@ def measure(
     head_dim: int,
     rng: np.random.Generator,
     exp_flops: int = 1,
-    drawn: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Measure one point and return its results, ready for JSON; `drawn` is called after each draw."""
+    """Measure one point and return its results, ready for JSON."""
     timer, draw_mask = PointTimer(implementations, head_dim, point.dtype), point.mask_source(rng)
     longest = 0
     for _ in range(point.draws):
         mask = draw_mask()
         longest += int(mask.sum(axis=1).max())
         timer.draw(mask, rng)
-        drawn()
     nodes, ones = len(mask), int(mask.sum())
     density = ones / nodes**2
     medians = {name: float(np.median(times)) for name, times in timer.runtimes.items()}

@@ -1,4 +1,4 @@
-"""Random trees and real bodies."""
+"""Random trees, random masks and real bodies."""
 
 import os
 from pathlib import Path
@@ -8,18 +8,22 @@ import pytest
 import torch
 
 from body_transformer import BodyGraph
-from body_transformer.bench.bodies import (
+from body_transformer.bench.masks import (
     BODIES,
     DOG_PARENTS,
     MAX_CHILDREN,
     body_mask,
+    count_ones,
     grid_edges,
     mask_of,
+    random_mask,
     tree_mask,
     with_skin,
 )
 
 SIZES = {"A1": (13, 37), "humanoid": (16, 46), "Adroit hand": (25, 73), "CMU humanoid": (32, 94), "dog": (61, 181)}
+SIZES["humanoid, 1000 taxels"] = (1016, 4566)
+"""Numbers of nodes and of ones; a tree has 3n - 2 ones."""
 
 
 @pytest.mark.parametrize("num_nodes", [1, 2, 16, 300])
@@ -38,22 +42,48 @@ def test_the_same_seed_is_the_same_body() -> None:
     assert not torch.equal(tree_mask(50, seed=3), tree_mask(50, seed=4))
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_bodies_have_these_nodes_and_ones(name: str) -> None:
+@pytest.mark.parametrize("num_nodes", [1, 2, 11, 16, 64, 128])
+@pytest.mark.parametrize("sparsity", [0.0, 0.3, 0.5, 0.908, "most"])
+def test_a_random_mask_has_the_given_sparsity_and_a_unit_diagonal(num_nodes: int, sparsity: float | str) -> None:
+    most = 1 - 1 / num_nodes
+    wanted = most if sparsity == "most" else min(float(sparsity), most)
+    mask = random_mask(num_nodes, wanted, np.random.default_rng(0))
+    assert mask.shape == (num_nodes, num_nodes)
+    assert mask.diagonal().all()
+    assert mask.sum() == round((1 - wanted) * num_nodes**2)
+    assert abs(1 - mask.mean() - wanted) <= 0.5 / num_nodes**2 + 1e-12
+
+
+def test_every_place_off_the_diagonal_is_drawn_as_often_as_any_other() -> None:
+    rng = np.random.default_rng(0)
+    drawn = sum(random_mask(6, 0.5, rng).astype(int) for _ in range(4000))
+    share = drawn[~np.eye(6, dtype=bool)] / 4000
+    np.testing.assert_allclose(share, 12 / 30, atol=0.04)
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "sparsity", "complaint"),
+    [
+        *((n, s, f"sparsity {s} with {n} nodes; .* from 0 to") for n, s in ((8, 0.908), (16, -0.1), (1, 0.5))),
+        (0, 0.5, "at least one node; got 0"),
+    ],
+)
+def test_a_sparsity_that_leaves_no_room_for_the_diagonal_is_refused(
+    num_nodes: int, sparsity: float, complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        count_ones(num_nodes, sparsity)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_every_body_is_a_symmetric_mask_of_one_piece(name: str) -> None:
     mask = body_mask(name)
+    assert (mask == mask.T).all()
+    reached = np.arange(len(mask)) == 0
+    for _ in mask:
+        reached = mask[reached].any(axis=0)
+    assert reached.all()
     assert (len(mask), mask.sum()) == SIZES[name]
-    assert mask.sum() == 3 * len(mask) - 2  # a tree
-
-
-def test_every_body_is_a_symmetric_mask_of_one_piece() -> None:
-    for name in BODIES:
-        mask = body_mask(name)
-        assert (mask == mask.T).all()
-        reached = np.zeros(len(mask), dtype=bool)
-        reached[0] = True
-        for _ in range(len(mask)):
-            reached = mask[reached].any(axis=0)
-        assert reached.all(), name
 
 
 def test_the_dog_is_dm_controls() -> None:

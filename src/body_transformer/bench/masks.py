@@ -1,4 +1,4 @@
-"""Body masks to time attention on: random trees of any size, and real robots up to a humanoid with tactile skin."""
+"""Masks to time attention on: random trees, random masks of any sparsity, and robots up to a humanoid with skin."""
 
 from __future__ import annotations
 
@@ -66,6 +66,31 @@ def random_parents(num_nodes: int, seed: int) -> list[int]:
         free.append(node)
         room.append(MAX_CHILDREN)
     return parents
+
+
+# -- random masks of a given sparsity ----------------------------------------------------------------------------------
+
+
+def count_ones(num_nodes: int, sparsity: float) -> int:
+    """Return the number of ones of a mask of this sparsity (share of zeros); the diagonal is the minimum."""
+    if num_nodes < 1:
+        raise ValueError(f"a mask needs at least one node; got {num_nodes}")
+    ones = round((1 - sparsity) * num_nodes**2)
+    if not num_nodes <= ones <= num_nodes**2:
+        most = 1 - 1 / num_nodes
+        raise ValueError(
+            f"sparsity {sparsity} with {num_nodes} nodes; a mask with a unit diagonal has from 0 to {most:.4g}"
+        )
+    return ones
+
+
+def random_mask(num_nodes: int, sparsity: float, rng: np.random.Generator) -> Mask:
+    """Draw a mask [N, N] with a unit diagonal; it need not be symmetric, as the paper's need not be."""
+    others = count_ones(num_nodes, sparsity) - num_nodes
+    places = rng.choice(num_nodes**2 - num_nodes, others, replace=False, shuffle=False)
+    mask = np.eye(num_nodes, dtype=bool)
+    mask.ravel()[places + places // num_nodes + 1] = True  # N other entries follow each diagonal entry
+    return mask
 
 
 # -- real robots -------------------------------------------------------------------------------------------------------
