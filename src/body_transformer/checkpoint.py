@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
-import uuid
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .files import digest, new_folder
+from .files import atomic_write, digest, new_folder
 from .model.policy import Policy
 from .policy_folder import CHECKPOINTS, saved_steps
 
@@ -59,7 +57,7 @@ def save_checkpoint(run: Path, step: int, policy: Policy, state: TrainingState, 
         with new_folder(path) as unfinished:
             policy.save(unfinished)
             _write_state(unfinished, state)
-        _point_at(parent, path.name)
+        atomic_write(parent / LAST, lambda link: link.symlink_to(path.name))
     except (OSError, SafetensorError) as error:  # safetensors has its own error for a full disk
         newest = newest_path(run)
         kept = f"the newest complete one is {newest}" if newest else "there is no earlier one"
@@ -92,12 +90,6 @@ def newest_path(run: Path) -> Path | None:
     """Return the newest checkpoint's folder, without reading it."""
     steps = saved_steps(run)
     return run / CHECKPOINTS / str(steps[-1]) if steps else None
-
-
-def _point_at(parent: Path, name: str) -> None:
-    link = parent / f".{LAST}.{uuid.uuid4().hex[:8]}"
-    link.symlink_to(name)
-    os.replace(link, parent / LAST)
 
 
 def _write_state(folder: Path, state: TrainingState) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -20,7 +20,7 @@ from rich.table import Table
 from ..experiment import Experiment, load_experiment
 from ..files import atomic_write
 from ..imitation.config import ImitationConfig
-from ..run import Run
+from ..run import EVALUATION, Run
 from ..training.jobs import Planned, run_all
 from .output import console, print_json
 from .run_options import Flag
@@ -28,8 +28,6 @@ from .run_options import Flag
 VARIANTS = ("bot-hard", "mlp", "transformer")
 EQUAL_TIME = "mlp, equal time"
 DEMONSTRATIONS, PLAN = "demonstrations.npz", "equal_time.json"
-Splits = dict[str, dict[str, dict[str, float]]]
-"""Split -> metric -> estimate."""
 WHY = (
     "Why this task suits a body mask. The expert computes the torque of each joint from the motion of the parts that "
     "it carries and that carry it. Its own algorithm passes messages along the tree of the body, and the attention of "
@@ -159,28 +157,23 @@ def write_page(options: Demo, runs: Sequence[Planned]) -> Path:
     return file
 
 
-def evaluation(planned: Planned) -> Splits:
+def evaluation(planned: Planned) -> dict[str, Any]:
     """Return the evaluation of a finished run."""
-    found: Splits = json.loads((planned.folder / "evaluation.json").read_text())["splits"]
+    found: dict[str, Any] = json.loads((planned.folder / EVALUATION).read_text())["splits"]
     return found
 
 
 def show(runs: Sequence[Planned]) -> None:
     """Print normalised length and return, with intervals over episodes or, with several seeds, the range of seeds."""
-    arms: dict[str, list[Splits]] = {}
-    for planned in runs:
-        arms.setdefault(planned.folder.parent.name, []).append(evaluation(planned))
-    splits = list(next(iter(arms.values()))[0])
+    from ..report.aggregate import compare, group_runs
+    from ..report.load import read_run
+
+    groups = group_runs([read_run(planned.folder) for planned in runs])
     for metric in ("normalized_length", "normalized_return"):
-        table = Table(metric.replace("_", " "), *splits, box=None, pad_edge=False)
-        for name, seeds in arms.items():
-            table.add_row(name, *(cell([values[split][metric] for values in seeds]) for split in splits))
+        columns = [column for column in compare(groups) if column.metric == metric]
+        table = Table(metric.replace("_", " "), *(column.split for column in columns), box=None, pad_edge=False)
+        for index, group in enumerate(groups):
+            cells = [column.cells[index] for column in columns]
+            table.add_row(group.label, *(f"{c.mean:.3f} ({c.low:.3f} to {c.high:.3f})" if c else "" for c in cells))
         console().print(table)
         console().print()
-
-
-def cell(seeds: Sequence[dict[str, float]]) -> str:
-    """Return a mean and a range as text."""
-    means = [value["mean"] for value in seeds]
-    low, high = (seeds[0]["low"], seeds[0]["high"]) if len(seeds) == 1 else (min(means), max(means))
-    return f"{sum(means) / len(means):.3f} ({low:.3f} to {high:.3f})"

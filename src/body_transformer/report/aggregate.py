@@ -12,8 +12,17 @@ from typing import Any
 
 from .load import LoadedRun
 
-PER_RUN = {"seed", "num_parameters", "num_steps", "label", "command", "machine", "device", "date"}
-PER_RUN |= {"package_version", "git_commit", "versions"}
+PER_RUN = {
+    "seed",
+    "num_parameters",
+    "num_steps",
+    "label",
+    "command",
+    "machine",
+    "date",
+    "package_version",
+    "git_commit",
+}
 """Keys of `experiment.yaml` that describe one run, or follow from the others, rather than the compared method."""
 LOWER_IS_BETTER = ("loss", "error")
 """Words in the names of metrics that should be low."""
@@ -72,12 +81,6 @@ def compared_settings(run: LoadedRun) -> dict[str, Any]:
     return _flat({key: value for key, value in run.settings.items() if key not in PER_RUN})
 
 
-def own_settings(group: RunGroup, groups: Sequence[RunGroup]) -> dict[str, Any]:
-    """Return the settings of a group that are not the same in all of these groups."""
-    own = compared_settings(group.runs[0])
-    return {key: own.get(key) for key in _differing_keys([other.runs[0] for other in groups])}
-
-
 def _differing_keys(runs: Sequence[LoadedRun]) -> list[str]:
     settings = [compared_settings(run) for run in runs]
     keys = dict.fromkeys(key for one in settings for key in one)
@@ -127,7 +130,8 @@ def _unique_label(group: RunGroup, groups: Sequence[RunGroup]) -> str:
     alike = [other for other in groups if (other.experiment, other.label) == (group.experiment, group.label)]
     if len(alike) == 1:
         return group.label
-    more = ", ".join(f"{key} {value}" for key, value in own_settings(group, alike).items())
+    own = compared_settings(group.runs[0])
+    more = ", ".join(f"{key} {own.get(key)}" for key in _differing_keys([other.runs[0] for other in alike]))
     return f"{group.label} ({more or group.runs[0].folder.parent})"
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from ..run import DIRTY
-from .aggregate import OPEN, MetricColumn, RunGroup, compare, own_settings
+from .aggregate import OPEN, MetricColumn, RunGroup, compare
 from .curves import CurveAxis, curve
 from .figures import curves_chart
 from .load import LoadedRun, is_evaluation
@@ -23,10 +22,8 @@ AXIS_NAMES: dict[CurveAxis, str] = {"step": "step", "env_steps": "environment st
 MAX_MAIN_CHARTS = 12
 FACTS = {
     "machine": "machine",
-    "device": "device",
     "package_version": "body_transformer",
     "git_commit": "git commit",
-    "versions": "versions",
     "date": "begun",
 }
 """Keys of `experiment.yaml` -> their names on the page."""
@@ -54,7 +51,7 @@ def run_page(groups: Sequence[RunGroup]) -> dict[str, Any]:
         "num_unfinished": sum(not run.is_finished for run in _runs(groups)),
         "experiments": [_experiment(own, styles) for own in members],
         "styles": styles,
-        **_commands(groups),
+        "commands": _commands(_runs(groups)),
     }
 
 
@@ -176,44 +173,19 @@ def _range(values: Sequence[Any], text: Callable[[Any], str]) -> str:
 
 def _facts(groups: Sequence[RunGroup]) -> str:
     """Return machines and versions, each once."""
-    found: dict[str, dict[str, None]] = {}
-    for run in _runs(groups):
-        for key, name in FACTS.items():
-            value = run.settings.get(key)
-            if isinstance(value, Mapping):
-                value = ", ".join(f"{part} {what}" for part, what in value.items())
-            if value:
-                found.setdefault(name, {})[str(value)] = None
-    if "machine" not in found and "device" not in found:
-        found["machine"] = {"not recorded": None}
-    return " · ".join(f"{name} {', '.join(values)}" for name, values in found.items())
+    found = {name: dict.fromkeys(run.settings.get(key) for run in _runs(groups)) for key, name in FACTS.items()}
+    texts = {name: ", ".join(str(value) for value in values if value) for name, values in found.items()}
+    texts["machine"] = texts["machine"] or "not recorded"
+    return " · ".join(f"{name} {text}" for name, text in texts.items() if text)
 
 
-def _commands(groups: Sequence[RunGroup]) -> dict[str, Any]:
-    """Return the commands of the runs, exact where the runs recorded them."""
-    commits = dict.fromkeys(run.settings.get("git_commit") for run in _runs(groups))
-    lines, is_guessed = [_checkout(commit) for commit in commits if commit and len(commits) == 1], False
-    for group in groups:
-        commands = [_command(run) for run in group.runs]
-        if None in commands:
-            is_guessed = True
-            alike = [one for one in groups if (one.experiment, one.variant) == (group.experiment, group.variant)]
-            lines += [f"# {group.label}: {key} {value}" for key, value in own_settings(group, alike).items()]
-        lines += [found or _usual_command(run) for found, run in zip(commands, group.runs, strict=True)]
-    return {"commands": lines, "are_guessed": is_guessed}
-
-
-def _checkout(commit: str) -> str:
-    clean = commit.removesuffix(DIRTY)
-    return f"git checkout {clean}" + ("" if clean == commit else "  # the source of the runs differed from it")
-
-
-def _command(run: LoadedRun) -> str | None:
-    command = run.settings.get("command")
-    if isinstance(command, list):
-        return shlex.join(map(str, command))
-    return command if isinstance(command, str) and command.strip() else None
-
-
-def _usual_command(run: LoadedRun) -> str:
-    return shlex.join(["bot", "train", run.experiment, "--variant", run.variant, "--seed", str(run.seed)])
+def _commands(runs: Sequence[LoadedRun]) -> list[str]:
+    """Return the commands of the runs, after that for their commit if it is the same for all."""
+    commits = {run.settings.get("git_commit") for run in runs}
+    commit = commits.pop() if len(commits) == 1 else None
+    lines = []
+    if commit:
+        clean = commit.removesuffix(DIRTY)
+        note = "" if clean == commit else "  # the source of the runs differed from it"
+        lines.append(f"git checkout {clean}{note}")
+    return lines + [str(run.settings.get("command", f"# not recorded for {run.folder}")) for run in runs]
