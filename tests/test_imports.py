@@ -88,7 +88,7 @@ ON_THE_ROBOT = {"numpy", "onnxruntime"}
 PACKAGES: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
-    "schema": set(),
+    "schema": {"yaml"},
     "pretrained": set(),
     "policy_folder": set(),
     "deploy.control": set(),

@@ -13,8 +13,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from . import robots
 from .body.graph import BodyGraph, Edge, Fixed
 from .body.layout import Layout, Term
@@ -24,7 +22,7 @@ from .imitation.config import ImitationConfig
 from .model.config import PolicyConfig
 from .model.variants import VARIANTS
 from .rl.config import RlConfig
-from .schema import build, plain
+from .schema import build, plain, yaml_mapping
 
 SUFFIXES = (".yaml", ".yml")
 """An experiment given with one of these is a file, not a shipped name."""
@@ -139,12 +137,7 @@ def _resolve(source: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return a file's content merged over its base's; `below` are the experiments based on it."""
     if source in below:
         raise ValueError(f"experiments are each other's base: {' -> '.join((*below, source))}")
-    try:
-        data = yaml.safe_load(_text(source))
-    except yaml.YAMLError as error:
-        raise ValueError(f"experiment {source!r} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(data, dict):
-        raise ValueError(f"experiment {source!r} must be a mapping of keys to values; got {data!r}")
+    data = yaml_mapping(_text(source), f"experiment {source!r}")
     base = data.pop("base", None)
     if base is None:
         return data

@@ -18,6 +18,7 @@ from . import __version__, pretrained
 from .errors import listing
 from .files import atomic_write, try_lock
 from .policy_folder import RUN_DESCRIPTION, PolicyFolder, read_description
+from .schema import yaml_mapping
 
 DESCRIPTION, METRICS, EVALUATION = RUN_DESCRIPTION, "metrics.jsonl", "evaluation.json"
 LOCK = ".at_work"
@@ -82,13 +83,7 @@ class Run:
     def description(self) -> dict[str, Any]:
         """Read experiment.yaml."""
         file = self.folder / DESCRIPTION
-        try:
-            content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(f"{str(file)!r} is not YAML: {' '.join(str(error).split())}") from None
-        if not isinstance(content, dict):
-            raise ValueError(f"{str(file)!r} must be a mapping of keys to values")
-        return content
+        return yaml_mapping(file.read_text(encoding="utf-8", errors="replace"), repr(str(file)))
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

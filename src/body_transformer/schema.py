@@ -158,7 +158,7 @@ def _scalar(hint: type, value: Any, where: str) -> Any:
     return float(value) if hint is float else value
 
 
-# -- JSON files --------------------------------------------------------------------------------------------------------
+# -- JSON and YAML -----------------------------------------------------------------------------------------------------
 
 
 def read_json(file: Path) -> Any:
@@ -169,6 +169,19 @@ def read_json(file: Path) -> Any:
         raise ValueError(f"{str(file)!r} is not valid JSON: {error}") from None
     except ValueError as error:
         raise ValueError(f"{str(file)!r}: {error}") from None
+
+
+def yaml_mapping(text: str, name: str) -> dict[str, Any]:
+    """Parse YAML that holds a mapping; `name` stands for the text in errors."""
+    import yaml  # a robot's computer has none
+
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{name} must be a mapping of keys to values; got {shown(content)}")
+    return content
 
 
 def json_text(value: Any, indent: int = 0) -> str:

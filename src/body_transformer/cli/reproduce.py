@@ -29,8 +29,8 @@ class Reproduce:
     seeds: int | None = None
     """Runs per arm; by default as many as in the paper."""
     only: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME")] = ()
-    """Run this part alone, an experiment, a label or both: humanoid-mod, bot-mix, humanoid-mod/bot-mix; may be given
-    several times. Afterwards, everything that exists is drawn; with --draw, this part."""
+    """Run only this part: an experiment, a label or both, such as humanoid-mod, bot-mix or humanoid-mod/bot-mix. May be
+    given several times. The results then show all existing runs; with --draw, only those of this part."""
     jobs: int = 1
     """Number of runs at the same time."""
     keep_going: Flag = False

@@ -43,10 +43,10 @@ class Curve:
 
 
 def curve(group: RunGroup, key: str, by: CurveAxis = "step") -> Curve | None:
-    """Return the mean over seeds between the lowest and highest; for one seed, its values and their intervals.
+    """Return the mean over seeds, with a band from the lowest to the highest; for one seed, its values and intervals.
 
-    Seeds that were logged at different places are interpolated, and count up to their last point only. None if nothing
-    was logged under this name.
+    Seeds that were logged at different places are interpolated, each up to its last point. None if nothing was logged
+    under this name.
     """
     seeds = [points_by(run.curves[key], by) for run in group.runs if key in run.curves]
     seeds = [seed for seed in seeds if len(seed.at)]
@@ -115,7 +115,7 @@ def seed_mean(values: Sequence[float]) -> SeedMean:
 
 
 def seed_mean_curve(runs: Sequence[LoadedRun], key: str) -> list[SeedMeanPoint]:
-    """Return the points at which every run that got as far was evaluated, by environment steps."""
+    """Return the means by environment steps, at those steps where every run that got so far was evaluated."""
     lines = [line for run in runs if (line := _by_env_steps(run.curves.get(key, ())))]
     found = []
     for steps in sorted({steps for line in lines for steps in line}):

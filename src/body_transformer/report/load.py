@@ -64,7 +64,7 @@ class LoadedRun:
     time_s: float | None
     """Training time so far."""
     notes: tuple[str, ...] = ()
-    """Notes on missing and broken parts; empty for a finished run."""
+    """Missing and broken parts, in words; empty for a finished run."""
     env_steps: int | None = None
     """Environment steps so far, in reinforcement learning."""
     iteration_s: float | None = None
@@ -98,7 +98,7 @@ class LoadedRun:
 
     @property
     def total_env_steps(self) -> int:
-        """Environment steps that were asked for, in reinforcement learning."""
+        """Environment steps of the complete training, in reinforcement learning."""
         rl = self.settings.get("rl", {})
         return math.prod(int(rl.get(name, 0)) for name in ("max_iterations", "num_envs", "num_steps_per_env"))
 
@@ -147,7 +147,7 @@ def find_below(top: Path) -> tuple[list[Path], list[Path]]:
 
 
 def unique_folders(folders: Iterable[Path]) -> list[Path]:
-    """Return the folders without those that are one of the earlier ones."""
+    """Return each folder once, in order; paths to the same place count as one folder."""
     found: dict[Path, Path] = {}
     for folder in folders:
         found.setdefault(folder.resolve(), folder)

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from ..errors import unknown
 from ..report.load import LoadedRun, read_run
 from ..run import Run
-from ..schema import build
+from ..schema import build, yaml_mapping
 from ..training.jobs import Planned
 
 STUDIES = Path(__file__).parent / "studies"
@@ -130,5 +128,6 @@ def load_study(name: str) -> Study:
     """Load a study by its name."""
     if name not in study_names():
         raise ValueError(unknown("table or figure", name, study_names()))
-    data = yaml.safe_load((STUDIES / f"{name}.yaml").read_text(encoding="utf-8"))
-    return build(Study, {"name": name, **data}, f"study {name!r}")
+    where = f"study {name!r}"
+    data = yaml_mapping((STUDIES / f"{name}.yaml").read_text(encoding="utf-8"), where)
+    return build(Study, {"name": name, **data}, where)
