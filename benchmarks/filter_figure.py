@@ -16,7 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from body_transformer.files import atomic_write
-from body_transformer.report.deployment import POLICY, Deployment, find_deployments, read_deployments
+from body_transformer.report.deployment import POLICY, Deployment, read_deployments
+from body_transformer.report.load import find_folders
 
 NAMES, COLORS = ("with the filter", "without"), ("#1f5fa8", "#c2571a")
 SHOWN_S = (4.0, 5.0)
@@ -85,7 +86,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("folders", type=Path, nargs=2, help="deployments with the filter, and without it")
     parser.add_argument("--out", type=Path, default=Path("build/filter.png"))
     options = parser.parse_args(args)
-    sets = [read_deployments(find_deployments([folder])) for folder in options.folders]
+    sets = [read_deployments(find_folders([folder])[1]) for folder in options.folders]
     for name, one in zip(NAMES, sets, strict=True):
         if not one:
             raise SystemExit(f"no deployment {name}")

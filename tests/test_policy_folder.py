@@ -129,10 +129,10 @@ def test_a_saved_policy_is_evaluated_on_a_named_experiment_only(policy, tmp_path
 
 
 def test_a_report_shows_a_checkpoints_run_and_names_the_files_that_a_policy_lacks(policy, run, tmp_path, capsys):
-    from body_transformer.report.load import find_runs
+    from body_transformer.report.load import find_folders
 
     policy.save(tmp_path / "mine")
-    assert find_runs([run / "checkpoints" / "2", run]) == [run]
+    assert find_folders([run / "checkpoints" / "2", run]) == ([run], [])
     for source in (str(tmp_path / "mine"), "pretrained:a1-walk"):
         words = said(capsys, "report", source, "--out", str(tmp_path / "page.html"))
         assert f"{source!r} is a policy without its run: give a run's folder, which has metrics.jsonl" in words

@@ -10,7 +10,8 @@ import pytest
 
 from body_transformer.deploy.log import SavedLog
 from body_transformer.deploy.runtime_config import Phase
-from body_transformer.report.deployment import Deployment, find_deployments, read_deployments
+from body_transformer.report.deployment import Deployment, read_deployments
+from body_transformer.report.load import find_folders
 from body_transformer.report.page import write_report
 
 from ..deploy.virtual_robot import SinePolicy
@@ -38,16 +39,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_deployments_are_found_by_name_and_below_each_once(place: Path) -> None:
     names = ["tilted", "with", "without"]
-    assert [folder.name for folder in find_deployments([place])] == names
-    assert [folder.name for folder in find_deployments([place / "without", place])] == ["without", "tilted", "with"]
+    assert [folder.name for folder in find_folders([place])[1]] == names
+    assert [folder.name for folder in find_folders([place / "without", place])[1]] == ["without", "tilted", "with"]
 
 
 def test_logs_inside_a_run_belong_to_the_run(tmp_path: Path) -> None:
     run = write_run(tmp_path, film=None, checkpoint=False)
     deploy(run / "tried")
-    assert find_deployments([tmp_path]) == []
+    assert find_folders([tmp_path]) == ([run], [])
     assert write_report(tmp_path / "page.html", [tmp_path]).num_runs == 1
-    assert find_deployments([run / "tried"]) == [run / "tried"]
+    assert find_folders([run / "tried"]) == ([], [run / "tried"])
 
 
 def test_labels_are_as_long_as_needed_to_be_unique(tmp_path: Path) -> None:

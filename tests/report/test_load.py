@@ -6,22 +6,22 @@ from pathlib import Path
 import pytest
 
 from body_transformer.report.aggregate import group_runs
-from body_transformer.report.load import find_runs, read_run
+from body_transformer.report.load import find_folders, read_run
 
 from .run_folders import write_evaluation, write_run
 
 
 def test_runs_are_found_by_name_or_below_a_parent_and_each_once(tmp_path: Path) -> None:
     folders = [write_run(tmp_path, label, film=None, checkpoint=False) for label in ("bot-hard", "mlp")]
-    assert find_runs([tmp_path]) == folders
-    assert find_runs([folders[1], tmp_path]) == folders[::-1]
+    assert find_folders([tmp_path]) == (folders, [])
+    assert find_folders([folders[1], tmp_path]) == (folders[::-1], [])
 
 
 def test_a_folder_without_runs_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        find_runs([tmp_path / "nowhere"])
+        find_folders([tmp_path / "nowhere"])
     with pytest.raises(ValueError, match=f"{tmp_path}.* is not a run and holds none"):
-        find_runs([tmp_path])
+        find_folders([tmp_path])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_neighbouring_seeds_are_one_group_and_folders_distinguish_two_ways_of_on
     for label in ("mlp", "mlp-equal-time"):
         for seed in (10, 2):
             write_run(tmp_path, label, seed, film=None, checkpoint=False)
-    groups = group_runs([read_run(folder) for folder in find_runs([tmp_path])])
+    groups = group_runs([read_run(folder) for folder in find_folders([tmp_path])[0]])
     assert [(one.label, one.variant, [run.seed for run in one.runs]) for one in groups] == [
         ("mlp", "mlp", [2, 10]),
         ("mlp-equal-time", "mlp", [2, 10]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..deploy.log import GOOD_SHAPE, SavedLog
 from .curves import Floats
-from .load import FolderPath, find_below, is_number, unique_folders
+from .load import is_number
 from .log_check import check_log
 
 POLICY, DAMPING = "policy", "damping"
@@ -213,19 +213,7 @@ class Deployment:
         return f"{low_pass['cutoff_hz']:g} Hz" if low_pass else "none"
 
 
-# -- find and read -----------------------------------------------------------------------------------------------------
-
-
-def find_deployments(places: Iterable[FolderPath]) -> list[Path]:
-    """Return the folders with a log at or below these folders, each once; runs beside them are an error."""
-    below = [find_below(Path(place)) for place in places]
-    runs, found = ([folder for both in below for folder in both[kind]] for kind in (0, 1))
-    if found and runs:
-        raise ValueError(
-            f"a page is about runs or about deployments: {str(runs[0])!r} is a run and {str(found[0])!r} is a "
-            "deployment; write a page for each kind"
-        )
-    return unique_folders(found)
+# -- read --------------------------------------------------------------------------------------------------------------
 
 
 def read_deployments(folders: Sequence[Path]) -> list[Deployment]:

@@ -110,25 +110,33 @@ class LoadedRun:
 # -- find --------------------------------------------------------------------------------------------------------------
 
 
-def find_runs(places: Iterable[FolderPath]) -> list[Path]:
-    """Return the run folders at or below these folders, each once."""
-    found = []
-    for folder in map(_run_of, places):
-        if not folder.exists():
-            raise FileNotFoundError(f"no run in {str(folder)!r}: there is no such folder")
-        runs, _ = find_below(folder)
-        if not runs:
-            raise ValueError(
-                f"{str(folder)!r} is not a run and holds none: there is no {DESCRIPTION} in it or below it, nor the "
-                "log of a deployment"
-            )
-        found += runs
-    if not found:
+def find_folders(places: Iterable[FolderPath]) -> tuple[list[Path], list[Path]]:
+    """Return the run folders and the folders of deployments at or below these folders, each once.
+
+    Both together are an error, because they have different pages.
+    """
+    runs: dict[Path, Path] = {}
+    logs: dict[Path, Path] = {}
+    for place in places:
+        found_runs, found_logs = _find_below(Path(place))
+        if not found_runs and not found_logs:
+            found_runs = [_run_of(place)]
+        for folder in found_runs:
+            runs.setdefault(folder.resolve(), folder)
+        for folder in found_logs:
+            logs.setdefault(folder.resolve(), folder)
+    if not runs and not logs:
         raise ValueError("a report needs at least one run; got none")
-    return unique_folders(found)
+    if runs and logs:
+        run, log = (str(next(iter(found.values()))) for found in (runs, logs))
+        raise ValueError(
+            f"a page is about runs or about deployments: {run!r} is a run and {log!r} is a deployment; "
+            "write a page for each kind"
+        )
+    return list(runs.values()), list(logs.values())
 
 
-def find_below(top: Path) -> tuple[list[Path], list[Path]]:
+def _find_below(top: Path) -> tuple[list[Path], list[Path]]:
     """Return the runs, and the logs of deployments outside runs, at or below a folder.
 
     An incomplete log is found only in `top` itself.
@@ -146,22 +154,19 @@ def find_below(top: Path) -> tuple[list[Path], list[Path]]:
     return runs, logs
 
 
-def unique_folders(folders: Iterable[Path]) -> list[Path]:
-    """Return each folder once, in order; paths to the same place count as one folder."""
-    found: dict[Path, Path] = {}
-    for folder in folders:
-        found.setdefault(folder.resolve(), folder)
-    return list(found.values())
-
-
 def _run_of(place: FolderPath) -> Path:
-    """Return the run of a checkpoint, and any other folder as it is."""
-    if not is_policy(place):
-        return Path(place)
-    run = find_policy(place).run
-    if run is None:
-        raise ValueError(f"{os.fspath(place)!r} is a policy without its run: give a run's folder, which has {METRICS}")
-    return run
+    """Return the run of a checkpoint; any other place without runs is an error."""
+    name = os.fspath(place)
+    if is_policy(place):
+        run = find_policy(place).run
+        if run is None:
+            raise ValueError(f"{name!r} is a policy without its run: give a run's folder, which has {METRICS}")
+        return run
+    if not Path(place).exists():
+        raise FileNotFoundError(f"no run in {name!r}: there is no such folder")
+    raise ValueError(
+        f"{name!r} is not a run and holds none: neither {DESCRIPTION} nor {LOG} of a deployment is below it"
+    )
 
 
 # -- read --------------------------------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..files import atomic_write
 from .aggregate import group_runs
-from .deployment import find_deployments, read_deployments
+from .deployment import read_deployments
 from .deployment_page import deployment_page
-from .load import FolderPath, find_runs, read_run
+from .load import FolderPath, find_folders, read_run
 from .run_page import run_page
 from .svg import COLOURS, DASHES, NUM_STYLES, page_style
 from .text import grouped
@@ -51,13 +51,14 @@ def write_report(
     check_writable(path)
     found: dict[str, Any]
     with page_style():
-        if folders := find_deployments(places):
-            deployments = read_deployments(folders)
+        folders, logs = find_folders(places)
+        if logs:
+            deployments = read_deployments(logs)
             template, content = "deployments.html", deployment_page(deployments)
             stopped = tuple((one.folder, one.stop) for one in deployments if one.stop)
             found = {"num_deployments": len(deployments), "stopped": stopped}
         else:
-            runs = [read_run(folder) for folder in find_runs(places)]
+            runs = [read_run(folder) for folder in folders]
             template, content = "runs.html", run_page(group_runs(runs))
             found = {"num_runs": len(runs), "unfinished": tuple(run.folder for run in runs if not run.is_finished)}
     content |= {"title": title or content["title"], "paragraphs": paragraphs}
