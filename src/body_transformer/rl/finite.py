@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,21 +33,31 @@ class FiniteCheck:
     rollout: RolloutBuffer
 
     def check_rollout(self, obs: TensorDict, iteration: int) -> None:
-        """Check observations, rewards and actions of the rollout, and the observations after it."""
-        ids = broken_envs(self.env, self.rollout, obs)
+        """Check observations, rewards and actions of the rollout, and the observations after it.
+
+        The rollout does not hold the result of its last step, and mjlab replaces a reward that is not finite by zero.
+        """
+        rollout = self.rollout
+        columns = [*rollout.observations.values(), rollout.rewards, *(obs[name][None] for name in rollout.observations)]
+        is_broken = ~_finite_envs(columns)
+        non_finite: Tensor | None = getattr(self.env, "non_finite", None)  # environments that FastEnv reset meanwhile
+        if non_finite is not None:
+            is_broken |= non_finite
+        ids = is_broken.nonzero().flatten()  # waits for the device
         if not len(ids):
             return
-        cause = "the policy gave actions" if is_policy_cause(self.rollout, ids) else "physics gave values"
+        cause = "the policy gave actions" if is_policy_cause(rollout, ids) else "physics gave values"
         raise ValueError(
             f"{cause} that are not finite in {len(ids)} of {self.env.num_envs} environments at iteration {iteration}; "
             f"{self._save(ids)}; {self.last_good()}"
         )
 
     def check_losses(self, losses: Mapping[str, float], iteration: int) -> None:
-        """Check the statistics of an update."""
+        """Check the statistics of an update; if no environment is the cause, the weights are, and all are saved."""
         if all(math.isfinite(value) for value in losses.values()):
             return
-        ids = unlearnable_envs(self.rollout)
+        is_finite = _finite_envs([self.rollout.values, self.rollout.returns, self.rollout.log_probs])
+        ids = (is_finite.all() | ~is_finite).nonzero().flatten()
         raise ValueError(
             f"the loss is not finite at iteration {iteration}: {dict(losses)}; {len(ids)} of {self.env.num_envs} "
             f"environments may be the cause; {self._save(ids)}; {self.last_good()}"
@@ -67,33 +77,19 @@ class FiniteCheck:
         return f"the last good checkpoint is {str(found)!r}" if found else "there is no checkpoint yet"
 
     def _save(self, ids: Tensor) -> str:
-        """Save these environments; return a sentence that names the file."""
+        """Save the rollout's observations and actions [T, ids, …] and the states of the simulator [ids, …].
+
+        Return a sentence that names the file.
+        """
+        now = {name: getattr(self.env.sim.data, name) for name in ("qpos", "qvel")}
+        states = getattr(self.env, "final_state", now)  # from before the reset, where the environment keeps it
+        columns = {f"obs.{name}": column for name, column in self.rollout.observations.items()}
+        tensors = {name: column[:, ids] for name, column in (columns | {"actions": self.rollout.actions}).items()}
+        tensors |= {name: state[ids] for name, state in states.items()} | {"env_ids": ids}
+        contiguous = {name: value.contiguous() for name, value in tensors.items()}
         file = self.run / FILE.format(rank=self.rank)
-        save_broken(file, self.env, self.rollout, ids)
+        atomic_write(file, lambda path: save_file(contiguous, str(path)))
         return f"their states, observations and actions are in {str(file)!r}"
-
-
-def broken_envs(env: ManagerBasedRlEnv, rollout: RolloutBuffer, obs: TensorDict) -> Tensor:
-    """Return the indices of environments with values that are not finite. The host waits for the device.
-
-    The current observations count too: the rollout does not hold the result of its last step, and mjlab replaces a
-    reward that is not finite by zero.
-    """
-    current: list[Tensor] = [obs[name][None] for name in rollout.observations]
-    is_finite = _finite_envs([*rollout.observations.values(), rollout.rewards, *current])
-    non_finite: Tensor | None = getattr(env, "non_finite", None)  # environments that FastEnv reset before storage
-    if non_finite is not None:
-        is_finite &= ~non_finite
-    return (~is_finite).nonzero().flatten()
-
-
-def unlearnable_envs(rollout: RolloutBuffer) -> Tensor:
-    """Return the indices of environments with values, returns or probabilities that are not finite.
-
-    If all are finite, the weights broke; then return the indices of all environments.
-    """
-    is_finite = _finite_envs([rollout.values, rollout.returns, rollout.log_probs])
-    return (is_finite.all() | ~is_finite).nonzero().flatten()
 
 
 def is_policy_cause(rollout: RolloutBuffer, ids: Tensor) -> bool:
@@ -103,18 +99,6 @@ def is_policy_cause(rollout: RolloutBuffer, ids: Tensor) -> bool:
     return bool((torch.stack(groups).all(0) & ~acted).any())
 
 
-def save_broken(file: Path, env: ManagerBasedRlEnv, rollout: RolloutBuffer, ids: Tensor) -> None:
-    """Save the rollout's observations and actions [T, ids, …] and the states of the simulator [ids, …]."""
-    tensors = {f"obs.{name}": column[:, ids] for name, column in rollout.observations.items()}
-    tensors["actions"] = rollout.actions[:, ids]
-    now = {name: getattr(env.sim.data, name) for name in ("qpos", "qvel")}
-    final = getattr(env, "final_state", now)  # from before the reset, where the environment keeps it
-    tensors |= {name: state[ids] for name, state in final.items()}
-    tensors["env_ids"] = ids
-    contiguous = {name: value.contiguous() for name, value in tensors.items()}
-    atomic_write(file, lambda path: save_file(contiguous, str(path)))
-
-
-def _finite_envs(columns: list[Tensor]) -> Tensor:
+def _finite_envs(columns: Sequence[Tensor]) -> Tensor:
     """Return which environments are finite in all columns: [T, B, …] each -> [B]."""
     return torch.stack([torch.isfinite(column).flatten(2).all(-1).all(0) for column in columns]).all(0)

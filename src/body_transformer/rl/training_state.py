@@ -58,12 +58,11 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _differences(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
     """Return the first differences between the tensors of a checkpoint and of this run; empty if there are none."""
-    found = [f"only the checkpoint has {name!r}" for name in saved if name not in own]
-    found += [f"only this run has {name!r}" for name in own if name not in saved]
-    found += [
-        f"{name!r} is {list(tensor.shape)} in the checkpoint and {list(own[name].shape)} in this run"
-        for name, tensor in saved.items()
-        if name in own and tensor.shape != own[name].shape
+    there, here = ({name: list(tensor.shape) for name, tensor in tensors.items()} for tensors in (saved, own))
+    found = [
+        f"{name!r} is {there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this run"
+        for name in there | here
+        if there.get(name) != here.get(name)
     ]
     more = f"; {len(found) - NUM_NAMED} more such differences" if len(found) > NUM_NAMED else ""
     return "; ".join(found[:NUM_NAMED]) + more
