@@ -69,18 +69,20 @@ def start(args: list[str], default: TrainRl, title: str) -> None:
     """Check all that a user can get wrong, then start a new run."""
     options = tyro.cli(TrainRl, prog="bot train", args=args, default=default)
     options.check_variant(default.policy.variant)
-    need_mjlab()
-    options.rl = checked(options.rl, default.rl.task)
-    check_shares(options.rl)
+    config = checked(options.rl, default.rl.task)
+    check_shares(config)
+    description = {**options.describe(title), **settings(config)}
     run = Run(options.folder)
     if is_first_process():
         run.check_free()
-        check_layout_overrides(options.rl, device_of(options.cpu))
-    settings = {"rl": plain(options.rl), "num_steps": options.rl.max_iterations}
-    description = {**options.describe(title), **settings}
-    if is_first_process():
+        check_layout_overrides(config, device_of(options.cpu))
         run = Run.create(options.folder, description)
-    run_training(run, description, options.quiet, resumed=False)
+    run_training(run, description, options.quiet)
+
+
+def settings(config: RlConfig) -> dict[str, Any]:
+    """Return the settings as a run's description holds them."""
+    return {"rl": plain(config), "num_steps": config.max_iterations}
 
 
 def checked(config: RlConfig, task: str) -> RlConfig:
@@ -114,7 +116,10 @@ def check_layout_overrides(config: RlConfig, device: str) -> None:
 def resume(args: list[str], run: Run) -> None:
     """Resume a run with its own settings, except for those given in `args`."""
     found = run.description()
-    former = recorded_config(run, found)
+    missing = [name for name in NEEDED if name not in found]
+    if missing:
+        raise ValueError(f"cannot resume {str(run.folder)!r}: its {DESCRIPTION} has no {listing(missing)}")
+    former = RlConfig.from_run(found["rl"])
     # without the mappings, because tyro would make a flag of each of their keys
     default = ResumeRl(resume=run.folder, rl=replace(former, options={}, layout_overrides={}))
     options = tyro.cli(ResumeRl, prog="bot train", args=args, default=default)
@@ -126,22 +131,14 @@ def resume(args: list[str], run: Run) -> None:
     facts: dict[str, Any] = {}
     if config != former:
         changes = [*found.get("changes", []), {"step": step, "command": command_line()}]
-        facts = {"rl": plain(checked(config, former.task)), "num_steps": config.max_iterations, "changes": changes}
+        facts = {**settings(checked(config, former.task)), "changes": changes}
     if run.is_evaluated and max((line["step"] for line in run.metrics()), default=0) >= config.max_iterations:
         console().print(f"{run.folder} is finished: {config.max_iterations} iterations and the final evaluation")
         return
     need_mjlab()
     check_shares(config)
     given = {"cpu": options.cpu or found["cpu"], "wandb": options.wandb or found["wandb"]}
-    run_training(run, {**found, **facts, **given}, options.quiet, resumed=True, facts=facts)
-
-
-def recorded_config(run: Run, found: Mapping[str, Any]) -> RlConfig:
-    """Return the settings of a run; refuse a description that lacks something a resume needs."""
-    missing = [name for name in NEEDED if name not in found]
-    if missing:
-        raise ValueError(f"cannot resume {str(run.folder)!r}: its {DESCRIPTION} has no {listing(missing)}")
-    return RlConfig.from_run(found["rl"])
+    run_training(run, {**found, **facts, **given}, options.quiet, facts)
 
 
 def merged(former: RlConfig, given: RlConfig) -> RlConfig:
@@ -155,10 +152,11 @@ def merged(former: RlConfig, given: RlConfig) -> RlConfig:
     return config
 
 
-def run_training(
-    run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool, facts: Mapping[str, Any] | None = None
-) -> None:
-    """Train as a run's description says; `facts` are added to it once the run's checkpoint has been read."""
+def run_training(run: Run, found: Mapping[str, Any], quiet: bool, facts: Mapping[str, Any] | None = None) -> None:
+    """Train as a run's description says.
+
+    `facts` are None for a new run; they are added to a resumed run's description once its checkpoint has been read.
+    """
     from ..rl.train import RlJob, train
     from ..training.progress import Progress
     from ..training.stopping import StoppedEarly
@@ -173,7 +171,7 @@ def run_training(
         RlConfig.from_run(found["rl"]),
         int(found["seed"]),
         device,
-        resumed,
+        facts is not None,
         found["wandb"],
         (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr)),
         facts or {},
