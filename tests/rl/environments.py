@@ -1,6 +1,7 @@
-"""mjlab's own environments, small and without noise, and checks of environments."""
+"""Small environments of our tasks and of mjlab's, and checks of environments."""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -18,7 +19,19 @@ YAM = "Mjlab-Lift-Cube-Yam"
 TRACKING = "Mjlab-Tracking-Flat-Unitree-G1"
 
 
+def task_cfg(name: str, num_envs: int = 8, seed: int = 0, flat: bool = False, **options: Any) -> Any:
+    """mjlab's configuration of one of our tasks with the arguments of its `cfg`; a1-walk has a small ground."""
+    from body_transformer.rl.a1.terrain import Terrain
+    from body_transformer.rl.registry import TASKS
+
+    if name == "a1-walk":
+        even = {"scale": (0.0, 0.0), "border_scale": 0.0} if flat else {}
+        options["terrain"] = Terrain(seed, num_tracks=(6, 4), **even)
+    return import_module(f"body_transformer.rl.{TASKS[name]}").cfg(num_envs, seed, **options)
+
+
 def make_env(task: str, change: Callable[[Any], None] = lambda cfg: None, num_envs: int = 2, reset: bool = True) -> Any:
+    """An environment of mjlab's own, without noise."""
     import mjlab.tasks  # noqa: F401, fills the registry
     from mjlab.envs import ManagerBasedRlEnv
     from mjlab.tasks.registry import load_env_cfg

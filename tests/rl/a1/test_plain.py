@@ -6,14 +6,10 @@ import torch
 
 pytest.importorskip("mjlab")
 
-from body_transformer.rl.a1 import walk
-from body_transformer.rl.a1.terrain import Terrain
 from body_transformer.rl.envs.cpu import CpuEnv
 from body_transformer.rl.envs.mjlab import terms_of
-from body_transformer.rl.evaluate import rollouts
 
-SMALL = Terrain(0, num_tracks=(6, 4))
-FLAT = Terrain(0, num_tracks=(6, 4), scale=(0.0, 0.0), border_scale=0.0)
+from ..environments import task_cfg
 
 
 def lay_level(planes) -> None:
@@ -25,8 +21,8 @@ def lay_level(planes) -> None:
 @pytest.mark.parametrize("flat", [True, False])
 def test_a_step_is_that_of_mujoco_warp_for_each_robot(env, monkeypatch, flat):
     """Seen: 9 of 10 steps within 4e-6 on either ground, at worst 4e-4 where a foot touches the ground in only one."""
-    warp = env(flat=flat, noise=False)
-    ours = CpuEnv(walk.cfg(8, 0, terrain=FLAT if flat else SMALL, noise=False), num_threads=2)
+    warp = env("a1-walk", flat=flat, noise=False)
+    ours = CpuEnv(task_cfg("a1-walk", flat=flat, noise=False), num_threads=2)
     if flat:
         monkeypatch.setattr(ours.robots.planes, "lay", lambda *state: lay_level(ours.robots.planes))
     theirs = terms_of(warp).robots
@@ -50,7 +46,7 @@ def test_a_step_is_that_of_mujoco_warp_for_each_robot(env, monkeypatch, flat):
 
 
 def test_robots_differ_in_plain_mujoco_too():
-    env = CpuEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=1)
+    env = CpuEnv(task_cfg("a1-walk", 3), num_threads=1)
     env.close()
     model, parameters = env.world.model, env.robots.state.parameters
     trunk = model.body("robot/trunk").id
@@ -62,7 +58,7 @@ def test_robots_differ_in_plain_mujoco_too():
 
 
 def test_robots_with_the_action_zero_stand_on_the_ground():
-    env = CpuEnv(walk.cfg(6, 0, terrain=SMALL), num_threads=1)
+    env = CpuEnv(task_cfg("a1-walk", 6), num_threads=1)
     env.reset(seed=0)
     for _ in range(75):
         env.step(torch.zeros(6, 12))
@@ -72,31 +68,3 @@ def test_robots_with_the_action_zero_stand_on_the_ground():
     assert standing.sum() >= 3
     assert (state.base_pos[standing, 2] > 0.2).all()
     assert state.on_ground[standing].double().mean() > 0.6
-
-
-def test_more_reward_for_going_straight_adds_the_same_in_plain_mujoco():
-    usual, more = (
-        CpuEnv(walk.cfg(6, 0, terrain=SMALL, noise=False, **turning), num_threads=1)
-        for turning in ({}, {"turning": 20.0})
-    )
-    assert torch.equal(*(made.reset(seed=0)[0]["actor"] for made in (usual, more)))
-    generator, compared = torch.Generator().manual_seed(0), 0
-    for _ in range(20):
-        action = 0.3 * torch.randn(6, 12, generator=generator)
-        going = usual.going.clone()
-        (_, less, died, *_), (_, reward, *_) = usual.step(action), more.step(action)
-        paid = going & ~died & (less > 1e-4)  # where it would be below 0, it is 0
-        straight = torch.exp(-(more.robots.state.base_spin[:, 2] ** 2) / 0.5)
-        torch.testing.assert_close((reward - less)[paid], 0.02 * 19.95 * straight[paid])
-        compared += int((paid & (straight > 0.1)).sum())
-    usual.close()
-    more.close()
-    assert compared > 20
-
-
-def test_rollouts_of_the_same_seed_are_the_same():
-    env = CpuEnv(walk.cfg(3, 0, terrain=SMALL), num_threads=2)
-    first, again = (rollouts(lambda obs: 3 * torch.sin(9 * obs["actor"][:, 12:24]), env, seed=4) for _ in range(2))
-    env.close()
-    assert all(torch.equal(values, again[metric]) for metric, values in first.items())
-    assert list(first) == ["total_reward", "length", "survived", "forward_speed", "speed_error"]

@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("mjlab")
 
-from body_transformer.rl.a1 import terms
+from body_transformer.rl.a1 import terms, walk
 from body_transformer.rl.a1.model import DEFAULT_POSE
 from body_transformer.rl.a1.parameters import A1Parameters
 from body_transformer.rl.a1.robots import A1State
@@ -108,6 +108,15 @@ def test_energy_and_joint_range_are_means_over_the_physics_steps():
     assert terms.joint_range(one).item() == 1.5
     assert terms.torque(one).item() == 0
     assert terms.torque(state(overloaded=True)).item() == 1
+
+
+def test_more_reward_for_turning_as_commanded_changes_only_its_weight():
+    more = walk.task(TASK.terrain, walk.WalkOptions(turning=20.0))
+    assert {name: term.value for name, term in more.rewards.items()} == {
+        name: term.value for name, term in TASK.rewards.items()
+    }
+    changed = {name: term.weight for name, term in more.rewards.items() if term.weight != TASK.rewards[name].weight}
+    assert changed == {"turning": 20.0}
 
 
 def test_the_weights_are_the_papers():

@@ -113,8 +113,6 @@ def test_standing_at_the_origin_the_heading_is_that_of_the_start(env):
 
 # -- the privileged critic ---------------------------------------------------------------------------------------------
 
-PRIVILEGED = ("privileged_critic",)
-
 
 def expected_of(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray) -> list[float]:
     """[17], from MuJoCo's data alone."""
@@ -140,7 +138,7 @@ def expected_of(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray) -> li
 
 
 def test_the_critic_sees_board_and_cylinder_as_they_are(env):
-    made = env("humanoid-board", options=PRIVILEGED)
+    made = env("humanoid-board", privileged_critic=True)
     generator = torch.Generator().manual_seed(4)
     for _ in range(8):
         obs, *_ = made.step(torch.randn(8, 21, generator=generator))
@@ -152,7 +150,7 @@ def test_the_critic_sees_board_and_cylinder_as_they_are(env):
 
 
 def test_with_a_privileged_critic_the_actor_and_all_else_stay_the_same_to_the_bit(env):
-    plain, privileged = env("humanoid-board"), env("humanoid-board", options=PRIVILEGED)
+    plain, privileged = env("humanoid-board"), env("humanoid-board", privileged_critic=True)
     generator = torch.Generator().manual_seed(5)
     assert torch.equal(plain.get_observations()["actor"], privileged.get_observations()["actor"])
     ends = 0
@@ -168,7 +166,7 @@ def test_with_a_privileged_critic_the_actor_and_all_else_stay_the_same_to_the_bi
 
 
 def test_the_privileged_observations_go_to_the_root_without_a_guess(env):
-    found = model_layouts(env("humanoid-board", options=PRIVILEGED), {})
+    found = model_layouts(env("humanoid-board", privileged_critic=True), {})
     actor, critic = found["actor"], found["critic"]
     assert actor.layout == model_layouts(env("humanoid-board"), {})["critic"].layout
     assert critic.guessed == actor.guessed == []

@@ -75,18 +75,6 @@ def test_robots_start_on_all_tiles_above_their_middle():
         assert z == pytest.approx(1.34 + tile(ground, i, j)[30:51, 30:51].max())
 
 
-def test_the_end_of_the_ground_is_a_time_out(env):
-    made = env("humanoid-hill")
-    state = terms_of(made).robots.state
-    ends = torch.tensor([[99.5, 0], [-19.5, 0], [40, 99.5], [40, -99.5]])
-    state.torso_pos[:4, :2] = ends
-    state.torso_pos[:4, 2] = 3.0
-    _, reward, died, timed_out, _ = made.step(torch.zeros(8, 21))
-    assert timed_out.tolist() == [True] * 4 + [False] * 4
-    assert not died.any()
-    assert (reward > 1).all()
-
-
 def test_progress_does_not_jump_when_an_episode_begins(env):
     made = env("humanoid-hill")
     for _ in range(3):

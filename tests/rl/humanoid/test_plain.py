@@ -166,6 +166,7 @@ def test_rollouts_are_those_of_mjlabs_environment(plain, env, name):
     assert len(ours["length"].unique()) > 3
     torch.testing.assert_close(ours["length"], theirs["length"], atol=3, rtol=0)
     torch.testing.assert_close(ours["total_reward"], theirs["total_reward"], atol=10, rtol=0)
+    torch.testing.assert_close(ours["forward_speed"], theirs["forward_speed"], atol=0.1, rtol=0)
 
 
 def test_forward_speed_is_distance_over_time(plain):
@@ -176,10 +177,3 @@ def test_forward_speed_is_distance_over_time(plain):
     for end in (torch.full_like(lengths, -1), lengths):  # a robot stays where its episode ended
         way = torch.stack(xs)[end, torch.arange(8)] - xs[0]
         torch.testing.assert_close(found["forward_speed"], way / (lengths / 60))
-
-
-@pytest.mark.parametrize("name", ["humanoid-mod", "humanoid-hill"])
-def test_the_number_of_threads_changes_nothing(plain, name):
-    one, three = (rollouts(sway, plain(name, 8, threads), 5) for threads in (1, 3))
-    for metric, values in one.items():
-        assert torch.equal(values, three[metric])

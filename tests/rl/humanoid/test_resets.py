@@ -161,7 +161,7 @@ def test_starts_without_the_curriculum_are_drawn_in_the_original_order():
 
 
 def test_the_curriculum_is_for_training_and_evaluations_start_with_full_noise(new_env):
-    made = new_env("humanoid-board", num_envs=1, options=("start_noise_curriculum",))
+    made = new_env("humanoid-board", num_envs=1, start_noise_curriculum=True)
     reach = terms_of(made).robots.starts.qpos[:, 7:28].abs().amax(1) / 0.2
     assert reach.quantile(0.25) < 0.3
     task = task_of(

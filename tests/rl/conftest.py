@@ -1,0 +1,45 @@
+"""Environments of our tasks on the CPU, made once for all tests."""
+
+from functools import cache
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def new_env():
+    """Makes an environment that is not shared; the arguments are those of `task_cfg`."""
+    pytest.importorskip("mjlab")
+    from mjlab.envs import ManagerBasedRlEnv
+
+    from body_transformer.rl.envs.fast import FastEnv
+    from body_transformer.rl.registry import quiet
+
+    from .environments import task_cfg
+
+    def make(name, num_envs=8, seed=0, fast=True, **options):
+        with quiet():
+            return (FastEnv if fast else ManagerBasedRlEnv)(task_cfg(name, num_envs, seed, **options), "cpu")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def _shared(new_env):
+    return cache(new_env)
+
+
+@pytest.fixture
+def env(_shared):
+    """The 8 robots of a task, at the start of their first episode."""
+
+    def fresh(name, fast=True, **options):
+        from body_transformer.rl.envs.mjlab import terms_of
+        from body_transformer.rl.registry import quiet
+
+        made = _shared(name, fast=fast, **options)
+        terms_of(made).robots.starts.seed(0)
+        with quiet():
+            made.reset(seed=0)
+        return made
+
+    return fresh

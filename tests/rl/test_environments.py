@@ -1,0 +1,150 @@
+"""Whole environments on the CPU: the fast step is mjlab's; ends of episodes, and broken simulations."""
+
+import pytest
+import torch
+
+pytest.importorskip("mjlab")
+
+from body_transformer.rl.envs.mjlab import terms_of
+
+from .environments import check_no_host_traffic
+
+TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board", "a1-walk")
+QUIET = {"a1-walk": {"noise": False}}
+"""Options without which two environments differ."""
+
+
+def random_actions(steps: int, name: str, seed: int = 1, scale: float = 1.0) -> torch.Tensor:
+    sizes = (steps, 8, 12 if name == "a1-walk" else 21)
+    return scale * torch.randn(sizes, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in TASKS),
+        ("humanoid-board", {"privileged_critic": True}),
+        ("a1-walk", {"latency": (0, 6), "stiffness": (1.0, 2.0)}),
+    ],
+)
+def test_the_fast_step_is_mjlabs_step(env, name, options):
+    fast, stock = (env(name, fast, **QUIET.get(name, {}), **options) for fast in (True, False))
+    groups = ["actor", "critic"] if name == "a1-walk" or options else ["actor"]
+    torch.testing.assert_close(fast.get_observations(), stock.get_observations())
+    ends = torch.zeros(2)
+    for k, action in enumerate(random_actions(50, name, scale=2.0 if name == "a1-walk" else 1.0)):
+        if k in (20, 30):
+            for made in (fast, stock):
+                if k == 20:
+                    made.episode_length_buf[:4] = 998
+                else:
+                    terms_of(made).world.qpos[5, 2] -= 0.15  # into the ground
+        got, expected = fast.step(action), stock.step(action)
+        assert list(got[0]) == list(expected[0]) == groups
+        torch.testing.assert_close(got[0], expected[0], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(got[1], expected[1], atol=1e-5 if name == "a1-walk" else 1e-4, rtol=1e-4)
+        assert torch.equal(got[2], expected[2])
+        assert torch.equal(got[3], expected[3])
+        assert torch.equal(fast.episode_length_buf, stock.episode_length_buf)
+        ends += torch.tensor([got[2].sum(), got[3].sum()])
+    assert (ends >= 1).all()  # so there were resets to compare
+    for group in groups:
+        assert torch.equal(fast.get_observations()[group], got[0][group])
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in TASKS[:3]),
+        ("humanoid-board", {"privileged_critic": True}),
+        ("a1-walk", {"latency": (0, 4), "push_every_s": 0.1}),
+    ],
+)
+def test_a_fast_step_brings_no_number_to_the_host_and_none_from_it(env, name, options):
+    check_no_host_traffic(env(name, **options), random_actions(3, name))
+
+
+# -- ends of episodes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("name", ["humanoid-mod", "a1-walk"])
+def test_an_episode_ends_by_time_out_after_exactly_1000_steps(env, name, fast, monkeypatch):
+    made, (still,) = env(name, fast), random_actions(1, name, scale=0.0)
+    assert made.max_episode_length == 1000
+    for physics in ("step", "forward"):
+        monkeypatch.setattr(made.sim, physics, lambda: None)  # robots hang in the air: they live, and it is quick
+    made.episode_length_buf[:] = 990
+    for _ in range(9):
+        _, _, died, late, _ = made.step(still)
+        assert not (died | late).any()
+    _, reward, died, late, _ = made.step(still)
+    assert late.all()
+    assert not died.any()
+    assert (reward > 0).all()
+    assert (made.episode_length_buf == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "ends"),
+    [
+        ("humanoid-hill", [(99.5, 0), (-19.5, 0), (40, 99.5), (40, -99.5)]),
+        ("a1-walk", [(16.1, 0), (-4.1, 0), (8, 7.3), (8, -7.3)]),
+    ],
+)
+def test_the_end_of_the_ground_is_a_time_out(env, name, ends):
+    made, (still,) = env(name), random_actions(1, name, scale=0.0)
+    qpos = terms_of(made).world.qpos
+    qpos[:4, :2] = torch.tensor(ends)
+    qpos[:4, 2] = 1.4 if name == "a1-walk" else 3.0  # in the air
+    _, reward, died, late, _ = made.step(still)
+    assert late.tolist() == [True] * 4 + [False] * 4
+    assert not died.any()
+    assert (reward >= 0).all()
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("name", TASKS)
+def test_a_broken_simulation_is_death_and_the_next_episode_is_whole(env, name, fast):
+    made, (still,) = env(name, fast), random_actions(1, name, scale=0.0)
+    if fast:
+        made.broken.zero_()
+        made.non_finite.zero_()
+    world = terms_of(made).world
+    world.qvel[0] = torch.nan
+    world.qpos[1, 0] = torch.inf
+    world.qvel[2, 10] = 1000.0  # a joint
+    world.qvel[3, 0] = 90.0
+    obs, reward, died, late, _ = made.step(still)
+    assert died.tolist() == [True] * 4 + [False] * 4
+    assert not late.any()
+    assert (reward[:4] == (0 if name == "a1-walk" else -1)).all()
+    if fast:
+        assert made.broken == 4
+        assert made.non_finite.tolist() == [True] * 2 + [False] * 6
+        assert made.final_state["qvel"][0].isnan().any()
+        assert made.forward_speed.isfinite().all()
+    for _ in range(4):
+        assert all(group.isfinite().all() for group in obs.values())
+        assert reward.isfinite().all()
+        obs, reward, died, _, _ = made.step(still)
+        assert not died.any()
+        assert (reward > -1e-6).all()  # mjlab adds the terms to 0 in some order
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "scale"),
+    [("humanoid-mod", 300, 1.0), ("humanoid-board", 300, 1.0), ("a1-walk", 120, 2.0)],  # the hill: see test_ground.py
+)
+def test_nothing_is_nan_and_all_contacts_have_room_over_many_random_steps(env, name, steps, scale):
+    made = env(name)
+    ends = 0
+    for action in random_actions(steps, name, seed=2, scale=scale):
+        obs, reward, died, late, _ = made.step(action)
+        assert all(group.isfinite().all() for group in obs.values())
+        assert reward.isfinite().all()
+        if name == "a1-walk":
+            assert obs["critic"][:, :3].abs().max() < 2 * 10  # m/s: no robot is thrown into the air
+        ends += int((died | late).sum())
+    assert ends > 4
+    assert not made.sim.wp_data.overflow.numpy().any()
