@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.actors import SHAPES, Floats, dapg_actor, load_dapg
 from body_transformer.imitation.tasks.adroit import ENVIRONMENTS, AdroitTask
 
@@ -107,6 +108,6 @@ def test_observations_of_another_size_are_refused() -> None:
 @pytest.mark.skipif(not EXPERTS.is_dir(), reason="the DAPG experts are not at hand")
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_the_expert_solves_its_task(name: str) -> None:
-    with closing(AdroitTask(name, num_processes=1)) as task:
+    with closing(AdroitTask(load_experiment(f"adroit-{name}").layout(), name, 1)) as task:
         results = task.rollouts(load_dapg(EXPERTS / f"{name}.npz").mean, 4, 0, "validation")
     assert [result.success for result in results] == [True] * 4

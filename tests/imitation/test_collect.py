@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import body_transformer
+from body_transformer.experiment import load_experiment
 from body_transformer.imitation.actors import load_dapg
 from body_transformer.imitation.collect import CollectedDataset, collect
 from body_transformer.imitation.tasks.adroit import AdroitTask, episode_seed
@@ -92,7 +93,7 @@ def test_a_dataset_can_be_replayed(tmp_path: Path) -> None:
     def act(obs: Any) -> Any:
         return np.sin(3 * obs[:, :28])
 
-    with closing(AdroitTask("door", num_processes=2)) as task:
+    with closing(AdroitTask(load_experiment("adroit-door").layout(), "door", 2)) as task:
         found = collect(task, act, 2, tmp_path / "set", seed=5, noise=0.3, name="adroit-door", policy_name="a sine")
     dataset, episodes, notes = read(tmp_path / "set")
     assert (found.num_episodes, found.num_steps, found.num_played) == (2, 400, 2)
@@ -116,7 +117,7 @@ def test_a_dataset_can_be_replayed(tmp_path: Path) -> None:
 @pytest.mark.skipif(not EXPERTS.is_dir(), reason="the DAPG experts are not at hand")
 def test_an_experts_episodes_succeed_and_can_be_replayed(tmp_path: Path) -> None:
     expert = load_dapg(EXPERTS / "hammer.npz")
-    with closing(AdroitTask("hammer", num_processes=1)) as task:
+    with closing(AdroitTask(load_experiment("adroit-hammer").layout(), "hammer", 1)) as task:
         found = collect(task, expert.mean, 3, tmp_path / "set")
     assert (found.num_successes, found.num_successes_any) == (3, 3)
     assert all(note["success"] for note in read(tmp_path / "set")[2])

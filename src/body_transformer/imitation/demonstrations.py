@@ -15,11 +15,9 @@ from ..errors import listing
 from ..model.normalizer import RunningStatistics
 from .config import ImitationConfig
 from .episodes import Episodes, Floats
-from .readers import open_episodes, reader_options
-from .tasks import task_options
+from .readers import READERS, open_episodes
+from .tasks import TASKS
 
-WORDS = {"true": True, "false": False}
-"""Options may come from a command line, as text."""
 SPLITTING = ("train_clips", "validation_clips", "num_clips", "clip_seed")
 """Options that define the training motions. Reader and task must agree on them: motions that the evaluation calls
 unseen must not be trained on."""
@@ -27,8 +25,7 @@ unseen must not be trained on."""
 
 def demonstrations(config: ImitationConfig, layout: Layout, seed: int) -> Episodes:
     """Open the training split; with `num_demos`, draw that many demonstrations by the seed."""
-    options = {name: WORDS.get(value, value) for name, value in config.options.items()}
-    episodes = open_episodes(config.reader, config.data, layout, **options).split("train")
+    episodes = open_episodes(config.reader, config.data, layout, **config.options).split("train")
     return episodes if config.num_demos is None else episodes.draw(config.num_demos, seed)
 
 
@@ -37,7 +34,7 @@ def share_split_options(config: ImitationConfig) -> ImitationConfig:
     given = (config.options, config.task_options)
     shared: dict[str, str] = {}
     for name in SPLITTING:
-        if name in reader_options(config.reader) and name in task_options(config.task):
+        if name in READERS.options(config.reader) and name in TASKS.options(config.task):
             values = [options[name] for options in given if name in options]
             if len(set(values)) > 1:
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""The table of readers, and their shared functions."""
+"""The tables of readers and tasks, and the readers' shared functions."""
 
 import subprocess
 import sys
@@ -8,17 +8,18 @@ import pytest
 from body_transformer.imitation.readers import READERS, open_episodes
 from body_transformer.imitation.readers.files import naming
 from body_transformer.imitation.readers.terms import term_keys
+from body_transformer.imitation.tasks import make_task
 
 from .small import LAYOUT
 
 
 def test_an_unknown_reader_is_an_error_that_names_those_there_are():
-    message = r"unknown reader of demonstrations 'minary'; did you mean 'minari'\? have: 'minari', 'mocapact', 'npz', "
+    message = r"unknown reader 'minary'; did you mean 'minari'\? have: 'minari', 'mocapact', 'npz', "
     with pytest.raises(ValueError, match=message + "'robomimic'"):
         open_episodes("minary", "data", LAYOUT)
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", READERS.places)
 def test_an_unknown_option_is_an_error_that_names_those_there_are(reader):
     allowed = {
         "mocapact": "'actions', 'train_clips', 'validation_clips', 'allow_missing'",
@@ -28,12 +29,31 @@ def test_an_unknown_option_is_an_error_that_names_those_there_are(reader):
         open_episodes(reader, "data", LAYOUT, colour="red")
 
 
-@pytest.mark.parametrize("reader", [name for name in READERS if name != "tracking"])
+@pytest.mark.parametrize("reader", [name for name in READERS.places if name != "tracking"])
 def test_missing_data_are_named(reader):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         open_episodes(reader, "nowhere", LAYOUT)
     with pytest.raises(ValueError, match=f"reader '{reader}' needs the path or name of the demonstrations"):
         open_episodes(reader, None, LAYOUT)
+
+
+@pytest.mark.parametrize(
+    ("reader", "options", "message"),
+    [
+        ("tracking", {"num_clips": "two"}, "reader 'tracking': num_clips must be a whole number; got 'two'"),
+        ("mocapact", {"allow_missing": "yes"}, "reader 'mocapact': allow_missing must be true or false; got 'yes'"),
+    ],
+)
+def test_options_that_cannot_be_read_from_text_are_refused(reader, options, message):
+    with pytest.raises(ValueError, match=message):
+        open_episodes(reader, "data", LAYOUT, **options)
+
+
+def test_an_unknown_task_and_an_option_that_it_needs_are_named():
+    with pytest.raises(ValueError, match="unknown task 'adroid'; did you mean 'adroit'"):
+        make_task("adroid", LAYOUT, {})
+    with pytest.raises(ValueError, match="task 'adroit' needs the options 'name'"):
+        make_task("adroit", LAYOUT, {})
 
 
 def test_the_tracking_task_needs_no_data():

@@ -27,9 +27,13 @@ def linear(obs_dim: int, action_dim: int) -> Act:
     return lambda obs: np.sin(obs @ weights)
 
 
+def adroit(name: str, num_processes: int | None = None) -> AdroitTask:
+    return AdroitTask(load_experiment(f"adroit-{name}").layout(), name, num_processes)
+
+
 @pytest.fixture(scope="module")
 def door() -> Iterator[AdroitTask]:
-    with closing(AdroitTask("door", num_processes=1)) as task:
+    with closing(adroit("door", 1)) as task:
         yield task
 
 
@@ -95,7 +99,7 @@ def test_the_observation_and_the_action_are_in_the_layouts_order(name: str) -> N
 def test_the_number_of_processes_changes_nothing() -> None:
     results = []
     for num_processes in (1, 2):
-        with closing(AdroitTask("relocate", num_processes)) as task:
+        with closing(adroit("relocate", num_processes)) as task:
             results.append(task.rollouts(linear(39, 30), 3, seed=7, split="validation"))
             assert len(task._envs.processes) == (num_processes if num_processes > 1 else 0)
     assert results[0] == results[1]
@@ -138,10 +142,10 @@ def test_evaluations_and_demonstrations_have_different_starts() -> None:
 
 def test_the_number_of_processes_is_limited_by_cores_and_omp_num_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    all_of_them = AdroitTask("door")._envs.num_processes
+    all_of_them = adroit("door")._envs.num_processes
     for threads, expected in (("1", 1), ("100000", all_of_them), ("0", 1), ("4,2", all_of_them), ("", all_of_them)):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        assert AdroitTask("door")._envs.num_processes == expected
+        assert adroit("door")._envs.num_processes == expected
 
 
 # -- rollouts ----------------------------------------------------------------------------------------------------------
@@ -177,7 +181,7 @@ def test_the_policy_gets_float32_and_the_recording_keeps_all_digits(door: Adroit
 def test_success_is_that_of_the_last_step(
     monkeypatch: pytest.MonkeyPatch, success: list[bool], at_last: bool, at_any: bool
 ) -> None:
-    task = AdroitTask("door")
+    task = adroit("door")
     actions, rewards = np.zeros((3, 28), np.float32), np.array([1.0, 2.0, 4.0])
     played = Trajectory(0, "", np.zeros((4, 39)), actions, actions, rewards, np.array(success), False)
     monkeypatch.setattr(task, "_play", lambda *args: iter([played]))
@@ -205,9 +209,13 @@ def test_executed_actions_are_clean_actions_plus_noise(door: AdroitTask) -> None
 
 def test_unknown_names_and_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="unknown Adroit task 'pen'; have: 'door', 'hammer', 'relocate'"):
-        AdroitTask("pen")
+        AdroitTask(load_experiment("demo").layout(), "pen")
+    with pytest.raises(
+        ValueError, match="'hammer' has 46 observation entries and 26 actions; the layout has 39 and 28"
+    ):
+        AdroitTask(load_experiment("adroit-door").layout(), "hammer")
     with pytest.raises(ValueError, match="number of processes must be 1 or more; got 0"):
-        AdroitTask("door", 0)
+        adroit("door", 0)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +231,7 @@ def test_invalid_actions_are_refused(door: AdroitTask, actions: Any, message: st
 
 
 def test_a_simulator_that_dies_is_reported_and_replaced() -> None:
-    with closing(AdroitTask("door", num_processes=2)) as task:
+    with closing(adroit("door", 2)) as task:
         calls = 0
 
         def act(obs: Any) -> Any:
@@ -243,7 +251,7 @@ def test_a_simulator_that_dies_is_reported_and_replaced() -> None:
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)
     with pytest.raises(ValueError, match=r"pip install -c constraints.txt -e '\.\[imitation\]'"):
-        AdroitTask("door", 1).rollouts(swaying(28), 1, 0, "validation")
+        adroit("door", 1).rollouts(swaying(28), 1, 0, "validation")
 
 
 # -- films -------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...body.layout import Layout
 from ...errors import import_extra, unknown
 from ...video import Frame, opengl
 from ..vector_env import EnvSpec, VectorEnv, film_episode, num_cores
@@ -45,13 +46,21 @@ class AdroitTask(CollectableTask):
     frames_hz = 100.0 / _FILM_STRIDE
     requirements = ("gymnasium-robotics", "mujoco")
 
-    def __init__(self, name: str, num_processes: int | None = None) -> None:
-        """Use at most `num_processes`; by default one per core, or OMP_NUM_THREADS."""
+    def __init__(self, layout: Layout, name: str, num_processes: int | None = None) -> None:
+        """Make the task `name` for policies of this layout.
+
+        It uses at most `num_processes`, by default one per core, or OMP_NUM_THREADS.
+        """
         if name not in ENVIRONMENTS:
             raise ValueError(unknown("Adroit task", name, ENVIRONMENTS))
         if num_processes is not None and num_processes < 1:
             raise ValueError(f"the number of processes must be 1 or more; got {num_processes}")
         self.env_id, obs_dim, self.action_dim = ENVIRONMENTS[name]
+        if (layout.obs_dim, layout.action_dim) != (obs_dim, self.action_dim):
+            raise ValueError(
+                f"Adroit task {name!r} has {obs_dim} observation entries and {self.action_dim} actions; "
+                f"the layout has {layout.obs_dim} and {layout.action_dim}"
+            )
         spec = EnvSpec(partial(make_env, self.env_id), obs_dim, self.action_dim, np.float64, ("success",))
         self._envs = VectorEnv(spec, MAX_LANES, min(num_processes or num_cores(), MAX_LANES))
 

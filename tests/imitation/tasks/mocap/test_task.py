@@ -122,7 +122,7 @@ import numpy as np
 from body_transformer.experiment import load_experiment
 from body_transformer.imitation.tasks.mocap.task import MocapTask
 
-task = MocapTask(load_experiment("mocapact").layout(), sys.argv[1], validation=["CMU_900_02"])
+task = MocapTask(load_experiment("mocapact").layout(), sys.argv[1], validation_clips=["CMU_900_02"])
 np.save(sys.argv[2], np.stack(task.film(lambda obs: np.zeros((len(obs), 56)), 0, "validation")))
 """
 

@@ -34,26 +34,26 @@ class MocapTask(ImitationTask):
     def __init__(
         self,
         layout: Layout,
-        clips_file: str | os.PathLike[str],
-        train: str | os.PathLike[str] | Sequence[str] | None = None,
-        validation: str | os.PathLike[str] | Sequence[str] | None = None,
+        clips: str | os.PathLike[str],
+        train_clips: str | os.PathLike[str] | Sequence[str] | None = None,
+        validation_clips: str | os.PathLike[str] | Sequence[str] | None = None,
         allow_missing: bool = False,
         num_processes: int | None = None,
     ) -> None:
         """Make the task; simulators are started by the first rollout.
 
-        `train` and `validation` are clip names, or text files with one name per line, as MoCapAct publishes its split.
-        With `allow_missing`, listed clips that are not in the file are skipped. `num_processes` episodes run at a time,
-        by default one per core.
+        `clips` is a file that `tasks.mocap.clips` has written. `train_clips` and `validation_clips` are clip names, or
+        text files with one name per line, as MoCapAct publishes its split. With `allow_missing`, listed clips that are
+        not in the file are skipped. `num_processes` episodes run at a time, by default one per core.
         """
         self.layout = layout
-        self.clips_file = os.fspath(clips_file)
-        lengths = clip_lengths(clips_file)
-        if train is None and validation is None:
+        self.clips_file = os.fspath(clips)
+        lengths = clip_lengths(clips)
+        if train_clips is None and validation_clips is None:
             raise ValueError("a list of training clips or of validation clips is needed; got neither")
         self.clips: dict[str, tuple[Snippet, ...]] = {}
         """Split -> its clips, whole."""
-        for split, names in (("train", train), ("validation", validation)):
+        for split, names in (("train", train_clips), ("validation", validation_clips)):
             if names is not None:
                 named = read_clip_list(names) if isinstance(names, str | os.PathLike) else tuple(names)
                 found = available(named, lengths, repr(self.clips_file), allow_missing)

@@ -23,7 +23,7 @@ def open_episodes(
     """Generate demonstrations of `num_clips` motions, `repetitions` of each; `data` must be None."""
     if data is not None:
         raise ValueError(f"the tracking task generates its own demonstrations: leave data out; got {data!r}")
-    return demonstrate(int(num_clips), int(repetitions), clip_seed=int(clip_seed), layout=layout)
+    return demonstrate(num_clips, repetitions, clip_seed=clip_seed, layout=layout)
 
 
 def demonstrate(
