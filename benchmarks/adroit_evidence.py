@@ -21,7 +21,7 @@ import numpy as np
 
 from body_transformer.report.load import read_run
 from body_transformer.report.text import markdown_table
-from body_transformer.reproduce.scores import NUM_LAST, evaluations
+from body_transformer.reproduce.scores import NUM_LAST
 from body_transformer.run import DESCRIPTION, METRICS
 
 VARIANTS = ("mlp", "transformer", "bot-hard")
@@ -41,9 +41,8 @@ def read(folders: list[Path]) -> dict[Case, dict[str, list[dict[str, Any]]]]:
     found: dict[Case, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted(path for folder in folders for path in folder.rglob(DESCRIPTION)):
         run = read_run(file.parent)
-        scores, scores_any = (
-            evaluations(run, metric, "validation")[-NUM_LAST:] for metric in ("success", "success_any")
-        )
+        curves = (run.curves[f"eval/validation/{metric}"] for metric in ("success", "success_any"))
+        scores, scores_any = ([point.value.mean for point in points[-NUM_LAST:]] for points in curves)
         if len(scores) < NUM_LAST:
             raise ValueError(f"{file.parent / METRICS} has {len(scores)} evaluations; {NUM_LAST} are needed")
         found[case_of(run.settings)][run.variant].append(
