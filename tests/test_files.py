@@ -1,5 +1,6 @@
 """Files are complete or absent."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,23 @@ def test_a_folder_that_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path,
 
     with pytest.raises(KeyboardInterrupt), make(tmp_path / "out") as unfinished:
         stopped(unfinished)
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["out", "out/file"]
+    assert (tmp_path / "out" / "file").read_text() == "old"
+
+
+def test_a_failed_rename_restores_the_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").write_text("old")
+    replace = os.replace
+
+    def failing(old: Path, new: Path) -> None:
+        if old.name != "out" and new.name == "out" and not new.exists() and not old.name.endswith(".old"):
+            raise OSError("disk on fire")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with pytest.raises(OSError, match="disk on fire"), new_folder(tmp_path / "out") as unfinished:
+        (unfinished / "file").write_text("new")
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["out", "out/file"]
     assert (tmp_path / "out" / "file").read_text() == "old"
 

@@ -79,6 +79,7 @@ def threads():
 def test_an_epoch_has_every_step_once_and_only_its_last_batch_may_be_smaller(case):
     batches, epoch = make(case)
     found = numbers(batches.epoch(epoch))
+    assert not threads()
     assert len(found) == len(batches)
     assert sorted(chain(*found)) == list(range(sum(case["lengths"])))
     assert all(len(batch) == case["batch_size"] for batch in found[:-1])
@@ -272,11 +273,6 @@ def test_an_abandoned_epoch_stops_its_thread_soon(end):
     assert len(batches.episodes.reads) <= before + 3  # not the window's ten
 
 
-def test_no_thread_is_left_after_an_epoch():
-    list(slow(0).epoch(0))
-    assert not threads()
-
-
 @pytest.mark.parametrize("window_steps", [10, 1000])
 def test_an_error_while_reading_reaches_the_caller(window_steps):
     episodes = Numbered([5] * 20)
@@ -304,25 +300,15 @@ def test_an_episode_of_another_length_than_announced_is_an_error():
         ({"num_ranks": 2, "rank": 2}, "rank must be from 0 to 1; got 2"),
         ({"seed": -1}, "seed must be from 0 up; got -1"),
         ({"window_bytes": 4 * STEP_BYTES}, "episode 0 has 5 steps and a window holds 4: raise window_bytes"),
+        ({"episodes": Numbered([])}, "the demonstrations have no steps"),
     ],
 )
 def test_invalid_arguments_are_an_error_at_once(options, message):
     with pytest.raises(ValueError, match=message):
-        Batches(Numbered([5] * 20), **{"batch_size": 10, "seed": 0} | options)
+        Batches(**{"episodes": Numbered([5] * 20), "batch_size": 10, "seed": 0} | options)
 
 
 @pytest.mark.parametrize(("epoch", "first"), [(-1, 0), (0, -1), (0, 11)])
 def test_an_invalid_epoch_or_batch_is_an_error_at_once(epoch, first):
     with pytest.raises(ValueError, match="first from 0 to 10"):
         Batches(Numbered([5] * 20), 10, 0).epoch(epoch, first)
-
-
-def test_no_demonstrations_at_all_are_an_error():
-    with pytest.raises(ValueError, match="the demonstrations have no steps"):
-        Batches(Numbered([]), 10, 0)
-
-
-def test_fewer_steps_than_a_batch_are_one_batch():
-    batches = Batches(Numbered([5] * 2), 256, 0)
-    assert len(batches) == 1
-    assert sorted(numbers(batches.epoch(0))[0]) == list(range(10))

@@ -1,7 +1,6 @@
 """Collected datasets: their content, the choice of episodes, and existing files."""
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -206,23 +205,6 @@ def test_an_interruption_leaves_no_partial_dataset_and_keeps_the_old_one(
             collect(Counting(), half, 3, tmp_path / name, overwrite=True, on_episode=stop)
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
     assert len(read(tmp_path / "old")[1]) == 1
-
-
-def test_a_failed_rename_restores_the_old_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    collect(Counting(), half, 1, tmp_path / "set")
-    replace, calls = os.replace, []
-
-    def failing(old: Path, new: Path) -> None:
-        calls.append(new)
-        if len(calls) == 2:
-            raise OSError("disk on fire")
-        replace(old, new)
-
-    monkeypatch.setattr(os, "replace", failing)
-    with pytest.raises(OSError, match="disk on fire"):
-        collect(Counting(), half, 2, tmp_path / "set", overwrite=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["set"]
-    assert len(read(tmp_path / "set")[1]) == 1
 
 
 def test_parent_folders_are_created_and_the_metadata_is_json(tmp_path: Path) -> None:

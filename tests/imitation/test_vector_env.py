@@ -87,23 +87,30 @@ def test_an_error_of_an_environment_is_raised_here_without_warnings(recwarn):
     assert not recwarn
 
 
-def test_a_process_that_dies_is_reported():
-    envs = VectorEnv(SPEC, 2, 2)
-    steps = envs.play(STARTS, act, NOISE)
-    next(steps)
-    processes = envs.processes
-    processes[1].kill()
-    processes[1].join()
-    with pytest.raises(ChildProcessError, match="a simulator process has died"):
-        next(steps)
-    assert not any(process.is_alive() for process in processes)
-    assert envs.processes == ()
+def test_a_process_that_dies_is_reported_and_replaced():
+    with closing(VectorEnv(SPEC, 2, 2)) as envs:
+        steps = envs.play(STARTS, act, NOISE)
+        first = next(steps)
+        processes = envs.processes
+        processes[1].kill()
+        processes[1].join()
+        with pytest.raises(ChildProcessError, match="a simulator process has died"):
+            next(steps)
+        assert not any(process.is_alive() for process in processes)
+        assert envs.processes == ()
+        assert np.array_equal(next(envs.play(STARTS, act, NOISE)).next_obs, first.next_obs)
 
 
-def test_actions_of_the_wrong_shape_are_refused():
-    envs = VectorEnv(SPEC, 2, 1)
-    with pytest.raises(ValueError, match=r"must return actions \[2, 1\]; got \[2, 3\]"):
-        next(envs.play(STARTS, lambda obs: np.zeros((len(obs), 3))))
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (np.zeros((2, 3)), r"must return actions \[2, 1\]; got \[2, 3\]"),
+        (np.full((2, 1), np.nan), "actions that are not finite"),
+    ],
+)
+def test_invalid_actions_are_refused(actions, message):
+    with pytest.raises(ValueError, match=message):
+        next(VectorEnv(SPEC, 2, 1).play(STARTS, lambda obs: actions))
 
 
 def test_a_simulator_process_imports_no_torch():

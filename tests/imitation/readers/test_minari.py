@@ -89,16 +89,6 @@ def test_observations_may_be_a_dictionary_of_terms():
     check_same(open_episodes("minari", NAME, LAYOUT), episodes)
 
 
-def test_keys_may_have_other_names_and_unused_terms_may_be_missing():
-    episodes = make_episodes(extra_obs=1)
-    names = {"gravity": "g", "touch": "touch", "arm_pos": "qpos"}
-    space = spaces.Dict({key: NAMED[term] for term, key in names.items()})
-    create(episodes, space, lambda obs: {key: by_term(obs)[term] for term, key in names.items()})
-    check_same(open_episodes("minari", NAME, LAYOUT, obs_keys={"gravity": "g", "arm_pos": "qpos"}), episodes)
-    with pytest.raises(ValueError, match=r"terms 'gravity', 'arm_pos' are not among .*; have: 'g', 'qpos', 'touch'"):
-        open_episodes("minari", NAME, LAYOUT)
-
-
 def test_clip_and_split_come_from_the_episodes_metadata(flat):
     data = minari.load_dataset(NAME)
     data.storage.update_episode_metadata(
@@ -113,27 +103,12 @@ def test_clip_and_split_come_from_the_episodes_metadata(flat):
         open_episodes("minari", NAME, LAYOUT)
 
 
-def test_double_precision_is_rounded_to_single():
-    episodes = [(obs.astype(np.float64) + 1e-12, actions.astype(np.float64)) for obs, actions in make_episodes(1)]
-    create(episodes, spaces.Box(-10, 10, (9,), np.float64))
-    with h5py.File(find_folder(NAME) / "main_data.hdf5") as file:
-        assert file["episode_0/observations"].dtype == np.float64
-    check_same(open_episodes("minari", NAME, LAYOUT), [(obs.astype(np.float32), two) for obs, two in episodes])
-
-
 # -- what is wrong with a file -----------------------------------------------------------------------------------------
 
 
 def refused(path, message):
     with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + message):
         open_episodes("minari", NAME, LAYOUT)
-
-
-@pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
-def test_a_truncated_file_is_named(flat, minari_folder, keep):
-    path = main_file(minari_folder)
-    path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
-    refused(path, "not a complete HDF5 file")
 
 
 def test_a_missing_file_is_named(flat, minari_folder):
@@ -164,14 +139,6 @@ def test_a_wrong_width_or_length_is_named(flat, minari_folder, name, shape, mess
         if shape:
             file[f"episode_2/{name}"] = np.zeros(shape, np.float32)
     refused(main_file(minari_folder), message)
-
-
-def test_a_term_of_another_width_is_named(minari_folder):
-    create(make_episodes(extra_obs=1), NAMED, by_term)
-    with h5py.File(main_file(minari_folder), "a") as file:
-        del file["episode_0/observations/touch"]
-        file["episode_0/observations/touch"] = np.zeros((6, 3), np.float32)
-    refused(main_file(minari_folder), r"episode_0: observation 'touch' must be \[6, 4\]; it is \[6, 3\]")
 
 
 @pytest.mark.parametrize(

@@ -144,9 +144,6 @@ def test_a_truncated_file_is_named(layout, one_clip, keep):
     whole = one_clip.read_bytes()
     one_clip.write_bytes(whole[: keep if isinstance(keep, int) else int(keep * len(whole))])
     refused(one_clip, layout, "not a complete HDF5 file")
-
-
-def test_a_file_that_is_not_hdf5_is_named(layout, one_clip):
     one_clip.write_text("<html>404</html>" * 200)
     refused(one_clip, layout, "not a complete HDF5 file")
 

@@ -78,13 +78,6 @@ def refused(path, message):
         open_episodes("robomimic", str(path), LAYOUT)
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
-def test_a_truncated_file_is_named(path, keep):
-    write(path, make_episodes())
-    path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
-    refused(path, "not a complete HDF5 file")
-
-
 def test_wrong_filter_keys_are_named(path):
     write(path, make_episodes(), {"train": ["demo_1", "demo_7"]})
     refused(path, "mask/train names 'demo_7', which is not in 'data'")

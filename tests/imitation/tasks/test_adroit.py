@@ -136,10 +136,6 @@ def test_seeds_differ_between_episodes_splits_and_seeds() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-def test_evaluations_and_demonstrations_have_different_starts() -> None:
-    assert AdroitTask.splits == ("validation",)
-
-
 def test_the_number_of_processes_is_limited_by_cores_and_omp_num_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     all_of_them = adroit("door")._envs.num_processes
@@ -218,36 +214,6 @@ def test_unknown_names_and_numbers_are_refused() -> None:
         adroit("door", 0)
 
 
-@pytest.mark.parametrize(
-    ("actions", "message"),
-    [
-        (np.zeros((1, 27), np.float32), r"must return actions \[1, 28\]; got \[1, 27\]"),
-        (np.full((1, 28), np.nan, np.float32), "not finite"),
-    ],
-)
-def test_invalid_actions_are_refused(door: AdroitTask, actions: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        door.rollouts(lambda obs: actions, 1, 0, "validation")
-
-
-def test_a_simulator_that_dies_is_reported_and_replaced() -> None:
-    with closing(adroit("door", 2)) as task:
-        calls = 0
-
-        def act(obs: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == 3:
-                victim = task._envs.processes[1]
-                victim.kill()
-                victim.join()
-            return swaying(28)(obs)
-
-        with pytest.raises(ChildProcessError, match="a simulator process has died"):
-            task.rollouts(act, 2, 0, "validation")
-        assert len(task.rollouts(swaying(28), 2, 0, "validation")) == 2
-
-
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)
     with pytest.raises(ValueError, match=r"pip install -c constraints.txt -e '\.\[imitation\]'"):
@@ -255,12 +221,6 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 
 # -- films -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_film_without_opengl_is_refused_with_the_reason(door: AdroitTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MUJOCO_GL", "disabled")
-    with pytest.raises(ValueError, match="MuJoCo cannot render here; MUJOCO_GL=disabled forbids it"):
-        door.film(swaying(28), 0, "validation")
 
 
 def test_a_film_has_a_picture_every_fourth_step(door: AdroitTask, monkeypatch: pytest.MonkeyPatch) -> None:
