@@ -127,12 +127,6 @@ def test_shadows_can_be_left_out(some_opengl):
     assert without.mean() > with_them.mean()
 
 
-def test_an_error_explains_that_mujoco_cannot_render(monkeypatch):
-    monkeypatch.setenv("MUJOCO_GL", "off")
-    with pytest.raises(ValueError, match="no film: MuJoCo cannot render here"):
-        render(mujoco.MjModel.from_xml_string(MODEL), np.zeros((1, 1)), View("ball"))
-
-
 def test_an_unknown_body_is_named(some_opengl):
     with pytest.raises(ValueError, match="bowl"):
         render(mujoco.MjModel.from_xml_string(MODEL), np.zeros((1, 1)), View("bowl"))

@@ -135,13 +135,18 @@ def test_labels_are_the_executed_or_the_clean_actions(tmp_path: Path, labels: An
 
 
 def test_all_episodes_are_kept_unless_only_successes_are_asked_for(tmp_path: Path) -> None:
-    found = collect(Counting(), half, 4, tmp_path / "set")
-    _, episodes, notes = read(tmp_path / "set")
+    folder = tmp_path / "new" / "set"
+    found = collect(Counting(), half, 4, folder)
+    _, episodes, notes = read(folder)
     assert [episode.observations[0, 0] for episode in episodes] == [0, 100, 200, 300]
     assert [bool(note["success"]) for note in notes] == [True, False, False, True]
     assert all(note["success_any"] for note in notes)
-    assert found == CollectedDataset(str(tmp_path / "set"), 4, 16, 4, 2, 4, 16.0)
+    assert found == CollectedDataset(str(folder), 4, 16, 4, 2, 4, 16.0)
     assert list(found.summary().values()) == [4, 16, 4, 0.5, 1.0, 4.0]
+    content = json.loads((folder / "metadata.json").read_text())
+    assert content["total_episodes"] == 4
+    assert content["requirements"] == [f"numpy=={np.__version__}"]
+    assert "env_spec" not in content
 
 
 def test_with_only_successes_episodes_are_played_until_there_are_enough(tmp_path: Path) -> None:
@@ -205,14 +210,6 @@ def test_an_interruption_leaves_no_partial_dataset_and_keeps_the_old_one(
             collect(Counting(), half, 3, tmp_path / name, overwrite=True, on_episode=stop)
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
     assert len(read(tmp_path / "old")[1]) == 1
-
-
-def test_parent_folders_are_created_and_the_metadata_is_json(tmp_path: Path) -> None:
-    collect(Counting(), half, 1, tmp_path / "a" / "b")
-    content = json.loads((tmp_path / "a" / "b" / "metadata.json").read_text())
-    assert content["total_episodes"] == 1
-    assert content["requirements"] == [f"numpy=={np.__version__}"]
-    assert "env_spec" not in content
 
 
 @pytest.mark.parametrize(

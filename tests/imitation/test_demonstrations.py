@@ -10,7 +10,6 @@ from body_transformer.imitation.demonstrations import mean_and_var, obs_statisti
 from body_transformer.imitation.episodes import EpisodeInfo, InMemory
 from body_transformer.imitation.readers import open_episodes
 from body_transformer.imitation.readers.npz import write_npz
-from body_transformer.model.normalizer import Normalizer
 
 # -- options that define the split -------------------------------------------------------------------------------------
 
@@ -79,17 +78,6 @@ def test_unused_entries_have_mean_0_and_variance_1():
     assert torch.equal(var[USED], statistics.var)
     assert mean[[0, 3, 4]].tolist() == [0, 0, 0]
     assert var[[0, 3, 4]].tolist() == [1, 1, 1]
-
-
-def test_a_normalizer_takes_them_and_leaves_a_constant_entry_unscaled():
-    episodes, obs = demonstrations()
-    normalizer = Normalizer(LAYOUT.obs_dim)
-    normalizer.set_statistics(*mean_and_var(LAYOUT, obs_statistics(episodes)))
-    normal = normalizer(torch.from_numpy(np.concatenate(obs)))
-    assert torch.allclose(normal[:, [1, 2]].mean(0), torch.zeros(2), atol=1e-5)
-    assert torch.allclose(normal[:, [1, 2]].std(0, correction=0), torch.ones(2), atol=1e-5)
-    assert normal[:, 5].abs().max() == 0
-    assert normalizer.scale[5] == 1
 
 
 def test_statistics_of_another_layout_are_an_error():

@@ -64,10 +64,6 @@ def test_a_dataset_is_found_by_its_folder(flat, minari_folder, monkeypatch, insi
     check_same(open_episodes("minari", str(minari_folder / NAME / inside), LAYOUT), flat)
 
 
-def test_the_origin_of_an_episode_is_its_file_and_group(flat, minari_folder):
-    assert open_episodes("minari", NAME, LAYOUT).origin(1) == f"{main_file(minari_folder)}: episode_1"
-
-
 def test_the_default_folder_is_minaris_own(flat, minari_folder, monkeypatch, tmp_path):
     monkeypatch.delenv("MINARI_DATASETS_PATH")
     monkeypatch.setenv("HOME", str(tmp_path))

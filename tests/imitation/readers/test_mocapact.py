@@ -97,11 +97,6 @@ def test_the_number_of_rollouts_comes_from_the_file(layout, tmp_path):
     assert len(open_episodes("mocapact", str(tmp_path), layout)) == 5
 
 
-def test_the_origin_of_an_episode_is_its_file_and_group(layout, folder):
-    episodes = open_episodes("mocapact", str(folder), layout)
-    assert episodes.origin(2) == f"{folder / 'CMU_009_12.hdf5'}: CMU_009_12-0-165/3"
-
-
 # -- lists of clips ----------------------------------------------------------------------------------------------------
 
 

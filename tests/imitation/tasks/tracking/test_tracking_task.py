@@ -42,12 +42,6 @@ def spring(layout):
 # -- the experiment ----------------------------------------------------------------------------------------------------
 
 
-def test_the_experiment_has_the_models_joints_in_its_order(layout):
-    for term in (*layout.obs, *layout.actions):
-        if term.kind == "joints":
-            assert list(term.of) == joint_names()
-
-
 def test_the_three_policies_are_of_one_size(layout):
     experiment = load_experiment("demo")
     sizes = {
@@ -225,19 +219,12 @@ def test_every_clip_is_demonstrated_the_requested_number_of_times(episodes):
     assert (steps.obs.shape, steps.actions.shape) == ((150, 173), (150, 21))
 
 
-def test_the_same_seed_gives_the_same_bits(episodes):
-    again = demonstrate(num_clips=3, repetitions=2, seed=4)
-    other = demonstrate(num_clips=3, repetitions=2, seed=5)
-    for index in range(len(episodes)):
+def test_a_demonstration_is_a_function_of_its_seed_and_number(episodes):
+    again, other = (demonstrate(num_clips=3, repetitions=1, seed=seed) for seed in (4, 5))
+    for index in range(3):
         assert episodes.read(index).obs.tobytes() == again.read(index).obs.tobytes()
         assert episodes.read(index).actions.tobytes() == again.read(index).actions.tobytes()
     assert episodes.read(0).obs.tobytes() != other.read(0).obs.tobytes()
-
-
-def test_a_demonstration_does_not_depend_on_how_many_there_are(episodes):
-    fewer = demonstrate(num_clips=3, repetitions=1, seed=4)
-    for index in range(3):
-        np.testing.assert_array_equal(episodes.read(index).actions, fewer.read(index).actions)
 
 
 def by_term(episodes, steps):
