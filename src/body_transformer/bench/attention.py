@@ -65,8 +65,10 @@ def run(bench: Bench, rows: Sequence[str], dtypes: Sequence[str]) -> list[Result
 
 def time_shapes(bench: Bench, names: Sequence[str], dtypes: Sequence[str], rate: float) -> ResultTable:
     """Time all contenders on every shape; `rate` is a copy's, in bytes per second."""
-    rows = [row for name in names for dtype in dtypes for row in time_shape(bench, name, dtype, rate)]
-    titles = {name: PEERS[name].title if name in PEERS else name for name in _entrants(bench)}
+    entrants, shapes = _entrants(bench), row_shapes(bench.device, bench.quick)
+    cases = [(name, dtype) for name in names for dtype in dtypes]
+    rows = [row for name, dtype in cases for row in time_shape(bench, name, shapes[name], dtype, rate, entrants)]
+    titles = {name: PEERS[name].title if name in PEERS else name for name in entrants}
     columns = (
         ResultColumn("row", "B x H x N x D"),
         ResultColumn("dtype", "dtype"),
@@ -86,27 +88,34 @@ def time_shapes(bench: Bench, names: Sequence[str], dtypes: Sequence[str], rate:
     return ResultTable("attention", title, columns, rows, "{row} {dtype} {pass}", series)
 
 
-def time_shape(bench: Bench, name: str, dtype: str, rate: float) -> list[dict[str, Any]]:
-    """Time all contenders on the same inputs and return one row per pass."""
-    shape = row_shapes(bench.device, bench.quick)[name]
+def time_shape(
+    bench: Bench,
+    name: str,
+    shape: Shape,
+    dtype: str,
+    rate: float,
+    entrants: Mapping[str, MakeAttention],
+    checked: bool = True,
+) -> list[dict[str, Any]]:
+    """Time all entrants on the same inputs and return one row per pass; `checked`: compare them with float64 first."""
     mask = tree_mask(shape[2]).to(bench.device)
     num_bytes = {backward: attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward) for backward in PASSES}
-    counts = {backward: bench.num_sets(num_bytes[backward]) for backward in PASSES}
-    sets = draw_inputs(shape, dtype, bench.device, max(counts.values()))
-    entrants = _entrants(bench)
-    for backend in backends_on(bench.device):
-        if BACKENDS[backend].refusal(DTYPES[dtype].dtype, *shape[2:]):
-            del entrants[backend]
+    sets = draw_inputs(shape, dtype, bench.device, bench.num_sets(num_bytes[False]))
+    entrants = {
+        name: make
+        for name, make in entrants.items()
+        if name not in BACKENDS or not BACKENDS[name].refusal(DTYPES[dtype].dtype, *shape[2:])
+    }
 
     @cache
-    def checked(entrant: str) -> Attention:
+    def ready(entrant: str) -> Attention:
         attention = entrants[entrant](mask)
-        if entrant not in PEERS or PEERS[entrant].masked:
+        if checked and (entrant not in PEERS or PEERS[entrant].masked):
             check(attention, mask, sets[0], dtype, is_ours=entrant not in PEERS)
         return attention
 
     def build(entrant: str, backward: bool) -> list[Step]:
-        return attention_steps(checked(entrant), sets[: counts[backward]], dtype, backward)
+        return attention_steps(ready(entrant), sets, dtype, backward)
 
     # one family: compiled and checked once, used for both passes
     contenders = [
@@ -168,8 +177,6 @@ SCALING_SERIES = {
     "forward+backward": itemgetter("both_ns"),
     "floor": itemgetter("both_floor_ns"),
 }
-SCALING_PASSES = {"forward": False, "both": True}
-"""Prefix of a row's keys -> whether backward is timed too."""
 
 
 def time_scaling(bench: Bench, dtypes: Sequence[str], rate: float) -> ResultTable:
@@ -182,20 +189,11 @@ def time_scaling(bench: Bench, dtypes: Sequence[str], rate: float) -> ResultTabl
 
 
 def _time_body(bench: Bench, nodes: int, tokens: int, dtype: str, rate: float) -> dict[str, Any]:
-    mask = tree_mask(nodes).to(bench.device)
     shape = (tokens // nodes, HEADS, nodes, HEAD_DIM)
-    sets = draw_inputs(shape, dtype, bench.device, 1)  # larger than any cache
-    contenders = [
-        Contender(name, partial(attention_steps, ours(mask), sets, dtype, backward))
-        for name, backward in SCALING_PASSES.items()
-    ]
-    timings = bench.time(f"{SCALING} {nodes} nodes {dtype}", contenders)
-    chosen = chosen_backend(sets[0], mask)
-    row: dict[str, Any] = {"nodes": nodes, "batch": tokens // nodes, "dtype": dtype, "chosen": chosen}
-    for name, backward in SCALING_PASSES.items():
-        ms = timings[name].ms
-        floor = floor_ms(attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward), rate)
-        row[f"{name}_ns"] = "failed" if ms is None else 1e6 * ms / tokens
-        row[f"{name}_floor_ns"] = 1e6 * floor / tokens
-        row["over_floor"] = ms / floor if ms else None  # of the last pass, forward+backward
-    return row
+    # unchecked: for the largest bodies the reference needs more memory than there is
+    passes = time_shape(bench, f"{SCALING} {nodes} nodes", shape, dtype, rate, {"ours": ours}, checked=False)
+    row: dict[str, Any] = {"nodes": nodes, "batch": shape[0], "dtype": dtype, "chosen": passes[0]["chosen"]}
+    for name, timed in zip(("forward", "both"), passes, strict=True):
+        row[f"{name}_ns"] = timed["ours"] if timed["ours"] == "failed" else 1e6 * timed["ours"] / tokens
+        row[f"{name}_floor_ns"] = 1e6 * timed["floor"] / tokens
+    return row | {"over_floor": passes[1]["over_floor"]}
