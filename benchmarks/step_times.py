@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from body_transformer.deploy.log import SavedLog
 from body_transformer.deploy.runtime_config import Phase
+from body_transformer.deploy.saved_log import SavedLog
 
 
 def table(log: SavedLog, every_s: float) -> str:

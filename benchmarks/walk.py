@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from body_transformer.deploy.log import SavedLog
+from body_transformer.deploy.saved_log import SavedLog
 from body_transformer.files import atomic_write
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from body_transformer.cli.deploy import Deploy, parse, robot_settings, setting
 from body_transformer.cli.main import main
-from body_transformer.deploy.log import SavedLog
 from body_transformer.deploy.policy import OnnxPolicy
 from body_transformer.deploy.robots import open_robot
 from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import Reason, SafetyConfig
+from body_transformer.deploy.saved_log import SavedLog
 
 from . import fake_robot_interface as fake
 from .real_time import in_real_time
@@ -139,8 +139,8 @@ def test_a_policy_runs_across_the_link_and_its_log_can_be_replayed(folder, tmp_p
     assert status == (0 if said["stop"] is None else 1)  # a busy machine may miss too many deadlines
     assert said["ticks"] > 20
     log = SavedLog.load(said["log"])
-    assert log.description["experiment"] == "a1-walk"
-    assert log.description["loop_hz"] >= 100  # so that two lost commands are shorter than the robot's time-out
+    assert log.description.experiment == "a1-walk"
+    assert log.description.loop_hz >= 100  # so that two lost commands are shorter than the robot's time-out
     commands = said["report"]["commands"]
     assert commands == 0 if dry else commands >= 0.9 * said["ticks"]
     assert main(["deploy", str(folder), "--replay", said["log"]]) == 0
@@ -178,7 +178,7 @@ def test_on_the_a1_commands_leave_at_200_hz(folder, servos, tmp_path, capsys):
     status = main(["deploy", str(folder), "--robot", "a1", "--seconds", "0.3", "--out", str(tmp_path), "--json"])
     said = json.loads(capsys.readouterr().out)
     assert status == (0 if said["stop"] is None else 1)  # a busy machine may miss too many deadlines
-    assert SavedLog.load(tmp_path).description["loop_hz"] == 200
+    assert SavedLog.load(tmp_path).description.loop_hz == 200
     assert len(servos.commands) >= said["ticks"] > 100
     assert max(motor.Kp for sent in servos.commands for motor in sent.motorCmd[:12]) == 100
     assert {motor.Kp for motor in servos.commands[-1].motorCmd[:12]} == {0.0}
@@ -243,7 +243,7 @@ def test_a_robot_that_sends_nonsense_ends_the_run_with_the_reason(folder, tmp_pa
     printed = capsys.readouterr()
     assert "the run ended early, in damping" in printed.err
     assert f"wrote {tmp_path}" in printed.out
-    assert SavedLog.load(tmp_path).description["interventions"]["state not finite"] >= 3
+    assert SavedLog.load(tmp_path).description.interventions["state not finite"] >= 3
 
 
 @in_real_time

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from body_transformer.cli.main import main
-from body_transformer.deploy.log import SavedLog
 from body_transformer.deploy.robots.a1 import A1Robot
 from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import SafetyConfig
+from body_transformer.deploy.saved_log import SavedLog
 
 from .real_time import in_real_time
 
@@ -129,10 +129,10 @@ def broken(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """So often the log cannot be written."""
     save, left = Runtime.save_log, iter(range(times))
 
-    def failing(self, folder, more):
+    def failing(self, *args):
         if next(left, None) is not None:
             raise OSError("no space left on device")
-        return save(self, folder, more)
+        return save(self, *args)
 
     monkeypatch.setattr(Runtime, "save_log", failing)
 
@@ -145,7 +145,7 @@ def test_a_log_that_cannot_be_written_goes_to_a_temporary_folder(folder, servos,
     printed = capsys.readouterr()
     said = json.loads(printed.out)
     assert Path(said["log"]).parent == tmp_path / "temporary"
-    assert SavedLog.load(said["log"]).description["robot"] == "a1"
+    assert SavedLog.load(said["log"]).description.robot == "a1"
     assert f"could not be written to '{tmp_path / 'log'}': no space left on device" in printed.err
     assert f"the log is in '{said['log']}' instead" in printed.err
 
@@ -182,7 +182,7 @@ def test_the_result_is_printed_when_the_robot_fails(folder, servos, quick, tmp_p
     assert deploy(folder, "--out", tmp_path, "--json") == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out)["stop"] == "error: OSError: network is unreachable"
-    assert SavedLog.load(tmp_path).description["stop"]["reason"] == "error"
+    assert SavedLog.load(tmp_path).description.stop.reason == "error"
     assert "network is unreachable" in printed.err
 
 
@@ -205,7 +205,7 @@ def test_a_second_signal_while_the_log_is_written_changes_nothing(
     assert deploy(folder, "--out", tmp_path, "--json") == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out)["stop"] == "emergency stop: SIGINT"
-    assert SavedLog.load(tmp_path).description["stop"]["detail"] == "SIGINT"
+    assert SavedLog.load(tmp_path).description.stop.detail == "SIGINT"
     assert signal.getsignal(number) is before
 
 
@@ -246,4 +246,4 @@ def test_the_exit_status_does_not_depend_on_the_reader(folder, tmp_path, where):
     assert "Traceback" not in done.stderr
     if "2>" not in where:
         assert "the run ended early, in damping: bad states" in done.stderr
-    assert SavedLog.load(tmp_path).description["stop"]["reason"] == "bad states"
+    assert SavedLog.load(tmp_path).description.stop.reason == "bad states"

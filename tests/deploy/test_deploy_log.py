@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from body_transformer.cli.deploy_log import log_folder, print_result
-from body_transformer.deploy.log import link_trouble
 from body_transformer.deploy.robots.sim_options import SimReport
+from body_transformer.deploy.saved_log import link_trouble
 from body_transformer.report.page import write_report
 
 from ..report.deployment_folders import deploy

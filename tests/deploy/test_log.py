@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from body_transformer.deploy.log import BAD_SHAPE, SavedLog
+from body_transformer.deploy.log import BAD_SHAPE
 from body_transformer.deploy.replay import replay
 from body_transformer.deploy.robot import Command
 from body_transformer.deploy.runtime_config import Phase
 from body_transformer.deploy.safety import Reason
+from body_transformer.deploy.saved_log import SavedLog
 from body_transformer.files import atomic_write
 from body_transformer.report.deployment import read_deployments
 
@@ -53,25 +54,24 @@ def test_the_log_is_in_the_contracts_order_and_says_what_happened(tmp_path):
     runtime, _robot = virtual_run()
     runtime.run()
     log = SavedLog.load(runtime.save_log(tmp_path / "a" / "log"))
-    assert tuple(log.description["joints"]) == JOINTS
-    assert tuple(log.description["robot_joints"]) == ROBOT_JOINTS
+    assert (log.description.joints, log.description.robot_joints) == (JOINTS, ROBOT_JOINTS)
     held = log.rows["phase"] == Phase.HOLD
     np.testing.assert_allclose(log.rows["joint_pos"][held][-1], DEFAULT_POSE, atol=0.01)
     np.testing.assert_array_equal(log.rows["command"], log.rows["sent"])
-    assert log.description["stop"] is None
-    assert log.description["interventions"] == {}
-    assert [event["text"] for event in log.description["events"]] == ["ramp", "hold", "policy", "damping", "done"]
-    assert log.description["limits"]["torque"] == [33.5] * 12
+    assert log.description.stop is None
+    assert log.description.interventions == {}
+    assert [event.text for event in log.description.events] == ["ramp", "hold", "policy", "damping", "done"]
+    assert log.description.limits.torque == (33.5,) * 12
     assert len(log.rows["obs"][0]) == 48
 
 
 def test_interventions_are_in_the_log_with_their_reason_and_tick(tmp_path):
     _, _, folder = recorded(tmp_path)
     log = SavedLog.load(folder)
-    counts = log.description["interventions"]
+    counts = log.description.interventions
     assert counts["state not finite"] > 5
     assert counts["state shape"] > 5
-    bit = log.description["reasons"].index("state not finite")
+    bit = log.description.reasons.index("state not finite")
     marked = log.rows["interventions"] >> bit & 1
     assert marked.sum() == counts["state not finite"]
     seen = log.rows["state"] == 1
@@ -211,9 +211,9 @@ def without(said, key):
         (lambda said: said | {"safety": said["safety"] | {"stale_ms": "3"}}, "safety.stale_ms must be a finite number"),
         (lambda said: said | {"config": said["config"] | {"command": 5}}, "config.command must be a list"),
         (lambda said: said | {"config": [1]}, "config must be a mapping"),
-        (lambda said: without(said, "safety"), "'safety' is not there"),
-        (lambda said: without(said, "events"), "'events' is not there"),
-        (lambda said: without(said, "model_sha256"), "'model_sha256' is not there"),
+        (lambda said: without(said, "safety"), "missing key: 'safety'"),
+        (lambda said: without(said, "events"), "missing key: 'events'"),
+        (lambda said: without(said, "model_sha256"), "belongs to another policy: its model_sha256 is ''"),
     ],
 )
 def test_a_log_with_other_settings_than_there_are_is_not_replayed(tmp_path, change, message):
@@ -237,10 +237,10 @@ def test_a_long_run_keeps_its_newest_part_and_cannot_be_replayed(tmp_path):
     runtime.run()
     folder = runtime.save_log(tmp_path)
     log = SavedLog.load(folder)
-    assert log.description["num_ticks"] > 500
+    assert log.description.num_ticks > 500
     assert len(log.rows["tick"]) == 108
     assert (np.diff(log.rows["tick"]) == 1).all()
-    assert log.rows["tick"][-1] == log.description["num_ticks"] - 1
+    assert log.rows["tick"][-1] == log.description.num_ticks - 1
     with pytest.raises(ValueError, match="kept the last 108 of"):
         replay(folder, runtime.contract, SinePolicy())
 
@@ -288,7 +288,7 @@ def test_a_report_that_json_cannot_hold_leaves_nothing_behind(tmp_path):
     runtime, _ = virtual_run(seconds=0.1, ramp_s=0.1)
     runtime.run()
     with pytest.raises(ValueError, match="not JSON compliant"):
-        runtime.save_log(tmp_path / "log", {"report": float("nan")})
+        runtime.save_log(tmp_path / "log", report={"speed": float("nan")})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -301,7 +301,7 @@ def test_a_description_that_cannot_be_written_takes_the_arrays_with_it(tmp_path,
             raise OSError("no space left")
         return atomic_write(path, content)
 
-    monkeypatch.setattr("body_transformer.deploy.log.atomic_write", full)
+    monkeypatch.setattr("body_transformer.deploy.saved_log.atomic_write", full)
     with pytest.raises(OSError, match="no space left"):
         runtime.save_log(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -322,7 +322,7 @@ def test_a_run_that_raised_has_a_log_too(tmp_path):
     with pytest.raises(ZeroDivisionError):
         runtime.run()
     log = SavedLog.load(runtime.save_log(tmp_path))
-    assert log.description["stop"] == {"reason": "error", "detail": "ZeroDivisionError: division by zero"}
+    assert str(log.description.stop) == "error: ZeroDivisionError: division by zero"
     assert len(log.rows["tick"]) == 100
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from body_transformer.deploy.action_pipeline import LowPass
-from body_transformer.deploy.log import SavedLog
 from body_transformer.deploy.real_time import SIGNALS
 from body_transformer.deploy.robot import Command
 from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import Reason, SafetyConfig
+from body_transformer.deploy.saved_log import SavedLog
 
 from .virtual_robot import (
     DEFAULT_POSE,
@@ -345,11 +345,11 @@ def test_after_a_planned_end_a_stop_is_counted_and_logged_but_is_not_the_runs(wh
     ((reason, count),) = result.interventions.items()
     assert count == 1
     said = SavedLog.load(runtime.save_log(tmp_path)).description
-    assert said["stop"] is None
-    late = [event for event in said["events"] if event["kind"] not in ("phase", "request")]
-    assert [event["kind"] for event in late] == ["afterwards"]
-    assert late[0]["text"].startswith(reason)
-    assert sum(event["kind"] == "request" for event in said["events"]) == (what == "stop")
+    assert said.stop is None
+    late = [event for event in said.events if event.kind not in ("phase", "request")]
+    assert [event.kind for event in late] == ["afterwards"]
+    assert late[0].text.startswith(reason)
+    assert sum(event.kind == "request" for event in said.events) == (what == "stop")
 
 
 def test_an_error_after_a_planned_end_is_a_stop():

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from body_transformer.deploy.log import Log, SavedLog
+from body_transformer.deploy.log import Log
 from body_transformer.deploy.observation import JointOrder
 from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.runtime_config import Phase
+from body_transformer.deploy.saved_log import SavedLog
 
 from ..deploy.virtual_robot import JOINTS, ROBOT_JOINTS, VirtualRobot, a1_contract, virtual_run
 
@@ -66,12 +67,9 @@ def ten_minutes(folder: Path, template: Path) -> tuple[Path, int]:
         arrays[name][:] = rng.exponential(size=count)
     arrays["interventions"][::50] = 4
     arrays["joint_pos"][spike, 4] = 3.25
-    log.num_ticks, log._row = count, count - 1
-    said = json.loads((template / "log.json").read_text())
-    own = {"joints", "robot_joints", "num_ticks", "kept_ticks", "command_axis", "events", "format", "version"}
-    said |= {"loop_hz": 200.0, "policy_seconds": 600.0, "interventions": {"torque limit": 2400}}
-    log.save(folder, {key: value for key, value in said.items() if key not in own})
-    return folder, spike
+    numbers = {"num_ticks": count, "kept_ticks": count, "loop_hz": 200.0, "policy_seconds": 600.0}
+    numbers |= {"interventions": {"torque limit": 2400}, "events": ()}
+    return SavedLog(arrays, replace(SavedLog.load(template).description, **numbers)).save(folder), spike
 
 
 def exported(place: Path) -> Path:

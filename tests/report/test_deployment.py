@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from body_transformer.deploy.log import SavedLog
 from body_transformer.deploy.runtime_config import Phase
+from body_transformer.deploy.saved_log import SavedLog
 from body_transformer.report.deployment import Deployment, read_deployments
 from body_transformer.report.load import find_folders
 from body_transformer.report.page import write_report
@@ -72,22 +72,27 @@ def test_an_incomplete_log_is_refused(log: Path, missing: str) -> None:
         write_report(log.parent / "page.html", [log])
 
 
+def limits(**changes: object) -> dict[str, object]:
+    return {"position": [[-1, 1]] * 12, "velocity": [1.0] * 12, "torque": [1.0] * 12} | changes
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"limits": {}}, r"limits.position, limits.torque of log.json cannot be used"),
-        ({"limits": {"position": [[-1, 1]] * 12, "torque": [1.0] * 11 + [float("nan")]}}, r"limits.torque of log.json"),
-        ({"loop_hz": 0}, "loop_hz of"),
-        ({"policy_hz": "fast"}, "policy_hz of"),
-        ({"phases": ["wait"]}, "phases of"),
-        ({"stop": "tilted"}, "stop of"),
-        ({"interventions": {"boredom": 3}}, "interventions of"),
-        ({"events": [{"time_s": 0.1}]}, "events of"),
-        ({"safety": {"stale_ms": 100}}, "safety of"),
-        ({"filter": {"cutoff_hz": None}}, "filter of"),
-        ({"command": "go"}, "command of"),
-        ({"joints": 12}, "joints must be names; got 12"),
-        ({"robot_joints": [3]}, "robot_joints must be names"),
+        ({"limits": {}}, "limits: missing keys: 'position', 'velocity', 'torque'"),
+        ({"limits": limits(torque=[1.0] * 11 + [float("nan")])}, r"limits.torque\[11\] must be a finite number"),
+        ({"limits": limits(torque=[1.0] * 11)}, "limits.torque must have 12 entries, one per joint; got 11"),
+        ({"loop_hz": 0}, "loop_hz must be above 0"),
+        ({"policy_hz": "fast"}, "policy_hz must be a finite number"),
+        ({"phases": ["wait"]}, "phase is from 0 to 5; phases has 1 names"),
+        ({"stop": "tilted"}, "stop must be a mapping"),
+        ({"interventions": {"boredom": 3}}, "interventions has keys that are no reasons: 'boredom'"),
+        ({"events": [{"time_s": 0.1}]}, r"events\[0\]: missing keys: 'tick', 'kind', 'text'"),
+        ({"safety": {"stale_ms": 0}}, "safety: stale_ms must be above 0"),
+        ({"filter": {"cutoff_hz": None}}, "filter: missing key: 'order'"),
+        ({"command": "go"}, "command must be a list"),
+        ({"joints": 12}, "joints must be a list; got 12"),
+        ({"robot_joints": [3]}, r"robot_joints\[0\] must be a string"),
         ({"format": "diary"}, "does not describe a log"),
     ],
 )
@@ -128,7 +133,7 @@ def test_nothing_is_unpickled(log: Path) -> None:
 def test_time_and_phases_match_the_events_of_the_loop(place: Path) -> None:
     one = read(place / "with")
     assert [span.phase for span in one.spans] == ["wait", "ramp", "hold", "policy", "damping"]
-    events = {event["text"]: event["time_s"] for event in one.facts["events"]}
+    events = {event.text: event.time_s for event in one.facts.events}
     for span in one.spans[1:]:
         assert span.start_s == pytest.approx(events[span.phase], abs=1e-6)
     policy = next(span for span in one.spans if span.phase == "policy")
@@ -183,7 +188,7 @@ def test_without_three_steps_of_the_policy_there_is_no_roughness_and_no_timing(t
 
 def test_work_matches_the_summary_in_the_log(place: Path) -> None:
     one = read(place / "with")
-    assert one.work() == one.facts["work_ms"]
+    assert one.work() == one.facts.work_ms
 
 
 def test_ticks_without_a_state_have_no_measurement_and_damping_has_no_target(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def run_settings(options: Deploy, robot: type[Robot]) -> tuple[RuntimeConfig, Sa
 def finish(options: Deploy, runtime: Runtime, folder: Path) -> Path | None:
     """Write the log and print the summary; return the log's folder."""
     report = runtime.robot.summary()
-    log = save(runtime, folder, {"robot": options.robot, "report": report})
+    log = save(runtime, folder, options.robot, report)
     name = runtime.contract.experiment or "policy"
     with suppress(OSError, UnicodeError):  # the exit status does not depend on the reader; `main` reports lost output
         (print_result_json if options.json else print_result)(name, options.robot, runtime.result(), log, report)

@@ -12,8 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ..deploy.log import holds_log, link_trouble
 from ..deploy.runtime import RunResult, Runtime
+from ..deploy.saved_log import holds_log, link_trouble
 from ..files import try_lock
 from .output import complain, print_json
 
@@ -86,16 +86,16 @@ def _clear_errors(folder: Path) -> Iterator[None]:
 # -- saving and printing -----------------------------------------------------------------------------------------------
 
 
-def save(runtime: Runtime, folder: Path, more: dict[str, Any]) -> Path | None:
+def save(runtime: Runtime, folder: Path, robot: str, report: dict[str, Any] | None) -> Path | None:
     """Save the log and return its folder: a temporary one if this one fails; None, with a message, if both fail."""
     try:
-        return runtime.save_log(folder, more)
+        return runtime.save_log(folder, robot, report)
     except Exception as error:
         complain(f"bot deploy: the log could not be written to {str(folder)!r}: {str(error) or type(error).__name__}")
     elsewhere = None
     try:
         elsewhere = Path(tempfile.mkdtemp(prefix="deployment-"))
-        runtime.save_log(elsewhere, {**more, "report": None})  # the report may be what cannot be written
+        runtime.save_log(elsewhere, robot)  # the report may be what cannot be written
         complain(f"bot deploy: the log is in {str(elsewhere)!r} instead")
         return elsewhere
     except Exception as error:

@@ -1,39 +1,23 @@
-"""The log of a run, tick by tick: kept in memory that is allocated beforehand, written when the robot is in damping."""
+"""The log of a run, tick by tick, in memory that is allocated beforehand. `saved_log` writes it after the run."""
 
 from __future__ import annotations
 
-import json
 import math
-import struct
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import atomic_write, digest, sync
 from .observation import JointOrder
 from .robot import COMMAND, Command, State
 
-ARRAYS, DESCRIPTION, FORMAT, VERSION = "log.npz", "log.json", "body_transformer.deploy_log", 1
-DIGEST = "arrays_sha256"
-"""Key of log.json with the digest of log.npz; older logs have none."""
 NO_STATE, GOOD_SHAPE, BAD_SHAPE = 0, 1, 2
 """Column `state`: no new state in this tick, one of the right shape, one of a wrong shape."""
 MAX_EVENTS = 1000
-_BROKEN = (
-    *(ValueError, OSError, EOFError, KeyError, RecursionError, MemoryError, RuntimeError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error, struct.error, SyntaxError, tokenize.TokenError),
-)
-"""Errors that reading a broken file may raise; NumPy parses a file's header as a Python literal."""
 
 
-def _columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic], tuple[int, ...]]]:
+def columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic], tuple[int, ...]]]:
     """Return the columns: name -> type and shape of one tick's entry, joints in the contract's order."""
     joints = (num_joints,)
     return {
@@ -65,8 +49,8 @@ def _columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic],
 
 def num_bytes(ticks: int, num_joints: int, obs_dim: int) -> int:
     """Return the memory that the log of so many ticks takes."""
-    columns = _columns(num_joints, obs_dim).values()
-    return ticks * sum(np.dtype(kind).itemsize * math.prod(shape) for kind, shape in columns)
+    entries = columns(num_joints, obs_dim).values()
+    return ticks * sum(np.dtype(kind).itemsize * math.prod(shape) for kind, shape in entries)
 
 
 @dataclass(frozen=True)
@@ -87,7 +71,7 @@ class Log:
         self.capacity, self._order = capacity, order
         self.arrays = {
             name: np.empty((capacity, *shape), kind)
-            for name, (kind, shape) in _columns(len(order.contract_joints), obs_dim).items()
+            for name, (kind, shape) in columns(len(order.contract_joints), obs_dim).items()
         }
         for array in self.arrays.values():
             array.fill(0)  # so that no page is first touched inside the loop
@@ -131,136 +115,3 @@ class Log:
         if self.num_ticks <= self.capacity:
             return {name: array[: self.num_ticks] for name, array in self.arrays.items()}
         return {name: np.roll(array, -self._row - 1, axis=0) for name, array in self.arrays.items()}
-
-    def save(self, folder: Path, description: dict[str, Any]) -> Path:
-        """Write log.npz, then log.json with the `description`: both or neither. An existing log stays."""
-        if holds_log(folder):
-            raise FileExistsError(f"{str(folder)!r} already holds a log")
-        rows = self.rows()
-        content = {
-            "format": FORMAT,
-            "version": VERSION,
-            "joints": self._order.contract_joints,
-            "robot_joints": self._order.robot_joints,
-            "num_ticks": self.num_ticks,
-            "kept_ticks": len(rows["tick"]),
-            "command_axis": COMMAND,
-            **description,
-            "events": [vars(event) for event in self.events],
-        }
-        _as_json(content)  # fails, if it does, before anything is written
-
-        def write(path: Path) -> None:
-            with path.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **rows)
-
-        arrays = atomic_write(folder / ARRAYS, write)
-        try:
-            sync(arrays)
-            sync(atomic_write(folder / DESCRIPTION, _as_json({**content, DIGEST: digest(arrays)})))
-            sync(folder)  # a robot's computer is often switched off next
-        except BaseException:
-            arrays.unlink(missing_ok=True)
-            raise
-        return folder
-
-
-def holds_log(folder: Path) -> bool:
-    """Return whether the folder holds a log, or a part of one."""
-    return any((folder / name).exists() for name in (ARRAYS, DESCRIPTION))
-
-
-def _as_json(content: dict[str, Any]) -> str:
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
-
-
-@dataclass(frozen=True)
-class SavedLog:
-    """A log, read from its folder."""
-
-    rows: dict[str, NDArray[Any]]
-    description: dict[str, Any]
-
-    @classmethod
-    def load(cls, folder: str | Path) -> SavedLog:
-        """Read both files; refuse files that do not belong together or are damaged."""
-        folder = Path(folder)
-        for name in (ARRAYS, DESCRIPTION):
-            if not (folder / name).is_file():
-                raise FileNotFoundError(f"no log in {str(folder)!r}: {name} is not there")
-        try:
-            description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-            _check_digest(description, folder / ARRAYS)
-            with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
-                rows = {name: arrays[name] for name in arrays.files}
-        except _BROKEN as error:
-            raise ValueError(f"the log in {str(folder)!r} is damaged: {str(error) or type(error).__name__}") from None
-        if not isinstance(description, dict) or description.get("format") != FORMAT:
-            raise ValueError(f"{str(folder / DESCRIPTION)!r} does not describe a log: its format must be {FORMAT!r}")
-        if description.get("version") != VERSION:
-            raise ValueError(
-                f"the log in {str(folder)!r} has version {description.get('version')}; version {VERSION} is expected"
-            )
-        for key in ("joints", "robot_joints"):
-            names = description.get(key)
-            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                raise ValueError(f"the log in {str(folder)!r} is damaged: {key} must be names; got {names!r}")
-        _check_rows(rows, description, folder)
-        return cls(rows, description)
-
-    def states(self) -> Iterator[State | None]:
-        """Yield the state read in each tick, in the robot's own order."""
-        rows, order = self.rows, JointOrder(self.description["joints"], self.description["robot_joints"])
-        for k, kind in enumerate(rows["state"]):
-            if kind == NO_STATE:
-                yield None
-                continue
-            if kind == BAD_SHAPE:
-                none = np.zeros(0)
-                yield State(0, 0.0, 0.0, none, none, none, none, none)
-                continue
-            pos, vel, torque = (order.to_robot(rows[name][k]) for name in ("joint_pos", "joint_vel", "joint_torque"))
-            yield State(
-                int(rows["sequence"][k]),
-                float(rows["stamp_s"][k]),
-                float(rows["received_s"][k]),
-                pos,
-                vel,
-                torque,
-                rows["angular_velocity"][k],
-                rows["quaternion"][k],
-            )
-
-
-def _check_digest(description: Any, arrays: Path) -> None:
-    expected = description.get(DIGEST) if isinstance(description, dict) else None
-    if expected is not None and expected != digest(arrays):
-        raise ValueError(f"{ARRAYS} is not the one that {DESCRIPTION} describes")
-
-
-def _check_rows(rows: dict[str, NDArray[Any]], description: dict[str, Any], folder: Path) -> None:
-    obs_dim = rows["obs"].shape[1] if "obs" in rows and rows["obs"].ndim == 2 else -1
-    for name, (kind, shape) in _columns(len(description["joints"]), obs_dim).items():
-        wanted = (description.get("kept_ticks"), *shape)
-        if name not in rows or rows[name].dtype != kind or rows[name].shape != wanted:
-            raise ValueError(f"the log in {str(folder)!r} is damaged: {name} is not {np.dtype(kind)} {wanted}")
-
-
-# -- the simulated robot's report on the link --------------------------------------------------------------------------
-
-TROUBLE = {
-    "timeouts": "the robot damped by itself {:g} times, as no command came",
-    "refused": "it refused {:g} datagrams",
-    "lag_s": "its computer was {:.2f} s too slow for real time",
-}
-"""Key of the report -> meaning of a value above 0."""
-
-
-def link_trouble(report: Mapping[str, Any]) -> list[str]:
-    """Return sentences on the link's trouble in a robot's report; none if there was none, or it is not known."""
-    found = []
-    for key, words in TROUBLE.items():
-        value = report.get(key)
-        if isinstance(value, int | float) and math.isfinite(value) and value > 0:
-            found.append(words.format(value))
-    return found

@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schema import build
 from .controller import Controller, Policy
-from .log import SavedLog
 from .robot import Command
-from .runtime_config import RuntimeConfig
-from .safety import Reason, SafetyConfig
+from .safety import Reason
+from .saved_log import SavedLog
 
 if TYPE_CHECKING:
     from .contract import Contract
 
 TRIPPED = Reason.ROBOT_TRIPPED.text
 """Beginning of the text of such a stop's event."""
-NEEDED = ("num_ticks", "kept_ticks", "model_sha256", "config", "safety", "events")
-"""Keys of a log's description that a replay needs."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +40,19 @@ def replay(folder: str | Path, contract: Contract, policy: Policy) -> Replay:
     """Give a log's states, times and stop requests to a new controller, and compare its commands."""
     log = SavedLog.load(folder)
     about, rows = log.description, log.rows
-    for key in NEEDED:
-        if key not in about:
-            raise ValueError(f"the log in {str(folder)!r} is not complete: {key!r} is not there")
-    if about["num_ticks"] != about["kept_ticks"]:
+    if about.num_ticks != about.kept_ticks:
         raise ValueError(
-            f"the log in {str(folder)!r} kept the last {about['kept_ticks']} of {about['num_ticks']} ticks: "
+            f"the log in {str(folder)!r} kept the last {about.kept_ticks} of {about.num_ticks} ticks: "
             "only a run that was kept from its beginning can be replayed"
         )
-    if about["model_sha256"] != contract.model_sha256:
+    if about.model_sha256 != contract.model_sha256:
         raise ValueError(
-            f"the log in {str(folder)!r} belongs to another policy: its model_sha256 is {about['model_sha256']}"
+            f"the log in {str(folder)!r} belongs to another policy: its model_sha256 is {about.model_sha256!r}"
         )
-    config, safety = build(RuntimeConfig, about["config"], "config"), build(SafetyConfig, about["safety"], "safety")
-    controller = Controller(contract, policy, tuple(about["robot_joints"]), config, safety)
-    requests = {event["tick"]: event["text"] for event in about["events"] if event["kind"] == "request"}
-    stops = {event["tick"]: event["text"] for event in about["events"] if event["kind"] == "stop"}
+    controller = Controller(contract, policy, about.robot_joints, about.config, about.safety)
+    requests, stops = (
+        {event.tick: event.text for event in about.events if event.kind == kind} for kind in ("request", "stop")
+    )
     tripped = {tick: text for tick, text in stops.items() if text.startswith(TRIPPED)}
     commands = np.zeros_like(rows["command"])
     for k, state in enumerate(log.states()):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from .real_time import Rehearsal, quiet_gc, sleep_exactly, stop_signals
 from .robot import Robot, State
 from .runtime_config import Phase, RuntimeConfig
 from .safety import Reason, SafetyConfig, Stop
+from .saved_log import LogDescription, LoggedLimits, LoggedStop, SavedLog
 
 if TYPE_CHECKING:
     from .contract import Contract
@@ -304,31 +305,35 @@ class Runtime:
             {name: float(np.percentile(work, share)) for name, share in numbers.items()} if work.size else {},
         )
 
-    def save_log(self, folder: str | Path, more: dict[str, Any] | None = None) -> Path:
-        """Write the log after `run`, whether that returned or raised; `more` goes into its description."""
-        result, control = self.result(), self.controller.control
-        low_pass = control.filter if self.config.filter else None
-        return self.log.save(
-            Path(folder),
-            {
-                "experiment": self.contract.experiment,
-                "model_sha256": self.contract.model_sha256,
-                "edited": self.contract.edits(),
-                "loop_hz": self.controller.hz,
-                "policy_hz": control.hz,
-                "filter": None if low_pass is None else asdict(low_pass),
-                "command": self.config.policy_command(control),
-                "config": asdict(self.config),
-                "safety": asdict(self.safety),
-                "limits": {
-                    "position": control.position_limits,
-                    "velocity": control.velocity_limits,
-                    "torque": control.torque_limits,
-                },
-                "reasons": [reason.text for reason in Reason],
-                "phases": [phase.name.lower() for phase in Phase],
-                **asdict(result),
-                "stop": result.stop and {"reason": result.stop.reason.text, "detail": result.stop.detail},
-                **(more or {}),
-            },
+    def save_log(self, folder: str | Path, robot: str | None = None, report: Mapping[str, Any] | None = None) -> Path:
+        """Write the log after `run`, whether that returned or raised, with the robot's name and its own report."""
+        result, control, rows = self.result(), self.controller.control, self.log.rows()
+        limits = LoggedLimits(control.position_limits, control.velocity_limits, control.torque_limits)
+        description = LogDescription(
+            experiment=self.contract.experiment,
+            model_sha256=self.contract.model_sha256,
+            edited=self.contract.edits(),
+            joints=self.controller.order.contract_joints,
+            robot_joints=self.controller.order.robot_joints,
+            num_ticks=self.log.num_ticks,
+            kept_ticks=len(rows["tick"]),
+            loop_hz=self.controller.hz,
+            policy_hz=control.hz,
+            seconds=result.seconds,
+            policy_seconds=result.policy_seconds,
+            missed=result.missed,
+            work_ms=result.work_ms,
+            stop=None if result.stop is None else LoggedStop(result.stop.reason.text, result.stop.detail),
+            interventions=result.interventions,
+            events=tuple(self.log.events),
+            config=self.config,
+            safety=self.safety,
+            limits=limits,
+            filter=control.filter if self.config.filter else None,
+            command=self.config.policy_command(control),
+            reasons=tuple(reason.text for reason in Reason),
+            phases=tuple(phase.name.lower() for phase in Phase),
+            robot=robot,
+            report=report,
         )
+        return SavedLog(rows, description).save(Path(folder))

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..deploy.log import GOOD_SHAPE, SavedLog
+from ..deploy.log import GOOD_SHAPE
+from ..deploy.saved_log import LogDescription, SavedLog
 from .curves import Floats
 from .load import is_number
-from .log_check import check_log
 
 POLICY, DAMPING = "policy", "damping"
 MOVING = ("ramp", "hold", POLICY)
@@ -42,23 +42,22 @@ class Deployment:
     log: SavedLog
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> LogDescription:
         """Content of log.json."""
         return self.log.description
 
     @property
-    def joints(self) -> list[str]:
-        return list(self.facts["joints"])
+    def joints(self) -> tuple[str, ...]:
+        return self.facts.joints
 
     @property
     def stop(self) -> str:
         """Reason of an early end; empty without one."""
-        stop = self.facts["stop"]
-        return "" if stop is None else ": ".join(filter(None, (stop["reason"], stop["detail"])))
+        return str(self.facts.stop or "")
 
     @property
     def period_ms(self) -> float:
-        return 1000 / float(self.facts["loop_hz"])
+        return 1000 / self.facts.loop_hz
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -66,18 +65,18 @@ class Deployment:
     def time_s(self) -> Floats:
         """Start of each tick since the start of the loop, [T]."""
         rows = self.log.rows
-        return np.asarray(rows["tick"] / float(self.facts["loop_hz"]) + rows["late_ms"] / 1000, np.float64)
+        return np.asarray(rows["tick"] / self.facts.loop_hz + rows["late_ms"] / 1000, np.float64)
 
     @cached_property
     def spans(self) -> list[PhaseSpan]:
         """Phases in order; the last tick, which finds that damping is over, belongs to damping."""
-        ended = [k for k, name in enumerate(self.facts["phases"]) if name == DAMPING]
+        ended = [k for k, name in enumerate(self.facts.phases) if name == DAMPING]
         phases = np.minimum(self.log.rows["phase"], ended[0] if ended else 127)
-        time_s = self.log.rows["tick"] / float(self.facts["loop_hz"])
+        time_s = self.log.rows["tick"] / self.facts.loop_hz
         starts = [0, *(np.flatnonzero(np.diff(phases)) + 1)]
         ends = [*time_s[starts[1:]], max(time_s[-1], self.time_s[-1]) + self.period_ms / 1000]
         return [
-            PhaseSpan(self.facts["phases"][phases[k]], float(time_s[k]), float(end))
+            PhaseSpan(self.facts.phases[phases[k]], float(time_s[k]), float(end))
             for k, end in zip(starts, ends, strict=True)
         ]
 
@@ -89,20 +88,20 @@ class Deployment:
     @property
     def gap_s(self) -> float:
         """Longest time between two points of one line; beyond it a measurement is missing."""
-        return float(max(self.facts["safety"]["stale_ms"] / 1000, 2.5 / self.facts["policy_hz"]))
+        return float(max(self.facts.safety.stale_ms / 1000, 2.5 / self.facts.policy_hz))
 
     @property
     def stop_s(self) -> float | None:
         """Time of an early end."""
         if not self.stop:
             return None
-        logged = [event["time_s"] for event in self.facts["events"] if event["kind"] in ("stop", "error")]
+        logged = [event.time_s for event in self.facts.events if event.kind in ("stop", "error")]
         damped = [span.start_s for span in self.spans if span.phase == DAMPING]
         return float([*logged, *damped, self.spans[-1].end_s][0])
 
     def during(self, *phases: str) -> npt.NDArray[np.bool_]:
         """Return which ticks are in one of these phases, [T]."""
-        return np.isin(self.log.rows["phase"], [k for k, name in enumerate(self.facts["phases"]) if name in phases])
+        return np.isin(self.log.rows["phase"], [k for k, name in enumerate(self.facts.phases) if name in phases])
 
     # -- measurements and commands -------------------------------------------------------------------------------------
 
@@ -156,18 +155,18 @@ class Deployment:
         Each policy step is represented by its last tick, where interpolation is complete; steps next to a missed tick
         are left out. None if the policy ran for fewer than three steps.
         """
-        every = round(self.facts["loop_hz"] / self.facts["policy_hz"])
+        every = round(self.facts.loop_hz / self.facts.policy_hz)
         running = np.flatnonzero(self.during(POLICY) & self._has_position_gain)
         if not running.size:
             return None
         tick = self.log.rows["tick"]
-        begun = (event["tick"] for event in self.facts["events"] if (event["kind"], event["text"]) == ("phase", POLICY))
+        begun = (event.tick for event in self.facts.events if (event.kind, event.text) == ("phase", POLICY))
         last = running[(tick[running] - next(begun, tick[running[0]])) % every == every - 1]
         first, middle, third = last[:-2], last[1:-1], last[2:]
         whole = tick[third] - tick[first] == 2 * every
         if not whole.any():
             return None
-        bends = (positions[third] - 2 * positions[middle] + positions[first])[whole] * self.facts["policy_hz"] ** 2
+        bends = (positions[third] - 2 * positions[middle] + positions[first])[whole] * self.facts.policy_hz**2
         return np.asarray(np.sqrt((bends**2).mean(axis=0)))
 
     @cached_property
@@ -181,13 +180,12 @@ class Deployment:
 
     def ticks_with(self, reason: str) -> npt.NDArray[np.bool_]:
         """Return the ticks in which the runtime intervened for this reason, [T]."""
-        return np.asarray(self.log.rows["interventions"] >> self.facts["reasons"].index(reason) & 1, np.bool_)
+        return np.asarray(self.log.rows["interventions"] >> self.facts.reasons.index(reason) & 1, np.bool_)
 
     @property
     def robot_report(self) -> Mapping[str, Any]:
         """The robot's own report; only the simulated robot writes one."""
-        report = self.facts.get("report")
-        return report if isinstance(report, Mapping) else {}
+        return self.facts.report or {}
 
     @property
     def speed_mps(self) -> float | None:
@@ -205,12 +203,9 @@ class Deployment:
         return f"it fell{when}" if fell else "it did not fall"
 
     @property
-    def filter(self) -> str | None:
-        """Cut-off of the low-pass filter, or `none`; None if the log does not record it."""
-        if "filter" not in self.facts:
-            return None
-        low_pass = self.facts["filter"]
-        return f"{low_pass['cutoff_hz']:g} Hz" if low_pass else "none"
+    def filter(self) -> str:
+        """Cut-off of the low-pass filter, or `none`."""
+        return f"{self.facts.filter.cutoff_hz:g} Hz" if self.facts.filter else "none"
 
 
 # -- read --------------------------------------------------------------------------------------------------------------
@@ -221,7 +216,8 @@ def read_deployments(folders: Sequence[Path]) -> list[Deployment]:
     found = []
     for folder in folders:
         log = SavedLog.load(folder)
-        check_log(log, folder)
+        if not len(log.rows["tick"]):
+            raise ValueError(f"the log in {str(folder)!r} has no ticks: there is nothing to show")
         found.append(Deployment(folder, _label(folder, folders), log))
     return found
 

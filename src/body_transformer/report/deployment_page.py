@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..deploy.log import link_trouble
+from ..deploy.saved_log import link_trouble
 from .curves import Floats
 from .deployment import PERCENTILES, POLICY, Deployment
 from .figures import DETAIL, USUAL, Dots, Trace, dot_plot, events_chart, histogram, time_chart
@@ -46,12 +46,12 @@ def _over_joints(each: Floats | None) -> float | None:
 
 NUMBERS: dict[str, Callable[[Deployment], Value]] = {
     "low-pass": lambda one: one.filter,
-    "policy ran, s": lambda one: f"{one.facts['policy_seconds']:.1f}",
+    "policy ran, s": lambda one: f"{one.facts.policy_seconds:.1f}",
     "speed, m/s": lambda one: one.speed_mps,
     "roughness as commanded": lambda one: _over_joints(one.roughness(one.commanded)),
     "roughness of the policy": lambda one: _over_joints(one.roughness(one.targets)),
-    "interventions": lambda one: str(sum(one.facts["interventions"].values())),
-    "missed deadlines": lambda one: str(one.facts["missed"]),
+    "interventions": lambda one: str(sum(one.facts.interventions.values())),
+    "missed deadlines": lambda one: str(one.facts.missed),
     f"work {' / '.join(PERCENTILES)}, ms": lambda one: (
         " / ".join(f"{value:.2f}" for value in one.work().values()) or None
     ),
@@ -64,7 +64,7 @@ def deployment_page(deployments: Sequence[Deployment]) -> dict[str, Any]:
     chosen = label_styles(one.label for one in deployments)
     styles = [chosen[one.label] for one in deployments]
     detail = DETAIL if len(deployments) <= MANY else max(160, DETAIL * MANY // len(deployments))
-    experiments = dict.fromkeys(one.facts["experiment"] for one in deployments)
+    experiments = dict.fromkeys(one.facts.experiment or "policy" for one in deployments)
     is_single = len(deployments) == 1
     return {
         "title": _name(deployments[0]) if is_single else f"{len(deployments)} deployments of {', '.join(experiments)}",
@@ -82,9 +82,8 @@ def deployment_page(deployments: Sequence[Deployment]) -> dict[str, Any]:
 
 
 def _name(one: Deployment) -> str:
-    robot = one.facts.get("robot")
-    where = f" on {robot}" if isinstance(robot, str) else ""
-    return f"{one.facts['experiment']}{where}, {one.facts['policy_seconds']:.1f} s"
+    where = f" on {one.facts.robot}" if one.facts.robot else ""
+    return f"{one.facts.experiment or 'policy'}{where}, {one.facts.policy_seconds:.1f} s"
 
 
 # -- side by side ------------------------------------------------------------------------------------------------------
@@ -116,13 +115,12 @@ def _comparison_charts(deployments: Sequence[Deployment], styles: Sequence[int])
             for one, style in pairs
         ]
         charts.append(dot_plot("Speed", "m/s, forward", names, dots, _commanded_speed(deployments)))
-    for joints in dict.fromkeys(tuple(one.joints) for one in deployments):  # robots may differ
+    for joints in dict.fromkeys(one.joints for one in deployments):  # robots may differ
         dots = [
             Dots(f"{one.label}, {what}", style, each.tolist(), is_open)
             for is_open, what in ((True, "policy's targets"), (False, "commanded"))
             for one, style in pairs
-            if tuple(one.joints) == joints
-            and (each := one.roughness(one.targets if is_open else one.commanded)) is not None
+            if one.joints == joints and (each := one.roughness(one.targets if is_open else one.commanded)) is not None
         ]
         if dots:
             charts.append(dot_plot("Roughness of joint targets", "rad/s²", joints, dots))
@@ -131,7 +129,7 @@ def _comparison_charts(deployments: Sequence[Deployment], styles: Sequence[int])
 
 def _commanded_speed(deployments: Sequence[Deployment]) -> float | None:
     """Return the commanded forward speed, if it is the same in all logs."""
-    commands = {tuple(one.facts.get("command") or ()) for one in deployments}
+    commands = {one.facts.command for one in deployments}
     first = next(iter(commands))
     return float(first[0]) if len(commands) == 1 and first else None
 
@@ -140,9 +138,9 @@ def _commanded_speed(deployments: Sequence[Deployment]) -> float | None:
 
 
 def _section(one: Deployment, detail: int) -> dict[str, Any]:
-    events = one.facts["events"]
+    events = one.facts.events
     commanded = [(COMMANDED, "commanded")] if one.commanded_torque is not None else []
-    refused = [one.ticks_with(reason) for reason in REFUSED if reason in one.facts["reasons"]]
+    refused = [one.ticks_with(reason) for reason in REFUSED if reason in one.facts.reasons]
     trusted = ~np.logical_or.reduce(refused) if refused else np.ones(len(one.time_s), np.bool_)
     draw = partial(time_chart, one, detail=detail)
     believing = partial(draw, trusted=trusted)
@@ -151,7 +149,7 @@ def _section(one: Deployment, detail: int) -> dict[str, Any]:
         "facts": _facts(one),
         "phases": list(dict.fromkeys(span.phase for span in one.spans)),
         "events_chart": events_chart(one),
-        "events_open": any(event["kind"] != "phase" for event in events) and len(events) <= SHOWN_EVENTS,
+        "events_open": any(event.kind != "phase" for event in events) and len(events) <= SHOWN_EVENTS,
         "legends": {**LEGENDS, "torques": [*commanded, (MEASURED, "the robot's estimate")]},
         "has_refused": not trusted.all(),
         "positions": _positions(believing, one),
@@ -163,19 +161,19 @@ def _section(one: Deployment, detail: int) -> dict[str, Any]:
 
 
 def _facts(one: Deployment) -> str:
-    facts, asked, robot = one.facts, one.facts["config"].get("seconds"), one.facts.get("robot")
-    ran = f" of {asked:g} s" if isinstance(asked, int | float) else ", without a time limit"
+    facts, asked = one.facts, one.facts.config.seconds
+    ran = ", without a time limit" if asked is None else f" of {asked:g} s"
     parts = [
         f"folder {one.folder}",
-        f"robot {robot}" if isinstance(robot, str) else "robot not recorded",
-        f"the policy ran {facts['policy_seconds']:.1f} s{ran}",
-        f"policy {facts['policy_hz']:g} Hz, commands {facts['loop_hz']:g} Hz",
-        f"low-pass {one.filter}" if one.filter else "",
-        "dry run: nothing was sent" if facts["config"].get("dry_run") else "",
-        f"network {facts['model_sha256'][:12]}" if isinstance(facts.get("model_sha256"), str) else "",
+        f"robot {facts.robot}" if facts.robot else "robot not recorded",
+        f"the policy ran {facts.policy_seconds:.1f} s{ran}",
+        f"policy {facts.policy_hz:g} Hz, commands {facts.loop_hz:g} Hz",
+        f"low-pass {one.filter}",
+        "dry run: nothing was sent" if facts.config.dry_run else "",
+        f"network {facts.model_sha256[:12]}" if facts.model_sha256 else "",
     ]
-    if facts["num_ticks"] > len(one.time_s):
-        parts.append(f"the log kept the last {len(one.time_s)} of {facts['num_ticks']} ticks")
+    if facts.num_ticks > len(one.time_s):
+        parts.append(f"the log kept the last {len(one.time_s)} of {facts.num_ticks} ticks")
     if one.num_changed_commands:
         parts.append(f"in {one.num_changed_commands} ticks the robot sent a command other than the requested one")
     return " · ".join(filter(None, [*parts, *link_trouble(one.robot_report)]))
@@ -192,7 +190,7 @@ def _positions(draw: Draw, one: Deployment) -> list[Drawing]:
         ("measured", MEASURED, measured),
     )
     charts = []
-    for k, (joint, (low, high)) in enumerate(zip(one.joints, one.facts["limits"]["position"], strict=True)):
+    for k, (joint, (low, high)) in enumerate(zip(one.joints, one.facts.limits.position, strict=True)):
         traces = [Trace(name, style, values[:, k]) for name, style, values in columns]
         note = f"{plain(low, 2)} to {plain(high, 2)} rad"
         charts.append(draw(joint, note, traces, limits=(low, high), only_near=True))
@@ -212,8 +210,8 @@ def _last_positions(draw: Draw, one: Deployment) -> list[Drawing]:
 def _torques(draw: Draw, one: Deployment, trusted: npt.NDArray[np.bool_]) -> list[Drawing]:
     measured = one.measured("joint_torque")
     charts = []
-    for k, (joint, limit) in enumerate(zip(one.joints, one.facts["limits"]["torque"], strict=True)):
-        limit *= one.facts["safety"]["torque_fraction"]
+    for k, (joint, limit) in enumerate(zip(one.joints, one.facts.limits.torque, strict=True)):
+        limit *= one.facts.safety.torque_fraction
         traces = [Trace("estimate", MEASURED, measured[:, k])]
         if one.commanded_torque is not None:
             traces.insert(0, Trace("commanded", COMMANDED, one.commanded_torque[:, k]))
@@ -223,7 +221,7 @@ def _torques(draw: Draw, one: Deployment, trusted: npt.NDArray[np.bool_]) -> lis
 
 
 def _body(draw: Draw, one: Deployment) -> list[Drawing]:
-    rates, most = one.measured("angular_velocity"), one.facts["safety"]["max_tilt_rad"]
+    rates, most = one.measured("angular_velocity"), one.facts.safety.max_tilt_rad
     tilt = [Trace("tilt", TILT, one.tilt_rad)]
     turning = [Trace(name, style, rates[:, k]) for k, (name, style) in enumerate(ANGULAR_VELOCITY.items())]
     return [
@@ -233,7 +231,7 @@ def _body(draw: Draw, one: Deployment) -> list[Drawing]:
 
 
 def _timing(draw: Draw, one: Deployment) -> list[Drawing]:
-    rows, period, stale, work = one.log.rows, one.period_ms, one.facts["safety"]["stale_ms"], one.work()
+    rows, period, stale, work = one.log.rows, one.period_ms, one.facts.safety.stale_ms, one.work()
     charts = []
     if work:
         note = f"ms: {', '.join(f'{name} {value:.2f}' for name, value in work.items())}, period {period:g}"

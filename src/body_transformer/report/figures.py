@@ -140,7 +140,7 @@ def time_chart(
 
 def events_chart(one: Deployment) -> Drawing:
     """Draw the phases of a deployment, with a row per reason for the ticks in which the runtime intervened."""
-    counts = sorted(one.facts["interventions"].items(), key=lambda item: -item[1])
+    counts = sorted(one.facts.interventions.items(), key=lambda item: -item[1])
     rows = [f"{reason}: {grouped(count)}" for reason, count in counts]
     start_s, end_s = one.ends_s
     axes = _axes_of_rows(rows, (start_s, end_s), "seconds", WIDE, ABOVE)

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeGuard
 
-from ..deploy.log import ARRAYS
-from ..deploy.log import DESCRIPTION as LOG
+from ..deploy.saved_log import ARRAYS
+from ..deploy.saved_log import DESCRIPTION as LOG
 from ..policy_folder import find_policy, is_policy
 from ..rl.config import with_current_names
 from ..run import DESCRIPTION, EVALUATION, METRICS, Run
