@@ -12,4 +12,4 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     experiment = load_experiment("a1-walk")
     policy = Policy(experiment.layout(), experiment.policy_config())
-    print(export(Trained(policy, experiment.name, {}), sys.argv[1]).folder)
+    print(export(Trained(policy, experiment.name), sys.argv[1]).folder)

@@ -83,7 +83,7 @@ def after_training(policy: Policy) -> Policy:
 
 
 def trained(policy: Policy, experiment: str = "a1-walk") -> Trained:
-    return Trained(policy, experiment, {})
+    return Trained(policy, experiment)
 
 
 # -- ONNX and PyTorch agree --------------------------------------------------------------------------------------------
@@ -118,11 +118,11 @@ def test_the_policy_that_comes_with_the_package_is_exported_whole(tmp_path):
     assert_agreement(tmp_path / "out", found.policy)
     card = (pretrained.path("humanoid-mod") / "card.md").read_text()
     about = contract.training
-    assert f"command: `{about['command']}`\n" in card
-    assert f"commit {about['commit']}\n" in card
-    assert f"date: {about['date']}\n" in card
-    assert f"environment steps: {about['steps']:,}" in card
-    assert (about["variant"], about["seed"], about["package_version"]) == ("bot-mix", 0, "0.1.0")
+    assert f"command: `{about.command}`\n" in card
+    assert f"commit {about.commit}\n" in card
+    assert f"date: {about.date}\n" in card
+    assert f"environment steps: {about.steps:,}" in card
+    assert (about.variant, about.seed, about.package_version) == ("bot-mix", 0, "0.1.0")
 
 
 def test_a_humanoids_actions_are_torques(tmp_path):
@@ -292,9 +292,9 @@ def test_the_newest_checkpoint_of_a_run_is_exported_or_the_one_that_is_named(tmp
     run = make_run(tmp_path / "run", policy)
     make_policy(variant="mlp").save(run / "checkpoints" / "12")
     assert find_trained(run).policy.config.variant == "mlp"
-    assert find_trained(run).training["steps"] == 12 * 640
+    assert find_trained(run).training.steps == 12 * 640
     assert find_trained(run / "checkpoints" / "3").policy.config.variant == "bot-mix"
-    assert find_trained(str(run / "checkpoints" / "3")).training["steps"] == 3 * 640
+    assert find_trained(str(run / "checkpoints" / "3")).training.steps == 3 * 640
 
 
 def test_a_policy_for_another_body_is_refused(tmp_path):
@@ -337,7 +337,7 @@ def test_an_earlier_export_stays_if_the_new_one_fails_and_is_replaced_if_it_does
             export(trained(policy), copy)
     assert (copy / "policy.json").read_bytes() == before
     export(trained(make_policy(variant="mlp")), copy)
-    assert Contract.load(copy).training["variant"] == "mlp"
+    assert Contract.load(copy).training.variant == "mlp"
     assert [entry.name for entry in copy.parent.iterdir()] == [copy.name]
 
 

@@ -270,7 +270,7 @@ def test_gains_beyond_the_hardware_are_not_exported(tmp_path, monkeypatch):
     wild = replace(known, deploy=replace(known.deploy, kp=1000.0))
     monkeypatch.setattr("body_transformer.deploy.export.load_experiment", lambda name: wild)
     with pytest.raises(ValueError, match=r"control\.kp of 'FL_hip_joint' is 1000; the A1 allows 180"):
-        export(Trained(make_policy(), "a1-walk", {}), tmp_path / "out")
+        export(Trained(make_policy(), "a1-walk"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

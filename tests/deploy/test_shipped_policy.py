@@ -126,7 +126,7 @@ def test_its_contract_is_the_experiments(shipped):
     assert (set(clip.torque), set(clip.kp), set(clip.kd)) == ({25.0}, {50.0}, {1.0})
     assert (set(control.kp), set(control.kd), set(control.scale)) == ({100.0}, {1.0}, {0.5})
     assert control.offset == control.default_pose == pytest.approx(DEFAULT_POSE)
-    assert contract.training["variant"] == "bot-mix"
+    assert contract.training.variant == "bot-mix"
 
 
 # -- it walks ----------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def main(args: list[str]) -> None:
         facts = {
             "path": str(options.out),
             "experiment": contract.experiment,
-            "variant": contract.training["variant"],
+            "variant": contract.training.variant,
             "exporter": options.exporter,
             "obs_dim": contract.obs_dim,
             "action_dim": contract.action_dim,
@@ -58,7 +58,7 @@ def main(args: list[str]) -> None:
         print_json(facts)
         return
     name = contract.experiment or "no experiment"
-    about = f"{name}, {contract.training['variant']}, {num_bytes / 1e6:.2f} MB"
+    about = f"{name}, {contract.training.variant}, {num_bytes / 1e6:.2f} MB"
     agreement = f"differ by at most {written.deviation:.0e} on {len(contract.checks.obs)} check vectors"
     print(f"wrote {options.out} ({about}): ONNX and PyTorch {agreement}")
     if contract.control is None:

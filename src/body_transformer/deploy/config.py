@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -108,20 +108,42 @@ def per_joint(value: PerJoint, joints: Sequence[str], named: Mapping[str, Sequen
 # -- the contract's sections -------------------------------------------------------------------------------------------
 
 
-def control(deploy: DeployConfig, robot: Path, layout: Layout, bound: float | None = None) -> Control:
-    """Return the contract's control section; `bound` is the largest action that the policy can give."""
+@dataclass(frozen=True)
+class Sections:
+    """The parts of a contract that come from a `deploy` section."""
+
+    obs: tuple[ContractTerm, ...]
+    """The layout's terms with their sources."""
+    control: Control
+    training_kp: tuple[float, ...] | None
+    training_kd: tuple[float, ...] | None
+
+
+def contract_sections(deploy: DeployConfig, robot: Path, layout: Layout, bound: float | None = None) -> Sections:
+    """Return the contract's sections; `bound` is the largest action that the policy can give."""
     joints = _joints(layout)
     positions, torques = robot_limits(robot, joints)
-    each = partial(per_joint, joints=joints, named=_named(deploy, robot, joints))
-    return Control(
+    named = {
+        "range_middle": tuple((low + high) / 2 for low, high in positions),
+        "per_half_range": tuple(2 / (high - low) for low, high in positions),
+        "torque_limits": torques,
+    }
+    named["default_pose"] = per_joint(deploy.default_pose, joints, named)
+    each = partial(per_joint, joints=joints, named=named)
+    training = deploy.training
+    kp, kd = (None, None) if training is None else (each(training.kp), each(training.kd))
+    torque_clip = None
+    if training is not None and training.torque is not None:
+        torque_clip = TorqueClip(each(training.torque), each(training.kp), each(training.kd))
+    control = Control(
         kind=deploy.kind,
         hz=deploy.hz,
         joints=joints,
         scale=each(deploy.action_scale),
         offset=each(deploy.action_offset),
         clip=min((most for most in (deploy.action_clip, bound) if most is not None), default=None),
-        torque_clip=_torque_clip(deploy.training, each),
-        default_pose=each(deploy.default_pose),
+        torque_clip=torque_clip,
+        default_pose=named["default_pose"],
         kp=each(deploy.kp),
         kd=each(deploy.kd),
         position_limits=positions,
@@ -130,28 +152,15 @@ def control(deploy: DeployConfig, robot: Path, layout: Layout, bound: float | No
         filter=deploy.filter,
         command=deploy.command,
     )
-
-
-def training_gains(deploy: DeployConfig, robot: Path, layout: Layout) -> tuple[list[float] | None, list[float] | None]:
-    """Return kp and kd of the training, where they are known."""
-    if deploy.training is None:
-        return None, None
-    joints = _joints(layout)
-    each = partial(per_joint, joints=joints, named=_named(deploy, robot, joints))
-    return list(each(deploy.training.kp)), list(each(deploy.training.kd))
-
-
-def obs_terms(deploy: DeployConfig, robot: Path, layout: Layout) -> tuple[ContractTerm, ...]:
-    """Return the contract's observation section: the layout's terms with their sources."""
     names = [term.name for term in layout.obs]
     for name in deploy.obs:
         if name not in names:
             raise ValueError("deploy.obs: " + unknown("observation term", name, names))
-    named = _named(deploy, robot, _joints(layout))
-    return tuple(
+    obs = (
         _sourced(term, deploy.obs[term.name], named) if term.name in deploy.obs else unsourced(term)
         for term in layout.obs
     )
+    return Sections(tuple(obs), control, kp, kd)
 
 
 def unsourced(term: Term) -> ContractTerm:
@@ -179,22 +188,6 @@ def _strength(model: Any, motor: int) -> float:
     control = model.actuator_ctrlrange[motor, 1] if model.actuator_ctrllimited[motor] else math.inf
     force = model.actuator_forcerange[motor, 1] if model.actuator_forcelimited[motor] else math.inf
     return float(abs(model.actuator_gear[motor, 0]) * min(control, force))
-
-
-def _torque_clip(training: Training | None, each: Callable[[PerJoint], tuple[float, ...]]) -> TorqueClip | None:
-    if training is None or training.torque is None:
-        return None
-    return TorqueClip(each(training.torque), each(training.kp), each(training.kd))
-
-
-def _named(deploy: DeployConfig, robot: Path, joints: Sequence[str]) -> Numbers:
-    positions, torques = robot_limits(robot, joints)
-    named = {
-        "range_middle": tuple((low + high) / 2 for low, high in positions),
-        "per_half_range": tuple(2 / (high - low) for low, high in positions),
-        "torque_limits": torques,
-    }
-    return {"default_pose": per_joint(deploy.default_pose, joints, named), **named}
 
 
 def _joints(layout: Layout) -> tuple[str, ...]:

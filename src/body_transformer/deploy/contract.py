@@ -28,8 +28,6 @@ from ..schema import build, json_digest, json_text, plain, shown
 from .control import JOINT_SOURCES, ContractTerm, Control
 from .limits import hardware_of
 
-TRAINING = ("command", "commit", "package_version", "date", "variant", "seed", "steps", "kp", "kd")
-"""Facts of the training; null where they are not known."""
 FIXED = ("kind", "hz", "joints", "scale", "offset", "clip", "torque_clip", "default_pose")
 """Parts of the control that cannot be edited; the observation cannot be edited, either."""
 TUNABLE = ("kp", "kd", "position_limits", "velocity_limits", "torque_limits", "filter", "command")
@@ -44,6 +42,23 @@ class Checks:
     """[K][O]"""
     actions: tuple[tuple[float, ...], ...]
     """[K][A]"""
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """Origin of a policy; None where it is not known."""
+
+    command: str | None = None
+    commit: str | None = None
+    package_version: str | None = None
+    date: str | None = None
+    variant: str | None = None
+    seed: int | None = None
+    steps: int | None = None
+    kp: tuple[float, ...] | None = None
+    """[A], Nm/rad, in the training."""
+    kd: tuple[float, ...] | None = None
+    """[A], Nm s/rad."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +77,13 @@ class Contract:
     """Digest of the fixed part and of `exported`; a file in which it differs is refused."""
     layout_sha256: str
     """Digest of the policy's layout, which policy.json has outside the contract."""
-    training: dict[str, Any]
-    """Origin of the policy: the keys of TRAINING."""
+    training: TrainingRecord
     checks: Checks
     """Observations and actions that the runtime compares before it moves a robot."""
     model_sha256: str
     """Digest of the file policy.onnx; in policy.json it stands outside the contract."""
 
     def __post_init__(self) -> None:
-        _check_training(self.training)
         rows = len(self.checks.obs)
         if rows < 1 or len(self.checks.actions) != rows:
             raise ValueError(
@@ -98,7 +111,7 @@ class Contract:
         layout: Layout,
         checks: Checks,
         model: bytes,
-        training: Mapping[str, Any] | None = None,
+        training: TrainingRecord | None = None,
     ) -> Contract:
         """Make the contract of an export, with its digests."""
         exported = None if control is None else {name: plain(getattr(control, name)) for name in TUNABLE}
@@ -109,7 +122,7 @@ class Contract:
             exported,
             _trained_digest(obs, control, exported),
             json_digest(layout.to_dict()),
-            dict.fromkeys(TRAINING) | dict(training or {}),
+            training or TrainingRecord(),
             checks,
             hashlib.sha256(model).hexdigest(),
         )
@@ -220,16 +233,6 @@ def _not_exported(source: str | os.PathLike[str], why: str) -> str:
 def _trained_digest(obs: Sequence[ContractTerm], control: Control | None, exported: Mapping[str, Any] | None) -> str:
     fixed = None if control is None else {name: plain(getattr(control, name)) for name in FIXED}
     return json_digest({"control": fixed, "exported": exported, "obs": plain(tuple(obs))})
-
-
-def _check_training(training: Mapping[str, Any]) -> None:
-    for problem, keys in (("missing", set(TRAINING) - training.keys()), ("unknown", training.keys() - set(TRAINING))):
-        if keys:
-            raise ValueError(f"training: keys {problem}: {listing(sorted(keys))}")
-    for key, value in training.items():
-        wanted = {"seed": int, "steps": int, "kp": list, "kd": list}.get(key, str)
-        if value is not None and type(value) is not wanted:
-            raise ValueError(f"training.{key} must be of type {wanted.__name__}, or null; got {shown(value)}")
 
 
 def _check_control(control: Control, obs: Sequence[ContractTerm], layout: Layout) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +21,9 @@ from ..model.policy import Policy
 from ..policy_folder import DESCRIPTION, MODEL, WEIGHTS, PolicyFolder, find_policy, read_description
 from ..rl.config import RlConfig
 from ..run import Run, experiment_of, without_place
-from .config import control, obs_terms, training_gains, unsourced
-from .contract import TRAINING, Checks, Contract
+from ..schema import build
+from .config import contract_sections, unsourced
+from .contract import Checks, Contract, TrainingRecord
 from .onnx_file import Exporter, frozen, to_onnx
 from .policy import INPUT, OUTPUT, TOLERANCE, OnnxPolicy, check_agreement, deviation, open_session
 
@@ -45,8 +44,7 @@ class Trained:
     policy: Policy
     experiment: str | None
     """Name of its experiment, which may be another package's task; None if it is not known."""
-    training: Mapping[str, Any]
-    """Facts of its training; the keys are some of TRAINING."""
+    training: TrainingRecord = field(default_factory=TrainingRecord)
 
 
 @dataclass(frozen=True)
@@ -65,26 +63,26 @@ def find_trained(source: str | os.PathLike[str], experiment: str | None = None) 
     return Trained(Policy.load(found.path), experiment or experiment_of(found), training_record(found))
 
 
-def training_record(found: PolicyFolder) -> dict[str, Any]:
-    """Return the known facts of a policy's training; the keys are some of TRAINING."""
+def training_record(found: PolicyFolder) -> TrainingRecord:
+    """Return the known facts of a policy's training."""
     if found.pretrained is not None:
         return _card(found.path / "card.md")
     if found.run is None:
         contract = read_description(found.path).get("contract") or {}
-        return {key: value for key, value in contract.get("training", {}).items() if key in TRAINING}
+        return build(TrainingRecord, contract.get("training", {}), "training")
     described = Run.open(found.run).description()
     steps = found.step
     if steps is not None and "rl" in described:
         config = RlConfig.from_run(described["rl"])
         steps *= config.num_envs * config.num_steps_per_env
-    return {
-        "command": without_place(described["command"]) if described.get("command") else None,
-        "commit": described.get("git_commit"),
-        "package_version": described.get("package_version"),
-        "date": described.get("date"),
-        "seed": described.get("seed"),
-        "steps": steps,
-    }
+    return TrainingRecord(
+        command=without_place(described["command"]) if described.get("command") else None,
+        commit=described.get("git_commit"),
+        package_version=described.get("package_version"),
+        date=described.get("date"),
+        seed=described.get("seed"),
+        steps=steps,
+    )
 
 
 def export(trained: Trained, out: str | os.PathLike[str], exporter: Exporter = "torchscript") -> Exported:
@@ -111,22 +109,22 @@ def export(trained: Trained, out: str | os.PathLike[str], exporter: Exporter = "
 def make_contract(policy: Policy, trained: Trained, experiment: Experiment | None, model: bytes) -> Contract:
     """Return the contract of this policy and its network."""
     layout = policy.layout
-    terms = tuple(map(unsourced, layout.obs))
-    steering = None
-    gains: tuple[list[float] | None, list[float] | None] = (None, None)
+    terms, control = tuple(map(unsourced, layout.obs)), None
+    training = replace(trained.training, variant=policy.config.variant, kp=None, kd=None)
     if experiment is not None and experiment.deploy is not None:
-        about = (experiment.deploy, experiment.robot.path, layout)
         bound = 1.0 if policy.config.squash == "tanh" else None
-        terms, steering, gains = obs_terms(*about), control(*about, bound), training_gains(*about)
+        sections = contract_sections(experiment.deploy, experiment.robot.path, layout, bound)
+        terms, control = sections.obs, sections.control
+        training = replace(training, kp=sections.training_kp, kd=sections.training_kd)
     obs, actions = check_vectors(policy)
     return Contract.make(
         trained.experiment if experiment is None else experiment.name,
         terms,
-        steering,
+        control,
         layout,
         Checks(tuple(map(tuple, obs.tolist())), tuple(map(tuple, actions.tolist()))),
         model,
-        {**trained.training, "variant": policy.config.variant, "kp": gains[0], "kd": gains[1]},
+        training,
     )
 
 
@@ -155,21 +153,20 @@ def _check_place(out: Path) -> None:
         )
 
 
-def _card(file: Path) -> dict[str, Any]:
+def _card(file: Path) -> TrainingRecord:
     """Read the facts of the training from a shipped policy's card."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     lines = dict(re.findall(r"^- ([a-z ]+): (.+)$", text, re.MULTILINE))
     package, _, commit = lines.get("package", "").partition(", commit ")
-    numbers = {
-        key: lines.get(line, "").replace(",", "") for key, line in (("seed", "seed"), ("steps", "environment steps"))
-    }
-    return {
-        "command": lines.get("command", "").strip("`") or None,
-        "commit": commit or None,
-        "package_version": package or None,
-        "date": lines.get("date"),
-        **{key: int(value) if value.isdigit() else None for key, value in numbers.items()},
-    }
+    seed, steps = (lines.get(line, "").replace(",", "") for line in ("seed", "environment steps"))
+    return TrainingRecord(
+        command=lines.get("command", "").strip("`") or None,
+        commit=commit or None,
+        package_version=package or None,
+        date=lines.get("date"),
+        seed=int(seed) if seed.isdigit() else None,
+        steps=int(steps) if steps.isdigit() else None,
+    )
 
 
 # -- check vectors: random observations, and the extremes of the number format -----------------------------------------

@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("mjlab")
 
 from body_transformer import robots
-from body_transformer.deploy import config
+from body_transformer.deploy.config import contract_sections
 from body_transformer.deploy.controller import Controller
 from body_transformer.deploy.observation import Measured, Observation, gravity_direction
 from body_transformer.deploy.robots import sim_body
@@ -26,8 +26,8 @@ from .states import TASK, make_state, observe
 EXPERIMENT = load_experiment("a1-walk")
 LAYOUT = EXPERIMENT.layout()
 ABOUT = (EXPERIMENT.deploy, robots.path(EXPERIMENT.robot.file), LAYOUT)
-CONTROL = config.control(*ABOUT)
-OBS = config.obs_terms(*ABOUT)
+SECTIONS = contract_sections(*ABOUT)
+CONTROL, OBS = SECTIONS.control, SECTIONS.obs
 
 
 def random_state(rng: np.random.Generator) -> A1State:
@@ -95,7 +95,7 @@ def test_the_robots_targets_are_those_of_the_training():
 
 
 def test_the_contract_notes_the_gains_of_the_training():
-    assert config.training_gains(*ABOUT) == ([model.KP] * 12, [model.KD] * 12)
+    assert (SECTIONS.training_kp, SECTIONS.training_kd) == ((model.KP,) * 12, (model.KD,) * 12)
 
 
 def test_the_simulated_robot_falls_where_the_training_ends():
