@@ -15,7 +15,6 @@ from body_transformer.deploy.rewrite import (
     folded_attention,
     merged_feed_forward,
     rewritten,
-    split_attention,
 )
 from body_transformer.model.encoder import ACTIVATIONS
 from body_transformer.model.variants import VARIANTS
@@ -177,11 +176,10 @@ def test_tokens_become_rows_and_reshapes_in_between_go():
 
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("num_heads", [1, 2, 3])
-@pytest.mark.parametrize("replacement", [folded_attention, split_attention])
-def test_an_attention_and_its_replacements_are_one_function(replacement, num_heads, biased):
+def test_an_attention_and_its_replacement_are_one_function(num_heads, biased):
     sizes = [(3 * WIDTH, WIDTH), (3 * WIDTH,), (WIDTH, WIDTH), (WIDTH,), *[(NODES, NODES)] * biased]
     inputs = [drawn(3, NODES, WIDTH), *(drawn(*size) for size in sizes)]
-    expected, found = (partial(function, num_heads)(*inputs) for function in (attention, replacement))
+    expected, found = (partial(function, num_heads)(*inputs) for function in (attention, folded_attention))
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-10)
 
 
@@ -191,7 +189,7 @@ def test_a_feed_forward_part_and_its_replacement_are_one_function(act):
     torch.testing.assert_close(merged_feed_forward(act, *inputs), feed_forward(act, *inputs), atol=1e-12, rtol=1e-10)
 
 
-@pytest.mark.parametrize("num_heads", [1, 2, 4])
+@pytest.mark.parametrize("num_heads", [1, 2])
 @pytest.mark.parametrize("variant", ["bot-mix", "bot-hard", "bot-soft", "transformer"])
 def test_every_layer_of_a_policy_is_replaced(variant, num_heads):
     policy = make_policy(variant=variant, num_heads=num_heads, num_layers=2)
@@ -200,5 +198,5 @@ def test_every_layer_of_a_policy_is_replaced(variant, num_heads):
     assert found["linear"] == 2 * 3 + 2  # two of the attention, one of the feed-forward part; the first and the last
     assert found["addmm"] == 2
     assert found["add"] == 2 + biases
-    assert found["transpose"] == 2 * (1 if num_heads <= 2 else 3)
+    assert found["transpose"] == 2
     assert found["mul"] == found["masked_fill"] == found["permute"] == 0

@@ -33,7 +33,7 @@ from .graph import (
 Activation = Callable[[Tensor], Tensor]
 
 MAX_FOLDED_HEADS = 2
-"""With more heads, the product of two projections has more entries than the projections."""
+"""With more heads, the product of two projections has more entries than the projections, and takes longer."""
 
 
 def rewritten(policy: Policy) -> fx.GraphModule:
@@ -44,8 +44,10 @@ def rewritten(policy: Policy) -> fx.GraphModule:
     fold_constants(graph)
     if isinstance(policy.encoder, Encoder):
         masks_as_sums(graph)
-        for rule in attention_rules(policy.layout.graph.num_nodes, policy.config.embed_dim, policy.config.num_heads):
-            replace_pattern(graph, *rule)
+        if policy.config.num_heads <= MAX_FOLDED_HEADS:
+            sizes = policy.layout.graph.num_nodes, policy.config.embed_dim, policy.config.num_heads
+            for rule in attention_rules(*sizes):
+                replace_pattern(graph, *rule)
         fold_constants(graph)
     fold_first_product(graph, obs)
     fold_last_product(graph, obs)
@@ -61,15 +63,13 @@ def rewritten(policy: Policy) -> fx.GraphModule:
 @cache
 def attention_rules(num_nodes: int, embed_dim: int, num_heads: int) -> list[tuple[fx.GraphModule, fx.GraphModule]]:
     """Return the graph of the specification's attention and that of its replacement, without and with a bias."""
-    after = folded_attention if num_heads <= MAX_FOLDED_HEADS else split_attention
-    rules = []
-    for biases in ([], [(num_nodes, num_nodes)]):
-        sizes = [(3 * embed_dim, embed_dim), (3 * embed_dim,), (embed_dim, embed_dim), (embed_dim,), *biases]
-        x = (BATCH, num_nodes, embed_dim)
-        rules.append(
-            (_captured(partial(attention, num_heads), x, *sizes), _captured(partial(after, num_heads), x, *sizes))
-        )
-    return rules
+    x = (BATCH, num_nodes, embed_dim)
+    sizes = [(3 * embed_dim, embed_dim), (3 * embed_dim,), (embed_dim, embed_dim), (embed_dim,)]
+    before, after = partial(attention, num_heads), partial(folded_attention, num_heads)
+    return [
+        (_captured(before, x, *sizes, *bias), _captured(after, x, *sizes, *bias))
+        for bias in ([], [(num_nodes, num_nodes)])
+    ]
 
 
 @cache
@@ -110,22 +110,6 @@ def folded_attention(num_heads: int, x: Tensor, *parameters: Tensor) -> Tensor:
         scores = scores + bias[0].repeat_interleave(num_heads, 0)
     heads = torch.softmax(scores, -1) @ x  # [B, N H, E]
     return F.linear(heads.reshape(-1, num_nodes, num_heads * embed_dim), value_weight, value_bias)
-
-
-def split_attention(num_heads: int, x: Tensor, *parameters: Tensor) -> Tensor:
-    """Compute the same with one transposition for queries, keys and values, and the scale in the queries' weights."""
-    in_weight, in_bias, out_weight, out_bias, *bias = parameters
-    _, num_nodes, embed_dim = x.shape
-    size = embed_dim // num_heads
-    scale = torch.cat([torch.full_like(out_bias, size**-0.5), torch.ones_like(out_bias), torch.ones_like(out_bias)])
-    projected = F.linear(x, in_weight * scale[:, None], in_bias * scale)
-    all_heads = projected.reshape(-1, num_nodes, 3 * num_heads, size).transpose(1, 2)
-    q, k, v = all_heads.chunk(3, 1)  # [B, H, N, D]
-    scores = q @ k.transpose(2, 3)  # [B, H, N, N]
-    if bias:
-        scores = scores + bias[0]
-    heads = (torch.softmax(scores, -1) @ v).transpose(1, 2)
-    return F.linear(heads.reshape(-1, num_nodes, embed_dim), out_weight, out_bias)
 
 
 def feed_forward(act: Activation, x: Tensor, *parameters: Tensor) -> Tensor:
