@@ -4,14 +4,14 @@ import json
 import threading
 import time
 from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from body_transformer.cli.deploy import Deploy, parse, robot_settings, setting
+from body_transformer.cli.deploy import parse, robot_settings, run_settings, setting
 from body_transformer.cli.main import main
 from body_transformer.deploy.policy import OnnxPolicy
+from body_transformer.deploy.robot import Robot
 from body_transformer.deploy.robots import open_robot
 from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
@@ -44,9 +44,9 @@ def test_an_option_is_a_name_and_a_value(pair, expected):
     "address",
     ["47001", "localhost", ":47001", "localhost:", "localhost:-1", "localhost:0", "localhost:65536", "127.0.0.1:99999"],
 )
-def test_an_invalid_address_is_refused(tmp_path, address):
+def test_an_invalid_address_is_refused(address):
     with pytest.raises(ValueError, match="an address must be HOST:PORT"):
-        robot_settings(Deploy(tmp_path, address=address))
+        robot_settings(parse(["policy", "--address", address]))
 
 
 @pytest.mark.parametrize("pair", ["latency_ms", "=3", "latency_ms="])
@@ -55,50 +55,37 @@ def test_an_option_without_a_value_is_refused(pair):
         setting(pair)
 
 
-def test_an_option_that_is_given_twice_is_refused(tmp_path):
+def settings(*args: str) -> dict[str, object]:
+    return robot_settings(parse(["policy", *args]))
+
+
+def test_an_option_that_is_given_twice_is_refused():
     with pytest.raises(ValueError, match="noise is given 2 times: noise=1, noise=2"):
-        robot_settings(Deploy(tmp_path, faults=("noise=1", "seed=3", "noise=2")))
-    twice = ["--robot", "a1", "--robot-options", "power_level=3", "--robot-options", "position_limit=true"]
-    assert parse([str(tmp_path), *twice]).robot_options == ("power_level=3", "position_limit=true")
+        settings("--faults", "noise=1", "seed=3", "noise=2")
+    twice = ("--robot-options", "power_level=3", "--robot-options", "position_limit=true")
+    assert settings("--robot", "a1", *twice) == {"power_level": 3, "position_limit": True}
 
 
-def test_each_robot_has_its_own_options(tmp_path):
-    assert robot_settings(Deploy(tmp_path, faults=("noise=1",))) == {"noise": 1}
+def test_each_robot_has_its_own_options():
+    assert settings("--faults", "noise=1") == {"noise": 1}
     with pytest.raises(ValueError, match="--faults are for the simulated robot"):
-        robot_settings(Deploy(tmp_path, robot="a1", faults=("noise=1",)))
+        settings("--robot", "a1", "--faults", "noise=1")
     with pytest.raises(ValueError, match="--robot-options are for the A1"):
-        robot_settings(Deploy(tmp_path, robot_options=("power_level=3",)))
-    assert robot_settings(Deploy(tmp_path, address="127.0.0.1:47001")) == {"address": ("127.0.0.1", 47001)}
+        settings("--robot-options", "power_level=3")
+    assert settings("--address", "127.0.0.1:47001") == {"address": ("127.0.0.1", 47001)}
     with pytest.raises(ValueError, match="--address is for a simulated robot"):
-        robot_settings(Deploy(tmp_path, robot="a1", address="127.0.0.1:47001"))
+        settings("--robot", "a1", "--address", "127.0.0.1:47001")
 
 
-def test_every_option_is_a_flag(tmp_path):
-    assert parse([str(tmp_path)]) == Deploy(tmp_path)
+def test_the_flags_set_the_run_and_its_safety():
+    assert run_settings(parse(["policy"]), Robot) == (RuntimeConfig(), SafetyConfig())
     flags = (
-        "--seconds 3 --loop-hz 100 --torque-fraction .5 --stale-ms 40 --max-tilt-rad 2 --robot a1 "
-        "--address localhost:1 --robot-options power_level=3 position_limit=false --faults noise=1 "
-        "--command 0.3 -0.1 0 --out log --replay old --dry-run --no-filter --json"
+        "--seconds 3 --loop-hz 100 --torque-fraction .5 --stale-ms 40 --max-tilt-rad 2 --command 0.3 -0.1 0 --dry-run "
+        "--no-filter"
     )
-    expected = Deploy(
-        tmp_path,
-        robot="a1",
-        seconds=3.0,
-        dry_run=True,
-        replay=Path("old"),
-        faults=("noise=1",),
-        address="localhost:1",
-        robot_options=("power_level=3", "position_limit=false"),
-        command=(0.3, -0.1, 0.0),
-        loop_hz=100.0,
-        no_filter=True,
-        torque_fraction=0.5,
-        stale_ms=40.0,
-        max_tilt_rad=2.0,
-        out=Path("log"),
-        json=True,
-    )
-    assert parse([str(tmp_path), *flags.split()]) == expected
+    config = RuntimeConfig(seconds=3.0, loop_hz=100.0, command=(0.3, -0.1, 0.0), filter=False, dry_run=True)
+    safety = SafetyConfig(torque_fraction=0.5, stale_ms=40.0, max_tilt_rad=2.0)
+    assert run_settings(parse(["policy", *flags.split()]), Robot) == (config, safety)
 
 
 @pytest.mark.parametrize(

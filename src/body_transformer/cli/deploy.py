@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -29,68 +29,44 @@ ABOUT = """Run an exported policy on a robot, in real time: ramp to the default 
 Space, Enter, q, Ctrl-C, Ctrl-Z and Ctrl-\\ are the emergency stop: damping within one period."""
 
 
-def _flag(default: Any, help_text: str, metavar: str = "", kind: type | None = float, **settings: Any) -> Any:
-    """Return a field with argparse's settings; tyro, which the other verbs use, is not on a robot's computer."""
-    if default is False:
-        settings |= {"action": "store_true"}
-    else:
-        settings |= {"metavar": metavar, "type": kind}
-    return field(default=default, metadata={"help": help_text, **settings})
-
-
-def _pairs(help_text: str, options: type) -> Any:
-    """Return a field of NAME=VALUE settings for the fields of `options`."""
-    names = ", ".join(item.name for item in fields(options))
-    return _flag((), f"{help_text}; there are: {names}", "NAME=VALUE", None, action="extend", nargs="+")
-
-
-@dataclass
-class Deploy:
-    """Options of the command."""
-
-    policy: Path
-    robot: str = _flag("sim", "the simulated robot, a separate process, or Unitree's A1 (default: sim)", "sim|a1", None)
-    seconds: float = _flag(10.0, "length of the policy's run (default: 10)", "S")
-    dry_run: bool = _flag(
-        False, "compute everything, send nothing; an A1, which only answers commands, gets commands without torque"
-    )
-    replay: Path | None = _flag(  # noqa: RUF009
-        None, "without a robot: give the policy this log's measurements; the commands must be the same", "LOG", Path
-    )
-    faults: tuple[str, ...] = _pairs(
-        "options of the simulated robot and its network, such as latency_ms=20 start=lying", SimOptions
-    )
-    address: str | None = _flag(
-        None, "address of a simulated robot that is running already on this computer", "HOST:PORT", None
-    )
-    robot_options: tuple[str, ...] = _pairs("options of the A1, such as power_level=3", A1Options)
-    command: tuple[float, ...] | None = _flag(
-        None, f"the policy's command, m/s and rad/s, at most {MAX_COMMAND:g} (default: the contract's)", "X", nargs="+"
-    )
-    loop_hz: float | None = _flag(
-        None, "commands per second, a multiple of the policy's rate (default: 100; the A1: 200)", "HZ"
-    )
-    no_filter: bool = _flag(False, "use targets without the contract's low-pass filter")
-    torque_fraction: float = _flag(
-        1.0, "share of the contract's torque limits; less for a first run on a stand (default: 1)", "F"
-    )
-    stale_ms: float = _flag(100.0, "damping when no usable state has come for longer than this (default: 100)", "MS")
-    max_tilt_rad: float = _flag(1.0, "damping when the body is tilted further than this (default: 1)", "RAD")
-    out: Path | None = _flag(  # noqa: RUF009
-        None, "folder of the log, without a log yet (default: deployments/<experiment>-<date>)", "DIR", Path
-    )
-    json: bool = _flag(False, "print one JSON object instead of lines")
-
-
-def parse(args: list[str]) -> Deploy:
-    """Return the options; those that are not given have their defaults."""
+def parse(args: list[str]) -> Namespace:
+    """Return the options; tyro, which the other verbs use, is not on a robot's computer."""
     parser = ArgumentParser("bot deploy", description=ABOUT, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("policy", type=Path, metavar="DIR", help="an exported policy, written by `bot export`")
-    for item in fields(Deploy)[1:]:
-        parser.add_argument(f"--{item.name.replace('_', '-')}", default=SUPPRESS, **item.metadata)
-    given = vars(parser.parse_args(args))
-    options: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
-    return Deploy(**options)
+    add = parser.add_argument
+
+    def add_pairs(flag: str, about: str, options: type) -> None:
+        names = ", ".join(item.name for item in fields(options))
+        add(flag, metavar="NAME=VALUE", nargs="+", action="extend", default=[], help=f"{about}; there are: {names}")
+
+    add("policy", type=Path, metavar="DIR", help="an exported policy, written by `bot export`")
+    robots = "the simulated robot, a separate process, or Unitree's A1 (default: sim)"
+    add("--robot", default="sim", metavar="sim|a1", help=robots)
+    length = "length of the policy's run (default: %(default)g)"
+    add("--seconds", type=float, default=RuntimeConfig.seconds, metavar="S", help=length)
+    dry = "compute everything, send nothing; an A1, which only answers commands, gets commands without torque"
+    add("--dry-run", action="store_true", help=dry)
+    replayed = "without a robot: give the policy this log's measurements; the commands must be the same"
+    add("--replay", type=Path, metavar="LOG", help=replayed)
+    simulated = "options of the simulated robot and its network, such as latency_ms=20 start=lying"
+    add_pairs("--faults", simulated, SimOptions)
+    where = "address of a simulated robot that is running already on this computer"
+    add("--address", metavar="HOST:PORT", help=where)
+    add_pairs("--robot-options", "options of the A1, such as power_level=3", A1Options)
+    steering = f"the policy's command, m/s and rad/s, at most {MAX_COMMAND:g} (default: the contract's)"
+    add("--command", type=float, nargs="+", metavar="X", help=steering)
+    rate = "commands per second, a multiple of the policy's rate (default: 100; the A1: 200)"
+    add("--loop-hz", type=float, metavar="HZ", help=rate)
+    add("--no-filter", action="store_true", help="use targets without the contract's low-pass filter")
+    share = "share of the contract's torque limits; less for a first run on a stand (default: %(default)g)"
+    add("--torque-fraction", type=float, default=SafetyConfig.torque_fraction, metavar="F", help=share)
+    stale = "damping when no usable state has come for longer than this (default: %(default)g)"
+    add("--stale-ms", type=float, default=SafetyConfig.stale_ms, metavar="MS", help=stale)
+    tilt = "damping when the body is tilted further than this (default: %(default)g)"
+    add("--max-tilt-rad", type=float, default=SafetyConfig.max_tilt_rad, metavar="RAD", help=tilt)
+    log = "folder of the log, without a log yet (default: deployments/<experiment>-<date>)"
+    add("--out", type=Path, metavar="DIR", help=log)
+    add("--json", action="store_true", help="print one JSON object instead of lines")
+    return parser.parse_args(args)
 
 
 def main(args: list[str]) -> None:
@@ -124,12 +100,12 @@ def main(args: list[str]) -> None:
         raise ValueError("the run went as planned, but its log is lost")
 
 
-def run_settings(options: Deploy, robot: type[Robot]) -> tuple[RuntimeConfig, SafetyConfig]:
+def run_settings(options: Namespace, robot: type[Robot]) -> tuple[RuntimeConfig, SafetyConfig]:
     """Return the settings of the run and of its safety."""
     config = RuntimeConfig(
         seconds=options.seconds,
         loop_hz=robot.loop_hz if options.loop_hz is None else options.loop_hz,
-        command=options.command,
+        command=None if options.command is None else tuple(options.command),
         filter=not options.no_filter,
         dry_run=options.dry_run,
     )
@@ -142,7 +118,7 @@ def run_settings(options: Deploy, robot: type[Robot]) -> tuple[RuntimeConfig, Sa
     return config, safety
 
 
-def finish(options: Deploy, runtime: Runtime, folder: Path) -> Path | None:
+def finish(options: Namespace, runtime: Runtime, folder: Path) -> Path | None:
     """Write the log and print the summary; return the log's folder."""
     report = runtime.robot.summary()
     log = save(runtime, folder, options.robot, report)
@@ -162,7 +138,7 @@ def entered(robot: Robot) -> Iterator[frozenset[int]]:
         yield mine if robot.shares_computer else frozenset()
 
 
-def robot_settings(options: Deploy) -> dict[str, Any]:
+def robot_settings(options: Namespace) -> dict[str, Any]:
     """Return the arguments that make the robot."""
     if options.faults and options.robot != "sim":
         raise ValueError(f"--faults are for the simulated robot, not for {options.robot!r}")
@@ -186,7 +162,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def each_once(pairs: tuple[str, ...]) -> dict[str, Any]:
+def each_once(pairs: Sequence[str]) -> dict[str, Any]:
     """Return the given settings; refuse a name that is given twice."""
     found = [setting(pair) for pair in pairs]
     for name, count in Counter(name for name, _ in found).items():
