@@ -189,17 +189,12 @@ def test_a_target_without_a_gain_goes_out_as_no_target(machine):
         np.testing.assert_array_equal(sent(machine, "tau")[:12], 1.0)
 
 
-def test_the_position_limit_cuts_targets_and_send_says_so(machine):
-    with open_robot("a1", **QUICK) as robot:
+@pytest.mark.parametrize(("sdks", "hip"), [(True, 0.802), (False, 0.803)], ids=["the SDK's", "our own"])
+def test_a_position_limit_cuts_targets_and_send_says_so(machine, sdks, hip):
+    with open_robot("a1", position_limit=sdks, **QUICK) as robot:
         back = robot.send(command(np.full(12, 9.0)))
-        np.testing.assert_allclose(back.position.reshape(4, 3), [[0.802, 4.19, -0.916]] * 4, rtol=1e-6)
+        np.testing.assert_allclose(back.position.reshape(4, 3), [[hip, 4.19, -0.916]] * 4, rtol=1e-6)
         np.testing.assert_array_equal(sent(machine, "q")[:12], back.position)
-
-
-def test_without_the_sdks_position_limit_our_own_cuts_targets(machine):
-    with open_robot("a1", position_limit=False, **QUICK) as robot:
-        back = robot.send(command(np.full(12, 9.0)))
-        np.testing.assert_allclose(back.position.reshape(4, 3), [[0.803, 4.19, -0.916]] * 4, rtol=1e-6)
 
 
 def test_a_command_beyond_the_a1s_hardware_is_cut_and_send_says_so(machine):

@@ -292,33 +292,11 @@ def test_a_folder_without_one_of_the_files_is_refused(copy, name):
         Contract.load(copy)
 
 
-def test_a_policy_that_was_not_exported_is_refused(policy, tmp_path):
-    policy.save(tmp_path)
-    with pytest.raises(ValueError, match=r"no exported policy in .* has no contract; `bot export .* exports it"):
-        Contract.load(tmp_path)
-
-
 def test_an_export_of_an_older_version_is_refused_in_one_sentence(tmp_path):
     (tmp_path / "policy.json").write_text('{"format": "body_transformer.contract", "version": 3}')
     for load in (Policy.load, Contract.load):
         with pytest.raises(ValueError, match="an older version of the package: export the policy again"):
             load(tmp_path)
-
-
-# -- the section of an experiment --------------------------------------------------------------------------------------
-
-
-def test_which_experiments_have_a_robot():
-    kinds = {
-        name: load_experiment(name).deploy for name in ("a1-walk", "humanoid-hill", "mocapact", "adroit-door", "demo")
-    }
-    assert {name: found.kind if found else None for name, found in kinds.items()} == {
-        "a1-walk": "position",
-        "humanoid-hill": "torque",
-        "mocapact": None,
-        "adroit-door": None,
-        "demo": None,
-    }
 
 
 # -- edits: the fixed part is refused, the tunable part is reported ---------------------------------------------------

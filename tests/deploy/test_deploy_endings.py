@@ -63,10 +63,12 @@ def stop_when(monkeypatch: pytest.MonkeyPatch, wanted: Phase) -> None:
         (["--command", "1e9", "0", "0"], "a command's entries must be from -5 to 5; got 1e+09"),
         (["--command", "0.5"], "the command must have 3 entries; got 1"),
         (["--loop-hz", "75"], "the loop's rate must be a multiple of the policy's 50 Hz; got 75"),
+        (["--loop-hz", "25"], "the loop's rate must be a multiple of the policy's 50 Hz; got 25"),
         (["--loop-hz", "50"], "this robot takes 100 to 1000 commands per second (loop_hz); got 50"),
         (["--loop-hz", "1e6", "--seconds", "1000"], "loop_hz must be at most 1000; got 1e+06"),
         (["--out", "/proc/x"], "the log cannot be written to '/proc/x': No such file or directory"),
         (["--out", __file__], f"the log cannot be written to '{__file__}': File exists"),
+        (["--out", f"{__file__}/x"], f"the log cannot be written to '{__file__}/x': Not a directory"),
     ],
 )
 def test_a_wrong_option_is_one_sentence_before_anything_is_sent(
@@ -81,11 +83,12 @@ def test_a_wrong_option_is_one_sentence_before_anything_is_sent(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_of_an_earlier_deployment_is_not_overwritten(folder, servos, tmp_path, capsys):
-    (tmp_path / "log.json").write_text("precious")
+@pytest.mark.parametrize("name", ["log.json", "log.npz"])
+def test_a_log_of_an_earlier_deployment_is_not_overwritten(folder, servos, tmp_path, capsys, name):
+    (tmp_path / name).write_text("precious")
     assert deploy(folder, "--out", tmp_path) == 1
     assert "holds the log of an earlier deployment" in capsys.readouterr().err
-    assert (tmp_path / "log.json").read_text() == "precious"
+    assert (tmp_path / name).read_text() == "precious"
     assert servos.commands == []
 
 

@@ -104,19 +104,14 @@ def test_a_stop_before_there_is_a_runtime_keeps_it_from_beginning():
     assert all(is_damping(command) for _, command in robot.sent)
 
 
-def test_a_first_signal_before_there_is_a_runtime_interrupts_and_a_second_lets_the_robot_be_left():
+@pytest.mark.parametrize("after_a_key", [False, True])
+def test_a_first_signal_before_there_is_a_runtime_interrupts_and_a_second_lets_the_robot_be_left(after_a_key):
     emergency = Emergency()
+    if after_a_key:
+        emergency.stop("key")
     with pytest.raises(KeyboardInterrupt):
         emergency.signal("SIGTERM")
     emergency.signal("SIGTERM")
-
-
-def test_a_signal_interrupts_the_wait_for_a_robot_also_after_a_key():
-    emergency = Emergency()
-    emergency.stop("key")
-    with pytest.raises(KeyboardInterrupt):
-        emergency.signal("SIGINT")
-    emergency.signal("SIGINT")  # lets the robot be left
 
 
 def test_a_signal_stops_the_runtime_once_there_is_one():

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -307,16 +306,6 @@ def test_a_policy_of_another_packages_task_has_no_control(tmp_path):
     contract = export(trained(Policy(layout, make_policy().config), "mjlab:Task"), tmp_path / "out").contract
     assert contract.control is None
     assert [(term.name, term.source, term.size, term.history) for term in contract.obs] == [("anything", "", 10, 1)]
-
-
-@pytest.mark.parametrize("what", ["nothing", "a file", "a run without a policy"])
-def test_a_source_without_a_policy_is_refused(tmp_path, what, policy):
-    if what == "a file":
-        (tmp_path / "run").write_text("")
-    if what == "a run without a policy":
-        shutil.rmtree(make_run(tmp_path / "run", policy) / "checkpoints")
-    with pytest.raises(FileNotFoundError, match=r"is not a run|no policy in"):
-        find_trained(tmp_path / "run")
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path, policy, monkeypatch):

@@ -2,6 +2,7 @@
 
 import time
 import zlib
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from body_transformer.deploy.link import (
     Packet,
     decode,
     encode,
-    joints_checksum,
     pack_command,
     pack_names,
     pack_state,
@@ -83,13 +83,6 @@ def test_a_state_comes_back_to_the_last_bit():
         np.testing.assert_array_equal(getattr(got, name), getattr(sent, name))
 
 
-def test_a_state_with_nan_comes_through_for_the_safety_layer_to_see():
-    sent = state()
-    sent.joint_pos[0] = np.nan
-    got, _ = unpack_state(packet(Kind.STATE, payload=pack_state(sent, 0.0)), 2, 0.0)
-    assert np.isnan(got.joint_pos[0])
-
-
 def test_a_command_comes_back_to_the_last_bit():
     sent = command(1 / 3)
     got = unpack_command(packet(payload=pack_command(sent)), 2)
@@ -97,19 +90,13 @@ def test_a_command_comes_back_to_the_last_bit():
         np.testing.assert_array_equal(getattr(got, name), getattr(sent, name))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e7])
-@pytest.mark.parametrize("name", ["position", "velocity", "kp", "kd", "torque"])
-def test_a_command_with_nan_or_absurd_values_is_refused(name, value):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [*product(("position", "velocity", "kp", "kd", "torque"), (np.nan, np.inf, -np.inf, 1e7)), ("kp", -1), ("kd", -1)],
+)
+def test_a_command_with_nan_absurd_values_or_a_negative_gain_is_refused(name, value):
     bad = command()
     getattr(bad, name)[1] = value
-    with pytest.raises(DatagramError, match="values"):
-        unpack_command(packet(payload=pack_command(bad)), 2)
-
-
-@pytest.mark.parametrize("name", ["kp", "kd"])
-def test_a_negative_gain_is_refused(name):
-    bad = command()
-    getattr(bad, name)[0] = -1.0
     with pytest.raises(DatagramError, match="values"):
         unpack_command(packet(payload=pack_command(bad)), 2)
 
@@ -133,28 +120,18 @@ def test_invalid_names_are_refused(payload):
         unpack_names(payload)
 
 
-def test_the_checksum_of_the_joints_knows_their_order():
-    assert joints_checksum(("a", "b")) != joints_checksum(("b", "a"))
-
-
 # -- acceptance --------------------------------------------------------------------------------------------------------
 
 
-def test_commands_and_states_go_both_ways(ends):
+def test_packets_go_both_ways_and_each_kind_is_numbered_by_itself(ends):
     robot, controller = ends
     controller.send(Kind.COMMAND, b"c", 1.0)
-    robot.send(Kind.STATE, b"s", 2.0)
     assert [(p.kind, p.payload, p.sequence) for p in received(robot)] == [(Kind.COMMAND, b"c", 1)]
-    assert [(p.kind, p.payload, p.sequence) for p in received(controller)] == [(Kind.STATE, b"s", 1)]
-
-
-def test_each_kind_is_numbered_by_itself_without_gaps(ends):
-    robot, controller = ends
     for _ in range(3):
-        robot.send(Kind.STATE, b"", 0.0)
-        robot.send(Kind.REPORT, b"", 0.0)
-    numbers = [p.sequence for p in received(controller) if p.kind is Kind.STATE]
-    assert numbers == [1, 2, 3]
+        robot.send(Kind.STATE, b"s", 2.0)
+        robot.send(Kind.REPORT, b"", 2.0)
+    states = [(p.payload, p.sequence) for p in received(controller) if p.kind is Kind.STATE]
+    assert states == [(b"s", 1), (b"s", 2), (b"s", 3)]
 
 
 @pytest.mark.parametrize(
@@ -180,13 +157,6 @@ def test_another_address_is_not_the_peer(ends):
     assert robot.accept(encode(packet()), (host, port + 1)) is None
     assert robot.accept(encode(packet()), ("127.0.0.2", port)) is None
     assert robot.refused == {"peer": 2}
-
-
-def test_another_socket_cannot_send_what_the_peer_could(ends):
-    robot, _ = ends
-    with udp() as stranger:
-        stranger.sendto(encode(packet()), robot.address)
-        assert received(robot) == []
 
 
 def test_old_and_repeated_datagrams_are_ignored(ends):

@@ -10,26 +10,16 @@ from body_transformer.deploy.robot import State
 from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, a1_contract, a1_obs
 
 
-def test_joints_are_reordered_by_name_both_ways():
-    order = JointOrder(JOINTS, ROBOT_JOINTS)
-    value = {name: float(k) for k, name in enumerate(JOINTS)}
-    from_robot = order.from_robot(np.array([value[name] for name in ROBOT_JOINTS]))
-    assert from_robot.tolist() == [value[name] for name in JOINTS]
-    assert order.to_robot(from_robot).tolist() == [value[name] for name in ROBOT_JOINTS]
-
-
-def test_a_whole_state_is_reordered_as_its_parts_are():
+def test_joints_states_and_commands_are_reordered_by_name_both_ways():
     order, rng = JointOrder(JOINTS, ROBOT_JOINTS), np.random.default_rng(0)
-    state = State(1, 0.0, 0.0, *rng.normal(size=(3, 12)), rng.normal(size=3), rng.normal(size=4))
-    joints = [value for part in state.parts[:3] for value in order.from_robot(part)]
-    np.testing.assert_array_equal(order.state_from_robot(state), [*joints, *state.angular_velocity, *state.quaternion])
-
-
-def test_a_whole_command_is_reordered_as_its_parts_are_both_ways():
-    order, given = JointOrder(JOINTS, ROBOT_JOINTS), np.random.default_rng(0).normal(size=(5, 12))
-    whole = order.from_robot(given)
-    np.testing.assert_array_equal(whole, [order.from_robot(part) for part in given])
-    np.testing.assert_array_equal(order.to_robot(whole), given)
+    given = rng.normal(size=(5, 12))  # a command's parts
+    ordered = order.from_robot(given)
+    for k, name in enumerate(JOINTS):
+        np.testing.assert_array_equal(ordered[:, k], given[:, ROBOT_JOINTS.index(name)])
+    np.testing.assert_array_equal(order.to_robot(ordered), given)
+    state = State(1, 0.0, 0.0, *given[:3], rng.normal(size=3), rng.normal(size=4))
+    whole = [*ordered[:3].ravel(), *state.angular_velocity, *state.quaternion]
+    np.testing.assert_array_equal(order.state_from_robot(state), whole)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from body_transformer import Policy
+from body_transformer.deploy.config import contract_sections
 from body_transformer.deploy.contract import Contract
-from body_transformer.deploy.control import Filter
 from body_transformer.deploy.link import FROM_ROBOT, Kind, Link, pack_command, pack_names, unpack_names, unpack_state
 from body_transformer.deploy.robot import Command, Robot, State
 from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
@@ -21,7 +21,7 @@ from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.experiment import load_experiment
 
 from .datagrams import udp
-from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, VirtualTime
+from .virtual_robot import ROBOT_JOINTS, VirtualTime
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -115,18 +115,10 @@ def test_it_is_exported_and_loaded_and_its_check_vectors_agree(shipped):
 
 def test_its_contract_is_the_experiments(shipped):
     contract, known = Contract.load(shipped), load_experiment("a1-walk")
-    control = contract.control
-    assert contract.experiment == "a1-walk"
+    assert (contract.experiment, contract.training.variant) == ("a1-walk", "bot-mix")
     assert Policy.load(shipped).layout == known.layout()
-    assert [term.name for term in contract.obs] == [term.name for term in known.layout().obs]
-    assert (control.kind, control.hz, control.joints) == ("position", 50.0, JOINTS)
-    assert control.command == known.deploy.command == (0.5, 0.0, 0.0)
-    assert control.filter == known.deploy.filter == Filter(2, 13.0)
-    clip = control.torque_clip
-    assert (set(clip.torque), set(clip.kp), set(clip.kd)) == ({25.0}, {50.0}, {1.0})
-    assert (set(control.kp), set(control.kd), set(control.scale)) == ({100.0}, {1.0}, {0.5})
-    assert control.offset == control.default_pose == pytest.approx(DEFAULT_POSE)
-    assert contract.training.variant == "bot-mix"
+    sections = contract_sections(known.deploy, known.robot.path, known.layout(), bound=1.0)
+    assert (contract.obs, contract.control) == (sections.obs, sections.control)
 
 
 # -- it walks ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from body_transformer.deploy import robots
 from body_transformer.deploy.link import Kind, pack_command
 from body_transformer.deploy.robot import Command, Robot, State
 from body_transformer.deploy.robots import open_robot
@@ -164,12 +163,6 @@ def test_the_controllers_side_needs_neither_torch_nor_mujoco():
     assert {"torch", "mujoco"}.isdisjoint(name.split(".")[0] for name in loaded)
 
 
-def test_robots_are_found_by_name():
-    assert robots.names() == ["a1", "sim"]
-    with pytest.raises(ValueError, match="unknown robot 'sin'; did you mean 'sim'"):
-        open_robot("sin")
-
-
 @in_real_time
 def test_it_stands_in_real_time_and_reports():
     with open_robot("sim", command_timeout_ms=500.0) as robot:
@@ -255,7 +248,7 @@ def test_measurements_of_a_link_that_is_always_too_slow_are_not_used():
         assert wait(robot) is not None
 
 
-def test_a_command_beyond_the_a1s_hardware_is_cut_and_send_says_so():
+def test_a_command_beyond_the_a1s_hardware_is_cut_and_an_invalid_one_is_not_sent():
     with open_robot("sim") as robot:
         wanted = Command(HOME + 9, ZEROS, 5000 * ONES, 400 * ONES, 1e5 * ONES)
         back = robot.send(wanted)
@@ -264,6 +257,10 @@ def test_a_command_beyond_the_a1s_hardware_is_cut_and_send_says_so():
             np.testing.assert_array_equal(part, value)
         usual = hold()
         assert robot.send(usual) is usual
+        for bad in (np.full(12, np.nan), np.zeros(11)):
+            with pytest.raises(ValueError, match="kp of a command must be 12 finite numbers"):
+                robot.send(Command(HOME, ZEROS, bad, ONES, ZEROS))
+    assert 1 <= robot.report.commands <= 2 + 5  # and the damping
 
 
 def test_a_report_that_gets_lost_is_read_from_what_the_process_wrote(monkeypatch):
@@ -307,16 +304,6 @@ def test_a_process_that_cannot_start_says_why(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=r"did not start.*: ImportError: no mujoco on this computer$") as error:
         open_robot("sim").__enter__()
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("bad", [np.full(12, np.nan), np.zeros(11)])
-def test_an_invalid_command_is_not_sent(by_hand, bad):
-    robot = by_hand()
-    with open_robot("sim", address=("127.0.0.1", robot.port)) as connected:
-        with pytest.raises(ValueError, match="kp of a command must be 12 finite numbers"):
-            connected.send(Command(HOME, ZEROS, bad, ONES, ZEROS))
-        stand(connected, 0.1)
-    assert connected.report.commands >= 1
 
 
 def test_outside_of_with_it_neither_reads_nor_sends():

@@ -11,8 +11,6 @@ from body_transformer.deploy.link import (
     Kind,
     Link,
     Packet,
-    encode,
-    joints_checksum,
     pack_command,
     pack_names,
     unpack_names,
@@ -258,40 +256,6 @@ def test_the_timeout_is_an_option(start):
     assert robot.report().timeouts == 1
 
 
-@pytest.mark.parametrize("name", ["position", "velocity", "kp", "kd", "torque"])
-def test_a_command_with_nan_moves_nothing(start, name):
-    robot, controller = start()
-    controller.command(hold(robot))
-    controller.ticks(1)
-    bad = hold(robot, 1.0)
-    values = getattr(bad, name).copy()
-    values[3] = np.nan
-    controller.command(Command(**{**vars(bad), name: values}))
-    controller.ticks(1)
-    np.testing.assert_array_equal(robot._session.command.position, robot.body.start_joints)
-    assert robot.report().commands == 1
-    assert robot.report().refused == 1
-
-
-def test_a_command_for_another_joint_order_moves_nothing(start):
-    robot, controller = start()
-    controller.link.agree(robot.body.joints[3:6] + robot.body.joints[:3] + robot.body.joints[6:])
-    controller.command(hold(robot))
-    controller.ticks(1)
-    assert robot.link.refused == {"joints": 1}
-    assert robot.report().commands == 0
-
-
-def test_an_old_command_does_not_replace_a_newer_one(start):
-    robot, controller = start()
-    for sequence, offset in ((1, 0.1), (3, 0.3), (2, 0.2), (3, 0.9)):
-        payload = pack_command(hold(robot, offset))
-        data = encode(Packet(Kind.COMMAND, 1, joints_checksum(robot.body.joints), sequence, 0.0, payload))
-        controller.link.transmit(data, robot.link.address)
-    controller.ticks(1)
-    np.testing.assert_allclose(robot._session.command.position, robot.body.start_joints + 0.3)
-
-
 def test_latency_is_from_a_measurement_to_the_command_that_answers_it(start):
     robot, controller = start(greet=False, latency_ms=20.0)
     controller.hello()
@@ -347,13 +311,6 @@ def test_marks_say_what_counts(start):
         controller.link.send(Kind.MARK, b"begin", 2.0)
         controller.ticks(10)
     assert robot.report().duration_s == pytest.approx(0.06)  # the repetitions did not begin it anew
-
-
-def test_an_unknown_mark_is_refused(start):
-    robot, controller = start()
-    controller.link.send(Kind.MARK, b"stop", 1.0)
-    controller.ticks(1)
-    assert robot.link.refused == {"payload": 1}
 
 
 @pytest.mark.parametrize(

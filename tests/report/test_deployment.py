@@ -94,6 +94,8 @@ def limits(**changes: object) -> dict[str, object]:
         ({"joints": 12}, "joints must be a list; got 12"),
         ({"robot_joints": [3]}, r"robot_joints\[0\] must be a string"),
         ({"format": "diary"}, "does not describe a log"),
+        ({"version": 2}, "has version 2"),
+        ({"kept_ticks": 7}, "tick is not int64"),
     ],
 )
 def test_an_unusable_description_is_refused_with_the_reason(log: Path, change: dict[str, object], message: str) -> None:
