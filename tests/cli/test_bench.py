@@ -120,7 +120,7 @@ def test_without_json_there_are_tables_under_a_header_with_the_command() -> None
     assert result.returncode == 0, result.stderr
     assert f"command bot {' '.join(args)}" in " ".join(result.stdout.split())
     assert "cost per node" in result.stdout
-    assert "scaling 128 nodes fp32: forward" in result.stderr
+    assert "scaling 128 nodes fp32: ours fwd" in result.stderr
 
 
 @pytest.mark.parametrize(
