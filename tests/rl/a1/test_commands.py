@@ -9,7 +9,6 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from body_transformer import Policy
 from body_transformer.checkpoint import newest_checkpoint
 from body_transformer.cli.main import main
-from body_transformer.experiment import load_experiment
 
 SMALL = ["--policy.embed-dim", "8", "--policy.num-layers", "2", "--policy.ff-dim", "8", "--cpu"]
 QUICK = ["--rl.num-envs", "8", "--rl.num-steps-per-env", "4", "--rl.num-mini-batches", "2", "--rl.max-iterations", "3"]
@@ -75,24 +74,3 @@ def test_a_run_is_evaluated_in_either_simulator(run, capsys, simulator, monkeypa
     assert abs(found["forward_speed"]["mean"]) < 5
     assert found["speed_error"]["mean"] >= abs(found["forward_speed"]["mean"] - 0.5) - 1e-6
     assert 0 <= found["survived"]["mean"] <= 1
-
-
-def test_the_training_is_the_authors():
-    config = load_experiment("a1-walk").rl
-    assert (config.num_envs, config.num_steps_per_env, config.max_iterations) == (4096, 24, 10_000)
-    assert (config.num_mini_batches, config.num_learning_epochs, config.minibatch_by_env) == (4, 5, False)
-    assert (config.learning_rate, config.desired_kl, config.min_learning_rate, config.max_learning_rate) == (
-        1e-3,
-        0.01,
-        1e-5,
-        1e-2,
-    )
-    assert (config.gamma, config.lam, config.clip_param, config.max_grad_norm) == (0.99, 0.95, 0.2, 1.0)
-    assert (config.value_loss_coef, config.entropy_coef, config.action_bound_coef, config.reward_scale) == (
-        1.0,
-        0.01,
-        0.0,
-        1.0,
-    )
-    assert not config.obs_normalization
-    assert not config.normalize_values

@@ -147,16 +147,6 @@ def test_randomisation_reaches_the_physics(env):
     torch.testing.assert_close(frictions, ((parameters.friction + 1) / 2)[:, None, None].expand_as(frictions))
 
 
-def test_a_stronger_motor_gives_more_torque(env):
-    made = env("a1-walk")
-    robots = terms_of(made).robots
-    made.step(torch.zeros(8, 12))
-    robots.act(torch.zeros(8, 12))
-    robots.before_physics(0)
-    asked = KP * (robots.targets[0] - robots.state.joint_pos) - KD * robots.state.joint_vel
-    torch.testing.assert_close(robots.state.torque, robots.state.parameters.strength * asked)
-
-
 def test_stiffer_motors_have_more_gain_and_the_same_targets(env):
     usual, stiff = env("a1-walk", noise=False), env("a1-walk", noise=False, stiffness=(2.0, 2.0))
     for made in (usual, stiff):

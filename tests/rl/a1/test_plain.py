@@ -55,16 +55,3 @@ def test_robots_differ_in_plain_mujoco_too():
         assert kit["pair_friction"][:, :2] == pytest.approx((1 + float(parameters.friction[k])) / 2)
         assert kit["body_subtreemass"][trunk] == pytest.approx(12.454 + float(parameters.added_mass[k]), abs=1e-3)
     assert model.body_mass[trunk] == pytest.approx(4.714)
-
-
-def test_robots_with_the_action_zero_stand_on_the_ground():
-    env = CpuEnv(task_cfg("a1-walk", 6), num_threads=1)
-    env.reset(seed=0)
-    for _ in range(75):
-        env.step(torch.zeros(6, 12))
-    env.close()
-    state = env.robots.state
-    standing = env.going & (state.base_vel.norm(dim=-1) < 0.3)
-    assert standing.sum() >= 3
-    assert (state.base_pos[standing, 2] > 0.2).all()
-    assert state.on_ground[standing].double().mean() > 0.6

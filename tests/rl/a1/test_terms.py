@@ -10,7 +10,6 @@ pytest.importorskip("mjlab")
 
 from body_transformer.rl.a1 import terms, walk
 from body_transformer.rl.a1.model import DEFAULT_POSE
-from body_transformer.rl.a1.parameters import A1Parameters
 from body_transformer.rl.a1.robots import A1State
 
 from .states import TASK, make_state, observe
@@ -66,19 +65,6 @@ def test_velocity_is_seen_in_the_trunks_frame():
     torch.testing.assert_close(terms.base_linear_velocity(one)[0], torch.tensor([2.0, 0.0, 0.0]))
 
 
-def test_the_critic_observes_friction_centre_of_mass_mass_and_strengths():
-    parameters = A1Parameters(
-        torch.tensor([1.5]),
-        torch.tensor([[0.1, 0.2, 0.3]]),
-        torch.tensor([2.0]),
-        torch.arange(12.0)[None],
-        latency=torch.tensor([0]),
-        stiffness=torch.tensor([1.0]),
-    )
-    seen = observe(state(parameters=parameters), "critic")[:, 48:]
-    assert seen.tolist() == [[1.5, *torch.tensor([0.1, 0.2, 0.3]).tolist(), 2.0, *range(12)]]
-
-
 # -- reward ------------------------------------------------------------------------------------------------------------
 
 
@@ -91,23 +77,10 @@ def test_tracking_is_in_the_trunks_frame_and_world_velocity_in_the_worlds():
     assert terms.world_velocity(slow).item() == pytest.approx(0.5)
 
 
-def test_turning_is_rewarded_as_commanded():
-    assert terms.turning(state(base_spin=(5.0, 5.0, 0.0))).item() == 1
-    assert terms.turning(state(base_spin=(0.0, 0.0, 1.0))).item() == pytest.approx(math.exp(-2))
-
-
 def test_a_foot_that_lands_is_paid_for_its_time_in_the_air_beyond_half_a_second():
     landed = state(landed=(True, False, True, False), flight=(0.8, 9.0, 0.3, 0.0))
     assert terms.air_time(landed).item() == pytest.approx(0.3 - 0.2)
     assert terms.air_time(replace(landed, command=torch.tensor([[0.05, 0.0, 1.0]]))).item() == 0
-
-
-def test_energy_and_joint_range_are_means_over_the_physics_steps():
-    one = state(energy=4000.0, outside=6.0)
-    assert terms.energy(one).item() == 1000
-    assert terms.joint_range(one).item() == 1.5
-    assert terms.torque(one).item() == 0
-    assert terms.torque(state(overloaded=True)).item() == 1
 
 
 def test_more_reward_for_turning_as_commanded_changes_only_its_weight():
@@ -117,19 +90,6 @@ def test_more_reward_for_turning_as_commanded_changes_only_its_weight():
     }
     changed = {name: term.weight for name, term in more.rewards.items() if term.weight != TASK.rewards[name].weight}
     assert changed == {"turning": 20.0}
-
-
-def test_the_weights_are_the_papers():
-    assert {name: term.weight for name, term in TASK.rewards.items()} == {
-        "tracking": 2.0,
-        "world_velocity": -2.0,
-        "turning": 0.05,
-        "alive": 2.0,
-        "air_time": 2.0,
-        "energy": -2e-5,
-        "joint_range": -0.1,
-        "torque": -0.2,
-    }
 
 
 # -- termination -------------------------------------------------------------------------------------------------------
@@ -151,8 +111,3 @@ def test_the_weights_are_the_papers():
 )
 def test_a_trunk_that_is_touched_rolled_too_low_or_too_high_is_a_fall(values, falls):
     assert terms.fallen(state(**{"base_pos": (0.0, 0.0, 0.3)} | values)).item() is falls
-
-
-def test_the_ground_has_an_end():
-    for x, y, out in ((0.0, 0.0, False), (2.1, 0.0, True), (0.0, -1.1, True), (-0.1, 0.5, True)):
-        assert terms.outside(state(base_pos=(x, y, 0.3)), (0.0, -1.0), (2.0, 1.0)).item() is out

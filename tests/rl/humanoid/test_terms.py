@@ -224,10 +224,6 @@ def test_heading_is_towards_the_target_from_where_the_robot_is():
     assert terms.heading(beside, terms.straight_ahead).item() == pytest.approx(0.0, abs=1e-6)
 
 
-def test_effort_is_the_sum_of_squares():
-    assert terms.effort(state(action=[0.5] * 21)).item() == pytest.approx(21 * 0.25)
-
-
 def test_energy_counts_strong_motors_more():
     # hip_y gear 135: 1 x 1 x 1; knee gear 90: 0.5 x 0.4 x 90/135
     moving = state(
@@ -270,16 +266,3 @@ def test_joints_near_their_limits_cost(degrees, expected):
 )
 def test_more_than_a_newton_on_a_body_other_than_a_foot_is_a_fall(felt, expected):
     assert terms.fallen(state(contact_force=forces(**felt))).item() is expected
-
-
-def test_below_a_height_is_the_torsos():
-    assert terms.below(state(torso_pos=[0, 0, 1.29]), 1.3).item()
-    assert not terms.below(state(torso_pos=[0, 0, 1.31]), 1.3).item()
-
-
-@pytest.mark.parametrize(
-    ("place", "expected"),
-    [((0, 0), False), ((-2.1, 0), True), ((3.1, 0), True), ((0, -4.1), True), ((2.9, 4.9), False)],
-)
-def test_outside_is_beyond_one_of_four_sides(place, expected):
-    assert terms.outside(state(torso_pos=[*place, 1.0]), (-2.0, -4.0), (3.0, 5.0)).item() is expected
