@@ -25,8 +25,8 @@ from body_transformer.rl.envs.mjlab import env_cfg, task_of
 from body_transformer.rl.evaluate import evaluate, mean_action
 from body_transformer.rl.ground import Ground
 from body_transformer.rl.humanoid.ground import add_planes
+from body_transformer.rl.humanoid.hill import on_height_field
 from body_transformer.rl.humanoid.model import FEET
-from body_transformer.rl.humanoid.task import on_height_field
 from body_transformer.rl.registry import make_env_cfg
 
 TASK, HILL = "humanoid-mod", "humanoid-hill"

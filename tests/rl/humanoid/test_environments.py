@@ -12,8 +12,8 @@ pytest.importorskip("mjlab")
 from body_transformer.rl.envs.cpu import scene_model
 from body_transformer.rl.envs.mjlab import task_of, terms_of
 from body_transformer.rl.humanoid import terms
+from body_transformer.rl.humanoid.hill import on_height_field
 from body_transformer.rl.humanoid.model import BODIES, JOINTS
-from body_transformer.rl.humanoid.task import on_height_field
 
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
 

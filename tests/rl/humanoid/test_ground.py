@@ -14,7 +14,7 @@ from body_transformer.rl.envs.mjlab import terms_of
 from body_transformer.rl.ground import FAR_BELOW, FEELER, add_field, plane_ids, put_planes
 from body_transformer.rl.humanoid import hill
 from body_transformer.rl.humanoid.ground import FaceTable
-from body_transformer.rl.humanoid.task import on_height_field
+from body_transformer.rl.humanoid.hill import on_height_field
 from body_transformer.rl.registry import make_env_cfg
 
 GROUND = hill.ground(seed=0)

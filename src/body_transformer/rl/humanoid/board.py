@@ -27,10 +27,9 @@ from mjlab.terrains import TerrainEntityCfg
 
 from ..envs.mjlab import env_cfg
 from . import terms
-from .mod import origin
+from .mod import humanoid_task, origin
 from .model import BOARD_SIZE, CYLINDER_RADIUS, board_spec, cylinder_spec, resting, scene, simulation
 from .robots import HumanoidTask
-from .task import humanoid_task
 
 START_Z = 1.532
 """m; feet are 3.5 mm inside the board, as in the authors' environment."""

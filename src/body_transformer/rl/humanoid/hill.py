@@ -18,20 +18,19 @@ Where this differs from the authors' environment, beyond the differences of huma
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
 from numpy.typing import NDArray
 
-from ..envs.mjlab import env_cfg
-from ..ground import Ground
-from . import terms
+from ..envs.mjlab import env_cfg, task_of
+from ..ground import Ground, add_field
+from . import mod, terms
 from .ground import add_planes
-from .mod import START_Z, TARGET
 from .model import scene, simulation
 from .robots import HumanoidTask
-from .task import humanoid_task
 
 NUM_TILES = (10, 20)
 """Along x, along y."""
@@ -72,7 +71,7 @@ def place(rng: np.random.Generator, count: int, seed: int) -> NDArray[np.float64
     tiles = rng.integers(0, NUM_TILES, (count, 2))
     middle = np.array([0.0, LOW[1] + BORDER]) + (tiles + 0.5) * TILE
     xy = middle + rng.uniform(-0.5, 0.5, (count, 2))
-    return np.column_stack([xy, tile_tops(ground)[tiles[:, 0], tiles[:, 1]] + START_Z])
+    return np.column_stack([xy, tile_tops(ground)[tiles[:, 0], tiles[:, 1]] + mod.START_Z])
 
 
 def tile_tops(ground: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -88,18 +87,20 @@ def tile_tops(ground: NDArray[np.float64]) -> NDArray[np.float64]:
 def task(seed: int) -> HumanoidTask:
     """Return humanoid-hill on the ground of that seed."""
     low, high = ((LOW[0] + EDGE, LOW[1] + EDGE), (HIGH[0] - EDGE, HIGH[1] - EDGE))
-    return humanoid_task(
-        target=TARGET,
-        direction=partial(terms.to_target, target=TARGET),
-        failure=terms.fallen,
-        time_outs=(partial(terms.outside, low=low, high=high),),
-        place=partial(place, seed=seed),
-        ground=ground(seed),
-    )
+    time_out = partial(terms.outside, low=low, high=high)
+    return replace(mod.task(), time_outs=(time_out,), place=partial(place, seed=seed), ground=ground(seed))
 
 
 def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
     """Return mjlab's configuration of humanoid-hill."""
     extent = 4.0  # of pictures; MuJoCo would choose the whole ground
-    on_waves = scene(num_envs, START_Z, spec_fn=partial(add_planes, ground=ground(seed)), extent=extent)
+    on_waves = scene(num_envs, mod.START_Z, spec_fn=partial(add_planes, ground=ground(seed)), extent=extent)
     return env_cfg(task(seed), on_waves, simulation(max_contacts=40, max_constraints=200), seed)
+
+
+def on_height_field(cfg: ManagerBasedRlEnvCfg) -> ManagerBasedRlEnvCfg:
+    """Return the configuration with uneven ground as MuJoCo's own height field, which catches feet at inner edges."""
+    uneven: HumanoidTask = task_of(cfg)
+    assert uneven.ground is not None
+    solid = replace(cfg.scene, spec_fn=partial(add_field, ground=uneven.ground))
+    return env_cfg(replace(uneven, ground=None), solid, cfg.sim, cfg.seed or 0)

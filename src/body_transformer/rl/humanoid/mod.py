@@ -3,7 +3,7 @@
 Observation (100): torso height, velocity, roll, pitch and yaw, angular velocity (world frame); joint positions, scaled
 to their ranges; joint velocities x 0.1; net contact force on each of the 16 bodies (N, world frame). Action (21):
 torque / gear. An episode ends in death when a contact force of more than 1 N acts on a body other than a foot. It ends
-by time-out after 1000 steps of 1/60 s. The reward is listed in task.py; in the step of death it is -1.
+by time-out after 1000 steps of 1/60 s. The reward is listed in `humanoid_task`; in the step of death it is -1.
 
 Where this differs from the authors' environment:
 - Contact forces in the first observation of an episode are zero. Theirs were those of the previous episode, and ended
@@ -21,22 +21,68 @@ Where this differs from the authors' environment:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
 from mjlab.terrains import TerrainEntityCfg
 from numpy.typing import NDArray
+from torch import Tensor
 
+from ...experiment import load_experiment
+from ...video import View
 from ..envs.mjlab import env_cfg
+from ..envs.terms import ACTOR, CRITIC, ObservationTerm, RewardTerm, obs_terms
 from . import terms
-from .model import scene, simulation
-from .robots import HumanoidTask
-from .task import humanoid_task
+from .model import DECIMATION, PHYSICS_DT, scene, simulation
+from .robots import HumanoidState, HumanoidTask
 
 START_Z = 1.34
 """Feet 5.4 cm above the ground."""
 TARGET = (1000.0, 0.0)
+MAX_STEPS = 1000
+VIEW = View(body="robot/torso", below_m=0.4, shadows=False)
+"""Without shadows: the sun shines only around the origin, and a running robot leaves that area."""
+
+
+def humanoid_task(
+    *,
+    target: tuple[float, float],
+    direction: Callable[[HumanoidState], tuple[Tensor, Tensor]],
+    failure: Callable[[HumanoidState], Tensor],
+    privileged: tuple[ObservationTerm[HumanoidState], ...] = (),
+    **options: Any,
+) -> HumanoidTask:
+    """Return a task: run to `target` (x and y, m), look in `direction` (a unit vector), and avoid the `failure`.
+
+    The critic observes the actor's terms and `privileged`. `options` are further fields of the task.
+    """
+    experiment = load_experiment("humanoid-mod")
+    actor = obs_terms(experiment.obs, terms.OBSERVATIONS)
+    (torque,) = experiment.actions
+    return HumanoidTask(
+        obs={ACTOR: actor, CRITIC: (*actor, *privileged)} if privileged else {ACTOR: actor},
+        actions=torque,
+        rewards={
+            "progress": RewardTerm(partial(terms.progress, target=target), 1.0),
+            "alive": RewardTerm(terms.alive, 2.0),
+            "upright": RewardTerm(terms.upright, 0.1),
+            "heading": RewardTerm(partial(terms.heading, direction=direction), 0.5),
+            "effort": RewardTerm(terms.effort, -0.01),
+            "energy": RewardTerm(terms.energy, -0.05),
+            "limits": RewardTerm(terms.limits, -0.25),
+        },
+        death_reward=-1.0,
+        failures=(failure,),
+        forward_speed=terms.forward_speed,
+        physics_dt=PHYSICS_DT,
+        decimation=DECIMATION,
+        max_steps=MAX_STEPS,
+        view=VIEW,
+        **options,
+    )
 
 
 def origin(rng: np.random.Generator, count: int, z: float) -> NDArray[np.float64]:
