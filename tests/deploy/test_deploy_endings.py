@@ -5,16 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from body_transformer.cli.deploy import run_settings
 from body_transformer.cli.main import main
 from body_transformer.deploy.robots.a1 import A1Robot
 from body_transformer.deploy.runtime import Runtime
-from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
-from body_transformer.deploy.safety import SafetyConfig
+from body_transformer.deploy.runtime_config import Phase
 from body_transformer.deploy.saved_log import SavedLog
 
 from .real_time import in_real_time
@@ -25,10 +25,13 @@ pytestmark = pytest.mark.alone
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second, on a computer that may be busy."""
-    short = partial(RuntimeConfig, ramp_s=0.2, ramp_speed=10.0, hold_s=0.05, damping_s=0.2, warm_up=3)
-    patient = partial(SafetyConfig, max_missed=1000)
-    monkeypatch.setattr("body_transformer.cli.deploy.RuntimeConfig", short)
-    monkeypatch.setattr("body_transformer.cli.deploy.SafetyConfig", patient)
+
+    def short(options, kind):
+        config, safety = run_settings(options, kind)
+        config = replace(config, ramp_s=0.2, ramp_speed=10.0, hold_s=0.05, damping_s=0.2, warm_up=3)
+        return config, replace(safety, max_missed=1000)
+
+    monkeypatch.setattr("body_transformer.cli.deploy.run_settings", short)
 
 
 def deploy(folder: Path, *args: object) -> int:
