@@ -115,12 +115,6 @@ def test_a_robot_of_another_package_becomes_a_graph_and_a_layout(robot):
         assert (layout.obs_dim, layout.action_dim) == (robot.obs, robot.actions)
 
 
-def test_a_scene_with_several_trees_lists_them():
-    path = file_of("dm_control", "suite/dog.xml")
-    with pytest.raises(ValueError, match=r"several bodies in the world; .* root= \(--root\): 'torso', 'ball'$"):
-        BodyGraph.from_file(path)
-
-
 # -- small ones with features of real robots ---------------------------------------------------------------------------
 
 FOUR_BAR = """<mujoco model="closed-chain leg">
@@ -240,11 +234,3 @@ def test_a_closed_loop_shortens_the_way():
 
 def test_a_gripper_on_a_merged_hand_belongs_to_the_arm():
     assert BodyGraph.from_xml(GRIPPER, fixed="merge").actuators["grip"] == "link2"
-
-
-def test_a_planar_joint_is_two_slides_and_a_hinge():
-    graph = BodyGraph.from_xml(ALL_JOINTS)
-    assert {name: kind for name, kind in graph.joint_types.items() if graph.joints[name] == "puck"} == {
-        "push_TX": "slide", "push_TY": "slide", "push_RZ": "hinge",
-    }  # fmt: skip
-    assert (graph.joint_types["throw"], graph.joints["mimic"]) == ("free", "twin")

@@ -104,11 +104,6 @@ def test_pre_norm_ends_with_one_more_layer_norm_and_post_norm_does_not(layout):
     assert (norms("post"), norms("pre")) == (6, 7)
 
 
-def test_layer_norms_use_torchs_epsilon(layout):
-    encoder = Encoder(layout.graph, small(norm="pre"))
-    assert {module.eps for module in encoder.modules() if isinstance(module, nn.LayerNorm)} == {1e-5}
-
-
 def test_the_positional_encoding_is_one_vector_per_node_added_to_the_tokens(layout):
     with_position = make_policy(layout)
     without = make_policy(layout, positional_encoding=False)

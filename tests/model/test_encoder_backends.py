@@ -116,18 +116,6 @@ def test_a_checkpoint_moves_freely(layout, device, backend, tmp_path):
     torch.testing.assert_close(loaded(obs), found)
 
 
-def test_weights_loaded_into_a_fused_encoder_count_at_once(layout, device):
-    first, second = (make_encoder(layout, device, embed_dim=24, num_heads=k) for k in (2, 2))
-    with torch.no_grad():
-        for parameter in second.parameters():
-            parameter.mul_(1.1)
-    tokens = tokens_for(layout, 24, device)
-    first.backend = second.backend = "fused"
-    assert not torch.equal(first(tokens), second(tokens))
-    first.load_state_dict(second.state_dict())
-    torch.testing.assert_close(first(tokens), second(tokens), rtol=0, atol=0)
-
-
 EXPORTS: dict[str, Callable[[nn.Module, Tensor], nn.Module]] = {
     "export": lambda policy, obs: torch.export.export(policy, (obs,)).module(),
     "trace": lambda policy, obs: torch.jit.trace(policy, obs),
@@ -264,16 +252,3 @@ def test_adam_goes_the_same_way(layout, device):
     expected, found = (losses(layout, device, backend, steps=6) for backend in ("layers", "fused"))
     assert found == pytest.approx(expected, rel=1e-4)
     assert found[-1] < 0.9 * found[0]
-
-
-def test_an_accumulated_gradient_is_the_sum(layout, device):
-    encoder = make_encoder(layout, device, embed_dim=24)
-    encoder.backend = "fused"
-    tokens = tokens_for(layout, 24, device)
-    for _ in range(2):
-        encoder(tokens).square().sum().backward()
-    twice = [parameter.grad.clone() for parameter in encoder.parameters()]
-    encoder.zero_grad()
-    encoder(tokens).square().sum().backward()
-    for parameter, double in zip(encoder.parameters(), twice, strict=True):
-        torch.testing.assert_close(double, 2 * parameter.grad, rtol=1e-5, atol=1e-5)

@@ -116,11 +116,6 @@ def test_without_a_config_a_policy_has_the_papers_reinforcement_learning_setting
     assert (policy.config.variant, len(policy.encoder.layers)) == ("bot-mix", 10)
 
 
-def test_num_parameters_counts_what_an_optimizer_would_get(layout):
-    for module in (make_policy(layout, head="gaussian"), make_critic(layout)):
-        assert module.num_parameters == sum(parameter.numel() for parameter in module.parameters())
-
-
 # -- the Gaussian head -------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,5 @@
 import math
+import re
 
 import pytest
 
@@ -79,20 +80,6 @@ def test_a_wrong_choice_is_an_error_that_suggests_the_nearest_and_lists_all(fiel
     assert all(repr(choice) in str(error.value) for choice in CHOICES[field])
 
 
-@pytest.mark.parametrize("field", CHOICES)
-@pytest.mark.parametrize("given", [None, 3, ["x"]])
-def test_a_choice_that_is_no_name_is_an_error(field, given):
-    with pytest.raises(ValueError, match="unknown variant" if field == "variant" else f"^{field}: unknown value"):
-        PolicyConfig(**{field: given})
-
-
-@pytest.mark.parametrize("field", WHOLE_NUMBERS)
-@pytest.mark.parametrize("given", [0, -1, 2.0, True, "8", None, math.nan])
-def test_a_size_that_is_not_a_whole_number_from_1_up_is_an_error(field, given):
-    with pytest.raises(ValueError, match=rf"^{field} must be (a whole number|above 0); got {given!r}"):
-        PolicyConfig(**{field: given})
-
-
 def test_heads_that_do_not_divide_the_width_are_an_error():
     with pytest.raises(ValueError, match="num_heads must divide embed_dim; got num_heads=3, embed_dim=64"):
         PolicyConfig(num_heads=3)
@@ -102,30 +89,21 @@ def test_the_mlp_has_no_heads_to_divide():
     assert PolicyConfig(variant="mlp", num_heads=3).num_heads == 3
 
 
-@pytest.mark.parametrize("field", ["init_std", "obs_clip"])
-@pytest.mark.parametrize("given", [0, 0.0, -1.0, math.inf, math.nan, "1"])
-def test_a_scale_that_is_not_positive_and_finite_is_an_error(field, given):
-    with pytest.raises(ValueError, match=rf"^{field} must be (a finite number|above 0); got {given!r}"):
+WRONG = {
+    **{field: [None, 3, ["x"]] for field in CHOICES},
+    **{field: [0, -1, 2.0, True, "8", None, math.nan] for field in WHOLE_NUMBERS},
+    "init_std": [0, -1.0, math.inf, math.nan, "1", None],
+    "obs_clip": [0, -1.0, math.inf, math.nan, "1"],
+    "positional_encoding": ["no", "false", 1, None],
+    "shared_tokenizer": ["no", "false", 1, None],
+    "mask_seed": [-1, 1.5, 2**32, "3", None, True],  # NumPy could not take them
+}
+
+
+@pytest.mark.parametrize(("field", "given"), [(field, given) for field, values in WRONG.items() for given in values])
+def test_a_value_of_another_type_or_range_is_an_error_that_names_field_and_value(field, given):
+    with pytest.raises(ValueError, match=rf"{field}\b.*{re.escape(repr(given))}"):
         PolicyConfig(**{field: given})
-
-
-def test_a_clip_may_be_absent_a_standard_deviation_may_not():
-    assert PolicyConfig(obs_clip=None).obs_clip is None
-    with pytest.raises(ValueError, match="init_std must be a finite number; got None"):
-        PolicyConfig(init_std=None)
-
-
-@pytest.mark.parametrize("field", ["positional_encoding", "shared_tokenizer"])
-@pytest.mark.parametrize("given", ["no", "false", 1, None])
-def test_a_switch_is_true_or_false(field, given):
-    with pytest.raises(ValueError, match=f"{field}.*{given!r}"):
-        PolicyConfig(**{field: given})
-
-
-@pytest.mark.parametrize("given", [-1, 1.5, 2**32, "3", None, True])
-def test_a_mask_seed_that_numpy_cannot_take_is_an_error_at_once(given):
-    with pytest.raises(ValueError, match=f"mask_seed.*{given!r}"):
-        PolicyConfig(mask_seed=given)
 
 
 @pytest.mark.parametrize(

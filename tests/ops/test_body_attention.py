@@ -1,24 +1,22 @@
+"""The specification of masked attention against its definition, computed in scalars."""
+
 import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from body_transformer.ops.body_attention.reference import body_attention
 
+from .attention_cases import asymmetric, make_problem
+
 SHAPES = [(1, 1, 1, 1), (2, 1, 5, 3), (1, 4, 16, 8), (3, 2, 33, 5), (0, 2, 4, 3)]
 
 
-def problem(
-    shape: tuple[int, ...], dtype: torch.dtype = torch.float64
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def problem(shape: tuple[int, int, int, int]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """q, k, v [B, H, N, D]; a mask with self-loops and a bias, [N, N] both."""
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(shape, generator=generator, dtype=dtype) for _ in range(3))
-    size = shape[2]
-    mask = (torch.rand(size, size, generator=generator) < 0.3) | torch.eye(size, dtype=torch.bool)
-    return q, k, v, mask, torch.randn(size, size, generator=generator, dtype=dtype)
+    drawn = make_problem(shape, asymmetric(shape[2]), torch.float64, bias=True)
+    return drawn.q, drawn.k, drawn.v, drawn.mask, drawn.bias.double()
 
 
 def pair_by_pair(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -47,31 +45,17 @@ def test_it_equals_the_definition_computed_in_scalars(shape, with_mask, with_bia
     torch.testing.assert_close(body_attention(q, k, v, *options), pair_by_pair(q, k, v, *options))
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "B{}H{}N{}D{}".format(*s))
-def test_it_equals_pytorchs_attention_in_value_and_gradient(shape):
-    results = []
-    for attention in (body_attention, lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)):
-        q, k, v, mask, _ = problem(shape)
-        inputs = [x.requires_grad_() for x in (q, k, v)]
-        out = attention(*inputs, mask)
-        out.backward(torch.ones_like(out).cumsum(-1))
-        results.append([out, *(x.grad for x in inputs)])
-    for ours, torchs in zip(*results, strict=True):
-        torch.testing.assert_close(ours, torchs)
-
-
 def test_gradients_of_every_input_and_of_the_bias_are_correct():
     q, k, v, mask, bias = problem((2, 2, 4, 3))
-    inputs = [x.requires_grad_() for x in (q, k, v, bias)]
+    inputs = [x.detach().requires_grad_() for x in (q, k, v, bias)]
     assert torch.autograd.gradcheck(lambda q, k, v, bias: body_attention(q, k, v, mask, bias), inputs)
 
 
 def test_a_masked_pair_has_no_influence_and_no_gradient():
-    q, k, v, mask, bias = problem((1, 1, 6, 3))
+    q, k, v, mask, bias = (x.detach() for x in problem((1, 1, 6, 3)))
     row = 2
-    k.requires_grad_()
-    v.requires_grad_()
-    bias.requires_grad_()
+    for x in (k, v, bias):
+        x.requires_grad_()
     body_attention(q, k, v, mask, bias)[:, :, row].square().sum().backward()
     assert ((v.grad[0, 0] != 0).all(-1) == mask[row]).all()
     assert not k.grad[0, 0][~mask[row]].any()
@@ -91,35 +75,7 @@ def test_rows_attend_and_columns_are_attended_to():
     assert out.flatten().tolist() == [0, 0, 2]
 
 
-def test_a_node_that_attends_to_itself_alone_keeps_its_value():
-    q, k, v, _, _ = problem((2, 2, 5, 3))
-    torch.testing.assert_close(body_attention(q, k, v, torch.eye(5, dtype=torch.bool)), v)
-
-
-def test_huge_scores_do_not_overflow():
-    q, k, v, mask, _ = problem((1, 1, 6, 3), torch.float32)
-    assert body_attention(q * 1e15, k * 1e15, v, mask).isfinite().all()
-
-
 def test_a_masked_pair_stays_masked_however_low_the_other_scores_are():
     q, k, v, mask, _ = problem((1, 2, 6, 3))
     low = torch.full((6, 6), -1e12, dtype=torch.float64).masked_fill(~mask, 1e12)
     torch.testing.assert_close(body_attention(q, k, v, mask, low), body_attention(q, k, v, mask), atol=1e-3, rtol=0)
-
-
-def test_a_constant_bias_changes_nothing():
-    q, k, v, mask, _ = problem((1, 2, 6, 3))
-    shifted = body_attention(q, k, v, mask, torch.full((6, 6), 3.0, dtype=torch.float64))
-    torch.testing.assert_close(shifted, body_attention(q, k, v, mask))
-
-
-def test_inputs_are_not_modified():
-    given = problem((1, 2, 6, 3))
-    copies = [x.clone() for x in given]
-    body_attention(*given)
-    assert all(torch.equal(x, copy) for x, copy in zip(given, copies, strict=True))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_precision_of_the_inputs_is_the_precision_of_the_output(dtype):
-    assert body_attention(*problem((1, 2, 6, 3), dtype)).dtype == dtype
