@@ -113,8 +113,8 @@ class Buffers:
         weights = [p.detach() for p in parameters()]
         x = torch.randn(batch, NODES, WIDTH, device="cuda")
         self.stack = storage.layers(weights)
-        self.flat = storage.empty_operands(self.stack, torch.bfloat16)
-        self.operands = storage.fill_operands(self.flat, self.stack)
+        self.operands = storage.Operands.empty(weights, torch.bfloat16)
+        self.operands.fill(self.stack)
         self.kept = storage.Activations.empty(LAYERS, x, HIDDEN, torch.bfloat16)
         self.gradients = passes._empty_gradients(LAYERS, self.kept)
         for tensor in (*self.kept, *self.gradients):
@@ -122,7 +122,7 @@ class Buffers:
         self.update, self.through = torch.randn_like(self.kept.x[0]), torch.randn_like(self.kept.x[0])
         self.rest = torch.zeros_like(self.update)
         self.attention = PackedAttention(x, Call(mask, MASKED, HEADS, EPS, "bf16"))
-        self.stacks = gradients.Stacks.empty(weights)
+        self.stacks = gradients.empty_stacks(weights)
 
     def add_norm(self, k: int, tiles: Tiles = rows.NORM) -> None:
         stream, out = rows.Stream(self.kept.x[k], self.rest), rows.Stream(self.kept.y[k], self.rest)
@@ -146,8 +146,8 @@ Part = tuple[str, Callable[[int], Any], int]
 def parts(b: Buffers) -> Iterator[Part]:
     """Yield (name, function of the layer k, number of layers per call)."""
     product, linear, relu = products.product, products.linear, products.linear_relu
-    o, g, kept = b.operands, b.gradients, b.kept
-    yield "cast", lambda k: storage.fill_operands(b.flat, b.stack), LAYERS
+    o, g, kept = b.operands.by_layer(), b.gradients, b.kept
+    yield "cast", lambda k: b.operands.fill(b.stack), LAYERS
     yield "qkv", lambda k: linear(kept.x[k], o[k].in_weight, o[k].in_bias, kept.qkv[k]), 1
     yield "attention", lambda k: b.attention.forward(kept.qkv[k], k % 2 == 0, kept.heads[k]), 1
     yield "out", lambda k: product(kept.heads[k], o[k].out_weight.t(), b.update), 1

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ...body_attention import tile
 from ..packing import OPERANDS, Call
-from .gradients import Stacks, add_run, layers_at_once
+from .gradients import add_run, empty_stacks, layers_at_once
 from .products import float32_products, linear, linear_relu, product
 from .rows import NORM_BACKWARD, RELU_BACKWARD, Stream, add_norm, norm_backward, relu_backward
-from .storage import Activations, Gradients, empty_operands, fill_operands, layers, operand_views
+from .storage import LAYER_SIZE, Activations, Gradients, Operands, layers
 
 
 @torch.no_grad()
@@ -21,8 +21,9 @@ def forward(x: Tensor, parameters: Sequence[Tensor], call: Call, save: bool) -> 
 
     x is [B, N, E] float32, with any strides.
     """
-    out, flat, *tensors = _empty(x, parameters, call.precision, len(call.masked) if save else 1)
-    stack, kept = layers(parameters), Activations(*tensors)
+    out, *tensors = _empty(x, parameters, call.precision, len(call.masked) if save else 1)
+    stack, (operands, kept) = layers(parameters), _parts(tensors)
+    operands.fill(stack)
     depth, rows = len(kept.x), x.contiguous().view(-1, x.shape[2])
     attention = PackedAttention(x, call)
     kept.x[0].copy_(rows)
@@ -30,7 +31,7 @@ def forward(x: Tensor, parameters: Sequence[Tensor], call: Call, save: bool) -> 
     rest = None if update.dtype == torch.float32 else torch.empty_like(update)
     stream = Stream(rows, None)
     with float32_products(call.precision):
-        for index, (layer, operand) in enumerate(zip(stack, fill_operands(flat, stack), strict=True)):
+        for index, (layer, operand) in enumerate(zip(stack, operands.by_layer(), strict=True)):
             slot = index % depth
             norm1, norm2 = (kept.norm(slot, which) if save else None for which in (0, 1))
             linear(kept.x[slot], operand.in_weight, operand.in_bias, kept.qkv[slot])
@@ -43,19 +44,19 @@ def forward(x: Tensor, parameters: Sequence[Tensor], call: Call, save: bool) -> 
             last = index == len(stack) - 1
             stream = Stream(out.view(rows.shape), None) if last else Stream(kept.x[(index + 1) % depth], rest)
             add_norm(update, layer.bias2, y, layer.norm2, layer.shift2, stream, norm2, call.eps)
-    return [out, flat, *tensors] if save else [out]
+    return [out, *tensors] if save else [out]
 
 
 @torch.no_grad()
 def backward(
     grad_out: Tensor, saved: Sequence[Tensor], x: Tensor, parameters: Sequence[Tensor], call: Call
 ) -> list[Tensor]:
-    """Return the gradient of x, [B, N, E] float32, and `Stacks` of all parameters' gradients.
+    """Return the gradient of x, [B, N, E] float32, and the parameters' as `empty_stacks` describes them.
 
     `grad_out` is [B, N, E] float32, with any strides; `saved` are the tensors that `forward` returned after its output.
     """
-    stack, (flat, *tensors) = layers(parameters), saved
-    operands, kept, stacks = operand_views(flat, stack), Activations(*tensors), Stacks.empty(parameters)
+    stack, (operands, kept), stacks = layers(parameters), _parts(saved), empty_stacks(parameters)
+    by_layer = operands.by_layer()
     attention, run = PackedAttention(x, call), layers_at_once(kept)
     gradients = _empty_gradients(run, kept)
     through = torch.empty_like(kept.x[0])  # gradient through a product, added to that of the residual path
@@ -64,7 +65,7 @@ def backward(
     grad_x = torch.empty_like(first)
     with float32_products(call.precision):
         for index in reversed(range(len(stack))):
-            layer, operand, slot = stack[index], operands[index], index % run
+            layer, operand, slot = stack[index], by_layer[index], index % run
             qkv, update1, hidden, update2, norm_sums, hidden_sums = (kind[slot] for kind in gradients)
             norm_backward(first, second, kept.norm(index, 1), layer.norm2, update2, norm_sums[1])
             product(update2, operand.weight2, hidden)
@@ -78,7 +79,7 @@ def backward(
                 first, second = through, update1
             if slot == 0:
                 add_run(stacks, index, kept, gradients)
-        product(gradients.qkv[0], operands[0].in_weight, grad_x)
+        product(gradients.qkv[0], by_layer[0].in_weight, grad_x)
     return [grad_x.add_(gradients.update1[0]).view(x.shape), *stacks]
 
 
@@ -90,9 +91,15 @@ def _empty_gradients(depth: int, kept: Activations) -> Gradients:
 
 def _empty(x: Tensor, parameters: Sequence[Tensor], precision: str, depth: int) -> list[Tensor]:
     """Allocate the output, the operands of all layers, and `Activations` of `depth` layers."""
-    stack, dtype = layers(parameters), OPERANDS[precision]
-    kept = Activations.empty(depth, x, len(stack[0].bias1), dtype)
-    return [x.new_empty(x.shape), empty_operands(stack, dtype), *kept]
+    operands = Operands.empty(parameters, OPERANDS[precision])
+    kept = Activations.empty(depth, x, operands.bias1.shape[1], OPERANDS[precision])
+    return [x.new_empty(x.shape), *operands, *kept]
+
+
+def _parts(saved: Sequence[Tensor]) -> tuple[Operands, Activations]:
+    """Return the tensors that `_empty` allocated after the output."""
+    count = len(Operands._fields)
+    return Operands(*saved[:count]), Activations(*saved[count:])
 
 
 # -- for tracing: shapes without values --------------------------------------------------------------------------------
@@ -100,12 +107,12 @@ def _empty(x: Tensor, parameters: Sequence[Tensor], precision: str, depth: int) 
 
 def fake_forward(x: Tensor, parameters: Sequence[Tensor], num_heads: int, precision: str, save: bool) -> list[Tensor]:
     """Return empty tensors like those of `forward`."""
-    return _empty(x, parameters, precision, len(layers(parameters))) if save else [x.new_empty(x.shape)]
+    return _empty(x, parameters, precision, len(parameters) // LAYER_SIZE) if save else [x.new_empty(x.shape)]
 
 
 def fake_backward(x: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     """Return empty tensors like those of `backward`."""
-    return [x.new_empty(x.shape), *Stacks.empty(parameters)]
+    return [x.new_empty(x.shape), *empty_stacks(parameters)]
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

@@ -4,63 +4,46 @@ With one piece per kind, the weight gradients of many layers are one batched pro
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from ..packing import Layer
 
-ALIGNMENT = 64  # entries: fast library products need matrices aligned to 16 bytes, and prefer 128
+LAYER_SIZE = len(Layer._fields)
 
 
 class Operands(NamedTuple):
-    """The parameters of a layer that are operands of matrix products, in the operands' dtype."""
+    """The parameters that are operands of matrix products, one tensor per kind for all layers; or their gradients."""
 
-    in_weight: Tensor
-    out_weight: Tensor
-    weight1: Tensor
-    weight2: Tensor
-    in_bias: Tensor
-    bias1: Tensor
+    in_weight: Tensor  # [L, 3E, E]
+    out_weight: Tensor  # [L, E, E]
+    weight1: Tensor  # [L, F, E]
+    weight2: Tensor  # [L, E, F]
+    in_bias: Tensor  # [L, 3E]
+    bias1: Tensor  # [L, F]
+
+    @classmethod
+    def empty(cls, parameters: Sequence[Tensor], dtype: torch.dtype) -> Self:
+        first, depth = Layer(*parameters[:LAYER_SIZE]), len(parameters) // LAYER_SIZE
+        alike = [getattr(first, name) for name in cls._fields]
+        return cls(*(like.new_empty((depth, *like.shape), dtype=dtype) for like in alike))
+
+    def by_layer(self) -> list["Operands"]:
+        """Return views of each layer's operands."""
+        return [Operands(*views) for views in zip(*(kind.unbind(0) for kind in self), strict=True)]
+
+    def fill(self, stack: list[Layer[Tensor]]) -> None:
+        """Copy the parameters of all layers in one pass."""
+        views = [view for layer in self.by_layer() for view in layer]
+        torch._foreach_copy_(views, [getattr(layer, name) for layer in stack for name in self._fields])
 
 
 def layers(parameters: Sequence[Tensor]) -> list[Layer[Tensor]]:
     """Group the flat list of parameters by layer."""
-    size = len(Layer._fields)
     flat = [parameter.contiguous() for parameter in parameters]
-    return [Layer(*flat[start : start + size]) for start in range(0, len(flat), size)]
-
-
-def empty_operands(stack: list[Layer[Tensor]], dtype: torch.dtype) -> Tensor:
-    """Allocate the operands of all layers in one flat tensor."""
-    size = sum(_aligned(getattr(layer, name).numel()) for layer in stack for name in Operands._fields)
-    return stack[0].in_weight.new_empty(size, dtype=dtype)
-
-
-def fill_operands(flat: Tensor, stack: list[Layer[Tensor]]) -> list[Operands]:
-    """Copy all parameters into `flat` in one pass; return views of them there."""
-    views = operand_views(flat, stack)
-    sources = [getattr(layer, name) for layer in stack for name in Operands._fields]
-    torch._foreach_copy_([view for layer in views for view in layer], sources)
-    return views
-
-
-def operand_views(flat: Tensor, stack: list[Layer[Tensor]]) -> list[Operands]:
-    """Return views of each layer's operands in `flat`."""
-    start, views = 0, []
-    for layer in stack:
-        found = []
-        for name in Operands._fields:
-            shape = getattr(layer, name).shape
-            found.append(flat[start : start + shape.numel()].view(shape))
-            start += _aligned(shape.numel())
-        views.append(Operands(*found))
-    return views
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    return [Layer(*flat[start : start + LAYER_SIZE]) for start in range(0, len(flat), LAYER_SIZE)]
 
 
 class Norm(NamedTuple):
