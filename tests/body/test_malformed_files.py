@@ -309,13 +309,16 @@ def test_a_text_that_cannot_be_encoded_is_refused(text):
         b'<replicate count="1000000000"><body/></replicate>',
         b'<replicate count="2">' * 40 + b"<body/>" + b"</replicate>" * 40,
         b'<composite type="cable" curve="s" count="1000000000 1 1"><geom type="capsule" size="1"/></composite>',
+        b'<flexcomp name="f" type="grid" count="1000 1000 1000" dim="3" spacing="1 1 1"/>',
     ],
-    ids=["replicate", "replicates in replicates", "cable"],
+    ids=["replicate", "replicates in replicates", "cable", "grid"],
 )
-def test_a_document_without_end_is_given_up(flood, monkeypatch):
+def test_a_document_without_end_is_given_up_and_the_next_one_is_read(flood, monkeypatch):
     monkeypatch.setattr(isolate, "TIMEOUT_S", 1.5)
     with pytest.raises(ValueError, match=r"^the given text .*malformed"):
-        BodyGraph.from_xml(mjcf(b"<body>" + flood + b"</body>").decode())
+        BodyGraph.from_xml(mjcf(b'<body name="x">' + flood + b"</body>").decode())
+    monkeypatch.undo()
+    assert BodyGraph.from_xml(mjcf().decode()).nodes == ("a", "b")
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def test_an_encoder_that_the_operator_does_not_serve_runs_layer_by_layer(layout,
 
 
 @BACKEND
-def test_a_checkpoint_moves_freely(layout, device, backend, tmp_path):
+def test_a_checkpoint_of_one_backend_serves_the_others(layout, device, backend, tmp_path):
     policy = scrambled(make_policy(layout, embed_dim=WIDTHS[backend], num_layers=2), NOISE).to(device)
     obs = random_obs(layout).to(device)
     plain = policy(obs)
@@ -248,7 +248,7 @@ def losses(layout: Layout, device: str, backend: str, steps: int) -> list[float]
     return found
 
 
-def test_adam_goes_the_same_way(layout, device):
+def test_training_with_adam_gives_the_same_losses(layout, device):
     expected, found = (losses(layout, device, backend, steps=6) for backend in ("layers", "fused"))
     assert found == pytest.approx(expected, rel=1e-4)
     assert found[-1] < 0.9 * found[0]

@@ -112,12 +112,12 @@ def test_parameters_that_are_views_of_one_vector_can_be_saved(policy, tmp_path):
     assert_same(Policy.load(tmp_path / "policy"), policy)
 
 
-def test_strings_and_missing_parents_will_do(policy, tmp_path):
+def test_a_path_may_be_a_string_with_missing_parents(policy, tmp_path):
     policy.save(str(tmp_path / "runs" / "1" / "policy"))
     assert_same(Policy.load(str(tmp_path / "runs" / "1" / "policy")), policy)
 
 
-def test_a_relative_path_and_the_working_folder_will_do(policy, tmp_path, monkeypatch):
+def test_a_path_may_be_relative_or_the_working_folder(policy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     policy.save("here")
     assert_same(Policy.load("here"), policy)

@@ -125,11 +125,12 @@ def exact(problem: Problem) -> list[Tensor]:
 def errors(found: list[Tensor], expected: list[Tensor]) -> list[float]:
     """Return relative errors by norm; a value that should be zero must be zero."""
     assert [x.shape for x in found] == [x.shape for x in expected]
-    return [_error(x.double(), y) for x, y in zip(found, expected, strict=True)]
+    return [relative_error(x, y) for x, y in zip(found, expected, strict=True)]
 
 
-def _error(found: Tensor, expected: Tensor) -> float:
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    """Return the error by norm; where the expected norm is zero, as where every ReLU is off, the sum of magnitudes."""
     if not found.isfinite().all():
         return float("inf")  # NaN would pass every bound: `max` and `<` ignore it
-    norm = expected.norm()
-    return float((found - expected).norm() / norm if norm > 0 else found.abs().sum())
+    norm = expected.double().norm()
+    return float((found.double() - expected).norm() / norm if norm > 0 else found.abs().sum())

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from body_transformer.ops.encoder_stack import PARAMETERS, encoder_stack, reference
 
-from .attention_cases import MASKS, seeded
+from .attention_cases import MASKS, relative_error, seeded
 
 PATTERNS: dict[str, Callable[[int], bool]] = {
     "hard": lambda layer: True,
@@ -182,7 +182,7 @@ def errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, f
     """Return relative errors by norm over all layers, without the keys' bias, which has no effect."""
     assert found.keys() == expected.keys()
     assert all(found[name].shape == expected[name].shape for name in expected)
-    return {name: _error(_counted(name, found[name]), _counted(name, expected[name])) for name in expected}
+    return {name: relative_error(_counted(name, found[name]), _counted(name, expected[name])) for name in expected}
 
 
 def _counted(name: str, gradient: Tensor) -> Tensor:
@@ -190,13 +190,6 @@ def _counted(name: str, gradient: Tensor) -> Tensor:
         return gradient
     queries, _, values = gradient.chunk(3, dim=1)
     return torch.cat([queries, values], dim=1)
-
-
-def _error(found: Tensor, expected: Tensor) -> float:
-    if not found.isfinite().all():
-        return float("inf")  # NaN would pass every bound: `max` and `<` ignore it
-    norm = expected.double().norm()  # zero where every ReLU is off; then `found` must be zero too
-    return float((found.double() - expected).norm() / norm if norm > 0 else found.abs().sum())
 
 
 def same_bits(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:

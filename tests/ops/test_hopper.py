@@ -207,7 +207,7 @@ def test_without_gluon_the_general_kernels_are_used(monkeypatch):
     assert not sizes.takes(SHAPE, "bf16", torch.device("cuda"))
 
 
-def test_they_do_not_run_on_a_cpu():
+def test_on_a_cpu_the_general_kernels_are_used():
     assert not sizes.takes(SHAPE, "bf16", torch.device("cpu"))
 
 

@@ -25,7 +25,7 @@ def test_values_that_are_all_the_same_have_no_spread():
     assert (found.mean, found.low, found.high, found.num_episodes) == (0.5, 0.5, 0.5, 9)
 
 
-def test_nothing_has_no_mean():
+def test_an_estimate_of_no_values_is_refused():
     with pytest.raises(ValueError, match="at least one value"):
         estimate([])
 
