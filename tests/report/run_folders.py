@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,10 @@ def write_run(
         policy.save(folder / "checkpoints" / str(done))
         (folder / "checkpoints" / "last").symlink_to(str(done))
     return folder
+
+
+bare_run = partial(write_run, film=None, checkpoint=False)
+"""`write_run` without the files that take time."""
 
 
 def write_files(

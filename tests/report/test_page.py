@@ -18,7 +18,7 @@ from body_transformer.report.figures import Dots, curves_chart, dot_plot
 from body_transformer.report.page import render, write_report
 from body_transformer.report.svg import NUM_STYLES, Line, label_styles, page_style
 
-from .run_folders import METRICS, SPLITS, small_policy, write_demo, write_evaluation, write_run
+from .run_folders import METRICS, SPLITS, bare_run, small_policy, write_demo, write_evaluation, write_run
 
 VOID = {"meta", "img", "br"}
 
@@ -160,7 +160,7 @@ def test_the_table_has_the_numbers_of_the_runs(demo) -> None:
 
 def test_only_a_clear_winner_is_marked(tmp_path: Path) -> None:
     for label, mean in (("bot-hard", 0.9), ("mlp", 0.5)):
-        folder = write_run(tmp_path, label, film=None, checkpoint=False)
+        folder = bare_run(tmp_path, label)
         write_evaluation(folder, {"train": mean, "unseen": 0.5}, ["success"])
     page = report(tmp_path)
     cells = [one for one in page.all("td") if "data-mean" in one]
@@ -184,8 +184,8 @@ def test_texts_of_runs_are_escaped(tmp_path: Path) -> None:
 
 def test_unfinished_runs_are_shown_and_marked(tmp_path: Path) -> None:
     write_run(tmp_path, "bot-hard", film=None)
-    write_run(tmp_path, "mlp", steps_done=200, evaluated=False, film=None, checkpoint=False)
-    late = write_run(tmp_path, "transformer", steps_done=20, evaluated=False, film=None, checkpoint=False)
+    bare_run(tmp_path, "mlp", steps_done=200, evaluated=False)
+    late = bare_run(tmp_path, "transformer", steps_done=20, evaluated=False)
     with (late / "metrics.jsonl").open("a") as lines:
         lines.write('{"step": 40, "tra')
     written = write_report(tmp_path / "page.html", [tmp_path])
@@ -202,7 +202,7 @@ def test_unfinished_runs_are_shown_and_marked(tmp_path: Path) -> None:
 
 
 def test_a_run_with_only_its_description_is_reported(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, steps_done=0, evaluated=False, film=None, checkpoint=False)
+    folder = bare_run(tmp_path, steps_done=0, evaluated=False)
     (folder / "metrics.jsonl").unlink()
     text = report(tmp_path).text()
     for words in ("Nothing is evaluated yet.", "Nothing is logged yet.", "no run has a checkpoint that can be read"):
@@ -227,7 +227,7 @@ def test_the_curves_hold_their_values_and_bands(demo) -> None:
 def test_two_experiments_have_a_section_each_and_a_variant_one_colour_everywhere(tmp_path: Path) -> None:
     for name in ("demo", "adroit-door"):
         for label in ("mlp", "bot-hard"):
-            write_run(tmp_path, label, experiment=name, title=f"What {name} is", film=None, checkpoint=False)
+            bare_run(tmp_path, label, experiment=name, title=f"What {name} is")
     page = report(tmp_path)
     assert [data for within, data in page.texts if within == "h2"][:2] == ["What adroit-door is", "What demo is"]
     drawn = {
@@ -242,15 +242,15 @@ def test_no_two_labels_share_a_style_while_there_are_enough() -> None:
 
 
 def test_recorded_commands_are_shown_and_missing_ones_are_marked(tmp_path: Path) -> None:
-    write_run(tmp_path, "mlp", film=None, checkpoint=False, command="bot train demo --out 'a b'")
-    lacking = write_run(tmp_path, "mlp-equal-time", 3, film=None, checkpoint=False)
+    bare_run(tmp_path, "mlp", command="bot train demo --out 'a b'")
+    lacking = bare_run(tmp_path, "mlp-equal-time", 3)
     assert f"bot train demo --out 'a b'\n# not recorded for {lacking}\n" in report(tmp_path).text()
 
 
 @pytest.mark.parametrize(("suffix", "said"), [("", ""), ("-dirty", "  # the source of the runs differed from it")])
 def test_the_commit_of_the_runs_can_be_checked_out(tmp_path: Path, suffix: str, said: str) -> None:
     commit = "c0ffee" + 34 * "0"
-    one = write_run(tmp_path, "mlp", film=None, checkpoint=False, git_commit=commit + suffix)
+    one = bare_run(tmp_path, "mlp", git_commit=commit + suffix)
     assert f"git checkout {commit}{said}\n" in report(tmp_path, one).text()
 
 
@@ -268,7 +268,7 @@ def test_charts_keep_hostile_names_as_text_and_follow_the_style_sheet() -> None:
 
 
 def test_the_users_matplotlib_style_changes_nothing_and_is_kept(tmp_path: Path) -> None:
-    write_run(tmp_path, film=None, checkpoint=False)
+    bare_run(tmp_path)
     usual = write_report(tmp_path / "page.html", [tmp_path]).path.read_text()
     with mpl.rc_context({"font.size": 30, "axes.facecolor": "black", "svg.hashsalt": "own"}):
         assert write_report(tmp_path / "page.html", [tmp_path]).path.read_text() == usual
@@ -298,7 +298,7 @@ def test_the_page_holds_a_film(tmp_path: Path, suffix: str, mime: str) -> None:
 
 
 def test_an_mp4_film_is_a_video(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, film=None, checkpoint=False)
+    folder = bare_run(tmp_path)
     (folder / "film.mp4").write_bytes(b"\0\0\0\x10ftypisom\0\0\0\0\0\0\0\x08moov")
     (video,) = report(tmp_path).all("video")
     assert (video["src"] or "").startswith("data:video/mp4;base64,")
