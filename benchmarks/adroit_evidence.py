@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from body_transformer.files import atomic_write
 from body_transformer.report.load import read_run
 from body_transformer.report.text import markdown_table
 from body_transformer.reproduce.scores import NUM_LAST
@@ -98,13 +99,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     found = read(args.runs)
-    args.out.mkdir(parents=True, exist_ok=True)
     content = [
         dict(zip(("task", "num_demos", "num_epochs", "actions"), case, strict=True)) | {"variants": variants}
         for case, variants in sorted(found.items())
     ]
-    (args.out / "results.json").write_text(json.dumps(content, indent=1) + "\n")
-    (args.out / "table.md").write_text(table(found))
+    atomic_write(args.out / "results.json", json.dumps(content, indent=1) + "\n")
+    atomic_write(args.out / "table.md", table(found))
     print(table(found))
 
 

@@ -166,7 +166,6 @@ def main(folder: Path) -> None:
     view = View(**json.loads((folder / "view.json").read_text(encoding="utf-8")))
     frames = np.empty((len(poses), view.height, view.width, 3), dtype=np.uint8)
     data, camera = mujoco.MjData(model), mujoco.MjvCamera()
-    mujoco.mjv_defaultFreeCamera(model, camera)  # with the model's choice of projection
     camera.distance, camera.azimuth, camera.elevation = view.distance_m, view.azimuth_deg, view.elevation_deg
     with mujoco.Renderer(model, view.height, view.width) as renderer:
         for index, pose in enumerate(poses):

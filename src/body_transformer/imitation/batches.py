@@ -22,10 +22,10 @@ from .episodes import Episodes, Floats, Steps
 Ids = npt.NDArray[np.int64]
 WINDOW_BYTES = 512 * 2**20
 WINDOW_SHARE = 16
-"""Data that do not fit in one window are divided into at least about this many. First access to new memory can take
-several times as long as reading into it (a virtual machine gets its pages from the host). In the first epoch, two
-windows that hold all the data would be read at a third of the usual speed. Two sixteenths are not much slower. The
-price is that steps are mixed within a sixteenth of the episodes, a different one every epoch."""
+"""Least number of windows, roughly, for data that do not fit in one. The first access to new memory can be several
+times slower than reading into it, because a virtual machine gets its pages from the host. With two windows for all the
+data, the first epoch would be read at a third of the usual speed; with two sixteenths it is hardly slower. The price:
+steps are mixed only within a sixteenth of the episodes, a different one in every epoch."""
 WINDOW_EPISODES = 64
 """A window has room for at least this many of the longest episodes, so that a batch mixes many of them."""
 

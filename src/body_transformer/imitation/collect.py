@@ -95,16 +95,19 @@ def collect(
     folder = Path(out).resolve()  # a link stays; its target is written
     _check_out(folder, overwrite)
     with new_folder(folder) as unfinished:
-        writer = _MinariWriter(task, unfinished)
+        storage = import_extra("minari.dataset.minari_storage", "imitation").MinariStorage.new(
+            unfinished, **task.describe()
+        )
         for trajectory in _play(task, act, num_episodes, seed, std, found):
             keep = bool(trajectory.success[-1]) or not only_successes
-            found.add(trajectory, keep)
             if keep:
-                writer.add(trajectory, trajectory.executed if labels == "executed" else trajectory.clean)
+                actions = trajectory.executed if labels == "executed" else trajectory.clean
+                _write(storage, found.num_episodes, trajectory, actions)
+            found.add(trajectory, keep)
             on_episode(found)
         settings = {"seed": seed, "noise": noise, "sampled": own_std is not None, "labels": labels}
         made = {"version": __version__, "policy": policy_name, "only_successes": only_successes, **settings}
-        writer.finish(name, made | found.summary())
+        storage.update_metadata(_metadata(name, task, made | found.summary()))
     return found
 
 
@@ -146,48 +149,39 @@ def _play(
         yield from task.record(act, range(found.num_played, found.num_played + missing), seed, std)
 
 
-class _MinariWriter:
-    """Write a Minari dataset into an empty folder."""
+def _write(storage: Any, index: int, trajectory: Trajectory, actions: npt.NDArray[np.float32]) -> None:
+    """Write a trajectory with these actions as episode number `index` of a Minari dataset."""
+    buffer = import_extra("minari.data_collector.episode_buffer", "imitation").EpisodeBuffer
+    is_last = np.arange(trajectory.num_steps) == trajectory.num_steps - 1
+    never = np.zeros(trajectory.num_steps, dtype=bool)
+    episode = buffer(
+        seed=trajectory.seed,
+        observations=trajectory.obs,
+        actions=actions,
+        rewards=trajectory.rewards,
+        terminations=is_last if trajectory.terminated else never,
+        truncations=never if trajectory.terminated else is_last,
+        infos={"success": np.concatenate([[False], trajectory.success])},  # one per observation
+    )
+    storage.update_episodes([episode])
+    metadata = {
+        "clip": trajectory.clip,
+        "success": bool(trajectory.success[-1]),
+        "success_any": bool(trajectory.success.any()),
+        "total_reward": float(trajectory.rewards.sum()),
+    }
+    storage.update_episode_metadata([metadata], [index])
 
-    def __init__(self, task: CollectableTask, folder: Path) -> None:
-        storage = import_extra("minari.dataset.minari_storage", "imitation").MinariStorage
-        self.task, self.storage, self.num_episodes = task, storage.new(folder, **task.describe()), 0
 
-    def add(self, trajectory: Trajectory, actions: npt.NDArray[np.float32]) -> None:
-        buffer = import_extra("minari.data_collector.episode_buffer", "imitation").EpisodeBuffer
-        is_last = np.arange(trajectory.num_steps) == trajectory.num_steps - 1
-        never = np.zeros(trajectory.num_steps, dtype=bool)
-        episode = buffer(
-            seed=trajectory.seed,
-            observations=trajectory.obs,
-            actions=actions,
-            rewards=trajectory.rewards,
-            terminations=is_last if trajectory.terminated else never,
-            truncations=never if trajectory.terminated else is_last,
-            infos={"success": np.concatenate([[False], trajectory.success])},  # one per observation
-        )
-        self.storage.update_episodes([episode])
-        metadata = {
-            "clip": trajectory.clip,
-            "success": bool(trajectory.success[-1]),
-            "success_any": bool(trajectory.success.any()),
-            "total_reward": float(trajectory.rewards.sum()),
-        }
-        self.storage.update_episode_metadata([metadata], [self.num_episodes])
-        self.num_episodes += 1
-
-    def finish(self, name: str, made: dict[str, Any]) -> None:
-        """Complete the metadata."""
-        self.storage.update_metadata(
-            {
-                "dataset_id": f"body-transformer/{name}-v0",
-                "minari_version": version("minari"),
-                "algorithm_name": made["policy"] or "a policy",
-                "description": f"{self.num_episodes} episodes of {self.task.env_id}, by bot collect",
-                "requirements": [f"{package}=={version(package)}" for package in self.task.requirements],
-                "body_transformer": made,
-            }
-        )
+def _metadata(name: str, task: CollectableTask, made: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "dataset_id": f"body-transformer/{name}-v0",
+        "minari_version": version("minari"),
+        "algorithm_name": made["policy"] or "a policy",
+        "description": f"{made['num_episodes']} episodes of {task.env_id}, by bot collect",
+        "requirements": [f"{package}=={version(package)}" for package in task.requirements],
+        "body_transformer": made,
+    }
 
 
 def _check_out(out: Path, overwrite: bool) -> None:

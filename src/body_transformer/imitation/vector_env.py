@@ -1,8 +1,7 @@
 """Episodes side by side in several processes, on gymnasium's vector environments.
 
 Results do not depend on the number of processes. An episode has its own seed, and the number of lanes alone determines
-which episodes form a batch. Gymnasium's automatic resets are off: a lane starts its next episode
-when `play` resets it.
+which episodes form a batch. Gymnasium's automatic resets are off: `play` resets a lane for its next episode.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ class EnvSpec:
     infos: tuple[str, ...]
     """Names of the numbers to keep of each step's info."""
     own_process: bool = False
-    """Start a process even if there is only one; otherwise a single environment group runs in this process."""
+    """Start a process even for a single group of environments, which otherwise runs in this process."""
 
 
 class VectorEnv:
-    """`num_lanes` environments in at most `num_processes` processes, as many as the episodes can use.
+    """`num_lanes` environments in at most `num_processes` processes, and in no more than there are episodes.
 
-    `play` starts them. `close`, or an error in `play`, ends them, and the next `play` starts new ones.
+    `play` starts them. `close`, or an error in `play`, ends them; the next `play` then starts new ones.
     """
 
     def __init__(self, spec: EnvSpec, num_lanes: int, num_processes: int) -> None:

@@ -25,7 +25,7 @@ ENVIRONMENTS = {
 }
 """Name -> environment, entries of its observation, entries of its action."""
 STREAMS = {"validation": 0, "train": 1}
-"""Split -> a number in every seed. Demonstrations start from `train`, which no evaluation uses."""
+"""Split -> number that is part of every seed, so that demonstrations and evaluations have different starts."""
 _NOISE = 2
 _FILM_STRIDE = 4
 MAX_LANES = 32

@@ -2,7 +2,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 
 import numpy as np
 import pytest
@@ -19,10 +19,17 @@ def layout():
 
 
 @pytest.fixture(scope="module")
-def task(layout, clips_file):
-    task = MocapTask(layout, clips_file, ["CMU_900_01", "CMU_900_02"], ["CMU_900_02"], num_processes=2)
-    yield task
-    task.close()
+def both(tmp_path_factory):
+    """A list of both clips."""
+    file = tmp_path_factory.mktemp("lists") / "both.txt"
+    file.write_text("CMU_900_01\nCMU_900_02\n")
+    return file
+
+
+@pytest.fixture(scope="module")
+def task(layout, clips_file, both):
+    with closing(MocapTask(layout, clips_file, both, num_processes=2)) as task:
+        yield task
 
 
 @pytest.fixture(scope="module")
@@ -52,18 +59,14 @@ def test_rollouts_are_normalised_by_the_clip_that_was_tracked(task, act):
         assert 0 < result.normalized_return < 1
 
 
-def test_the_same_seed_gives_the_same_rollouts_however_many_run_at_a_time(task, act, layout, clips_file):
-    alone = MocapTask(layout, clips_file, ["CMU_900_01", "CMU_900_02"], num_processes=1)
-    try:
+def test_the_same_seed_gives_the_same_rollouts_however_many_run_at_a_time(task, act, layout, clips_file, both):
+    with closing(MocapTask(layout, clips_file, both, num_processes=1)) as alone:
         assert alone.rollouts(act, 3, 5, "train") == task.rollouts(act, 3, 5, "train")
-    finally:
-        alone.close()
-    assert alone.splits == ("train",)
 
 
 def test_rollouts_are_those_of_the_environment_itself(task, act, env):
-    result = task.rollouts(act, 1, 0, "validation")[0]
-    (obs, _), rewards, done = env.reset(options={"snippet": whole(env, "CMU_900_02")}), [], False
+    result = task.rollouts(act, 1, 0, "train")[0]
+    (obs, _), rewards, done = env.reset(options={"snippet": whole(env, result.clip)}), [], False
     while not done:
         obs, reward, terminated, truncated, _ = env.step(act(obs[None]).astype(np.float32)[0])
         done = terminated or truncated
@@ -74,11 +77,10 @@ def test_rollouts_are_those_of_the_environment_itself(task, act, env):
 def test_other_seeds_draw_other_clips(task):
     draws = {tuple(snippet.clip for snippet in task.draw(8, seed, "train")) for seed in range(6)}
     assert len(draws) > 3
-    assert {snippet.clip for snippet in task.draw(30, 0, "validation")} == {"CMU_900_02"}
 
 
-def test_an_error_in_a_simulator_process_is_raised_here(clips_file):
-    task = MocapTask(load_experiment("adroit-door").layout(), clips_file, ["CMU_900_01"], num_processes=1)
+def test_an_error_in_a_simulator_process_is_raised_here(clips_file, both):
+    task = MocapTask(load_experiment("adroit-door").layout(), clips_file, both, num_processes=1)
     with pytest.raises(ValueError, match=r"the layout is not that of the tracking task .* it has 39 and 28"):
         task.rollouts(lambda obs: np.zeros((len(obs), 28)), 1, 0, "train")
 
@@ -91,21 +93,20 @@ def test_simulator_processes_ignore_stop_signals(task, act, number):
     assert task.rollouts(act, 2, 0, "train") == first
 
 
-def test_bad_arguments_are_refused(layout, clips_file, tmp_path):
+def test_lists_of_clips_make_the_splits(layout, clips_file, both, tmp_path):
+    (tmp_path / "train.txt").write_text("CMU_900_01\nCMU_900_09\n")
+    (tmp_path / "val.txt").write_text("CMU_900_02\n")
+    lists = (tmp_path / "train.txt", tmp_path / "val.txt")
+    task = MocapTask(layout, clips_file, *lists, allow_missing=True)
+    assert task.splits == ("train", "validation")
+    assert {snippet.clip for snippet in task.draw(30, 0, "train")} == {"CMU_900_01"}
+    assert {snippet.clip for snippet in task.draw(30, 0, "validation")} == {"CMU_900_02"}
+    with pytest.raises(ValueError, match=r"1 of 2 clips are not in"):
+        MocapTask(layout, clips_file, *lists)
     with pytest.raises(ValueError, match="got neither"):
         MocapTask(layout, clips_file)
-    with pytest.raises(ValueError, match=r"1 of 2 clips are not in"):
-        MocapTask(layout, clips_file, ["CMU_900_01", "CMU_900_09"])
     with pytest.raises(FileNotFoundError, match="no such clip file"):
-        MocapTask(layout, tmp_path / "none.hdf5", ["CMU_900_01"])
-    with pytest.raises(FileNotFoundError, match="no such list of clips"):
-        MocapTask(layout, clips_file, tmp_path / "train.txt")
-
-
-def test_clips_may_be_missing_with_allow_missing(layout, clips_file, tmp_path):
-    (tmp_path / "train.txt").write_text("CMU_900_01\nCMU_900_09\n")
-    task = MocapTask(layout, clips_file, tmp_path / "train.txt", allow_missing=True)
-    assert [snippet.clip for snippet in task.clips["train"]] == ["CMU_900_01"]
+        MocapTask(layout, tmp_path / "none.hdf5", both)
 
 
 FILM = """
@@ -114,20 +115,20 @@ import numpy as np
 from body_transformer.experiment import load_experiment
 from body_transformer.imitation.tasks.mocap.task import MocapTask
 
-task = MocapTask(load_experiment("mocapact").layout(), sys.argv[1], validation_clips=["CMU_900_02"])
-np.save(sys.argv[2], np.stack(task.film(lambda obs: np.zeros((len(obs), 56)), 0, "validation")))
+task = MocapTask(load_experiment("mocapact").layout(), sys.argv[1], sys.argv[2])
+np.save(sys.argv[3], np.stack(task.film(lambda obs: np.zeros((len(obs), 56)), 0, "train")))
 """
 
 
-def test_a_film_shows_the_rollout(task, clips_file, tmp_path):
+def test_a_film_shows_the_rollout(task, clips_file, both, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "MUJOCO_GL"}
-    command = [sys.executable, "-c", FILM, str(clips_file), str(tmp_path / "film.npy")]
+    command = [sys.executable, "-c", FILM, str(clips_file), str(both), str(tmp_path / "film.npy")]
     program = subprocess.run(command, env=environment, capture_output=True, text=True)
     if "no film: MuJoCo cannot render here" in program.stderr:
         pytest.skip(program.stderr.splitlines()[-1])
     assert program.returncode == 0, program.stderr
     frames = np.load(tmp_path / "film.npy", allow_pickle=False)
-    still = task.rollouts(lambda obs: np.zeros((len(obs), 56)), 1, 0, "validation")[0]
+    still = task.rollouts(lambda obs: np.zeros((len(obs), 56)), 1, 0, "train")[0]
     assert frames.shape == (still.length + 1, 480, 640, 3)
     assert frames[0].std() > 1
     assert (frames[0] != frames[-1]).any()
@@ -136,7 +137,7 @@ def test_a_film_shows_the_rollout(task, clips_file, tmp_path):
 def test_a_film_without_opengl_is_refused_with_the_reason(task, act, env, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "disabled")
     with pytest.raises(ValueError, match="no film: MuJoCo cannot render here; MUJOCO_GL=disabled forbids it"):
-        task.film(act, 0, "validation")
+        task.film(act, 0, "train")
 
     def broken(self):
         raise RuntimeError("the driver is broken")
@@ -144,4 +145,4 @@ def test_a_film_without_opengl_is_refused_with_the_reason(task, act, env, monkey
     monkeypatch.setattr("body_transformer.imitation.tasks.mocap.task.opengl", nullcontext)  # it seemed to work
     monkeypatch.setattr(type(env), "render", broken)
     with pytest.raises(ValueError, match="no film: MuJoCo cannot render here; dm_control: the driver is broken"):
-        task.film(act, 0, "validation")
+        task.film(act, 0, "train")

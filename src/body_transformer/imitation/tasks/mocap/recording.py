@@ -100,7 +100,7 @@ def _discounted_sums(values: npt.NDArray[Any], rate: float) -> npt.NDArray[np.fl
 
 
 def write_snippet(group: Any, rollouts: Sequence[MocapRollout], num_start: int) -> None:
-    """Write one snippet's group: its rollouts, the first `num_start` from its start, and their metrics."""
+    """Write the rollouts of a snippet and their metrics; the first `num_start` begin at the snippet's start."""
     for index, (rollout, value, advantage) in enumerate(zip(rollouts, *values_and_advantages(rollouts), strict=True)):
         group[f"{index}/observations/proprioceptive"] = rollout.obs
         group[f"{index}/actions"] = rollout.actions

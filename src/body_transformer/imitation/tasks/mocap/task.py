@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from ....video import Frame, no_opengl, opengl
 from ...vector_env import EnvSpec, VectorEnv, film_episode, num_cores
 from ..base import Act, ImitationTask, OnDone, Rollout, ignore
 from .clips import DT_S, clip_lengths
-from .snippets import Snippet, available, read_clip_list
+from .snippets import Snippet, available, read_splits
 
 if TYPE_CHECKING:
     from .environment import MocapEnv
@@ -35,29 +35,29 @@ class MocapTask(ImitationTask):
         self,
         layout: Layout,
         clips: str | os.PathLike[str],
-        train_clips: str | os.PathLike[str] | Sequence[str] | None = None,
-        validation_clips: str | os.PathLike[str] | Sequence[str] | None = None,
+        train_clips: str | os.PathLike[str] | None = None,
+        validation_clips: str | os.PathLike[str] | None = None,
         allow_missing: bool = False,
         num_processes: int | None = None,
     ) -> None:
         """Make the task; simulators are started by the first rollout.
 
-        `clips` is a file that `tasks.mocap.clips` has written. `train_clips` and `validation_clips` are clip names, or
-        text files with one name per line, as MoCapAct publishes its split. With `allow_missing`, listed clips that are
-        not in the file are skipped. `num_processes` episodes run at a time, by default one per core.
+        `clips` is a file that `tasks.mocap.clips` has written. `train_clips` and `validation_clips` are text files with
+        one name per line, as MoCapAct publishes its split. With `allow_missing`, listed clips that are not in the file
+        are skipped. `num_processes` episodes run at a time, by default one per core.
         """
         self.layout = layout
         self.clips_file = os.fspath(clips)
         lengths = clip_lengths(clips)
-        if train_clips is None and validation_clips is None:
+        split_of = read_splits(train_clips, validation_clips)
+        if split_of is None:
             raise ValueError("a list of training clips or of validation clips is needed; got neither")
         self.clips: dict[str, tuple[Snippet, ...]] = {}
         """Split -> its clips, whole."""
-        for split, names in (("train", train_clips), ("validation", validation_clips)):
-            if names is not None:
-                named = read_clip_list(names) if isinstance(names, str | os.PathLike) else tuple(names)
-                found = available(named, lengths, repr(self.clips_file), allow_missing)
-                self.clips[split] = tuple(Snippet(name, 0, lengths[name]) for name in found)
+        for split in dict.fromkeys(split_of.values()):
+            names = [name for name in split_of if split_of[name] == split]
+            found = available(names, lengths, repr(self.clips_file), allow_missing)
+            self.clips[split] = tuple(Snippet(name, 0, lengths[name]) for name in found)
         self.splits = tuple(self.clips)
         if num_processes is not None and num_processes < 1:
             raise ValueError(f"num_processes must be at least 1; got {num_processes}")
