@@ -1,4 +1,4 @@
-"""The table of tasks by name; a simulator is imported only when its task is made."""
+"""The table of tasks by name; the module of a task is imported only when it is used."""
 
 from __future__ import annotations
 
