@@ -3,52 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import MISSING, field, make_dataclass
 from importlib import import_module
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, get_args
 
-from ..errors import listing, unknown
+import yaml
 
-BOOL = {"true": True, "false": False}
-PARSERS: dict[str, tuple[str, Callable[[str], object]]] = {
-    "int": ("a whole number", int),
-    "int | None": ("a whole number", int),
-    "bool": ("true or false", BOOL.__getitem__),
-}
-"""Annotation of an option -> what it must be, and the function that reads it from text."""
+from ..errors import unknown
+from ..schema import build
 
 
 class Catalog:
-    """Functions by name, each in a module that is imported only when it is used."""
+    """Functions and classes by name, each in a module that is imported only when it is used."""
 
     def __init__(self, kind: str, places: Mapping[str, str], num_given: int) -> None:
-        """`places` maps a name to `MODULE:FUNCTION`; the first `num_given` arguments of a function are no options."""
+        """`places` maps a name to `MODULE:FUNCTION`; the arguments of a function after `num_given` are its options."""
         self.kind, self.places, self._num_given = kind, places, num_given
 
     def call(self, name: str, *given: Any, options: Mapping[str, Any]) -> Any:
         """Call a function; unknown, missing and wrong options are errors."""
-        function, allowed = self._function(name), self.options(name)
-        missing = [
-            option for option, one in allowed.items() if one.default is Parameter.empty and option not in options
-        ]
-        if missing:
-            raise ValueError(f"{self.kind} {name!r} needs the options {listing(missing)}")
-        values = {}
-        for option, value in options.items():
-            if option not in allowed:
-                raise ValueError(f"{self.kind} {name!r}: " + unknown("option", option, allowed))
-            values[option] = value
-            if isinstance(value, str) and allowed[option].annotation in PARSERS:
-                wanted, read = PARSERS[allowed[option].annotation]
-                try:
-                    values[option] = read(value)
-                except (KeyError, ValueError):
-                    raise ValueError(f"{self.kind} {name!r}: {option} must be {wanted}; got {value!r}") from None
-        return function(*given, **values)
+        allowed = self.options(name)
+        items = [(one.name, one.annotation, field(default=_default(one))) for one in allowed.values()]
+        values = {
+            option: _from_text(allowed[option].annotation, value) if option in allowed else value
+            for option, value in options.items()
+        }
+        kind: type[Any] = make_dataclass("Options", items)
+        return self._function(name)(*given, **vars(build(kind, values, f"{self.kind} {name}", what="option")))
 
     def options(self, name: str) -> dict[str, Parameter]:
         """Return the options of a function."""
-        return dict(list(signature(self._function(name)).parameters.items())[self._num_given :])
+        parameters = signature(self._function(name), eval_str=True).parameters
+        return dict(list(parameters.items())[self._num_given :])
 
     def _function(self, name: str) -> Callable[..., Any]:
         if name not in self.places:
@@ -56,3 +43,17 @@ class Catalog:
         module, _, function = self.places[name].partition(":")
         found: Callable[..., Any] = getattr(import_module(module, __package__), function)
         return found
+
+
+def _default(option: Parameter) -> Any:
+    return MISSING if option.default is Parameter.empty else option.default
+
+
+def _from_text(hint: Any, value: Any) -> Any:
+    """Return an option's value: text is read as YAML, unless the option itself may be text."""
+    if not isinstance(value, str) or str in (hint, *get_args(hint)):
+        return value
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError:
+        return value

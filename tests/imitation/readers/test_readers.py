@@ -25,7 +25,7 @@ def test_an_unknown_option_is_an_error_that_names_those_there_are(reader):
         "mocapact": "'actions', 'train_clips', 'validation_clips', 'allow_missing'",
         "tracking": "'num_clips', 'repetitions', 'clip_seed'",
     }.get(reader, "'obs_keys'")
-    with pytest.raises(ValueError, match=f"reader '{reader}': unknown option 'colour'; have: {allowed}"):
+    with pytest.raises(ValueError, match=f"reader {reader}: unknown option 'colour'; have: {allowed}"):
         open_episodes(reader, "data", LAYOUT, colour="red")
 
 
@@ -40,8 +40,8 @@ def test_missing_data_are_named(reader):
 @pytest.mark.parametrize(
     ("reader", "options", "message"),
     [
-        ("tracking", {"num_clips": "two"}, "reader 'tracking': num_clips must be a whole number; got 'two'"),
-        ("mocapact", {"allow_missing": "yes"}, "reader 'mocapact': allow_missing must be true or false; got 'yes'"),
+        ("tracking", {"num_clips": "two"}, "reader tracking.num_clips must be a whole number; got 'two'"),
+        ("mocapact", {"allow_missing": "maybe"}, "reader mocapact.allow_missing must be true or false; got 'maybe'"),
     ],
 )
 def test_options_that_cannot_be_read_from_text_are_refused(reader, options, message):
@@ -52,7 +52,7 @@ def test_options_that_cannot_be_read_from_text_are_refused(reader, options, mess
 def test_an_unknown_task_and_an_option_that_it_needs_are_named():
     with pytest.raises(ValueError, match="unknown task 'adroid'; did you mean 'adroit'"):
         make_task("adroid", LAYOUT, {})
-    with pytest.raises(ValueError, match="task 'adroit' needs the options 'name'"):
+    with pytest.raises(ValueError, match="task adroit: missing key: 'name'"):
         make_task("adroit", LAYOUT, {})
 
 

@@ -23,12 +23,12 @@ def both(tmp_path_factory):
     """A list of both clips."""
     file = tmp_path_factory.mktemp("lists") / "both.txt"
     file.write_text("CMU_900_01\nCMU_900_02\n")
-    return file
+    return str(file)
 
 
 @pytest.fixture(scope="module")
 def task(layout, clips_file, both):
-    with closing(MocapTask(layout, clips_file, both, num_processes=2)) as task:
+    with closing(MocapTask(layout, str(clips_file), both, num_processes=2)) as task:
         yield task
 
 
@@ -60,7 +60,7 @@ def test_rollouts_are_normalised_by_the_clip_that_was_tracked(task, act):
 
 
 def test_the_same_seed_gives_the_same_rollouts_however_many_run_at_a_time(task, act, layout, clips_file, both):
-    with closing(MocapTask(layout, clips_file, both, num_processes=1)) as alone:
+    with closing(MocapTask(layout, str(clips_file), both, num_processes=1)) as alone:
         assert alone.rollouts(act, 3, 5, "train") == task.rollouts(act, 3, 5, "train")
 
 
@@ -80,7 +80,7 @@ def test_other_seeds_draw_other_clips(task):
 
 
 def test_an_error_in_a_simulator_process_is_raised_here(clips_file, both):
-    task = MocapTask(load_experiment("adroit-door").layout(), clips_file, both, num_processes=1)
+    task = MocapTask(load_experiment("adroit-door").layout(), str(clips_file), both, num_processes=1)
     with pytest.raises(ValueError, match=r"the layout is not that of the tracking task .* it has 39 and 28"):
         task.rollouts(lambda obs: np.zeros((len(obs), 28)), 1, 0, "train")
 
@@ -96,17 +96,17 @@ def test_simulator_processes_ignore_stop_signals(task, act, number):
 def test_lists_of_clips_make_the_splits(layout, clips_file, both, tmp_path):
     (tmp_path / "train.txt").write_text("CMU_900_01\nCMU_900_09\n")
     (tmp_path / "val.txt").write_text("CMU_900_02\n")
-    lists = (tmp_path / "train.txt", tmp_path / "val.txt")
-    task = MocapTask(layout, clips_file, *lists, allow_missing=True)
+    lists = (str(tmp_path / "train.txt"), str(tmp_path / "val.txt"))
+    task = MocapTask(layout, str(clips_file), *lists, allow_missing=True)
     assert task.splits == ("train", "validation")
     assert {snippet.clip for snippet in task.draw(30, 0, "train")} == {"CMU_900_01"}
     assert {snippet.clip for snippet in task.draw(30, 0, "validation")} == {"CMU_900_02"}
     with pytest.raises(ValueError, match=r"1 of 2 clips are not in"):
-        MocapTask(layout, clips_file, *lists)
+        MocapTask(layout, str(clips_file), *lists)
     with pytest.raises(ValueError, match="got neither"):
-        MocapTask(layout, clips_file)
+        MocapTask(layout, str(clips_file))
     with pytest.raises(FileNotFoundError, match="no such clip file"):
-        MocapTask(layout, tmp_path / "none.hdf5", both)
+        MocapTask(layout, str(tmp_path / "none.hdf5"), both)
 
 
 FILM = """
@@ -122,7 +122,7 @@ np.save(sys.argv[3], np.stack(task.film(lambda obs: np.zeros((len(obs), 56)), 0,
 
 def test_a_film_shows_the_rollout(task, clips_file, both, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "MUJOCO_GL"}
-    command = [sys.executable, "-c", FILM, str(clips_file), str(both), str(tmp_path / "film.npy")]
+    command = [sys.executable, "-c", FILM, str(clips_file), both, str(tmp_path / "film.npy")]
     program = subprocess.run(command, env=environment, capture_output=True, text=True)
     if "no film: MuJoCo cannot render here" in program.stderr:
         pytest.skip(program.stderr.splitlines()[-1])

@@ -34,9 +34,9 @@ class MocapTask(ImitationTask):
     def __init__(
         self,
         layout: Layout,
-        clips: str | os.PathLike[str],
-        train_clips: str | os.PathLike[str] | None = None,
-        validation_clips: str | os.PathLike[str] | None = None,
+        clips: str,
+        train_clips: str | None = None,
+        validation_clips: str | None = None,
         allow_missing: bool = False,
         num_processes: int | None = None,
     ) -> None:
@@ -47,7 +47,7 @@ class MocapTask(ImitationTask):
         are skipped. `num_processes` episodes run at a time, by default one per core.
         """
         self.layout = layout
-        self.clips_file = os.fspath(clips)
+        self.clips_file = clips
         lengths = clip_lengths(clips)
         split_of = read_splits(train_clips, validation_clips)
         if split_of is None:
