@@ -61,11 +61,11 @@ def test_episode_lengths_set_by_the_caller_end_episodes_in_time(env):
     tensor = env.episode_length_buf
     given = torch.tensor([0, 500, 998, 999])
     env.episode_length_buf = given
-    assert env.episode_length_buf is tensor, "a recorded step knows this tensor"
+    assert env.episode_length_buf is tensor, "a recorded step reads this tensor"
     late = [env.step(still(None))[3].tolist() for _ in range(2)]
     assert late == [[False, False, False, True], [False, False, True, False]]
     assert env.episode_length_buf.tolist() == [2, 502, 0, 1]
-    assert given.tolist() == [0, 500, 998, 999], "what was given is the caller's"
+    assert given.tolist() == [0, 500, 998, 999], "the given tensor stays as it was"
 
 
 # -- metrics -----------------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def test_observations_of_a_task_of_mjlabs_are_placed_and_the_layout_is_printed(t
     assert "cart" in policy.layout.graph.nodes
     first = policy.layout.obs[0]
     assert (first.name, policy.layout.graph.nodes[policy.layout.obs_node_ids[0]]) == ("cart_pos", "pole_1")
-    assert main(["eval", str(tmp_path / "run"), "--episodes", "2", "--json"]) == 0  # knows of it, too
+    assert main(["eval", str(tmp_path / "run"), "--episodes", "2", "--json"]) == 0  # with the same overrides
 
 
 def test_a_policy_with_layout_overrides_is_evaluated_in_plain_mujoco_too(tmp_path, capsys):

@@ -69,7 +69,7 @@ def in_mujoco(policy: Policy, config: RlConfig, device: str, options: EvalOption
 
 
 def task_layout(config: RlConfig) -> Layout:
-    """Return the layout of one of our tasks; only mjlab's environment knows the names in layout overrides."""
+    """Return the layout of one of our tasks; layout overrides need mjlab's environment, which has their names."""
     if not config.layout_overrides:
         return load_experiment(config.task).layout()
     from ..rl.infer_layout import infer_layout
@@ -104,5 +104,5 @@ def cpu_env(config: RlConfig, num_envs: int, seed: int) -> CpuEnv:
 
 
 def bars(options: EvalOptions) -> Bars:
-    """Return progress bars, which JSON output has none of."""
+    """Return progress bars on standard error; --json hides them."""
     return Bars(console=Console(stderr=True), disable=options.json)

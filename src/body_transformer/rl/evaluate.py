@@ -41,15 +41,17 @@ def rollouts(
 
     Args:
         act: chooses the actions.
-        env: the environments; a new episode of a robot that has ended one is ignored.
+        env: the environments; only the first episode of each counts.
         seed: of the starts and of noise.
         watch: called at the start and after each step.
 
     Returns:
-        Metric -> its value in each episode, [B]: `total_reward` (not scaled), `length` in steps, and `survived` (0
-        after a death, else 1). Environments that report a forward speed add `forward_speed` in m/s, averaged over the
-        episode, along the world's x axis or along the robot's heading if a speed is commanded. If one is, they also
-        add `speed_error`, its absolute difference from the command.
+        Metric -> its value in each episode, [B].
+
+        - `total_reward`, not scaled; `length` in steps; `survived`: 0 after a death, else 1.
+        - `forward_speed` in m/s, averaged over the episode, if the environment reports it: along the world's x axis,
+          or along the robot's heading if a speed is commanded.
+        - `speed_error`, the absolute difference from the commanded speed, if there is one.
     """
     with quiet():  # mjlab prints its seed
         env.reset(seed=seed)  # draws the ground of mjlab's tasks, on which the next reset places the robots

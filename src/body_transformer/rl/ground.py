@@ -1,15 +1,15 @@
 """Uneven ground: a height field to look at, and tangent planes under the robot to stand on.
 
-MuJoCo tests a geom against each prism under the triangles of a height field separately. Where two prisms meet, it sees
-a wall between them, even on flat ground. The wall pushes a foot that is slightly in the ground sideways (internal-edge
-contacts). A policy that runs on a plane falls on a *flat* height field with cells of 0.1 m
+MuJoCo tests a geom against each prism under the triangles of a height field separately. Where two prisms meet, it
+detects a wall between them, even on flat ground. The wall pushes a foot that is slightly in the ground sideways
+(internal-edge contacts). A policy that runs on a plane falls on a *flat* height field with cells of 0.1 m
 (`benchmarks/height_field.py`). In MuJoCo Warp (3.11), about 1 in 400 such contacts also has a wrong depth, and robots
 fly apart.
 
 Robots therefore have feelers. A feeler is a sphere with a plane of its own, which is laid on the ground before each
 physics step. The planes are geoms of the world body. MuJoCo Warp reads their poses from its memory and never computes
-them, so they are written there; a plain model gets them as its own values. Robots and grounds differ in the placement
-of feelers, the prediction of their positions and the choice of the plane: see `humanoid/ground.py` and `a1/ground.py`.
+them, so they are written there. Plain MuJoCo computes them from its model, so they are written into the model.
+`humanoid/ground.py` and `a1/ground.py` place the feelers, predict their positions and choose the planes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .envs.world import World
 FIELD, FEELER, PLANE = "ground", "feeler", "plane"
 """Names of geoms; numbers or places follow the latter two."""
 FAR_BELOW = -1000.0
-"""m, where planes wait to be laid: no slope of a ground brings such a plane up to the surface elsewhere."""
+"""Height in m at which planes wait to be laid: so low that no tilted plane comes up to the surface elsewhere."""
 UNTOUCHED: dict[str, Any] = {"contype": 0, "conaffinity": 0, "group": 5}
-"""Options of geoms that touch nothing except through a pair, and are not drawn."""
+"""Options of geoms that are not drawn and touch only the other geom of their pair."""
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ class BodyModel(MLPModel):
     `rsl_rl_config.with_layouts` for other algorithms of rsl_rl.
 
     The model of the observation set "critic" is a `Critic`; any other is a `Policy`, which `policy()` returns. It
-    normalises observations and computes the deterministic action; the distribution is rsl_rl's, and so is everything
-    of `MLPModel` that only passes on to it.
+    normalises observations and computes the deterministic action. The distribution, and its part of the interface, are
+    rsl_rl's.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class BodyModel(MLPModel):
 
     @property
     def obs_normalizer(self) -> nn.Module:
-        """The normaliser of observations, as part of `get_latent`."""
+        """The normaliser that `get_latent` applies."""
         normalizer: nn.Module = self.network.net.normalizer
         return normalizer
 
@@ -148,7 +148,7 @@ class BodyModel(MLPModel):
         return groups[0] if len(groups) == 1 else torch.cat(groups, dim=-1)
 
     def get_output_log_prob(self, outputs: Tensor) -> Tensor:
-        """Return the log probability [B] of actions; rsl_rl's PPO asks for it first."""
+        """Return the log probability [B] of actions, the first value of a distribution that rsl_rl's PPO needs."""
         if self.distribution is None:
             raise ValueError("this model is deterministic; distribution_cfg gives it a distribution")
         log_prob: Tensor = self.distribution.log_prob(outputs)

@@ -136,7 +136,7 @@ def _sensor(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
 
 
 def _by_name(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
-    """Recognise `joint_…` with one entry per joint, `body_…` or `contact_…` with some per body, and body names."""
+    """Recognise names with `joint` (one entry per joint), with `body` or `contact` (some per body), and of a body."""
     if _other_entities(robot, term):
         return None
     if term.words & JOINT_WORDS and term.size == len(robot.select("joint")):

@@ -20,7 +20,7 @@ def random_actions(steps: int, num_envs: int = 8, seed: int = 1, scale: float = 
     return scale * torch.randn(steps, num_envs, 12, generator=torch.Generator().manual_seed(seed))
 
 
-# -- what is seen ------------------------------------------------------------------------------------------------------
+# -- observations ------------------------------------------------------------------------------------------------------
 
 
 def test_the_actors_layout_is_the_experiments_and_the_critic_has_its_own(env):
@@ -68,7 +68,7 @@ def test_joints_are_in_the_tasks_order_whatever_the_models_is(env):
         torch.testing.assert_close(robots.state.torque[:, k], made.sim.data.ctrl[:, motor])
 
 
-# -- how it begins -----------------------------------------------------------------------------------------------------
+# -- starts of episodes ------------------------------------------------------------------------------------------------
 
 
 def test_episodes_begin_as_the_paper_says(env):
@@ -111,7 +111,7 @@ def test_commands_are_drawn_from_their_ranges_for_every_episode(new_env):
     assert len(robots.state.command.unique(dim=0)) == 8
 
 
-# -- what robots are like ----------------------------------------------------------------------------------------------
+# -- parameters of robots ----------------------------------------------------------------------------------------------
 
 
 def test_parameters_are_drawn_from_the_papers_ranges():
@@ -201,7 +201,7 @@ def test_pushes_change_the_velocity_when_they_are_due(new_env):
         assert (ours - theirs).abs().max() <= 2 * 1.5
 
 
-# -- a step ------------------------------------------------------------------------------------------------------------
+# -- steps -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_reward_is_the_papers_sum_times_002_and_never_negative(env):

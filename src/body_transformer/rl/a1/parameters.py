@@ -70,7 +70,7 @@ class A1Parameters:
         return (self.friction + 1.0) / 2
 
     def trunk_fields(self, model: mujoco.MjModel) -> dict[str, Tensor]:
-        """Return the fields of the trunk in the model of each robot, [B, …]; `model` has the trunk as it is."""
+        """Return the trunk's fields for each robot, [B, …]; `model` is the one without randomisation."""
         trunk = model.body(f"robot/{BASE}")
         mass = trunk.mass[0] + self.added_mass
         inertia = mass.new_tensor(trunk.inertia) * (mass / trunk.mass[0])[:, None]

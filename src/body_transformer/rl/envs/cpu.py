@@ -33,7 +33,7 @@ def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
 
 
 class CpuEnv:
-    """B robots with an episode each, and the interface of mjlab's environments as far as evaluations use it.
+    """B robots with an episode each; evaluations use it like an environment of mjlab's.
 
     A robot stays where it is when its episode is over.
 

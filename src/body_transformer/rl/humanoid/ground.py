@@ -120,13 +120,13 @@ class LimbPlanes(FeelerPlanes):
         self._age.masked_fill_(fresh, 0)
 
     def note(self) -> None:
-        """Note the positions of the feelers after a physics step: all that the simulator knows until the next."""
+        """Note the positions of the feelers after a physics step; the simulator computes the next ones only in it."""
         self._before.copy_(self._centre)
         torch.index_select(self._geom_xpos, 1, self._feelers, out=self._centre)
         self._age.add_(1)
 
     def lay(self) -> None:
-        """Lay every plane before a physics step; none in the first step of an episode, when the robot is in the air."""
+        """Lay every plane before a physics step, except in an episode's first step, when the robot is in the air."""
         known, moving = (self._age[:, None, None] > steps for steps in (0, 1))
         ahead = self._centre + (self._centre - self._before).masked_fill(~moving, 0.0)
         point, normal = self._faces.nearest(ahead, self._radius)

@@ -55,9 +55,14 @@ def humanoid_task(
     privileged: tuple[ObservationTerm[HumanoidState], ...] = (),
     **options: Any,
 ) -> HumanoidTask:
-    """Return a task: run to `target` (x and y, m), look in `direction` (a unit vector), and avoid the `failure`.
+    """Return a task with the observations, actions and rewards of humanoid-mod.
 
-    The critic observes the actor's terms and `privileged`. `options` are further fields of the task.
+    Args:
+        target: x and y of the place to run to, m.
+        direction: the unit vector in which to look.
+        failure: where the robot has failed, [B, bool].
+        privileged: terms that the critic observes beside those of the actor.
+        options: further fields of the task.
     """
     experiment = load_experiment("humanoid-mod")
     actor = obs_terms(experiment.obs, terms.OBSERVATIONS)
