@@ -51,16 +51,14 @@ class TestWithMjlab:
         assert "mjlab:Mjlab-Velocity-Flat-Unitree-Go1" in names
         assert len(names) == len(set(names))
 
-    @pytest.mark.parametrize("name", OURS)
-    def test_a_configuration_has_the_given_number_of_robots_and_seed(self, name):
+    @pytest.mark.parametrize(
+        ("name", "entity"),
+        [*((name, "robot") for name in OURS), ("mjlab:Mjlab-Cartpole-Balance", "cartpole")],
+    )
+    def test_a_configuration_has_the_given_number_of_robots_and_seed(self, name, entity):
         cfg = registry.make_env_cfg(name, num_envs=5, seed=7)
-        assert cfg.scene.num_envs == 5
-        assert cfg.seed == 7
-
-    def test_mjlabs_tasks_are_named_with_a_prefix(self):
-        cfg = registry.make_env_cfg("mjlab:Mjlab-Cartpole-Balance", num_envs=3, seed=2)
-        assert "cartpole" in cfg.scene.entities
-        assert (cfg.scene.num_envs, cfg.seed) == (3, 2)
+        assert entity in cfg.scene.entities
+        assert (cfg.scene.num_envs, cfg.seed) == (5, 7)
 
     @pytest.mark.parametrize("name", ["Velocity-Flat-Unitree-Go1", "Velocity-Rough-Unitree-G1", "Cartpole-Balance"])
     def test_a_task_of_mjlabs_is_played_without_noise_and_pushes_and_its_episodes_end_as_in_training(self, name):

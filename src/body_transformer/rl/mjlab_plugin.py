@@ -16,20 +16,12 @@ HIDDEN = (400, 200, 100)
 """Hidden layers of rsl_rl's MLP, as in Isaac Lab's configuration of a humanoid; the paper's MLP has tokens."""
 
 
-def rl_config(name: str) -> RlConfig:
-    """Return the settings of one of our tasks."""
-    found = load_experiment(name).rl
-    assert found is not None
-    return found
-
-
-def runner_cfg(name: str, groups: dict[str, tuple[str, ...]]) -> RslRlOnPolicyRunnerCfg:
+def runner_cfg(config: RlConfig, groups: dict[str, tuple[str, ...]]) -> RslRlOnPolicyRunnerCfg:
     """Return mjlab's configuration of a training; `groups` are the observation groups of actor and critic."""
-    config = rl_config(name)
     gaussian = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": config.std_type}
     shared = {item.name for item in fields(RslRlPpoAlgorithmCfg)} & {item.name for item in fields(RlConfig)}
     return RslRlOnPolicyRunnerCfg(
-        experiment_name=name,
+        experiment_name=config.task,
         num_steps_per_env=config.num_steps_per_env,
         max_iterations=config.max_iterations,
         obs_groups=groups,
@@ -45,12 +37,13 @@ def register() -> None:
     for name in TASKS:
         if name in list_tasks():
             continue
-        config = rl_config(name)
+        config = load_experiment(name).rl
+        assert config is not None
         training, playing = make_env_cfg(name, config.num_envs, seed=0), make_env_cfg(name, 16, seed=0)
         for term in (*training.rewards.values(), *playing.rewards.values()):
             term.weight *= config.reward_scale  # rsl_rl has no such setting
         critic = "critic" if "critic" in training.observations else "actor"
-        register_mjlab_task(name, training, playing, runner_cfg(name, {"actor": ("actor",), "critic": (critic,)}))
+        register_mjlab_task(name, training, playing, runner_cfg(config, {"actor": ("actor",), "critic": (critic,)}))
 
 
 register()
