@@ -9,7 +9,7 @@ import pytest
 from body_transformer.cli.main import main
 from body_transformer.report.curves import seed_mean, seed_mean_curve
 from body_transformer.report.load import read_run
-from body_transformer.reproduce.learning import as_markdown, progress
+from body_transformer.reproduce.learning import as_markdown
 from body_transformer.reproduce.study import Arm, load_study, read_study, run_folder
 
 from ..report.run_folders import write_files
@@ -79,14 +79,6 @@ def test_the_time_of_an_iteration_excludes_the_start(tmp_path):
     assert (run.env_steps, run.total_env_steps) == (640_000, 1_920_000)
 
 
-def test_of_a_repeated_evaluation_the_later_counts(tmp_path):
-    folder = write_run(tmp_path / "run", [1.0])
-    text = (folder / "metrics.jsonl").read_text().rsplit("\n", 1)[0] + "\n"
-    (folder / "metrics.jsonl").write_text(text + text.splitlines()[-1].replace('{"mean": 1.0}', '{"mean": 7.0}') + "\n")
-    points = read_run(folder).curves[RETURN]
-    assert [point.value.mean for point in points] == [7.0]
-
-
 def test_the_table_has_the_last_evaluations_of_finished_seeds(tmp_path):
     arm = arm_of("bot-mix")
     for seed, value in enumerate([4000.0, 4600.0]):
@@ -110,23 +102,11 @@ def test_a_metric_without_values_has_no_column(tmp_path):
 def test_without_a_finished_seed_the_table_shows_the_progress(tmp_path):
     write_run(run_folder(tmp_path, arm_of("mlp"), 0), [10.0, 20.0])
     write_run(run_folder(tmp_path, arm_of("mlp"), 1), [30.0])
+    write_run(run_folder(tmp_path, arm_of("bot-mix"), 0), [])
     text = table("rl", tmp_path, 2)
     assert "| humanoid-mod | mlp | 0 of 2, 2 unfinished | 0.64 M of 1.92 M | *25.0 ± 5.0* |" in text
+    assert "| humanoid-mod | bot-mix | 0 of 2, 1 unfinished | 0 M of 1.92 M |" in text
     assert "no seed is finished" in text
-
-
-def test_a_run_that_has_begun_and_logged_nothing_is_unfinished(tmp_path):
-    folder = run_folder(tmp_path, arm_of("mlp"), 0)
-    write_run(folder, [])
-    assert "| humanoid-mod | mlp | 0 of 1, 1 unfinished | 0 M of 1.92 M |" in table("rl", tmp_path, 1)
-
-
-def test_a_complete_arm_has_no_progress_note(tmp_path):
-    arm = arm_of("mlp")
-    write_run(run_folder(tmp_path, arm, 0), [1.0], last={"total_reward": 1.0})
-    (_, runs), *_ = read_study(load_study("rl"), tmp_path, 1)
-    assert progress(runs, 1) == ""
-    assert progress(runs, 2) == "1 of 2"
 
 
 def test_the_figure_has_panels_per_task_by_steps_and_by_time(tmp_path, capsys, monkeypatch):
