@@ -9,7 +9,7 @@ _MAX_LISTED = 60
 
 
 def install(extra: str = "") -> str:
-    """Return the command that installs the package, which is on no index, with an extra."""
+    """Return the command that installs the package with an extra; it runs in a clone, as no index has the package."""
     what = f"'.[{extra}]'" if extra else "."
     return f"pip install -c constraints.txt -e {what} in a clone"
 

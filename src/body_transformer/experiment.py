@@ -25,7 +25,7 @@ from .rl.config import RlConfig
 from .schema import build, plain, yaml_mapping
 
 SUFFIXES = (".yaml", ".yml")
-"""An experiment given with one of these is a file, not a shipped name."""
+"""Endings of experiment files; without one, an experiment is the name of a shipped one."""
 
 
 @dataclass(frozen=True)

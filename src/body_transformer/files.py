@@ -110,7 +110,7 @@ def new_files(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _scratch(path: Path) -> Iterator[Path]:
-    """Yield a new folder that is gone afterwards."""
+    """Yield a new folder, and remove it after the block."""
     path.mkdir()
     try:
         yield path

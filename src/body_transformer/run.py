@@ -107,11 +107,11 @@ class Run:
             return not try_lock(file, shared=True)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the logged lines that are whole: a killed run may leave a part of a line at the end."""
+        """Return the complete logged lines; a killed run may leave a part of a line at the end."""
         return [line for line in self.read_metrics() if line is not None]
 
     def last_metrics(self, num_bytes: int = 30_000) -> list[dict[str, Any]]:
-        """Return the whole lines in the last `num_bytes`, newest first."""
+        """Return the complete lines in the last `num_bytes`, newest first."""
         return [line for line in reversed(self.read_metrics(num_bytes)) if line is not None]
 
     def read_metrics(self, num_bytes: int | None = None) -> list[dict[str, Any] | None]:
@@ -169,7 +169,7 @@ def git_commit() -> str | None:
 
 
 def without_place(command: str) -> str:
-    """Return a command without its place: without `--out DIR`, and with RUN for the folder that it resumes."""
+    """Return a command without this machine's folders: no `--out DIR`, and RUN in place of a resumed folder."""
     words = [word for word in shlex.split(command) if not word.startswith("--out=")]
     words = ["--resume=RUN" if word.startswith("--resume=") else word for word in words]
     if "--resume" in words[:-1]:
