@@ -5,49 +5,44 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from body_transformer import BodyGraph, Layout, Policy, PolicyConfig
 from body_transformer.checkpoint import TrainingState, newest_checkpoint, save_checkpoint
 from body_transformer.policy_folder import find_policy
 
-CONFIG = PolicyConfig(variant="bot-hard", embed_dim=8, num_layers=1, num_heads=2, ff_dim=8)
+from .model import bodies
+
 KILLED = """
 import itertools, os, signal, sys, time, torch
 from pathlib import Path
-sys.path.insert(0, {tests!r})
-from test_checkpoint import make_policy, state_of
-from body_transformer.checkpoint import save_checkpoint
+from body_transformer import Policy
+from body_transformer.checkpoint import TrainingState, save_checkpoint
 
 def save_forever(run):
     for step in itertools.count(1):
         with torch.no_grad():
             for parameter in policy.parameters():
                 parameter.fill_(step)
-        save_checkpoint(run, step, policy, state_of(step))
+        state = TrainingState({"optimizer.moment": torch.full((3000,), float(step))}, {"step": step})
+        save_checkpoint(run, step, policy, state)
 
 torch.set_num_threads(1)
-policy = make_policy()
-for attempt in range({attempts}):
+folder, attempts = Path(sys.argv[1]), int(sys.argv[2])
+policy = Policy.load(folder / "policy")
+for attempt in range(attempts):
     child = os.fork()
     if child == 0:
-        save_forever(Path({folder!r}, str(attempt)))
+        save_forever(folder / str(attempt))
     time.sleep(0.15 + 0.037 * attempt)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 """
 
 
-def make_policy() -> Policy:
-    graph = BodyGraph.from_xml(
-        """<mujoco><worldbody><body name="a"><freejoint/><geom size="1"/><body name="b"><joint name="j"/>
-        <geom size="1"/></body></body></worldbody></mujoco>"""
-    )
-    torch.manual_seed(0)
-    return Policy(Layout.proprioceptive(graph), CONFIG)
+def make_policy():
+    return bodies.make_policy(bodies.chain(2), variant="bot-hard", num_layers=1, ff_dim=8)
 
 
 def state_of(step: int) -> TrainingState:
@@ -174,8 +169,8 @@ def test_nothing_is_pickled(tmp_path):
 
 
 def test_killed_at_any_moment_a_whole_checkpoint_is_left(tmp_path):
-    code = KILLED.format(tests=str(Path(__file__).parent), folder=str(tmp_path), attempts=8)
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    make_policy().save(tmp_path / "policy")
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "8"], check=True, timeout=120)
     checkpoints = [newest_checkpoint(tmp_path / str(attempt)) for attempt in range(8)]
     assert any(checkpoints)
     for found in filter(None, checkpoints):

@@ -7,20 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from body_transformer import BodyGraph, Layout, Policy, PolicyConfig, pretrained
+from body_transformer import Policy, pretrained
 from body_transformer.cli.main import main
 from body_transformer.policy_folder import PolicyFolder, find_policy
 from body_transformer.run import Run, experiment_of
 
-TWO_BODIES = """<mujoco><worldbody><body name="a"><freejoint/><geom size="1"/><body name="b"><joint name="j"/>
-<geom size="1"/></body></body></worldbody></mujoco>"""
+from .model.bodies import chain, make_policy
 
 
 @pytest.fixture
 def policy() -> Policy:
-    torch.manual_seed(0)
-    config = PolicyConfig(variant="bot-hard", embed_dim=8, num_layers=1, num_heads=2, ff_dim=8)
-    return Policy(Layout.proprioceptive(BodyGraph.from_xml(TWO_BODIES)), config)
+    return make_policy(chain(2), variant="bot-hard", num_layers=1)
 
 
 @pytest.fixture
