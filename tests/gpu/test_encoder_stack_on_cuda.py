@@ -54,7 +54,7 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 @contextmanager
 def asking_for(precision: str) -> Iterator[None]:
-    """PyTorch's settings, as a user changes them."""
+    """Set a precision by PyTorch's own settings, as a user does."""
     with tf32(precision == "tf32"), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
         yield
 
