@@ -18,7 +18,7 @@ from ..errors import listing
 from ..experiment import Experiment, experiment_names, load_experiment
 from ..imitation.actors import Actor, load_actor
 from ..imitation.collect import CollectedDataset, Labels, collect
-from ..imitation.tasks import COLLECTABLE, make_task
+from ..imitation.tasks import is_collectable, make_task
 from ..imitation.tasks.base import CollectableTask
 from .output import print_json
 from .run_options import Flag
@@ -90,17 +90,17 @@ def main(args: list[str]) -> None:
 def collectable() -> list[str]:
     """Return the experiments with a task that can be recorded."""
     found = {name: load_experiment(name).imitation for name in experiment_names()}
-    return [name for name, config in found.items() if config is not None and config.task in COLLECTABLE]
+    return [name for name, config in found.items() if config is not None and is_collectable(config.task)]
 
 
 def make_collectable(experiment: Experiment) -> CollectableTask:
     """Make the task of an experiment, which must be one that can be recorded."""
     config = experiment.imitation
-    if config is None or config.task not in COLLECTABLE:
+    if config is None or not is_collectable(config.task):
         have = listing(collectable())
         raise ValueError(f"experiment {experiment.name!r} has no task that can be recorded; those that have: {have}")
     task = make_task(config.task, experiment.layout(), config.task_options)
-    assert isinstance(task, CollectableTask), f"{config.task} is in COLLECTABLE"
+    assert isinstance(task, CollectableTask)
     return task
 
 

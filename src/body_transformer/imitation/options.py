@@ -30,14 +30,15 @@ class Catalog:
             for option, value in options.items()
         }
         kind: type[Any] = make_dataclass("Options", items)
-        return self._function(name)(*given, **vars(build(kind, values, f"{self.kind} {name}", what="option")))
+        return self.function(name)(*given, **vars(build(kind, values, f"{self.kind} {name}", what="option")))
 
     def options(self, name: str) -> dict[str, Parameter]:
         """Return the options of a function."""
-        parameters = signature(self._function(name), eval_str=True).parameters
+        parameters = signature(self.function(name), eval_str=True).parameters
         return dict(list(parameters.items())[self._num_given :])
 
-    def _function(self, name: str) -> Callable[..., Any]:
+    def function(self, name: str) -> Callable[..., Any]:
+        """Import a function or class."""
         if name not in self.places:
             raise ValueError(unknown(self.kind, name, self.places))
         module, _, function = self.places[name].partition(":")

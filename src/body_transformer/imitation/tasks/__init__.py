@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...body.layout import Layout
 from ..options import Catalog
-from .base import ImitationTask
+from .base import CollectableTask, ImitationTask
 
 TASKS = Catalog(
     "task",
@@ -18,8 +18,12 @@ TASKS = Catalog(
     num_given=1,
 )
 """Tasks, made from the layout of a policy."""
-COLLECTABLE = ("adroit", "tracking")
-"""Names of the tasks that `bot collect` can record."""
+
+
+def is_collectable(name: str) -> bool:
+    """Return whether `bot collect` can record the task."""
+    task = TASKS.function(name)
+    return isinstance(task, type) and issubclass(task, CollectableTask)
 
 
 def make_task(name: str, layout: Layout, options: Mapping[str, str]) -> ImitationTask:
