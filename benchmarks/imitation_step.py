@@ -5,7 +5,7 @@
 
 Writes files in MoCapAct's layout (random numbers) to a temporary folder, runs the command on them for each variant and
 reads `metrics.jsonl`. The time of an update is the wall-clock time between two logged lines divided by the number of
-updates between them, without the first quarter of the lines, which includes compilation.
+updates between them. The first quarter of the lines, which includes compilation, is left out.
 """
 
 import argparse

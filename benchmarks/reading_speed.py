@@ -7,11 +7,11 @@ Writes files in MoCapAct's layout (random numbers) to a temporary folder and rea
 h5py (all observations and actions of every rollout), by `Episodes.read`, and as an epoch of shuffled batches. All
 speeds are in bytes of the files.
 
-The first epoch of a run is measured in new processes, alternating h5py and this package, and compared with h5py's first
-round, because the memory of the windows is new there. A pause precedes each process: memory that another process has
-just freed is available faster than memory that a virtual machine must request from its host. "With the check" includes
-opening the files, each of which is checked before training. Data that fit in one window are read in the first epoch
-only and kept, while h5py alone keeps nothing; later epochs show no reading.
+In the first epoch of a run, the memory of the windows is new. It is therefore measured in new processes, alternating
+h5py and this package, and compared with h5py's first round. A pause precedes each process: memory that another process
+has just freed is available faster than memory that a virtual machine must request from its host. "With the check"
+includes opening the files, each of which is checked before training. Data that fit in one window are read in the first
+epoch only and kept, while h5py alone keeps nothing; later epochs show no reading.
 """
 
 import argparse
@@ -87,7 +87,7 @@ def gigabytes_per_s(read: Callable[[], int]) -> float:
 
 
 def opened(name: str, folder: Path, window_bytes: int) -> Callable[[], int]:
-    """Return a reader whose files are open and, if it checks them before the first step, checked."""
+    """Return a reader that has opened its files, and has checked them if it does so before the first step."""
     paths = sorted(folder.glob("*.hdf5"))
     return {
         H5PY: lambda: lambda: read_by_h5py(paths),

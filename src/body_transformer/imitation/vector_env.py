@@ -29,11 +29,18 @@ from .tasks.base import Act, StepBatch, checked_actions
 Array = npt.NDArray[Any]
 
 
-def num_cores() -> int:
-    """Return the number of cores that this process may use; OMP_NUM_THREADS lowers it where processes share them."""
+def allowed_processes(given: int | None, most: int) -> int:
+    """Return the number of processes, at most `most`: the given number or one per core.
+
+    Only the cores that this process may use count; OMP_NUM_THREADS lowers their number where processes share them.
+    """
+    if given is not None and given < 1:
+        raise ValueError(f"the number of processes must be 1 or more; got {given}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = os.environ.get("OMP_NUM_THREADS", "")
-    return min(cores, max(1, int(threads))) if threads.isdecimal() else cores
+    if threads.isdecimal():
+        cores = min(cores, max(1, int(threads)))
+    return min(given or cores, most)
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def _locate(file: Any, name: str, file_bytes: int | None) -> tuple[tuple[int, ..
     try:
         array = import_extra("h5py", "imitation").h5d.open(file.id, name.encode())  # much faster than file[name]
     except KeyError:
-        return dataset(file, name).shape, None  # raises an error that says what is wrong
+        return dataset(file, name).shape, None  # raises an error that names the fault
     start = array.get_offset() if file_bytes is not None and array.dtype == np.dtype("<f4") else None
     if start is None or file_bytes is None:
         return dataset(file, name).shape, None

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...body.layout import Layout
 from ...errors import import_extra, unknown
 from ...video import Frame, opengl
-from ..vector_env import EnvSpec, VectorEnv, film_episode, num_cores
+from ..vector_env import EnvSpec, VectorEnv, allowed_processes, film_episode
 from .base import Act, CollectableTask, OnDone, Rollout, Trajectory, ignore, trajectories
 
 ENVIRONMENTS = {
@@ -53,8 +53,6 @@ class AdroitTask(CollectableTask):
         """
         if name not in ENVIRONMENTS:
             raise ValueError(unknown("Adroit task", name, ENVIRONMENTS))
-        if num_processes is not None and num_processes < 1:
-            raise ValueError(f"the number of processes must be 1 or more; got {num_processes}")
         self.env_id, obs_dim, self.action_dim = ENVIRONMENTS[name]
         if (layout.obs_dim, layout.action_dim) != (obs_dim, self.action_dim):
             raise ValueError(
@@ -62,7 +60,7 @@ class AdroitTask(CollectableTask):
                 f"the layout has {layout.obs_dim} and {layout.action_dim}"
             )
         spec = EnvSpec(partial(make_env, self.env_id), obs_dim, self.action_dim, np.float64, ("success",))
-        self._envs = VectorEnv(spec, MAX_LANES, min(num_processes or num_cores(), MAX_LANES))
+        self._envs = VectorEnv(spec, MAX_LANES, allowed_processes(num_processes, MAX_LANES))
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 

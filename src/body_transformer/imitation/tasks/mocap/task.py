@@ -11,7 +11,7 @@ import numpy as np
 
 from ....body.layout import Layout
 from ....video import Frame, no_opengl, opengl
-from ...vector_env import EnvSpec, VectorEnv, film_episode, num_cores
+from ...vector_env import EnvSpec, VectorEnv, allowed_processes, film_episode
 from ..base import Act, ImitationTask, OnDone, Rollout, ignore
 from .clips import DT_S, clip_lengths
 from .snippets import Snippet, available, read_splits
@@ -59,9 +59,7 @@ class MocapTask(ImitationTask):
             found = available(names, lengths, repr(self.clips_file), allow_missing)
             self.clips[split] = tuple(Snippet(name, 0, lengths[name]) for name in found)
         self.splits = tuple(self.clips)
-        if num_processes is not None and num_processes < 1:
-            raise ValueError(f"num_processes must be at least 1; got {num_processes}")
-        num_lanes = num_processes or min(num_cores(), MAX_PROCESSES)
+        num_lanes = allowed_processes(num_processes, MAX_PROCESSES)
         make = partial(make_env, self.clips_file, layout)
         # Even one simulator gets a process: this one may still have to draw a film.
         spec = EnvSpec(make, layout.obs_dim, layout.action_dim, np.float32, ("max_steps",), own_process=True)
