@@ -2,7 +2,7 @@
 
     python -m tests.ops.ptx.check 21 13 --programs 8   # samples, nodes
 
-The output is one JSON object: the error of each tensor, the faults and the notes.
+The output is one JSON object: the error of each tensor, and the faults.
 """
 
 import argparse
@@ -34,7 +34,6 @@ def check(case: Case) -> dict[str, object]:
         "errors": errors(found, expected),
         "inference": torch.equal(inferred, found["out"]),
         "faults": sorted(faults.found),
-        "notes": sorted(faults.notes),
     }
 
 

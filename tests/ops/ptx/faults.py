@@ -10,13 +10,9 @@ Fault = tuple[str, str]
 
 @dataclass
 class Faults:
-    """Faults, each kind at most once per instruction.
-
-    Notes are actions that PTX does not explicitly allow, but that work on all known GPUs.
-    """
+    """Faults, each kind at most once per instruction."""
 
     found: set[Fault] = field(default_factory=set)
-    notes: set[Fault] = field(default_factory=set)
     at: str = ""
     """The current instruction."""
 
@@ -27,14 +23,7 @@ class Faults:
     def add(self, kind: str) -> None:
         self.found.add((kind, self.at))
 
-    def add_note(self, kind: str) -> None:
-        self.notes.add((kind, self.at))
-
     def check(self, kind: str, wrong: np.ndarray) -> None:
         """Add a fault if any of `wrong` is true."""
         if wrong.any():
             self.add(kind)
-
-    def check_note(self, kind: str, odd: np.ndarray) -> None:
-        if odd.any():
-            self.add_note(kind)

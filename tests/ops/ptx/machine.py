@@ -20,17 +20,17 @@ ALONE: dict[str, Callable[[Block, Instruction, np.ndarray], None]] = {
 }
 """Instructions that a mask can disable per thread; arithmetic has its own table."""
 TOGETHER: dict[str, Callable[[Block, Instruction], None]] = {
-    r"cp\.async\.commit_group": memory.commit_copies,
-    r"cp\.async\.wait_group": memory.wait_for_copies,
+    r"cp\.async\.commit_group": lambda block, _: block.shared.commit_copies(),
+    r"cp\.async\.wait_group": lambda block, given: block.shared.wait_for_copies(int(given.operands[0])),
     r"bar\.sync": memory.barrier,
-    r"fence\.proxy\.async(\.shared::cta)?": memory.fence,
+    r"fence\.proxy\.async(\.shared::cta)?": lambda block, _: block.shared.fence(),
     r"shfl\.sync\.(bfly|idx)\.b32": warp.shuffle,
     r"ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16": warp.load_matrices,
     r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16": warp.transpose,
     r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16\.bf16\.f32": warp.product,
     r"wgmma\.fence\.sync\.aligned": warp_group.fence,
-    r"wgmma\.commit_group\.sync\.aligned": warp_group.commit,
-    r"wgmma\.wait_group\.sync\.aligned": warp_group.wait,
+    r"wgmma\.commit_group\.sync\.aligned": lambda block, _: block.commit_products(),
+    r"wgmma\.wait_group\.sync\.aligned": lambda block, given: block.wait_for_products(int(given.operands[0])),
     r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k16\.f32\.bf16\.bf16": warp_group.product,
 }
 """Instructions that all threads execute."""

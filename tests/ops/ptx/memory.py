@@ -57,19 +57,7 @@ def copy(block: Block, instruction: Instruction, mask: np.ndarray) -> None:
     block.shared.copy(block.addresses(to, size), values, mask)
 
 
-def commit_copies(block: Block, instruction: Instruction) -> None:
-    block.shared.commit_copies()
-
-
-def wait_for_copies(block: Block, instruction: Instruction) -> None:
-    block.shared.wait_for_copies(int(instruction.operands[0]))
-
-
 def barrier(block: Block, instruction: Instruction) -> None:
     if instruction.operands != ["0"]:
         raise NotImplementedError(f"a barrier of some threads: {instruction.text}")
     block.shared.barrier()
-
-
-def fence(block: Block, instruction: Instruction) -> None:
-    block.shared.fence()

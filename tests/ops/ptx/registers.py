@@ -27,8 +27,6 @@ class Registers:
             return self._number(operand, kind)
         if operand in self.accumulators:
             self.faults.add("a product's result is used before the wait")
-        if operand in self.operands:
-            self.faults.add_note("an operand of a product in flight is read")
         return self.peek(operand, kind)
 
     def peek(self, register: str, kind: str) -> np.ndarray:
