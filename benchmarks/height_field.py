@@ -113,7 +113,9 @@ def hill(folders: Sequence[Path], episodes: int, seed: int) -> None:
 
 def numbers(policy: Policy, env: CpuEnv, seed: int, watch: Callable[[], object] = lambda: None) -> str:
     """Return four columns of either table."""
-    found = {metric: value.mean for metric, value in evaluate(mean_action(policy), env, seed, watch).items()}
+    found = {
+        metric: value.mean for metric, value in evaluate(mean_action(policy), env, seed, watch)["rollouts"].items()
+    }
     survived, speed = f"{found['survived']:.0%}", f"{found['forward_speed']:.2f}"
     return f"{found['total_reward']:.0f} | {found['length']:.0f} | {survived} | {speed}"
 

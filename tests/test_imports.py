@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiment": {"body", "model", "robots", *SECTIONS},
     "authors": {"body", "experiment", "model"},
     "imitation": {"imitation.config", *LEARNING},
-    "rl": {"rl.config", *LEARNING},
+    "rl": {"imitation", "rl.config", *LEARNING},
     "deploy": {"body.layout", "deploy.control", "policy_folder"},  # the runtime, and all that has no line of its own
     "deploy.robots.sim_body": {"deploy", "robots"},
     "deploy.robots.sim_process": {"deploy", "deploy.robots.sim_body"},

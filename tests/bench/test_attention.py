@@ -6,7 +6,7 @@ import torch
 from body_transformer.bench.accuracy import check
 from body_transformer.bench.attention_peers import (
     PEERS,
-    attention_steps,
+    attention_step,
     backends_on,
     draw_inputs,
     gather,
@@ -24,9 +24,9 @@ def test_masked_peers_agree_with_the_reference_forward_and_backward(make) -> Non
     (inputs,) = draw_inputs((3, 2, 13, 8), "fp32", "cpu", 1)
     attention = make(mask)
     check(attention, mask, inputs, "fp32")
-    (step,) = attention_steps(attention, [inputs], "fp32", backward=True)
-    (exact,) = attention_steps(lambda q, k, v: reference.body_attention(q, k, v, mask), [inputs], "fp32", backward=True)
-    for grad, wanted in zip(step(), exact(), strict=True):
+    grads = attention_step(attention, inputs, "fp32", backward=True)()
+    expected = attention_step(lambda q, k, v: reference.body_attention(q, k, v, mask), inputs, "fp32", backward=True)()
+    for grad, wanted in zip(grads, expected, strict=True):
         torch.testing.assert_close(grad, wanted, rtol=1e-4, atol=1e-5)
 
 

@@ -53,6 +53,12 @@ def test_contenders_take_turns_and_every_call_is_timed() -> None:
     assert samples == [pytest.approx([2, 2, 2]), pytest.approx([5, 5, 5])]
 
 
+def test_a_turn_may_have_several_calls() -> None:
+    clock = FakeClock()
+    take_turns([[clock.step("a", 1)], [clock.step("b", 1)]], rounds=2, calls=2, clock=clock)
+    assert clock.calls == ["a", "a", "b", "b"] * 2
+
+
 def test_warm_calls_do_not_count_and_a_round_may_have_any_order() -> None:
     clock = FakeClock()
     contenders = [[clock.step("a", 9, 0.001)], [clock.step("b", 9, 0.002)]]

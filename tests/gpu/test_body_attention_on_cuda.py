@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from body_transformer.bench.clocks import capture, warm_up
 from body_transformer.ops.body_attention import body_attention
 
 from ..ops.attention_cases import (
@@ -143,8 +142,14 @@ def test_a_captured_graph_replays_on_new_inputs(backend):
         out = body_attention(*static, problem.mask, backend=backend)
         return [out.detach(), *torch.autograd.grad(out, static, problem.grad_out)]
 
-    warm_up([step])
-    graph, found = capture(step)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
     fresh = make_problem((8, 2, 32, 64), tree(32), device="cuda")
     fresh.grad_out = problem.grad_out
     with torch.no_grad():

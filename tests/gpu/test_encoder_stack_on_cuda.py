@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from body_transformer import BodyGraph, Layout, Policy, PolicyConfig, robots
-from body_transformer.bench.clocks import capture, warm_up
 from body_transformer.model.encoder import Encoder
 from body_transformer.ops.encoder_stack import BACKENDS, PRECISIONS
 
@@ -54,7 +53,7 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 @contextmanager
 def asking_for(precision: str) -> Iterator[None]:
-    """Set a precision by PyTorch's own settings, as a user does."""
+    """PyTorch's settings, as a user changes them."""
     with tf32(precision == "tf32"), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
         yield
 
@@ -195,8 +194,14 @@ def test_a_captured_training_step_replays_on_new_inputs(precision):
         out = static.call(leaves[0], leaves[1:], precision=precision)
         return [out.detach(), *torch.autograd.grad(out, leaves, static.grad_out)]
 
-    warm_up([step])
-    graph, found = capture(step)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
     fresh.mask = static.mask
     expected = outcome(fresh, precision=precision)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Reinforcement learning on a GPU: recorded steps and updates give the same results as plain ones."""
+"""Reinforcement learning on a GPU: what is recorded and replayed does what it does step by step."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def parameters(collector) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("task", ["humanoid-mod", "humanoid-hill"])
-def test_a_recorded_step_of_the_environment_equals_a_plain_one(task):
+def test_a_recorded_step_of_the_environment_is_the_plain_one(task):
     from body_transformer.rl.registry import make_env
 
     found = []
@@ -67,14 +67,14 @@ def test_a_recorded_step_of_the_environment_equals_a_plain_one(task):
             [torch.cat([s[0]["actor"] for s in steps]), *(torch.cat([s[k].float() for s in steps]) for k in (1, 2, 3))]
         )
         env.close()
-    # contact forces are summed in any order
+    # contact forces are sums in any order
     for recorded, plain in zip(*found, strict=True):
         torch.testing.assert_close(recorded, plain, rtol=1e-3, atol=1e-2)
     assert found[0][3].sum() >= NUM_ENVS // 2
 
 
 @pytest.mark.parametrize("variant", ["mlp", "bot-mix"])
-def test_recorded_updates_equal_plain_ones(variant):
+def test_recorded_updates_are_the_plain_ones(variant):
     recorded, plain = make_collector(variant, True), make_collector(variant, False)
     for _ in range(3):
         recorded.collect()
@@ -94,7 +94,7 @@ def test_recorded_updates_equal_plain_ones(variant):
 
 
 @pytest.mark.parametrize("task", ["humanoid-mod", "humanoid-hill", "humanoid-board", "a1-walk"])
-def test_iterations_stay_finite_and_every_step_draws_new_actions(task):
+def test_iterations_stay_finite_and_every_step_draws_other_actions(task):
     collector = make_collector("bot-mix", True, task)
     for _ in range(3):
         collector.collect()

@@ -1,4 +1,4 @@
-"""rsl_rl's model on a GPU: its precision selects the fused encoder, and a step does not wait for the GPU."""
+"""The model that rsl_rl trains, on a GPU: what its precision brings, and that it waits for nothing."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def observe(layout: Layout, batch: int = 512):
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 5e-3), ("bf16", 5e-2)])
 @pytest.mark.parametrize("obs_set", ["actor", "critic"])
-def test_a_precision_selects_the_fused_encoder_with_nearly_the_same_output(
+def test_a_precision_brings_the_fused_encoder_and_nearly_the_same_output(
     layout, obs_set, precision, tolerance, monkeypatch
 ):
     backends = []
@@ -62,7 +62,7 @@ def test_a_precision_selects_the_fused_encoder_with_nearly_the_same_output(
     assert all(p.grad is not None for name, p in model.named_parameters() if "std" not in name)
 
 
-def test_a_step_of_a_rollout_does_not_wait_for_the_gpu(layout):
+def test_a_step_of_a_rollout_waits_for_nothing(layout):
     actor, critic, obs = make(layout, "actor", "bf16"), make(layout, "critic", "bf16"), observe(layout)
 
     def step() -> None:
@@ -73,7 +73,7 @@ def test_a_step_of_a_rollout_does_not_wait_for_the_gpu(layout):
             actor.update_normalization(obs)
             critic.update_normalization(obs)
 
-    step()  # compiles kernels and reads the masks
+    step()  # kernels are built, masks looked at
     torch.cuda.set_sync_debug_mode("error")
     try:
         step()

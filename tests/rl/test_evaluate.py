@@ -27,11 +27,11 @@ def still(obs):
 
 
 def test_an_evaluation_has_a_mean_of_each_metric(env):
-    found = evaluate(still, env, seed=1)
+    found = evaluate(still, env, seed=1)["rollouts"]
     assert list(found) == ["total_reward", "length", "survived", "forward_speed"]
     assert all(value.num_episodes == 4 for value in found.values())
-    assert found == evaluate(still, env, seed=1), "the same seed gives the same starts"
-    assert found != evaluate(still, env, seed=2)
+    assert found == evaluate(still, env, seed=1)["rollouts"], "the same seed gives the same starts"
+    assert found != evaluate(still, env, seed=2)["rollouts"]
 
 
 def test_the_same_seed_gives_the_same_starts_on_mjlabs_random_ground_too():
@@ -111,7 +111,7 @@ class Walking(Scripted):
 
 
 def means(env):
-    found = evaluate(lambda obs: torch.zeros(2, 1), env, seed=0)
+    found = evaluate(lambda obs: torch.zeros(2, 1), env, seed=0)["rollouts"]
     return {name: pytest.approx(value.mean) for name, value in found.items()}
 
 

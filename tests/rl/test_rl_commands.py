@@ -35,17 +35,15 @@ def run(tmp_path_factory):
 def evaluated(monkeypatch):
     """Robots, noise and episode length of every environment of an evaluation, which is then made short."""
     from body_transformer.rl import evaluate as module
-    from body_transformer.rl import train
 
-    evaluate, seen = module.evaluate, []
+    rollouts, seen = module.rollouts, []
 
-    def watched(act, env, seed):
+    def watched(act, env, seed, *watch):
         seen.append((env.num_envs, env.cfg.observations["actor"].enable_corruption, env.max_episode_length))
         env.cfg.episode_length_s = 0.5
-        return evaluate(act, env, seed)
+        return rollouts(act, env, seed, *watch)
 
-    for place in (module, train):
-        monkeypatch.setattr(place, "evaluate", watched)
+    monkeypatch.setattr(module, "rollouts", watched)
     return seen
 
 

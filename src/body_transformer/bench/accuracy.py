@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..ops.body_attention import reference
-from .attention_peers import DTYPES, Attention, Inputs, attention_steps
+from .attention_peers import DTYPES, Attention, Inputs, attention_step
 from .encoder_peers import OURS, PLAIN, TimedExperiment
 from .harness import Bench, first_line
 from .results import ResultColumn, ResultTable
@@ -34,14 +34,14 @@ def check(attention: Attention, mask: Tensor, inputs: Inputs, dtype: str, is_our
     """
     numbers = DTYPES[dtype]
     q, k, v, _ = inputs
-    with matmul_precision(dtype), torch.no_grad():
+    with matmul_precision(numbers.matmul), torch.no_grad():
         out = attention(q, k, v)[:CHECKED_SAMPLES]
     few = few_samples(inputs, numbers.dtype)
     exact = few_samples(inputs, torch.float64)
     wanted = reference.body_attention(*exact[:3], mask)
     _compare("output", out, wanted, numbers.our_tolerance if is_ours else numbers.tolerance)
     if is_ours:
-        found = attention_steps(attention, [few], dtype, backward=True)[0]()
+        found = attention_step(attention, few, dtype, backward=True)()
         grads = torch.autograd.grad(wanted, exact[:3], exact[3])
         for name, value, truth in zip("qkv", found, grads, strict=True):
             _compare(f"gradient of {name}", value, truth, numbers.our_tolerance)

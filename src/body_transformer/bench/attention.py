@@ -29,7 +29,7 @@ from .masks import tree_mask
 from .results import ResultColumn, ResultTable
 
 ON_DEVICE = {"cuda": ("bf16", "fp32", "tf32"), "cpu": ("fp32",)}
-"""Dtypes that can be timed. A CPU has no tf32; without bf16 in its hardware, PyTorch's bf16 products crash."""
+"""Dtypes that can be timed: a CPU has no tf32, and on one without bf16 PyTorch's bf16 products end the process."""
 DEFAULT_DTYPES = {"cuda": ("bf16", "fp32"), "cpu": ("fp32",)}
 SHAPES: Mapping[str, Sequence[Shape]] = {
     "cuda": ((8192, 2, 16, 32), (256, 5, 32, 64), (1024, 4, 128, 64), (128, 4, 1024, 64), (16, 4, 4096, 64)),
@@ -39,7 +39,7 @@ QUICK_SHAPES: Sequence[Shape] = ((4, 2, 16, 32), (2, 2, 24, 16))
 PASSES = {False: "fwd", True: "fwd+bwd"}
 """Whether backward is timed too -> its name in the table."""
 SCALING = "scaling"
-"""The row that times the cost per node, over the number of nodes."""
+"""The row that times the cost per node over the number of nodes."""
 SCALING_NODES = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 SCALING_TOKENS = {"cuda": 2**17, "cpu": 2**14}
 QUICK_TOKENS = 256

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..ops.body_attention import BACKENDS, body_attention, choose_backend, reference
+from .clocks import Step
 from .steps import matmul_precision
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -26,9 +26,11 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class TimedDtype:
-    """A dtype of the inputs, and the errors that are allowed."""
+    """A dtype of the inputs, the precision of its products, and the errors that are allowed."""
 
     dtype: torch.dtype
+    matmul: str
+    """Precision of float32 products, a key of steps.PRECISIONS."""
     tolerance: float
     """Largest relative error of a peer's output; peers may round more than this package does."""
     our_tolerance: float
@@ -36,11 +38,10 @@ class TimedDtype:
 
 
 DTYPES = {
-    "bf16": TimedDtype(torch.bfloat16, 2e-2, 1e-2),
-    "fp32": TimedDtype(torch.float32, 2e-3, 1e-5),
-    "tf32": TimedDtype(torch.float32, 5e-3, 1e-3),
+    "bf16": TimedDtype(torch.bfloat16, "tf32", 2e-2, 1e-2),
+    "fp32": TimedDtype(torch.float32, "fp32", 2e-3, 1e-5),
+    "tf32": TimedDtype(torch.float32, "tf32", 5e-3, 1e-3),
 }
-"""Precision of the products -> how it is timed."""
 
 
 # -- this package ------------------------------------------------------------------------------------------------------
@@ -150,17 +151,22 @@ def draw_inputs(shape: Shape, dtype: str, device: str, count: int) -> list[Input
     return [(draw_leaf(), draw_leaf(), draw_leaf(), draw()) for _ in range(count)]
 
 
-def attention_steps(
-    attention: Attention, sets: Sequence[Inputs], dtype: str, backward: bool
-) -> list[Callable[[], Any]]:
-    """Return one step per set: the forward pass, or with `backward` the gradients of q, k and v."""
+def attention_step(
+    attention: Attention, inputs: Inputs, dtype: str, backward: bool
+) -> Callable[[], Tensor | tuple[Tensor, ...]]:
+    q, k, v, grad = inputs
+    precision = DTYPES[dtype].matmul
 
-    def forward(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> Tensor:
-        with matmul_precision(dtype), torch.no_grad():
+    def forward() -> Tensor:
+        with matmul_precision(precision), torch.no_grad():
             return attention(q, k, v)
 
-    def both(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
-        with matmul_precision(dtype):
+    def both() -> tuple[Tensor, ...]:
+        with matmul_precision(precision):
             return torch.autograd.grad(attention(q, k, v), (q, k, v), grad)
 
-    return [partial(both if backward else forward, *inputs) for inputs in sets]
+    return both if backward else forward
+
+
+def attention_steps(attention: Attention, sets: Sequence[Inputs], dtype: str, backward: bool) -> list[Step]:
+    return [attention_step(attention, inputs, dtype, backward) for inputs in sets]

@@ -31,13 +31,13 @@ class Effort:
     """How long one contender is timed."""
 
     budget_s: float = 0.5
-    """Seconds for all samples, once warm."""
+    """Time for its samples, once warm."""
     min_samples: int = 11
     max_samples: int = 51
     graph_ms: float = 1.0
     """Minimum length of a replayed graph; the launch is then a negligible part of it."""
     calls: int = 1
-    """Consecutive calls per turn on a CPU; after the first, a contender finds its own data in the caches."""
+    """Consecutive calls of a contender in each of its turns on a CPU; among several it has the caches to itself."""
 
     def num_samples(self, sample_s: float) -> int:
         wanted = int(self.budget_s / max(sample_s, 1e-9))
@@ -46,7 +46,7 @@ class Effort:
 
 QUICK = Effort(budget_s=0.02, min_samples=3, max_samples=5)
 ONCE = Effort(budget_s=0.0, min_samples=1, max_samples=1)
-"""One run without timing: contenders are compiled, and PyTorch's cache on disk keeps the result."""
+"""One run without timing: contenders compile, and PyTorch's cache on disk keeps the result."""
 
 
 def num_sets(set_bytes: int, device: str) -> int:

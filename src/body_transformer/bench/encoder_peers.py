@@ -24,7 +24,7 @@ from .steps import TimedModel
 
 @dataclass(frozen=True)
 class TimedExperiment:
-    """An experiment's layout and architecture, with an encoder from which every contender is made."""
+    """One experiment's layout and architecture, and an encoder: the starting point of every contender."""
 
     layout: Layout
     config: PolicyConfig
@@ -52,7 +52,7 @@ def load_timed(name: str, device: str, max_layers: int = 99) -> TimedExperiment:
 
 @dataclass(frozen=True)
 class EncoderKind:
-    """One way to run an encoder. Each copies the parameters, so that its optimizer changes no other's weights."""
+    """One way to run an encoder, with parameters of its own, so that no optimizer changes another's weights."""
 
     title: str
     make: Callable[[Encoder], TimedModel]
@@ -72,7 +72,7 @@ def _ours(encoder: Encoder) -> TimedModel:
 def _torch_layers(encoder: Encoder) -> TimedModel:
     """Use PyTorch's own `nn.TransformerEncoderLayer`."""
     layers = nn.ModuleList(_torch_layer(parts, encoder.num_heads) for parts in layers_of(encoder))
-    layers.eval()  # there is no dropout; in evaluation and without gradients, PyTorch takes its fast path
+    layers.eval()  # there is no dropout, and without gradients PyTorch then takes its fast path
     masks = [~encoder.mask if is_masked else None for is_masked in encoder.masked]  # there, True = may not attend
 
     def forward(x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COPY_BYTES = {"cuda": 2**31, "cpu": 2**27}
 MATMUL_SIZE = {"cuda": 8192, "cpu": 1024}
 BACKWARD = 3
-"""Arithmetic of forward and backward, relative to forward alone: backward has two products per product of forward."""
+"""Arithmetic of forward and backward over that of forward alone: each product has two more, one for each factor."""
 
 
 def attention_bytes(shape: Sequence[int], itemsize: int, backward: bool) -> int:
@@ -58,7 +58,7 @@ def floor_ms(amount: float, rate: float) -> float:
 
 
 AT_LEAST = Effort(budget_s=0.05)
-"""Minimum effort for a floor on a CPU, which too few samples would overestimate."""
+"""Minimum effort for a floor on a CPU: too few samples would overestimate it."""
 
 
 def copy_rate(device: str, effort: Effort, num_bytes: int | None = None) -> float:
@@ -71,7 +71,7 @@ def copy_rate(device: str, effort: Effort, num_bytes: int | None = None) -> floa
 def read_ms(num_bytes: int, device: str, effort: Effort) -> float:
     """Measure the milliseconds to use that many bytes of float32 weights once each: a matrix by a vector.
 
-    The matrix is as large as the weights, so it stays in a cache between calls exactly if they would.
+    The matrix has exactly this size, so that it stays in a cache between calls just when the weights do.
     """
     width = 256
     weights = torch.ones(max(1, num_bytes // (4 * width)), width, device=device)

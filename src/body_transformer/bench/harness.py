@@ -20,7 +20,7 @@ import torch
 from .clocks import ONCE, QUICK, Effort, Step, num_sets, take_turns, time_as_graph, time_with_events, warm_up
 
 Say = Callable[[str], None]
-"""Prints a line of progress."""
+"""Takes a line of progress."""
 GRAPH, EVENTS, CLOCK = "graph", "events", "clock"
 """How a contender was timed: as a replayed CUDA graph, as launches between events, or by the wall clock."""
 
@@ -30,13 +30,13 @@ GRAPH, EVENTS, CLOCK = "graph", "events", "clock"
 
 @dataclass(frozen=True)
 class Contender:
-    """One implementation to time; its steps exist only while it is timed."""
+    """One implementation to time. Its steps are built when its turn comes and dropped afterwards."""
 
     name: str
     build: Callable[[], Sequence[Step]]
     """Makes the steps, one per input set."""
     family: str = ""
-    """Consecutive contenders of the same family share compiled code; without a family, none is shared."""
+    """Consecutive contenders of one family share compiled code; one without a family shares none."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Bench:
 
     @property
     def is_tiny(self) -> bool:
-        """Whether times do not matter, so that small inputs suffice."""
+        """Whether times mean nothing, so that small inputs do."""
         return self.quick or self.compile_only
 
     def num_sets(self, set_bytes: int) -> int:

@@ -106,7 +106,7 @@ def time_environment(bench: Bench, task: str, num_envs: int) -> dict[str, Any]:
 def time_step(bench: Bench, env: Any, actions: torch.Tensor, repeats: int) -> tuple[float, float]:
     """Return the milliseconds of a step, with actions [k, B, A] in turn, and of the part after its physics.
 
-    On humanoid-hill, the physics includes placing the ground under the robots.
+    On hills the ground under the robots is set up with the physics.
     """
     taken = cycle(actions)
     return mean_ms(bench, lambda: env.step(next(taken)), repeats), mean_ms(bench, env.post_physics, repeats)

@@ -32,12 +32,12 @@ class ResultColumn:
     key: str
     title: str
     form: str = "text"
-    """A key of FORMS; a text in a column of numbers, such as `failed`, is written unchanged."""
+    """A key of FORMS; a text in a column of numbers (`failed`) is written as it is."""
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Rows with the same keys; a row may hold more than the columns show."""
+    """Rows of one kind; a row may hold more than its columns show."""
 
     key: str
     title: str
@@ -64,7 +64,7 @@ def significant(value: float) -> str:
 
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "text": str,
-    "label": str,  # never wrapped
+    "label": str,  # a text that is never wrapped
     "number": significant,
     "tenths": lambda value: f"{value:,.1f}",
     "share": lambda value: f"{value:.4f}",

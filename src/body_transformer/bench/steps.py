@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,23 +17,36 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .clocks import Step
 
 Optimizer = type[torch.optim.Adam] | type[torch.optim.AdamW]
+MatmulPrecision = Literal["highest", "high"]
 
 
 # -- precision ---------------------------------------------------------------------------------------------------------
 
 
-ON_DEVICE = {"cuda": ("bf16", "tf32"), "cpu": ("fp32",)}
-"""Precisions timed per device, the fastest first: bf16 autocast, products in tf32, full float32.
+@dataclass(frozen=True)
+class Precision:
+    """Arithmetic of products of float32 tensors."""
 
-A CPU has no tf32, and few have bf16.
-"""
+    matmul: MatmulPrecision
+    """For `torch.set_float32_matmul_precision`: "high" allows tf32."""
+    autocast: bool = False
+    """Whether the forward pass runs under bf16 autocast."""
+
+
+PRECISIONS = {
+    "bf16": Precision("high", autocast=True),
+    "tf32": Precision("high"),
+    "fp32": Precision("highest"),
+}
+ON_DEVICE = {"cuda": ("bf16", "tf32"), "cpu": ("fp32",)}
+"""Precisions timed per device: a CPU has no tf32, and few have bf16."""
 
 
 @contextmanager
 def matmul_precision(name: str) -> Iterator[None]:
-    """Set the precision of float32 products for a whole step, since the backward pass reads it too."""
+    """Set the precision for a whole step: the backward pass reads it too."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest" if name == "fp32" else "high")  # "high" allows tf32
+    torch.set_float32_matmul_precision(PRECISIONS[name].matmul)
     try:
         yield
     finally:
@@ -42,7 +55,7 @@ def matmul_precision(name: str) -> Iterator[None]:
 
 def autocast(name: str, device: str) -> torch.autocast:
     """Return autocast for the forward pass; its weight cache is off, since a CUDA graph must not keep one."""
-    return torch.autocast(device, torch.bfloat16, enabled=name == "bf16", cache_enabled=False)
+    return torch.autocast(device, torch.bfloat16, enabled=PRECISIONS[name].autocast, cache_enabled=False)
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------

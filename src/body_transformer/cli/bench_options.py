@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -39,7 +38,7 @@ class TimedOptions(OutputOptions):
     def bench(self) -> Bench:
         from ..bench.harness import Bench
 
-        return Bench(device=find_device(self.device), quick=self.quick, say=progress_lines())
+        return Bench(device=find_device(self.device), quick=self.quick, say=ProgressLines())
 
 
 @dataclass
@@ -148,7 +147,11 @@ def find_device(given: str | None) -> str:
     return given or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def progress_lines() -> Callable[[str], None]:
-    """Return a function that prints lines on standard error, with the seconds since now: compiling takes minutes."""
-    start = time.perf_counter()
-    return lambda line: print(f"[{time.perf_counter() - start:4.0f} s] {line}", file=sys.stderr, flush=True)
+class ProgressLines:
+    """Lines on standard error, with the seconds since the start: compiling peers takes minutes."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __call__(self, line: str) -> None:
+        print(f"[{time.perf_counter() - self.start:4.0f} s] {line}", file=sys.stderr, flush=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import Progress as Bars
@@ -11,20 +13,28 @@ from rich.progress import Progress as Bars
 from ..body.compare import check_same
 from ..experiment import load_experiment
 from ..rl.config import RlConfig
-from ..rl.registry import TASKS, make_env, make_env_cfg, need_mjlab
+from ..rl.registry import TASKS, make_env, make_env_cfg, need_mjlab, task_module, task_options
 from .run_options import EvalOptions, device_of, machine
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..body.layout import Layout
     from ..model.policy import Policy
     from ..policy_folder import PolicyFolder
     from ..rl.envs.cpu import CpuEnv
-    from ..training.evaluation import Estimate, Summary
+    from ..rl.envs.terms import PlannedEpisode
+    from ..training.evaluation import Summary
 
 
-def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> tuple[Summary, dict[str, str]]:
-    """Evaluate a policy; return its metrics, and a description of task, simulator and machine."""
+Episodes = tuple[dict[str, "Tensor"], Sequence["PlannedEpisode"]]
+"""Metric -> its value in each episode, and the plan of the episodes, if there was one."""
+
+
+def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> tuple[Summary, dict[str, Any]]:
+    """Evaluate a policy; return its metrics, and a description of task, simulator, machine and planned clips."""
     from ..model.policy import Policy
+    from ..rl.evaluate import by_clip, summarize
     from ..video import opengl
 
     if options.split:
@@ -38,16 +48,16 @@ def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> 
         need_mjlab()
         device = device_of(options.cpu)
         policy = Policy.load(found.path).to(device).eval()
-        estimates = {"rollouts": {"warp": in_warp, "mujoco": in_mujoco}[simulator](policy, config, device, options)}
+        values, plan = {"warp": in_warp, "mujoco": in_mujoco}[simulator](policy, config, device, options)
         if options.video is not None:
             film(policy, config, options)
     about = {"policy": str(options.run), "task": task, "simulator": simulator, "machine": machine(device == "cpu")}
-    return estimates, about
+    return summarize(values, plan), about | ({"clips": by_clip(values, plan)} if plan else {})
 
 
-def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> dict[str, Estimate]:
+def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> Episodes:
     """Evaluate in mjlab's simulator, MuJoCo Warp."""
-    from ..rl.evaluate import cuda_graphed, evaluate, mean_action
+    from ..rl.evaluate import cuda_graphed, mean_action, plan_of, rollouts
     from ..rl.infer_layout import infer_layout
 
     env = make_env(
@@ -55,17 +65,25 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions)
     )
     with closing(env):
         check_same(policy.layout, infer_layout(env, ["actor"], config.layout_overrides).layout)
-        return evaluate(cuda_graphed(mean_action(policy), ["actor"], device), env, options.seed)
+        return rollouts(cuda_graphed(mean_action(policy), ["actor"], device), env, options.seed), plan_of(env)
 
 
-def in_mujoco(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> dict[str, Estimate]:
+def in_mujoco(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> Episodes:
     """Evaluate one of our tasks in plain MuJoCo, on the CPU; the policy stays on its device."""
-    from ..rl.evaluate import evaluate, mean_action
+    from ..rl.evaluate import mean_action, plan_of, rollouts
 
     check_same(policy.layout, task_layout(config))
+    play = getattr(task_module(config.task), "play_in_dm_control", None)
+    if play is not None:
+        with bars(options) as shown:
+            done = shown.add_task("episodes", total=None)
+            given = task_options(config.task, config.options)
+            found: Episodes = play(policy, given, options.episodes, partial(shown.update, done))
+            return found
     with closing(cpu_env(config, options.episodes, options.seed)) as env, bars(options) as shown:
         steps = shown.add_task("steps", total=env.max_episode_length + 1)
-        return evaluate(mean_action(policy), env, options.seed, watch=lambda: shown.advance(steps))
+        watch = partial(shown.advance, steps)
+        return rollouts(mean_action(policy), env, options.seed, watch), plan_of(env)
 
 
 def task_layout(config: RlConfig) -> Layout:

@@ -17,7 +17,7 @@ from ..experiment import Experiment
 from ..model.config import PolicyConfig
 from ..rl.config import RlConfig
 from ..rl.mjlab_settings import mjlab_settings
-from ..rl.registry import MJLAB, make_env, make_env_cfg, need_mjlab
+from ..rl.registry import MJLAB, make_env, make_env_cfg, need_mjlab, with_absolute_paths
 from ..run import DESCRIPTION, Run
 from ..schema import build, plain
 from ..training.ranks import Ranks
@@ -86,9 +86,10 @@ def settings(config: RlConfig) -> dict[str, Any]:
 
 
 def checked(config: RlConfig, task: str) -> RlConfig:
-    """Check the task's settings before a run starts, and make the motion's path absolute for a later resume."""
+    """Check the task's settings before a run starts, and make paths absolute for a later resume."""
     if config.motion is not None:
         config = replace(config, motion=str(Path(config.motion).absolute()))
+    config = replace(config, options=with_absolute_paths(config.task, config.options))
     make_env_cfg(config.task, config.num_envs, 0, config.motion, options=config.options)
     if config.task != task:  # an experiment's layout and sizes fit only its own task
         raise ValueError(f"--rl.task cannot change the task of an experiment: use bot train {config.task}")

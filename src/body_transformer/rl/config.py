@@ -30,7 +30,7 @@ class RlConfig:
     joints, bodies …; see `infer_layout.infer_layout`."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of the task, name -> value as YAML. humanoid-board: start_noise_curriculum, privileged_critic. a1-walk:
-    command, noise, latency, stiffness, push_every_s, push_speed, turning."""
+    command, noise, latency, stiffness, push_every_s, push_speed, turning. mocap-expert: see docs/mocapact.md."""
     num_envs: int = 2048
     """Environments, one robot each, over all processes."""
     random_initial_step: bool = False

@@ -40,7 +40,15 @@ class EnvRobot:
         self.env = env
         self.name = _driven_entity(env)
         self.entity: Entity = env.scene[self.name]
-        self.graph = self._read_graph(fixed)
+        self.graph = self._stated_graph() or self._read_graph(fixed)
+
+    def _stated_graph(self) -> BodyGraph | None:
+        """Return the graph that an action term of our own states."""
+        manager = self.env.action_manager
+        graphs: list[BodyGraph | None] = [
+            getattr(manager.get_term(name), "graph", None) for name in manager.active_terms
+        ]
+        return next((graph for graph in graphs if graph is not None), None)
 
     def _read_graph(self, fixed: Fixed) -> BodyGraph:
         """Return the graph with the robot's own names, without the prefix `robot/` of the scene."""

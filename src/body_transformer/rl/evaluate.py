@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDict
@@ -11,13 +11,14 @@ from torch import Tensor
 
 from ..model.policy import Policy
 from ..training.cuda_graphs import CudaGraphed
-from ..training.evaluation import Estimate, estimate
+from ..training.evaluation import Summary, estimate
 from .registry import quiet
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
 
     from .envs.cpu import CpuEnv
+    from .envs.terms import PlannedEpisode
 
 CHECK_EVERY = 50
 """Steps between checks for the end of all episodes on a GPU; in each the host waits for the device."""
@@ -26,11 +27,57 @@ Act = Callable[[TensorDict], Tensor]
 """Observations -> actions [B, A]."""
 
 
+SPLIT = "rollouts"
+"""The only split of tasks without a plan."""
+
+
 def evaluate(
     act: Act, env: ManagerBasedRlEnv | CpuEnv, seed: int, watch: Callable[[], object] = lambda: None
-) -> dict[str, Estimate]:
-    """Return the mean of each metric of `rollouts`."""
-    return {name: estimate(values.tolist()) for name, values in rollouts(act, env, seed, watch).items()}
+) -> Summary:
+    """Return the mean of each metric of `rollouts` by split."""
+    return summarize(rollouts(act, env, seed, watch), plan_of(env))
+
+
+def plan_of(env: ManagerBasedRlEnv | CpuEnv) -> Sequence[PlannedEpisode]:
+    """Return the planned episodes of an evaluation; empty where the seed chooses the starts."""
+    plan: Sequence[PlannedEpisode] = getattr(env, "plan", ())
+    return plan
+
+
+def summarize(found: Mapping[str, Tensor], plan: Sequence[PlannedEpisode]) -> Summary:
+    """Return the mean of each metric by split."""
+    splits = [episode.split for episode in plan] or [SPLIT] * len(found["length"])
+    return {
+        split: {
+            name: estimate([value for value, own in zip(values.tolist(), splits, strict=True) if own == split])
+            for name, values in found.items()
+        }
+        for split in dict.fromkeys(splits)
+    }
+
+
+def by_clip(found: Mapping[str, Tensor], plan: Sequence[PlannedEpisode]) -> dict[str, dict[str, Any]]:
+    """Return clip -> its split, its number of episodes and their mean metrics."""
+    rows: dict[str, list[int]] = {}
+    for number, episode in enumerate(plan):
+        rows.setdefault(episode.clip, []).append(number)
+    return {
+        clip: {
+            "split": plan[numbers[0]].split,
+            "episodes": len(numbers),
+            **{name: float(values[numbers].double().mean()) for name, values in found.items()},
+        }
+        for clip, numbers in rows.items()
+    }
+
+
+def with_shares(found: Mapping[str, Tensor], plan: Sequence[PlannedEpisode]) -> dict[str, Tensor]:
+    """Add length and return divided by the steps of each planned episode."""
+    if not plan:
+        return dict(found)
+    steps = torch.tensor([episode.max_steps for episode in plan], device=found["length"].device)
+    shares = {"normalized_length": found["length"] / steps, "normalized_return": found["total_reward"] / steps}
+    return {**shares, **found}
 
 
 @torch.inference_mode()
@@ -52,6 +99,8 @@ def rollouts(
         - `forward_speed` in m/s, averaged over the episode, if the environment reports it: along the world's x axis,
           or along the robot's heading if a speed is commanded.
         - `speed_error`, the absolute difference from the commanded speed, if there is one.
+        - `normalized_length` and `normalized_return`, both divided by the planned steps, if the episodes are planned.
+          Such an episode survives if it reaches its end.
     """
     with quiet():  # mjlab prints its seed
         env.reset(seed=seed)  # draws the ground of mjlab's tasks, on which the next reset places the robots
@@ -68,18 +117,19 @@ def rollouts(
         obs, rewards, dies, times_out, _ = env.step(act(TensorDict(dict(obs), batch_size=[env.num_envs])))
         returns += rewards * running
         lengths += running
-        distances += getattr(env, "forward_speed", 0.0) * running
+        speed: Tensor | None = getattr(env, "forward_speed", None)
+        distances += 0.0 if speed is None else speed * running
         died |= dies & running
         running &= ~(dies | times_out)
         watch()
         if step % check_every == 0 and not bool(running.any()):
             break
     found = {"total_reward": returns, "length": lengths, "survived": ~died}
-    if hasattr(env, "forward_speed"):
+    if speed is not None:
         found["forward_speed"] = distances / lengths
         if commanded is not None:
             found["speed_error"] = (found["forward_speed"] - commanded).abs()
-    return found
+    return with_shares(found, plan_of(env))
 
 
 def mean_action(policy: Policy) -> Act:

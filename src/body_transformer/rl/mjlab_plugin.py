@@ -10,7 +10,7 @@ from mjlab.tasks.registry import list_tasks, register_mjlab_task
 
 from ..experiment import load_experiment
 from .config import RlConfig
-from .registry import TASKS, make_env_cfg
+from .registry import NEED_DATA, TASKS, make_env_cfg
 
 HIDDEN = (400, 200, 100)
 """Hidden layers of rsl_rl's MLP, as in Isaac Lab's configuration of a humanoid; the paper's MLP has tokens."""
@@ -33,9 +33,9 @@ def runner_cfg(config: RlConfig, groups: dict[str, tuple[str, ...]]) -> RslRlOnP
 
 
 def register() -> None:
-    """Add our tasks to mjlab's registry, unless they are there already."""
+    """Add our tasks to mjlab's registry, unless they are there already; mjlab's commands cannot name a user's data."""
     for name in TASKS:
-        if name in list_tasks():
+        if name in list_tasks() or name in NEED_DATA:
             continue
         config = load_experiment(name).rl
         assert config is not None

@@ -24,8 +24,11 @@ TASKS = {
     "humanoid-hill": "humanoid.hill",
     "humanoid-board": "humanoid.board",
     "a1-walk": "a1.walk",
+    "mocap-expert": "mocap.expert",
 }
 """Our tasks -> the module of rl/ with their `cfg(num_envs, seed)`."""
+NEED_DATA = ("mocap-expert",)
+"""Tasks with an option that names the user's data, without which they have no configuration."""
 MJLAB = "mjlab:"
 MOTION = ("joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w")
 """Arrays that mjlab reads from a recorded motion, [T, …] each."""
@@ -53,7 +56,8 @@ def make_env_cfg(
         seed: of the robots' starts.
         motion: the file that a tracking task follows.
         play: configure for evaluation. mjlab's tasks get mjlab's configuration for playing, without noise and pushes,
-            but their episodes end as in training. Our tasks lose the options that are only for training.
+            but their episodes end as in training. Our tasks lose the options that are only for training; a module with
+            an `evaluation_cfg` has a configuration of its own, which may have fewer environments.
         options: options of one of our tasks, as YAML.
     """
     if num_envs < 1:
@@ -69,17 +73,32 @@ def make_env_cfg(
         return _mjlab_cfg(name, num_envs, seed, motion, play)
     if motion is not None:
         raise ValueError(f"{name} does not follow a recorded motion; got {motion!r}")
-    module = import_module(f".{TASKS[name]}", __package__)
+    module = task_module(name)
     training_only: Sequence[str] = getattr(module, "TRAINING_ONLY", ())
-    chosen = _task_options(name, module, options or {})
+    chosen = task_options(name, options or {})
+    make = module.cfg
     if play:
         chosen = {option: value for option, value in chosen.items() if option not in training_only}
-    cfg: ManagerBasedRlEnvCfg = module.cfg(num_envs, seed, **chosen)
+        make = getattr(module, "evaluation_cfg", make)
+    cfg: ManagerBasedRlEnvCfg = make(num_envs, seed, **chosen)
     return cfg
 
 
-def _task_options(name: str, module: ModuleType, given: Mapping[str, str]) -> dict[str, Any]:
-    known: Sequence[str] = getattr(module, "OPTIONS", ())
+def task_module(name: str) -> ModuleType:
+    """Return the module of one of our tasks."""
+    need_mjlab()
+    return import_module(f".{TASKS[name]}", __package__)
+
+
+def with_absolute_paths(name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a task with absolute paths of files, for a later resume from another folder."""
+    paths = getattr(task_module(name), "PATHS", ()) if name in TASKS else ()
+    return {key: str(Path(value).expanduser().absolute()) if key in paths else value for key, value in options.items()}
+
+
+def task_options(name: str, given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of one of our tasks, read as YAML."""
+    known: Sequence[str] = getattr(task_module(name), "OPTIONS", ())
     if given and not known:
         raise ValueError(f"{name} has no options; got {listing(given)}")
     found = {}

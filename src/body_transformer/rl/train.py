@@ -33,11 +33,12 @@ from .training_state import (
     random_state,
     restore_ppo,
     restore_random_state,
+    restore_task_state,
     restore_terrain_levels,
+    task_state,
     terrain_levels,
 )
 
-SPLIT = "rollouts"
 LEVELS = "terrain_levels"
 FINAL = 2**32 - 1
 """Replaces the iteration in the seed of the final evaluation, which thus does not depend on the training's length."""
@@ -188,7 +189,7 @@ class TrainingLoop:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):  # evaluations leave training unchanged
             if self.eval_env is None:
                 self.eval_env = self._make_env(self.config.eval_episodes, self.job.seed, play=True)
-            found = {SPLIT: evaluate(self.eval_policy, self.eval_env, seed)}
+            found = evaluate(self.eval_policy, self.eval_env, seed)
         log.write(self.iteration, {**self._progress_values(), **to_metrics(found)})
         return found, seed
 
@@ -208,6 +209,7 @@ class TrainingLoop:
         self.check.check_weights(learned, self.iteration)
         levels = terrain_levels(self.env.unwrapped)
         tensors = {**learned, **random_state(self.job.device), **({} if levels is None else {LEVELS: levels})}
+        tensors |= task_state(self.env.unwrapped)
         values = {"iteration": self.iteration, "env_steps": self.env_steps, "elapsed_s": self.elapsed_s}
         values["common_step_counter"] = int(self.env.unwrapped.common_step_counter)
         state = TrainingState(tensors, values)
@@ -222,6 +224,8 @@ class TrainingLoop:
         steps_per_iteration = self.config.num_envs * self.config.num_steps_per_env
         self.env_steps = values.get("env_steps", self.iteration * steps_per_iteration)
         restore_ppo(self.learner.ppo, tensors)
+        if restore_task_state(self.env.unwrapped, tensors):
+            self.collector.obs, _ = self.env.reset()
         if LEVELS in tensors:
             restore_terrain_levels(self.env.unwrapped, tensors[LEVELS])
             self.collector.obs, _ = self.env.reset()  # before the step counter is set: mjlab's curricula skip step 0

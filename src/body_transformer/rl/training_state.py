@@ -9,8 +9,10 @@ import torch
 from mjlab.envs import ManagerBasedRlEnv
 from torch import Tensor, nn
 
+from .envs.terms import TaskRobots
 from .ppo import PPO
 
+TASK = "task."
 NUM_NAMED = 4
 """Number of differences that an error names."""
 
@@ -84,6 +86,24 @@ def restore_random_state(tensors: Mapping[str, Tensor], device: str) -> None:
     torch.set_rng_state(tensors["random.cpu"])
     if "random.cuda" in tensors and torch.device(device).type == "cuda":
         torch.cuda.set_rng_state(tensors["random.cuda"], device)
+
+
+# -- tasks of our own --------------------------------------------------------------------------------------------------
+
+
+def task_state(env: ManagerBasedRlEnv) -> dict[str, Tensor]:
+    """Return the tensors that a task adds to a checkpoint."""
+    robots: TaskRobots[Any] | None = getattr(env, "robots", None)
+    return {} if robots is None else {f"{TASK}{name}": tensor for name, tensor in robots.training_state().items()}
+
+
+def restore_task_state(env: ManagerBasedRlEnv, tensors: Mapping[str, Tensor]) -> bool:
+    """Restore what `task_state` has saved; return whether there was anything."""
+    robots: TaskRobots[Any] | None = getattr(env, "robots", None)
+    if robots is None or not robots.training_state():
+        return False
+    robots.restore(_under(TASK, tensors))
+    return True
 
 
 # -- levels of the ground ----------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Masked attention for one sample and one head: vanilla (as usually written, and tuned), the paper's, ours.
 
-Each class takes the mask once, since a robot's body does not change, and precomputes everything that depends on it. It
-is then called with q, k and v [N, D]. Working memory is reused: the next call overwrites the returned array.
+Each class takes the mask once, since a robot's body does not change, precomputes what depends on it together with its
+working memory, and is then called with q, k and v [N, D]. The next call overwrites the array that it returns.
 """
 
 from __future__ import annotations

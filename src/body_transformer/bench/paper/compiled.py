@@ -1,4 +1,4 @@
-"""Sparse attention in C: in NumPy, the calls cost more than the remaining arithmetic.
+"""Sparse attention in C, since NumPy's calls cost more than the arithmetic that is left.
 
 The source is compiled for this processor on first use, by the installed C compiler.
 """

@@ -40,7 +40,7 @@ REASONS = {
     "maximum": "softmax without overflow looks for each row's largest score and subtracts it",
     "mask": "vanilla attention adds the mask to every score",
 }
-"""Reasons why a program executes more operations than the appendix counts, by name."""
+"""Reasons why a program executes more operations than the appendix counts."""
 
 
 # -- formulas ----------------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ OPERATIONS: Mapping[str, Callable[..., float]] = {
 
 
 class OperationCount:
-    """Arithmetic on single numbers that counts its operations."""
+    """Scalar arithmetic that counts its operations."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -128,8 +128,8 @@ def count(
         algorithm: which pairs are visited.
         q, k, v: [N, D].
         mask: [N, N].
-        as_executed: also count what a program needs and the appendix leaves out. Each row's largest score is found
-            and subtracted, and vanilla attention adds the mask; otherwise it is not masked at all.
+        as_executed: include what the appendix leaves out and a program needs: each row's largest score is found and
+            subtracted, and vanilla attention adds the mask. Without it, vanilla attention is not masked at all.
     """
     tally, extent, nodes = OperationCount(), ALGORITHMS[algorithm], range(len(q))
     width = tally.do("root", len(q[0]))

@@ -6,6 +6,7 @@ mjlab only compiles the scene; its environments and MuJoCo Warp are not used her
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .mjlab import task_of
-from .terms import RlTask, TaskTerms, reward_weights
+from .terms import PlannedEpisode, RlTask, TaskTerms, reward_weights
 from .world import World
 
 
@@ -62,6 +63,11 @@ class CpuEnv:
             sensordata=zeros(model.nsensordata),
             geom_xpos=zeros(model.ngeom, 3),
             geom_xmat=zeros(model.ngeom, 3, 3),
+            act=zeros(model.na),
+            body_pos=zeros(model.nbody, 3),
+            body_quat=zeros(model.nbody, 4),
+            subtree_center=zeros(model.nbody, 3),
+            locate_bodies=self._locate_bodies,
             steps=lambda: self.steps,
         )
         self.terms = TaskTerms(self.task, self.world, cfg.seed or 0, reward_weights(cfg))
@@ -77,8 +83,8 @@ class CpuEnv:
         return self.task.max_steps
 
     @property
-    def forward_speed(self) -> Tensor:
-        """[B], m/s ahead in the last step."""
+    def forward_speed(self) -> Tensor | None:
+        """[B], m/s ahead in the last step; None for a task that does not report it."""
         return self.terms.forward_speed()
 
     @property
@@ -86,11 +92,17 @@ class CpuEnv:
         """[B], m/s ahead that the episodes ask for; None for a task without commands."""
         return self.terms.commanded_speed()
 
+    @property
+    def plan(self) -> Sequence[PlannedEpisode]:
+        """The episodes of an evaluation with fixed starts."""
+        return self.robots.plan
+
     def reset(self, *, seed: int) -> tuple[VecEnvObs, dict[str, Any]]:
         """Begin an episode of every robot as mjlab's environment does with this seed; return observations and {}."""
         torch.manual_seed(seed)  # of noise
-        self.robots.starts.seed(seed)
+        self.robots.seed(seed)
         self.robots.restart(torch.ones_like(self.going))
+        self.robots.locate()
         self.steps.zero_()
         self.going.fill_(True)
         return self._observations(), {}
@@ -104,6 +116,7 @@ class CpuEnv:
         for step in range(self.task.decimation):
             self.robots.before_physics(step)
             self._physics()
+        self.robots.locate()
         self.robots.read_sensors()
         self.steps += self.going
         died = self.terms.died()
@@ -127,6 +140,17 @@ class CpuEnv:
         """End the threads."""
         self._threads.shutdown()
 
+    def _locate_bodies(self) -> None:
+        """Compute where the bodies of every robot are."""
+        world, model, data = self.world, self._models[0], self._datas[0]
+        places = (world.body_pos.numpy(), world.body_quat.numpy(), world.subtree_center.numpy())
+        for k, qpos in enumerate(world.qpos.numpy()):
+            data.qpos = qpos
+            mujoco.mj_kinematics(model, data)
+            mujoco.mj_comPos(model, data)
+            for column, found in zip(places, (data.xpos, data.xquat, data.subtree_com), strict=True):
+                column[k] = found
+
     def _physics(self) -> None:
         """Simulate one physics step of every robot with a running episode."""
         parts = np.array_split(np.flatnonzero(self.going.numpy()), self._num_threads)
@@ -145,8 +169,10 @@ class CpuEnv:
 
     def _step_robot(self, k: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         world = self.world
-        qpos, qvel, warmstart = world.qpos.numpy(), world.qvel.numpy(), world.warmstart.numpy()
-        data.qpos, data.qvel, data.qacc_warmstart, data.ctrl = qpos[k], qvel[k], warmstart[k], world.ctrl.numpy()[k]
+        state = (world.qpos.numpy(), world.qvel.numpy(), world.act.numpy(), world.warmstart.numpy())
+        data.qpos, data.qvel, data.act, data.qacc_warmstart = (column[k] for column in state)
+        data.ctrl = world.ctrl.numpy()[k]
         mujoco.mj_step(model, data)
-        qpos[k], qvel[k], warmstart[k] = data.qpos, data.qvel, data.qacc_warmstart
+        for column, new in zip(state, (data.qpos, data.qvel, data.act, data.qacc_warmstart), strict=True):
+            column[k] = new
         world.sensordata.numpy()[k], world.geom_xpos.numpy()[k] = data.sensordata, data.geom_xpos

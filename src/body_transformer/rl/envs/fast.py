@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...training.cuda_graphs import CudaGraphed
 from .mjlab import env_cfg, task_of, terms_of
+from .terms import PlannedEpisode
 
 
 class FastEnv(ManagerBasedRlEnv):
@@ -26,7 +27,7 @@ class FastEnv(ManagerBasedRlEnv):
 
     _episode_length: Tensor
     forward_speed: Tensor
-    """[B], m/s ahead in the last step."""
+    """[B], m/s ahead in the last step, if the task has it."""
     broken: Tensor
     """[]: number of episodes that ended because the simulation broke."""
     non_finite: Tensor
@@ -50,12 +51,17 @@ class FastEnv(ManagerBasedRlEnv):
         between = [partial(self.robots.before_physics, step) for step in range(1, self.cfg.decimation)]
         self.begin = recorder(self._begin)
         self.between = [recorder(step) if self.robots.acts_between_physics_steps else step for step in between]
-        self.post_physics = recorder(self._post_physics)
+        self.judge, self.observe = recorder(self._judge), recorder(self._observe)
 
     @property
     def commanded_speed(self) -> Tensor | None:
         """[B], m/s ahead that the current episodes ask for; None for a task without commands."""
         return self.terms.commanded_speed()
+
+    @property
+    def plan(self) -> Sequence[PlannedEpisode]:
+        """The episodes of an evaluation with fixed starts."""
+        return self.robots.plan
 
     @property
     def episode_length_buf(self) -> Tensor:
@@ -74,7 +80,7 @@ class FastEnv(ManagerBasedRlEnv):
     ) -> tuple[VecEnvObs, dict[str, Any]]:
         """Reset as mjlab does; a seed chooses the starts of all episodes to come."""
         if seed is not None:
-            self.robots.starts.seed(seed)
+            self.robots.seed(seed)
         obs, extras = super().reset(seed=seed, env_ids=env_ids, options=options)
         return obs, extras
 
@@ -88,7 +94,9 @@ class FastEnv(ManagerBasedRlEnv):
         self.common_step_counter += 1
         self._sim_step_counter += self.cfg.decimation
         # clones, because the next step writes into the same tensors
-        *obs, reward, died, late, self.forward_speed = (found.clone() for found in self.post_physics())
+        (reward, died, late, *speed), obs = ([found.clone() for found in part] for part in self.post_physics())
+        if speed:
+            (self.forward_speed,) = speed
         self.obs_buf, self.reward_buf, self.extras = dict(zip(self.terms.task.obs, obs, strict=True)), reward, {}
         self.reset_terminated, self.reset_time_outs, self.reset_buf = died, late, died | late
         self.observation_manager._obs_buffer = self.obs_buf  # the manager returns these as the last observations
@@ -99,8 +107,15 @@ class FastEnv(ManagerBasedRlEnv):
         self.robots.act(action)
         self.robots.before_physics(0)
 
-    def _post_physics(self) -> tuple[Tensor, ...]:
-        """Return the outcome of a step; begin the next episode where one has ended."""
+    def post_physics(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Return the outcome of a step, and the observations after it and after restarts."""
+        self.robots.locate()
+        outcome = self.judge()
+        self.robots.locate()
+        return outcome, self.observe()
+
+    def _judge(self) -> tuple[Tensor, ...]:
+        """Return reward, died, timed out and the forward speed if the task has one; begin episodes where one ended."""
         terms, robots, world = self.terms, self.robots, self.terms.world
         robots.read_sensors()
         self.episode_length_buf.add_(1)
@@ -113,11 +128,16 @@ class FastEnv(ManagerBasedRlEnv):
         for name, final in self.final_state.items():
             torch.where(self.non_finite[:, None], final, getattr(world, name), out=final)
         self.non_finite.logical_or_(world.non_finite())
-        forward_speed = terms.forward_speed().masked_fill(broken, 0.0)
+        speed = terms.forward_speed()
+        speeds = () if speed is None else (speed.masked_fill(broken, 0.0),)
         robots.push()
         robots.restart(ended)
         self.episode_length_buf.masked_fill_(ended, 0)
-        return *terms.observations().values(), reward, died, late, forward_speed
+        return reward, died, late, *speeds
+
+    def _observe(self) -> tuple[Tensor, ...]:
+        """Return the observation of every group."""
+        return tuple(self.terms.observations().values())
 
 
 def _refuse_changes(cfg: ManagerBasedRlEnvCfg) -> None:

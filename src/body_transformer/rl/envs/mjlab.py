@@ -110,7 +110,7 @@ class TaskAction(ActionTerm):
     def __init__(self, cfg: TaskActionCfg, env: ManagerBasedRlEnv):
         super().__init__(cfg, env)
         task = cfg.get_task()
-        self.owners = task.actions
+        self.owners, self.graph = task.actions, task.graph
         self.terms = TaskTerms(task, World.of(env), env.cfg.seed or 0, reward_weights(env.cfg))
         self._physics_step = 0
 
@@ -183,6 +183,7 @@ def _floor(env: ManagerBasedRlEnv) -> Tensor:
 def _died(env: ManagerBasedRlEnv) -> Tensor:
     """Return the deaths; as the first term after the physics, read the sensors before mjlab's forward()."""
     terms = terms_of(env)
+    terms.robots.locate()
     terms.robots.read_sensors()
     return terms.died()
 

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...body.graph import BodyGraph
 from ...body.layout import Term
 from ...errors import listing
 from ...video import View
@@ -71,6 +72,18 @@ def obs_terms(
     return tuple(ObservationTerm(term, values[term.name], (noise or {}).get(term.name, 0.0)) for term in owners)
 
 
+@dataclass(frozen=True)
+class PlannedEpisode:
+    """An episode of an evaluation that has the same start each time."""
+
+    split: str
+    """Split of the motions to which it belongs."""
+    clip: str
+    """Motion that it follows, or a part of."""
+    max_steps: int
+    """Control steps if it does not fail."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RlTask(ABC, Generic[S]):
     """A task: the list of its terms, and the sizes of its steps."""
@@ -90,8 +103,8 @@ class RlTask(ABC, Generic[S]):
     """Replace negative sums by 0."""
     reward_per_second: bool = False
     """Multiply the sum by the seconds of a step."""
-    forward_speed: Callable[[S], Tensor]
-    """State -> [B], m/s ahead in the last step; reported by evaluations."""
+    forward_speed: Callable[[S], Tensor] | None = None
+    """State -> [B], m/s ahead in the last step; reported by evaluations of tasks that have it."""
     commanded_speed: Callable[[S], Tensor] | None = None
     """State -> [B], m/s ahead that the robot should have, where the task has commands."""
     physics_dt: float
@@ -105,6 +118,8 @@ class RlTask(ABC, Generic[S]):
     """Whether robots are pushed during an episode."""
     view: View
     """Camera of films."""
+    graph: BodyGraph | None = None
+    """The body of a policy, if the simulated model lacks joints of it; None: the simulated robot's."""
 
     @property
     def control_dt(self) -> float:
@@ -127,6 +142,12 @@ class TaskRobots(ABC, Generic[S]):
     starts: Starts
     acts_between_physics_steps: bool
     """Whether `before_physics` does anything after the first physics step of a control step."""
+    plan: Sequence[PlannedEpisode] = ()
+    """The episodes of an evaluation, one per environment; empty where `seed` chooses the starts."""
+
+    def seed(self, seed: int) -> None:
+        """Choose the starts of all episodes to come."""
+        self.starts.seed(seed)
 
     @abstractmethod
     def act(self, action: Tensor) -> None:
@@ -135,6 +156,9 @@ class TaskRobots(ABC, Generic[S]):
     @abstractmethod
     def before_physics(self, step: int) -> None:
         """Prepare physics step number `step` of a control step: motors, and the ground under the robots."""
+
+    def locate(self) -> None:
+        """Call `World.locate_bodies` if the task reads places of bodies; after physics and after restarts."""
 
     @abstractmethod
     def read_sensors(self) -> None:
@@ -146,6 +170,13 @@ class TaskRobots(ABC, Generic[S]):
 
     def push(self) -> None:
         """Disturb the robots between two control steps."""
+
+    def training_state(self) -> dict[str, Tensor]:
+        """Return the tensors that a checkpoint of a training holds beside the policy's."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from the tensors of `training_state`."""
 
     def prepare_model(self, model: mujoco.MjModel) -> None:
         """Compute what `fit_model` needs; the model is the same afterwards. For plain MuJoCo."""
@@ -225,9 +256,9 @@ class TaskTerms(Generic[S]):
             total = total.add(term.value(self.state), alpha=self.weights[name])
         return total if self.task.death_reward is not None else total.masked_fill(self.world.broken(), 0.0)
 
-    def forward_speed(self) -> Tensor:
-        """Return the speed ahead in the last step, [B], m/s."""
-        return self.task.forward_speed(self.state)
+    def forward_speed(self) -> Tensor | None:
+        """Return the speed ahead in the last step, [B], m/s; None for a task that does not report it."""
+        return None if self.task.forward_speed is None else self.task.forward_speed(self.state)
 
     def commanded_speed(self) -> Tensor | None:
         """Return the speed ahead that the command asks for, [B], m/s; None for a task without commands."""

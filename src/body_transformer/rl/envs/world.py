@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
+    from mjlab.sim import Simulation
 
 MAX_SPEED, MAX_TURN = 50.0, 200.0
 """m/s and rad/s; a faster simulation has broken. Humanoids with random actions reach 17 and 81."""
@@ -41,6 +43,16 @@ class World:
     """[B, ngeom, 3], m, world. Planes under feelers are written here (see rl/ground.py)."""
     geom_xmat: Tensor
     """[B, ngeom, 3, 3]"""
+    act: Tensor
+    """[B, na], activations of actuators that have a state."""
+    body_pos: Tensor
+    """[B, nbody, 3], m, world. After a physics step, where bodies were before it, until `locate_bodies` is called."""
+    body_quat: Tensor
+    """[B, nbody, 4], body to world; as `body_pos`."""
+    subtree_center: Tensor
+    """[B, nbody, 3], m, centre of mass of each body with everything below it; as `body_pos`."""
+    locate_bodies: Callable[[], None]
+    """Computes `body_pos`, `body_quat` and `subtree_center` from `qpos`. A CUDA graph of PyTorch cannot record it."""
     steps: Callable[[], Tensor]
     """Returns the steps so far of each current episode, [B]."""
     fastest: Tensor = field(init=False)
@@ -66,6 +78,11 @@ class World:
             sensordata=data.sensordata._tensor,
             geom_xpos=data.geom_xpos._tensor,
             geom_xmat=data.geom_xmat._tensor,
+            act=data.act._tensor,
+            body_pos=data.xpos._tensor,
+            body_quat=data.xquat._tensor,
+            subtree_center=data.subtree_com._tensor,
+            locate_bodies=WarpKinematics(env.sim),
             steps=lambda: env.episode_length_buf,
         )
 
@@ -91,6 +108,46 @@ class World:
         self.qpos.copy_(torch.where(chosen, qpos, self.qpos))
         self.qvel.copy_(torch.where(chosen, qvel, self.qvel))
         self.warmstart.masked_fill_(chosen, 0.0)
+
+
+class WarpKinematics:
+    """Places of all bodies in MuJoCo Warp; on a GPU the first call records a CUDA graph."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self._sim = sim
+        self._graph: Any = None
+
+    def __call__(self) -> None:
+        """Compute the places from the joints' positions."""
+        import warp
+
+        with warp.ScopedDevice(self._sim.wp_device):
+            if not self._sim.use_cuda_graph:
+                self._compute()
+                return
+            if self._graph is None:
+                self._compute()  # compiles the kernels
+                self._graph = self._recorded()
+            warp.capture_launch(self._graph)
+
+    def _compute(self) -> None:
+        import mujoco_warp
+
+        mujoco_warp.kinematics(self._sim.wp_model, self._sim.wp_data)
+        mujoco_warp.com_pos(self._sim.wp_model, self._sim.wp_data)
+
+    def _recorded(self) -> Any:
+        import warp
+
+        was_enabled = gc.isenabled()
+        gc.disable()  # a graph that is deleted during the recording would become part of it
+        try:
+            with warp.ScopedCapture() as capture:
+                self._compute()
+        finally:
+            if was_enabled:
+                gc.enable()
+        return capture.graph
 
 
 class Starts:

@@ -1,0 +1,195 @@
+"""mocap-expert: track any of many motion clips, as dm_control's `MultiClipMocapTracking` asks and MoCapAct uses it.
+
+The observation is the paper's: the 1,294 entries of MoCapAct's vector that its allocation uses (see
+experiments/mocapact.yaml). The control of a step is that of a servo which follows the next frame with springs, damping
+and the activation's lag compensated (see servo.py), plus `action_scale` x the action, clipped to [-1, 1]. That final
+control is what MoCapAct's files call an action. An episode fails if the error is above 0.3. It ends with the clip, or
+after 300 steps. Training begins at any frame of the training clips (see sampling.py); evaluations begin at the first
+frames of MoCapAct's snippets, with activations of 0, and their return is that of dm_control's reward alone.
+
+Where training differs from dm_control's task:
+- Physics runs in float32 without noslip iterations, with pyramidal cones and few solver iterations.
+- Fingers and thumbs have no joints. Clips hold them at 0; in dm_control's model, the servos do.
+- Touch and torque sensors are those of the last physics step, 5 ms older than dm_control's, and 0 in the first
+  observation of an episode.
+
+`bot eval --simulator mujoco` evaluates in dm_control's own task and physics (see dm_control.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+from mjlab.envs import ManagerBasedRlEnvCfg
+from mjlab.scene import SceneCfg
+from mjlab.terrains import TerrainEntityCfg
+from torch import Tensor
+
+from ...experiment import load_experiment
+from ...imitation.tasks.mocap.snippets import MAX_SNIPPET_STEPS, Snippet
+from ...model.policy import Policy
+from ...schema import build, check_fields
+from ...video import View
+from ..envs.mjlab import env_cfg
+from ..envs.terms import ACTOR, CRITIC, PlannedEpisode, RewardTerm, obs_terms
+from . import terms
+from .model import DECIMATION, PHYSICS_DT, Cone, robot, simulation
+from .motions import TRAIN, VALIDATION, ClipFile
+from .robots import ExpertTask
+from .sampling import SamplingSettings
+
+NAME = "mocap-expert"
+MAX_STEPS = 300
+"""Of an episode in training: nine seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertOptions:
+    """Options of the task, `--rl.options NAME VALUE …`."""
+
+    clips: str
+    """Motion clips in dm_control's HDF5 format."""
+    train_clips: str | None = None
+    """Text file with the names of the training clips, one per line; without any list, all clips are for training."""
+    validation_clips: str | None = None
+    """The same for the clips that are never trained on."""
+    only: tuple[str, ...] | None = None
+    """Train on these clips alone."""
+    action_scale: float = 0.33
+    """Change of the control by an action of 1, in units of the control range [-1, 1]."""
+    max_error: float = terms.TERMINATION_ERROR
+    """Error beyond which a training episode fails; evaluations have dm_control's 0.3."""
+    alive_weight: float = 0.2
+    """Reward of each step."""
+    kernel_weight: float = 0.3
+    """Weight of the rewards for joint angles and body rotations; that for joint velocities has a third of it."""
+    start_noise: float = 0.02
+    """Standard deviation of joint angles at the start of an episode, rad."""
+    start_at_rest: float = 0.5
+    """Share of episodes that begin with activations of 0."""
+    uniform: float = SamplingSettings.uniform
+    cap: float = SamplingSettings.cap
+    clip_starts: float = SamplingSettings.clip_starts
+    rewind: float = SamplingSettings.rewind
+    """These four: see `SamplingSettings`."""
+    freeze_fingers: bool = True
+    """Remove the joints of fingers and thumbs from the training model."""
+    cone: Cone = "pyramidal"
+    """Friction cones of the training model."""
+    iterations: int = 4
+    ls_iterations: int = 8
+    """Iterations of the contact solver, and of its line search."""
+
+    def __post_init__(self) -> None:
+        shares = ("uniform", "clip_starts", "rewind", "start_at_rest", "start_noise")
+        check_fields(self, non_negative=("alive_weight", "kernel_weight"), fractions=shares)
+
+    def clip_file(self) -> ClipFile:
+        """Check the file of clips."""
+        return ClipFile.open(self.clips, self.train_clips, self.validation_clips, self.only)
+
+    def sampling(self) -> SamplingSettings:
+        return SamplingSettings(**{item.name: getattr(self, item.name) for item in fields(SamplingSettings)})
+
+
+OPTIONS = tuple(item.name for item in fields(ExpertOptions))
+PATHS = ("clips", "train_clips", "validation_clips")
+"""Options that are files."""
+
+
+def options_of(given: Mapping[str, Any]) -> ExpertOptions:
+    """Return the options; the file of clips must be among them."""
+    if given.get("clips") is None:
+        raise ValueError(
+            f"{NAME} needs a file of motion clips: --rl.options clips FILE.hdf5; "
+            "`python -m body_transformer.imitation.tasks.mocap.clips` makes one from joint angles"
+        )
+    return build(ExpertOptions, given, f"options of {NAME}", what="option")
+
+
+def task(options: ExpertOptions, clips: ClipFile) -> ExpertTask:
+    """Return the task of training."""
+    experiment = load_experiment(NAME)
+    actor = obs_terms(experiment.obs, terms.OBSERVATIONS)
+    (control,) = experiment.actions
+    kernel = options.kernel_weight
+    return ExpertTask(
+        obs={ACTOR: actor, CRITIC: (*actor, *obs_terms(experiment.critic_obs, terms.CRITIC_OBSERVATIONS))},
+        actions=control,
+        rewards={
+            "comic": RewardTerm(terms.comic, 1.0),
+            "joints": RewardTerm(terms.joints, kernel),
+            "joint_velocities": RewardTerm(terms.joint_velocities, kernel / 3),
+            "body_rotations": RewardTerm(terms.body_rotations, kernel),
+            "alive": RewardTerm(terms.alive, options.alive_weight),
+        },
+        failures=(partial(terms.lost, max_error=options.max_error),),
+        time_outs=(terms.at_end,),
+        physics_dt=PHYSICS_DT,
+        decimation=DECIMATION,
+        max_steps=MAX_STEPS,
+        view=View(body="robot/root"),
+        graph=experiment.robot.graph(),
+        clips=clips,
+        action_scale=options.action_scale,
+        start_noise=options.start_noise,
+        start_at_rest=options.start_at_rest,
+        sampling=options.sampling(),
+        error=terms.tracking_error,
+        max_error=options.max_error,
+    )
+
+
+def cfg(num_envs: int, seed: int, **given: Any) -> ManagerBasedRlEnvCfg:
+    """Return mjlab's configuration of training; options are fields of ExpertOptions."""
+    options = options_of(given)
+    return _cfg(task(options, options.clip_file()), options, num_envs, seed)
+
+
+def evaluation_cfg(num_envs: int, seed: int, **given: Any) -> ManagerBasedRlEnvCfg:
+    """Return mjlab's configuration of an evaluation on at most `num_envs` snippets of each split."""
+    options = options_of(given)
+    trained = task(replace(options, max_error=terms.TERMINATION_ERROR), options.clip_file())
+    snippets = evaluation_snippets(trained.clips, num_envs)
+    evaluated = replace(
+        trained,
+        rewards={"comic": trained.rewards["comic"]},
+        snippets=tuple(snippets),
+        max_steps=MAX_SNIPPET_STEPS,
+    )
+    return _cfg(evaluated, options, len(snippets), seed)
+
+
+def evaluation_snippets(clips: ClipFile, count: int) -> list[Snippet]:
+    """Return at most `count` snippets of each split, evenly spread over its clips."""
+    chosen = []
+    for split in (TRAIN, VALIDATION):
+        snippets = clips.snippets(split)
+        taken = min(count, len(snippets))
+        chosen += [snippets[k * len(snippets) // taken] for k in range(taken)]
+    return chosen
+
+
+def play_in_dm_control(
+    policy: Policy, given: Mapping[str, Any], count: int, progress: Callable[..., object]
+) -> tuple[dict[str, Tensor], list[PlannedEpisode]]:
+    """Evaluate on at most `count` snippets of each split in dm_control; see `dm_control.play`."""
+    from .dm_control import play
+
+    options = options_of(given)
+    clips = options.clip_file()
+    return play(policy, options.action_scale, clips, evaluation_snippets(clips, count), progress)
+
+
+def _cfg(task: ExpertTask, options: ExpertOptions, num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
+    scene = SceneCfg(
+        num_envs=num_envs,
+        env_spacing=0.0,
+        terrain=TerrainEntityCfg(terrain_type="plane"),
+        entities={"robot": robot(options.freeze_fingers)},
+    )
+    physics = simulation(options.cone, options.iterations, options.ls_iterations, dense=options.freeze_fingers)
+    return env_cfg(task, scene, physics, seed)
