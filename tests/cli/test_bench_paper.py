@@ -122,7 +122,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
 def test_a_stopped_run_is_resumed(tmp_path: Path) -> None:
     options = [*FEW, "--out", str(tmp_path)]
     command = [sys.executable, "-c", WAITING, *options]
-    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0)
+    env = os.environ | dict.fromkeys(bench.THREAD_VARIABLES, "1")
+    first = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0)
     saved = tmp_path / "unfinished.json"
     while not (saved.exists() and len(json.loads(saved.read_text())["points"]) >= 3):
         assert first.poll() is None

@@ -18,7 +18,7 @@ from .sweeps import PaperSettings, SweepPoint, measure
 
 Point = dict[str, Any]
 """The results of one SweepPoint, as `sweeps.measure` returns them."""
-SAME_PLACE = ("device", "body_transformer", "numpy", "torch", "compiler")
+SAME_PLACE = ("device", "body_transformer", "numpy", "torch", "threads", "compiler")
 """A run resumes another only if they agree in these parts of the environment."""
 UNFINISHED = "unfinished.json"
 
