@@ -93,7 +93,7 @@ def test_a_flag_that_distinguishes_the_arms_cannot_be_set_for_all(tmp_path, stud
 def test_the_command_line_takes_every_flag_of_the_studies_of_reinforcement(name, tmp_path, monkeypatch):
     pytest.importorskip("mjlab", reason="needs the extra 'rl'")
     asked = []
-    monkeypatch.setattr(train_rl, "run_training", lambda run, found, quiet, resumed: asked.append(found["policy"]))
+    monkeypatch.setattr(train_rl, "run_training", lambda run, found, quiet: asked.append(found["policy"]))
     study = load_study(name)
     for run in study.runs(tmp_path, 2, ["--rl.max-iterations", "230"]):
         train.main([*run.args, "--out", str(run.folder), "--quiet"])
