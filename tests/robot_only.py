@@ -8,11 +8,8 @@ import io
 import json
 import sys
 import tempfile
-import time
 import types
-from collections import deque
-from functools import partial
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 ABSENT = ("torch", "mujoco", "yaml", "tyro", "rich", "safetensors", "matplotlib", "PIL", "accelerate", "onnx", "pytest")
@@ -67,51 +64,12 @@ def check_every_other_command_is_refused_in_one_line(folder: Path) -> None:
 
 
 def robot_interface() -> types.ModuleType:
-    """Return a module with joints that reach their targets at once, and a clock in milliseconds, like the robot's."""
-    made = types.ModuleType("robot_interface")
-    zero = {"mode": 0, "q": 0.0, "dq": 0.0, "Kp": 0.0, "Kd": 0.0, "tau": 0.0, "tauEst": 0.0}
-    motors = [types.SimpleNamespace(**zero | {"q": angle}) for angle in DEFAULT_POSE]
-    answers: deque[int] = deque()
-
-    class Udp:
-        tick = received = 0
-
-        def __init__(self, level: int, kind: str) -> None: ...
-
-        def InitCmdData(self, command: object) -> None: ...  # noqa: N802
-
-        def SetSend(self, command: types.SimpleNamespace) -> None:  # noqa: N802
-            self.sent = command
-
-        def Send(self) -> None:  # noqa: N802
-            last, self.tick = self.tick, int(1000 * time.monotonic())
-            for motor, target in zip(motors, self.sent.motorCmd, strict=True):
-                before, motor.q = motor.q, target.q if target.Kp else motor.q
-                motor.dq = 1000 * (motor.q - before) / max(self.tick - last, 1)
-            answers.append(self.tick)
-
-        def Recv(self) -> None:  # noqa: N802
-            if answers:
-                self.received = answers.popleft()
-
-        def GetRecv(self, state: types.SimpleNamespace) -> None:  # noqa: N802
-            state.tick, state.motorState = self.received, motors
-            hum = 1e-3 * (self.received % 7)  # a gyroscope is never still
-            state.imu = types.SimpleNamespace(gyroscope=[hum] * 3, quaternion=[1.0, 0.0, 0.0, 0.0])
-
-    class Safety:
-        def __init__(self, kind: str) -> None: ...
-
-        def PositionLimit(self, command: object) -> None: ...  # noqa: N802
-
-        def PowerProtect(self, command: object, state: object, level: int) -> int:  # noqa: N802
-            return 0
-
-    made.UDP, made.Safety = Udp, Safety
-    made.LowCmd = lambda: types.SimpleNamespace(motorCmd=[types.SimpleNamespace(**zero) for _ in motors])
-    made.LowState = partial(types.SimpleNamespace, wirelessRemote=[0] * 40)
-    made.LeggedType, made.HighLevelType = types.SimpleNamespace(A1="A1"), types.SimpleNamespace(Basic="Basic")
-    return made
+    """Return the tests' stand-in for Unitree's module, with joints that go where they are sent."""
+    spec = spec_from_file_location("robot_interface", Path(__file__).parent / "deploy/fake_robot_interface.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.machine = module.Servos(DEFAULT_POSE, period_ms=10)
+    return module
 
 
 def main(folder: Path) -> None:

@@ -67,24 +67,10 @@ def copy(folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
-class Servos(fake.Machine):
-    """Joints that reach their targets within 5 ms."""
-
-    def take(self, cmd):
-        for motor, target in zip(self.state.motorState, cmd.motorCmd, strict=True):
-            before = motor.q
-            motor.q = target.q if target.Kp else before
-            motor.dq = (motor.q - before) / 0.005
-        self.commands.append(cmd)
-        self.measure(ms=5)
-
-
 @pytest.fixture
-def servos(monkeypatch: pytest.MonkeyPatch) -> Servos:
+def servos(monkeypatch: pytest.MonkeyPatch) -> fake.Servos:
     """An A1 as far as Unitree's module goes."""
-    machine = Servos()
-    for motor, angle in zip(machine.state.motorState, [0.0, 1.0, -1.8] * 4, strict=False):
-        motor.q = angle
+    machine = fake.Servos([0.0, 1.0, -1.8] * 4)
     monkeypatch.setattr(fake, "machine", machine)
     monkeypatch.setitem(sys.modules, "robot_interface", fake)
     return machine

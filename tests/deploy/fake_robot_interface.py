@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import enum
 from collections import deque
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -130,6 +131,23 @@ class Machine:
     def measure(self, ms: int = 2) -> None:
         self.state.tick = (self.state.tick + ms) % 2**32
         self.waiting.append(copy.deepcopy(self.state))
+
+
+class Servos(Machine):
+    """Joints that reach their targets before the next command, and a clock that advances by one period per command."""
+
+    def __init__(self, pose: Sequence[float], period_ms: int = 5) -> None:
+        super().__init__()
+        self.period_ms = period_ms
+        for motor, angle in zip(self.state.motorState, pose, strict=False):
+            motor.q = angle
+
+    def take(self, cmd: LowCmd) -> None:
+        for motor, target in zip(self.state.motorState, cmd.motorCmd, strict=True):
+            before, motor.q = motor.q, target.q if target.Kp else motor.q
+            motor.dq = 1000 * (motor.q - before) / self.period_ms
+        self.commands.append(cmd)
+        self.measure(self.period_ms)
 
 
 machine = Machine()

@@ -185,12 +185,7 @@ def test_the_filter_makes_the_commanded_positions_smoother_than_the_policys(plac
 def test_without_three_steps_of_the_policy_there_is_no_roughness_and_no_timing(tmp_path: Path) -> None:
     one = read(deploy(tmp_path, fault=lambda state, seconds: [] if seconds > 0.2 else [state]))
     assert one.stop.startswith("state lost")
-    assert (one.roughness(one.targets), one.work()) == (None, {})
-
-
-def test_work_matches_the_summary_in_the_log(place: Path) -> None:
-    one = read(place / "with")
-    assert one.work() == one.facts.work_ms
+    assert (one.roughness(one.targets), one.facts.work_ms) == (None, {})
 
 
 def test_ticks_without_a_state_have_no_measurement_and_damping_has_no_target(tmp_path: Path) -> None:

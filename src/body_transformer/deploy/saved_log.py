@@ -9,7 +9,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,8 @@ class LogDescription:
     policy_seconds: float
     missed: int
     """Missed deadlines."""
+    work_ms: Mapping[str, float]
+    """p50, p99 and max of a full control step; empty if the policy never ran."""
     stop: LoggedStop | None
     interventions: Mapping[str, int]
     """Reason -> number."""
@@ -92,8 +94,6 @@ class LogDescription:
     model_sha256: str = ""
     edited: tuple[str, ...] = ()
     """Edits of the contract since its export."""
-    work_ms: Mapping[str, float] = field(default_factory=dict)
-    """p50, p99 and max of a full control step."""
     robot: str | None = None
     report: Mapping[str, Any] | None = None
     """The robot's own report."""

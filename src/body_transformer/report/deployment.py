@@ -20,7 +20,6 @@ from .load import is_number
 POLICY, DAMPING = "policy", "damping"
 MOVING = ("ramp", "hold", POLICY)
 """Phases in which the joints follow a target."""
-PERCENTILES = {"p50": 50, "p99": 99, "max": 100}
 
 
 @dataclass(frozen=True)
@@ -173,10 +172,6 @@ class Deployment:
     def work_ms(self) -> Floats:
         """Duration of the ticks that ran the policy, from their start until the command was sent."""
         return np.asarray(self.log.rows["work_ms"][self.during(POLICY) & np.isfinite(self.log.rows["policy_ms"])])
-
-    def work(self) -> dict[str, float]:
-        """Return p50, p99 and max of `work_ms`; empty if the policy never ran."""
-        return {name: float(np.percentile(self.work_ms, at)) for name, at in PERCENTILES.items() if self.work_ms.size}
 
     def ticks_with(self, reason: str) -> npt.NDArray[np.bool_]:
         """Return the ticks in which the runtime intervened for this reason, [T]."""

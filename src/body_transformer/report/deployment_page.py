@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..deploy.saved_log import link_trouble
 from .curves import Floats
-from .deployment import PERCENTILES, POLICY, Deployment
+from .deployment import POLICY, Deployment
 from .figures import DETAIL, USUAL, Dots, Trace, dot_plot, events_chart, histogram, time_chart
 from .svg import Drawing, label_styles
 from .text import decimals, plain
@@ -52,9 +52,7 @@ NUMBERS: dict[str, Callable[[Deployment], Value]] = {
     "roughness of the policy": lambda one: _over_joints(one.roughness(one.targets)),
     "interventions": lambda one: str(sum(one.facts.interventions.values())),
     "missed deadlines": lambda one: str(one.facts.missed),
-    f"work {' / '.join(PERCENTILES)}, ms": lambda one: (
-        " / ".join(f"{value:.2f}" for value in one.work().values()) or None
-    ),
+    "work p50 / p99 / max, ms": lambda one: " / ".join(f"{value:.2f}" for value in one.facts.work_ms.values()) or None,
 }
 """Column of the table -> its value; a column without any value is left out."""
 
@@ -231,7 +229,7 @@ def _body(draw: Draw, one: Deployment) -> list[Drawing]:
 
 
 def _timing(draw: Draw, one: Deployment) -> list[Drawing]:
-    rows, period, stale, work = one.log.rows, one.period_ms, one.facts.safety.stale_ms, one.work()
+    rows, period, stale, work = one.log.rows, one.period_ms, one.facts.safety.stale_ms, one.facts.work_ms
     charts = []
     if work:
         note = f"ms: {', '.join(f'{name} {value:.2f}' for name, value in work.items())}, period {period:g}"

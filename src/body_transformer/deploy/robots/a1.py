@@ -33,7 +33,7 @@ from ...schema import build
 from ..limits import A1, CommandBounds
 from ..robot import DAMPING_KD, Command, Robot, State
 
-JOINTS = tuple(f"{leg}_{part}_joint" for leg in ("FR", "FL", "RR", "RL") for part in ("hip", "thigh", "calf"))
+JOINTS = tuple(A1.joints)
 LOW_LEVEL = 0xFF
 """Level at which joints are commanded, not gaits."""
 SERVO = 0x0A
