@@ -71,10 +71,6 @@ def test_nothing_is_printed_for_a_link_without_trouble_or_report(report):
     assert link_trouble(report) == []
 
 
-def test_a_value_above_0_is_put_into_words():
-    assert link_trouble(ILL) == WORDS
-
-
 def test_it_is_printed_after_the_run(capsys):
     result = virtual_run(seconds=0.1)[0].run()
     print_result("a1-walk", "sim", result, None, WELL)
