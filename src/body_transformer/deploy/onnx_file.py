@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
 
 from ..errors import import_extra
 from ..model.policy import Policy
@@ -21,6 +20,16 @@ from .policy import INPUT, OUTPUT
 from .rewrite import rewritten
 
 Exporter = Literal["torchscript", "dynamo"]
+_OPTIONS: dict[Exporter, dict[str, Any]] = {
+    "torchscript": {"dynamo": False, "dynamic_axes": {INPUT: {0: "batch"}, OUTPUT: {0: "batch"}}},
+    "dynamo": {
+        "dynamo": True,
+        "dynamic_shapes": ({0: torch.export.Dim("batch")},),
+        "external_data": False,
+        "verbose": False,
+    },
+}
+"""Options of `torch.onnx.export`: the batch size stays open."""
 
 
 def frozen(policy: Policy) -> Policy:
@@ -36,7 +45,9 @@ def to_onnx(policy: Policy, exporter: Exporter = "torchscript") -> bytes:
     obs = torch.zeros(3, policy.obs_dim)  # a batch of one would be taken for a constant
     with tempfile.TemporaryDirectory() as folder, _quietly():
         file = Path(folder, "policy.onnx")
-        _EXPORTERS[exporter](rewritten(policy), obs, file)
+        torch.onnx.export(
+            rewritten(policy), (obs,), file, input_names=[INPUT], output_names=[OUTPUT], **_OPTIONS[exporter]
+        )
         extra = sorted(entry.name for entry in Path(folder).iterdir() if entry != file)
         model = onnx.load(file, load_external_data=False)
     if extra or any(tensor.external_data for tensor in model.graph.initializer):
@@ -45,30 +56,6 @@ def to_onnx(policy: Policy, exporter: Exporter = "torchscript") -> bytes:
     onnx.checker.check_model(model, full_check=True)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
-
-
-def _by_torchscript(network: nn.Module, obs: Tensor, file: Path) -> None:
-    batch = {INPUT: {0: "batch"}, OUTPUT: {0: "batch"}}
-    torch.onnx.export(
-        network, (obs,), file, input_names=[INPUT], output_names=[OUTPUT], dynamo=False, dynamic_axes=batch
-    )
-
-
-def _by_dynamo(network: nn.Module, obs: Tensor, file: Path) -> None:
-    torch.onnx.export(
-        network,
-        (obs,),
-        file,
-        input_names=[INPUT],
-        output_names=[OUTPUT],
-        dynamo=True,
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
-        external_data=False,
-        verbose=False,
-    )
-
-
-_EXPORTERS = {"torchscript": _by_torchscript, "dynamo": _by_dynamo}
 
 
 def _tidy(model: Any) -> None:
