@@ -59,7 +59,7 @@ PYBIND11_MODULE(robot_interface, module) {
       .def("InitCmdData", [](UDP &udp, LowCmd &cmd) { udp.InitCmdData(cmd); })
       .def("SetSend", [](UDP &udp, LowCmd &cmd) { return udp.SetSend(cmd); })
       .def("GetRecv", [](UDP &udp, LowState &state) { udp.GetRecv(state); })
-      // whoever waits for the network lets other threads run, such as the one that listens to the keyboard
+      // waiting for the network lets other threads run, such as the one that listens to the keyboard
       .def("Send", &UDP::Send, py::call_guard<py::gil_scoped_release>())
       .def("Recv", &UDP::Recv, py::call_guard<py::gil_scoped_release>());
   py::class_<Safety>(module, "Safety")  // newer releases answer a number, older ones nothing

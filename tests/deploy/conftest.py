@@ -19,7 +19,7 @@ SMALL = {"embed_dim": 8, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "mlp_dim
 
 
 def make_policy(experiment: str = "a1-walk", variant: str | None = None, **changes: Any) -> Policy:
-    """An experiment's policy with few and narrow layers, and statistics as training would give it."""
+    """Return an experiment's policy with few and narrow layers, and with statistics of observations."""
     torch.manual_seed(0)
     known = load_experiment(experiment)
     policy = Policy(known.layout(), replace(known.policy_config(variant), **SMALL | changes))
@@ -28,7 +28,7 @@ def make_policy(experiment: str = "a1-walk", variant: str | None = None, **chang
 
 
 def make_run(folder: Path, policy: Policy, experiment: str = "a1-walk", **changes: Any) -> Path:
-    """A run as `bot train` leaves it, as far as it is read here."""
+    """Write a run folder with the parts that an export reads."""
     about = {
         "name": experiment,
         "title": "A test",
@@ -49,7 +49,7 @@ def policy() -> Policy:
 
 @pytest.fixture(scope="session")
 def folder(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An export of a1-walk, not to be changed."""
+    """Return an export of a1-walk that tests must not change."""
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     from body_transformer.deploy.export import export, find_trained
@@ -60,7 +60,7 @@ def folder(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(folder: Path, tmp_path: Path) -> Path:
-    """The same, to be changed."""
+    """Return a copy of the export that a test may change."""
     import shutil
 
     shutil.copytree(folder, tmp_path / "copy")
@@ -69,7 +69,7 @@ def copy(folder: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def servos(monkeypatch: pytest.MonkeyPatch) -> fake.Servos:
-    """An A1 as far as Unitree's module goes."""
+    """Return the A1 behind a stand-in for Unitree's module."""
     machine = fake.Servos([0.0, 1.0, -1.8] * 4)
     monkeypatch.setattr(fake, "machine", machine)
     monkeypatch.setitem(sys.modules, "robot_interface", fake)
@@ -78,7 +78,7 @@ def servos(monkeypatch: pytest.MonkeyPatch) -> fake.Servos:
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """A keyboard; what the test writes to is typed."""
+    """Yield a keyboard: bytes written to it are typed."""
     import pty
 
     near, far = pty.openpty()
@@ -90,7 +90,7 @@ def terminal(monkeypatch):
 
 @pytest.fixture
 def ends():
-    """A robot's link and its controller's, in one session."""
+    """Yield the robot's and the controller's end of a link, in one session."""
     robot, controller = Link(udp(), FROM_CONTROLLER), Link(udp(), FROM_ROBOT)
     robot.open(controller.address, 5, JOINTS)
     controller.open(robot.address, 5, JOINTS)

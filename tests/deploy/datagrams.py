@@ -1,4 +1,4 @@
-"""Datagrams and their ends, for the tests of the link."""
+"""Datagrams and sockets for the tests of the link."""
 
 import socket
 import time
@@ -39,12 +39,12 @@ def received(link: Link) -> list[Packet]:
 
 
 def resealed(data: bytes) -> bytes:
-    """With a checksum that fits."""
+    """Return the datagram with a checksum that fits."""
     return data[:-4] + zlib.crc32(data[:-4]).to_bytes(4, "little")
 
 
 def malformed(rng: np.random.Generator, valid: bytes) -> bytes:
-    """Random bytes, or a valid datagram that was cut, prolonged, flipped, re-versioned or wrongly sealed."""
+    """Return random bytes, or a valid datagram that is cut, longer, or has other bits, another version or checksum."""
     data = bytearray(valid)
     way = rng.integers(7)
     if way == 0:

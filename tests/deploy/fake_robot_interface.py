@@ -1,10 +1,10 @@
-"""`robot_interface` as pybind11 makes it from unitree_legged_sdk v3.3.x, with a robot behind it that a test controls.
+"""A stand-in for `robot_interface`, as pybind11 makes it from unitree_legged_sdk v3.3.x; a test controls the robot.
 
-What is faithful: names, constructors and overloads; numbers become what the C++ fields are (float, uint8_t); arrays are
-new lists at every access, of references to the motors but of copies of numbers; unknown attributes and wrong types are
-errors; SetSend and GetRecv copy, Send and Recv move datagrams; the robot answers a command with a state, and only then;
-the position limits of `a1_const.h`. Unitree does not publish how PowerProtect counts: here it is the power of the last
-state against a tenth of `WATT_LIMIT` a level.
+It has the names, constructors and overloads of the module. Numbers are converted to the types of the C++ fields (float,
+uint8_t). Every access to an array returns a new list, of references to motors and of copies of numbers. Unknown
+attributes and wrong types are errors. SetSend and GetRecv copy; Send and Recv move datagrams. The robot sends a state
+only in answer to a command. Position limits are those of `a1_const.h`. Unitree does not publish how PowerProtect
+counts: here it compares the power of the last state with a tenth of `WATT_LIMIT` per level.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _uint8(value: object) -> int:
 
 
 class _Struct:
-    """A C struct: fields of a type, and no others."""
+    """A C struct, with typed fields and no other attributes."""
 
     _fields: ClassVar[dict] = {}
 
@@ -113,7 +113,7 @@ class LowState(_Struct):
 
 
 class Machine:
-    """The robot behind the module; a test's handle on it."""
+    """The robot behind the module, for tests to control."""
 
     def __init__(self) -> None:
         self.commands: list[LowCmd] = []

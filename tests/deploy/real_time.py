@@ -1,4 +1,4 @@
-"""Tests that ask how long something takes, on a computer that may stand still meanwhile."""
+"""Repeat timed tests that fail while the computer pauses."""
 
 import functools
 import shutil
@@ -25,13 +25,13 @@ print(max(longest, time.monotonic() - last), flush=True)
 
 
 class Heart:
-    """A process that looks at the clock and does nothing else."""
+    """A process that only measures the longest pause of the computer."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
         self.process.stdout.readline()
         self.s = 0.0
-        """The longest time that it did not get to, once it is stopped."""
+        """Longest pause, once the process is stopped."""
 
     def stop(self) -> None:
         self.process.terminate()
@@ -48,8 +48,7 @@ def pauses() -> Iterator[Heart]:
 
 
 def in_real_time(test: Callable[..., None]) -> Callable[..., None]:
-    """A failure counts if the computer did not stand still meanwhile; else the test is made again, in a folder as empty
-    as before."""
+    """Repeat a failing test, in an emptied folder, if the computer paused while it ran."""
 
     @functools.wraps(test)
     def patient(*args: object, **kwargs: object) -> None:

@@ -19,7 +19,7 @@ QUICK = {"damping_s": 0.0}
 
 @pytest.fixture
 def machine(monkeypatch):
-    """The A1 behind a fake of Unitree's module."""
+    """Return the A1 behind a stand-in for Unitree's module."""
     monkeypatch.setattr(fake, "machine", fake.Machine())
     monkeypatch.setitem(sys.modules, "robot_interface", fake)
     return fake.machine

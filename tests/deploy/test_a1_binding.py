@@ -1,4 +1,4 @@
-"""docs/robot_interface.cpp, compiled against a stand-in for Unitree's SDK: the A1 works through it."""
+"""The A1 through docs/robot_interface.cpp, compiled against a stand-in for Unitree's SDK."""
 
 import importlib.util
 import shutil
@@ -18,7 +18,7 @@ ONES = np.ones(12)
 
 
 def headers() -> list[str]:
-    """Where pybind11's and Python's are; PyTorch brings the former."""
+    """Return the compiler's options for the headers of Python and of pybind11, which PyTorch contains."""
     import torch
 
     places = [Path(torch.__file__).parent / "include", Path(sysconfig.get_paths()["include"])]

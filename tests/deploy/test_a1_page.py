@@ -1,4 +1,4 @@
-"""docs/a1.md says numbers that people rely on: they are the code's."""
+"""The numbers in docs/a1.md are those of the code."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""From an action to a command: the low-pass filter, the interpolation and the order of the steps."""
+"""The low-pass filter and the interpolation between an action and a command."""
 
 import cmath
 import math
@@ -10,7 +10,7 @@ from body_transformer.deploy.action_pipeline import Interpolation, LowPass, butt
 
 
 def analytic(frequency_hz: float, cutoff_hz: float, rate_hz: float) -> complex:
-    """1 / (s² + √2 s + 1) at the frequency that the bilinear transform puts there."""
+    """Return 1 / (s² + √2 s + 1) at the frequency that the bilinear transform maps to this one."""
     s = 1j * math.tan(math.pi * frequency_hz / rate_hz) / math.tan(math.pi * cutoff_hz / rate_hz)
     return 1 / (s * s + math.sqrt(2) * s + 1)
 

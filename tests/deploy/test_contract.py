@@ -1,4 +1,4 @@
-"""The contract: what it holds, what is refused, and what may be set for a robot."""
+"""The contract: its content, refused files, and the values that may be set for a robot."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def control(contract: Contract) -> Control:
 
 
 def change(folder: Path, path: str, value: Any = None, remove: bool = False) -> None:
-    """In the contract of policy.json: `control.kp.3`, for example; `.format` is a key outside the contract."""
+    """Change a key of the contract in policy.json, such as `control.kp.3`; `.format` is a key outside the contract."""
     content = json.loads((folder / "policy.json").read_text())
     *way, last = [int(key) if key.isdigit() else key for key in path.removeprefix(".").split(".")]
     place = content if path.startswith(".") else content["contract"]
@@ -51,7 +51,7 @@ def change(folder: Path, path: str, value: Any = None, remove: bool = False) -> 
     (folder / "policy.json").write_text(json.dumps(content))
 
 
-# -- what it says ------------------------------------------------------------------------------------------------------
+# -- content -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_contract_reads_as_it_was_written(contract, tmp_path):
@@ -167,7 +167,7 @@ def test_no_limit_is_null_in_the_file_and_infinite_here(tmp_path):
     assert Contract.read(tmp_path) == contract
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- refused files -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_an_export_of_an_older_version_is_refused_in_one_sentence(tmp_path):
             load(tmp_path)
 
 
-# -- edits: the fixed part is refused, the tunable part is reported ---------------------------------------------------
+# -- edits: the fixed part is refused, the tunable part is reported ----------------------------------------------------
 
 
 def test_every_part_of_a_control_is_either_fixed_or_tunable():

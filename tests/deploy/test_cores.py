@@ -1,4 +1,4 @@
-"""Who runs where."""
+"""The processor cores of the loop and of the simulated robot."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The end of `bot deploy`: refusals before anything is sent to the A1, and what happens to the result and the log."""
+"""The end of `bot deploy`: refusals before anything is sent to the A1, and the fate of result and log."""
 
 import json
 import os
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.alone
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a second, on a computer that may be busy."""
+    """Shorten the run to half a second, and allow for a busy computer."""
 
     def short(options, kind):
         config, safety = run_settings(options, kind)
@@ -41,7 +41,7 @@ def deploy(folder: Path, *args: object) -> int:
 
 
 def stop_when(monkeypatch: pytest.MonkeyPatch, wanted: Phase) -> None:
-    """SIGINT as soon as that phase begins."""
+    """Send SIGINT as soon as this phase begins."""
     event = Runtime.__init__
 
     def watched(self, *args, on_phase, **kwargs):
@@ -132,7 +132,7 @@ def test_a_key_while_the_robot_is_entered_keeps_the_policy_from_beginning(
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """So often the log cannot be written."""
+    """Let this number of attempts to write the log fail."""
     save, left = Runtime.save_log, iter(range(times))
 
     def failing(self, *args):

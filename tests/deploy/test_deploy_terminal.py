@@ -156,7 +156,7 @@ def test_the_width_is_that_of_the_terminal_on_standard_error(monkeypatch, column
 
 @pytest.mark.parametrize(("trip_s", "shown_ms"), [(-0.0011, 0.0), (0.002, 2.0), (math.nan, math.nan)])
 def test_a_latency_is_never_below_0(trip_s, shown_ms):
-    """The clock of a simulated robot that catches up advances faster than real time."""
+    """While a simulated robot catches up, its clock is faster than real time."""
     runtime, robot = virtual_run()
     robot.round_trip_s = trip_s
     assert runtime.status().round_trip_ms == pytest.approx(shown_ms, nan_ok=True)

@@ -1,4 +1,4 @@
-"""docs/deployment.md, and what is said of installing on a robot's computer, are so."""
+"""The statements of docs/deployment.md and the installation on a robot's computer match the code."""
 
 import re
 from dataclasses import fields
@@ -50,7 +50,7 @@ def test_a_robots_computer_is_set_up_as_make_robot_does_it(page, line):
 
 
 def test_no_page_installs_the_package_from_an_index():
-    """It is on none: a stranger could put something there."""
+    """The package is on no index, and another one could take its name there."""
     places = [*ROOT.glob("docs/*.md"), *ROOT.glob("src/**/*.py"), *ROOT.glob("benchmarks/*.py")]
     for file in (ROOT / "README.md", ROOT / "requirements-robot.txt", *places):
         assert not re.search(r"pip install[^\n]*body[-_]transformer(?!-)", file.read_text(encoding="utf-8")), file

@@ -48,7 +48,7 @@ OPTIONS = {
 
 
 def some_obs(policy: Policy, num: int = 64) -> torch.Tensor:
-    """Random ones, and edges: zero, at and beyond the clip, large, denormal."""
+    """Return random and extreme observations: zero, at and beyond the clip, large, denormal."""
     shift, scale = policy.normalizer.shift, policy.normalizer.scale
     noise = torch.randn(num, policy.obs_dim, generator=torch.Generator().manual_seed(7))
     clip = policy.normalizer.clip or 5.0
@@ -60,7 +60,7 @@ def some_obs(policy: Policy, num: int = 64) -> torch.Tensor:
 
 
 def assert_agreement(folder: Path, policy: Policy) -> None:
-    """In single steps and in batches."""
+    """Compare ONNX and PyTorch in single steps and in batches."""
     obs = some_obs(policy)
     expected = policy(obs).detach().numpy()
     run = OnnxPolicy(folder)
@@ -73,7 +73,7 @@ def assert_agreement(folder: Path, policy: Policy) -> None:
 
 
 def after_training(policy: Policy) -> Policy:
-    """No parameter as it was at the start, where many are 0 or 1."""
+    """Change every parameter: before training many are 0 or 1."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in policy.parameters():
@@ -223,7 +223,7 @@ def test_onnx_runtime_is_left_with_13_operations_per_layer_and_one_for_the_mask(
         options = onnxruntime.SessionOptions()
         options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
         options.add_free_dimension_override_by_name("batch", 1)
-        options.log_severity_level = 3  # what is optimised for this machine need not run on another: we know
+        options.log_severity_level = 3  # no warning that the file is optimised for this machine
         content = to_onnx(make_policy(variant="bot-mix", num_layers=num_layers).eval())
         onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         return len(onnx.load(options.optimized_model_filepath).graph.node)
@@ -284,7 +284,7 @@ def test_a_policy_whose_actions_are_not_finite_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# -- where it comes from and where it goes -----------------------------------------------------------------------------
+# -- source and destination --------------------------------------------------------------------------------------------
 
 
 def test_the_newest_checkpoint_of_a_run_is_exported_or_the_one_that_is_named(tmp_path, policy):

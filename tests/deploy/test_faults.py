@@ -1,4 +1,4 @@
-"""What goes wrong on a robot, its states aside: each fault with the reaction and the time it takes, in virtual time."""
+"""Faults of a robot other than in its states: reaction and reaction time, in virtual time."""
 
 import math
 from dataclasses import replace
@@ -71,7 +71,7 @@ def test_a_robot_that_lies_on_its_back_does_not_start():
 
 
 class SlowPolicy(SinePolicy):
-    """Slow from one call on, for some calls."""
+    """A policy that is slow for some calls, from one call on."""
 
     def __init__(self, slow_s: float, first: int = 30, calls: int = 10**9) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ def test_the_first_stop_stays_whatever_comes_after_it():
     assert robot.sent[-1][0] >= 4.5
 
 
-# -- anything at all ---------------------------------------------------------------------------------------------------
+# -- any input ---------------------------------------------------------------------------------------------------------
 
 CONTRACT = a1_contract()
 LOW, HIGH = np.array(CONTRACT.control.position_limits).T
@@ -241,7 +241,7 @@ anything = st.floats(allow_nan=True, allow_infinity=True) | st.floats(-3, 3)
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_whatever_states_and_actions_come_the_command_is_finite_and_within_all_limits(data):
-    """Mostly plausible states, so that a run gets somewhere, with anything in between."""
+    """Most states are plausible, so that the run gets beyond the start; any value may come in between."""
     seed = data.draw(st.integers(0, 2**32 - 1))
     strange = data.draw(st.floats(0, 0.5))
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The passes that rewrite a policy's graph: each keeps the function, and leaves the operations that it should."""
+"""Each pass that rewrites a policy's graph keeps the function and leaves the expected operations."""
 
 from collections import Counter
 from functools import partial
@@ -42,7 +42,7 @@ def assert_same(graph: fx.GraphModule, module: nn.Module, size: int) -> None:
 
 
 class Affine(nn.Module):
-    """Sums and products of the kinds that a tokenizer has, and a bound and a squash where they are asked for."""
+    """Sums and products as in a tokenizer, with a bound or branches if requested."""
 
     def __init__(self, bound: float | None = None, branches: bool = False) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ def test_tokens_become_rows_and_reshapes_in_between_go():
     assert_same(graph, module, 6)
 
 
-# -- rules ------------------------------------------------------------------------------------------------------------
+# -- rules -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("biased", [False, True])

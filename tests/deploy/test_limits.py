@@ -1,4 +1,4 @@
-"""The command that leaves is within the limits of the contract and of the hardware."""
+"""Every command is within the limits of the contract and of the hardware."""
 
 import sys
 from dataclasses import replace
@@ -200,7 +200,7 @@ def test_whatever_comes_the_torque_command_is_within_all_limits(config, ticks):
         assert (made.torque[(pos <= LOW) | (vel < -VELOCITY)] >= 0).all()
 
 
-# -- The robot's own limits: no contract and no command is beyond them -------------------------------------------------
+# -- limits of the hardware for contracts and commands -----------------------------------------------------------------
 
 
 ZEROS, ONES = np.zeros(12), np.ones(12)
@@ -235,7 +235,7 @@ def test_a_robot_is_known_by_its_joints_in_any_order():
     ],
 )
 def test_a_contract_that_asks_for_more_than_the_robot_has_is_refused(tmp_path, given, message):
-    """The hash matches, so it could have been exported with these values."""
+    """The digest matches, as of an export with these values."""
     contract = a1_contract(**given)
     with pytest.raises(ValueError, match=f"control.*{message}"):
         contract.check_edits()

@@ -198,7 +198,7 @@ def test_a_hello_may_come_from_anyone(ends):
 
 
 def test_a_datagram_that_was_rejected_does_not_hold_up_those_that_follow(ends):
-    """Whole, from the peer, in the session; but its payload makes no sense, and its number is far ahead."""
+    """The datagram is undamaged and of the session, but its payload is invalid and its number far ahead."""
     robot, controller = ends
     nonsense = robot.accept(encode(packet(sequence=1000, payload=b"?")), controller.address)
     with pytest.raises(DatagramError) as reason:

@@ -1,4 +1,4 @@
-"""Malformed datagrams by the ten thousand, at either end of the link: no crash, no command moved."""
+"""Many malformed datagrams at either end of the link cause no crash and move no command."""
 
 import json
 import math
@@ -36,12 +36,13 @@ from .virtual_robot import JOINTS as A1_JOINTS
 NUM_DATAGRAMS = 100_000
 
 
-# -- at the robot ----------------------------------------------------------------------------------------------------
+# -- at the robot ------------------------------------------------------------------------------------------------------
 
 
 def garbage(rng: np.random.Generator, valid: Packet, in_order: bool = False) -> bytes:
-    """Whole, with a checksum that fits, and yet nothing that an honest peer says: its header is wrong, its payload, or
-    both. `valid` has what would be right. `in_order`: what differs in its values alone has the number of `valid`."""
+    """Return a datagram with a checksum that fits, but with a wrong header or payload, or both.
+
+    `valid` is the right packet. `in_order`: a packet that differs in its values alone has the number of `valid`."""
     payload = bad_payload(rng, valid.payload) if rng.random() < 0.7 else valid.payload
     wrong = [name for name in ("kind", "session", "joints", "sequence") if rng.random() < 0.2]
     if payload == valid.payload:
@@ -68,7 +69,7 @@ def garbage(rng: np.random.Generator, valid: Packet, in_order: bool = False) -> 
 
 
 def bad_payload(rng: np.random.Generator, valid: bytes) -> bytes:
-    """Nothing, random bytes, or floats: too few, too many, or as many as it should be with nonsense among them."""
+    """Return no or random bytes, too few or too many floats, or the right number with nonsense among them."""
     way = rng.integers(4)
     if way == 0:
         return rng.bytes(int(rng.integers(300))) if rng.random() < 0.9 else b""
@@ -85,7 +86,7 @@ NONSENSE = (np.nan, np.inf, -np.inf, 1e300, -1e7)
 
 
 def test_a_hundred_thousand_malformed_datagrams_move_no_command(ends):
-    """From the peer's own socket and a stranger's, damaged or sealed, among valid commands: only these come in."""
+    """Senders are the peer's own socket and another one; only the valid commands in between are accepted."""
     robot, controller = ends
     rng = np.random.default_rng(0)
     right = packet(sequence=10**6, payload=pack_command(command(9.0)))
@@ -123,7 +124,7 @@ def test_a_hundred_thousand_malformed_datagrams_move_no_command(ends):
 
 
 def test_sealed_garbage_moves_neither_the_simulated_robot_nor_its_session(capsys):
-    """20,000 datagrams that are whole, at the robot's process while it stands."""
+    """20,000 datagrams with a valid checksum reach the robot's process while it stands."""
     pytest.importorskip("mujoco")
     from body_transformer.deploy.robots.sim_process import SimProcess
 
@@ -156,7 +157,7 @@ def test_sealed_garbage_moves_neither_the_simulated_robot_nor_its_session(capsys
     controller.close()
 
 
-# -- at the controller --------------------------------------------------------------------------------------
+# -- at the controller -------------------------------------------------------------------------------------------------
 
 
 def measured(joint_pos: np.ndarray) -> State:
@@ -165,7 +166,7 @@ def measured(joint_pos: np.ndarray) -> State:
 
 @pytest.fixture
 def standing():
-    """A simulated robot as its controller has it, the robot's end of the link, and the check of its states."""
+    """Yield the controller's side of a simulated robot, the robot's end of the link, and the check of states."""
     robot, controller = Link(udp(), FROM_CONTROLLER), Link(udp(), FROM_ROBOT)
     robot.open(controller.address, 5, ROBOT_JOINTS)
     controller.open(robot.address, 5, ROBOT_JOINTS)
@@ -187,8 +188,7 @@ UNPACK = {
 
 
 def test_fifty_thousand_malformed_datagrams_are_no_state_of_the_robot(standing):
-    """At the controller, damaged or sealed: nothing comes of them that the safety layer would take for a measurement,
-    and the robot's next one comes through."""
+    """The state check accepts none of them as a measurement, and the robot's next one is read."""
     sim, robot, check = standing
     rng, pose = np.random.default_rng(2), robot_pose()
     payload = pack_state(measured(pose + 0.05), math.nan)

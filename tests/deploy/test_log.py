@@ -1,4 +1,4 @@
-"""What a run leaves behind, and the same run again."""
+"""The log of a run, and its replay."""
 
 import json
 import tracemalloc
@@ -20,7 +20,7 @@ from .virtual_robot import DEFAULT_POSE, JOINTS, ROBOT_JOINTS, SinePolicy, a1_co
 
 
 class PurePolicy:
-    """The action is a function of the observation alone, as a network's is."""
+    """A policy whose action depends on the observation alone, as a network's does."""
 
     def __init__(self) -> None:
         self._weights = np.random.default_rng(0).normal(size=(48, 12)).astype(np.float32) * 0.2
@@ -30,7 +30,7 @@ class PurePolicy:
 
 
 def faulty(state, seconds):
-    """A little of everything: loss, lateness, nonsense, and a stop at the end."""
+    """Lose, delay and damage some states."""
     k = state.sequence
     if k % 17 == 0:
         return []
@@ -118,7 +118,7 @@ def test_a_log_that_is_replayed_gives_the_same_commands_bit_for_bit(tmp_path, op
 
 
 def test_a_replay_filters_as_the_run_did(tmp_path):
-    """A run with the filter, said to have been one without: the commands differ."""
+    """The log of a run with the filter is changed to say that there was none: the commands differ."""
     runtime, _, folder = recorded(tmp_path)
     said = json.loads((folder / "log.json").read_text())
     assert said["config"]["filter"] is True
@@ -173,7 +173,7 @@ def test_a_robot_that_tripped_is_part_of_the_replay(tmp_path):
 
 @pytest.mark.parametrize("rehearse", [False, True])
 def test_a_robot_that_tripped_ends_a_dry_run_too_and_its_replay(tmp_path, rehearse):
-    """B on the remote is read, whether anything is sent or not."""
+    """B on the remote counts in a dry run, too."""
     runtime, robot = virtual_run(policy=PurePolicy(), dry_run=True, rehearse=rehearse)
     read, robot.tripped = robot.read, ""
 
@@ -240,7 +240,7 @@ def test_a_long_run_keeps_its_newest_part_and_cannot_be_replayed(tmp_path):
 
 
 def test_arrays_of_another_log_are_refused(tmp_path):
-    """Both are whole, and of as many ticks."""
+    """Both logs are complete and have the same number of ticks."""
     for name, seed in (("one", 0.3), ("two", 0.2)):
         runtime, _ = virtual_run(policy=PurePolicy(), seconds=0.1, ramp_s=0.1, command=(seed, 0.0, 0.0))
         runtime.run()

@@ -110,7 +110,7 @@ def test_a_term_without_a_clip_is_not_clipped_beside_one_that_is():
 
 
 class Short:
-    """As much of a contract as an observation needs."""
+    """The part of a contract that an observation needs."""
 
     def __init__(self, terms):
         self.obs = terms

@@ -1,4 +1,4 @@
-"""The policy on a robot's computer: ONNX Runtime, NumPy, and nothing else."""
+"""The policy on a robot's computer, which has only ONNX Runtime and NumPy."""
 
 import gc
 import subprocess

@@ -1,4 +1,4 @@
-"""A pause of the computer is distinguished from slow code."""
+"""The repetition of timed tests distinguishes a pause of the computer from slow code."""
 
 import os
 import signal

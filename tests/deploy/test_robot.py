@@ -1,4 +1,4 @@
-"""The interface of a robot, and questions about a few booleans."""
+"""The interface of a robot."""
 
 import math
 
@@ -22,7 +22,7 @@ def test_a_comparison_with_nan_is_false():
 
 
 class Dog(Robot):
-    """A driver with nothing but the required members."""
+    """A driver with only the required members."""
 
     joints = ("hip",)
 

@@ -78,7 +78,7 @@ def test_work_and_late_wake_ups_shorter_than_the_period_do_not_move_the_next_tic
 
 
 class Counted:
-    """A policy without memory; each call takes that long."""
+    """A policy without memory whose calls take a given time."""
 
     def __init__(self, time: VirtualTime, takes_s: float) -> None:
         self.calls, self.time, self.takes_s = 0, time, takes_s
@@ -91,7 +91,7 @@ class Counted:
 
 @pytest.mark.parametrize(("takes_s", "rehearsed", "calls"), [(0.0001, True, 8), (0.0012, True, 0), (0.006, False, 0)])
 def test_a_rehearsal_changes_no_command_and_a_slow_policy_has_none(takes_s, rehearsed, calls):
-    """A tick's rehearsal asks the policy once if the tick did, and then as often as there is time."""
+    """A rehearsal calls the policy once if its tick did, and then as often as there is time."""
     sent, asked = {}, {}
     for rehearse in (True, False):
         time = VirtualTime()
@@ -364,7 +364,7 @@ def test_an_error_after_a_planned_end_is_a_stop():
 
 
 def test_every_signal_of_a_terminal_is_an_emergency_stop():
-    """Ctrl-C, Ctrl-\\, Ctrl-Z, which would leave the robot with its last command, and closing it."""
+    """Ctrl-C, Ctrl-\\, closing it, and Ctrl-Z, which would leave the robot with its last command."""
     assert {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP} <= set(SIGNALS)
 
 
@@ -454,7 +454,7 @@ def test_the_log_keeps_what_was_asked_and_what_was_sent_and_steps_start_at_the_l
     send = robot.send
 
     def held_back(command: Command) -> Command:
-        """A protection of the robot's own: the first joint stays at -0.1."""
+        """The robot's own protection keeps the first joint at -0.1 rad."""
         position = command.position.copy()
         position[0] = min(position[0], -0.1)
         return send(Command(position, command.velocity, command.kp, command.kd, command.torque))

@@ -1,7 +1,7 @@
-"""The policy of a1-walk that comes with the package: exported, loaded, and on the simulated robot.
+"""The shipped policy of a1-walk: exported, loaded, and on the simulated robot.
 
-The robot is the real one, with its body, its link and its network, but its time is virtual: the robot's clock goes on
-when the loop sleeps. So a rollout is the same on every machine, however busy.
+The robot's body, link and network are those of `bot deploy`, but its clock advances only while the loop sleeps. So a
+rollout is the same on every machine, however busy.
 """
 
 import math
@@ -34,7 +34,7 @@ from body_transformer.deploy.robots.sim_process import SimProcess
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory) -> Path:
-    """`bot export pretrained:a1-walk`"""
+    """Return the folder that `bot export pretrained:a1-walk` writes."""
     return export(find_trained("pretrained:a1-walk"), tmp_path_factory.mktemp("shipped") / "robot").folder
 
 
@@ -65,7 +65,7 @@ class SteppedRobot(Robot):
         self.link.close()
 
     def go_on(self) -> None:
-        """The robot's clock catches up with ours."""
+        """Advance the robot's clock to ours."""
         while self.due_s <= self.time.now_s + 1e-9:
             self.process.tick()
             self.due_s += self.period_s
@@ -80,7 +80,7 @@ class SteppedRobot(Robot):
         return command
 
     def mark(self, phase: Phase) -> None:
-        """The policy's time counts, as in `bot deploy`."""
+        """Begin and end the report's rollout with the policy, as `bot deploy` does."""
         if phase in (Phase.POLICY, Phase.DAMPING):
             what = b"begin" if phase is Phase.POLICY else b"end"
             for _ in range(5):
@@ -128,7 +128,7 @@ def test_its_contract_is_the_experiments(shipped):
     "options", [{}, {"start": "lying"}, {"latency_ms": 20.0}], ids=["as it is", "from the floor", "20 ms of latency"]
 )
 def test_it_walks_on_the_simulated_robot(shipped, options):
-    """How often it does so in 10 s and where datagrams get lost is counted by benchmarks/walk.py."""
+    """benchmarks/walk.py counts successes over 10 s, also where datagrams get lost."""
     result, report = walk(shipped, **options)
     assert result.stop is None
     assert result.policy_seconds == pytest.approx(5.0, abs=0.1)
@@ -140,6 +140,6 @@ def test_it_walks_on_the_simulated_robot(shipped, options):
 
 
 def test_a_policy_that_was_not_trained_does_not(shipped, folder):
-    """So that the test above can fail."""
+    """This shows that the test above can fail."""
     result, report = walk(folder)
     assert result.stop is not None or report.fell or not 0.3 < report.mean_speed_mps < 0.7

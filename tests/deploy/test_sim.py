@@ -1,4 +1,4 @@
-"""The simulated robot as a process of its own, in real time."""
+"""The simulated robot as a separate process, in real time."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def hold(offset: float = 0.0) -> Command:
 
 
 def wait(robot: Robot, seconds: float = 1.0) -> State | None:
-    """The next measurement."""
+    """Return the next measurement."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         state = robot.read()
@@ -64,7 +64,7 @@ def wait(robot: Robot, seconds: float = 1.0) -> State | None:
 
 
 def stand(robot: Robot, seconds: float) -> list[State]:
-    """Holds the pose at 50 Hz; what was measured."""
+    """Hold the pose at 50 Hz, and return the measurements."""
     states, until = [], time.monotonic() + seconds
     while time.monotonic() < until:
         state = robot.read()
@@ -75,7 +75,7 @@ def stand(robot: Robot, seconds: float) -> list[State]:
 
 
 def connected(port: int) -> SimRobot:
-    """A robot that runs already, as soon as it has forgotten its last controller."""
+    """Connect to a running robot, as soon as its last controller counts as gone."""
     deadline = time.monotonic() + 10.0
     while True:
         robot = SimRobot(address=("127.0.0.1", port))
@@ -88,7 +88,7 @@ def connected(port: int) -> SimRobot:
 
 
 class ByHand:
-    """The robot's process, as one starts it by hand."""
+    """The robot's process, started by hand."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.log = folder / f"robot{len(list(folder.glob('robot*.log')))}.log"
@@ -129,7 +129,7 @@ def by_hand(tmp_path):
 
 @pytest.fixture
 def controller():
-    """Starts a controller in a process of its own; the robot's process id, if it started one."""
+    """Return a function that starts a controller's process; it returns also the id of the robot's process, or 0."""
     started = []
 
     def start(*arguments: str) -> tuple[subprocess.Popen, int]:
@@ -418,7 +418,7 @@ def test_a_hung_robot_process_does_not_hang_the_controller():
 
 @in_real_time
 def test_malformed_datagrams_do_not_move_the_running_robot(by_hand):
-    """From strangers and from the controller's own socket, while it stands."""
+    """Senders are other sockets and the controller's own, while the robot stands."""
     process = by_hand("--command-timeout-ms", "500")
     rng = np.random.default_rng(0)
     with (

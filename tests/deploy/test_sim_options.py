@@ -1,4 +1,4 @@
-"""The simulated robot's bad network."""
+"""The network of the simulated robot."""
 
 from itertools import pairwise
 
@@ -8,7 +8,7 @@ from body_transformer.deploy.robots.sim_options import Channel, SimOptions
 
 
 def through(count: int = 2000, **options: float) -> list[tuple[float, int]]:
-    """(arrival, number) of datagrams sent every 2 ms."""
+    """Return (arrival, number) of datagrams that are sent every 2 ms."""
     channel: Channel[int] = Channel(SimOptions(**options), 1)
     arrived = []
     for tick in range(count + 200):

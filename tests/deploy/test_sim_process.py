@@ -1,4 +1,4 @@
-"""The simulated robot in this process: real sockets, but its time goes on only when a test says so."""
+"""The simulated robot in this process, with real sockets; tests advance its time."""
 
 import json
 import math
@@ -26,7 +26,7 @@ ZEROS, ONES = np.zeros(12), np.ones(12)
 
 
 class Controller:
-    """The other end, under a test's control."""
+    """A controller that a test steps."""
 
     def __init__(self, robot: SimProcess, session: int = 1) -> None:
         self.robot, self.session = robot, session
@@ -63,7 +63,7 @@ class Controller:
 
 @pytest.fixture
 def start():
-    """Starts robots, and controllers in session with them."""
+    """Return a function that starts a robot, and a controller in session with it."""
     made = []
 
     def robot_and_controller(greet: bool = True, **options) -> tuple[SimProcess, Controller]:
@@ -81,7 +81,7 @@ def start():
 
 @pytest.fixture
 def another():
-    """Starts further controllers of a robot."""
+    """Return a function that starts another controller of a robot."""
     made = []
 
     def controller(robot: SimProcess, session: int) -> Controller:

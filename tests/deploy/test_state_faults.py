@@ -1,4 +1,4 @@
-"""What goes wrong with a robot's states: each fault with the reaction and the time it takes, in virtual time."""
+"""Faults of a robot's states: reaction and reaction time, in virtual time."""
 
 import math
 from dataclasses import replace
@@ -54,7 +54,7 @@ def test_a_state_that_never_comes_means_that_nothing_but_damping_is_sent():
 
 @pytest.mark.parametrize("wrong", [1, 5], ids=["the first", "the first five"])
 def test_first_states_that_are_wrong_but_possible_move_nothing(wrong):
-    """The motors' own controllers know better where they are: a target near the wrong pose is a kick."""
+    """A target near the wrong pose would make the motors' own controllers kick."""
 
     def elsewhere(state: State, seconds: float) -> list[State]:
         moved = state.joint_pos + 0.4 * (state.sequence < wrong) * (-1.0) ** state.sequence
@@ -68,7 +68,7 @@ def test_first_states_that_are_wrong_but_possible_move_nothing(wrong):
 
 
 def test_states_that_keep_coming_but_ever_later_are_noticed():
-    """One arrives in every tick, so nothing is missing; but each says what was true longer ago."""
+    """A state arrives in every tick, but each is older than the one before."""
 
     def slower(state: State, seconds: float) -> list[State]:
         delay = max(seconds - 2.0, 0) * 0.4
@@ -147,7 +147,7 @@ def test_one_state_for_ever_is_a_lost_state():
 
 
 def freeze(since_s: float, **values):
-    """From then on every measurement is the same, while sequence and clock go on."""
+    """Repeat one measurement from a time on, while sequence and clock advance."""
     last: list[State] = []
 
     def fault(state: State, seconds: float) -> list[State]:
@@ -191,7 +191,7 @@ def test_a_robot_that_really_rests_is_not_frozen(dry_run):
 @pytest.mark.alone
 @in_real_time
 def test_the_simulated_robot_whose_measurement_freezes_is_damped_in_time():
-    """The real process, across its link."""
+    """This is the robot's process, across its link."""
     pytest.importorskip("mujoco")
     config = RuntimeConfig(seconds=5.0, loop_hz=100.0, ramp_s=0.5, hold_s=0.2, damping_s=0.1, warm_up=3)
     with open_robot("sim", expected=JOINTS, fault="frozen", fault_at_s=1.5) as robot:
@@ -213,7 +213,7 @@ def test_reordered_states_are_ignored_and_the_newest_stays():
     held: list[State] = []
 
     def swap(state: State) -> list[State]:
-        """Each second one is overtaken by the next."""
+        """Let every second state be overtaken by the next."""
         if state.sequence % 2:
             held.append(state)
             return []
@@ -317,7 +317,7 @@ def test_joints_that_change_places_on_the_way_mean_damping_at_once(one, other):
 
 
 def test_joints_that_are_wired_wrongly_from_the_start_do_not_get_a_policy():
-    """The robot calls its hips calves: what it measures there is no calf's angle."""
+    """The robot exchanges the names of hips and calves, and a hip's angle is impossible for a calf."""
     wrong = tuple(
         name.replace("hip", "x").replace("calf", "hip").replace("x", "calf") if name.startswith("RR") else name
         for name in ROBOT_JOINTS
@@ -332,7 +332,7 @@ def test_joints_that_are_wired_wrongly_from_the_start_do_not_get_a_policy():
 
 
 def other_leg(one: str, other: str) -> np.ndarray:
-    """The robot's joints with these two legs changed over."""
+    """Return the order of the robot's joints with two legs exchanged."""
     swapped = {one: other, other: one}
     return np.array([ROBOT_JOINTS.index(swapped.get(name[:2], name[:2]) + name[2:]) for name in ROBOT_JOINTS])
 
@@ -367,8 +367,10 @@ def test_legs_that_change_places_on_the_way_are_noticed_only_where_they_are_apar
 
 @pytest.mark.parametrize(("one", "other"), [("FL", "FR"), ("RL", "RR"), ("FL", "RL"), ("FL", "RR")])
 def test_a_robot_that_takes_one_leg_for_another_from_the_start_is_not_noticed(one, other):
-    """In measurements and commands: each leg follows its commands and reports its motion, under a wrong name.
-    No range, no jump and no ramp can tell legs apart. So the first runs on a robot move each leg by hand (docs/a1.md).
+    """The legs are exchanged in measurements and commands alike, and each follows its commands.
+
+    Neither ranges nor jumps nor the ramp can distinguish legs. So the first runs on a robot move each leg by hand
+    (docs/a1.md).
     """
     order, policy = other_leg(one, other), SinePolicy()
     runtime, robot = virtual_run(policy=policy)
@@ -392,7 +394,7 @@ def test_a_robot_that_takes_one_leg_for_another_from_the_start_is_not_noticed(on
 
 
 def test_commands_that_reach_the_wrong_leg_are_not_noticed():
-    """Measured rightly, commanded wrongly: in the default pose legs are 0.2 rad apart, and the ramp allows for 0.5."""
+    """The measurements are right. In the default pose legs are 0.2 rad apart, and the ramp allows for 0.5."""
     stops = {}
     for one, other in (("FL", "FR"), ("FL", "RL")):
         order = other_leg(one, other)

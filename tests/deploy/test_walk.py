@@ -1,4 +1,4 @@
-"""benchmarks/walk.py, filter_figure.py, step_times.py: what is a success, and what tables and figure say."""
+"""The scripts benchmarks/walk.py, filter_figure.py and step_times.py: success, tables and figure."""
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def test_step_times_have_a_row_per_stretch_of_time(benchmark_script, tmp_path, c
 
 
 class Trembling:
-    """This way and that, as quickly as it can."""
+    """A policy whose actions change their sign in every step."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -1,4 +1,4 @@
-"""A small robot in virtual time: it goes to its targets, and its link can be made to misbehave."""
+"""A small robot in virtual time that goes to its targets and whose link can have faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LYING = tuple(angle for hip, _ in LEGS.values() for angle in (3 * hip, 1.2, -2.6
 
 
 def a1_contract(obs: tuple[ContractTerm, ...] | None = None, **control: Any) -> Contract:
-    """The A1's, with the numbers of the paper's deployment."""
+    """Return a contract of the A1 with the numbers of the paper's deployment."""
     layout = load_experiment("a1-walk").layout()
     given: dict[str, Any] = {
         "kind": "position",
@@ -89,11 +89,11 @@ class VirtualTime:
 
 
 Fault = Callable[[State, float], Iterable[State]]
-"""A measurement and the virtual seconds since the start -> what the link delivers, each when its `received_s` comes."""
+"""A measurement and the virtual seconds since the start -> the states that the link delivers, each at `received_s`."""
 
 
 class VirtualRobot(Robot):
-    """Its joints approach their targets; its joint order and its clock are its own."""
+    """A robot whose joints approach their targets, with another joint order and clock than the contract."""
 
     LAG_S = 0.03
 
@@ -115,7 +115,7 @@ class VirtualRobot(Robot):
         self.measurements = 0
         self.command: Command | None = None
         self.sent: list[tuple[float, Command]] = []
-        """When, and what."""
+        """(time, command) of each command."""
         self.keep = True
         self._pending: list[State] = []
 
@@ -136,7 +136,7 @@ class VirtualRobot(Robot):
         return due[-1] if due else None
 
     def measure(self, sequence: int, at_s: float) -> State:
-        stamp = at_s - 990.0  # another zero
+        stamp = at_s - 990.0  # its clock has another zero
         torque = np.zeros_like(self.pos)
         return State(
             sequence, stamp, at_s, self.pos.copy(), self.vel.copy(), torque, np.zeros(3), self.quaternion.copy()
@@ -157,11 +157,9 @@ class VirtualRobot(Robot):
         self.pos += moved
         self.vel[:] = moved / seconds
 
-    # what tests ask
-
     @property
     def damped_s(self) -> float:
-        """Since when there was nothing but damping."""
+        """Time from which on only damping was sent."""
         active = [k for k, (_, command) in enumerate(self.sent) if not is_damping(command)]
         return self.sent[active[-1] + 1 if active else 0][0]
 
@@ -171,7 +169,7 @@ def is_damping(command: Command) -> bool:
 
 
 class SinePolicy:
-    """Every joint swings; a function of the observation and of how often it was asked."""
+    """A policy that swings every joint, depending on the observation and the number of calls."""
 
     def __init__(self, time: VirtualTime | None = None, takes_s: float = 0.0) -> None:
         self.calls, self.time, self.takes_s = 0, time, takes_s
@@ -194,7 +192,7 @@ def virtual_run(
     robot: dict[str, Any] | None = None,
     **config: Any,
 ) -> tuple[Runtime, VirtualRobot]:
-    """A runtime that is ready to run, and its robot."""
+    """Return a runtime that is ready to run, and its robot."""
     time = VirtualTime()
     body = VirtualRobot(time, pose, fault=fault, **(robot or {}))
     given = RuntimeConfig(
@@ -213,5 +211,5 @@ FAULT_S, PERIOD_S, STALE_S = 2.5, 0.02, 0.1  # the policy runs from 1.90 s to 4.
 
 
 def later(change):
-    """A fault that begins at FAULT_S."""
+    """Return a fault that begins at FAULT_S."""
     return lambda state, seconds: change(state) if seconds >= FAULT_S - 1e-9 else [state]
