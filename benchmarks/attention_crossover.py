@@ -8,12 +8,13 @@ trees, or random with a given density.
 """
 
 import argparse
-import statistics
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from body_transformer.bench.clocks import Effort, Step, take_turns, time_as_graph, warm_up
+from body_transformer.bench.clocks import Effort, Step
+from body_transformer.bench.harness import Contender, Timing, measure
 from body_transformer.bench.masks import tree_mask
 from body_transformer.ops.body_attention import BACKENDS, body_attention
 
@@ -46,38 +47,35 @@ def make_mask(num_nodes: int, density: float | None) -> Tensor:
     return (torch.rand(num_nodes, num_nodes, generator=generator) < others) | torch.eye(num_nodes, dtype=torch.bool)
 
 
-def milliseconds(step: Step, device: str, effort: Effort) -> float:
-    """Return the median time; on a GPU as a replayed graph."""
-    if device == "cuda":
-        warm_up([step])
-        return time_as_graph([step], effort)
-    ((first,),) = take_turns([[step]], 1)
-    (samples,) = take_turns([[step]], effort.num_samples(first / 1e3))
-    return statistics.median(samples)
-
-
-def training_step(backend: str, inputs: list[Tensor], mask: Tensor, bias: Tensor | None) -> Step:
+def training_step(backend: str, inputs: list[Tensor], mask: Tensor, bias: Tensor | None) -> list[Step]:
     leaves = [*inputs, *([] if bias is None else [bias])]
     grad_out = torch.randn_like(inputs[0])
-    return lambda: torch.autograd.grad(body_attention(*inputs, mask, bias, backend=backend), leaves, grad_out)
+    return [lambda: torch.autograd.grad(body_attention(*inputs, mask, bias, backend=backend), leaves, grad_out)]
 
 
-def measure(row: Row, backends: list[str], device: str, dtype: torch.dtype, bias: bool, effort: Effort) -> str:
+def line(row: Row, backends: list[str], device: str, dtype: torch.dtype, bias: bool, effort: Effort) -> str:
     *shape, density = row
     batch, heads, num_nodes, head_dim = shape
     mask = make_mask(num_nodes, density).to(device)
     inputs = [torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3)]
     added = torch.randn(num_nodes, num_nodes, device=device, requires_grad=True) if bias else None
-    times: dict[str, float] = {}
     elements = {"reference": num_nodes**2, "neighbours": int(mask.sum()) * head_dim}
-    for backend in backends:
-        too_big = batch * heads * elements.get(backend, 0) > MAX_ELEMENTS
-        if not too_big and num_nodes <= (BACKENDS[backend].max_nodes or num_nodes):
-            times[backend] = milliseconds(training_step(backend, inputs, mask, added), device, effort)
-    best = min(times, key=lambda name: times[name])
-    cells = [f"{times[name]:.3f}{'*' if name == best else ' '}" if name in times else "-" for name in backends]
+    contenders = [
+        Contender(backend, partial(training_step, backend, inputs, mask, added))
+        for backend in backends
+        if batch * heads * elements.get(backend, 0) <= MAX_ELEMENTS
+        and not BACKENDS[backend].refusal(dtype, num_nodes, head_dim)
+    ]
+    timings = measure(contenders, device, effort, lambda name: None)
     kind = "tree" if density is None else "random"
-    return f"{shape!s:>22} {kind:>6} {float(mask.float().mean()):8.4f} " + " ".join(f"{cell:>12}" for cell in cells)
+    cells = " ".join(f"{cell:>12}" for cell in marked([timings.get(name, Timing()).ms for name in backends]))
+    return f"{shape!s:>22} {kind:>6} {float(mask.float().mean()):8.4f} {cells}"
+
+
+def marked(times: list[float | None]) -> list[str]:
+    """Return milliseconds as text, with a star at the shortest and a dash where there is none."""
+    best = min((ms for ms in times if ms is not None), default=None)
+    return ["-" if ms is None else f"{ms:.3f}{'*' if ms == best else ' '}" for ms in times]
 
 
 def main() -> None:
@@ -96,7 +94,7 @@ def main() -> None:
     effort = Effort(budget_s=options.seconds, min_samples=5)
     rows = ROWS[options.device]
     for k in range(len(rows)) if options.rows is None else options.rows:
-        print(measure(rows[k], backends, options.device, DTYPES[options.dtype], options.bias, effort), flush=True)
+        print(line(rows[k], backends, options.device, DTYPES[options.dtype], options.bias, effort), flush=True)
 
 
 if __name__ == "__main__":

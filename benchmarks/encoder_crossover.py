@@ -7,11 +7,14 @@ the winner is marked. "layers" is the encoder layer by layer, as it runs for siz
 """
 
 import argparse
+from functools import partial
 
 import torch
+from attention_crossover import marked
 
 from body_transformer import BodyGraph, PolicyConfig
-from body_transformer.bench.clocks import Effort, time_as_graph, warm_up
+from body_transformer.bench.clocks import Effort, Step
+from body_transformer.bench.harness import Contender, Timing, measure
 from body_transformer.bench.masks import random_parents
 from body_transformer.bench.steps import TimedModel, gradient_steps
 from body_transformer.model.encoder import Encoder
@@ -35,26 +38,26 @@ def body(num_nodes: int) -> BodyGraph:
     return BodyGraph.from_edges(names, [(str(parent), str(node + 1)) for node, parent in enumerate(parents)])
 
 
-def milliseconds(name: str, row: Row, precision: str, effort: Effort) -> float | None:
-    """Return the time; None if the implementation does not support the sizes."""
+def training_steps(name: str, row: Row, precision: str) -> list[Step]:
     batch, num_nodes, width, ff_dim, heads, layers = row
-    if name != "layers" and not BACKENDS[name].take(num_nodes, width, heads, layers):
-        return None
     torch.manual_seed(0)
     config = PolicyConfig(num_layers=layers, embed_dim=width, ff_dim=ff_dim, num_heads=heads, positional_encoding=False)
     encoder = Encoder(body(num_nodes), config).cuda()
     encoder.backend = name
     inputs = [torch.randn(batch, num_nodes, width, device="cuda") for _ in range(2)]
-    steps = gradient_steps(TimedModel(encoder, list(encoder.parameters())), inputs, precision)
-    warm_up(steps)
-    return time_as_graph(steps, effort)
+    return gradient_steps(TimedModel(encoder, list(encoder.parameters())), inputs, precision)
 
 
 def line(row: Row, precision: str, effort: Effort) -> str:
-    times = {name: milliseconds(name, row, precision, effort) for name in IMPLEMENTATIONS}
-    best = min(value for value in times.values() if value is not None)
-    cells = ("-" if value is None else f"{value:.3f}{'*' if value == best else ' '}" for value in times.values())
-    return f"{row!s:>32} {precision:>9} " + " ".join(f"{cell:>10}" for cell in cells)
+    _, num_nodes, width, _, heads, layers = row
+    contenders = [
+        Contender(name, partial(training_steps, name, row, precision))
+        for name in IMPLEMENTATIONS
+        if name == "layers" or BACKENDS[name].take(num_nodes, width, heads, layers)
+    ]
+    timings = measure(contenders, "cuda", effort, lambda name: None)
+    times = marked([timings.get(name, Timing()).ms for name in IMPLEMENTATIONS])
+    return f"{row!s:>32} {precision:>9} " + " ".join(f"{cell:>10}" for cell in times)
 
 
 def main() -> None:

@@ -63,12 +63,12 @@ def config_of(task: str, quick: bool = False) -> RlConfig:
     return config
 
 
-def device_name(bench: Bench) -> str:
+def torch_device(bench: Bench) -> str:
     """Return PyTorch's name of the device."""
     return "cuda:0" if bench.device == "cuda" else bench.device
 
 
-def warm_up(bench: Bench) -> int:
+def num_warm_up(bench: Bench) -> int:
     """Return how many iterations or calls come before the first timed one: kernels are compiled, steps captured."""
     return 1 if bench.quick else 5
 
@@ -88,7 +88,7 @@ def time_environment(bench: Bench, task: str, num_envs: int) -> dict[str, Any]:
     from ..rl.registry import make_env
 
     bench.say(f"{task}, {num_envs} robots")
-    device = device_name(bench)
+    device = torch_device(bench)
     env = make_env(task, num_envs, 0, device)
     with closing(env), torch.inference_mode():
         env.reset()
@@ -114,7 +114,7 @@ def time_step(bench: Bench, env: Any, actions: torch.Tensor, repeats: int) -> tu
 
 def mean_ms(bench: Bench, work: Callable[[], object], repeats: int) -> float:
     """Return the mean milliseconds of a call among many, once warm."""
-    for _ in range(warm_up(bench)):
+    for _ in range(num_warm_up(bench)):
         work()
     start = timer()  # waits for the GPU
     for _ in range(repeats):
@@ -153,13 +153,13 @@ def time_iterations(bench: Bench, task: str, variants: Sequence[str], rounds: in
     collectors = {}
     for variant in variants:
         bench.say(f"building {variant}")
-        collectors[variant] = make_collector(task, variant, config_of(task, bench.quick), device_name(bench))
+        collectors[variant] = make_collector(task, variant, config_of(task, bench.quick), torch_device(bench))
     times: dict[str, list[tuple[float, float]]] = {variant: [] for variant in collectors}
-    for number in range(warm_up(bench) + rounds):
-        bench.say(f"iteration {number + 1} of {warm_up(bench) + rounds}")
+    for number in range(num_warm_up(bench) + rounds):
+        bench.say(f"iteration {number + 1} of {num_warm_up(bench) + rounds}")
         for variant, collector in collectors.items():
             found = iterate(collector)
-            if number >= warm_up(bench):
+            if number >= num_warm_up(bench):
                 times[variant].append(found)
     rows: list[dict[str, Any]] = []
     for variant, collector in collectors.items():
