@@ -30,27 +30,21 @@ MakeSteps = Callable[[TimedModel, list[Tensor], str], list[Step]]
 """A model, sets of inputs and a precision -> the timed steps."""
 
 
-@dataclass(frozen=True)
-class BatchSizes:
-    """Batch sizes; smaller on a CPU and in a quick run."""
-
-    train: int
-    """Observations in a PPO minibatch."""
-    rollout: int
-    """Observations in a step of all environments."""
-    imitation: int
-    """Samples in an imitation minibatch."""
-    errors: int
-    """Samples of the accuracy tables; not a multiple of any block."""
-    max_layers: int = 99
-
-    @classmethod
-    def of(cls, bench: Bench) -> BatchSizes:
-        return QUICK_SIZES if bench.quick else SIZES[bench.device]
+BATCHES = {
+    "cuda": {"ppo": 8192, "rollout": 2048, "imitation": 256, "errors": 1003},
+    "cpu": {"ppo": 256, "rollout": 64, "imitation": 4, "errors": 101},
+    "quick": {"ppo": 4, "rollout": 2, "imitation": 1, "errors": 3},
+}
+"""Samples in a batch: of a PPO minibatch, of a step of all environments, of an imitation minibatch, and of the accuracy
+table (not a multiple of any block)."""
 
 
-SIZES = {"cuda": BatchSizes(8192, 2048, 256, 1003), "cpu": BatchSizes(256, 64, 4, 101)}
-QUICK_SIZES = BatchSizes(4, 2, 1, 3, max_layers=2)
+def batch_of(bench: Bench, key: str) -> int:
+    return BATCHES["quick" if bench.quick else bench.device][key]
+
+
+def load(bench: Bench, experiment: str) -> TimedExperiment:
+    return load_timed(experiment, bench.device, max_layers=2 if bench.quick else 99)
 
 
 @dataclass(frozen=True)
@@ -91,15 +85,11 @@ def run(bench: Bench, rows: Sequence[str]) -> list[ResultTable]:
     tables = []
     for name in rows:
         if name == ERRORS:
-            experiment, batch = load(bench, "humanoid-mod"), BatchSizes.of(bench).errors
-            tables.append(find_errors(bench, experiment, batch, ON_DEVICE[bench.device]))
+            experiment = load(bench, "humanoid-mod")
+            tables.append(find_errors(bench, experiment, batch_of(bench, ERRORS), ON_DEVICE[bench.device]))
         else:
             tables += [time_case(bench, case, rates) for case in CASES[name](bench)]
     return tables
-
-
-def load(bench: Bench, experiment: str) -> TimedExperiment:
-    return load_timed(experiment, bench.device, BatchSizes.of(bench).max_layers)
 
 
 # -- cases -------------------------------------------------------------------------------------------------------------
@@ -107,27 +97,27 @@ def load(bench: Bench, experiment: str) -> TimedExperiment:
 
 def ppo_cases(bench: Bench) -> Iterator[StepCase]:
     """Yield the humanoid's encoder at the paper's PPO minibatch, and the forward pass of a rollout's step."""
-    experiment, sizes = load(bench, "humanoid-mod"), BatchSizes.of(bench)
-    yield _encoder_case(bench, experiment, "ppo", "humanoid", sizes.train, "forward+backward", gradient_steps)
-    yield _encoder_case(bench, experiment, "rollout", "humanoid", sizes.rollout, "forward", forward_steps)
+    experiment = load(bench, "humanoid-mod")
+    yield _encoder_case(bench, experiment, "ppo", "humanoid", "forward+backward", gradient_steps)
+    yield _encoder_case(bench, experiment, "rollout", "humanoid", "forward", forward_steps)
 
 
 def imitation_cases(bench: Bench) -> Iterator[StepCase]:
     """Yield one whole AdamW step of MoCapAct's encoder."""
-    experiment, batch = load(bench, "mocapact"), BatchSizes.of(bench).imitation
+    experiment = load(bench, "mocapact")
 
     def steps(model: TimedModel, inputs: list[Tensor], precision: str) -> list[Step]:
-        targets = experiment.draw(batch, len(inputs), seed=2)
+        targets = experiment.draw(len(inputs[0]), len(inputs), seed=2)
         return optimizer_steps(model, inputs, targets, precision, torch.optim.AdamW)
 
-    yield _encoder_case(bench, experiment, "imitation", "MoCapAct", batch, "forward+backward+AdamW", steps)
+    yield _encoder_case(bench, experiment, "imitation", "MoCapAct", "forward+backward+AdamW", steps)
 
 
 def _encoder_case(
-    bench: Bench, experiment: TimedExperiment, key: str, body: str, batch: int, step: str, make_steps: MakeSteps
+    bench: Bench, experiment: TimedExperiment, key: str, body: str, step: str, make_steps: MakeSteps
 ) -> StepCase:
     """Return a case with every kind of encoder at every precision."""
-    graph, config = experiment.layout.graph, experiment.config
+    graph, config, batch = experiment.layout.graph, experiment.config, batch_of(bench, key)
     token_bytes = 4 * batch * graph.num_nodes * config.embed_dim
     flops = (1 if make_steps is forward_steps else BACKWARD) * batch * encoder_flops(graph, config)
     entrants = [
@@ -141,7 +131,7 @@ def _encoder_case(
 
 def policy_cases(bench: Bench) -> Iterator[StepCase]:
     """Yield the humanoid's whole policy at the paper's PPO minibatch, from the normalizer to fused Adam."""
-    experiment, batch = load(bench, "humanoid-mod"), BatchSizes.of(bench).train
+    experiment, batch = load(bench, "humanoid-mod"), batch_of(bench, "ppo")
     layout = experiment.layout
     generator = torch.Generator(device=bench.device).manual_seed(1)
 
