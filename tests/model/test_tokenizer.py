@@ -7,7 +7,7 @@ from body_transformer import BodyGraph, Layout, Term
 from body_transformer.body.layout import UNUSED
 from body_transformer.model.tokenizer import SharedTokenizer, Tokenizer
 
-from .bodies import chain, layouts, ops_of, random_obs, some
+from .bodies import layouts, random_obs, some
 
 BOTH = pytest.mark.parametrize("kind", [Tokenizer, SharedTokenizer])
 
@@ -67,17 +67,6 @@ def test_the_shared_tokenizer_equals_one_linear_layer_on_padded_entries(layout):
     torch.testing.assert_close(tokenizer(obs), expected, atol=1e-6, rtol=1e-5)
 
 
-def test_gradients_of_the_tokenizer_equal_those_of_one_linear_layer_per_node(layout, obs):
-    tokenizer = Tokenizer(layout, 6)
-    used = layout.obs_node_ids != UNUSED
-    tokens = tokenizer(obs)
-    upstream = torch.randn(tokens.shape)
-    tokens.backward(upstream)
-    by_entry = upstream[:, torch.from_numpy(layout.obs_node_ids[used])]  # [B, used, E]
-    torch.testing.assert_close(tokenizer.weight.grad, torch.einsum("bu,bue->ue", obs[:, used], by_entry))
-    torch.testing.assert_close(tokenizer.bias.grad, upstream.sum(0))
-
-
 def test_the_tokenizer_has_the_parameters_of_one_linear_layer_per_node(layout):
     shapes = {name: list(parameter.shape) for name, parameter in Tokenizer(layout, 6).named_parameters()}
     assert shapes == {"weight": [layout.used_obs_dim, 6], "bias": [layout.graph.num_nodes, 6]}
@@ -111,17 +100,6 @@ def test_no_gradient_flows_to_entries_of_other_nodes_or_to_unused_ones(kind, lay
         entries = obs.clone().requires_grad_()
         tokenizer(entries)[:, node].square().sum().backward()
         assert ((entries.grad != 0).all(0).numpy() == (layout.obs_node_ids == node)).all()
-
-
-@BOTH
-def test_the_number_of_operations_does_not_depend_on_the_number_of_nodes(kind):
-    counts = [ops_of(kind(chain(size), 6), random_obs(chain(size))) for size in (2, 30)]
-    assert counts[0] == counts[1]
-
-
-@BOTH
-def test_an_empty_batch_gives_no_tokens(kind, layout):
-    assert kind(layout, 6)(torch.zeros(0, layout.obs_dim)).shape == (0, 6, 6)
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
