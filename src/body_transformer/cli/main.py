@@ -72,8 +72,8 @@ def _run(args: list[str]) -> int:
     except (ValueError, OSError) as error:
         complain(f"bot {verb}: {error}")
         return 1
-    except KeyboardInterrupt:
-        complain(f"bot {verb}: stopped")
+    except KeyboardInterrupt as stop:
+        complain(f"bot {verb}: {stop}" if stop.args else f"bot {verb}: stopped")
         return 130
     return 0
 

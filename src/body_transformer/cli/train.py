@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -138,7 +137,6 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool)
     from ..model.policy import Policy
     from ..training.evaluation import write_evaluation
     from ..training.progress import Progress
-    from ..training.stopping import StoppedEarly
 
     try:
         layout = load_experiment(found["name"]).layout()
@@ -157,11 +155,7 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool)
         }
         run = Run.create(run.folder, {**found, **sizes})
     job = CloningJob(run, episodes, task, architecture, config, seed, resumed, found["wandb"], found["cpu"])
-    try:
-        policy = train(job, Progress(f"{found['name']} {architecture.variant}", quiet=quiet or not is_first_process()))
-    except StoppedEarly as stop:
-        print(f"bot train: {stop} {run.folder}", file=sys.stderr)
-        raise SystemExit(130) from None
+    policy = train(job, Progress(f"{found['name']} {architecture.variant}", quiet=quiet or not is_first_process()))
     if not is_first_process():
         return
     if task is not None:

@@ -160,7 +160,6 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, facts: Mapping
     """
     from ..rl.train import RlJob, train
     from ..training.progress import Progress
-    from ..training.stopping import StoppedEarly
 
     device = device_of(found["cpu"])
     quiet = quiet or not is_first_process()
@@ -177,10 +176,6 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, facts: Mapping
         (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr)),
         facts or {},
     )
-    try:
-        train(job, Progress(f"{found['name']} {found['variant']}", quiet=quiet))
-    except StoppedEarly as stop:
-        print(f"bot train: {stop} {run.folder}", file=sys.stderr)
-        raise SystemExit(130) from None
+    train(job, Progress(f"{found['name']} {found['variant']}", quiet=quiet))
     if is_first_process():
         console().print(f"wrote {run.folder}")

@@ -115,7 +115,7 @@ class _CloningLoop:
             run.forget_after(self.step)
         log = MetricsLog(run.folder, self.step, self.job.wandb_project, run.description()) if is_main else None
         self.timed_since = time.perf_counter()
-        saver = Saver(self._save, self.config.checkpoint_every_s)
+        saver = Saver(self._save, self.config.checkpoint_every_s, run.folder)
         self.progress.start(self.step, self.num_steps)
         with closing(log) if log else nullcontext():
             for used_obs, actions in self._remaining_batches():

@@ -111,7 +111,7 @@ class TrainingLoop:
         """Train until the last iteration or until a stop is requested, then evaluate."""
         log = self._open_log() if self.ranks.is_first else None
         self.progress.start(self.iteration, self.config.max_iterations)
-        saver = Saver(self.save, self.config.checkpoint_every_s)
+        saver = Saver(self.save, self.config.checkpoint_every_s, self.job.run.folder)
         start = self.iteration
         try:
             while self.iteration < self.config.max_iterations:

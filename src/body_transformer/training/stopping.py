@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -75,22 +76,18 @@ def signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class StoppedEarly(Exception):  # noqa: N818, it is not an error
-    """The user stopped the run, and a checkpoint was written."""
-
-
 class Saver:
-    """Saves at fixed intervals, and when a stop is requested."""
+    """Saves a run at fixed intervals, and when a stop is requested."""
 
-    def __init__(self, save: Callable[[], None], every_s: float) -> None:
-        self._save, self._every_s = save, every_s
+    def __init__(self, save: Callable[[], None], every_s: float, run: Path) -> None:
+        self._save, self._every_s, self._run = save, every_s, run
         self._saved = time.monotonic()
 
     def after(self, step: int, stop: StopRequest, device: torch.device | str) -> None:
-        """Save after a step if a save is due; raise `StoppedEarly` if a stop is requested."""
+        """Save after a step if a save is due; save and raise KeyboardInterrupt if a stop is requested."""
         if stop.is_asked(step, device):
             self._save()
-            raise StoppedEarly(f"stopped by {stop.signal_name} at step {step}; continue with --resume")
+            raise KeyboardInterrupt(f"stopped by {stop.signal_name} at step {step}; continue with --resume {self._run}")
         if time.monotonic() - self._saved > self._every_s:
             self._save()
             self._saved = time.monotonic()
