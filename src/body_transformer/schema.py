@@ -58,12 +58,14 @@ def build(kind: type[T], data: Any, where: str = "", complete: bool = False, wha
         raise ValueError(f"{prefix}{error}") from None
 
 
-def check_fields(config: Any, non_negative: Sequence[str] = (), fractions: Sequence[str] = ()) -> None:
+def check_fields(
+    config: Any, non_negative: Sequence[str] = (), fractions: Sequence[str] = (), signed: Sequence[str] = ()
+) -> None:
     """Check the fields of a dataclass by their type hints; numbers must be above 0, except for the named fields."""
     for name, hint in get_type_hints(type(config)).items():
         value = getattr(config, name)
         _convert(hint, value, name, complete=False)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or name in signed:
             continue
         if name in fractions:
             is_in_range, wanted = 0 <= value <= 1, "from 0 to 1"

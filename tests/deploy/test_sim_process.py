@@ -307,7 +307,7 @@ def test_marks_say_what_counts(start):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--start", "homme"], "unknown start 'homme'"),
+        (["--start", "homme"], "start: unknown value 'homme'"),
         (["--start-joints", "1", "2"], "start_joints has 2 angles"),
         (["--host", "203.0.113.1"], "cannot start at 203.0.113.1"),
     ],

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from math import isfinite
-from typing import Any, Generic, TypeVar
+from math import inf, isfinite, isinf
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from ...errors import unknown
-from ...schema import build
+from ...schema import build, check_fields
 from ..link import DatagramError
 
 DEFAULT_PORT = 47001
-STARTS = ("home", "lying", "hanging")
-FAULTS = ("", "silent", "nan", "absurd", "frozen")
-LIGHTEST_PAYLOAD_KG = -4.0
-"""The trunk weighs 4.7 kg."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +33,7 @@ class SimOptions:
     ±0.05 rad."""
     payload_kg: float = 0.0
     """Mass added to the trunk; negative makes it lighter."""
-    start: str = "home"
+    start: Literal["home", "lying", "hanging"] = "home"
     """`home`: stands by itself until the first command; `lying`: limp on the floor; `hanging`: trunk on a stand."""
     start_joints: tuple[float, ...] = ()
     """Joint angles at the start, in the robot's order; those of `start` if empty."""
@@ -53,26 +47,19 @@ class SimOptions:
     """2: twice as fast as real time. Every time above is on the robot's clock."""
     command_timeout_ms: float = 50.0
     """Time after the last command at which the robot damps by itself."""
-    fault: str = ""
+    fault: Literal["", "silent", "nan", "absurd", "frozen"] = ""
     """Measurements from `fault_at_s` after the first command on: `silent`, `nan`, `absurd` or `frozen`."""
     fault_at_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, float | int) and not isfinite(value):
-                raise ValueError(f"{field.name} of the simulated robot is {value}; it must be finite")
-        for allowed, words, names in _BOUNDS:
-            for name in names:
-                if not allowed(getattr(self, name)):
-                    raise ValueError(f"{name} of the simulated robot is {getattr(self, name)}; it must be {words}")
+        check_fields(self, non_negative=_NON_NEGATIVE, signed=("payload_kg",))
+        for name, (low, high) in _RANGES.items():
+            if not low <= getattr(self, name) <= high:
+                wanted = f"{low:g} or more" if isinf(high) else f"from {low:g} to {high:g}"
+                raise ValueError(f"{name} must be {wanted}; got {getattr(self, name):g}")
         ratio = self.physics_hz / self.state_hz
         if abs(ratio - round(ratio)) > 1e-9:
             raise ValueError(f"physics_hz {self.physics_hz} is not a multiple of state_hz {self.state_hz}")
-        if self.start not in STARTS:
-            raise ValueError(unknown("start", self.start, list(STARTS)))
-        if self.fault not in FAULTS:
-            raise ValueError(unknown("fault", self.fault, list(FAULTS[1:])))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SimOptions:
@@ -86,14 +73,13 @@ class SimOptions:
         return build(cls, values, what="option of the simulated robot")
 
 
-_BOUNDS: tuple[tuple[Callable[[float], bool], str, tuple[str, ...]], ...] = (
-    (lambda value: value >= 0, "0 or more", ("latency_ms", "jitter_ms", "noise", "fault_at_s", "seed")),
-    (lambda value: 0 <= value <= 100, "from 0 to 100", ("loss_percent", "duplicate_percent")),
-    (lambda value: value > 0, "above 0", ("state_hz", "real_time_factor", "command_timeout_ms")),
-    (lambda value: value >= 500, "500 or more", ("physics_hz",)),
-    (lambda value: value >= LIGHTEST_PAYLOAD_KG, f"{LIGHTEST_PAYLOAD_KG:g} or more", ("payload_kg",)),
-)
-"""Test of a value, in words, and the options that it is for."""
+_NON_NEGATIVE = ("latency_ms", "jitter_ms", "loss_percent", "duplicate_percent", "noise", "seed", "fault_at_s")
+_RANGES = {
+    "loss_percent": (0.0, 100.0),
+    "duplicate_percent": (0.0, 100.0),
+    "physics_hz": (500.0, inf),
+    "payload_kg": (-4.0, inf),  # the trunk weighs 4.7 kg
+}
 
 
 def _numbers(text: str) -> tuple[float, ...]:
