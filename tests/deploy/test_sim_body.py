@@ -68,7 +68,7 @@ def test_hanging_it_stays_where_it_is_whatever_the_legs_do():
 
 
 def test_it_starts_with_the_joints_that_were_asked_for():
-    angles = tuple(np.linspace(-0.5, 0.5, 12))
+    angles = tuple(np.linspace(-0.5, 0.5, 12).tolist())
     np.testing.assert_allclose(SimBody(SimOptions(start_joints=angles)).measure(1, RNG).joint_pos, angles)
     with pytest.raises(ValueError, match="start_joints has 3 angles; the robot has 12"):
         SimBody(SimOptions(start_joints=(0.0, 0.0, 0.0)))
