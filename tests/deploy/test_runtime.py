@@ -257,7 +257,7 @@ def test_a_robot_that_does_not_follow_the_ramp_never_gets_the_policy():
 
 @pytest.mark.parametrize("change", [{"torque_limits": (float("inf"),) * 12}, {"velocity_limits": (float("inf"),) * 12}])
 def test_a_contract_without_limits_is_refused(change):
-    with pytest.raises(ValueError, match=f"the contract's {next(iter(change))} must all be finite"):
+    with pytest.raises(ValueError, match=f"{next(iter(change))} of its contract must all be finite"):
         virtual_run(contract=a1_contract(**change))
 
 

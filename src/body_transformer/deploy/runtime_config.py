@@ -124,7 +124,8 @@ def control_of(contract: Contract) -> Control:
     for name in ("position_limits", "velocity_limits", "torque_limits"):
         if not np.isfinite(np.array(getattr(control, name), np.float64)).all():
             raise ValueError(
-                f"the contract's {name} must all be finite for a robot to move; got {getattr(control, name)}"
+                f"the policy cannot run on a robot: {name} of its contract must all be finite; got "
+                f"{getattr(control, name)}. Set them in the experiment's `deploy` section and export the policy again"
             )
     if control.filter is not None and control.filter.order != 2:
         raise ValueError(f"the runtime's low-pass filter has order 2; the contract's has {control.filter.order}")
