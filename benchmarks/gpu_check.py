@@ -54,6 +54,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=min(12, os.cpu_count() or 1), help="of tests")
     parser.add_argument("--quick", action="store_true", help="tiny benchmarks: shows that it runs, without a GPU too")
     options = parser.parse_args()
+    if options.processes < 1:
+        parser.error(f"--processes must be 1 or more; got {options.processes}")
     options.out.mkdir(parents=True, exist_ok=True)
     quick = ["--quick"] if options.quick else []
     failed = []
@@ -62,7 +64,8 @@ def main() -> None:
         if step == "tests":
             done = run_tests(options.out, options.processes, quick)
         else:
-            done = not subprocess.run([*BENCH, step, *quick, "--out", options.out / step]).returncode
+            ahead = ["--compile-workers", "4"] if step == "encoder" and "tests" not in options.steps else []
+            done = not subprocess.run([*BENCH, step, *quick, *ahead, "--out", options.out / step]).returncode
         print(f"{step}: {'done' if done else 'failed'}, {time.perf_counter() - start:.0f} s", flush=True)
         failed += [] if done else [step]
     if failed:

@@ -119,7 +119,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")
-def test_a_stopped_run_is_resumed(tmp_path: Path) -> None:
+def test_a_stopped_run_is_resumed_and_earlier_results_stay_until_it_is_complete(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text("{}")
     options = [*FEW, "--out", str(tmp_path)]
     command = [sys.executable, "-c", WAITING, *options]
     env = os.environ | dict.fromkeys(bench.THREAD_VARIABLES, "1")
@@ -130,6 +131,7 @@ def test_a_stopped_run_is_resumed(tmp_path: Path) -> None:
         time.sleep(0.02)
     os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C does: parent and child alike
     assert first.wait(timeout=30) != 0
+    assert (tmp_path / "results.json").read_text() == "{}"
     kept = json.loads(saved.read_text())["points"]
     second = subprocess.run([*COMMAND, *options], capture_output=True, text=True, check=True, timeout=300)
     assert f"resuming with the {len(kept)} points" in second.stderr
