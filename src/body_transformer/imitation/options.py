@@ -24,12 +24,9 @@ class Catalog:
     def call(self, name: str, *given: Any, options: Mapping[str, Any]) -> Any:
         """Call a function; unknown, missing and wrong options are errors."""
         allowed = self.options(name)
-        items = [(one.name, one.annotation, field(default=_default(one))) for one in allowed.values()]
-        values = {
-            option: _from_text(allowed[option].annotation, value) if option in allowed else value
-            for option, value in options.items()
-        }
+        items = [(one.name, one.annotation, _field(one)) for one in allowed.values()]
         kind: type[Any] = make_dataclass("Options", items)
+        values = {option: _from_text(allowed.get(option), value) for option, value in options.items()}
         return self.function(name)(*given, **vars(build(kind, values, f"{self.kind} {name}", what="option")))
 
     def options(self, name: str) -> dict[str, Parameter]:
@@ -46,13 +43,13 @@ class Catalog:
         return found
 
 
-def _default(option: Parameter) -> Any:
-    return MISSING if option.default is Parameter.empty else option.default
+def _field(option: Parameter) -> Any:
+    return field(default=MISSING if option.default is Parameter.empty else option.default)
 
 
-def _from_text(hint: Any, value: Any) -> Any:
-    """Return an option's value: text is read as YAML, unless the option itself may be text."""
-    if not isinstance(value, str) or str in (hint, *get_args(hint)):
+def _from_text(option: Parameter | None, value: Any) -> Any:
+    """Return an option's value: text is read as YAML, unless the option itself may be text or is unknown."""
+    if not isinstance(value, str) or option is None or str in (option.annotation, *get_args(option.annotation)):
         return value
     try:
         return yaml.safe_load(value)
