@@ -19,9 +19,10 @@ TERMS = [{"name": "joints", "kind": "joints", "of": ["slide", "hinge"]}]
 def mine(tmp_path):
     """An experiment file, and its data."""
     (tmp_path / "pole.xml").write_text(ROBOT, encoding="utf-8")
-    experiment = {"base": "demo", "title": "Mine", "robot": {"file": "pole.xml"}}
+    experiment = {"title": "Mine", "robot": {"file": "pole.xml"}, "critic": False}
     experiment |= {"obs_dim": 2, "obs": TERMS, "action_dim": 2, "actions": TERMS}
-    experiment |= {"policy": {"embed_dim": 8, "num_layers": 1, "ff_dim": 8}, "variants": {"mlp": {"mlp_dim": 4}}}
+    policy = {"variant": "bot-hard", "embed_dim": 8, "num_layers": 1, "num_heads": 2, "ff_dim": 8}
+    experiment |= {"policy": policy, "variants": {"mlp": {"mlp_dim": 4}}}
     experiment |= {"imitation": {"reader": "npz", "num_steps": 4, "batch_size": 8}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(experiment), encoding="utf-8")
     obs = np.random.default_rng(0).standard_normal((40, 2)).astype(np.float32)
@@ -31,7 +32,7 @@ def mine(tmp_path):
 
 def test_an_experiment_file_is_trained_resumed_and_exported(mine, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    quick = ["--imitation.data", str(tmp_path / "data.npz"), "--cpu", "--no-eval", "--quiet"]
+    quick = ["--imitation.data", str(tmp_path / "data.npz"), "--cpu", "--quiet"]
     assert main(["train", "mine.yaml", *quick]) == 0
     folder = tmp_path / "runs" / "mine" / "bot-hard" / "seed0"
     assert Run.open(folder).description()["name"] == str(mine)
@@ -41,6 +42,8 @@ def test_an_experiment_file_is_trained_resumed_and_exported(mine, tmp_path, monk
     assert main(["train", "demo", "--resume", str(folder)]) == 1
     assert f"is a run of '{mine}', not of 'demo'" in capsys.readouterr().err
     assert main(["export", str(folder), "--out", str(tmp_path / "out")]) == 0
+    assert main(["eval", str(folder)]) == 1
+    assert "names no task to play: set imitation.task, one of: 'adroit', 'mocap', 'tracking'" in capsys.readouterr().err
 
 
 def test_the_flags_of_a_resumed_run_have_a_help_text(capsys):

@@ -15,7 +15,7 @@ from body_transformer.imitation.readers.npz import write_npz
 
 
 def config(options: dict[str, str], task_options: dict[str, str], reader: str = "mocapact") -> ImitationConfig:
-    return ImitationConfig("mocap", reader, options=options, task_options=task_options, num_epochs=1)
+    return ImitationConfig(reader, "mocap", options=options, task_options=task_options, num_epochs=1)
 
 
 @pytest.mark.parametrize("given", [({"train_clips": "a.txt"}, {}), ({}, {"train_clips": "a.txt"})])

@@ -251,17 +251,17 @@ def test_a_loss_that_does_not_fit_the_policy_is_refused_before_the_run_is_create
 
 
 def test_the_learning_rate_rises_then_falls():
-    config = ImitationConfig("t", "r", num_steps=100, learning_rate=1.0, warmup_steps=10, schedule="cosine")
+    config = ImitationConfig("npz", num_steps=100, learning_rate=1.0, warmup_steps=10, schedule="cosine")
     rates = [learning_rate(config, step, 100) for step in range(101)]
     assert rates[0] == pytest.approx(0.1)
     assert rates[9] == rates[10] == 1.0
     assert rates[55] == pytest.approx(0.5)
     assert rates[100] == pytest.approx(0.0)
     assert sorted(rates[10:], reverse=True) == rates[10:]
-    constant = ImitationConfig("t", "r", num_steps=100, learning_rate=0.3)
+    constant = ImitationConfig("npz", num_steps=100, learning_rate=0.3)
     assert {learning_rate(constant, step, 100) for step in range(100)} == {0.3}
 
 
 def test_the_number_of_steps_counts_the_smaller_last_batch_of_an_epoch():
-    assert total_steps(ImitationConfig("t", "r", num_epochs=3, batch_size=32), 600) == 3 * 19
-    assert total_steps(ImitationConfig("t", "r", num_steps=7), 600) == 7
+    assert total_steps(ImitationConfig("npz", num_epochs=3, batch_size=32), 600) == 3 * 19
+    assert total_steps(ImitationConfig("npz", num_steps=7), 600) == 7

@@ -147,7 +147,8 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool)
         raise ValueError(f"cannot resume {str(run.folder)!r}: its description is incomplete: {error!r}") from None
     check_loss(config.loss, architecture)
     episodes = demonstrations(config, layout, seed)  # raises an error if anything is wrong with the data
-    task = None if found["no_eval"] else make_task(config.task, layout, config.task_options)
+    is_evaluated = config.task and not found["no_eval"]
+    task = make_task(config.task, layout, config.task_options) if is_evaluated else None
     if not resumed and is_first_process():
         sizes = {
             "num_parameters": Policy(layout, architecture).num_parameters,

@@ -17,10 +17,10 @@ Precision = Literal["auto", "fp32", "tf32", "bf16"]
 class ImitationConfig:
     """Settings of behaviour cloning; the defaults are the paper's."""
 
-    task: str
-    """Task in which the policy is evaluated: a name from the table of tasks."""
     reader: str
     """Reader of the demonstrations: a name from the table of readers."""
+    task: str | None = None
+    """Task in which the policy is evaluated: a name from the table of tasks; None = it is not evaluated."""
     data: str | None = None
     """Demonstrations: a file, a folder, or a name that the reader resolves; None if the task generates its own."""
     options: Mapping[str, str] = field(default_factory=dict)

@@ -34,7 +34,7 @@ def share_split_options(config: ImitationConfig) -> ImitationConfig:
     given = (config.options, config.task_options)
     shared: dict[str, str] = {}
     for name in SPLITTING:
-        if name in READERS.options(config.reader) and name in TASKS.options(config.task):
+        if config.task and name in READERS.options(config.reader) and name in TASKS.options(config.task):
             values = [options[name] for options in given if name in options]
             if len(set(values)) > 1:
                 raise ValueError(

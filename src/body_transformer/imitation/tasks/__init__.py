@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...body.layout import Layout
+from ...errors import listing
 from ..options import Catalog
 from .base import CollectableTask, ImitationTask
 
@@ -20,13 +21,15 @@ TASKS = Catalog(
 """Tasks, made from the layout of a policy."""
 
 
-def is_collectable(name: str) -> bool:
-    """Return whether `bot collect` can record the task."""
-    task = TASKS.function(name)
+def is_collectable(name: str | None) -> bool:
+    """Return whether there is a task that `bot collect` can record."""
+    task = TASKS.function(name) if name else None
     return isinstance(task, type) and issubclass(task, CollectableTask)
 
 
-def make_task(name: str, layout: Layout, options: Mapping[str, str]) -> ImitationTask:
+def make_task(name: str | None, layout: Layout, options: Mapping[str, str]) -> ImitationTask:
     """Make a task of the table."""
+    if name is None:
+        raise ValueError(f"the experiment names no task to play: set imitation.task, one of: {listing(TASKS.places)}")
     task: ImitationTask = TASKS.call(name, layout, options=options)
     return task
