@@ -70,7 +70,7 @@ def test_each_robot_has_its_own_options():
     assert settings("--faults", "noise=1") == {"noise": 1}
     with pytest.raises(ValueError, match="--faults are for the simulated robot"):
         settings("--robot", "a1", "--faults", "noise=1")
-    with pytest.raises(ValueError, match="--robot-options are for the A1"):
+    with pytest.raises(ValueError, match="--robot-options are for other robots"):
         settings("--robot-options", "power_level=3")
     assert settings("--address", "127.0.0.1:47001") == {"address": ("127.0.0.1", 47001)}
     with pytest.raises(ValueError, match="--address is for a simulated robot"):

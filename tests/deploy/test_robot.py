@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from body_transformer.deploy.robot import Robot, all_true, any_true
-from body_transformer.deploy.robots import driver, names
+from body_transformer.deploy.robots import DRIVERS, driver
 
 
 @pytest.mark.parametrize("mask", [[False] * 12, [True] * 12, [False] * 11 + [True], [True] * 11 + [False], []])
@@ -53,6 +53,28 @@ def test_a_driver_without_a_required_member_cannot_be_made(member):
         type("Incomplete", (Robot,), members)()
 
 
-def test_every_robot_here_is_a_robot():
-    for name in names():
+def test_a_driver_is_found_by_name_or_by_module_and_class(tmp_path, monkeypatch):
+    for name in DRIVERS:
         assert issubclass(driver(name), Robot)
+    (tmp_path / "my_dog.py").write_text(
+        "from body_transformer.deploy.robot import Robot\n\n\nclass Dog(Robot):\n    read = send = __exit__ = None\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert driver("my_dog:Dog").__name__ == "Dog"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("sin", "unknown robot 'sin'; did you mean 'sim'. have: 'sim', 'a1', or MODULE:CLASS"),
+        ("my_cat:Cat", "the driver 'my_cat:Cat' cannot be imported: No module named 'my_cat'"),
+        ("pathlib:Cat", "the driver 'pathlib:Cat' cannot be imported: module 'pathlib' has no attribute 'Cat'"),
+        (
+            "pathlib:Path",
+            "'pathlib:Path' is not a driver: it must be a subclass of body_transformer.deploy.robot.Robot",
+        ),
+    ],
+)
+def test_a_name_that_is_no_driver_is_refused(name, message):
+    with pytest.raises(ValueError, match=message):
+        driver(name)

@@ -1,4 +1,4 @@
-"""`bot deploy DIR --robot sim|a1`: an exported policy on a robot, in real time."""
+"""`bot deploy DIR --robot sim|a1|MODULE:CLASS`: an exported policy on a robot, in real time."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ def parse(args: list[str]) -> Namespace:
 
     def add_pairs(flag: str, about: str, options: type) -> None:
         names = ", ".join(item.name for item in fields(options))
-        add(flag, metavar="NAME=VALUE", nargs="+", action="extend", default=[], help=f"{about}; there are: {names}")
+        add(flag, metavar="NAME=VALUE", nargs="+", action="extend", default=[], help=f"{about}: {names}")
 
     add("policy", type=Path, metavar="DIR", help="an exported policy, written by `bot export`")
-    robots = "the simulated robot, a separate process, or Unitree's A1 (default: sim)"
-    add("--robot", default="sim", metavar="sim|a1", help=robots)
+    robots = "the simulated robot, a separate process; Unitree's A1; or a driver of your own (default: sim)"
+    add("--robot", default="sim", metavar="sim|a1|MODULE:CLASS", help=robots)
     length = "length of the policy's run (default: %(default)g)"
     add("--seconds", type=float, default=RuntimeConfig.seconds, metavar="S", help=length)
     dry = "compute everything, send nothing; an A1, which only answers commands, gets commands without torque"
     add("--dry-run", action="store_true", help=dry)
     replayed = "without a robot: give the policy this log's measurements; the commands must be the same"
     add("--replay", type=Path, metavar="LOG", help=replayed)
-    simulated = "options of the simulated robot and its network, such as latency_ms=20 start=lying"
+    simulated = "options of the simulated robot and its network, such as latency_ms=20 start=lying; there are"
     add_pairs("--faults", simulated, SimOptions)
     where = "address of a simulated robot that is running already on this computer"
     add("--address", metavar="HOST:PORT", help=where)
-    add_pairs("--robot-options", "options of the A1, such as power_level=3", A1Options)
+    add_pairs("--robot-options", "options of another robot, such as power_level=3; the A1 has", A1Options)
     steering = f"the policy's command, m/s and rad/s, at most {MAX_COMMAND:g} (default: the contract's)"
     add("--command", type=float, nargs="+", metavar="X", help=steering)
     rate = "commands per second, a multiple of the policy's rate (default: 100; the A1: 200)"
@@ -143,7 +143,7 @@ def robot_settings(options: Namespace) -> dict[str, Any]:
     if options.faults and options.robot != "sim":
         raise ValueError(f"--faults are for the simulated robot, not for {options.robot!r}")
     if options.robot_options and options.robot == "sim":
-        raise ValueError("--robot-options are for the A1; the simulated robot has --faults")
+        raise ValueError("--robot-options are for other robots; the simulated robot has --faults")
     given = each_once((*options.faults, *options.robot_options))
     driver(options.robot).check_options(given)  # else a pair could name another argument, such as the address
     if given.get("listen_only") and not options.dry_run:

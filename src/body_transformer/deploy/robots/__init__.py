@@ -1,28 +1,29 @@
-"""The robots that a policy can run on. A driver is one module here; it is imported only when it is used."""
+"""The robots that a policy can run on. A driver is one module, here or elsewhere; it is imported when it is used."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 from ...errors import unknown
 from ..robot import Robot
 
-_DRIVERS = {"sim": ("sim", "SimRobot"), "a1": ("a1", "A1Robot")}
-"""Name -> module here, and its class."""
-
-
-def names() -> list[str]:
-    """Return the names of the robots, sorted."""
-    return sorted(_DRIVERS)
+DRIVERS = {"sim": f"{__name__}.sim:SimRobot", "a1": f"{__name__}.a1:A1Robot"}
+"""Name -> MODULE:CLASS of the robots here."""
 
 
 def driver(name: str) -> type[Robot]:
-    """Return the class of a robot."""
-    if name not in _DRIVERS:
-        raise ValueError(unknown("robot", name, names()))
-    module, kind = _DRIVERS[name]
-    return cast(type[Robot], getattr(import_module(f".{module}", __name__), kind))
+    """Return the class of a robot, given its name or, for a driver elsewhere, MODULE:CLASS."""
+    module, colon, kind = DRIVERS.get(name, name).partition(":")
+    if not colon:
+        raise ValueError(f"{unknown('robot', name, DRIVERS)}, or MODULE:CLASS")
+    try:
+        found = getattr(import_module(module), kind)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"the driver {name!r} cannot be imported: {error}") from None
+    if not (isinstance(found, type) and issubclass(found, Robot)):
+        raise ValueError(f"{name!r} is not a driver: it must be a subclass of {Robot.__module__}.Robot")
+    return found
 
 
 def open_robot(name: str, **options: Any) -> Robot:
