@@ -16,8 +16,14 @@ from ..errors import listing, unknown
 from ..experiment import SUFFIXES, Experiment, experiment_names, load_experiment
 from ..model.config import PolicyConfig
 from ..model.variants import VARIANTS
+from ..schema import plain
 from .output import console, print_json
 from .run_options import Flag
+
+LISTED = ("nodes", "root", "edges", "extra_edges", "joints", "actuators")
+COUNTED = ("num_nodes", "num_ones", "sparsity", "diameter")
+SIZES = ("obs_dim", "used_obs_dim", "action_dim")
+"""Attributes that `--json` prints: of the body graph the first two lists, of the layout the last."""
 
 
 @dataclass
@@ -112,29 +118,11 @@ def find_robot(what: str) -> Path:
 
 def as_json(subject: Subject, count: bool) -> dict[str, Any]:
     """Return the graph and, with `count`, the sizes of layout and policy."""
-    graph, layout = subject.graph, subject.layout
-    content: dict[str, Any] = {
-        "nodes": list(graph.nodes),
-        "root": graph.root,
-        "edges": [list(edge) for edge in graph.edges],
-        "extra_edges": [list(edge) for edge in graph.extra_edges],
-        "num_nodes": graph.num_nodes,
-        "num_ones": graph.num_ones,
-        "sparsity": graph.sparsity,
-        "diameter": graph.diameter,
-        "joints": dict(graph.joints),
-        "actuators": dict(graph.actuators),
-    }
+    content = {name: plain(getattr(subject.graph, name)) for name in (*LISTED, *COUNTED)}
     if count:
         parameters = sum(subject.count_parameters().values())
-        assert layout is not None
-        content |= {
-            "obs_dim": layout.obs_dim,
-            "used_obs_dim": layout.used_obs_dim,
-            "action_dim": layout.action_dim,
-            "parameters": parameters,
-            "variant": subject.config.variant,
-        }
+        content |= {name: getattr(subject.layout, name) for name in SIZES}
+        content |= {"parameters": parameters, "variant": subject.config.variant}
     return content
 
 
