@@ -84,9 +84,10 @@ def test_two_processes_cannot_be_at_work_in_one_run(tmp_path):
 
 
 def test_a_broken_description_is_named(tmp_path):
-    (tmp_path / "experiment.yaml").write_text("a: [")
-    with pytest.raises(ValueError, match=r"experiment.yaml' is not YAML"):
-        Run.open(tmp_path).description()
+    for content in (b"a: [", b"a: \xff"):
+        (tmp_path / "experiment.yaml").write_bytes(content)
+        with pytest.raises(ValueError, match=r"experiment.yaml' is not YAML"):
+            Run.open(tmp_path).description()
     (tmp_path / "experiment.yaml").write_text("- a")
     with pytest.raises(ValueError, match="must be a mapping"):
         Run.open(tmp_path).description()

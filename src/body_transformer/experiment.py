@@ -137,7 +137,7 @@ def _resolve(source: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return a file's content merged over its base's; `below` are the experiments based on it."""
     if source in below:
         raise ValueError(f"experiments are each other's base: {' -> '.join((*below, source))}")
-    data = yaml_mapping(_text(source), f"experiment {source!r}")
+    data = yaml_mapping(_content(source), f"experiment {source!r}")
     base = data.pop("base", None)
     if base is None:
         return data
@@ -146,14 +146,14 @@ def _resolve(source: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
     return _merged(_resolve(str(base), (*below, source)), data)
 
 
-def _text(source: str) -> str:
+def _content(source: str) -> bytes:
     if source.endswith(SUFFIXES):
         if not Path(source).is_file():
             raise FileNotFoundError(f"no experiment at {source!r}; the shipped ones are {listing(experiment_names())}")
-        return Path(source).read_text(encoding="utf-8")
+        return Path(source).read_bytes()
     if source not in experiment_names():
         raise ValueError(unknown("experiment", source, experiment_names()))
-    return files(__package__).joinpath("experiments", f"{source}.yaml").read_text(encoding="utf-8")
+    return files(__package__).joinpath("experiments", f"{source}.yaml").read_bytes()
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Run:
     def description(self) -> dict[str, Any]:
         """Read experiment.yaml."""
         file = self.folder / DESCRIPTION
-        return yaml_mapping(file.read_text(encoding="utf-8", errors="replace"), repr(str(file)))
+        return yaml_mapping(file.read_bytes(), repr(str(file)))
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

@@ -173,7 +173,7 @@ def read_json(file: Path) -> Any:
         raise ValueError(f"{str(file)!r}: {error}") from None
 
 
-def yaml_mapping(text: str, name: str) -> dict[str, Any]:
+def yaml_mapping(text: bytes, name: str) -> dict[str, Any]:
     """Parse YAML that holds a mapping; `name` stands for the text in errors."""
     import yaml  # a robot's computer has none
 

@@ -129,5 +129,5 @@ def load_study(name: str) -> Study:
     if name not in study_names():
         raise ValueError(unknown("table or figure", name, study_names()))
     where = f"study {name!r}"
-    data = yaml_mapping((STUDIES / f"{name}.yaml").read_text(encoding="utf-8"), where)
+    data = yaml_mapping((STUDIES / f"{name}.yaml").read_bytes(), where)
     return build(Study, {"name": name, **data}, where)
