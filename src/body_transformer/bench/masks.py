@@ -120,11 +120,6 @@ def grid_edges(size: int) -> list[tuple[int, int]]:
     return beside + [(cell, cell + side) for cell in range(size - side)]
 
 
-def body_mask(name: str) -> Mask:
-    """Return the mask of one of `BODIES`."""
-    return BODIES[name]()
-
-
 def _shipped(name: str) -> Mask:
     return BodyGraph.from_file(robots.path(name)).mask
 

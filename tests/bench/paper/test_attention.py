@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from body_transformer.bench.masks import BODIES, body_mask, random_mask
+from body_transformer.bench.masks import BODIES, random_mask
 from body_transformer.bench.paper.algorithms import IMPLEMENTATIONS, CompiledAttention, check_agreement
 from body_transformer.bench.paper.compiled import why_not
 from body_transformer.ops.body_attention import reference
@@ -96,7 +96,7 @@ def test_an_array_that_is_not_a_mask_is_refused(name: str, mask: np.ndarray, com
 @every_implementation
 @pytest.mark.parametrize("body", BODIES)
 def test_real_bodies_are_computed_alike(name: str, body: str) -> None:
-    mask = body_mask(body)
+    mask = BODIES[body]()
     q, k, v = draw(len(mask), 32, "float64")
     out = IMPLEMENTATIONS[name].prepare(mask, 32, "float64")(q, k, v)
     np.testing.assert_allclose(out, exact(q, k, v, mask), atol=1e-12)

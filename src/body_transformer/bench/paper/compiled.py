@@ -23,7 +23,10 @@ FLAGS = ("-O3", "-march=native", "-ffast-math", "-fPIC")
 
 def find_compiler() -> str | None:
     """Return the compiler that `CC` names, else cc, gcc or clang; None without any."""
-    return next(filter(None, map(shutil.which, filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")))), None)
+    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
+        if name and (path := shutil.which(name)):
+            return path
+    return None
 
 
 def why_not() -> str | None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..clocks import take_turns
-from ..masks import BODIES, Mask, body_mask, count_ones, random_mask
+from ..masks import BODIES, Mask, count_ones, random_mask
 from .algorithms import Implementation, NumpyAttention, check_agreement
 from .compiled import HEAD_DIMS
 from .flops import ALGORITHMS, formula, left_out
@@ -104,7 +104,7 @@ class SweepPoint:
     def mask_source(self, rng: np.random.Generator) -> Callable[[], Mask]:
         """Return a function that draws a mask: the body's one mask every time, or a new random mask."""
         if self.sparsity is None:
-            body = body_mask(self.name)
+            body = BODIES[self.name]()
             return lambda: body
         return partial(random_mask, self.num_nodes, self.sparsity, rng)
 
