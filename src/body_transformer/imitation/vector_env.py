@@ -74,21 +74,21 @@ class VectorEnv:
         return tuple(getattr(self._envs, "processes", ()))
 
     def play(
-        self, starts: Sequence[Mapping[str, Any]], act: Act, noise: npt.NDArray[np.float64] | None = None
+        self, starts: Sequence[Mapping[str, Any]], act: Act, added: npt.NDArray[np.float64] | None = None
     ) -> Iterator[StepBatch]:
         """Play one episode per start, given as the arguments of `reset`; a free lane takes the next one.
 
-        The noise [len(starts), T, A] is added to the actions, and both are clipped to [-1, 1]. The assignment of
-        episodes to lanes depends on the episodes' lengths alone, not on the speed of a process.
+        `added` [len(starts), T, A], such as noise, is added to the actions, and the sum is clipped to [-1, 1]. The
+        assignment of episodes to lanes depends on the episodes' lengths alone, not on the speed of a process.
         """
         try:
-            yield from self._play(starts, act, noise)
+            yield from self._play(starts, act, added)
         except BaseException:  # Ctrl-C and an abandoned loop, too: environments in mid-episode cannot be used again
             self.close()
             raise
 
     def _play(
-        self, starts: Sequence[Mapping[str, Any]], act: Act, noise: npt.NDArray[np.float64] | None
+        self, starts: Sequence[Mapping[str, Any]], act: Act, added: npt.NDArray[np.float64] | None
     ) -> Iterator[StepBatch]:
         self._start(min(self.num_processes, self.num_lanes, max(1, len(starts))))
         waiting = iter(range(len(starts)))
@@ -108,9 +108,9 @@ class VectorEnv:
             lanes = sorted(running)
             episodes = np.array([running[lane] for lane in lanes])
             actions = checked_actions(act(obs[lanes].astype(np.float32)), (len(lanes), self.spec.action_dim))
-            noisy = actions if noise is None else actions + noise[episodes, lengths[episodes]]
+            wanted = actions if added is None else actions + added[episodes, lengths[episodes]]
             lengths[episodes] += 1
-            executed = np.clip(noisy, -1.0, 1.0).astype(np.float32)
+            executed = np.clip(wanted, -1.0, 1.0).astype(np.float32)
             next_obs, results = self._step(lanes, executed)
             step = StepBatch(
                 episodes=episodes,
