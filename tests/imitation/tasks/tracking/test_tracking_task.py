@@ -201,15 +201,15 @@ def test_bad_options_are_refused(layout):
     with pytest.raises(ValueError, match="num_clips must be 1 or more and clip_seed 0 or more; got 0 and 1"):
         TrackingTask(layout, num_clips=0)
     with pytest.raises(ValueError, match=r"num_clips and repetitions must be 1 or more, .* got 32, 0, 0 and 1"):
-        demonstrate(repetitions=0)
+        demonstrate(layout, 32, 0)
 
 
 # -- demonstrations ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def episodes():
-    return demonstrate(num_clips=3, repetitions=2, seed=4)
+def episodes(layout):
+    return demonstrate(layout, num_clips=3, repetitions=2, seed=4)
 
 
 def test_every_clip_is_demonstrated_the_requested_number_of_times(episodes):
@@ -219,8 +219,8 @@ def test_every_clip_is_demonstrated_the_requested_number_of_times(episodes):
     assert (steps.obs.shape, steps.actions.shape) == ((150, 173), (150, 21))
 
 
-def test_a_demonstration_is_a_function_of_its_seed_and_number(episodes):
-    again, other = (demonstrate(num_clips=3, repetitions=1, seed=seed) for seed in (4, 5))
+def test_a_demonstration_is_a_function_of_its_seed_and_number(layout, episodes):
+    again, other = (demonstrate(layout, num_clips=3, repetitions=1, seed=seed) for seed in (4, 5))
     for index in range(3):
         assert episodes.read(index).obs.tobytes() == again.read(index).obs.tobytes()
         assert episodes.read(index).actions.tobytes() == again.read(index).actions.tobytes()
@@ -232,7 +232,7 @@ def by_term(episodes, steps):
     return {name: steps.obs[:, place] for name, place in episodes.layout.obs_slices.items()}
 
 
-def test_labels_are_the_experts_actions_without_noise(episodes):
+def test_labels_are_the_experts_actions_without_noise(layout, episodes):
     """Check that a label is the inverse dynamics of the observed state."""
     index = 1
     steps = episodes.read(index)
@@ -242,14 +242,14 @@ def test_labels_are_the_experts_actions_without_noise(episodes):
         bodies.time = time
         bodies.pos, bodies.vel = (named[name][time][None].astype(np.float64) for name in ("joint_pos", "joint_vel"))
         np.testing.assert_allclose(steps.actions[time], bodies.expert()[0], atol=2e-3)  # the state is rounded
-    clean = demonstrate(num_clips=3, repetitions=2, seed=4, max_noise=0)
+    clean = demonstrate(layout, num_clips=3, repetitions=2, seed=4, max_noise=0)
     assert np.abs(by_term(clean, clean.read(index))["pos_error"]).mean() < np.abs(named["pos_error"]).mean()
     np.testing.assert_array_equal(clean.read(index).actions[0], steps.actions[0])  # no noise yet
     assert np.abs(clean.read(index).actions - steps.actions).max() > 0.05
 
 
-def test_an_episode_ends_where_noise_makes_it_lose_the_clip():
-    wild = demonstrate(num_clips=4, repetitions=1, max_noise=6)
+def test_an_episode_ends_where_noise_makes_it_lose_the_clip(layout):
+    wild = demonstrate(layout, num_clips=4, repetitions=1, max_noise=6)
     lengths = [info.num_steps for info in wild.infos]
     assert min(lengths) < 150
     assert all(len(wild.read(k).obs) == len(wild.read(k).actions) == length for k, length in enumerate(lengths))
@@ -292,7 +292,7 @@ def test_noise_changes_the_executed_action_only(task):
 def test_evaluations_and_demonstrations_have_different_starts(task, layout):
     recorded = list(task.record(zeros, range(4), 5))
     starts = [task.start("train", 5, index) for index in range(4)]
-    shown = demonstrate(num_clips=32, repetitions=1, seed=5, layout=layout)
+    shown = demonstrate(layout, num_clips=32, repetitions=1, seed=5)
     others = [*LayoutAdapter(layout).obs(Bodies(starts)), *(shown.read(index).obs[0] for index in range(4))]
     assert not any(np.allclose(one.obs[0], other, atol=1e-4) for one in recorded for other in others)
     assert [one.clip for one in recorded] == [start.clip.name for start in starts]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ....body.layout import Layout
-from ....experiment import load_experiment
 from ...episodes import EpisodeInfo, Episodes, Floats, InMemory
 from .bodies import Bodies
 from .motions import CLIP_SEED, NUM_STEPS, STREAMS, Doubles, TrackingStart, draw_start
@@ -23,30 +22,27 @@ def open_episodes(
     """Generate demonstrations of `num_clips` motions, `repetitions` of each; `data` must be None."""
     if data is not None:
         raise ValueError(f"the tracking task generates its own demonstrations: leave data out; got {data!r}")
-    return demonstrate(num_clips, repetitions, clip_seed=clip_seed, layout=layout)
+    return demonstrate(layout, num_clips, repetitions, clip_seed)
 
 
 def demonstrate(
-    num_clips: int = 32,
-    repetitions: int = 12,
-    seed: int = 0,
-    *,
+    layout: Layout,
+    num_clips: int,
+    repetitions: int,
     clip_seed: int = CLIP_SEED,
+    seed: int = 0,
     max_noise: float = MAX_NOISE,
-    layout: Layout | None = None,
 ) -> InMemory:
     """Show each training clip `repetitions` times.
 
     Tilt, loads and the size of the noise are drawn per episode from `seed`. The body executes the expert's action plus
     noise; the recorded label is the expert's action. An episode ends early if the noise makes it lose the clip.
-    `layout` defines the observation; the default is that of the experiment demo.
     """
     if min(num_clips, repetitions) < 1 or min(seed, clip_seed) < 0:
         raise ValueError(
             f"num_clips and repetitions must be 1 or more, seed and clip_seed 0 or more; got {num_clips}, "
             f"{repetitions}, {seed} and {clip_seed}"
         )
-    layout = layout or load_experiment("demo").layout()
     adapter, episodes = LayoutAdapter(layout), range(num_clips * repetitions)
     noise = np.stack([_noise(seed, index, max_noise, layout.action_dim) for index in episodes])  # [B, T, J]
 
