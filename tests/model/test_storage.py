@@ -249,13 +249,6 @@ def test_a_missing_file_is_named(file, saved):
         Policy.load(saved)
 
 
-def test_a_path_without_a_policy_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    for path in (tmp_path / "nowhere", tmp_path, tmp_path / "file"):
-        with pytest.raises(FileNotFoundError, match=f"no policy in {str(path)!r}"):
-            Policy.load(path)
-
-
 def test_a_newer_format_is_refused_with_both_versions(saved):
     edit(saved, lambda content: content.update(format_version=3, package_version="9.1.0"))
     message = refusal(saved)

@@ -27,16 +27,16 @@ class CudaGraphed(Generic[Out]):
         self._compute = compute
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._num_calls: dict[tuple[torch.Size, ...], int] = {}
-        self._recordings: dict[tuple[torch.Size, ...], _Recording[Out]] = {}
+        self._replays: dict[tuple[torch.Size, ...], Callable[..., Out]] = {}
 
     def __call__(self, *inputs: Tensor) -> Out:
         shapes = tuple(tensor.shape for tensor in inputs)
-        if shapes not in self._recordings:
+        if shapes not in self._replays:
             calls = self._num_calls[shapes] = self._num_calls.get(shapes, 0) + 1
             if calls <= NUM_EAGER:
                 return self._run_eagerly(*inputs)
-            self._recordings[shapes] = _Recording(self._compute, inputs, self._stream)
-        return self._recordings[shapes].replay(*inputs)
+            self._replays[shapes] = _record(self._compute, inputs, self._stream)
+        return self._replays[shapes](*inputs)
 
     def _run_eagerly(self, *inputs: Tensor) -> Out:
         """Run on the stream of the recording: autograd remembers on which stream a gradient was first accumulated."""
@@ -48,18 +48,17 @@ class CudaGraphed(Generic[Out]):
         return out
 
 
-class _Recording(Generic[Out]):
-    """One recorded graph with its input tensors and its result."""
+def _record(compute: Callable[..., Out], examples: tuple[Tensor, ...], stream: torch.cuda.Stream) -> Callable[..., Out]:
+    """Record the function for inputs of these shapes; return a function that replays it on new inputs."""
+    recorded_inputs = [tensor.clone() for tensor in examples]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        out = compute(*recorded_inputs)
 
-    def __init__(self, compute: Callable[..., Out], examples: tuple[Tensor, ...], stream: torch.cuda.Stream) -> None:
-        self._inputs = [tensor.clone() for tensor in examples]
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, stream=stream):
-            self._out = compute(*self._inputs)
+    def replay(*inputs: Tensor) -> Out:
+        for recorded, given in zip(recorded_inputs, inputs, strict=True):
+            recorded.copy_(given)
+        graph.replay()
+        return out
 
-    def replay(self, *inputs: Tensor) -> Out:
-        """Copy the inputs into the recording's own tensors, and run it."""
-        for own, given in zip(self._inputs, inputs, strict=True):
-            own.copy_(given)
-        self._graph.replay()
-        return self._out
+    return replay
