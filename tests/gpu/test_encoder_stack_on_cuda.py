@@ -23,6 +23,7 @@ from ..ops.encoder_cases import (
     errors,
     exact,
     exact_output,
+    named,
     outcome,
     plain,
     poisoned_memory,
@@ -208,8 +209,7 @@ def test_a_captured_training_step_replays_on_new_inputs(precision):
         for old, new in zip([*leaves, static.grad_out], [*fresh.leaves(), fresh.grad_out], strict=True):
             old.copy_(new)
     graph.replay()
-    named = [found[0], found[1], *(torch.stack(found[2 + k :: 12]) for k in range(12))]
-    assert all(torch.equal(x, y) for x, y in zip(named, expected.values(), strict=True))
+    assert same_bits(named(*found), expected)
 
 
 def test_an_unknown_mask_during_capture_is_a_clear_error():

@@ -35,7 +35,7 @@ def test_different_seeds_give_different_masks(graph, pair):
     assert (random_mask(graph, pair[0]) != random_mask(graph, pair[1])).any()
 
 
-def test_a_seed_names_one_mask_for_good():
+def test_a_seed_gives_the_same_mask_in_every_version():
     mask = random_mask(chain(5).graph, seed=0)  # NumPy draws 4, 0, 3; that Prüfer sequence decoded by hand:
     assert np.argwhere(np.triu(mask, 1)).tolist() == [[0, 2], [0, 3], [1, 4], [3, 4]]
 

@@ -128,7 +128,7 @@ def outcome(problem: Problem, function: Callable[..., Tensor] | None = None, **o
     """Return the output, the gradient of x and those of the twelve kinds of parameters, [L, ...] each."""
     leaves = problem.leaves()
     out = (function or problem.call)(leaves[0], leaves[1:], **options)
-    return _named(out, leaves, problem.grad_out)
+    return differentiated(out, leaves, problem.grad_out)
 
 
 def exact_output(problem: Problem) -> Tensor:
@@ -148,7 +148,7 @@ def plain(
     leaves = problem.leaves(dtype)
     with torch.autocast(problem.x.device.type, autocast, enabled=autocast is not None):
         out = reference.encoder_stack(leaves[0], leaves[1:], problem.mask, problem.masked, problem.num_heads)
-    return _named(out, leaves, problem.grad_out.to(out.dtype))
+    return differentiated(out, leaves, problem.grad_out.to(out.dtype))
 
 
 def in_tf32(problem: Problem) -> dict[str, Tensor]:
@@ -172,10 +172,14 @@ def _to_tf32(x: Tensor) -> Tensor:
     return ((bits + 0xFFF + ((bits >> 13) & 1)) & -0x2000).view(torch.float32)
 
 
-def _named(out: Tensor, leaves: list[Tensor], grad_out: Tensor) -> dict[str, Tensor]:
-    grad_x, *grads = torch.autograd.grad(out, leaves, grad_out)
+def differentiated(out: Tensor, leaves: list[Tensor], grad_out: Tensor) -> dict[str, Tensor]:
+    return named(out.detach(), *torch.autograd.grad(out, leaves, grad_out))
+
+
+def named(out: Tensor, grad_x: Tensor, *grads: Tensor) -> dict[str, Tensor]:
+    """Return the output and the gradients by name, those of the parameters stacked over layers."""
     kinds = {name: torch.stack(grads[k :: len(PARAMETERS)]) for k, name in enumerate(PARAMETERS)}
-    return {"out": out.detach(), "x": grad_x, **kinds}
+    return {"out": out, "x": grad_x, **kinds}
 
 
 def errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:

@@ -98,34 +98,34 @@ def product(a: Tensor, b: Tensor, acc: Tensor) -> Tensor:
     return acc + a.to(sums) @ b.to(sums)
 
 
-class Flying:
+class PendingProduct:
     """An asynchronous product, computed as late as possible, when it is waited for.
 
     Before that it is not a tensor, and operands that are overwritten in shared memory meanwhile are lost.
     """
 
-    all: ClassVar[list["Flying"]] = []
+    all: ClassVar[list["PendingProduct"]] = []
 
     def __init__(self, a: Any, b: Shared, acc: Any) -> None:
         self.factors, self.acc, self.result = (a, b), acc, None
-        Flying.all.append(self)
+        PendingProduct.all.append(self)
 
     def arrive(self) -> None:
         a, b = (x.memory if isinstance(x, Shared) else x for x in self.factors)
-        self.result = product(a, b, self.acc.result if isinstance(self.acc, Flying) else self.acc)
+        self.result = product(a, b, self.acc.result if isinstance(self.acc, PendingProduct) else self.acc)
 
 
 def group_product(a: Any, b: Shared, acc: Any, use_acc: bool = True, is_async: bool = False) -> Any:
-    flying = Flying(a, b, acc if use_acc else torch.zeros_like(acc))
-    return flying if is_async else wait_for_products(0, [flying])
+    pending = PendingProduct(a, b, acc if use_acc else torch.zeros_like(acc))
+    return pending if is_async else wait_for_products(0, [pending])
 
 
 def wait_for_products(count: int, results: list[Any]) -> Any:
     assert count == 0, "for less than all is not written"
-    for flying in Flying.all:  # in the order of their start
-        flying.arrive()
-    Flying.all.clear()
-    found = [x.result if isinstance(x, Flying) else x for x in results]
+    for pending in PendingProduct.all:  # in the order of their start
+        pending.arrive()
+    PendingProduct.all.clear()
+    found = [x.result if isinstance(x, PendingProduct) else x for x in results]
     return found if len(found) > 1 else found[0]
 
 
@@ -209,9 +209,9 @@ class Kernel:
                 here = {"program_id": lambda axis, at=index: torch.tensor(at[axis]), "num_warps": lambda: num_warps}
                 given = [self._as_argument(arg) for arg in args]
                 COMMANDS["async_copy"] = Copies()
-                Flying.all.clear()
+                PendingProduct.all.clear()
                 as_python(self.kernel, SimpleNamespace(**LANGUAGE, **here))(*given, **constants)
-                assert not Flying.all, "a product was not waited for"
+                assert not PendingProduct.all, "a product was not waited for"
 
         return launch
 

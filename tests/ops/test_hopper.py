@@ -15,7 +15,7 @@ from body_transformer.ops.encoder_stack.hopper import passes, sizes
 from body_transformer.ops.encoder_stack.hopper.layouts import column
 from body_transformer.ops.encoder_stack.packing import Call, EncoderSizes, allocate_saved, pack, parameter_gradients
 
-from .encoder_cases import Case, Problem, draw_problem, errors, exact, plain, poisoned_memory, same_bits
+from .encoder_cases import Case, Problem, draw_problem, errors, exact, named, plain, poisoned_memory, same_bits
 from .gluon_on_cpu import LANGUAGE, Copies, Pointer, Shared, as_python, group_product, on_cpu, wait_for_products
 
 PAPER = Case(5, 16, 64, 128, 2, 3)
@@ -45,9 +45,7 @@ def run(problem: Problem) -> dict[str, Tensor]:
     shape = EncoderSizes.of(problem.x, problem.parameters, problem.num_heads)
     out, *kept = passes.forward(problem.x, problem.parameters, call, shape, save=True)
     grad_x, row = passes.backward(problem.grad_out, kept, call, shape)
-    grads = parameter_gradients([row], problem.parameters)
-    stacked = {name: torch.stack(grads[k :: len(PARAMETERS)]) for k, name in enumerate(PARAMETERS)}
-    return {"out": out, "x": grad_x, **stacked}
+    return named(out, grad_x, *parameter_gradients([row], problem.parameters))
 
 
 def infer(problem: Problem) -> Tensor:

@@ -50,10 +50,6 @@ def _parse_file(path: str) -> mujoco.MjSpec:
         return mujoco.MjSpec.from_string(stream.read())
 
 
-NO_TEXT = "it contains bytes that are not UTF-8 text"
-"""MuJoCo quotes the faulty part; if that is not text, its error is empty with Python 3.11.2 (not with 3.11.7)."""
-
-
 class BrokenParserError(ValueError):
     """The file is refused, and MuJoCo 3.11 may hang on the next one."""
 
@@ -62,7 +58,8 @@ def _parsed(parse: Callable[[], T], name: str) -> T:
     try:
         return parse()
     except (ValueError, mujoco.FatalError) as error:
-        reason = " ".join(str(error).split()) or NO_TEXT
+        # MuJoCo quotes the faulty part; if that is not text, its error is empty with Python 3.11.2 (not with 3.11.7)
+        reason = " ".join(str(error).split()) or "it contains bytes that are not UTF-8 text"
         if malformed := re.search(r"Error=XML_\w+.*Line number=(\d+)", reason):
             reason = f"it is not well-formed XML (line {malformed[1]})"
         raise ValueError(f"{name} is not an MJCF or URDF description that MuJoCo can read: {reason}") from None
