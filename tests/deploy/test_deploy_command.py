@@ -8,7 +8,7 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from body_transformer.cli.deploy import parse, robot_settings, run_settings, setting
+from body_transformer.cli.deploy import host_and_port, parse, robot_options, run_settings, setting
 from body_transformer.cli.main import main
 from body_transformer.deploy.policy import OnnxPolicy
 from body_transformer.deploy.robot import Robot
@@ -46,7 +46,8 @@ def test_an_option_is_a_name_and_a_value(pair, expected):
 )
 def test_an_invalid_address_is_refused(address):
     with pytest.raises(ValueError, match="an address must be HOST:PORT"):
-        robot_settings(parse(["policy", "--address", address]))
+        host_and_port(address)
+    assert host_and_port("127.0.0.1:47001") == ("127.0.0.1", 47001)
 
 
 @pytest.mark.parametrize("pair", ["latency_ms", "=3", "latency_ms="])
@@ -56,7 +57,7 @@ def test_an_option_without_a_value_is_refused(pair):
 
 
 def settings(*args: str) -> dict[str, object]:
-    return robot_settings(parse(["policy", *args]))
+    return robot_options(parse(["policy", *args]))
 
 
 def test_an_option_that_is_given_twice_is_refused():
@@ -72,9 +73,6 @@ def test_each_robot_has_its_own_options():
         settings("--robot", "a1", "--faults", "noise=1")
     with pytest.raises(ValueError, match="--robot-options are for other robots"):
         settings("--robot-options", "power_level=3")
-    assert settings("--address", "127.0.0.1:47001") == {"address": ("127.0.0.1", 47001)}
-    with pytest.raises(ValueError, match="--address is for a simulated robot"):
-        settings("--robot", "a1", "--address", "127.0.0.1:47001")
 
 
 def test_the_flags_set_the_run_and_its_safety():
@@ -93,6 +91,8 @@ def test_the_flags_set_the_run_and_its_safety():
     [
         (["--robot", "dog"], "unknown robot 'dog'"),
         (["--address", "10.0.0.1:47001"], "'10.0.0.1' is not on this host"),
+        (["--address", "10.0.0.1"], "an address must be HOST:PORT"),
+        (["--robot", "a1", "--address", "127.0.0.1:47001"], "--address is for a simulated robot"),
         (["--address", "127.0.0.1:47001", "--faults", "noise=1"], "the one at an address has its own"),
         (["--faults", "lag=3"], "unknown option of the simulated robot 'lag'"),
         (["--faults", "remote=true", "--address", "10.0.0.1:47001"], "unknown option of the simulated robot 'remote'"),

@@ -36,14 +36,14 @@ class Dog(Robot):
 
 
 def test_a_driver_needs_four_members_and_the_rest_has_defaults():
-    with Dog.create(expected=("hip",)) as dog:
+    with Dog.create({}, expected=("hip",)) as dog:
         dog.begin_rollout()
         dog.end_rollout()
         assert (dog.rates_hz, dog.tripped, dog.shares_computer) == ((0.0, math.inf), "", False)
         assert math.isnan(dog.round_trip_s)
         assert dog.summary() is None
     with pytest.raises(ValueError, match="this robot has no options; got speed"):
-        Dog.create(speed=3)
+        Dog.create({"speed": 3})
 
 
 @pytest.mark.parametrize("member", ["read", "send", "__exit__"])

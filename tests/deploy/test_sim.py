@@ -33,10 +33,10 @@ CONTROLLER = """
     import sys, time
     import numpy as np
     from body_transformer.deploy.robot import Command
-    from body_transformer.deploy.robots import open_robot
+    from body_transformer.deploy.robots.sim import SimRobot
 
     address = ("127.0.0.1", int(sys.argv[1])) if len(sys.argv) > 1 else None
-    with open_robot("sim", **({"address": address} if address else {})) as robot:
+    with SimRobot(address=address) as robot:
         while (state := robot.read()) is None:
             pass
         hold = Command(state.joint_pos, np.zeros(12), np.full(12, 100.0), np.ones(12), np.zeros(12))
@@ -289,13 +289,13 @@ def test_an_address_without_a_robot_is_an_error(monkeypatch):
 
 def test_another_host_must_be_asked_for():
     with pytest.raises(ValueError, match=r"'203.0.113.7' is not on this host.*remote=True"):
-        open_robot("sim", address=("203.0.113.7", 47001))
-    open_robot("sim", address=("203.0.113.7", 47001), remote=True)
+        SimRobot(address=("203.0.113.7", 47001))
+    SimRobot(address=("203.0.113.7", 47001), remote=True)
 
 
 def test_options_are_not_for_a_robot_that_runs_already():
     with pytest.raises(ValueError, match="has its own"):
-        open_robot("sim", address=("127.0.0.1", 47001), latency_ms=5.0)
+        SimRobot(SimOptions(latency_ms=5.0), address=("127.0.0.1", 47001))
 
 
 def test_a_process_that_cannot_start_says_why(monkeypatch, tmp_path):
@@ -423,7 +423,7 @@ def test_malformed_datagrams_do_not_move_the_running_robot(by_hand):
     rng = np.random.default_rng(0)
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger,
-        open_robot("sim", address=("127.0.0.1", process.port)) as robot,
+        SimRobot(address=("127.0.0.1", process.port)) as robot,
     ):
         stand(robot, 0.1)
         valid = robot.link.number(Kind.COMMAND, pack_command(hold(1.0)), 0.0)  # to be damaged; never sent whole

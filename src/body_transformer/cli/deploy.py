@@ -17,6 +17,7 @@ from ..deploy.replay import replay
 from ..deploy.robot import Robot
 from ..deploy.robots import driver
 from ..deploy.robots.a1 import A1Options
+from ..deploy.robots.sim import SimRobot
 from ..deploy.robots.sim_options import SimOptions
 from ..deploy.runtime import Runtime, check
 from ..deploy.runtime_config import MAX_COMMAND, Phase, RuntimeConfig, control_of
@@ -79,7 +80,7 @@ def main(args: list[str]) -> None:
     control = control_of(contract)
     kind = driver(options.robot)
     config, safety = run_settings(options, kind)
-    robot = kind.create(expected=control.joints, **robot_settings(options))
+    robot = make_robot(options, kind, control.joints)
     check(contract, policy, robot, config, safety)
     emergency = Emergency()
     with log_folder(options.out, contract.experiment or "policy") as folder, stop_signals(emergency.signal):
@@ -138,20 +139,25 @@ def entered(robot: Robot) -> Iterator[frozenset[int]]:
         yield mine if robot.shares_computer else frozenset()
 
 
-def robot_settings(options: Namespace) -> dict[str, Any]:
-    """Return the arguments that make the robot."""
+def make_robot(options: Namespace, kind: type[Robot], joints: Sequence[str]) -> Robot:
+    """Make the robot with its options, or connect to a simulated one."""
+    given = robot_options(options)
+    if options.address is None:
+        return kind.create(given, joints)
+    if options.robot != "sim":
+        raise ValueError(f"--address is for a simulated robot, not for {options.robot!r}")
+    return SimRobot.create(given, joints, host_and_port(options.address))
+
+
+def robot_options(options: Namespace) -> dict[str, Any]:
+    """Return the robot's own options."""
     if options.faults and options.robot != "sim":
         raise ValueError(f"--faults are for the simulated robot, not for {options.robot!r}")
     if options.robot_options and options.robot == "sim":
         raise ValueError("--robot-options are for other robots; the simulated robot has --faults")
     given = each_once((*options.faults, *options.robot_options))
-    driver(options.robot).check_options(given)  # else a pair could name another argument, such as the address
     if given.get("listen_only") and not options.dry_run:
         raise ValueError("listen_only=true sends no commands to the A1: use --dry-run, which sets it")
-    if options.address is not None:
-        if options.robot != "sim":
-            raise ValueError(f"--address is for a simulated robot, not for {options.robot!r}")
-        given["address"] = host_and_port(options.address)
     return given | {"listen_only": True} if options.dry_run and options.robot == "a1" else given
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -136,17 +136,11 @@ class Robot(ABC):
     """Whether the robot is a program on this computer, so that it gets other cores than the loop."""
 
     @classmethod
-    def create(cls, expected: Sequence[str] = (), **options: Any) -> Self:
-        """Make a robot that must have the joints `expected`, in any order, with options from a command line."""
-        cls.check_options(options)
-        return cls()
-
-    @classmethod
-    def check_options(cls, options: dict[str, Any]) -> object:
-        """Build the robot's options from a command line's; refuse those that it does not have."""
+    def create(cls, options: Mapping[str, Any], expected: Sequence[str] = ()) -> Self:
+        """Make a robot that must have the joints `expected`, in any order; refuse options that it does not have."""
         if options:
             raise ValueError(f"this robot has no options; got {', '.join(options)}")
-        return None
+        return cls()
 
     @abstractmethod
     def read(self) -> State | None:

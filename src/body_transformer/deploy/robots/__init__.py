@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -26,6 +27,6 @@ def driver(name: str) -> type[Robot]:
     return found
 
 
-def open_robot(name: str, **options: Any) -> Robot:
+def open_robot(name: str, expected: Sequence[str] = (), **options: Any) -> Robot:
     """Make a robot by its name, to be entered with `with`; unknown options are refused."""
-    return driver(name).create(**options)
+    return driver(name).create(options, expected)

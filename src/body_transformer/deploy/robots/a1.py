@@ -20,7 +20,7 @@ robot moving after its controller has hung.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -103,14 +103,9 @@ class A1Robot(Robot):
         self._entered = False
 
     @classmethod
-    def create(cls, expected: Sequence[str] = (), **options: Any) -> Self:
+    def create(cls, options: Mapping[str, Any], expected: Sequence[str] = ()) -> Self:
         """Make the A1; options are those of `A1Options`."""
-        return cls(cls.check_options(options), expected)
-
-    @classmethod
-    def check_options(cls, options: dict[str, Any]) -> A1Options:
-        """Build the options; refuse unknown ones and values of another type."""
-        return build(A1Options, options, what="option of the A1")
+        return cls(build(A1Options, options, what="option of the A1"), expected)
 
     def __enter__(self) -> Self:
         sdk = self._sdk

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from typing import IO, Any, Self
@@ -100,17 +100,9 @@ class SimRobot(Robot):
         self._output: IO[bytes] | None = None
 
     @classmethod
-    def create(
-        cls, expected: Sequence[str] = (), *, address: Address | None = None, remote: bool = False, **options: Any
-    ) -> Self:
-        """Make the simulated robot; other arguments are options of `SimOptions`."""
-        chosen = cls.check_options(options) if options else None
-        return cls(chosen, address=address, expected=expected, remote=remote)
-
-    @classmethod
-    def check_options(cls, options: dict[str, Any]) -> SimOptions:
-        """Build the options; refuse unknown ones and values of another type."""
-        return SimOptions.from_dict(options)
+    def create(cls, options: Mapping[str, Any], expected: Sequence[str] = (), address: Address | None = None) -> Self:
+        """Make the simulated robot, or connect to the one at an address; options are those of `SimOptions`."""
+        return cls(SimOptions.from_dict(options) if options else None, address=address, expected=expected)
 
     def __enter__(self) -> Self:
         self.report = None

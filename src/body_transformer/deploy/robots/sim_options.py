@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import inf, isfinite, isinf
 from typing import Any, Generic, Literal, TypeVar
@@ -62,14 +63,14 @@ class SimOptions:
             raise ValueError(f"physics_hz {self.physics_hz} is not a multiple of state_hz {self.state_hz}")
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> SimOptions:
+    def from_dict(cls, values: Mapping[str, Any]) -> SimOptions:
         """Build options; unknown keys and values of another type are refused.
 
         On a command line `start_joints` is text, numbers separated by commas.
         """
         joints = values.get("start_joints")
         if isinstance(joints, str):
-            values = values | {"start_joints": _numbers(joints)}
+            values = {**values, "start_joints": _numbers(joints)}
         return build(cls, values, what="option of the simulated robot")
 
 
