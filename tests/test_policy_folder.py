@@ -29,25 +29,16 @@ def run(policy: Policy, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_saved_policy_is_its_own_folder(policy, tmp_path):
+def test_a_path_means_a_saved_policy_or_a_checkpoint_of_a_run(policy, run, tmp_path):
     policy.save(tmp_path / "mine")
     assert find_policy(tmp_path / "mine") == PolicyFolder(tmp_path / "mine")
     assert experiment_of(find_policy(tmp_path / "mine")) is None
-
-
-def test_a_run_is_its_newest_checkpoint(run):
-    found = find_policy(run)
-    assert found == PolicyFolder(run / "checkpoints" / "10", run, 10)
-    assert experiment_of(found) == "mine"
-
-
-def test_a_checkpoint_knows_its_run(run):
+    newest = find_policy(run)
+    assert newest == PolicyFolder(run / "checkpoints" / "10", run, 10)
+    assert experiment_of(newest) == "mine"
     assert find_policy(run / "checkpoints" / "2") == PolicyFolder(run / "checkpoints" / "2", run, 2)
     assert find_policy(str(run / "checkpoints" / "last")).step == 10
-
-
-def test_a_checkpoint_whose_run_is_not_described_belongs_to_no_run(run):
-    (run / "experiment.yaml").unlink()
+    (run / "experiment.yaml").unlink()  # without it, a checkpoint belongs to no run
     assert find_policy(run) == PolicyFolder(run / "checkpoints" / "10", None, 10)
 
 
