@@ -23,7 +23,7 @@ def env():
 
 
 def still(obs):
-    return torch.zeros(4, 21)
+    return torch.zeros(len(obs), 21)
 
 
 def test_an_evaluation_has_a_mean_of_each_metric(env):
@@ -62,7 +62,7 @@ def test_episode_lengths_set_by_the_caller_end_episodes_in_time(env):
     given = torch.tensor([0, 500, 998, 999])
     env.episode_length_buf = given
     assert env.episode_length_buf is tensor, "a recorded step reads this tensor"
-    late = [env.step(still(None))[3].tolist() for _ in range(2)]
+    late = [env.step(torch.zeros(4, 21))[3].tolist() for _ in range(2)]
     assert late == [[False, False, False, True], [False, False, True, False]]
     assert env.episode_length_buf.tolist() == [2, 502, 0, 1]
     assert given.tolist() == [0, 500, 998, 999], "the given tensor stays as it was"
@@ -111,7 +111,7 @@ class Walking(Scripted):
 
 
 def means(env):
-    found = evaluate(lambda obs: torch.zeros(2, 1), env, seed=0)["rollouts"]
+    found = evaluate(lambda obs: torch.zeros(len(obs), 1), env, seed=0)["rollouts"]
     return {name: pytest.approx(value.mean) for name, value in found.items()}
 
 
