@@ -53,6 +53,20 @@ def plain_observation(model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
     return np.concatenate([root, pos, vel, contact_forces(model, data).ravel()])
 
 
+def test_the_observation_of_any_pose_is_that_of_mujocos_data(env):
+    """Torsos are turned in all directions, joints are all over their ranges, and nothing is in touch."""
+    made = env("humanoid-mod")
+    world, rng = terms_of(made).world, np.random.default_rng(0)
+    qpos = rng.normal(size=world.qpos.shape)
+    qpos[:, 3:7] /= np.linalg.norm(qpos[:, 3:7], axis=1, keepdims=True)
+    world.qpos.copy_(torch.tensor(qpos))
+    world.qvel.copy_(torch.tensor(rng.normal(size=world.qvel.shape)))
+    data = mujoco.MjData(world.model)
+    for k, seen in enumerate(terms_of(made).observations()["actor"][:, :52]):
+        data.qpos, data.qvel = world.qpos[k].numpy(), world.qvel[k].numpy()
+        assert seen.tolist() == pytest.approx(plain_observation(world.model, data)[:52], abs=1e-5)
+
+
 def against_plain_mujoco(made, scale: float) -> np.ndarray:
     """[steps, 3]: difference of the state, difference of contact forces, largest contact force."""
     cfg = made.cfg if task_of(made.cfg).ground is None else on_height_field(made.cfg)
