@@ -69,22 +69,17 @@ class A1Parameters:
         """[B]: of the robot on the ground, the mean of the two as in PhysX. MuJoCo would use the larger."""
         return (self.friction + 1.0) / 2
 
-    def trunk_fields(self, model: mujoco.MjModel) -> dict[str, Tensor]:
-        """Return the trunk's fields for each robot, [B, …]; `model` is the one without randomisation."""
-        trunk = model.body(f"robot/{BASE}")
-        mass = trunk.mass[0] + self.added_mass
-        inertia = mass.new_tensor(trunk.inertia) * (mass / trunk.mass[0])[:, None]
-        return {"body_mass": mass, "body_inertia": inertia, "body_ipos": mass.new_tensor(trunk.ipos) + self.com_offset}
-
     def model_fields(self, model: mujoco.MjModel) -> list[dict[str, np.ndarray]]:
         """Return the fields of a plain model that differ between robots, per robot; leave the model as it was."""
-        data, trunk, of_trunk = mujoco.MjData(model), model.body(f"robot/{BASE}").id, self.trunk_fields(model)
+        data, trunk = mujoco.MjData(model), model.body(f"robot/{BASE}").id
         plain = {name: getattr(model, name).copy() for name in (*FIELDS, *DERIVED)}
         found = []
-        for k, friction in enumerate(self.contact_friction.tolist()):
-            for name, values in of_trunk.items():
-                getattr(model, name)[trunk] = values[k].numpy()
-            model.pair_friction[:, :2] = friction
+        for k in range(len(self.friction)):
+            mass = plain["body_mass"][trunk] + float(self.added_mass[k])
+            model.body_mass[trunk] = mass
+            model.body_inertia[trunk] = plain["body_inertia"][trunk] * mass / plain["body_mass"][trunk]
+            model.body_ipos[trunk] = plain["body_ipos"][trunk] + self.com_offset[k].numpy()
+            model.pair_friction[:, :2] = float(self.contact_friction[k])
             mujoco.mj_setConst(model, data)
             found.append({name: getattr(model, name).copy() for name in plain})
         set_fields(model, plain)
@@ -102,6 +97,9 @@ def randomize(env: ManagerBasedRlEnv, env_ids: Tensor | None) -> None:
     """Write the parameters of all robots into the models of MuJoCo Warp, as an event of mjlab's."""
     parameters, plain = terms_of(env).state.parameters, env.sim.mj_model
     model: Any = env.sim.model
-    for name, values in parameters.trunk_fields(plain).items():
-        getattr(model, name)[:, plain.body(f"robot/{BASE}").id] = values
+    trunk = plain.body(f"robot/{BASE}").id
+    mass = plain.body_mass[trunk] + parameters.added_mass
+    model.body_mass[:, trunk] = mass
+    model.body_inertia[:, trunk] = mass.new_tensor(plain.body_inertia[trunk]) * (mass / plain.body_mass[trunk])[:, None]
+    model.body_ipos[:, trunk] = mass.new_tensor(plain.body_ipos[trunk]) + parameters.com_offset
     model.pair_friction[:, :, :2] = parameters.contact_friction[:, None, None]
