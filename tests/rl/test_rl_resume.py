@@ -74,10 +74,13 @@ def test_robots_of_a_resumed_run_are_on_ground_of_the_saved_levels(tmp_path, mon
 @pytest.mark.parametrize("std_type", ["log", "scalar"])
 def test_a_run_with_a_fixed_deviation_can_be_resumed(tmp_path, std_type):
     folder, fixed = tmp_path / "run", replace(SMALL, std="fixed", init_std=0.5)
-    train(replace(job(folder, 1, std_type=std_type), policy=fixed), Progress(quiet=True))
-    policy = train(replace(job(folder, 2, resume=True, std_type=std_type), policy=fixed), Progress(quiet=True))
+    for resume in (False, True):
+        settings = replace(job(folder, 2, resume=resume, std_type=std_type), policy=fixed)
+        with closing(TrainingLoop(settings, Ranks(), Progress(quiet=True))) as loop:
+            loop.iterate(None)
+            loop.save()
     assert newest_checkpoint(folder).step == 2
-    assert policy.log_std.exp().tolist() == pytest.approx([0.5] * 21)
+    assert newest_checkpoint(folder).policy.log_std.exp().tolist() == pytest.approx([0.5] * 21)
 
 
 def test_the_count_of_steps_stays_right_if_a_run_is_resumed_with_more_robots(folder):
