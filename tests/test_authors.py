@@ -177,6 +177,6 @@ def test_files_that_do_not_fit_are_refused_with_the_reason(tmp_path: Path) -> No
     save_file(theirs, file, metadata={"num_heads": "two"})
     refused("its metadata has num_heads='two', which is not a number", num_heads=None)
     torch.save(theirs, file)
-    refused("pickled checkpoints are never opened")
+    refused("pickled files are never opened")
     with pytest.raises(FileNotFoundError, match="no weights at"):
         authors.load(tmp_path / "missing.safetensors", "adroit-door")

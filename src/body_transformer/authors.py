@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from .body.layout import UNUSED, Layout
@@ -21,6 +20,7 @@ from .errors import listing
 from .experiment import load_experiment
 from .model.config import PolicyConfig
 from .model.policy import Policy
+from .model.storage import read_tensors
 
 THEIR_NODE_NAMES = {"forearm": "forehand"}
 """Their names of nodes, where they differ from the robot file's."""
@@ -81,15 +81,7 @@ class _Tensors:
         self.source = repr(str(path))
         if not path.is_file():
             raise FileNotFoundError(f"no weights at {self.source}")
-        try:
-            with safe_open(path, framework="pt") as file:
-                self.metadata: Mapping[str, str] = file.metadata() or {}
-                self._tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a dict
-        except SafetensorError as error:
-            raise ValueError(
-                f"{self.source} is not a complete safetensors file ({error}); pickled checkpoints are never opened: "
-                "if you trust one, convert it with safetensors.torch.save_file"
-            ) from None
+        self._tensors, self.metadata = read_tensors(path)
         self._taken: set[str] = set()
 
     def __contains__(self, name: str) -> bool:

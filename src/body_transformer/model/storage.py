@@ -88,12 +88,20 @@ def _read_weights(file: Path, content: Mapping[str, Any]) -> dict[str, Tensor]:
         raise ValueError(
             f"{str(file)!r} is not the file that {DESCRIPTION} was written with: truncated, changed or swapped"
         )
+    tensors, metadata = read_tensors(file)
+    if metadata.get("description_sha256") != description_digest(content):
+        raise ValueError(f"{DESCRIPTION} is not the one that {str(file)!r} was written with: changed or swapped")
+    return tensors
+
+
+def read_tensors(file: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
+    """Return the tensors and the metadata of a safetensors file."""
     try:
-        with safe_open(file, framework="pt") as tensors:
-            if (tensors.metadata() or {}).get("description_sha256") != description_digest(content):
-                raise ValueError(
-                    f"{DESCRIPTION} is not the one that {str(file)!r} was written with: changed or swapped"
-                )
-            return {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118, not a dict
+        with safe_open(file, framework="pt") as opened:
+            names = opened.keys()
+            return {name: opened.get_tensor(name) for name in names}, opened.metadata() or {}
     except SafetensorError as error:
-        raise ValueError(f"{str(file)!r} is not a complete safetensors file: {error}") from None
+        raise ValueError(
+            f"{str(file)!r} is not a complete safetensors file ({error}); pickled files are never opened: "
+            "if you trust one, convert it with safetensors.torch.save_file"
+        ) from None
