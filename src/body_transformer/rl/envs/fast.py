@@ -15,6 +15,9 @@ from ...training.cuda_graphs import CudaGraphed
 from .mjlab import env_cfg, task_of, terms_of
 from .terms import PlannedEpisode
 
+Part = Callable[[], tuple[Tensor, ...]]
+"""A part of a step, recorded or not."""
+
 
 class FastEnv(ManagerBasedRlEnv):
     """ManagerBasedRlEnv for our own tasks, with a faster step.
@@ -51,7 +54,11 @@ class FastEnv(ManagerBasedRlEnv):
         between = [partial(self.robots.before_physics, step) for step in range(1, self.cfg.decimation)]
         self.begin = recorder(self._begin)
         self.between = [recorder(step) if self.robots.acts_between_physics_steps else step for step in between]
-        self.judge, self.observe = recorder(self._judge), recorder(self._observe)
+        self.post_physics: Callable[..., Any]
+        if self.robots.locates_bodies:  # by kernels of Warp, which a graph of PyTorch cannot record
+            self.post_physics = partial(self._post_physics, recorder(self._outcome), recorder(self._observe))
+        else:
+            self.post_physics = recorder(partial(self._post_physics, self._outcome, self._observe))
 
     @property
     def commanded_speed(self) -> Tensor | None:
@@ -107,14 +114,14 @@ class FastEnv(ManagerBasedRlEnv):
         self.robots.act(action)
         self.robots.before_physics(0)
 
-    def post_physics(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def _post_physics(self, outcome: Part, observe: Part) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Return the outcome of a step, and the observations after it and after restarts."""
         self.robots.locate()
-        outcome = self.judge()
+        found = outcome()
         self.robots.locate()
-        return outcome, self.observe()
+        return found, observe()
 
-    def _judge(self) -> tuple[Tensor, ...]:
+    def _outcome(self) -> tuple[Tensor, ...]:
         """Return reward, died, timed out and the forward speed if the task has one; begin episodes where one ended."""
         terms, robots, world = self.terms, self.robots, self.terms.world
         robots.read_sensors()

@@ -142,6 +142,8 @@ class TaskRobots(ABC, Generic[S]):
     starts: Starts
     acts_between_physics_steps: bool
     """Whether `before_physics` does anything after the first physics step of a control step."""
+    locates_bodies: bool = False
+    """Whether the task reads places of bodies, which simulators compute only when they are asked to."""
     plan: Sequence[PlannedEpisode] = ()
     """The episodes of an evaluation, one per environment; empty where `seed` chooses the starts."""
 
@@ -158,7 +160,9 @@ class TaskRobots(ABC, Generic[S]):
         """Prepare physics step number `step` of a control step: motors, and the ground under the robots."""
 
     def locate(self) -> None:
-        """Call `World.locate_bodies` if the task reads places of bodies; after physics and after restarts."""
+        """Compute the places of bodies, after physics and after restarts, if the task reads them."""
+        if self.locates_bodies:
+            self.world.locate_bodies()
 
     @abstractmethod
     def read_sensors(self) -> None:

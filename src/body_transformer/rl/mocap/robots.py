@@ -85,6 +85,7 @@ class Walkers(TaskRobots[ExpertState]):
     """The walkers of a world."""
 
     acts_between_physics_steps = False
+    locates_bodies = True
 
     def __init__(self, world: World, task: ExpertTask) -> None:
         model, self.world, self.task = world.model, world, task
@@ -148,9 +149,6 @@ class Walkers(TaskRobots[ExpertState]):
 
     def before_physics(self, step: int) -> None:
         """Do nothing: a control holds for the whole control step."""
-
-    def locate(self) -> None:
-        self.world.locate_bodies()
 
     def read_sensors(self) -> None:
         """Read joints and sensors, and note failures."""
