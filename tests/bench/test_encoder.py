@@ -1,4 +1,4 @@
-"""The timed encoders and policies: they compute the same result, and the tables say what ran."""
+"""Timed encoders and policies: equal results, and the names of the operators that ran."""
 
 import math
 from copy import deepcopy
@@ -69,7 +69,7 @@ def test_optimizer_steps_reduce_the_loss(timed) -> None:
     assert loss() < before
 
 
-def test_a_nan_gradient_is_the_worst() -> None:
+def test_a_nan_counts_as_the_worst_error() -> None:
     assert worst([1.0, 3.0, 2.0]) == 3.0
     assert math.isnan(worst([1.0, float("nan"), 2.0]))
 
@@ -82,14 +82,16 @@ def test_contenders_do_not_share_weights(timed) -> None:
     assert next(timed.encoder.layers.parameters()).abs().sum() > 0
 
 
-def test_compiled_encoders_take_part_only_on_request() -> None:
+def test_compiled_encoders_are_timed_only_on_request() -> None:
     assert list(encoder_kinds(peers=False, compile_peers=True)) == ["ours"]
     assert "compiled_sdpa" in encoder_kinds(peers=True, compile_peers=True)
     assert "compiled_sdpa" not in encoder_kinds(peers=True, compile_peers=False)
 
 
 def test_the_policy_in_compiled_parts_gives_the_same_action(timed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", lambda function, **options: function)  # takes long; PyTorch tests it
+    monkeypatch.setattr(
+        torch, "compile", lambda function, **options: function
+    )  # compiling takes long, and PyTorch tests it
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: None)
     obs = torch.randn(3, timed.layout.obs_dim)
     wanted = build_policy("reference", timed, "cpu").forward(obs)
@@ -115,7 +117,7 @@ def test_the_encoder_is_recorded_with_backend_and_precision(device: str) -> None
         assert what_ran(lambda: model.forward(obs)) == "encoder_stack fused fp32"
 
 
-def test_the_compiled_policy_takes_part_in_the_fastest_arithmetic_alone() -> None:
+def test_the_policy_is_compiled_only_in_the_fastest_precision() -> None:
     named = policy_entrants(Bench(device="cuda", compile_peers=True))
     assert [precision for name, precision in named if name == "compiled"] == ["bf16"]
     assert [precision for name, precision in named if name == "ours"] == ["bf16", "tf32"]

@@ -27,12 +27,12 @@ def test_attention_moves_four_tensors_forward_and_twelve_with_gradients() -> Non
     assert attention_bytes((8192, 2, 16, 32), 2, backward=True) == 12 * one
 
 
-def test_the_published_floor_of_the_h200_is_ours() -> None:
+def test_the_floor_on_the_h200_is_the_published_one() -> None:
     """16 microseconds for this row at 4.3 TB/s."""
     assert floor_ms(attention_bytes((8192, 2, 16, 32), 2, backward=False), 4.3e12) == pytest.approx(0.016, abs=5e-4)
 
 
-def test_encoder_arithmetic_counted_by_hand_where_masked_layers_count_only_the_ones() -> None:
+def test_encoder_flops_equal_a_count_by_hand_in_which_masked_layers_count_only_the_ones() -> None:
     nodes, width, hidden, pairs = 3, 4, 8, 7
     graph = BodyGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")])
     products = [
@@ -50,7 +50,7 @@ def test_encoder_arithmetic_counted_by_hand_where_masked_layers_count_only_the_o
 
 
 @pytest.mark.parametrize("variant", ["mlp", "transformer"])
-def test_policy_arithmetic_equals_pytorchs_count(variant: str) -> None:
+def test_policy_flops_equal_pytorchs_count(variant: str) -> None:
     """PyTorch's counter includes the zeros that pad the products of tokenizer and detokenizer."""
     from torch.utils.flop_counter import FlopCounterMode
 

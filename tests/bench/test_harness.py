@@ -1,4 +1,4 @@
-"""Clocks and the harness: turns, samples, failures."""
+"""Clocks and the harness: turns, samples and failures."""
 
 import statistics
 import sys
@@ -73,7 +73,7 @@ def test_a_contenders_input_sets_are_used_in_rotation() -> None:
     assert clock.calls == ["a", "b", "c", "a", "b"]
 
 
-def test_a_floors_step_counts_as_its_best_sample() -> None:
+def test_the_time_of_a_floor_is_its_best_sample() -> None:
     clock = FakeClock()
     step = clock.step("a", 0.002, 0.003, 0.001, 9.0, 0.002)
     assert best_on_cpu([step], Effort(0.011, 5, 50), clock) == pytest.approx(1)
@@ -118,7 +118,7 @@ def test_by_the_wall_clock_every_call_of_every_turn_is_a_sample() -> None:
     clock, effort = FakeClock(), Effort(budget_s=0.0, min_samples=6, max_samples=6, calls=3)
     contenders = [Contender(name, lambda name=name: [clock.step(name, 0.0)]) for name in "ab"]
     timings = Bench(device="cuda").time("here", contenders, effort, wall_clock=True)
-    assert clock.calls == [*"aabb", *"aaabbb" * 2]  # two calls of each come before the first that counts
+    assert clock.calls == [*"aabb", *"aaabbb" * 2]  # two untimed calls per contender come first
     assert [len(timing.samples) for timing in timings.values()] == [6, 6]
 
 
@@ -130,7 +130,7 @@ def test_interrupting_ends_the_run() -> None:
         measure([Contender("a", interrupted)], "cpu", QUICK, lambda line: None)
 
 
-def test_an_error_without_a_message_has_its_name() -> None:
+def test_an_error_without_a_message_is_shown_by_its_type() -> None:
     assert first_line(MemoryError()) == "MemoryError"
 
 
@@ -138,7 +138,7 @@ def test_an_error_without_a_message_has_its_name() -> None:
 
 
 class FakeGraph:
-    """Keeps the captured work; a replay takes as long."""
+    """CUDA graph whose replay takes as long as the captured work."""
 
     captured: Callable[[], None]
 
@@ -191,7 +191,7 @@ class FakeDevice:
             monkeypatch.setattr(torch.cuda, name, value)
 
     def kernel(self, name: str, seconds: float) -> Step:
-        """Return a kernel whose launch takes time too, unless it is replayed."""
+        """Return a kernel whose launch takes time too, except in a replay."""
         work = self.clock.step(name, seconds)
 
         def launch() -> None:
@@ -215,14 +215,14 @@ def test_a_graphs_replay_counts_no_launches_and_is_divided_by_its_calls(monkeypa
     assert device.clock.calls == list("abc") * (len(device.clock.calls) // 3)
 
 
-def test_a_graph_holds_as_many_calls_as_make_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_holds_enough_calls_to_last_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
     device = FakeDevice(monkeypatch, launch_s=0.0)
     time_as_graph([device.kernel("a", 0.0001)], QUICK)
     short = 3 + 1 + QUICK.max_samples  # replays of the first graph, of one call
     assert len(device.clock.calls) == short + 10 * (3 + 1 + QUICK.max_samples)
 
 
-def test_a_capture_returns_the_return_value_of_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_returns_the_result_of_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
     device = FakeDevice(monkeypatch, launch_s=0.0)
     kernel = device.kernel("a", 1.0)
     graph, out = capture(lambda: [kernel(), "action"][1])

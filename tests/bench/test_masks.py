@@ -26,7 +26,7 @@ SIZES["humanoid, 1000 taxels"] = (1016, 4566)
 
 
 @pytest.mark.parametrize("num_nodes", [1, 2, 16, 300])
-def test_a_random_body_is_a_tree_with_short_rows(num_nodes: int) -> None:
+def test_a_random_body_is_a_tree_with_few_neighbours_per_node(num_nodes: int) -> None:
     mask = tree_mask(num_nodes)
     assert mask.sum() == 3 * num_nodes - 2
     assert mask.diagonal().all()
@@ -36,7 +36,7 @@ def test_a_random_body_is_a_tree_with_short_rows(num_nodes: int) -> None:
     assert (reach > 0).all()
 
 
-def test_the_same_seed_is_the_same_body() -> None:
+def test_the_same_seed_gives_the_same_body() -> None:
     assert torch.equal(tree_mask(50, seed=3), tree_mask(50, seed=3))
     assert not torch.equal(tree_mask(50, seed=3), tree_mask(50, seed=4))
 
@@ -53,7 +53,7 @@ def test_a_random_mask_has_the_given_sparsity_and_a_unit_diagonal(num_nodes: int
     assert abs(1 - mask.mean() - wanted) <= 0.5 / num_nodes**2 + 1e-12
 
 
-def test_every_place_off_the_diagonal_is_drawn_as_often_as_any_other() -> None:
+def test_entries_off_the_diagonal_are_drawn_uniformly() -> None:
     rng = np.random.default_rng(0)
     drawn = sum(random_mask(6, 0.5, rng).astype(int) for _ in range(4000))
     share = drawn[~np.eye(6, dtype=bool)] / 4000
@@ -75,7 +75,7 @@ def test_a_sparsity_that_leaves_no_room_for_the_diagonal_is_refused(
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_every_body_is_a_symmetric_mask_of_one_piece(name: str) -> None:
+def test_every_body_has_a_symmetric_mask_that_connects_all_nodes(name: str) -> None:
     mask = BODIES[name]()
     assert (mask == mask.T).all()
     reached = np.arange(len(mask)) == 0
@@ -85,7 +85,7 @@ def test_every_body_is_a_symmetric_mask_of_one_piece(name: str) -> None:
     assert (len(mask), mask.sum()) == SIZES[name]
 
 
-def test_the_dog_is_dm_controls() -> None:
+def test_the_dog_has_the_bodies_of_dm_controls_file() -> None:
     os.environ.setdefault("MUJOCO_GL", "disabled")
     suite = pytest.importorskip("dm_control.suite")
     graph = BodyGraph.from_file(Path(suite.__file__).with_name("dog.xml"), root="torso")
@@ -106,5 +106,5 @@ def test_a_skin_smaller_than_the_body_leaves_parts_bare() -> None:
     assert with_skin(graph, 1).tolist() == mask_of(4, [(0, 1), (1, 2), (0, 3)]).tolist()
 
 
-def test_a_grid_joins_cells_beside_and_below_each_other() -> None:
+def test_a_grid_joins_adjacent_cells() -> None:
     assert sorted(grid_edges(5)) == [(0, 1), (0, 3), (1, 2), (1, 4), (3, 4)]

@@ -13,7 +13,7 @@ from body_transformer.cli.main import main
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Record the commands that are run; every one of them fails."""
+    """Record the commands; every process fails."""
     commands: list[list[str]] = []
 
     def run(command: list[str], **settings: object) -> SimpleNamespace:
@@ -49,14 +49,12 @@ def test_the_encoder_starts_one_process_per_part_with_compiled_peers(started: li
 @pytest.mark.parametrize(
     "flags", [["--compile"], ["--compile-workers", "2"], ["--compile", "--no-peers", "--compile-workers", "2"]]
 )
-def test_without_workers_or_without_peers_to_compile_nothing_is_started(
-    flags: list[str], started: list[list[str]]
-) -> None:
+def test_without_workers_or_without_peers_no_process_is_started(flags: list[str], started: list[list[str]]) -> None:
     bench.main(["attention", "--quick", "--device", "cpu", *flags])
     assert started == []
 
 
-def test_compiling_only_runs_every_contender_once_and_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compile_only_runs_every_contender_once_and_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     bench.main(["encoder", "--rows", "ppo", "--quick", "--device", "cpu", "--compile-only"])
     assert capsys.readouterr().out == ""
 

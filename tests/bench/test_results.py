@@ -56,16 +56,16 @@ def test_a_number_that_is_not_finite_is_a_string_in_json() -> None:
     assert report.to_dict()["tables"]["errors"]["rows"] == [{"ours": "nan", "torch": 1e-3}]
 
 
-def test_a_series_has_no_dot_where_there_is_no_number_and_is_left_out_where_there_is_none() -> None:
+def test_a_series_has_dots_for_numbers_only_and_is_left_out_without_any() -> None:
     assert series_of(TABLE) == {"time": [0.01634, None], "ratio": [2.0, None]}
 
 
-def test_a_chart_with_nothing_in_it_can_be_drawn(tmp_path: Path) -> None:
+def test_an_empty_chart_can_be_drawn(tmp_path: Path) -> None:
     save(partial(chart, "empty", [ResultTable("empty", "", [], [])]), tmp_path / "chart.png")
     assert (tmp_path / "chart.png").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=r"cannot write .*file"):
         REPORT.write(tmp_path / "file" / "folder")

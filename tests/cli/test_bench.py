@@ -1,4 +1,4 @@
-"""`bot bench`: quick runs from start to end, JSON, files, errors."""
+"""`bot bench`: quick runs, JSON, files and errors."""
 
 import importlib.util
 import json
@@ -72,7 +72,7 @@ def test_encoder_times_whole_steps_and_compares_errors(run_json, tmp_path: Path)
     assert all(row["ours"] < 1e-5 for row in errors)
 
 
-def test_one_part_of_the_encoder_can_be_run_alone_without_peers(run_json) -> None:
+def test_one_part_of_the_encoder_can_be_timed_without_peers(run_json) -> None:
     content = run_json("encoder", "--rows", "ppo", "--no-peers")
     assert list(content["tables"]) == ["ppo", "rollout"]
     assert [row["contender"] for row in content["tables"]["ppo"]["rows"]] == ["ours"]
@@ -130,7 +130,7 @@ def test_without_json_there_are_tables_under_a_header_with_the_command() -> None
         (["attention", "--device", "cpu", "--rows", "1x1"], "unknown row '1x1';"),
         (["attention", "--device", "cpu", "--dtypes", "fp64"], "unknown dtype on cpu 'fp64'; have: 'fp32'"),
         (["attention", "--device", "cpu", "--dtypes", "bf16"], "unknown dtype on cpu 'bf16'; have: 'fp32'"),
-        (["attention", "--device", "cpu", "--compile-workers", "-1"], "--compile-workers -1 is less than 0"),
+        (["attention", "--device", "cpu", "--compile-workers", "-1"], "--compile-workers must be 0 or more; got -1"),
         (["encoder", "--device", "cpu", "--rows", "pp"], "unknown row 'pp'; did you mean 'ppo'?"),
         (["latency", "--device", "cpu", "--rows", "a1"], "unknown experiment 'a1';"),
         (["latency", "--device", "cpu", "--variant", "bot"], "unknown variant 'bot';"),
@@ -156,15 +156,15 @@ def test_a_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @RL
-@pytest.mark.parametrize(("args", "is_said"), [([], True), (["--quick"], False), (["--device", "cpu"], False)])
+@pytest.mark.parametrize(("args", "warns"), [([], True), (["--quick"], False), (["--device", "cpu"], False)])
 def test_ppo_warns_about_a_missing_gpu_unless_the_cpu_was_requested(
-    args: list[str], is_said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    args: list[str], warns: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("body_transformer.bench.ppo.run", lambda *rest: [])
     monkeypatch.setattr(bench, "publish", lambda *rest: None)
     assert main(["bench", "ppo", *args]) == 0
-    assert ("no GPU was found, so this runs on the CPU" in capsys.readouterr().err) == is_said
+    assert ("no GPU was found, so this runs on the CPU" in capsys.readouterr().err) == warns
 
 
 @pytest.mark.parametrize("what", ["attention", "encoder", "latency", pytest.param("ppo", marks=RL)])
@@ -205,6 +205,6 @@ def test_help_lists_the_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(what in out for what in ("attention", "encoder", "latency", "paper"))
 
 
-def test_rows_are_taken_once_each_in_the_order_given() -> None:
+def test_chosen_rows_keep_their_order_without_duplicates() -> None:
     assert bench.chosen("row", ("b", "a", "b"), "abc") == ["b", "a"]
     assert bench.chosen("row", (), "abc") == ["a", "b", "c"]

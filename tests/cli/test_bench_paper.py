@@ -47,7 +47,7 @@ def test_json_is_one_object_and_nothing_else(results: Path) -> None:
     assert printed == json.loads((results / "results.json").read_text())
 
 
-def test_every_point_is_there_with_every_contender(results: Path) -> None:
+def test_results_have_every_point_with_every_contender(results: Path) -> None:
     found = json.loads((results / "results.json").read_text())
     settings = plain(QUICK) | {"draws": 100, "masks": 5, "body_draws": 2}
     assert found["settings"] == settings
@@ -62,14 +62,14 @@ def test_every_point_is_there_with_every_contender(results: Path) -> None:
         assert row["reasons"]
 
 
-def test_results_say_where_when_and_how(results: Path) -> None:
+def test_results_describe_machine_versions_date_and_command(results: Path) -> None:
     environment = json.loads((results / "results.json").read_text())["environment"]
     assert environment["command"].startswith("bot bench paper --quick --draws 100")
     assert environment["threads"] == "1"
     assert {"device", "date", "numpy", "torch", "python", "body_transformer", "compiler"} <= set(environment)
 
 
-@pytest.mark.skipif(why_not() is not None, reason="no C compiler that works")
+@pytest.mark.skipif(why_not() is not None, reason="no working C compiler")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_best_of_ours_is_far_faster_than_vanilla_at_128_nodes(results: Path, dtype: str) -> None:
     """The measured factor is five and more (docs/computational_analysis.md); three is safe on a busy machine."""
@@ -88,7 +88,7 @@ def test_table_and_figures_are_beside_the_results(results: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such program")
-def test_without_json_and_without_a_compiler_it_prints_tables_and_notes_of_the_rest(
+def test_without_a_compiler_tables_and_notes_are_printed_without_c(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CC", "false")
@@ -129,7 +129,7 @@ def test_a_stopped_run_is_resumed_and_earlier_results_stay_until_it_is_complete(
     while not (saved.exists() and len(json.loads(saved.read_text())["points"]) >= 3):
         assert first.poll() is None
         time.sleep(0.02)
-    os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C does: parent and child alike
+    os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C does, to parent and child alike
     assert first.wait(timeout=30) != 0
     assert (tmp_path / "results.json").read_text() == "{}"
     kept = json.loads(saved.read_text())["points"]
@@ -142,8 +142,8 @@ def test_a_stopped_run_is_resumed_and_earlier_results_stay_until_it_is_complete(
 @pytest.mark.skipif(sys.platform == "win32", reason="no such program")
 @pytest.mark.parametrize(
     ("name", "path", "reason"),
-    [("", "", "no C compiler found"), ("false", None, "false .*failed"), ("echo", None, "echo .*made no library")],
-    ids=["there is none", "it fails", "it makes nothing"],
+    [("", "", "no C compiler found"), ("false", None, "false .*failed"), ("echo", None, "echo .*wrote no library")],
+    ids=["there is none", "it fails", "it writes nothing"],
 )
 def test_a_compiler_that_does_not_work_is_named_and_c_is_left_out(
     name: str, path: str | None, reason: str, monkeypatch: pytest.MonkeyPatch

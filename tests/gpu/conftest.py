@@ -25,11 +25,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items[:] = share_of(items, config.getoption("--share", "1/1"))  # there is no option where all of tests/ is run
+    items[:] = share_of(items, config.getoption("--share", "1/1"))  # the option is unknown where all of tests/ is run
 
 
 def share_of(items: list[T], share: str) -> list[T]:
-    """Return every N-th item from the K-th on: the cases of a long test go to different shares."""
+    """Return every N-th item from the K-th on, so that the cases of a long test go to different shares."""
     number, _, count = share.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise pytest.UsageError(f"--share is K/N with K from 1 to N, such as 2/8; got {share}")

@@ -29,7 +29,7 @@ def attention(backend: str, dtype: torch.dtype, num_nodes: int, hub: bool) -> No
 def encoder(case: Case, backend: str, precision: str) -> None:
     problem = draw_problem(case, "cuda")
     outcome(problem, backend=backend, precision=precision)
-    problem.call(backend=backend, precision=precision)  # nothing is saved: another kernel
+    problem.call(backend=backend, precision=precision)  # without saved activations another kernel runs
 
 
 def main() -> None:

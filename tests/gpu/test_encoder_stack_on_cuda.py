@@ -54,7 +54,7 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 @contextmanager
 def asking_for(precision: str) -> Iterator[None]:
-    """PyTorch's settings, as a user changes them."""
+    """Set PyTorch's precision as a user does."""
     with tf32(precision == "tf32"), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
         yield
 
@@ -301,7 +301,7 @@ def test_encoders_that_the_operator_does_not_support_run_layer_by_layer(layout, 
 
 
 def final_loss(layout: Layout, backend: str, precision: str, seed: int, steps: int = 200) -> tuple[float, float]:
-    """Return the first loss and the mean of the last twenty; Adam learns a neighbour's value in batches of 32."""
+    """Learn a neighbour's value with Adam in batches of 32; return the first loss and the mean of the last twenty."""
     torch.manual_seed(seed)
     encoder = Encoder(layout.graph, PolicyConfig()).cuda()
     encoder.backend = backend

@@ -1,4 +1,4 @@
-"""Reinforcement learning on a GPU: what is recorded and replayed does what it does step by step."""
+"""Reinforcement learning on a GPU: recorded steps and updates equal eager ones."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def parameters(collector) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("task", ["humanoid-mod", "humanoid-hill"])
-def test_a_recorded_step_of_the_environment_is_the_plain_one(task):
+def test_a_recorded_step_of_the_environment_equals_an_eager_one(task):
     from body_transformer.rl.registry import make_env
 
     found = []
@@ -61,20 +61,20 @@ def test_a_recorded_step_of_the_environment_is_the_plain_one(task):
             env.record(lambda compute: compute)
         with torch.inference_mode():
             env.reset(seed=0)
-            env.episode_length_buf.fill_(995)  # some time out on the way
+            env.episode_length_buf.fill_(995)  # some episodes reach their time limit
             steps = [env.step(action) for action in actions]
         found.append(
             [torch.cat([s[0]["actor"] for s in steps]), *(torch.cat([s[k].float() for s in steps]) for k in (1, 2, 3))]
         )
         env.close()
-    # contact forces are sums in any order
+    # contact forces are summed in an arbitrary order
     for recorded, plain in zip(*found, strict=True):
         torch.testing.assert_close(recorded, plain, rtol=1e-3, atol=1e-2)
     assert found[0][3].sum() >= NUM_ENVS // 2
 
 
 @pytest.mark.parametrize("variant", ["mlp", "bot-mix"])
-def test_recorded_updates_are_the_plain_ones(variant):
+def test_recorded_updates_equal_eager_ones(variant):
     recorded, plain = make_collector(variant, True), make_collector(variant, False)
     for _ in range(3):
         recorded.collect()
@@ -94,7 +94,7 @@ def test_recorded_updates_are_the_plain_ones(variant):
 
 
 @pytest.mark.parametrize("task", ["humanoid-mod", "humanoid-hill", "humanoid-board", "a1-walk"])
-def test_iterations_stay_finite_and_every_step_draws_other_actions(task):
+def test_iterations_stay_finite_and_every_step_draws_new_actions(task):
     collector = make_collector("bot-mix", True, task)
     for _ in range(3):
         collector.collect()

@@ -1,4 +1,4 @@
-"""The model that rsl_rl trains, on a GPU: what its precision brings, and that it waits for nothing."""
+"""The model that rsl_rl trains, on a GPU: its precision, and rollouts without synchronisation."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def observe(layout: Layout, batch: int = 512):
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 5e-3), ("bf16", 5e-2)])
 @pytest.mark.parametrize("obs_set", ["actor", "critic"])
-def test_a_precision_brings_the_fused_encoder_and_nearly_the_same_output(
+def test_a_lower_precision_uses_the_fused_encoder_and_gives_nearly_the_same_output(
     layout, obs_set, precision, tolerance, monkeypatch
 ):
     backends = []
@@ -62,7 +62,7 @@ def test_a_precision_brings_the_fused_encoder_and_nearly_the_same_output(
     assert all(p.grad is not None for name, p in model.named_parameters() if "std" not in name)
 
 
-def test_a_step_of_a_rollout_waits_for_nothing(layout):
+def test_a_step_of_a_rollout_does_not_synchronise(layout):
     actor, critic, obs = make(layout, "actor", "bf16"), make(layout, "critic", "bf16"), observe(layout)
 
     def step() -> None:
@@ -73,7 +73,7 @@ def test_a_step_of_a_rollout_waits_for_nothing(layout):
             actor.update_normalization(obs)
             critic.update_normalization(obs)
 
-    step()  # kernels are built, masks looked at
+    step()  # builds the kernels and reads the masks
     torch.cuda.set_sync_debug_mode("error")
     try:
         step()

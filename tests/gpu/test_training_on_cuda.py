@@ -1,4 +1,4 @@
-"""On a GPU updates and actions are recorded and replayed: they must stay what they are without that."""
+"""Updates and actions that are recorded and replayed on a GPU equal eager ones."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ NUM_UPDATES = 12
 
 @pytest.fixture(autouse=True)
 def fresh_accelerate() -> Iterator[None]:
-    """It remembers the first precision of a process."""
+    """Reset Accelerate, which keeps the first precision of a process."""
     yield
     AcceleratorState._reset_state(reset_partial_state=True)
 
@@ -40,7 +40,7 @@ def batch(seed: int, size: int = 32) -> tuple[np.ndarray, np.ndarray]:
 
 
 def updated(variant: str, rates: list[float], precision: str) -> tuple[Policy, float]:
-    """A policy after an update for each rate, and the sum of the losses."""
+    """Return a policy after one update per rate, and the sum of the losses."""
     torch.manual_seed(0)
     policy = Policy(LAYOUT, PolicyConfig(variant=variant, num_layers=2))
     module = CloningLoss(policy, "mse", torch.arange(LAYOUT.obs_dim))
@@ -52,7 +52,7 @@ def updated(variant: str, rates: list[float], precision: str) -> tuple[Policy, f
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_recorded_updates_are_those_that_are_not_recorded(monkeypatch, variant, precision):
+def test_recorded_updates_equal_eager_ones(monkeypatch, variant, precision):
     rates = [1e-3 * (k + 1) for k in range(NUM_UPDATES)]
     recorded, loss = updated(variant, rates, precision)
     monkeypatch.setattr(cuda_graphs, "NUM_EAGER", NUM_UPDATES)
@@ -71,7 +71,7 @@ def test_a_recorded_update_follows_the_learning_rate():
     assert any(not torch.equal(other.get_parameter(name), value) for name, value in before.named_parameters())
 
 
-def test_a_recording_changes_in_place_what_the_function_changes():
+def test_a_recorded_function_changes_the_same_tensors_in_place():
     count = torch.zeros((), device="cuda")
 
     def add(x: torch.Tensor) -> torch.Tensor:
@@ -108,7 +108,7 @@ def data(tmp_path_factory) -> Path:
     return file
 
 
-def test_the_command_learns_and_a_run_that_was_stopped_goes_on(data, tmp_path):
+def test_the_command_learns_and_resumes_a_stopped_run(data, tmp_path):
     def losses(run: Path) -> list[float]:
         return [json.loads(line)["train/loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 

@@ -1,4 +1,4 @@
-"""Accuracy against float64: attention is checked before it is timed, and the encoder's errors are reported."""
+"""Errors against float64: a check of attention before it is timed, and a table of the encoder's errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .results import ResultColumn, ResultTable
 from .steps import matmul_precision, output_and_gradients
 
 CHECKED_SAMPLES = 2
-"""Number of samples of a batch of attention that are compared with float64."""
+"""Number of samples per batch that are compared with float64."""
 
 
 def relative_error(value: Tensor, truth: Tensor) -> float:
@@ -27,10 +27,10 @@ def relative_error(value: Tensor, truth: Tensor) -> float:
 
 
 def check(attention: Attention, mask: Tensor, inputs: Inputs, dtype: str, is_ours: bool = False) -> None:
-    """Compare the output with float64 before it is timed; an incorrect implementation has no meaningful time.
+    """Compare the output with float64 before the attention is timed; raise ValueError if it is wrong.
 
-    The whole batch is computed, as in the timed run, and its first samples are compared. This package is held to a
-    closer bound, and its gradients are compared too.
+    The whole batch is computed, as in the timed run, and its first samples are compared. For this package (`is_ours`)
+    the tolerance is lower, and the gradients are compared too.
     """
     numbers = DTYPES[dtype]
     q, k, v, _ = inputs
@@ -56,7 +56,7 @@ def few_samples(inputs: Inputs, dtype: torch.dtype) -> Inputs:
 def _compare(what: str, value: Tensor, truth: Tensor, tolerance: float) -> None:
     error = relative_error(value, truth)
     if not error < tolerance:  # also true of NaN
-        raise ValueError(f"wrong {what}: relative error {error:.1e}, more than {tolerance:.0e}")
+        raise ValueError(f"wrong {what}: relative error {error:.1e}; at most {tolerance:.0e} is allowed")
 
 
 # -- encoder -----------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ ERROR_COLUMNS = (
 
 
 def find_errors(bench: Bench, timed: TimedExperiment, batch: int, precisions: Sequence[str]) -> ResultTable:
-    """Compare an encoder's output and gradients with float64, beside PyTorch's of the same precision."""
+    """Tabulate the errors of the encoder and of PyTorch in the same precision, both against float64."""
     x, grad = timed.draw(batch, 2, seed=3)
     exact = PLAIN.make(deepcopy(timed.encoder).double())
     truth = output_and_gradients(exact, x.double().requires_grad_(), grad.double(), "fp32")
@@ -87,10 +87,10 @@ def find_errors(bench: Bench, timed: TimedExperiment, batch: int, precisions: Se
         ours, theirs = ([relative_error(a, b) for a, b in zip(result, truth, strict=True)] for result in results)
         for quantity, a, b in (("output", ours[0], theirs[0]), ("worst gradient", worst(ours[1:]), worst(theirs[1:]))):
             rows.append({"precision": precision, "quantity": quantity, "ours": a, "torch": b, "ratio": a / b})
-    title = f"humanoid encoder, batch {batch}: errors against float64, beside PyTorch's of the same precision"
+    title = f"humanoid encoder, batch {batch}: errors against float64, ours and PyTorch's"
     return ResultTable("errors", title, ERROR_COLUMNS, rows)
 
 
 def worst(errors: Sequence[float]) -> float:
-    """Return the largest error; NaN if there is one, which `max` might skip."""
+    """Return the largest error, or NaN if any error is NaN, which Python's `max` might skip."""
     return float(torch.tensor(errors, dtype=torch.float64).max())

@@ -29,7 +29,7 @@ from .masks import tree_mask
 from .results import ResultColumn, ResultTable
 
 ON_DEVICE = {"cuda": ("bf16", "fp32", "tf32"), "cpu": ("fp32",)}
-"""Dtypes that can be timed: a CPU has no tf32, and on one without bf16 PyTorch's bf16 products end the process."""
+"""Dtypes that can be timed. A CPU has no tf32, and one without bf16 crashes in PyTorch's bf16 products."""
 DEFAULT_DTYPES = {"cuda": ("bf16", "fp32"), "cpu": ("fp32",)}
 SHAPES: Mapping[str, Sequence[Shape]] = {
     "cuda": ((8192, 2, 16, 32), (256, 5, 32, 64), (1024, 4, 128, 64), (128, 4, 1024, 64), (16, 4, 4096, 64)),
@@ -37,9 +37,9 @@ SHAPES: Mapping[str, Sequence[Shape]] = {
 }
 QUICK_SHAPES: Sequence[Shape] = ((4, 2, 16, 32), (2, 2, 24, 16))
 PASSES = {False: "fwd", True: "fwd+bwd"}
-"""Whether backward is timed too -> its name in the table."""
+"""Whether the backward pass is timed too -> name of the pass in the table."""
 SCALING = "scaling"
-"""The row that times the cost per node over the number of nodes."""
+"""Name of the row that times the cost per node for different numbers of nodes."""
 SCALING_NODES = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 SCALING_TOKENS = {"cuda": 2**17, "cpu": 2**14}
 QUICK_TOKENS = 256
@@ -54,7 +54,7 @@ def row_shapes(device: str, quick: bool) -> dict[str, Shape]:
 def run(bench: Bench, rows: Sequence[str], dtypes: Sequence[str]) -> list[ResultTable]:
     """Time `rows`, which are keys of row_shapes and `scaling`, in each of `dtypes`."""
     rate = copy_rate(bench.device, bench.effort, 2**22 if bench.is_tiny else None)
-    bench.notes.append(f"floor: bytes that must move, at the {rate / 1e9:,.0f} GB/s of a copy in this run")
+    bench.notes.append(f"floor: the bytes that must move, at {rate / 1e9:,.0f} GB/s, the rate of a copy in this run")
     shapes = [name for name in rows if name != SCALING]
     tables = [time_shapes(bench, shapes, dtypes, rate)] if shapes else []
     return [*tables, time_scaling(bench, dtypes, rate)] if SCALING in rows else tables
@@ -64,7 +64,7 @@ def run(bench: Bench, rows: Sequence[str], dtypes: Sequence[str]) -> list[Result
 
 
 def time_shapes(bench: Bench, names: Sequence[str], dtypes: Sequence[str], rate: float) -> ResultTable:
-    """Time all contenders on every shape; `rate` is a copy's, in bytes per second."""
+    """Time all contenders on every shape; `rate` is the bytes per second of a copy."""
     entrants, shapes = _entrants(bench), row_shapes(bench.device, bench.quick)
     cases = [(name, dtype) for name in names for dtype in dtypes]
     rows = [row for name, dtype in cases for row in time_shape(bench, name, shapes[name], dtype, rate, entrants)]
@@ -97,14 +97,14 @@ def time_shape(
     entrants: Mapping[str, MakeAttention],
     checked: bool = True,
 ) -> list[dict[str, Any]]:
-    """Time all entrants on the same inputs and return one row per pass; `checked`: compare them with float64 first."""
+    """Time all entrants on the same inputs, compared with float64 first if `checked`; return one row per pass."""
     mask = tree_mask(shape[2]).to(bench.device)
     num_bytes = {backward: attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward) for backward in PASSES}
     sets = draw_inputs(shape, dtype, bench.device, bench.num_sets(num_bytes[False]))
     entrants = {
-        name: make
-        for name, make in entrants.items()
-        if name not in BACKENDS or not BACKENDS[name].refusal(DTYPES[dtype].dtype, *shape[2:])
+        entrant: make
+        for entrant, make in entrants.items()
+        if entrant not in BACKENDS or not BACKENDS[entrant].refusal(DTYPES[dtype].dtype, *shape[2:])
     }
 
     @cache
@@ -117,7 +117,7 @@ def time_shape(
     def build(entrant: str, backward: bool) -> list[Step]:
         return attention_steps(ready(entrant), sets, dtype, backward)
 
-    # one family: compiled and checked once, used for both passes
+    # both passes of an entrant are one family: it is compiled and checked once
     contenders = [
         Contender(f"{entrant} {title}", partial(build, entrant, backward), family=entrant)
         for entrant in entrants
@@ -180,7 +180,7 @@ SCALING_SERIES = {
 
 
 def time_scaling(bench: Bench, dtypes: Sequence[str], rate: float) -> ResultTable:
-    """Time this package alone at a constant number of tokens; the cost per node should not depend on the body."""
+    """Time this package alone at a constant number of tokens, where the cost per node should not depend on the body."""
     tokens = QUICK_TOKENS if bench.quick else SCALING_TOKENS[bench.device]
     sizes = [nodes for nodes in SCALING_NODES if nodes <= tokens]
     rows = [_time_body(bench, nodes, tokens, dtype, rate) for dtype in dtypes for nodes in sizes]

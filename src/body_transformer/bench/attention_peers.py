@@ -1,4 +1,4 @@
-"""Masked attention as it is timed: this package's and its peers at their best, with their inputs and steps."""
+"""Implementations of masked attention that are timed, this package's and its peers, with their inputs and steps."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def chosen_backend(inputs: Inputs, mask: Tensor) -> str:
 
 
 def backends_on(device: str) -> list[str]:
-    """Return the backends to time; on a CPU the Triton ones run in an interpreter, for tests only."""
+    """Return the backends to time; Triton's need a GPU, since on a CPU they run in an interpreter meant for tests."""
     return [name for name, backend in BACKENDS.items() if device == "cuda" or not backend.needs_triton]
 
 
@@ -73,7 +73,7 @@ class AttentionPeer:
     title: str
     make: MakeAttention
     masked: bool = True
-    """False: it ignores the mask, and is shown for context only."""
+    """Whether it applies the mask; without it, its time is shown for context only."""
     compiled: bool = False
     """Whether it needs `torch.compile`."""
 
@@ -84,7 +84,7 @@ def naive(mask: Tensor) -> Attention:
 
 
 def gather(mask: Tensor) -> Attention:
-    """Gather the keys and values of the neighbours alone, padded to the longest row."""
+    """Gather only the keys and values of the neighbours, padded to the longest row."""
     width = int(mask.sum(1).max())
     valid, ids = torch.sort(mask.to(torch.int8), dim=1, descending=True, stable=True)  # a row's ones come first
     ids, valid = ids[:, :width], valid[:, :width].bool()  # [N, K]
@@ -131,7 +131,7 @@ PEERS = {
 
 
 def peer_names(compile_peers: bool) -> list[str]:
-    """Return the peers to time; with compiling, a peer that has a compiled form takes part in that form only."""
+    """Return the peers to time; with `compile_peers`, a compiled form replaces the eager one."""
     left_out = {"naive", "gather"} if compile_peers else {name for name, peer in PEERS.items() if peer.compiled}
     return [name for name in PEERS if name not in left_out]
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from .results import ResultTable
 
-# Okabe and Ito's colours stay apart in the common colour blindnesses; the floor is grey, as no contender reaches it.
+# Okabe and Ito's palette suits the common kinds of colour blindness; the floor is grey, since it is not a contender.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 FLOOR = "#888888"
 LINE, GAP, WIDTH, HEADER, DPI = 0.13, 0.1, 8.0, 0.75, 150  # inches; dots per inch
@@ -39,7 +39,7 @@ def chart(title: str, tables: Sequence[ResultTable]) -> Figure:
 
 
 def series_of(table: ResultTable) -> Series:
-    """Return the series of a table in which there is a number."""
+    """Return those series of a table that have at least one number."""
     found = {name: [_number(value(row)) for row in table.rows] for name, value in table.series.items()}
     return {name: values for name, values in found.items() if any(values)}
 

@@ -1,4 +1,4 @@
-"""Clocks: CUDA-graph replays between device events on a GPU, turns by the wall clock on a CPU.
+"""Clocks: replayed CUDA graphs between device events on a GPU, and the wall clock on a CPU.
 
 `triton.testing.do_bench` and `torch.utils.benchmark` time one function on one set of inputs. Here contenders take turns
 in one run, so that a machine that slows down slows all of them. Inputs rotate, so that they come from memory and not
@@ -22,7 +22,7 @@ Step = Callable[[], object]
 Clock = Callable[[], float]
 
 CACHE_BYTES = {"cuda": 60 * 2**20, "cpu": 32 * 2**20}
-"""Size of a device's last cache: the H200's L2, a server CPU's share of the L3."""
+"""Size of a device's last-level cache: the H200's L2, a server CPU's share of the L3."""
 MAX_SETS, MAX_CALLS = 16, 64
 
 
@@ -31,13 +31,13 @@ class Effort:
     """How long one contender is timed."""
 
     budget_s: float = 0.5
-    """Time for its samples, once warm."""
+    """Time for its samples in seconds, without warm-up."""
     min_samples: int = 11
     max_samples: int = 51
     graph_ms: float = 1.0
-    """Minimum length of a replayed graph; the launch is then a negligible part of it."""
+    """Minimum duration of a replayed graph, so that its launch is a negligible part."""
     calls: int = 1
-    """Consecutive calls of a contender in each of its turns on a CPU; among several it has the caches to itself."""
+    """Consecutive calls per turn on a CPU; all but the first find the caches filled by the same contender."""
 
     def num_samples(self, sample_s: float) -> int:
         wanted = int(self.budget_s / max(sample_s, 1e-9))
@@ -46,11 +46,11 @@ class Effort:
 
 QUICK = Effort(budget_s=0.02, min_samples=3, max_samples=5)
 ONCE = Effort(budget_s=0.0, min_samples=1, max_samples=1)
-"""One run without timing: contenders compile, and PyTorch's cache on disk keeps the result."""
+"""One run without timing: contenders compile, and PyTorch keeps the compiled code in its cache on disk."""
 
 
 def num_sets(set_bytes: int, device: str) -> int:
-    """Return how many input sets rotate so that together they exceed the cache twice."""
+    """Return the number of input sets that together are at least twice as large as the cache, up to MAX_SETS."""
     return min(MAX_SETS, max(1, math.ceil(2 * CACHE_BYTES[device] / max(set_bytes, 1))))
 
 
@@ -69,11 +69,11 @@ def take_turns(
     """Time contenders in turns and return the milliseconds of every call, one list per contender.
 
     Args:
-        contenders: the steps of each, used in rotation.
-        rounds: how often each contender has its turn.
+        contenders: the steps of each contender, used in rotation.
+        rounds: number of turns per contender.
         calls: timed calls per turn.
-        warm: calls before each timed one that do not count.
-        order: number of contenders -> the order of one round.
+        warm: untimed calls before each timed one.
+        order: number of contenders -> their order in one round.
     """
     samples: list[list[float]] = [[] for _ in contenders]
     for _ in range(rounds):
@@ -90,7 +90,7 @@ def take_turns(
 
 
 def best_on_cpu(steps: Sequence[Step], effort: Effort, clock: Clock = time.perf_counter) -> float:
-    """Return the smallest of all samples in milliseconds: the least that the machine needs."""
+    """Return the smallest sample in milliseconds, the one that other load on the machine affects least."""
     ((first,),) = take_turns([steps], 1, clock=clock)
     (samples,) = take_turns([steps], effort.num_samples(first / 1e3), clock=clock)
     return min(samples)
@@ -112,14 +112,14 @@ def warm_up(steps: Sequence[Step], times: int = 3) -> None:
 
 
 def time_with_events(steps: Sequence[Step], effort: Effort) -> float:
-    """Return the median milliseconds of one step launched from Python; the steps are warm."""
+    """Return the median milliseconds of one step launched from Python; the steps must be warm."""
     (first,) = _event_times(steps[:1], 1)
     return statistics.median(_event_times(steps, effort.num_samples(first / 1e3)))
 
 
 def time_as_graph(steps: Sequence[Step], effort: Effort) -> float:
-    """Return the median milliseconds of one step inside a replayed CUDA graph; the steps are warm."""
-    calls = len(steps)  # every set as often as the others
+    """Return the median milliseconds of one step inside a replayed CUDA graph; the steps must be warm."""
+    calls = len(steps)  # a multiple of it runs every input set equally often
     one_ms = _replay_ms(steps, calls, QUICK) / calls
     wanted = min(MAX_CALLS, effort.graph_ms / max(one_ms, 1e-6))
     calls *= max(1, math.ceil(wanted / len(steps)))
@@ -127,7 +127,7 @@ def time_as_graph(steps: Sequence[Step], effort: Effort) -> float:
 
 
 def _replay_ms(steps: Sequence[Step], calls: int, effort: Effort) -> float:
-    # all return values are kept until the last call: writing to memory that is reused would be served by the cache
+    # all return values are kept until the last call: reused memory would still be in the cache
     graph, _ = capture(lambda: [steps[call % len(steps)]() for call in range(calls)])
     for _ in range(3):
         graph.replay()
@@ -135,7 +135,7 @@ def _replay_ms(steps: Sequence[Step], calls: int, effort: Effort) -> float:
 
 
 def capture(body: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
-    """Capture the warm body as a CUDA graph; also return its return value, which every replay overwrites."""
+    """Capture the warm body as a CUDA graph; return the graph and the body's result, which every replay overwrites."""
     stream = torch.cuda.current_stream()
     graph = torch.cuda.CUDAGraph()
     try:

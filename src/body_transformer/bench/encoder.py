@@ -29,14 +29,15 @@ from .steps import ON_DEVICE, TimedModel, forward_steps, gradient_steps, optimiz
 MakeSteps = Callable[[TimedModel, list[Tensor], str], list[Step]]
 """A model, sets of inputs and a precision -> the timed steps."""
 
-
 BATCHES = {
     "cuda": {"ppo": 8192, "rollout": 2048, "imitation": 256, "errors": 1003},
     "cpu": {"ppo": 256, "rollout": 64, "imitation": 4, "errors": 101},
     "quick": {"ppo": 4, "rollout": 2, "imitation": 1, "errors": 3},
 }
-"""Samples in a batch: of a PPO minibatch, of a step of all environments, of an imitation minibatch, and of the accuracy
-table (not a multiple of any block)."""
+"""Batch sizes of a PPO minibatch, of a rollout's step, of an imitation minibatch and of the accuracy table.
+
+The last one is not a multiple of any block size.
+"""
 
 
 def batch_of(bench: Bench, key: str) -> int:
@@ -81,7 +82,7 @@ def run(bench: Bench, rows: Sequence[str]) -> list[ResultTable]:
     }
     if timed:
         written = ", ".join(f"{name} {rate / 1e12:.3g} TFLOP/s" for name, rate in rates.items())
-        bench.notes.append(f"floor: the arithmetic alone, at the rate of a large product in this run ({written})")
+        bench.notes.append(f"floor: the arithmetic alone, at a large matrix product's rate in this run ({written})")
     tables = []
     for name in rows:
         if name == ERRORS:
@@ -159,7 +160,7 @@ def policy_cases(bench: Bench) -> Iterator[StepCase]:
 
 
 def policy_entrants(bench: Bench) -> list[tuple[str, str]]:
-    """Return (policy, precision) pairs. Compiling takes minutes, so it is done for the fastest arithmetic alone."""
+    """Return (policy, precision) pairs; the compiled policy, which takes minutes, only has the fastest precision."""
     precisions = dict.fromkeys(POLICY_TITLES, ON_DEVICE[bench.device])
     precisions["compiled"] = precisions["compiled"][:1] if bench.compile_peers else ()
     names = POLICY_TITLES if bench.peers else ("ours",)
@@ -190,8 +191,6 @@ COLUMNS = (
     ResultColumn("timed", "timed"),
     ResultColumn("ran", "ours ran"),
 )
-
-
 SERIES: Mapping[str, Callable[[Row], Any]] = {
     "peers": lambda row: None if row["contender"] == "ours" else row["ms"],
     "ours": lambda row: row["ms"] if row["contender"] == "ours" else None,
@@ -200,9 +199,9 @@ SERIES: Mapping[str, Callable[[Row], Any]] = {
 
 
 def time_case(bench: Bench, case: StepCase, rates: Mapping[str, float]) -> ResultTable:
-    """Time all entrants; for this package, each row names the operators that ran.
+    """Time all entrants; this package's rows also name the operators that ran.
 
-    `rates` are those of products: precision -> operations per second.
+    `rates` are those of a large matrix product: precision -> operations per second.
     """
     ran: dict[str, str] = {}
 

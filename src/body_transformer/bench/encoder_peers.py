@@ -1,4 +1,4 @@
-"""The encoders and policies that are timed: this package's and its peers, all from the same weights."""
+"""Encoders and policies that are timed, this package's and its peers, with the same initial weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .steps import TimedModel
 
 @dataclass(frozen=True)
 class TimedExperiment:
-    """One experiment's layout and architecture, and an encoder: the starting point of every contender."""
+    """One experiment's layout, architecture and encoder, from which every contender is built."""
 
     layout: Layout
     config: PolicyConfig
@@ -52,7 +52,7 @@ def load_timed(name: str, device: str, max_layers: int = 99) -> TimedExperiment:
 
 @dataclass(frozen=True)
 class EncoderKind:
-    """One way to run an encoder, with parameters of its own, so that no optimizer changes another's weights."""
+    """One way to run an encoder; each model it makes has its own copy of the weights."""
 
     title: str
     make: Callable[[Encoder], TimedModel]
@@ -103,12 +103,12 @@ def _plain_layer(x: Tensor, parts: Sequence[Tensor], mask: Tensor | None, num_he
 
 
 def compiled_layer() -> Any:
-    """Return one function for all layers: it is compiled twice, with and without a mask, for any number of layers."""
+    """Return one function for all layers, which is compiled twice: for layers with a mask and without one."""
     return torch.compile(_plain_layer, dynamic=False)
 
 
 class PlainEncoder(nn.Module):
-    """An encoder's layers in plain functions, with its parameters."""
+    """Encoder that runs the layers of another one as plain functions, with the same parameters."""
 
     def __init__(self, encoder: Encoder, attend: Any, compiled: bool) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COPY_BYTES = {"cuda": 2**31, "cpu": 2**27}
 MATMUL_SIZE = {"cuda": 8192, "cpu": 1024}
 BACKWARD = 3
-"""Arithmetic of forward and backward over that of forward alone: each product has two more, one for each factor."""
+"""Arithmetic of forward and backward over that of forward: each product has two more, its factors' gradients."""
 
 
 def attention_bytes(shape: Sequence[int], itemsize: int, backward: bool) -> int:
@@ -34,7 +34,7 @@ def attention_bytes(shape: Sequence[int], itemsize: int, backward: bool) -> int:
 
 
 def encoder_flops(graph: BodyGraph, config: PolicyConfig) -> int:
-    """Count the operations of one sample's forward pass through the encoder; masked layers count only the ones."""
+    """Count the operations of one sample's forward pass; masked layers count only the ones of the mask."""
     nodes, width = graph.num_nodes, config.embed_dim
     projections = nodes * (4 * width**2 + 2 * width * config.ff_dim)  # queries, keys, values, output, feed-forward
     masked = (config.architecture.is_masked(k) for k in range(config.num_layers))
@@ -57,7 +57,7 @@ def floor_ms(amount: float, rate: float) -> float:
     return 1e3 * amount / rate
 
 
-AT_LEAST = Effort(budget_s=0.05)
+MIN_CPU_EFFORT = Effort(budget_s=0.05)
 """Minimum effort for a floor on a CPU: too few samples would overestimate it."""
 
 
@@ -69,9 +69,9 @@ def copy_rate(device: str, effort: Effort, num_bytes: int | None = None) -> floa
 
 
 def read_ms(num_bytes: int, device: str, effort: Effort) -> float:
-    """Measure the milliseconds to use that many bytes of float32 weights once each: a matrix by a vector.
+    """Measure the milliseconds of a matrix-vector product whose float32 matrix has `num_bytes`.
 
-    The matrix has exactly this size, so that it stays in a cache between calls just when the weights do.
+    With the size of a policy's weights, it stays in a cache between calls exactly if the weights do.
     """
     width = 256
     weights = torch.ones(max(1, num_bytes // (4 * width)), width, device=device)
@@ -92,9 +92,9 @@ def matmul_rate(device: str, precision: str, effort: Effort, size: int | None = 
 
 
 def _floor_step_ms(step: Step, device: str, effort: Effort) -> float:
-    """Time a floor: on a GPU the median, as for contenders; on a CPU the best, which other load does not raise."""
+    """Return milliseconds: the median on a GPU, as for contenders; the minimum on a CPU, despite other load."""
     if device == "cuda":
         warm_up([step])
         return time_with_events([step], effort)
     step()
-    return best_on_cpu([step], max(effort, AT_LEAST, key=lambda one: one.min_samples))
+    return best_on_cpu([step], max(effort, MIN_CPU_EFFORT, key=lambda one: one.min_samples))

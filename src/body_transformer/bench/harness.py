@@ -1,6 +1,6 @@
-"""The harness of every benchmark: contenders in, one timing per contender out.
+"""The harness of every benchmark, which takes contenders and returns one timing per contender.
 
-A contender that fails becomes a row with the reason; it never ends the run.
+A contender that fails becomes a row with the reason, and the run continues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from .clocks import ONCE, QUICK, Effort, Step, num_sets, take_turns, time_as_graph, time_with_events, warm_up
 
 Say = Callable[[str], None]
-"""Takes a line of progress."""
+"""Function that shows a line of progress."""
 GRAPH, EVENTS, CLOCK = "graph", "events", "clock"
 """How a contender was timed: as a replayed CUDA graph, as launches between events, or by the wall clock."""
 
@@ -51,7 +51,7 @@ class Timing:
     error: str | None = None
     """First line of the error; beside a time, the reason why no CUDA graph could be captured."""
     samples: Sequence[float] = ()
-    """Milliseconds of every call, where the wall clock was read."""
+    """Milliseconds of every call; empty unless the method is `CLOCK`."""
 
     @property
     def shown(self) -> float | str:
@@ -60,7 +60,7 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """One run of a benchmark: settings that all benchmarks share, progress, and notes."""
+    """One run of a benchmark: the settings that all benchmarks share, its progress and its notes."""
 
     device: str
     quick: bool = False
@@ -68,11 +68,11 @@ class Bench:
     peers: bool = True
     """Whether other implementations are timed too."""
     compile_peers: bool = False
-    """Whether those that need `torch.compile` are among them."""
+    """Whether peers that need `torch.compile` are included."""
     compile_only: bool = False
     """Run every contender once and time nothing."""
     say: Say = lambda line: None
-    """Receives the lines of progress."""
+    """Shows the progress."""
     notes: list[str] = field(default_factory=list)
     """Failures, and explanations of the results."""
 
@@ -82,7 +82,7 @@ class Bench:
 
     @property
     def is_tiny(self) -> bool:
-        """Whether times mean nothing, so that small inputs do."""
+        """Whether small inputs suffice, because the times are meaningless."""
         return self.quick or self.compile_only
 
     def num_sets(self, set_bytes: int) -> int:
@@ -91,7 +91,7 @@ class Bench:
     def time(
         self, where: str, contenders: Sequence[Contender], effort: Effort | None = None, wall_clock: bool = False
     ) -> dict[str, Timing]:
-        """Time all contenders as `measure` does; note each that failed or could not be captured."""
+        """Time all contenders as `measure` does, and add a note for each that failed or could not be captured."""
         timings = measure(
             contenders,
             "cpu" if wall_clock else self.device,
@@ -163,7 +163,7 @@ def _measure_in_turns(contenders: Sequence[Contender], effort: Effort, say: Say)
     timings: dict[str, Timing] = {}
     ready: dict[str, Sequence[Step]] = {}
     num_samples = effort.max_samples
-    _start_clean(keep_compiled=False)  # PyTorch stops compiling a function of which it holds many versions
+    _start_clean(keep_compiled=False)  # PyTorch stops compiling a function that has many versions
     for contender in contenders:
         say(contender.name)
         try:
@@ -195,8 +195,8 @@ def _start_clean(keep_compiled: bool) -> None:
 def precompile(bench: Bench, parts: Sequence[Sequence[str]], workers: int) -> None:
     """Run `bot bench PART --compile-only` for each part, `workers` processes at a time.
 
-    PyTorch's compiler keeps its code in a cache on disk, where the timed run finds it. After a failure the peers are
-    compiled in their turn.
+    PyTorch keeps the compiled code in a cache on disk, where the timed run finds it. If a process fails, its peers are
+    compiled in the timed run.
     """
     flags = ["--device", bench.device, *(["--quick"] if bench.quick else []), "--compile", "--compile-only"]
     with ThreadPoolExecutor(workers) as pool:
@@ -204,7 +204,7 @@ def precompile(bench: Bench, parts: Sequence[Sequence[str]], workers: int) -> No
         try:
             for count, future in enumerate(as_completed(futures), 1):
                 status = future.result()
-                end = f" ended with status {status}; its peers are compiled in their turn" if status else ""
+                end = f" ended with status {status}; its peers will be compiled in the timed run" if status else ""
                 bench.say(f"compiled {count} of {len(parts)}: {futures[future]}{end}")
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

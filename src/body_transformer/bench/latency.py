@@ -23,7 +23,7 @@ from .harness import Bench, Contender
 from .results import ResultColumn, ResultTable
 
 ALL = ("mlp", "transformer", "bot-hard")
-"""Variants of `--variant all`: the three that differ in cost."""
+"""Variants of `--variant all`, which differ in cost."""
 QUICK_ROWS = ("a1-walk", "humanoid-mod")
 EFFORT = Effort(budget_s=4.0, min_samples=300, max_samples=3000, calls=50)
 """Enough calls for a p99."""
@@ -31,13 +31,14 @@ QUICK_EFFORT = Effort(budget_s=0.0, min_samples=10, max_samples=10, calls=5)
 
 
 def run(bench: Bench, rows: Sequence[str], variants: Sequence[str | None]) -> list[ResultTable]:
-    """Time the policies of the experiments `rows`; a variant of None is the one that an experiment favours."""
+    """Time the policies of the experiments `rows`; a variant of None is the experiment's favoured one."""
     where = "one thread" if bench.device == "cpu" else "GPU, float32"
     with _one_thread():
         rate = matmul_rate(bench.device, "fp32", bench.effort, 128 if bench.quick else None)
         bench.notes.append(
-            f"floor: the larger of the arithmetic at {rate / 1e9:,.0f} GFLOP/s, a large float32 product's, and of the "
-            f"product of a matrix as large as the weights with a vector; both measured in this run, {where}"
+            f"floor: the larger of the arithmetic floor (at {rate / 1e9:,.0f} GFLOP/s, the rate of a large float32 "
+            f"product) and the weights floor (a matrix as large as the weights times a vector), measured in this run, "
+            f"{where}"
         )
         timed = [time_policy(bench, name, variant, rate) for name in rows for variant in variants]
     runners = runners_on(bench.device)
@@ -62,7 +63,7 @@ def run(bench: Bench, rows: Sequence[str], variants: Sequence[str | None]) -> li
 
 
 def time_policy(bench: Bench, experiment: str, variant: str | None, rate: float) -> dict[str, Any]:
-    """Time one experiment's policy with all runners in turns; `rate` is that of products, in operations per second."""
+    """Time one experiment's policy with all runners in turns; `rate` is the operations per second of a product."""
     loaded = load_experiment(experiment)
     layout, config = loaded.layout(), loaded.policy_config(variant)
     torch.manual_seed(0)
@@ -111,12 +112,12 @@ def _one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Runner:
-    """One way to run a policy on one observation; the action ends in the CPU's memory, where a robot needs it."""
+    """One way to run a policy on one observation; the action is returned in CPU memory, where a robot needs it."""
 
     title: str
     device: str
     make: Callable[[Policy, Tensor], Step]
-    """A policy and an observation [1, O], both on the CPU -> one run."""
+    """A policy and an observation [1, O], both on the CPU -> the step to time."""
 
     def steps(self, policy: Policy, obs: Tensor) -> list[Step]:
         return [self.make(policy, obs)]
@@ -132,7 +133,7 @@ def _eager(policy: Policy, obs: Tensor) -> Step:
 
 
 def _onnx_runtime(policy: Policy, obs: Tensor) -> Step:
-    """Run the policy as on a robot: exported, by ONNX Runtime on one thread."""
+    """Run the exported policy in ONNX Runtime on one thread, as on a robot."""
     session, feed = open_session(to_onnx(frozen(policy)), "memory", batch=1), {INPUT: obs.numpy()}
     return lambda: session.run([OUTPUT], feed)
 

@@ -18,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 """[N, N], True = may attend."""
 
 MAX_CHILDREN = 3
-"""Limit in random trees; a row of the mask then has at most five ones: the node, its parent and its children."""
+"""Limit in random trees. A row of the mask then has at most five ones: the node, its parent and its children."""
 NUM_TAXELS = 1000
 
 # fmt: off
@@ -78,14 +78,12 @@ def count_ones(num_nodes: int, sparsity: float) -> int:
     ones = round((1 - sparsity) * num_nodes**2)
     if not num_nodes <= ones <= num_nodes**2:
         most = 1 - 1 / num_nodes
-        raise ValueError(
-            f"sparsity {sparsity} with {num_nodes} nodes; a mask with a unit diagonal has from 0 to {most:.4g}"
-        )
+        raise ValueError(f"sparsity {sparsity} with {num_nodes} nodes; the unit diagonal allows from 0 to {most:.4g}")
     return ones
 
 
 def random_mask(num_nodes: int, sparsity: float, rng: np.random.Generator) -> Mask:
-    """Draw a mask [N, N] with a unit diagonal; it need not be symmetric, as the paper's need not be."""
+    """Draw a mask [N, N] with a unit diagonal; like the paper's, it need not be symmetric."""
     others = count_ones(num_nodes, sparsity) - num_nodes
     places = rng.choice(num_nodes**2 - num_nodes, others, replace=False, shuffle=False)
     mask = np.eye(num_nodes, dtype=bool)
@@ -99,8 +97,8 @@ def random_mask(num_nodes: int, sparsity: float, rng: np.random.Generator) -> Ma
 def with_skin(graph: BodyGraph, num_taxels: int) -> Mask:
     """Return the mask of a body that carries a square patch of taxels on each part.
 
-    A taxel is a neighbour of the taxels beside it. A patch is joined to its part by its first taxel alone, so that a
-    finer skin gives no part more neighbours.
+    A taxel is a neighbour of the taxels next to it. Only a patch's first taxel is joined to the part, so that a finer
+    skin does not give the part more neighbours.
     """
     parts = graph.num_nodes
     edges = [(graph.index(parent), graph.index(child)) for parent, child in graph.edges]
@@ -114,7 +112,7 @@ def with_skin(graph: BodyGraph, num_taxels: int) -> Mask:
 
 
 def grid_edges(size: int) -> list[tuple[int, int]]:
-    """Return the neighbours among `size` cells that fill a square row by row."""
+    """Return the pairs of adjacent cells when `size` cells fill a square row by row."""
     side = ceil(sqrt(size))
     beside = [(cell, cell + 1) for cell in range(size - 1) if (cell + 1) % side]
     return beside + [(cell, cell + side) for cell in range(size - side)]

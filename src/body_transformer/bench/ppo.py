@@ -32,8 +32,8 @@ def run(bench: Bench, task: str, variants: Sequence[str], num_envs: Sequence[int
     Args:
         bench: the run.
         task: name of the experiment.
-        variants: architectures with which iterations of PPO are timed.
-        num_envs: numbers of robots with which environments alone are timed.
+        variants: architectures whose PPO iterations are timed.
+        num_envs: numbers of robots for which the environments alone are timed.
         rounds: timed iterations of each variant.
     """
     environments = [time_environment(bench, task, num) for num in num_envs]
@@ -42,9 +42,9 @@ def run(bench: Bench, task: str, variants: Sequence[str], num_envs: Sequence[int
     bench.notes.extend(
         [
             f"an iteration: {config.num_envs} robots x {config.num_steps_per_env} steps, {config.num_mini_batches} "
-            f"minibatches x {config.num_learning_epochs} epochs, actor and critic; the variants take turns, medians of "
-            f"{rounds} each",
-            "parts are timed alone, one after the other; the rest of an iteration is launching, copying and waiting",
+            f"minibatches x {config.num_learning_epochs} epochs, actor and critic; medians of {rounds} iterations, "
+            "variants in turns",
+            "parts are timed alone, one after the other; the rest is launches, copies and waiting",
         ]
     )
     title = f"an iteration of PPO on {task}"
@@ -69,7 +69,7 @@ def torch_device(bench: Bench) -> str:
 
 
 def num_warm_up(bench: Bench) -> int:
-    """Return how many iterations or calls come before the first timed one: kernels are compiled, steps captured."""
+    """Return the number of untimed iterations or calls before the first timed one: they compile and capture."""
     return 1 if bench.quick else 5
 
 
@@ -104,16 +104,16 @@ def time_environment(bench: Bench, task: str, num_envs: int) -> dict[str, Any]:
 
 
 def time_step(bench: Bench, env: Any, actions: torch.Tensor, repeats: int) -> tuple[float, float]:
-    """Return the milliseconds of a step, with actions [k, B, A] in turn, and of the part after its physics.
+    """Return the milliseconds of a whole step, and of its part after the physics.
 
-    On hills the ground under the robots is set up with the physics.
+    The actions [k, B, A] are used in rotation. On hills, fitting the ground under the robots is part of the physics.
     """
     taken = cycle(actions)
     return mean_ms(bench, lambda: env.step(next(taken)), repeats), mean_ms(bench, env.post_physics, repeats)
 
 
 def mean_ms(bench: Bench, work: Callable[[], object], repeats: int) -> float:
-    """Return the mean milliseconds of a call among many, once warm."""
+    """Return the mean milliseconds per call, after a warm-up."""
     for _ in range(num_warm_up(bench)):
         work()
     start = timer()  # waits for the GPU
@@ -189,7 +189,7 @@ def make_collector(task: str, variant: str, config: RlConfig, device: str) -> Co
 
 
 def iterate(collector: Collector) -> tuple[float, float]:
-    """Return the milliseconds of collecting and of learning."""
+    """Run one iteration; return the milliseconds of collecting and of learning."""
     start = timer()
     collector.collect()
     middle = timer()

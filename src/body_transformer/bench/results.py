@@ -32,26 +32,26 @@ class ResultColumn:
     key: str
     title: str
     form: str = "text"
-    """A key of FORMS; a text in a column of numbers (`failed`) is written as it is."""
+    """A key of FORMS; text in a column of numbers, such as `failed`, is shown unchanged."""
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Rows of one kind; a row may hold more than its columns show."""
+    """Rows and the columns to show; a row may have further keys."""
 
     key: str
     title: str
     columns: Sequence[ResultColumn]
     rows: Sequence[Row]
     label: str = ""
-    """Label of a row in the chart: `{row} {dtype}` is filled in from the row."""
+    """Template of a row's label in the chart, filled in from the row: `{row} {dtype}`."""
     series: Mapping[str, Callable[[Row], Cell]] = field(default_factory=dict)
-    """Series of the chart -> its value in a row; a table without series is not in the chart."""
+    """Name of a series in the chart -> its value in a row; a table without series is not in the chart."""
     unit: str = "ms"
     """Unit of the series."""
 
     def cells(self) -> list[list[str]]:
-        """Return every row as it is shown."""
+        """Return the text of every cell, row by row."""
         return [[written(row.get(column.key), column.form) for column in self.columns] for row in self.rows]
 
 
@@ -81,7 +81,7 @@ def written(value: Cell, form: str) -> str:
 
 
 def storable(value: Cell) -> Cell:
-    """Return the value for JSON, which has no number that is not finite."""
+    """Return a value for JSON: infinities and NaN become strings."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -99,7 +99,7 @@ class BenchReport:
     figures: Mapping[str, Callable[[Path], object]] = field(default_factory=dict)
     """File name -> function that draws the figure to a path."""
     content: Mapping[str, Any] | None = None
-    """JSON content in place of the tables."""
+    """Content of results.json; by default the environment, tables and notes."""
 
     def to_dict(self) -> dict[str, Any]:
         if self.content is not None:
@@ -132,7 +132,7 @@ def markdown_table(table: ResultTable) -> list[str]:
 
 
 def output_folder(given: str | None) -> Path | None:
-    """Make the folder for results; one that cannot be written is refused before any work is done."""
+    """Create the folder for results; raise an error before any work is done if it cannot be written."""
     if given is None:
         return None
     if not given:
@@ -181,7 +181,7 @@ def device_name(device: str) -> str:
 
 
 def _cpu_name() -> str:
-    """Return the processor's model name where the system has it, else its kind."""
+    """Return the processor's model name if the system knows it, else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux

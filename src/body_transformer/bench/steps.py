@@ -1,4 +1,4 @@
-"""The timed steps of a network: its forward pass, its gradients, a whole optimizer step; their precision; what ran."""
+"""Timed steps of a network, their precision, and the operators and kernels that ran."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MatmulPrecision = Literal["highest", "high"]
 
 @dataclass(frozen=True)
 class Precision:
-    """Arithmetic of products of float32 tensors."""
+    """Arithmetic of matrix products of float32 tensors."""
 
     matmul: MatmulPrecision
     """For `torch.set_float32_matmul_precision`: "high" allows tf32."""
@@ -54,7 +54,7 @@ def matmul_precision(name: str) -> Iterator[None]:
 
 
 def autocast(name: str, device: str) -> torch.autocast:
-    """Return autocast for the forward pass; its weight cache is off, since a CUDA graph must not keep one."""
+    """Return autocast for the forward pass; its weight cache is off, since a CUDA graph must not keep it."""
     return torch.autocast(device, torch.bfloat16, enabled=PRECISIONS[name].autocast, cache_enabled=False)
 
 
@@ -63,7 +63,7 @@ def autocast(name: str, device: str) -> torch.autocast:
 
 @dataclass(frozen=True)
 class TimedModel:
-    """An encoder or a policy as a function, with the parameters that it learns."""
+    """An encoder or a policy as a function, with its trainable parameters."""
 
     forward: Callable[[Tensor], Tensor]
     parameters: Sequence[Tensor]
@@ -106,7 +106,7 @@ def optimizer_steps(
     optimizer = kind(model.parameters, lr=1e-5, fused=True, capturable=on_gpu)
 
     def step(x: Tensor, target: Tensor) -> None:
-        optimizer.zero_grad(set_to_none=True)  # gradients are allocated anew, inside a graph from its own memory
+        optimizer.zero_grad(set_to_none=True)  # a CUDA graph then allocates gradients in its own memory
         with matmul_precision(precision):
             with autocast(precision, x.device.type):
                 out = model.forward(x)
@@ -121,7 +121,7 @@ def optimizer_steps(
 
 OWN = "body_transformer"
 NO_OPERATOR = "PyTorch's layers"
-"""Name of a step that called no operator of this package."""
+"""Result of `what_ran` if no operator of this package was called."""
 
 
 class OperatorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -150,7 +150,7 @@ def what_ran(forward: Step) -> str:
 
 
 def kernel_times(step: Step, repeats: int) -> list[tuple[str, float, float]]:
-    """Profile a warm step on a GPU: each kernel with its microseconds and launches per step, the longest first."""
+    """Profile a warm step on a GPU; return (kernel, microseconds, launches) per step, the longest first."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         for _ in range(repeats):
             step()

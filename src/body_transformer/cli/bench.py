@@ -1,4 +1,4 @@
-"""`bot bench WHAT`: speed beside peers and the hardware's floor."""
+"""`bot bench WHAT`: speed compared with peers and with the hardware's floor."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def main(args: list[str]) -> None:
-    """Run one benchmark; exit with status 2, as `bot` does, if none is named or the name is unknown."""
+    """Run one benchmark; exit with status 2, as `bot` does, if its name is missing or unknown."""
     if not args or args[0] in ("-h", "--help"):
         console().print(usage())
         if not args:
@@ -61,7 +61,7 @@ def usage() -> str:
 
 
 def chosen(kind: str, given: Sequence[str], have: Iterable[str]) -> list[str]:
-    """Return the given names without repetitions; all names if none is given."""
+    """Return the given names without duplicates; all names if none is given."""
     have = list(have)
     for name in given:
         if name not in have:
@@ -92,7 +92,7 @@ def encoder(options: EncoderOptions, bench: Bench) -> list[ResultTable]:
 
 
 def compile_ahead(options: PeerOptions, bench: Bench, parts: Sequence[Sequence[str]]) -> None:
-    """Compile peers in several processes if that was asked for; `parts` are the arguments that select each."""
+    """Compile peers in several processes if requested; each of `parts` is the arguments of one process."""
     if options.compile_workers and bench.compile_peers:
         from ..bench.harness import precompile
 
@@ -160,7 +160,7 @@ def bench_paper(options: PaperOptions, args: Sequence[str]) -> None:
     record = Record(settings, describe("cpu", command_of(args)) | own)
     if folder and (taken := record.take_over(folder, options.overwrite)):
         print(f"resuming with the {taken} points of {folder / UNFINISHED}", file=sys.stderr)
-    # refreshed by hand: a thread would disturb the measurement
+    # refreshed between points: a refreshing thread would disturb the measurement
     with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
         for point in bar.track(record.missing(), description="points"):
             record.measure(point)
@@ -172,10 +172,10 @@ def bench_paper(options: PaperOptions, args: Sequence[str]) -> None:
 
 
 def use_one_thread(args: Sequence[str]) -> str:
-    """Give every library one thread, and return the number of threads in words.
+    """Limit every library to one thread, and return the number of threads in words.
 
-    Libraries read their number of threads when they are loaded, so `bot bench …` replaces itself by a process that
-    starts with the right one. Inside another program, libraries keep the threads that they have.
+    Libraries read the limit when they are loaded, so `bot bench …` replaces itself by a process that starts with it.
+    Inside another program, the number of threads does not change.
     """
     one = dict.fromkeys(THREAD_VARIABLES, "1")
     is_limited = os.environ.items() >= one.items()
@@ -196,7 +196,7 @@ BENCHMARKS: dict[str, tuple[str, Any, Callable[[Any, Sequence[str]], None]]] = {
     "ppo": ("environment steps per second, and an iteration of PPO", PpoOptions, partial(bench_timed, ppo)),
     "paper": ("the paper's computational analysis, rerun", PaperOptions, bench_paper),
 }
-"""Name -> its line in the help, its options, and the function that takes them and the arguments of `bot bench`."""
+"""Name -> line in the help, class of options, and function of the options and the arguments of `bot bench`."""
 
 
 # -- output ------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class TimedOptions(OutputOptions):
     device: Annotated[str | None, tyro.conf.arg(metavar="cpu|cuda")] = None
     """Device to run on; by default the GPU if there is one."""
     quick: Flag = False
-    """Tiny sizes and few samples: shows that it runs, not how fast."""
+    """Use tiny sizes and few samples, only to check that the benchmark runs; its times mean nothing."""
 
     def bench(self) -> Bench:
         from ..bench.harness import Bench
@@ -46,15 +46,15 @@ class PeerOptions(TimedOptions):
     no_peers: Flag = False
     """Time this package alone."""
     compile: Flag = False
-    """Compiled peers on the CPU too, where they need a C++ compiler; on a GPU they always take part."""
+    """Include compiled peers on the CPU, where they need a C++ compiler; on a GPU they are always included."""
     compile_workers: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Compile the peers first, in this many processes; the timed run then finds them in PyTorch's cache on disk."""
+    """Compile the peers first, in this many processes; the timed run finds them in PyTorch's cache on disk."""
     compile_only: Flag = False
     """Compile the peers and time nothing."""
 
     def bench(self) -> Bench:
         if self.compile_workers < 0:
-            raise ValueError(f"--compile-workers {self.compile_workers} is less than 0")
+            raise ValueError(f"--compile-workers must be 0 or more; got {self.compile_workers}")
         bench = super().bench()
         compile_peers = not self.no_peers and (self.compile or bench.device == "cuda")
         return replace(bench, peers=not self.no_peers, compile_peers=compile_peers, compile_only=self.compile_only)
@@ -85,7 +85,7 @@ class LatencyOptions(TimedOptions):
     rows: Rows = ()
     """Experiments; all of them by default."""
     variant: Annotated[str, tyro.conf.arg(metavar="VARIANT|favoured|all")] = "favoured"
-    """The architecture: a variant, each experiment's favoured one, or mlp, transformer and bot-hard in turn."""
+    """A variant, `favoured` for each experiment's own, or `all` for mlp, transformer and bot-hard."""
 
 
 @dataclass
@@ -105,12 +105,12 @@ class PaperOptions(OutputOptions):
     """Masked attention for one sample and one head on one CPU thread, as in the paper's Section 5.4 and appendix.
 
     Vanilla NumPy, the paper's masked NumPy, ours in NumPy and in C, and PyTorch, over sequence lengths, sparsities and
-    real bodies: runtime and FLOPs. The full setting took seven minutes on two shared cores (2.3 GHz), --quick takes
-    some fifteen seconds. With --out it can be stopped at any time; the same command resumes it.
+    real bodies: runtime and FLOPs. The full setting took seven minutes on two shared cores (2.3 GHz); --quick takes
+    about fifteen seconds. With --out, a stopped run is resumed by the same command.
     """
 
     quick: Flag = False
-    """A few draws of every part, for a first look and for CI."""
+    """Run every part with a few draws only."""
     draws: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Random inputs and masks per sequence length; 10000 in the full setting."""
     masks: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
@@ -122,11 +122,11 @@ class PaperOptions(OutputOptions):
     dtype: Literal["float32", "float64"] = "float32"
     """Arithmetic; the longest sequence is measured in both."""
     exp_flops: int = 1
-    """Operations of one exponential (the appendix's c2, which the paper does not give)."""
+    """Operations of one exponential: the appendix's c2, which the paper does not give."""
     seed: int = 0
     """Seed of inputs and masks."""
     overwrite: Flag = False
-    """Discard the points of a stopped run with other settings in --out; without this flag the command refuses."""
+    """Discard the points of a stopped run with other settings in --out, instead of ending with an error."""
 
     def settings(self) -> PaperSettings:
         from ..bench.paper.sweeps import QUICK, PaperSettings
@@ -137,7 +137,7 @@ class PaperOptions(OutputOptions):
 
 
 def find_device(given: str | None) -> str:
-    """Return the device that is asked for; by default the GPU if there is one."""
+    """Return the given device; by default the GPU if there is one."""
     if given is not None and given not in DEVICES:
         raise ValueError(unknown("device", given, DEVICES))
     import torch
@@ -148,7 +148,7 @@ def find_device(given: str | None) -> str:
 
 
 class ProgressLines:
-    """Lines on standard error, with the seconds since the start: compiling peers takes minutes."""
+    """Lines of progress on standard error, with the seconds since the start."""
 
     def __init__(self) -> None:
         self.start = time.perf_counter()

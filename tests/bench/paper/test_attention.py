@@ -1,4 +1,4 @@
-"""The implementations against the specification of masked attention."""
+"""The analysis's implementations of masked attention against the reference."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from body_transformer.ops.body_attention import reference
 
 TOLERANCE = {"float64": 1e-12, "float32": 2e-6}
 
-needs_compiler = pytest.mark.skipif(why_not() is not None, reason="no C compiler that works")
+needs_compiler = pytest.mark.skipif(why_not() is not None, reason="no working C compiler")
 every_implementation = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=needs_compiler) if name == "ours-c" else name for name in IMPLEMENTATIONS]
 )
@@ -34,7 +34,7 @@ def exact(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray) -> np.n
     ("num_nodes", "sparsity"), [(1, 0.0), (2, 0.5), (13, 0.78), (33, 0.0), (64, 0.908), (128, 0.908)]
 )
 @pytest.mark.parametrize("head_dim", [16, 32, 64, 128])
-def test_every_implementation_computes_the_reference(
+def test_every_implementation_agrees_with_the_reference(
     name: str, dtype: str, num_nodes: int, sparsity: float, head_dim: int
 ) -> None:
     mask = random_mask(num_nodes, sparsity, np.random.default_rng(3))
@@ -95,7 +95,7 @@ def test_an_array_that_is_not_a_mask_is_refused(name: str, mask: np.ndarray, com
 
 @every_implementation
 @pytest.mark.parametrize("body", BODIES)
-def test_real_bodies_are_computed_alike(name: str, body: str) -> None:
+def test_every_implementation_agrees_with_the_reference_on_real_bodies(name: str, body: str) -> None:
     mask = BODIES[body]()
     q, k, v = draw(len(mask), 32, "float64")
     out = IMPLEMENTATIONS[name].prepare(mask, 32, "float64")(q, k, v)
@@ -118,13 +118,13 @@ def test_the_compiled_attention_refuses_inputs_of_another_shape_dtype_or_stride(
 
 @needs_compiler
 @pytest.mark.parametrize(("head_dim", "dtype"), [(20, "float32"), (256, "float32"), (64, "float16")])
-def test_widths_and_dtypes_that_were_not_compiled_are_refused(head_dim: int, dtype: str) -> None:
-    with pytest.raises(ValueError, match="the compiled attention has"):
+def test_widths_and_dtypes_that_are_not_compiled_are_refused(head_dim: int, dtype: str) -> None:
+    with pytest.raises(ValueError, match="is not compiled; have: "):
         CompiledAttention(np.eye(4, dtype=bool), head_dim, dtype)
 
 
 @needs_compiler
-def test_loading_the_compiled_attention_leaves_tiny_numbers_alone() -> None:
+def test_loading_the_compiled_attention_does_not_round_tiny_numbers_to_zero() -> None:
     CompiledAttention(np.eye(4, dtype=bool), 16, "float32")
     tiny = np.array([1e-40], dtype="float32")
     assert (tiny * np.float32(0.5))[0] != 0
@@ -138,10 +138,10 @@ def test_a_nan_is_propagated_in_c() -> None:
     assert np.isnan(out[:, 3]).all()
 
 
-def test_an_implementation_that_computes_something_else_is_noticed() -> None:
+def test_an_implementation_with_a_different_output_is_refused() -> None:
     right, wrong = np.zeros((2, 2)), np.full((2, 2), 1e-3)
     check_agreement({"vanilla": right, "ours": right}, "float32")
-    with pytest.raises(ArithmeticError, match=r"ours is 0\.001 away"):
+    with pytest.raises(ArithmeticError, match=r"ours differs from vanilla by 0\.001"):
         check_agreement({"vanilla": right, "ours": wrong}, "float32")
-    with pytest.raises(ArithmeticError, match="ours is nan"):
+    with pytest.raises(ArithmeticError, match="ours differs from vanilla by nan"):
         check_agreement({"vanilla": right, "ours": wrong * np.nan}, "float32")

@@ -1,4 +1,4 @@
-"""The saved points of a run, and what follows from points."""
+"""Saved and resumed runs, and break-even sparsities."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ def unfinished(folder: Path) -> list[dict]:
     return points
 
 
-def test_an_unfinished_run_is_continued(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_resumed(tmp_path: Path) -> None:
     points = unfinished(tmp_path)
     record = Record(QUICK, HERE | {"date": "tomorrow"})
     assert record.take_over(tmp_path) == 3
@@ -67,6 +67,6 @@ def test_a_file_of_another_format_is_ignored(text: str | None, tmp_path: Path) -
         ([1.5, 0.5, 2], 0.5 + 0.4 / 3),
     ],
 )
-def test_break_even_is_where_it_becomes_faster_for_good(speedups: list[float], expected: float | None) -> None:
+def test_break_even_is_the_sparsity_above_which_it_stays_faster(speedups: list[float], expected: float | None) -> None:
     found = crossing([0.0, 0.5, 0.9], speedups)
     assert found == (expected if expected is None else pytest.approx(expected))

@@ -1,4 +1,4 @@
-"""The measured points, and the measurement of one."""
+"""Points of the sweeps, and their measurement."""
 
 import numpy as np
 import pytest

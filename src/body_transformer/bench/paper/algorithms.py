@@ -1,7 +1,7 @@
 """Masked attention for one sample and one head: vanilla (as usually written, and tuned), the paper's, ours.
 
-Each class takes the mask once, since a robot's body does not change, precomputes what depends on it together with its
-working memory, and is then called with q, k and v [N, D]. The next call overwrites the array that it returns.
+Each class takes the mask once, since a robot's body does not change. It precomputes everything that depends on the mask
+and allocates its working memory. It is then called with q, k and v [N, D]; the next call overwrites the returned array.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check(mask: Mask) -> None:
 def neighbours_of(mask: Mask) -> tuple[npt.NDArray[np.intp], Mask]:
     """Return each row's neighbours [N, K], padded to the longest row, and where they are valid [N, K].
 
-    Padding repeats a row's first neighbour: a NaN of a node outside the row cannot spread to it.
+    Padding repeats a row's first neighbour, so that a NaN of a node outside the row cannot reach it.
     """
     degrees = mask.sum(axis=1)
     valid = np.arange(degrees.max()) < degrees[:, None]
@@ -115,12 +115,12 @@ class PaperAttention(_NeighbourAttention):
         super().__init__(mask, head_dim, dtype)
         num_nodes = len(mask)
         flat = np.arange(num_nodes)[:, None] * num_nodes + self.columns
-        self.places = np.where(self.valid, flat, num_nodes**2)  # padding is written to one extra entry at the end
-        self.room = np.zeros(num_nodes**2 + 1, dtype)  # stays zero where the mask is False
-        self.dense = self.room[:-1].reshape(num_nodes, num_nodes)
+        self.targets = np.where(self.valid, flat, num_nodes**2)  # padding is written to one extra entry at the end
+        self.buffer = np.zeros(num_nodes**2 + 1, dtype)  # stays zero where the mask is False
+        self.dense = self.buffer[:-1].reshape(num_nodes, num_nodes)
 
     def __call__(self, q: Floats, k: Floats, v: Floats) -> Floats:
-        self.room[self.places] = self.weights(q, k)
+        self.buffer[self.targets] = self.weights(q, k)
         return np.matmul(self.dense, v, out=self.out)
 
 
@@ -138,10 +138,10 @@ class CompiledAttention:
 
     def __init__(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> None:
         if head_dim not in HEAD_DIMS:
-            raise ValueError(f"head_dim {head_dim}; the compiled attention has {', '.join(map(str, HEAD_DIMS))}")
+            raise ValueError(f"head_dim {head_dim} is not compiled; have: {', '.join(map(str, HEAD_DIMS))}")
         self.dtype = np.dtype(dtype)
         if self.dtype.name not in MACROS:
-            raise ValueError(f"dtype {self.dtype}; the compiled attention has {', '.join(MACROS)}")
+            raise ValueError(f"dtype {self.dtype} is not compiled; have: {', '.join(MACROS)}")
         check(mask)
         self.shape = (len(mask), head_dim)
         self.starts = np.concatenate([[0], mask.sum(axis=1).cumsum()]).astype(np.int32)  # of each row in `neighbours`
@@ -187,9 +187,9 @@ class Implementation:
     """One timed implementation."""
 
     label: str
-    """Its name in tables and figures."""
+    """Name in tables and figures."""
     prepare: Callable[[Mask, int, npt.DTypeLike], NumpyAttention]
-    """(mask, head_dim, dtype) -> the attention; everything that depends on the mask alone is computed here."""
+    """(mask, head_dim, dtype) -> the attention; it precomputes everything that depends on the mask alone."""
     is_ours: bool = False
     """Whether it is this project's."""
 
@@ -216,8 +216,10 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 
 
 def check_agreement(outputs: Mapping[str, Floats], dtype: str) -> None:
-    """Refuse to time an implementation whose output differs from vanilla's."""
+    """Raise ArithmeticError if an output differs from vanilla's: that implementation is not worth timing."""
     for name, out in outputs.items():
         apart = float(np.abs(out - outputs["vanilla"]).max())
         if not apart < TOLERANCE[dtype]:
-            raise ArithmeticError(f"{name} is {apart:.2g} away from vanilla in {dtype}; allowed: {TOLERANCE[dtype]:g}")
+            raise ArithmeticError(
+                f"{name} differs from vanilla by {apart:.2g} in {dtype}; allowed: {TOLERANCE[dtype]:g}"
+            )

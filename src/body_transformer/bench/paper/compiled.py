@@ -1,4 +1,4 @@
-"""Sparse attention in C, since NumPy's calls cost more than the arithmetic that is left.
+"""Sparse attention in C: in NumPy, the overhead of the calls exceeds the arithmetic.
 
 The source is compiled for this processor on first use, by the installed C compiler.
 """
@@ -39,7 +39,7 @@ def why_not() -> str | None:
 
 
 def compiler_version() -> str:
-    """Return the first line of the compiler's `--version`, or why no compiler works."""
+    """Return the first line of the compiler's `--version`, or the reason why C is left out."""
     problem, compiler = why_not(), find_compiler()
     if problem or compiler is None:
         return f"none: C is left out ({problem})"
@@ -51,17 +51,17 @@ def compiler_version() -> str:
 
 @cache
 def library(compiler: str | None, dtype: str) -> Any:
-    """Compile the source; return its function for this dtype, with the arguments of neighbour_attention.c."""
+    """Compile the source and return its function `neighbour_attention` for this dtype."""
     if compiler is None:
         raise OSError("no C compiler found: CC, cc, gcc and clang were tried")
     with tempfile.TemporaryDirectory() as folder:
-        unlinked, library = f"{folder}/attention.o", f"{folder}/attention.so"
+        unlinked, linked = f"{folder}/attention.o", f"{folder}/attention.so"
         _run(compiler, *FLAGS, *MACROS[dtype], "-c", str(SOURCE), "-o", unlinked)
         # without -ffast-math: linking with it makes the whole process round tiny numbers to zero
-        _run(compiler, "-shared", unlinked, "-o", library, "-lm")
-        if not Path(library).exists():
-            raise OSError(f"{compiler} made no library")
-        function = ctypes.CDLL(library).neighbour_attention
+        _run(compiler, "-shared", unlinked, "-o", linked, "-lm")
+        if not Path(linked).exists():
+            raise OSError(f"{compiler} succeeded, but wrote no library")
+        function = ctypes.CDLL(linked).neighbour_attention
     p, n = ctypes.c_void_p, ctypes.c_int64
     function.argtypes = (p, p, p, p, p, n, n, ctypes.c_double, p, p)
     function.restype = None

@@ -1,7 +1,7 @@
-"""Floating-point operations of the three algorithms: the appendix's formulas, and an evaluation that counts.
+"""Floating-point operations of the three algorithms: the appendix's formulas, and a counted evaluation.
 
-The paper writes beta for two quantities: in its Section 5.4 the share of zeros in the mask, in its appendix the share
-of ones. Here the first is `sparsity` and the second `density` = 1 - sparsity.
+The paper uses beta for two quantities: the share of zeros in the mask in its Section 5.4, and the share of ones in its
+appendix. Here the first is `sparsity` and the second `density` = 1 - sparsity.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ REASONS = {
     "maximum": "softmax without overflow looks for each row's largest score and subtracts it",
     "mask": "vanilla attention adds the mask to every score",
 }
-"""Reasons why a program executes more operations than the appendix counts."""
+"""Operations that a program executes beyond the appendix's count -> the reason."""
 
 
 # -- formulas ----------------------------------------------------------------------------------------------------------
 
 
 def formula(algorithm: Algorithm, num_nodes: int, density: float, head_dim: int, exp_flops: int = 1) -> int:
-    """Return the appendix's count, with c1 = 1 for the one square root and c2 = `exp_flops` for an exponential.
+    """Return the appendix's count of operations.
 
-    `density` is the share of ones in the mask, the appendix's beta.
+    The square root costs c1 = 1, an exponential c2 = `exp_flops`. `density` is the share of ones in the mask, the
+    appendix's beta.
 
     vanilla    4 n²d + (2 + c2) n² - nd - n + c1
     paper      (2 density + 2) n²d + (2 + c2) density n² - nd - n + c1
@@ -103,7 +104,7 @@ class OperationCount:
         self.counts: Counter[str] = Counter()
 
     def do(self, operation: str, *numbers: float) -> float:
-        """Carry out one of OPERATIONS."""
+        """Execute one of OPERATIONS."""
         self.counts[operation] += 1
         return OPERATIONS[operation](*numbers)
 
@@ -122,14 +123,14 @@ class OperationCount:
 def count(
     algorithm: Algorithm, q: Rows, k: Rows, v: Rows, mask: Sequence[Sequence[bool]], as_executed: bool = False
 ) -> tuple[list[list[float]], OperationCount]:
-    """Evaluate one algorithm number by number; return the output [N, D] and the count of its operations.
+    """Evaluate one algorithm in scalar arithmetic; return the output [N, D] and the count of its operations.
 
     Args:
         algorithm: which pairs are visited.
         q, k, v: [N, D].
         mask: [N, N].
-        as_executed: include what the appendix leaves out and a program needs: each row's largest score is found and
-            subtracted, and vanilla attention adds the mask. Without it, vanilla attention is not masked at all.
+        as_executed: include the operations that a program needs and the appendix leaves out. Each row's largest score
+            is found and subtracted, and vanilla attention adds the mask; otherwise, vanilla attention has no mask.
     """
     tally, extent, nodes = OperationCount(), ALGORITHMS[algorithm], range(len(q))
     width = tally.do("root", len(q[0]))
@@ -160,7 +161,7 @@ def _softmax(tally: OperationCount, scores: Sequence[float], subtract_largest: b
 
 
 def compare_counts(head_dim: int, sparsity: float, exp_flops: int, num_nodes: int = 16) -> list[dict[str, object]]:
-    """Compare the formulas with the counted evaluation, at a size at which that is quick."""
+    """Compare the formulas with the counted evaluation, at a size small enough for it."""
     rng = np.random.default_rng(0)
     mask = random_mask(num_nodes, sparsity, rng)
     q, k, v = rng.standard_normal((3, num_nodes, head_dim)).tolist()

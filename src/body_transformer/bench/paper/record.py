@@ -1,4 +1,4 @@
-"""One run of the analysis: the points that are measured so far, saved and resumed."""
+"""One run of the analysis, which can be saved and resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .sweeps import PaperSettings, SweepPoint, measure
 Point = dict[str, Any]
 """The results of one SweepPoint, as `sweeps.measure` returns them."""
 SAME_PLACE = ("device", "body_transformer", "numpy", "torch", "threads", "compiler")
-"""A run resumes another only if they agree in these parts of the environment."""
+"""Parts of the environment that must be the same when a run is resumed."""
 UNFINISHED = "unfinished.json"
 
 
@@ -39,7 +39,7 @@ class Record:
         return [point for point in self.settings.points() if point.key not in done]
 
     def measure(self, point: SweepPoint) -> None:
-        """Measure and add a point; its random numbers do not depend on the points before it."""
+        """Measure and add a point; its random numbers do not depend on other points."""
         settings = self.settings
         rng = np.random.default_rng([settings.seed, settings.points().index(point)])
         gc.collect()
@@ -55,9 +55,10 @@ class Record:
         return atomic_write(folder / UNFINISHED, json.dumps(points, indent=1) + "\n")
 
     def take_over(self, folder: Path, overwrite: bool = False) -> int:
-        """Continue a stopped run with the same settings on the same machine; return its number of points.
+        """Resume the stopped run in `folder`; return its number of points.
 
-        A different run is refused, since its points took minutes; with `overwrite` it is discarded.
+        Points of a run with other settings or on another machine took minutes to measure. They are only discarded with
+        `overwrite`; without it, a ValueError is raised.
         """
         found = _read_unfinished(folder / UNFINISHED)
         differences = self._differences(found)
@@ -72,7 +73,7 @@ class Record:
         return len(self.points)
 
     def _differences(self, found: Mapping[str, Any]) -> list[str]:
-        """Return `draws 10000, here 50` for everything that the results depend on."""
+        """Return `draws 10000, here 50` for each setting or part of the environment that differs."""
         there = {name: found["environment"].get(name) for name in SAME_PLACE} | found["settings"]
         here = {name: self.environment.get(name) for name in SAME_PLACE} | plain(self.settings)
         names = [name for name in here if there.get(name) != here[name]]
@@ -80,7 +81,7 @@ class Record:
 
 
 def _read_unfinished(path: Path) -> dict[str, Any]:
-    """Read the points of a stopped run; return none if the file is missing or has another format."""
+    """Read the file of a stopped run; return an empty run if it is missing or has another format."""
     empty: dict[str, Any] = {"settings": {}, "environment": {}, "points": []}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The report on a record: tables, notes, and the paper's figures with one it does not have, of real bodies."""
+"""Report of a run: tables, notes, the paper's figures, and a further figure of real bodies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .sweeps import SPARSITY
 
 
 def report(record: Record) -> BenchReport:
-    """Return the report, with one table and one figure for each sweep of which a point is measured."""
+    """Return the report, with one table and one figure per sweep that has measured points."""
     content = summary(record)
     sweeps = [name for name in SWEEPS if record.sweep(name)]
     tables = [_table(name, record.sweep(name)) for name in sweeps]
@@ -28,7 +28,7 @@ def report(record: Record) -> BenchReport:
     return BenchReport("paper", record.environment, tables, notes(content), figures, content)
 
 
-# -- what follows from the points --------------------------------------------------------------------------------------
+# -- summary -----------------------------------------------------------------------------------------------------------
 
 
 def summary(record: Record) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def summary(record: Record) -> dict[str, Any]:
 
 
 def headline(lengths: Sequence[Point]) -> list[Point]:
-    """Return, for each dtype at the longest length, the fastest of ours and its speed-up over vanilla NumPy."""
+    """Return our fastest implementation at the longest length and its speed-up over vanilla NumPy, per dtype."""
     longest = max((point["nodes"] for point in lengths), default=0)
     rows = []
     for point in (point for point in lengths if point["nodes"] == longest):
@@ -79,7 +79,7 @@ def break_even(points: Sequence[Point]) -> dict[str, dict[str, float | None]]:
 
 
 def crossing(sparsities: Sequence[float], speedups: Sequence[float]) -> float | None:
-    """Return where the speed-up last rises above 1, interpolated linearly between two measured sparsities."""
+    """Return the sparsity above which the speed-up stays above 1, interpolated linearly; None without one."""
     slower = [index for index, speedup in enumerate(speedups) if speedup < 1]
     if not slower:
         return sparsities[0]
@@ -106,7 +106,7 @@ COLUMNS = (
 
 
 def _table(sweep: str, points: Sequence[Point]) -> ResultTable:
-    """Return median runtimes, the speed-up of the best of ours over vanilla, and the ratios of FLOPs."""
+    """Return the table of median runtimes, our best speed-up over vanilla, and ratios of FLOPs."""
     title = f"{SWEEPS[sweep][0]}: median µs on one thread; x: times faster, or fewer FLOPs, than vanilla"
     return ResultTable(sweep, title, COLUMNS, [_row(point) for point in points])
 
@@ -123,7 +123,7 @@ def _row(point: Point) -> dict[str, Any]:
 
 
 def notes(content: Mapping[str, Any]) -> list[str]:
-    """Return the results that follow from the tables: speed-ups, break-evens, counted FLOPs."""
+    """Return notes on speed-ups, break-even sparsities and counted FLOPs."""
     lines = [
         f"{row['nodes']} nodes, sparsity {row['sparsity']:.3f}, {row['dtype']}: {IMPLEMENTATIONS[row['best']].label} "
         f"is {row['speedup']:.1f} times faster than vanilla NumPy (medians; {row['speedup_of_means']:.1f} by means)"
@@ -149,7 +149,7 @@ def _wording(sparsity: float | None) -> str:
 
 # -- figures -----------------------------------------------------------------------------------------------------------
 
-# Okabe and Ito's colours stay apart in the common colour blindnesses.
+# Okabe and Ito's palette suits the common kinds of colour blindness.
 STYLES: Mapping[str, dict[str, Any]] = {
     "vanilla": {"color": "#666666", "marker": "s"},
     "textbook": {"color": "#AAAAAA", "marker": "x", "linestyle": "--"},
@@ -178,7 +178,7 @@ def lengths_figure(record: Record) -> Figure:
 
 
 def sparsities_figure(record: Record) -> Figure:
-    """Draw runtime and FLOPs over the sparsity, one column per number of nodes; dotted: break-even with vanilla."""
+    """Draw runtime and FLOPs over the sparsity, one column per size; dotted lines mark break-even with vanilla."""
     points = record.sweep("sparsity")
     even = break_even(points)
     figure = Figure(figsize=(3.3 * len(even), 6), layout="constrained")
@@ -231,7 +231,7 @@ def _lines(axes: Axes, x: Sequence[float], points: Sequence[Point], quantity: st
 
 
 def _finish(figure: Figure, record: Record, legend_from: Axes | None = None) -> Figure:
-    """Add the grid, the legend, and the place of measurement."""
+    """Add the grid, the legend, and a title with settings and device."""
     for axes in figure.axes:
         axes.grid(alpha=0.3)
     handles, labels = (legend_from or figure.axes[0]).get_legend_handles_labels()

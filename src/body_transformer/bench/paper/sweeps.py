@@ -1,4 +1,4 @@
-"""The measured points: the paper's two sweeps over random masks, and real bodies; how one point is measured."""
+"""Points of the paper's two sweeps over random masks and of real bodies, and the measurement of one point."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PaperSettings:
     sizes: tuple[int, ...] = (16, 32, 64)
     """Numbers of nodes for the sweep over sparsities."""
     sparsities: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96)
-    """Shares of zeros, as far as the diagonal allows; the largest possible one, 1 - 1/N, is added."""
+    """Shares of zeros, as far as the diagonal allows. The largest possible one, 1 - 1/N, is added."""
     masks: int = 50_000
     """Random masks per size, spread over its sparsities."""
     body_draws: int = 1_000
@@ -46,7 +46,7 @@ class PaperSettings:
     head_dim: int = 64
     """d_k, which the paper does not give; 64 is the width of its imitation heads, 32 that of its RL ones."""
     dtype: str = "float32"
-    """Arithmetic that policies run in; the longest length is measured in the other dtype too."""
+    """Arithmetic, by default that of policies; the longest length is measured in the other dtype too."""
     exp_flops: int = 1
     """Operations of one exponential: c2 of the appendix, which does not give it."""
     seed: int = 0
@@ -86,12 +86,12 @@ class PaperSettings:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One place of a sweep."""
+    """One point of a sweep."""
 
     sweep: Sweep
     name: str
     num_nodes: int
-    """0 for a body, which has its own number."""
+    """0 for a body, whose mask gives the number."""
     sparsity: float | None
     """None for a body."""
     dtype: str
@@ -102,7 +102,7 @@ class SweepPoint:
         return f"{self.sweep}/{self.name}/{self.sparsity}/{self.dtype}"
 
     def mask_source(self, rng: np.random.Generator) -> Callable[[], Mask]:
-        """Return a function that draws a mask: the body's one mask every time, or a new random mask."""
+        """Return a function that returns the body's mask, or draws a new random mask with each call."""
         if self.sparsity is None:
             body = BODIES[self.name]()
             return lambda: body
@@ -112,14 +112,14 @@ class SweepPoint:
 QUICK = PaperSettings(
     lengths=(16, 64, 128), draws=30, sizes=(16, 32, 64), sparsities=(0.0, 0.4, 0.7, 0.9), masks=60, body_draws=10
 )
-"""For CI: every part, in seconds."""
+"""Settings of `--quick`: every part, in seconds."""
 
 
 # -- measurement -------------------------------------------------------------------------------------------------------
 
 
 class PointTimer:
-    """Runtimes of all implementations on the same inputs, draw after draw, in microseconds."""
+    """Timer of all implementations on the same inputs; it keeps the microseconds of every draw."""
 
     def __init__(self, implementations: Mapping[str, Implementation], head_dim: int, dtype: str) -> None:
         self.implementations, self.head_dim, self.dtype = implementations, head_dim, dtype
@@ -141,7 +141,7 @@ class PointTimer:
     def draw(self, mask: Mask, rng: np.random.Generator) -> None:
         """Time each implementation once, in random order, so that neither drift nor warm caches favour one.
 
-        The second call counts: on a robot, working memory is warm too.
+        The second of two calls is timed, since on a robot the working memory is warm too.
         """
         self.prepare(mask)
         q, k, v = rng.standard_normal((3, len(mask), self.head_dim), dtype=np.dtype(self.dtype).type)
