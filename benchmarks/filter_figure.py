@@ -32,8 +32,8 @@ def speeds(deployments: Sequence[Deployment]) -> list[float]:
 
 def roughness(deployments: Sequence[Deployment], commanded: bool) -> list[float]:
     """Return rad/s² per deployment in which the policy ran."""
-    each = (one.roughness(one.commanded if commanded else one.targets) for one in deployments)
-    return [float(np.sqrt((joints**2).mean())) for joints in each if joints is not None]
+    each = (one.overall_roughness(one.commanded if commanded else one.targets) for one in deployments)
+    return [value for value in each if value is not None]
 
 
 def dots(axes: Axes, groups: Sequence[tuple[str, str, Sequence[float]]]) -> None:

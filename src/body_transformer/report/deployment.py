@@ -168,6 +168,11 @@ class Deployment:
         bends = (positions[third] - 2 * positions[middle] + positions[first])[whole] * self.facts.policy_hz**2
         return np.asarray(np.sqrt((bends**2).mean(axis=0)))
 
+    def overall_roughness(self, positions: Floats) -> float | None:
+        """Return the root mean square of `roughness` over the joints."""
+        joints = self.roughness(positions)
+        return None if joints is None else math.sqrt(float((joints**2).mean()))
+
     @cached_property
     def work_ms(self) -> Floats:
         """Duration of the ticks that ran the policy, from their start until the command was sent."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..deploy.saved_log import link_trouble
-from .curves import Floats
 from .deployment import POLICY, Deployment
 from .figures import DETAIL, USUAL, Dots, Trace, dot_plot, events_chart, histogram, time_chart
 from .svg import Drawing, label_styles
@@ -40,16 +38,12 @@ Draw = Callable[..., Drawing]
 """`time_chart` of one deployment."""
 
 
-def _over_joints(each: Floats | None) -> float | None:
-    return None if each is None else math.sqrt(float((each**2).mean()))
-
-
 NUMBERS: dict[str, Callable[[Deployment], Value]] = {
     "low-pass": lambda one: one.filter,
     "policy ran, s": lambda one: f"{one.facts.policy_seconds:.1f}",
     "speed, m/s": lambda one: one.speed_mps,
-    "roughness as commanded": lambda one: _over_joints(one.roughness(one.commanded)),
-    "roughness of the policy": lambda one: _over_joints(one.roughness(one.targets)),
+    "roughness as commanded": lambda one: one.overall_roughness(one.commanded),
+    "roughness of the policy": lambda one: one.overall_roughness(one.targets),
     "interventions": lambda one: str(sum(one.facts.interventions.values())),
     "missed deadlines": lambda one: str(one.facts.missed),
     "work p50 / p99 / max, ms": lambda one: " / ".join(f"{value:.2f}" for value in one.facts.work_ms.values()) or None,
