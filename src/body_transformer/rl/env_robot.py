@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import mujoco
 
-from ..body.graph import BodyGraph, Fixed
+from ..body.graph import BodyGraph
 from ..body.layout import Kind
 from ..errors import listing
 
@@ -36,11 +36,11 @@ Selected = Literal["joint", "actuator", "body", "site", "geom"]
 class EnvRobot:
     """The entity that the actions drive."""
 
-    def __init__(self, env: ManagerBasedRlEnv, fixed: Fixed = "keep") -> None:
+    def __init__(self, env: ManagerBasedRlEnv) -> None:
         self.env = env
         self.name = _driven_entity(env)
         self.entity: Entity = env.scene[self.name]
-        self.graph = self._stated_graph() or self._read_graph(fixed)
+        self.graph = self._stated_graph() or self._read_graph()
 
     def _stated_graph(self) -> BodyGraph | None:
         """Return the graph that an action term of our own states."""
@@ -50,10 +50,10 @@ class EnvRobot:
         ]
         return next((graph for graph in graphs if graph is not None), None)
 
-    def _read_graph(self, fixed: Fixed) -> BodyGraph:
+    def _read_graph(self) -> BodyGraph:
         """Return the graph with the robot's own names, without the prefix `robot/` of the scene."""
         spec = self.entity.spec
-        graph = BodyGraph.from_spec(spec, root=self._top(), fixed=fixed)
+        graph = BodyGraph.from_spec(spec, root=self._top())
         data = _without_prefix(graph.to_dict(), f"{self.name}/")
         if _WRAPPER in self.entity.body_names and _WRAPPER not in data["nodes"]:
             data["bodies"][_WRAPPER] = data["root"]

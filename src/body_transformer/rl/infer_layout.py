@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..body.graph import Fixed
 from ..body.layout import Layout, Term, allocation_table
 from ..errors import listing, unknown
 from .env_robot import ROOT, EnvRobot, Owner
@@ -49,7 +48,7 @@ class InferredLayout:
 
 
 def infer_layout(
-    env: ManagerBasedRlEnv, groups: Sequence[str], overrides: Mapping[str, str] | None = None, fixed: Fixed = "keep"
+    env: ManagerBasedRlEnv, groups: Sequence[str], overrides: Mapping[str, str] | None = None
 ) -> InferredLayout:
     """Return the layout for a model that reads these observation groups of the environment, one after the other.
 
@@ -62,9 +61,8 @@ def infer_layout(
         overrides: term -> its place instead: a body's name, "root", "unused", "joints", "actuators", "bodies" (each in
             mjlab's order, with the entries of one in a row) or "actions". A term is given by its name, by `group/name`
             where groups differ, or by `action/name` for an action term.
-        fixed: as in `BodyGraph.from_file`.
     """
-    robot, decided = EnvRobot(env, fixed), dict(overrides or {})
+    robot, decided = EnvRobot(env), dict(overrides or {})
     _check_names(env, groups, decided)
     names = Counter(name for group in groups for name in env.observation_manager.active_terms[group])
     obs: list[Term] = []

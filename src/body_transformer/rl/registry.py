@@ -26,7 +26,11 @@ TASKS = {
     "a1-walk": "a1.walk",
     "mocap-expert": "mocap.expert",
 }
-"""Our tasks -> the module of rl/ with their `cfg(num_envs, seed)`."""
+"""Our tasks -> the module of rl/ with their `cfg(num_envs, seed, **options)`.
+
+A module may also have OPTIONS (names of the options), TRAINING_ONLY (options that evaluations leave out), PATHS
+(options that are paths of files), `evaluation_cfg` (used instead of `cfg` by evaluations) and `play_in_dm_control`.
+"""
 NEED_DATA = ("mocap-expert",)
 """Tasks with an option that names the user's data, without which they have no configuration."""
 MJLAB = "mjlab:"
