@@ -121,5 +121,5 @@ def test_the_fast_step_refuses_a_configuration_that_differs_from_the_list(change
     name, apply = CHANGES[change]
     cfg = make_env_cfg(name, 1, 0, options={"privileged_critic": "true"} if name == "humanoid-board" else {})
     apply(cfg)
-    with pytest.raises(ValueError, match=r"FastEnv .*; use fast=False"):
+    with pytest.raises(ValueError, match=r"FastEnv .*; use ManagerBasedRlEnv"):
         FastEnv(cfg, "cpu")

@@ -121,12 +121,11 @@ def make_env(
     num_envs: int,
     seed: int,
     device: str,
-    fast: bool = True,
     motion: str | None = None,
     play: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> ManagerBasedRlEnv:
-    """Return an environment of a task: a FastEnv for ours if `fast`, else mjlab's own."""
+    """Return an environment of a task: a FastEnv for ours, mjlab's own for mjlab's."""
     cfg = make_env_cfg(name, num_envs, seed, motion, play, options)
     from mjlab.envs import ManagerBasedRlEnv
     from mjlab.tasks.registry import load_rl_cfg
@@ -136,7 +135,7 @@ def make_env(
 
     with quiet():
         if name in TASKS:
-            return FastEnv(cfg, device) if fast else ManagerBasedRlEnv(cfg, device)
+            return FastEnv(cfg, device)
         limit = load_rl_cfg(name.removeprefix(MJLAB)).clip_actions
         return ManagerBasedRlEnv(cfg, device) if limit is None else ClippedEnv(cfg, device, limit)
 

@@ -11,7 +11,7 @@ from body_transformer.rl.mocap import terms
 from body_transformer.rl.mocap.model import is_finger, walker_spec
 from body_transformer.rl.mocap.robots import task_bodies
 from body_transformer.rl.mocap.servo import Servo
-from body_transformer.rl.registry import make_env, make_env_cfg
+from body_transformer.rl.registry import make_env, make_env_cfg, quiet
 
 from ..environments import check_no_host_traffic
 from .conftest import CMU, STANDING_M, moving
@@ -80,7 +80,13 @@ def test_warp_and_plain_mujoco_give_the_same_observations(options):
 
 
 def test_the_managers_of_mjlab_give_what_fast_env_gives(options):
-    envs = [make_env("mocap-expert", 1, 0, "cpu", fast, play=True, options=options) for fast in (True, False)]
+    from mjlab.envs import ManagerBasedRlEnv
+
+    from body_transformer.rl.envs.fast import FastEnv
+
+    with quiet():
+        cfg = make_env_cfg("mocap-expert", 1, 0, play=True, options=options)
+        envs = [kind(cfg, "cpu") for kind in (FastEnv, ManagerBasedRlEnv)]
     for env in envs:
         env.reset(seed=0)
     for _ in range(3):

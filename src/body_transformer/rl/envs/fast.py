@@ -154,10 +154,10 @@ def _refuse_changes(cfg: ManagerBasedRlEnvCfg) -> None:
     for field in fields:
         have, expected = list(getattr(cfg, field)), list(getattr(own, field))
         if have != expected:
-            raise ValueError(f"FastEnv computes the task's own {field}, {expected}; got {have}; use fast=False")
+            raise ValueError(f"FastEnv computes the task's own {field}, {expected}; got {have}; use ManagerBasedRlEnv")
     if cfg.observations != own.observations:
-        raise ValueError("FastEnv computes the task's own observations; the configuration has others; use fast=False")
+        raise ValueError("FastEnv computes the task's own observations; got others; use ManagerBasedRlEnv")
     if (cfg.scale_rewards_by_dt, cfg.auto_reset) != (own.scale_rewards_by_dt, own.auto_reset) or (
         "floor" in own.rewards and cfg.rewards["floor"].weight != own.rewards["floor"].weight
     ):
-        raise ValueError("FastEnv scales and bounds rewards as the task does and resets by itself; use fast=False")
+        raise ValueError("FastEnv scales and bounds rewards as the task does and resets; use ManagerBasedRlEnv")
