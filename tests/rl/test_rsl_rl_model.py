@@ -170,7 +170,8 @@ def test_a_configuration_says_which_groups_a_model_reads(go1):
         with_layouts(runner_cfg("mlp", {"actor": ["actor"]}), go1)
     cfg = runner_cfg("mlp", GROUPS)
     cfg["critic"] = {"class_name": "MLPModel", "hidden_dims": [8]}
-    filled = with_layouts(cfg, go1, {"command": "FR_hip"})
+    cfg["actor"]["layout_overrides"] = {"command": "FR_hip"}
+    filled = with_layouts(cfg, go1)
     assert "layout" not in filled["critic"]
     assert "layout" not in cfg["actor"]
     assert len(Layout.from_dict(filled["actor"]["layout"]).obs_ids("FR_hip")) == 3 + 3

@@ -60,15 +60,11 @@ class BodyPPO(PPO):
 
 
 def with_layouts(
-    cfg: Mapping[str, Any],
-    env: ManagerBasedRlEnv,
-    overrides: Mapping[str, str] | None = None,
-    say: Callable[[str], object] = lambda text: None,
+    cfg: Mapping[str, Any], env: ManagerBasedRlEnv, say: Callable[[str], object] = lambda text: None
 ) -> dict[str, Any]:
     """Return a copy of rsl_rl's configuration in which every BodyModel has its layout, as plain data.
 
-    `overrides` are those of `infer_layout`, for all models ("actor", "critic", …); a model's own "layout_overrides"
-    take precedence. `say` is called with the description of each inferred layout.
+    A model's "layout_overrides" are those of `infer_layout`. `say` is called with the description of each layout.
     """
     out = copy.deepcopy(dict(cfg))
     for model, options in cfg.items():
@@ -77,7 +73,7 @@ def with_layouts(
         groups = cfg.get("obs_groups", {}).get(model)
         if groups is None:
             raise ValueError(f"obs_groups has no entry for {model!r}; have: {listing(cfg.get('obs_groups', {}))}")
-        found = infer_layout(env, list(groups), {**(overrides or {}), **options.get("layout_overrides", {})})
+        found = infer_layout(env, list(groups), options.get("layout_overrides"))
         kept = {key: value for key, value in options.items() if key not in IGNORED}
         out[model] = kept | {"layout": found.layout.to_dict()}
         say(f"{model}:\n{found.describe()}")
