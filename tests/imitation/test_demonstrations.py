@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 
 from body_transformer import BodyGraph, Layout, Term
 from body_transformer.imitation.config import ImitationConfig
-from body_transformer.imitation.demonstrations import mean_and_var, obs_statistics, share_split_options
+from body_transformer.imitation.demonstrations import obs_mean_and_var, share_split_options
 from body_transformer.imitation.episodes import EpisodeInfo, InMemory
 from body_transformer.imitation.readers import open_episodes
 from body_transformer.imitation.readers.npz import write_npz
@@ -19,7 +18,7 @@ def config(options: dict[str, str], task_options: dict[str, str], reader: str = 
 
 
 @pytest.mark.parametrize("given", [({"train_clips": "a.txt"}, {}), ({}, {"train_clips": "a.txt"})])
-def test_a_split_that_is_given_once_applies_to_reader_and_task(given):
+def test_a_split_given_once_applies_to_reader_and_task(given):
     found = share_split_options(config(*given))
     assert found.options["train_clips"] == found.task_options["train_clips"] == "a.txt"
 
@@ -61,30 +60,19 @@ def demonstrations(lengths=(7, 1, 0, 30)):
 def test_statistics_are_those_of_all_steps_together():
     episodes, obs = demonstrations()
     done = []
-    statistics = obs_statistics(episodes, on_done=lambda *counts: done.append(counts))
+    mean, var = obs_mean_and_var(episodes, on_done=lambda *counts: done.append(counts))
     whole = np.concatenate(obs)[:, USED].astype(np.float64)
-    assert statistics.count == len(whole) == 38
+    assert len(whole) == 38
     assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    np.testing.assert_allclose(statistics.mean, whole.mean(0), rtol=1e-12)
-    np.testing.assert_allclose(statistics.var, whole.var(0), rtol=1e-10, atol=1e-15)
+    np.testing.assert_allclose(mean[USED], whole.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(var[USED], whole.var(0), rtol=1e-10, atol=1e-15)
 
 
 def test_unused_entries_have_mean_0_and_variance_1():
-    episodes, _ = demonstrations()
-    statistics = obs_statistics(episodes)
-    mean, var = mean_and_var(LAYOUT, statistics)
+    mean, var = obs_mean_and_var(demonstrations()[0])
     assert mean.shape == var.shape == (6,)
-    assert torch.equal(mean[USED], statistics.mean)
-    assert torch.equal(var[USED], statistics.var)
     assert mean[[0, 3, 4]].tolist() == [0, 0, 0]
     assert var[[0, 3, 4]].tolist() == [1, 1, 1]
-
-
-def test_statistics_of_another_layout_are_an_error():
-    episodes, _ = demonstrations()
-    other = Layout(LAYOUT.graph, [Term.root("gravity", 2)], LAYOUT.actions)
-    with pytest.raises(ValueError, match="the layout uses 2 entries; the statistics have 3"):
-        mean_and_var(other, obs_statistics(episodes))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +89,7 @@ def test_values_that_are_not_finite_are_named(part, message):
     if part == "obs":
         steps.obs[5, 2] = np.inf
     with pytest.raises(ValueError, match=rf"episode 3 \(clip 'wave'\) has {message}"):
-        obs_statistics(episodes)
+        obs_mean_and_var(episodes)
 
 
 def test_values_that_are_not_finite_are_named_with_their_file(tmp_path):
@@ -109,6 +97,6 @@ def test_values_that_are_not_finite_are_named_with_their_file(tmp_path):
     write_npz(tmp_path / "a.npz", episodes)
     episodes.read(3).actions[4] = np.nan
     write_npz(tmp_path / "b.npz", episodes)
-    found = open_episodes("npz", str(tmp_path), LAYOUT).select(lambda info: info.num_steps > 5)
-    with pytest.raises(ValueError, match=r"episode 3 \(clip 'wave', .*b\.npz: rows 8 to 37\) has actions"):
-        obs_statistics(found)
+    found = open_episodes("npz", str(tmp_path), LAYOUT).split("train")
+    with pytest.raises(ValueError, match=r"episode 7 \(clip 'wave', .*b\.npz: rows 8 to 37\) has actions"):
+        obs_mean_and_var(found)

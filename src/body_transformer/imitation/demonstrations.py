@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from ..body.layout import UNUSED, Layout
+from ..body.layout import Layout
 from ..errors import listing
 from ..model.normalizer import RunningStatistics
 from .config import ImitationConfig
@@ -19,8 +19,8 @@ from .readers import READERS, open_episodes
 from .tasks import TASKS
 
 SPLITTING = ("train_clips", "validation_clips", "num_clips", "clip_seed")
-"""Options that define the training motions. Reader and task must agree on them: motions that the evaluation calls
-unseen must not be trained on."""
+"""Options that define the training motions. Reader and task must agree on them: motions that the evaluation reports as
+unseen must not be in the training data."""
 
 
 def demonstrations(config: ImitationConfig, layout: Layout, seed: int) -> Episodes:
@@ -30,7 +30,7 @@ def demonstrations(config: ImitationConfig, layout: Layout, seed: int) -> Episod
 
 
 def share_split_options(config: ImitationConfig) -> ImitationConfig:
-    """Give options that define the split to both reader and task; raise if they were given different values."""
+    """Copy options that define the split to both reader and task; raise if their values differ."""
     given = (config.options, config.task_options)
     shared: dict[str, str] = {}
     for name in SPLITTING:
@@ -49,15 +49,15 @@ def share_split_options(config: ImitationConfig) -> ImitationConfig:
 # -- statistics of the observations ------------------------------------------------------------------------------------
 
 
-def obs_statistics(
+def obs_mean_and_var(
     episodes: Episodes,
     accelerator: Accelerator | None = None,
     on_done: Callable[[int, int], object] = lambda done, total: None,
-) -> RunningStatistics:
-    """Compute mean and variance of the used entries over all steps; several processes share the work.
+) -> tuple[Tensor, Tensor]:
+    """Compute mean and variance of the observations over all steps, [O] each; several processes share the work.
 
-    This reads every step once before training and raises if a value is not finite. `on_done` is called with the
-    number of episodes that were read and their total.
+    Unused entries have mean 0 and variance 1. This reads every step once before training and raises if a value is not
+    finite. `on_done` is called with the number of episodes that were read and their total.
     """
     statistics = RunningStatistics(len(episodes.obs_ids))
     obs_names = episodes.layout.obs_names()
@@ -70,7 +70,12 @@ def obs_statistics(
         _check_finite(episodes, index, "actions", steps.actions, episodes.layout.action_names())
         statistics.update(torch.from_numpy(steps.obs))
         on_done(done, len(mine))
-    return _of_all_processes(statistics, accelerator) if accelerator and num_ranks > 1 else statistics
+    if accelerator and num_ranks > 1:
+        statistics = _of_all_processes(statistics, accelerator)
+    mean = torch.zeros(episodes.layout.obs_dim, dtype=torch.float64)
+    var = torch.ones(episodes.layout.obs_dim, dtype=torch.float64)
+    mean[episodes.obs_ids], var[episodes.obs_ids] = statistics.mean, statistics.var
+    return mean, var
 
 
 def _of_all_processes(mine: RunningStatistics, accelerator: Accelerator) -> RunningStatistics:
@@ -80,17 +85,6 @@ def _of_all_processes(mine: RunningStatistics, accelerator: Accelerator) -> Runn
     for count, mean, var in gathered:
         whole.add(int(count[0]), mean, var)
     return whole
-
-
-def mean_and_var(layout: Layout, statistics: RunningStatistics) -> tuple[Tensor, Tensor]:
-    """Expand statistics of the used entries to [O] each; unused entries have mean 0 and variance 1."""
-    used = torch.from_numpy(layout.obs_node_ids != UNUSED)
-    if int(used.sum()) != len(statistics.mean):
-        raise ValueError(f"the layout uses {int(used.sum())} entries; the statistics have {len(statistics.mean)}")
-    mean = torch.zeros(layout.obs_dim, dtype=torch.float64)
-    var = torch.ones(layout.obs_dim, dtype=torch.float64)
-    mean[used], var[used] = statistics.mean, statistics.var
-    return mean, var
 
 
 def _check_finite(episodes: Episodes, index: int, kind: str, values: Floats, names: list[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +54,7 @@ class Episodes(ABC):
         """Read the steps of one episode."""
 
     def origin(self, index: int) -> str:
-        """Return an episode's file and its place in it; empty if it is from no file."""
+        """Return an episode's file and its place there; empty if it has no file."""
         return ""
 
     def __len__(self) -> int:
@@ -64,16 +64,12 @@ class Episodes(ABC):
     def num_steps(self) -> int:
         return sum(info.num_steps for info in self.infos)
 
-    def select(self, keep: Callable[[EpisodeInfo], bool]) -> Episodes:
-        """Return the episodes for which `keep` is true."""
-        return Subset(self, [index for index, info in enumerate(self.infos) if keep(info)])
-
     def split(self, name: str) -> Episodes:
         """Return the episodes of one split."""
         have = sorted({info.split for info in self.infos})
         if name not in have:
             raise ValueError(f"these demonstrations have no split {name!r}; have: {listing(have)}")
-        return self.select(lambda info: info.split == name)
+        return Subset(self, [index for index, info in enumerate(self.infos) if info.split == name])
 
     def draw(self, number: int, seed: int) -> Episodes:
         """Draw `number` episodes without replacement."""

@@ -27,7 +27,7 @@ from ..training.stopping import Saver, StopRequest
 from .actors import acting
 from .batches import Batches, num_batches
 from .config import ImitationConfig
-from .demonstrations import mean_and_var, obs_statistics
+from .demonstrations import obs_mean_and_var
 from .episodes import Episodes, Floats
 from .losses import CloningLoss
 from .tasks.base import ImitationTask, evaluate
@@ -59,7 +59,7 @@ def train(job: CloningJob, progress: Progress) -> Policy:
     ranks = Ranks.from_environment()
     at_work = job.run.at_work() if ranks.is_first else nullcontext()
     with ranks.joined("cuda" if job.on_gpu else "cpu"), at_work:
-        return _train(job, progress)  # its local variables are gone before the process group is destroyed
+        return _train(job, progress)  # its local variables are freed before the process group is destroyed
 
 
 def _train(job: CloningJob, progress: Progress) -> Policy:
@@ -71,7 +71,7 @@ def _train(job: CloningJob, progress: Progress) -> Policy:
 
 
 class _CloningLoop:
-    """The state of a run, and the loop over its updates."""
+    """State of a run, and the loop over its updates."""
 
     def __init__(self, job: CloningJob, progress: Progress) -> None:
         self.job, self.config, self.progress = job, job.config, progress
@@ -99,11 +99,10 @@ class _CloningLoop:
         self.elapsed_s = max((line.get("time_s", 0.0) for line in lines if line["step"] <= self.step), default=0.0)
 
     def _new_policy(self) -> Policy:
-        layout = self.job.episodes.layout
         torch.manual_seed(self.job.seed)
-        policy = Policy(layout, self.job.policy)
-        statistics = obs_statistics(self.job.episodes, self.accelerator, self.progress.reading)
-        policy.normalizer.set_statistics(*mean_and_var(layout, statistics))
+        policy = Policy(self.job.episodes.layout, self.job.policy)
+        mean, var = obs_mean_and_var(self.job.episodes, self.accelerator, self.progress.reading)
+        policy.normalizer.set_statistics(mean, var)
         return policy
 
     # -- the loop ------------------------------------------------------------------------------------------------------
@@ -190,7 +189,7 @@ class _CloningLoop:
 
 
 class Update:
-    """Loss of a batch, its gradients and a step of AdamW; on one GPU recorded once and replayed."""
+    """One update: loss of a batch, gradients and a step of AdamW. On a single GPU it is recorded once and replayed."""
 
     def __init__(self, loss: nn.Module, weight_decay: float, accelerator: Accelerator) -> None:
         """`loss` maps observations and actions to a scalar."""
@@ -203,8 +202,8 @@ class Update:
         optimizer = AdamW(loss.parameters(), rate, weight_decay=weight_decay, fused=on_gpu, capturable=on_gpu)
         self.loss, self.optimizer = accelerator.prepare(loss, optimizer)
         self.loss_sum = torch.zeros((), device=self.device, dtype=torch.float64)
-        """Sum of the losses since it was last set to zero."""
-        # several processes exchange gradients during an update, which is not recorded
+        """Sum of the losses since the last logged line."""
+        # with several processes an update exchanges gradients and is not recorded
         self._compute = CudaGraphed(self._plain) if on_gpu and accelerator.num_processes == 1 else self._plain
 
     def __call__(self, used_obs: Floats, actions: Floats, learning_rate: float) -> None:
@@ -240,7 +239,7 @@ class Update:
         return {"loss_sum": self.loss_sum, **of_optimizer}
 
     def restore(self, policy: Policy, tensors: Mapping[str, Tensor]) -> None:
-        """Set the state to what `tensors` returned."""
+        """Restore the state from the tensors of a checkpoint."""
         self.loss_sum.copy_(tensors["loss_sum"])
         for name, parameter in policy.named_parameters():
             prefix = f"optimizer.{name}."
