@@ -16,7 +16,7 @@ from body_transformer.video import View, check_format, opengl, platforms, render
 
 @pytest.fixture
 def no_screen(monkeypatch):
-    """Linux without a screen and without a choice of the user."""
+    """Simulate Linux without a screen and without MUJOCO_GL."""
     monkeypatch.setattr(sys, "platform", "linux")
     for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
@@ -63,7 +63,7 @@ def test_without_a_working_platform_the_error_lists_those_tried(no_screen, monke
     assert "MUJOCO_GL" not in os.environ
 
 
-def test_a_program_that_fails_or_hangs_does_not_count_as_working(monkeypatch):
+def test_a_platform_whose_program_fails_or_hangs_does_not_work(monkeypatch):
     program = "import os, sys; sys.exit(os.environ['MUJOCO_GL'] != 'egl')"
     assert video.runs_with("egl", [sys.executable, "-c", program])
     assert not video.runs_with("glfw", [sys.executable, "-c", program])
@@ -90,7 +90,7 @@ MODEL = """
 
 @pytest.fixture(scope="module")
 def some_opengl():
-    """Use a platform that works, whatever the environment says; skip without one."""
+    """Select a platform that works, even if MUJOCO_GL forbids it; skip without one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MUJOCO_GL", raising=False)
         try:

@@ -35,7 +35,7 @@ VARIABLE = "MUJOCO_GL"
 OFF = ("disable", "disabled", "off", "false", "0")
 """Values of MUJOCO_GL that turn rendering off."""
 TIMEOUT_S = 60
-"""Longest time a graphics driver may take; a driver that needs more hangs, as a whole film takes seconds."""
+"""Time after which a graphics driver is taken as hanging; drawing a whole film takes seconds."""
 _PROBE = """
 import mujoco
 model = mujoco.MjModel.from_xml_string("<mujoco/>")
@@ -46,7 +46,7 @@ with mujoco.Renderer(model, 16, 16) as renderer:
 
 
 def platforms() -> tuple[str, ...]:
-    """Return the values of MUJOCO_GL to try: the user's choice, or all that can work here, software rendering last."""
+    """Return the values of MUJOCO_GL to try: the user's choice, or all that may work here, software rendering last."""
     chosen = _user_choice()
     if chosen:
         return () if chosen in OFF else (chosen,)
@@ -95,7 +95,7 @@ def no_opengl(why: str) -> str:
 
 
 def _user_choice() -> str:
-    """Return MUJOCO_GL as MuJoCo reads it."""
+    """Return the value of MUJOCO_GL, normalised as MuJoCo does."""
     return os.environ.get(VARIABLE, "").lower().strip()
 
 

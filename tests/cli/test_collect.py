@@ -84,7 +84,7 @@ def test_every_experiment_whose_task_can_be_recorded_is_listed() -> None:
         (
             "a1-walk",
             "expert.npz",
-            "'a1-walk' has no task that can be recorded; those that have: 'adroit-door'",
+            "'a1-walk' has no task that can be recorded; choose one of: 'adroit-door'",
         ),
         ("adroit-relocate", "expert.npz", "has 39 observation entries and 28 actions; adroit-relocate has 39 and 30"),
         ("adroit-hammer", "policy", "has 39 observation entries and 28 actions; adroit-hammer has 46 and 26"),

@@ -47,7 +47,7 @@ def test_the_mean_action_is_the_networks_output() -> None:
     assert (policy.obs_dim, policy.action_dim) == (5, 2)
 
 
-def test_a_file_is_read_back(tmp_path: Path) -> None:
+def test_a_saved_expert_is_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "expert.npz", **random_arrays())  # type: ignore[arg-type]
     loaded, expert = load_dapg(tmp_path / "expert.npz"), dapg_actor(random_arrays())
     obs = np.random.default_rng(1).standard_normal((6, 5)).astype(np.float32)
@@ -59,7 +59,7 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"W1": None}, "missing: 'W1'"),
-        ({"W3": np.zeros(2, np.float32)}, "not 'W3'"),
+        ({"W3": np.zeros(2, np.float32)}, "unknown: 'W3'"),
         ({"b0": np.zeros(4, np.float32)}, r"b0 of a DAPG policy must be \[3\]; got \[4\]"),
         ({"W1": np.zeros((4, 2), np.float32)}, r"W1 of a DAPG policy must be \['hidden 1', 3\]; got \[4, 2\]"),
         ({"log_std": np.zeros((2, 1), np.float32)}, r"log_std of a DAPG policy must be \[2\]; got \[2, 1\]"),
@@ -88,7 +88,7 @@ def test_observations_of_another_size_are_refused() -> None:
         dapg_actor(random_arrays()).mean(np.zeros((2, 4), np.float32))
 
 
-@pytest.mark.skipif(not EXPERTS.is_dir(), reason="the DAPG experts are not at hand")
+@pytest.mark.skipif(not EXPERTS.is_dir(), reason="the DAPG experts are not available")
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_the_expert_solves_its_task(name: str) -> None:
     with closing(AdroitTask(load_experiment(f"adroit-{name}").layout(), name, 1)) as task:

@@ -24,7 +24,7 @@ some = settings(max_examples=60, deadline=None)
 
 
 class Numbered(Episodes):
-    """Steps that contain their number in the whole; the reads are recorded."""
+    """Steps that contain their number in the whole set; reads are recorded."""
 
     def __init__(self, lengths):
         super().__init__(LAYOUT, [EpisodeInfo(length) for length in lengths])
@@ -91,7 +91,7 @@ def test_an_epoch_has_every_step_once_and_only_its_last_batch_may_be_smaller(cas
 def test_the_order_depends_on_seed_and_epoch_alone(case):
     once, epoch = make(case)
     again, _ = make(case)
-    list(again.epoch(epoch + 1))  # what was read before does not matter
+    list(again.epoch(epoch + 1))  # earlier reads do not matter
     assert numbers(once.epoch(epoch)) == numbers(again.epoch(epoch))
 
 
@@ -140,7 +140,7 @@ def test_epochs_and_seeds_differ(window_steps):
     assert len({str(order(seed, epoch)) for seed in (0, 1, 2**32) for epoch in range(4)}) == 12
 
 
-def test_steps_are_mixed_over_episodes_and_every_place_is_as_likely():
+def test_steps_are_shuffled_over_episodes_and_every_step_is_equally_likely():
     batches = Batches(Numbered([5] * 20), 10, 0, 25 * STEP_BYTES)
     firsts = [numbers(batches.epoch(epoch))[0][0] for epoch in range(400)]
     counts = np.bincount(firsts, minlength=100)
@@ -195,7 +195,7 @@ def test_windows_are_a_sixteenth_of_data_that_do_not_fit_in_one():
 
 
 @pytest.mark.parametrize(("room", "wanted"), [(900, 640), (500, 500)])
-def test_windows_have_room_for_64_episodes_where_that_is_allowed(room, wanted):
+def test_windows_have_room_for_64_episodes_if_the_limit_allows_it(room, wanted):
     assert Batches(Numbered([10] * 100), 256, 0, room * STEP_BYTES).window_steps == wanted
 
 
@@ -217,7 +217,7 @@ def test_an_epoch_takes_little_new_memory_beside_the_data():
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert num_bytes / 10 < peak < num_bytes / 6  # two sixteenths, and the bookkeeping
+    assert num_bytes / 10 < peak < num_bytes / 6  # two sixteenths, and some overhead
 
 
 def test_within_a_window_episodes_are_read_in_their_order_on_disk():
@@ -282,7 +282,7 @@ def test_an_error_while_reading_reaches_the_caller(window_steps):
     assert not threads()
 
 
-def test_an_episode_of_another_length_than_announced_is_an_error():
+def test_an_episode_whose_length_differs_from_its_info_is_an_error():
     episodes = Numbered([5] * 20)
     episodes.starts[-1] += 1
     with pytest.raises(ValueError, match="episode 19 should have 5 steps; it has 6 observations and 6 actions"):
@@ -295,11 +295,11 @@ def test_an_episode_of_another_length_than_announced_is_an_error():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be divisible by num_ranks, both from 1 up; got 0 and 1"),
-        ({"num_ranks": 3}, "batch_size must be divisible by num_ranks, both from 1 up; got 10 and 3"),
+        ({"batch_size": 0}, "batch_size and num_ranks must be 1 or more, .*; got 0 and 1"),
+        ({"num_ranks": 3}, "batch_size a multiple of num_ranks; got 10 and 3"),
         ({"num_ranks": 2, "rank": 2}, "rank must be from 0 to 1; got 2"),
-        ({"seed": -1}, "seed must be from 0 up; got -1"),
-        ({"window_bytes": 4 * STEP_BYTES}, "episode 0 has 5 steps and a window holds 4: raise window_bytes"),
+        ({"seed": -1}, "seed must be 0 or more; got -1"),
+        ({"window_bytes": 4 * STEP_BYTES}, "episode 0 has 5 steps, but a window holds only 4: raise window_bytes"),
         ({"episodes": Numbered([])}, "the demonstrations have no steps"),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_dataset_can_be_replayed(tmp_path: Path) -> None:
     check_replay(tmp_path / "set")
 
 
-# -- what is recorded --------------------------------------------------------------------------------------------------
+# -- recorded data -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("labels", "recorded"), [("executed", 1.0), ("clean", 0.5)])
@@ -118,7 +118,7 @@ def test_labels_are_the_executed_or_the_clean_actions(tmp_path: Path, labels: An
         np.testing.assert_allclose(episode.actions, recorded, rtol=1e-6)
 
 
-def test_all_episodes_are_kept_unless_only_successes_are_asked_for(tmp_path: Path) -> None:
+def test_all_episodes_are_kept_unless_only_successes_are_requested(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "set"
     found = collect(Counting(), half, 4, folder)
     _, episodes, notes = read(folder)
@@ -160,13 +160,13 @@ def test_collecting_gives_up_on_a_policy_that_never_succeeds(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-# -- where it is written -----------------------------------------------------------------------------------------------
+# -- the output folder -------------------------------------------------------------------------------------------------
 
 
 def test_only_a_dataset_is_overwritten_and_only_on_request(tmp_path: Path) -> None:
     out = tmp_path / "set"
     collect(Counting(), half, 1, out)
-    with pytest.raises(ValueError, match=r"set' exists; --overwrite replaces a dataset"):
+    with pytest.raises(ValueError, match=r"set' already exists: add --overwrite to replace the dataset"):
         collect(Counting(), half, 2, out)
     collect(Counting(), half, 2, out, overwrite=True)
     assert len(read(out)[1]) == 2

@@ -25,7 +25,7 @@ def test_squared_error_is_the_mean_over_batch_and_actions():
 
 
 @pytest.mark.parametrize("std", ["fixed", "learned"])
-def test_the_likelihood_is_that_of_the_policy_s_distribution(std):
+def test_the_likelihood_is_that_of_the_policys_distribution(std):
     policy = Policy(LAYOUT, PolicyConfig(**SMALL, head="gaussian", std=std, init_std=0.3))
     obs, actions = batch()
     loss = negative_likelihood(policy, obs, actions)
@@ -41,9 +41,9 @@ def test_a_deterministic_policy_has_no_likelihood():
         CloningLoss(Policy(LAYOUT, PolicyConfig(**SMALL)), "likelihood", torch.arange(LAYOUT.obs_dim))
 
 
-def test_a_standard_deviation_that_nothing_trains_is_refused():
+def test_a_loss_that_does_not_train_the_standard_deviation_is_refused():
     policy = Policy(LAYOUT, PolicyConfig(**SMALL, head="gaussian"))
-    with pytest.raises(ValueError, match="loss 'mse' trains no standard deviation"):
+    with pytest.raises(ValueError, match="loss 'mse' does not train a learned std"):
         CloningLoss(policy, "mse", torch.arange(LAYOUT.obs_dim))
     fixed = Policy(LAYOUT, PolicyConfig(**SMALL, head="gaussian", std="fixed"))
     CloningLoss(fixed, "mse", torch.arange(LAYOUT.obs_dim))

@@ -76,10 +76,10 @@ for line in sys.stdin:
 
 
 class Bot:
-    """Starts `bot` in one process at a time, a fork of a process that has imported everything."""
+    """Runs one `bot` command at a time, in a fork of a process that has imported everything."""
 
     def __init__(self, output: Path) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would add up in another order
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # two threads would sum in another order
         command = [sys.executable, "-c", FORKS]
         self.parent = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -139,7 +139,7 @@ def test_a_run_killed_twenty_times_ends_like_an_uninterrupted_one(bot, data, tmp
         os.kill(pid, signal.SIGKILL)
         assert bot.wait()[0] == -signal.SIGKILL
         arguments = ["train", "--resume", str(run), "--cpu", "--no-eval", "--quiet"]
-    description = (run / "experiment.yaml").read_text()  # the rest of the run need not save so often
+    description = (run / "experiment.yaml").read_text()  # the rest saves rarely, which is faster
     (run / "experiment.yaml").write_text(description.replace("checkpoint_every_s: 0.01", "checkpoint_every_s: 120.0"))
     bot.start(arguments)
     assert bot.wait()[0] == 0
@@ -175,7 +175,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_earlier_checkpoints(da
 
 
 def test_two_processes_have_the_loss_of_one_and_leave_no_threads(data, tmp_path):
-    """Check that no thread of the process group remains: it could end the interpreter with SIGABRT."""
+    """A thread of the process group that remains could end the interpreter with SIGABRT."""
     one, two = tmp_path / "one", tmp_path / "two"
     assert main(command(data, one, *steps(30))) == 0
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -246,7 +246,7 @@ def test_a_loss_that_does_not_fit_the_policy_is_refused_before_the_run_is_create
     assert main(command(data, tmp_path / "run", *steps(10), "--policy.head", "gaussian")) == 1
     words = capsys.readouterr().err
     assert "needs a policy with a Gaussian head" in words
-    assert "loss 'mse' trains no standard deviation" in words
+    assert "loss 'mse' does not train a learned std" in words
     assert not (tmp_path / "run").exists()
 
 

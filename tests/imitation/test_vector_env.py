@@ -1,4 +1,4 @@
-"""Episodes side by side: equal results in any number of processes, episodes of different lengths, errors."""
+"""Parallel episodes: equal results in any number of processes, episodes of different lengths, errors."""
 
 import subprocess
 import sys
@@ -72,7 +72,7 @@ def test_a_lane_that_is_free_takes_the_next_episode():
     assert set(chain.from_iterable(batches)) == set(range(7))
 
 
-def test_environments_are_used_again():
+def test_environments_are_reused():
     envs = VectorEnv(SPEC, 2, 1)
     first = [step.obs.tolist() for step in envs.play(STARTS, act, NOISE)]
     assert [step.obs.tolist() for step in envs.play(STARTS, act, NOISE)] == first
@@ -80,7 +80,7 @@ def test_environments_are_used_again():
     envs.close()
 
 
-def test_an_error_of_an_environment_is_raised_here_without_warnings(recwarn):
+def test_an_error_in_a_process_is_raised_in_the_caller_without_warnings(recwarn):
     envs = VectorEnv(EnvSpec(partial(gymnasium.make, "NoSuchTask-v0"), 4, 1, np.float64, ()), 2, 2)
     with pytest.raises(gymnasium.error.NameNotFound, match="NoSuchTask"):
         next(envs.play(STARTS, act, NOISE))
@@ -114,7 +114,7 @@ def test_invalid_actions_are_refused(actions, message):
 
 
 def test_a_simulator_process_imports_no_torch():
-    """Check what its start-up time depends on: importing torch would take longer than everything else."""
+    """Importing torch would take most of its start-up time."""
     code = "import sys; import body_transformer.imitation.tasks.adroit; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

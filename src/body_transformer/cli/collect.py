@@ -94,11 +94,11 @@ def collectable() -> list[str]:
 
 
 def make_collectable(experiment: Experiment) -> CollectableTask:
-    """Make the task of an experiment, which must be one that can be recorded."""
+    """Make the task of an experiment; raise if it cannot be recorded."""
     config = experiment.imitation
     if config is None or not is_collectable(config.task):
         have = listing(collectable())
-        raise ValueError(f"experiment {experiment.name!r} has no task that can be recorded; those that have: {have}")
+        raise ValueError(f"experiment {experiment.name!r} has no task that can be recorded; choose one of: {have}")
     task = make_task(config.task, experiment.layout(), config.task_options)
     assert isinstance(task, CollectableTask)
     return task

@@ -47,7 +47,7 @@ class Demo:
     """
 
     seeds: int = 1
-    """Repetitions with other weights and another order of the data; more than one give the spread."""
+    """Number of seeds; each gives other initial weights and another order of the data."""
     steps: int | None = None
     """Updates per policy; by default the experiment's."""
     episodes: int | None = None
@@ -119,7 +119,7 @@ def prepare_data(experiment: Experiment, config: ImitationConfig, out: Path) -> 
 
 
 def equal_time_steps(num_steps: int, out: Path, seeds: Sequence[int]) -> int:
-    """Return the number of steps that the MLP takes in the time of bot-hard; it is saved in a file."""
+    """Return the number of steps that the MLP takes in the time of bot-hard; a file keeps it for later calls."""
     file = out / PLAN
     if not file.is_file():
         seconds = {

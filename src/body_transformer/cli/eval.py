@@ -51,7 +51,7 @@ def main(args: list[str]) -> None:
 
 
 def find(options: EvalOptions) -> tuple[PolicyFolder, ImitationConfig | RlConfig]:
-    """Return the policy's folder and the settings that its task is made from."""
+    """Return the policy's folder and the settings that define its task."""
     found = find_policy(options.run)
     if options.experiment is None and found.run is not None:
         description = Run.open(found.run).description()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Actor:
-    """A policy that was read from disk, ready to act."""
+    """A policy loaded from disk."""
 
     obs_dim: int
     action_dim: int
@@ -34,11 +34,11 @@ class Actor:
 
 
 def load_actor(path: Path) -> Actor:
-    """Load a DAPG expert (.npz), or a policy that `find_policy` finds; on the GPU if there is one."""
+    """Load a DAPG expert (.npz), or a policy that `find_policy` finds onto the GPU if there is one."""
     if path.suffix == ".npz":
         return load_dapg(path)
     if path.is_file():
-        raise ValueError(f"no policy in {str(path)!r}: a file must be an .npz file; otherwise give {KINDS}")
+        raise ValueError(f"{str(path)!r} is not a policy: give an .npz file of a DAPG expert, or {KINDS}")
     import torch
 
     from ..model.policy import Policy
@@ -61,7 +61,7 @@ def acting(policy: Policy) -> Act:
 
     def act(obs: Floats) -> Floats:
         batch = torch.from_numpy(obs)
-        if device.type == "cuda":  # pad to powers of two: few sizes to record, however many rollouts are running
+        if device.type == "cuda":  # pad to powers of two, so that few batch sizes are recorded as CUDA graphs
             batch = nn.functional.pad(batch, (0, 0, 0, (1 << (len(obs) - 1).bit_length()) - len(obs)))
         with torch.no_grad():
             actions: Floats = forward(batch.to(device))[: len(obs)].float().cpu().numpy()
@@ -83,7 +83,7 @@ SHAPES = {
     "out_scale": ("action",),
     "log_std": ("action",),
 }
-"""Array of a DAPG policy -> its axes; axes of one name have one length."""
+"""Array of a DAPG policy -> names of its axes; axes with the same name have the same length."""
 
 
 def load_dapg(path: str | os.PathLike[str]) -> Actor:
@@ -117,7 +117,7 @@ def _check_arrays(arrays: Mapping[str, Floats]) -> None:
     if missing := SHAPES.keys() - arrays.keys():
         raise ValueError(f"a DAPG policy needs {listing(SHAPES)}; missing: {listing(sorted(missing))}")
     if foreign := arrays.keys() - SHAPES.keys():
-        raise ValueError(f"a DAPG policy has {listing(SHAPES)}; not {listing(sorted(foreign))}")
+        raise ValueError(f"a DAPG policy has only {listing(SHAPES)}; unknown: {listing(sorted(foreign))}")
     lengths: dict[str, int] = {}
     for name, axes in SHAPES.items():
         array = arrays[name]

@@ -1,4 +1,4 @@
-"""Minibatches in a seeded order, from any amount of data, with little of it in memory.
+"""Minibatches of demonstrations in a seeded order; data of any size, of which only a part is in memory.
 
 The order of an epoch is a function of seed and epoch alone. Episodes are permuted and divided into windows that fit in
 memory. The steps of each window are permuted, and batches are cut from the windows in order. A run can therefore
@@ -22,10 +22,10 @@ from .episodes import Episodes, Floats, Steps
 Ids = npt.NDArray[np.int64]
 WINDOW_BYTES = 512 * 2**20
 WINDOW_SHARE = 16
-"""Least number of windows, roughly, for data that do not fit in one. The first access to new memory can be several
-times slower than reading into it, because a virtual machine gets its pages from the host. With two windows for all the
-data, the first epoch would be read at a third of the usual speed; with two sixteenths it is hardly slower. The price:
-steps are mixed only within a sixteenth of the episodes, a different one in every epoch."""
+"""Approximate minimum number of windows for data that do not fit in one. The first access to new memory can be several
+times slower than reading into it, because a virtual machine gets its pages from the host. If two windows held all the
+data, the first epoch would be read at a third of the usual speed; with two sixteenths it is hardly slower. The
+disadvantage is that steps are shuffled only within a sixteenth of the episodes, a different one in every epoch."""
 WINDOW_EPISODES = 64
 """A window has room for at least this many of the longest episodes, so that a batch mixes many of them."""
 
@@ -37,15 +37,15 @@ class Window:
     steps: Steps
     """In any order, possibly followed by unused rows."""
     order: Ids
-    """[last - first] the rows, in the epoch's order."""
+    """[last - first] rows of `steps` in the epoch's order."""
     first: int
     last: int
-    """Range of its steps in the epoch."""
+    """Range of the window's steps in the epoch."""
 
     def copy(self, first: int, last: int, obs: Floats, actions: Floats) -> None:
         """Copy steps `first` to `last` of the epoch into arrays of that length."""
         rows = self.order[first - self.first : last - self.first]
-        # the rows are in range; a bounds check would cost another copy
+        # "clip" avoids a bounds check, which costs another copy; the rows are in range
         np.take(self.steps.obs, rows, axis=0, out=obs, mode="clip")
         np.take(self.steps.actions, rows, axis=0, out=actions, mode="clip")
 
@@ -59,9 +59,10 @@ class Batches:
     """Batches of `batch_size` steps.
 
     At most two windows of at most `window_bytes` are in memory: while one is used, a thread reads the next. Data that
-    fit in `window_bytes` are read once and kept. Otherwise a window is at most a sixteenth of the data, or 64 episodes.
+    fit in `window_bytes` are read once and kept. Otherwise a window holds a sixteenth of the data or 64 episodes,
+    whichever is larger and still fits.
 
-    The last batch of an epoch may be smaller. Each of `num_ranks` processes gets its part of every batch, in the order
+    The last batch of an epoch may be smaller. Each of `num_ranks` processes gets one part of every batch, in the order
     of the ranks. If the last batch cannot be divided evenly, parts overlap.
     """
 
@@ -92,19 +93,20 @@ class Batches:
     def _check(self) -> None:
         if self.batch_size < 1 or self.num_ranks < 1 or self.batch_size % self.num_ranks:
             raise ValueError(
-                f"batch_size must be divisible by num_ranks, both from 1 up; got {self.batch_size} and {self.num_ranks}"
+                "batch_size and num_ranks must be 1 or more, and batch_size a multiple of num_ranks; "
+                f"got {self.batch_size} and {self.num_ranks}"
             )
         if not 0 <= self.rank < self.num_ranks:
             raise ValueError(f"rank must be from 0 to {self.num_ranks - 1}; got {self.rank}")
         if self.seed < 0:
-            raise ValueError(f"seed must be from 0 up; got {self.seed}")
+            raise ValueError(f"seed must be 0 or more; got {self.seed}")
         if not self._num_steps:
             raise ValueError("the demonstrations have no steps")
         longest = int(self._lengths.max())
         if longest > self.window_steps:
             index = int(self._lengths.argmax())
             raise ValueError(
-                f"episode {index} has {longest} steps and a window holds {self.window_steps}: raise window_bytes"
+                f"episode {index} has {longest} steps, but a window holds only {self.window_steps}: raise window_bytes"
             )
 
     def __len__(self) -> int:
@@ -112,9 +114,9 @@ class Batches:
         return num_batches(self._num_steps, self.batch_size)
 
     def epoch(self, epoch: int, first: int = 0) -> Generator[tuple[Floats, Floats], None, None]:
-        """Yield the batches of an epoch from `first` on, as new arrays: obs [b, used entries] and actions [b, A]."""
+        """Yield the batches of an epoch from batch `first` on: new arrays obs [b, used entries] and actions [b, A]."""
         if epoch < 0 or not 0 <= first <= len(self):
-            raise ValueError(f"epoch must be from 0 up and first from 0 to {len(self)}; got {epoch} and {first}")
+            raise ValueError(f"epoch must be 0 or more, and first from 0 to {len(self)}; got {epoch} and {first}")
         return self._batches(epoch, first)
 
     def _batches(self, epoch: int, first: int) -> Generator[tuple[Floats, Floats], None, None]:
@@ -160,7 +162,7 @@ class Batches:
                 self._kept = self._fill(Steps(*self._allocate(self._num_steps)), members[0], threading.Event())
             yield self._kept
             return
-        # the same memory every epoch: the first access to new memory takes longer than reading into it
+        # every epoch uses the same memory, because the first access to new memory takes longer than reading into it
         buffers = self._buffers or [Steps(*self._allocate(self.window_steps)) for _ in range(2)]
         self._buffers = None
         used, spare = buffers
@@ -204,7 +206,7 @@ class Batches:
         return obs, actions
 
     def _fill(self, window: Steps, ids: Ids, stopped: threading.Event) -> Steps:
-        """Read these episodes into the window, one after another."""
+        """Read these episodes into the window, and return it."""
         row = 0
         for index in ids.tolist():
             if stopped.is_set():

@@ -83,7 +83,7 @@ def collect(
     """Play until there are `num_episodes` episodes and write them as a Minari dataset in the folder `out`.
 
     Args:
-        act: the mean action.
+        act: the policy's mean action.
         noise: standard deviation of noise that is added to the actions.
         own_std: [A] standard deviation of the policy's own noise.
         labels: record the executed actions, or the mean actions before noise.
@@ -92,7 +92,7 @@ def collect(
     _check(num_episodes, seed, noise, labels)
     std = _std(task.action_dim, noise, own_std)
     found = CollectedDataset(str(out))
-    folder = Path(out).resolve()  # a link stays; its target is written
+    folder = Path(out).resolve()  # a symbolic link stays, and its target is replaced
     _check_out(folder, overwrite)
     with new_folder(folder) as unfinished:
         storage = import_extra("minari.dataset.minari_storage", "imitation").MinariStorage.new(
@@ -150,7 +150,7 @@ def _play(
 
 
 def _write(storage: Any, index: int, trajectory: Trajectory, actions: npt.NDArray[np.float32]) -> None:
-    """Write a trajectory with these actions as episode number `index` of a Minari dataset."""
+    """Write a trajectory with these actions as episode `index` of a Minari dataset."""
     buffer = import_extra("minari.data_collector.episode_buffer", "imitation").EpisodeBuffer
     is_last = np.arange(trajectory.num_steps) == trajectory.num_steps - 1
     never = np.zeros(trajectory.num_steps, dtype=bool)
@@ -185,12 +185,12 @@ def _metadata(name: str, task: CollectableTask, made: dict[str, Any]) -> dict[st
 
 
 def _check_out(out: Path, overwrite: bool) -> None:
-    """Refuse to overwrite without `overwrite`, and to overwrite anything but a dataset."""
+    """Check that `out` is free, or holds a dataset and may be overwritten."""
     if not out.exists():
         return
     if not out.is_dir():
         raise ValueError(f"cannot write a dataset to {str(out)!r}: it is a file, not a folder")
     if not overwrite:
-        raise ValueError(f"{str(out)!r} exists; --overwrite replaces a dataset")
+        raise ValueError(f"{str(out)!r} already exists: add --overwrite to replace the dataset")
     if any(out.iterdir()) and not (out / METADATA).is_file():
         raise ValueError(f"{str(out)!r} is not a Minari dataset ({METADATA} is missing), so it is not overwritten")

@@ -22,7 +22,7 @@ class ImitationConfig:
     task: str | None = None
     """Task in which the policy is evaluated: a name from the table of tasks; None = it is not evaluated."""
     data: str | None = None
-    """Demonstrations: a file, a folder, or a name that the reader resolves; None if the task generates its own."""
+    """Demonstrations: a file, a folder, or a name that the reader resolves; None if the reader generates them."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options of the reader."""
     task_options: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class ImitationConfig:
     eval_every: int | None = None
     """Epochs between evaluations; None = at the end only."""
     eval_last: int | None = None
-    """Evaluate in this many of the last epochs only; None = in all."""
+    """Evaluate only during this many last epochs; None = during all."""
     eval_episodes: int = 100
     """Rollouts per evaluation and split."""
     log_every: int = 50

@@ -15,7 +15,7 @@ def squared_error(policy: Policy, obs: Tensor, actions: Tensor) -> Tensor:
 
 def negative_likelihood(policy: Policy, obs: Tensor, actions: Tensor) -> Tensor:
     """Return the mean negative log-likelihood of a Gaussian head over the batch, [B, O], [B, A] -> []."""
-    assert policy.log_std is not None, "check_loss admits no other policy"
+    assert policy.log_std is not None, "check_loss refuses other policies"
     log_std = policy.log_std.float()
     error = (actions - policy(obs).float()) * (-log_std).exp()
     loss: Tensor = (0.5 * error.square() + log_std + 0.5 * math.log(2 * math.pi)).sum(-1).mean()
@@ -30,7 +30,7 @@ def check_loss(loss: str, policy: PolicyConfig) -> None:
     if loss == "likelihood" and policy.head != "gaussian":
         raise ValueError(f"loss 'likelihood' needs a policy with a Gaussian head; got head={policy.head!r}")
     if loss == "mse" and policy.head == "gaussian" and policy.std == "learned":
-        raise ValueError("loss 'mse' trains no standard deviation: use loss 'likelihood', or a policy with std 'fixed'")
+        raise ValueError("loss 'mse' does not train a learned std: use loss 'likelihood', or a policy with std 'fixed'")
 
 
 class CloningLoss(nn.Module):

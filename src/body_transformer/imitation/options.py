@@ -18,7 +18,7 @@ class Catalog:
     """Functions and classes by name, each in a module that is imported only when it is used."""
 
     def __init__(self, kind: str, places: Mapping[str, str], num_given: int) -> None:
-        """`places` maps a name to `MODULE:FUNCTION`; the arguments of a function after `num_given` are its options."""
+        """`places` maps names to `MODULE:FUNCTION`. All arguments but the first `num_given` are options."""
         self.kind, self.places, self._num_given = kind, places, num_given
 
     def call(self, name: str, *given: Any, options: Mapping[str, Any]) -> Any:

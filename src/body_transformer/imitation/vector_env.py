@@ -1,7 +1,8 @@
-"""Episodes side by side in several processes, on gymnasium's vector environments.
+"""Parallel episodes in several processes, on gymnasium's vector environments.
 
-Results do not depend on the number of processes. An episode has its own seed, and the number of lanes alone determines
-which episodes form a batch. Gymnasium's automatic resets are off: `play` resets a lane for its next episode.
+A lane plays one episode at a time. Results do not depend on the number of processes: every episode has its own seed,
+and the number of lanes alone determines which episodes form a batch. Gymnasium's automatic resets are off, and `play`
+resets a lane for its next episode.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ Array = npt.NDArray[Any]
 
 
 def allowed_processes(given: int | None, most: int) -> int:
-    """Return the number of processes, at most `most`: the given number or one per core.
+    """Return the number of processes to start: `given`, or one per core, but at most `most`.
 
-    Only the cores that this process may use count; OMP_NUM_THREADS lowers their number where processes share them.
+    Only cores that this process may use are counted. OMP_NUM_THREADS, where it is set, limits their number.
     """
     if given is not None and given < 1:
         raise ValueError(f"the number of processes must be 1 or more; got {given}")
@@ -48,18 +49,18 @@ class EnvSpec:
     """A gymnasium environment with flat observations, actions in [-1, 1] and numeric infos."""
 
     make: Callable[[], Any]
-    """Function of a module, or a `partial` of one, that makes the environment; it is called in its process."""
+    """Function that makes the environment, called in the environment's process: picklable, so not a lambda."""
     obs_dim: int
     action_dim: int
     obs_dtype: type[np.float32] | type[np.float64]
     infos: tuple[str, ...]
-    """Names of the numbers to keep of each step's info."""
+    """Keys of each step's info to keep; their values are numbers."""
     own_process: bool = False
-    """Start a process even for a single group of environments, which otherwise runs in this process."""
+    """Start a process even where one is enough; otherwise the environments run in this process."""
 
 
 class VectorEnv:
-    """`num_lanes` environments in at most `num_processes` processes, and in no more than there are episodes.
+    """`num_lanes` environments in at most `num_processes` processes, and never more processes than episodes.
 
     `play` starts them. `close`, or an error in `play`, ends them; the next `play` then starts new ones.
     """
@@ -76,14 +77,14 @@ class VectorEnv:
     def play(
         self, starts: Sequence[Mapping[str, Any]], act: Act, added: npt.NDArray[np.float64] | None = None
     ) -> Iterator[StepBatch]:
-        """Play one episode per start, given as the arguments of `reset`; a free lane takes the next one.
+        """Play one episode per start, which holds the arguments of `reset`; a free lane takes the next episode.
 
         `added` [len(starts), T, A], such as noise, is added to the actions, and the sum is clipped to [-1, 1]. The
         assignment of episodes to lanes depends on the episodes' lengths alone, not on the speed of a process.
         """
         try:
             yield from self._play(starts, act, added)
-        except BaseException:  # Ctrl-C and an abandoned loop, too: environments in mid-episode cannot be used again
+        except BaseException:  # Ctrl-C and an abandoned loop, too: environments in mid-episode cannot be reused
             self.close()
             raise
 
@@ -97,7 +98,7 @@ class VectorEnv:
         obs = np.empty((self.num_lanes, self.spec.obs_dim), self.spec.obs_dtype)
         while True:
             free = [lane for lane in range(self.num_lanes) if lane not in running]
-            begun = {lane: episode for lane, episode in zip(free, waiting)}  # noqa: B905, C416  (the shorter one ends it)
+            begun = {lane: episode for lane, episode in zip(free, waiting)}  # noqa: B905, C416  (the shorter one decides)
             if begun:
                 with self._explained():
                     options = {"starts": {lane: starts[episode] for lane, episode in begun.items()}}
@@ -182,7 +183,7 @@ _RESULTS = ("reward", "terminated", "truncated")
 
 
 class _EnvGroup:
-    """Every `stride`-th lane, one environment each, as a single environment for gymnasium's vector classes."""
+    """The environments of every `stride`-th lane, as a single environment for gymnasium's vector classes."""
 
     render_mode = None
 
@@ -225,7 +226,7 @@ class _EnvGroup:
 
 @contextlib.contextmanager
 def _killed_on_error() -> Iterator[None]:
-    """Kill the processes that were started inside if there is an error or Ctrl-C."""
+    """Kill the processes that were started in this context after an error or Ctrl-C."""
     before = set(active_children())
     try:
         yield
@@ -243,7 +244,7 @@ def _kill(processes: Sequence[BaseProcess]) -> None:
 
 @contextlib.contextmanager
 def _errors_explained() -> Iterator[None]:
-    """Explain the death of a process; attach gymnasium's report of an error in a process to the error itself."""
+    """Explain why a process may have died; attach gymnasium's report of an error in a process to that error."""
     with warnings.catch_warnings(record=True) as reports:  # processes print their own warnings
         try:
             yield

@@ -20,9 +20,9 @@ def write_clip(
     seed: int = 0,
     **storage: object,
 ) -> None:
-    """Write one file; `snippets` maps a snippet to whether each rollout ended early (such rollouts are short).
+    """Write one file; `snippets` maps a snippet to whether each rollout ended early, which makes it short.
 
-    `storage` applies to the large datasets.
+    `storage` holds h5py's options for the large datasets.
     """
     rng = np.random.default_rng(seed)
     with h5py.File(path, "w") as file:

@@ -99,7 +99,7 @@ def test_clip_and_split_come_from_the_episodes_metadata(flat):
         open_episodes("minari", NAME, LAYOUT)
 
 
-# -- what is wrong with a file -----------------------------------------------------------------------------------------
+# -- faulty files ------------------------------------------------------------------------------------------------------
 
 
 def refused(path, message):

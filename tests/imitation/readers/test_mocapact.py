@@ -1,4 +1,4 @@
-"""MoCapAct's files, read, and errors in them."""
+"""MoCapAct's files: reading them, and errors in them."""
 
 import re
 import threading
@@ -30,7 +30,7 @@ def folder(layout, tmp_path_factory):
 
 @pytest.fixture
 def one_clip(layout, tmp_path):
-    """A separate file to damage."""
+    """A file of one clip, to be damaged."""
     write_clip(tmp_path / "CMU_009_12.hdf5", layout, {SNIPPET: [False] * 4})
     return tmp_path / "CMU_009_12.hdf5"
 
@@ -50,7 +50,7 @@ def expected(folder, name):
     ("options", "name"),
     [({}, "actions"), ({"actions": "sampled"}, "actions"), ({"actions": "mean"}, "mean_actions")],
 )
-def test_every_whole_rollout_is_read_with_its_used_entries(layout, folder, options, name):
+def test_every_complete_rollout_is_read_with_its_used_entries(layout, folder, options, name):
     episodes = open_episodes("mocapact", str(folder), layout, **options)
     wanted = list(expected(folder, name))
     assert len(episodes) == len(wanted) == 15
@@ -129,7 +129,7 @@ def test_a_listed_clip_without_a_file_is_named_unless_that_is_allowed(layout, fo
     assert len(open_episodes("mocapact", str(folder), layout, allow_missing=True, **options)) == 15
 
 
-# -- what is wrong with a file -----------------------------------------------------------------------------------------
+# -- faulty files ------------------------------------------------------------------------------------------------------
 
 
 def refused(path, layout, message, data=None):
@@ -146,7 +146,7 @@ def test_a_truncated_file_is_named(layout, one_clip, keep):
     refused(one_clip, layout, "not a complete HDF5 file")
 
 
-def test_a_file_whose_inside_is_overwritten_is_named(layout, one_clip):
+def test_a_file_with_overwritten_structures_is_named(layout, one_clip):
     whole = bytearray(one_clip.read_bytes())
     for place in [match.start() for match in re.finditer(b"TREE|HEAP|SNOD", whole)]:
         whole[place : place + 4] = b"\xff\xff\xff\xff"
@@ -191,7 +191,7 @@ def test_a_missing_or_wrong_item_is_named(layout, one_clip, name, content, messa
     refused(one_clip, layout, message)
 
 
-def test_an_observable_that_lies_elsewhere_is_named(layout, one_clip):
+def test_an_observable_at_other_indices_is_named(layout, one_clip):
     with h5py.File(one_clip, "a") as file:
         file["observable_indices/walker/joints_vel"][...] += 1
     refused(
@@ -210,7 +210,7 @@ def test_unknown_actions_are_an_error(layout, folder):
         open_episodes("mocapact", str(folder), layout, actions="avg")
 
 
-# -- reading while files come and go -----------------------------------------------------------------------------------
+# -- open files, changed files, threads --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("storage", [{}, {"chunks": True}], ids=str)
@@ -230,7 +230,7 @@ def test_a_file_that_changed_after_it_was_checked_is_named(layout, one_clip, mon
     with pytest.raises(ValueError, match=re.escape(str(one_clip)) + ": the file has changed since it was checked"):
         episodes.read(0)
     one_clip.write_bytes(one_clip.read_bytes()[:9000])
-    monkeypatch.setattr(episodes._stamps, "check", lambda path: None)  # it was cut off just after this check
+    monkeypatch.setattr(episodes._stamps, "check", lambda path: None)  # the file was truncated just after this check
     with pytest.raises(ValueError, match=re.escape(str(one_clip)) + ": the file is truncated"):
         episodes.read(3)
 

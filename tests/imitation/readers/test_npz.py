@@ -1,4 +1,4 @@
-"""NumPy files, read and written."""
+"""NumPy files: reading and writing."""
 
 import re
 
@@ -56,7 +56,7 @@ def test_a_folder_contributes_all_its_files(tmp_path):
 
 
 def save_npy(folder, whole):
-    """One .npy file per array."""
+    """Write one .npy file per array."""
     folder.mkdir(exist_ok=True)
     for name, array in whole.items():
         np.save(folder / f"{name}.npy", array)
@@ -104,7 +104,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-# -- what is wrong with a file -----------------------------------------------------------------------------------------
+# -- faulty files ------------------------------------------------------------------------------------------------------
 
 
 def refused(path, message):

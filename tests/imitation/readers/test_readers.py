@@ -13,14 +13,14 @@ from body_transformer.imitation.tasks import make_task
 from .small import LAYOUT
 
 
-def test_an_unknown_reader_is_an_error_that_names_those_there_are():
+def test_an_unknown_reader_is_an_error_that_lists_all_readers():
     message = r"unknown reader 'minary'; did you mean 'minari'\? have: 'minari', 'mocapact', 'npz', "
     with pytest.raises(ValueError, match=message + "'robomimic'"):
         open_episodes("minary", "data", LAYOUT)
 
 
 @pytest.mark.parametrize("reader", READERS.places)
-def test_an_unknown_option_is_an_error_that_names_those_there_are(reader):
+def test_an_unknown_option_is_an_error_that_lists_all_options(reader):
     allowed = {
         "mocapact": "'actions', 'train_clips', 'validation_clips', 'allow_missing'",
         "tracking": "'num_clips', 'repetitions', 'clip_seed'",
@@ -49,7 +49,7 @@ def test_options_that_cannot_be_read_from_text_are_refused(reader, options, mess
         open_episodes(reader, "data", LAYOUT, **options)
 
 
-def test_an_unknown_task_and_an_option_that_it_needs_are_named():
+def test_an_unknown_task_and_a_missing_option_are_named():
     with pytest.raises(ValueError, match="unknown task 'adroid'; did you mean 'adroit'"):
         make_task("adroid", LAYOUT, {})
     with pytest.raises(ValueError, match="task adroit: missing key: 'name'"):

@@ -17,7 +17,7 @@ STEPS = 200
 
 
 def swaying(action_dim: int) -> Act:
-    """Return a policy that computes each action from one entry, so that the batch does not matter."""
+    """Return a policy that computes each action from one entry; its result does not depend on the batch."""
     return lambda obs: np.sin(3.0 * np.resize(obs[:, :20].T, (action_dim, len(obs))).T).astype(np.float32)
 
 
@@ -41,7 +41,7 @@ def door() -> Iterator[AdroitTask]:
 
 
 def truth(env: Any, name: str) -> dict[str, Any]:
-    """Return term -> its value by the simulator's names, without `joint_pos`."""
+    """Return term -> its value, read from the simulator by name; `joint_pos` is left out."""
     data = env.data
     palm = data.site("S_grasp").xpos
     if name == "door":
@@ -79,7 +79,7 @@ def test_the_observation_and_the_action_are_in_the_layouts_order(name: str) -> N
     env = make_env(ENVIRONMENTS[name][0])
     env.reset(seed=1)
     random = np.random.default_rng(0)
-    for _ in range(40):  # until things have moved
+    for _ in range(40):  # until the objects have moved
         obs = env.step(random.uniform(-1, 1, layout.action_dim).astype(np.float32))[0]
     inner = env.unwrapped
     expected = truth(inner, name)
@@ -106,7 +106,7 @@ def test_the_number_of_processes_changes_nothing() -> None:
     assert len({result.total_reward for result in results[0]}) == 3
 
 
-def test_an_episode_does_not_depend_on_those_beside_it(door: AdroitTask) -> None:
+def test_an_episode_does_not_depend_on_parallel_episodes(door: AdroitTask) -> None:
     several = door.rollouts(swaying(28), 3, seed=0, split="validation")
     assert door.rollouts(swaying(28), 1, seed=0, split="validation") == several[:1]
     (third,) = door.record(swaying(28), range(2, 3), seed=0)
@@ -154,7 +154,7 @@ def test_a_rollout_lasts_200_steps_and_actions_are_clipped(door: AdroitTask) -> 
     assert (wild.length, wild.success, wild.success_any) == (STEPS, False, False)
 
 
-def test_the_policy_gets_float32_and_the_recording_keeps_all_digits(door: AdroitTask) -> None:
+def test_the_policy_gets_float32_and_the_recording_keeps_float64(door: AdroitTask) -> None:
     seen: list[Any] = []
 
     def act(obs: Any) -> Any:
@@ -214,7 +214,7 @@ def test_unknown_names_and_numbers_are_refused() -> None:
         adroit("door", 0)
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)
     with pytest.raises(ValueError, match=r"pip install -c constraints.txt -e '\.\[imitation\]'"):
         adroit("door", 1).rollouts(swaying(28), 1, 0, "validation")

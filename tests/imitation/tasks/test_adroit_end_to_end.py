@@ -41,14 +41,14 @@ def run(demonstrations, tmp_path_factory) -> Path:
     return folder
 
 
-def test_one_demonstration_shorter_than_a_batch_is_a_batch(run):
+def test_a_demonstration_shorter_than_a_batch_is_one_batch(run):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 3]  # an evaluation after two epochs, the loss at the end
     assert "eval/validation/success" in lines[0]
     assert lines[1]["train/loss"] > 0
 
 
-def test_the_final_evaluation_is_the_papers(run):
+def test_the_final_evaluation_has_the_papers_metrics(run):
     found = json.loads((run / "evaluation.json").read_text())["splits"]["validation"]
     assert list(found) == ["success", "success_any", "total_reward"]
     assert found["success"] == {"mean": 0.0, "low": 0.0, "high": 0.0, "num_episodes": 1}

@@ -19,7 +19,7 @@ READERS = Catalog(
     },
     num_given=2,
 )
-"""Functions of data and layout that read a format or generate demonstrations."""
+"""Functions that read a format or generate demonstrations, given data and layout."""
 
 
 def open_episodes(reader: str, data: str | None, layout: Layout, **options: Any) -> Episodes:

@@ -63,7 +63,7 @@ def open_npz(path: str | os.PathLike[str]) -> NpzFile:
     """Open an .npz archive, which reads each array on access; arrays of Python objects are never loaded."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{os.fspath(path)}: no such file")
-    if not is_zipfile(path):  # NumPy would suspect a pickle and explain how to load one
+    if not is_zipfile(path):  # NumPy's own message explains how to load a pickle
         raise ValueError("not an npz file (a zip archive), or truncated")
     archive: NpzFile = np.load(path, allow_pickle=False)
     return archive

@@ -43,12 +43,12 @@ def dataset(group: Any, name: str) -> Any:
     if found.dtype.kind not in "fiub":
         raise ValueError(f"{where} must hold numbers; it holds {found.dtype}")
     if found.size and not found.id.get_storage_size():
-        raise ValueError(f"{where} was never written: its writer stopped early")
+        raise ValueError(f"{where} was never written: the recording stopped early")
     return found
 
 
 def check_episode(group: Any, obs: str, layout: Layout, keys: Mapping[str, str], extra_rows: int = 0) -> int:
-    """Check the arrays of an episode, a group as `GroupEpisodes` reads it; return its number of steps.
+    """Check an episode's group for `GroupEpisodes` and return its number of steps.
 
     Observations have `extra_rows` more rows than actions.
     """
@@ -70,7 +70,7 @@ def check_episode(group: Any, obs: str, layout: Layout, keys: Mapping[str, str],
 
 
 MAX_OPEN = 16
-"""Files that stay open, the most recently used ones."""
+"""Number of files that stay open, the most recently used ones."""
 
 
 class GroupEpisodes(Episodes):
@@ -89,7 +89,7 @@ class GroupEpisodes(Episodes):
         actions: str = "actions",
         keys: Mapping[str, str] | None = None,
     ) -> None:
-        """`places` are the file and group of each episode; `keys` maps terms to the names of their arrays."""
+        """`places` holds file and group of each episode; `keys` maps terms to the names of their arrays."""
         super().__init__(layout, infos)
         self._places, self._obs, self._actions, self._keys = places, obs, actions, keys or {}
         self._open = lru_cache(MAX_OPEN)(open_hdf5)

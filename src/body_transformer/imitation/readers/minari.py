@@ -1,4 +1,4 @@
-"""Minari: a dataset by name, in the local Minari folder, or by the path of its folder."""
+"""Minari: a dataset by its name in the local Minari folder, or by the path of its folder."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from .hdf5 import GroupEpisodes, dataset, is_group, open_hdf5
 from .terms import check_matrix
 
 ACTIONS = {"sampled": "actions", "mean": "mean_actions"}
-"""Kind of actions to imitate -> its dataset: the executed ones, with the expert's noise, or the expert's mean."""
+"""Kind of actions -> dataset: executed actions, with the expert's noise, or the expert's mean actions."""
 OBS = "observations/proprioceptive"
 Offsets = tuple[int, int]
 """Places of an episode's observations and actions in their file, in bytes."""
@@ -38,10 +38,11 @@ def open_episodes(
     validation_clips: str | None = None,
     allow_missing: bool = False,
 ) -> Episodes:
-    """Open the rollouts in a folder that did not terminate early.
+    """Open all complete rollouts in a folder, that is, those that did not terminate early.
 
-    `train_clips` and `validation_clips` are text files with one name per line. With either of them, clips in neither
-    are left out, and a clip without a file is an error unless `allow_missing`. Otherwise all clips are for training.
+    `train_clips` and `validation_clips` are text files with one name per line. If either is given, unlisted clips are
+    left out, and a listed clip without rollouts is an error unless `allow_missing`. Otherwise all clips are for
+    training.
     """
     if actions not in ACTIONS:
         raise ValueError(unknown("kind of actions", actions, ACTIONS))
@@ -86,7 +87,7 @@ def _check_clips(data: str, splits: Mapping[str, str] | None, found: set[str], a
 def _rollouts(
     file: Any, path: Path, layout: Layout, actions: str, splits: Mapping[str, str] | None
 ) -> Iterator[tuple[str, EpisodeInfo, Offsets | None]]:
-    """Check a file and yield group, facts and offsets of its complete rollouts; no observation or action is read.
+    """Check a file, without reading observations or actions, and yield its complete rollouts: group, info and offsets.
 
     Offsets are None if h5py must read the rollout.
     """
@@ -95,7 +96,7 @@ def _rollouts(
     snippets = [(name, match["clip"]) for name in file if (match := SNIPPET.fullmatch(name)) and is_group(file[name])]
     if not snippets:
         raise ValueError(f"no snippet (a group named clip-start-end); have: {listing(file)}")
-    # with a user block, or another driver, offsets are not those in the plain file
+    # with a user block or another driver, HDF5's offsets are not offsets in the file
     file_bytes = path.stat().st_size if file.driver == "sec2" and file.userblock_size == 0 else None
     for snippet, clip in snippets:
         if splits is not None and clip not in splits:
@@ -142,11 +143,11 @@ def _check_observables(file: Any, layout: Layout) -> None:
 
 
 def _locate(file: Any, name: str, file_bytes: int | None) -> tuple[tuple[int, ...], int | None]:
-    """Return an array's shape and its offset in the file; None unless it is stored as it lies in memory."""
+    """Return an array's shape and its offset in the file; the offset is None if h5py must read the array."""
     try:
         array = import_extra("h5py", "imitation").h5d.open(file.id, name.encode())  # much faster than file[name]
     except KeyError:
-        return dataset(file, name).shape, None  # raises an error that names the fault
+        return dataset(file, name).shape, None  # raises an error with the cause
     start = array.get_offset() if file_bytes is not None and array.dtype == np.dtype("<f4") else None
     if start is None or file_bytes is None:
         return dataset(file, name).shape, None

@@ -27,7 +27,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class CheckedArrays:
-    """The arrays of one .npz file or of one folder of .npy files, after all checks."""
+    """The checked arrays of one .npz file or of one folder of .npy files."""
 
     path: Path
     arrays: Arrays
@@ -64,7 +64,7 @@ def _map(file: Path) -> npt.NDArray[Any]:
 
 
 def _check(path: Path, arrays: Arrays, have: list[str], layout: Layout, keys: Mapping[str, str]) -> CheckedArrays:
-    """Load the arrays that are used, and check their names, types and shapes."""
+    """Load the needed arrays, and check their names, types and shapes."""
     needed = ["actions", "episode_ends", *(["obs"] if "obs" in have else keys.values())]
     missing = [name for name in needed if name not in have]
     if missing:
@@ -120,7 +120,7 @@ class NpzEpisodes(Episodes):
 
     def read(self, index: int) -> Steps:
         part, inside = self._places[index]
-        for file in self._mapped.get(part.path, ()):  # access to a truncated mapping would end the process
+        for file in self._mapped.get(part.path, ()):  # reading beyond the end of a truncated mapped file would crash
             self._stamps.check(file)
         rows = slice(part.bounds[inside], part.bounds[inside + 1])
         if "obs" in part.arrays:

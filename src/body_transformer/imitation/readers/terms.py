@@ -35,7 +35,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def check_terms(layout: Layout, keys: Mapping[str, str], shape: Callable[[str], tuple[int, ...]], rows: int) -> None:
-    """Check that every used term has an array of `rows` rows and of its own width; `shape` maps a key to a shape."""
+    """Check that every used term has an array of `rows` rows and the term's width; `shape` maps keys to shapes."""
     sizes = {term.name: term.size for term in layout.obs}
     for name, key in keys.items():
         found = shape(key)
@@ -44,7 +44,7 @@ def check_terms(layout: Layout, keys: Mapping[str, str], shape: Callable[[str], 
 
 
 def join_terms(layout: Layout, keys: Mapping[str, str], rows: int, array: Callable[[str], Any]) -> Floats:
-    """Concatenate the arrays of all used terms to [rows, used entries]; `array` maps a key to its array."""
+    """Concatenate the arrays of all used terms to [rows, used entries]; `array` maps keys to arrays."""
     sizes = {term.name: term.size for term in layout.obs}
     obs = np.empty((rows, sum(sizes[name] for name in keys)), np.float32)
     start = 0
@@ -61,7 +61,7 @@ def check_matrix(name: str, shape: tuple[int, ...], rows: int | None, width: int
 
 
 def check_split(name: str) -> str:
-    """Return the name of a split if it is a known one."""
+    """Return `name`; raise if it is not the name of a split."""
     if name not in SPLITS:
         raise ValueError(f"the split of an episode must be one of {listing(SPLITS)}; got {name!r}")
     return name

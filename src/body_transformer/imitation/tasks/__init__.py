@@ -22,7 +22,7 @@ TASKS = Catalog(
 
 
 def is_collectable(name: str | None) -> bool:
-    """Return whether there is a task that `bot collect` can record."""
+    """Return whether `bot collect` can record the task of this name."""
     task = TASKS.function(name) if name else None
     return isinstance(task, type) and issubclass(task, CollectableTask)
 
@@ -30,6 +30,6 @@ def is_collectable(name: str | None) -> bool:
 def make_task(name: str | None, layout: Layout, options: Mapping[str, str]) -> ImitationTask:
     """Make a task of the table."""
     if name is None:
-        raise ValueError(f"the experiment names no task to play: set imitation.task, one of: {listing(TASKS.places)}")
+        raise ValueError(f"the experiment has no task: set imitation.task to one of: {listing(TASKS.places)}")
     task: ImitationTask = TASKS.call(name, layout, options=options)
     return task

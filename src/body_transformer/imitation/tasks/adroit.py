@@ -29,16 +29,16 @@ STREAMS = {"validation": 0, "train": 1}
 _NOISE = 2
 _FILM_STRIDE = 4
 MAX_LANES = 32
-"""Episodes that are played side by side; the policy sees them as one batch."""
+"""Episodes that run in parallel; their observations are one batch."""
 NUM_STEPS = 200
-"""Steps of an episode, as the tasks are registered and as in the paper."""
+"""Steps of an episode, as in gymnasium-robotics and the paper."""
 
 
 class AdroitTask(CollectableTask):
     """`door`, `hammer` or `relocate`: 200 steps; success is the environment's own, at the last step.
 
     Returns are those of the installed gymnasium-robotics: version 1.2.1 changed the rewards but not the successes.
-    Simulator processes run until `close`; their number affects only the time.
+    Simulator processes run until `close`; their number affects only the speed.
     """
 
     splits = ("validation",)
@@ -99,10 +99,10 @@ class AdroitTask(CollectableTask):
     def _play(
         self, act: Act, episodes: range, seed: int, split: str, std: npt.NDArray[np.float64] | None = None
     ) -> Iterator[Trajectory]:
-        """Play the episodes in rounds of equal size.
+        """Play the episodes in rounds of nearly equal size.
 
-        The batches depend on `episodes` alone. A matrix product of another size may round differently, and contacts
-        amplify the difference.
+        The sizes of the policy's batches then depend on `episodes` alone. In a batch of another size, a matrix product
+        may round differently, and contacts amplify the difference.
         """
         for part in np.array_split(np.asarray(episodes), math.ceil(len(episodes) / MAX_LANES)):
             seeds = {lane: episode_seed(seed, episode, split) for lane, episode in enumerate(part.tolist())}

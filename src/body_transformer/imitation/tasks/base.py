@@ -26,7 +26,7 @@ def ignore(done: int) -> None:
 
 @dataclass(frozen=True)
 class Rollout:
-    """Outcome of one rollout; a task fills in the fields that it defines."""
+    """Outcome of one rollout; fields that a task does not define are None."""
 
     clip: str
     """Name of the motion or variation of the task; empty if there is only one."""
@@ -63,7 +63,7 @@ class StepBatch:
     terminated: npt.NDArray[np.bool_]
     """[B] whether the task ended the episode."""
     truncated: npt.NDArray[np.bool_]
-    """[B] whether the time limit did."""
+    """[B] whether the time limit ended the episode."""
     infos: Mapping[str, npt.NDArray[Any]]
     """Name -> [B]"""
 
@@ -102,7 +102,7 @@ class Trajectory:
 def trajectories(
     steps: Iterable[StepBatch], seeds: Mapping[int, int], clips: Mapping[int, str]
 ) -> Iterator[Trajectory]:
-    """Yield the episodes that the steps make up; `seeds` and `clips` are those of each episode, in this order."""
+    """Join steps to episodes and yield these in the order of `seeds`; `seeds` and `clips` map episodes to theirs."""
     of_episode: dict[int, list[tuple[StepBatch, int]]] = {episode: [] for episode in seeds}
     for step in steps:
         for row, episode in enumerate(step.episodes.tolist()):
@@ -122,7 +122,7 @@ def trajectories(
 
 
 class ImitationTask(ABC):
-    """A simulator with start states, rewards and an end of each episode."""
+    """A simulated task with start states, rewards and a rule that ends episodes."""
 
     splits: tuple[str, ...]
     """Sets of start states; the first one is the default."""
@@ -139,7 +139,7 @@ class ImitationTask(ABC):
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """Return the frames of one rollout."""
 
-    def close(self) -> None:  # noqa: B027, most tasks hold no resources
+    def close(self) -> None:  # noqa: B027  (most tasks have nothing to release)
         """Release processes and windows."""
 
 
@@ -156,7 +156,7 @@ class CollectableTask(ImitationTask):
     def record(
         self, act: Act, episodes: range, seed: int, std: npt.NDArray[np.float64] | None = None
     ) -> Iterator[Trajectory]:
-        """Play these episodes of the seed, in order, from training starts that no evaluation uses.
+        """Play these episodes of the seed, in order, from training start states that no evaluation uses.
 
         `std` [A] is the standard deviation of Gaussian noise that is added to the actions.
         """

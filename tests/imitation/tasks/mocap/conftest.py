@@ -24,12 +24,12 @@ def standing(num_frames: int, swing_rad: float) -> np.ndarray:
     time = DT_S * np.arange(num_frames)
     qpos[:, 0] = 0.02 * np.sin(time)
     qpos[:, 7:] = 0.05 + swing_rad * np.sin(2 * time)[:, None] * np.linspace(0, 1, 56)
-    qpos[num_frames // 2 :, 3:7] *= -1  # the same turn, written with the other sign
+    qpos[num_frames // 2 :, 3:7] *= -1  # the same rotation with the opposite sign
     return qpos.astype(np.float32)
 
 
 def whole(env, clip: str):
-    """Return a whole clip."""
+    """Return a clip as one snippet."""
     return Snippet(clip, 0, env.lengths[clip])
 
 
@@ -64,7 +64,7 @@ def env(clips_file):
 @pytest.fixture(scope="session")
 def cmu_clips_file(tmp_path_factory) -> Path:
     if not (CMU / "clips.npz").is_file():
-        pytest.skip("the CMU clips are not beside the repository")
+        pytest.skip("the CMU clips are not available")
     path = tmp_path_factory.mktemp("cmu") / "clips.hdf5"
     convert(MotionSource.open(CMU / "clips.npz", CMU / "meta_all_clips.json"), path, ["CMU_132_51", "CMU_002_03"])
     return path

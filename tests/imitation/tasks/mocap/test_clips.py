@@ -42,7 +42,7 @@ def test_a_quaternion_whose_sign_flips_is_made_continuous(clips_file):
     assert np.einsum("ti,ti->t", quats[1:], quats[:-1]).min() > 0.99
 
 
-def test_features_are_those_that_dm_control_sees_on_the_walker(clips_file, kinematics):
+def test_features_are_those_that_dm_control_computes_on_the_walker(clips_file, kinematics):
     loaded = trajectory(clips_file, "CMU_900_02")
     for frame in (0, 17, 59):
         now = {name: values[frame] for name, values in loaded.items()}
@@ -133,7 +133,7 @@ def test_missing_and_invalid_files_are_named(tmp_path, npz):
         convert(MotionSource.open(npz), tmp_path / "out.hdf5", ["CMU_900_00"])
 
 
-def test_the_program_lists_the_clips_that_were_left_out_and_looks_for_no_screen(npz, tmp_path):
+def test_the_program_lists_omitted_clips_and_needs_no_screen(npz, tmp_path):
     screen = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
     environment = {name: value for name, value in os.environ.items() if name not in screen}
     command = [sys.executable, "-m", clips.__name__, str(npz), str(tmp_path / "out.hdf5"), "--max-speed", "30"]

@@ -31,7 +31,7 @@ def test_another_layout_is_refused(env):
         check_layout(load_experiment("adroit-door").layout(), env.obs_sizes, env.action_dim)
 
 
-def test_the_flat_observation_is_dm_controls_term_after_term(env):
+def test_the_flat_observation_has_dm_controls_values_term_by_term(env):
     obs = begin(env, whole(env, "CMU_900_01"))
     physics, walker = env.env.physics, env.task.walker
     places = load_experiment("mocapact").layout().obs_slices
@@ -58,7 +58,7 @@ def test_an_episode_starts_in_the_pose_of_a_real_clip(cmu_clips_file):
 
     env = MocapEnv(cmu_clips_file)
     for clip in env.lengths:
-        begin(env, whole(env, clip))  # dm_control itself compares all bodies, and raises if one is off
+        begin(env, whole(env, clip))  # dm_control compares all bodies and raises if one differs
         assert env.env.physics.bind(env.task.walker.ground_contact_geoms).xpos[:, 2].min() > -0.01
 
 

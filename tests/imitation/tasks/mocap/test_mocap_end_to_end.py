@@ -31,7 +31,7 @@ def test_a_policy_is_trained_and_evaluated_on_generated_files(clips_file, motion
         str(run),
     ]
     assert main(["train", "mocapact", *data, *task, *small, *few]) == 0
-    options = Run.open(run).description()["imitation"]["options"]  # what is validated on was not trained on
+    options = Run.open(run).description()["imitation"]["options"]  # no validation clip is in the training data
     assert (options["train_clips"], options["validation_clips"]) == (lists[1], lists[3])
     capsys.readouterr()
     assert main(["eval", str(run), "--episodes", "1", "--split", "validation", "--json", "--cpu"]) == 0

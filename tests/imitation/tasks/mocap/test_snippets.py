@@ -31,7 +31,7 @@ def test_a_snippet_is_named_as_mocapact_names_it():
 
 
 @pytest.mark.parametrize("text", ["CMU_009_12", "CMU_009_12-5", "CMU_009_12-a-9"])
-def test_other_names_are_not_those_of_snippets(text):
+def test_names_of_another_form_are_not_snippets(text):
     assert SNIPPET.fullmatch(text) is None
 
 
@@ -62,13 +62,13 @@ def test_snippets_cover_a_clip_and_none_is_too_long(num_frames):
 def test_nearly_all_of_mocapacts_own_snippets_are_reproduced():
     file = CMU / "mocapact_snippets_covered.txt"
     if not file.is_file():
-        pytest.skip("MoCapAct's list of snippets is not beside the repository")
+        pytest.skip("MoCapAct's list of snippets is not available")
     published: dict[str, set[Snippet]] = {}
     for line in file.read_text(encoding="utf-8").split():
         snippet = parse(line)
         published.setdefault(snippet.clip, set()).add(snippet)
     same = [set(cut(clip, max(one.end for one in ones))) == ones for clip, ones in published.items()]
-    assert sum(same) >= 0.99 * len(same)  # a few of up to 257 frames were left whole there
+    assert sum(same) >= 0.99 * len(same)  # MoCapAct left a few of up to 257 frames uncut
 
 
 def test_missing_clips_are_named_unless_they_are_allowed():

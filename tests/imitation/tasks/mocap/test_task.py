@@ -34,7 +34,7 @@ def task(layout, clips_file, both):
 
 @pytest.fixture(scope="module")
 def act(layout, env):
-    """A policy that aims at the next pose: the joint angles plus the observed difference to the reference."""
+    """Return a policy that aims at the next pose: the joint angles plus the observed difference to the reference."""
     walker, places = env.task.walker, layout.obs_slices
     low, high = np.array(env.env.physics.bind(walker.observable_joints).range).T
     joints, ahead = places["joints_pos"], places["reference_rel_joints"]
@@ -79,7 +79,7 @@ def test_other_seeds_draw_other_clips(task):
     assert len(draws) > 3
 
 
-def test_an_error_in_a_simulator_process_is_raised_here(clips_file, both):
+def test_an_error_in_a_simulator_process_is_raised_in_the_caller(clips_file, both):
     task = MocapTask(load_experiment("adroit-door").layout(), str(clips_file), both, num_processes=1)
     with pytest.raises(ValueError, match=r"the layout is not that of the tracking task .* it has 39 and 28"):
         task.rollouts(lambda obs: np.zeros((len(obs), 28)), 1, 0, "train")
@@ -142,7 +142,7 @@ def test_a_film_without_opengl_is_refused_with_the_reason(task, act, env, monkey
     def broken(self):
         raise RuntimeError("the driver is broken")
 
-    monkeypatch.setattr("body_transformer.imitation.tasks.mocap.task.opengl", nullcontext)  # it seemed to work
+    monkeypatch.setattr("body_transformer.imitation.tasks.mocap.task.opengl", nullcontext)  # the check passes
     monkeypatch.setattr(type(env), "render", broken)
     with pytest.raises(ValueError, match="no film: MuJoCo cannot render here; dm_control: the driver is broken"):
         task.film(act, 0, "train")

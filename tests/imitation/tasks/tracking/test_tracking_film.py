@@ -42,5 +42,5 @@ def test_both_bodies_are_in_the_picture_at_every_tilt(task):
             for ends in (ours, wanted):
                 assert np.abs(ends[..., 0]).max() < 1.75
                 assert np.abs(ends[..., 1]).max() < 1.25
-            np.testing.assert_allclose(ours[..., 1:], wanted[..., 1:], atol=1e-9)  # one pose: only aside of each other
+            np.testing.assert_allclose(ours[..., 1:], wanted[..., 1:], atol=1e-9)  # the same pose, displaced sideways
             assert np.ptp(wanted[..., 0] - ours[..., 0]) < 1e-9

@@ -27,7 +27,7 @@ def start(
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
-def test_only_the_torsos_free_joint_is_gone():
+def test_only_the_torsos_free_joint_is_removed():
     model = pinned_model()
     assert (model.nbody, model.nq, model.nv, model.nu) == (17, 21, 21, 21)
     assert "root" not in joint_names()
@@ -86,12 +86,12 @@ def test_a_shared_clip_is_read_only():
 
 def test_gravity_points_down_in_the_torsos_frame():
     np.testing.assert_allclose(start().gravity, [0, 0, -1])
-    np.testing.assert_allclose(start(90).gravity, [1, 0, 0], atol=1e-12)  # on its face: down is before it
+    np.testing.assert_allclose(start(90).gravity, [1, 0, 0], atol=1e-12)  # face down: gravity points forward
     np.testing.assert_allclose(start(30, 90).gravity, [0, 0.5, -np.sqrt(0.75)], atol=1e-12)  # to its left
     for one in (start(40, 200), start(75, 310)):
         turned = np.zeros(3)
         mujoco.mju_rotVecQuat(turned, one.gravity, one.torso_quat)
-        np.testing.assert_allclose(turned, [0, 0, -1], atol=1e-12)  # the tilt in the simulator is the same one
+        np.testing.assert_allclose(turned, [0, 0, -1], atol=1e-12)  # equal to the tilt in the simulator
 
 
 @pytest.mark.parametrize(("split", "low", "high"), [("train", 0, 60), ("validation", 0, 60), ("unseen-tilt", 60, 90)])
@@ -122,10 +122,10 @@ def test_the_expert_tracks_at_every_tilt_and_payload():
         errors.append(np.abs(bodies.errors()).mean(1))
     assert np.mean(errors) < 0.02
     assert np.max(errors) < 0.05
-    assert largest < MAX_ACTION  # no torque was cut
+    assert largest < MAX_ACTION  # no torque was clipped
 
 
-def test_the_experts_torque_gives_the_acceleration_that_it_wants():
+def test_the_experts_torque_gives_the_desired_acceleration():
     bodies = Bodies([start(50, 70, (2, 0.5))])
     one = bodies.starts[0].clip
     model, data = bodies._models[0], mujoco.MjData(pinned_model())
@@ -150,7 +150,7 @@ def test_a_tilt_changes_the_torques_of_the_whole_body():
     assert (np.abs(upright - tilted) > 1e-3).all()
 
 
-def test_a_body_does_not_depend_on_those_beside_it():
+def test_a_body_does_not_depend_on_the_other_bodies():
     starts = [draw_start("train", 0, 32, (3,), index) for index in range(5)]
     together, alone = Bodies(starts), [Bodies([one]) for one in starts]
     for _ in range(10):

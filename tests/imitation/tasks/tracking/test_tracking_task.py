@@ -42,7 +42,7 @@ def spring(layout):
 # -- the experiment ----------------------------------------------------------------------------------------------------
 
 
-def test_the_three_policies_are_of_one_size(layout):
+def test_the_three_policies_have_equally_many_parameters(layout):
     experiment = load_experiment("demo")
     sizes = {
         name: Policy(layout, experiment.policy_config(name)).num_parameters
@@ -151,7 +151,7 @@ def test_results_are_normalised_by_the_longest_episode(task, layout):
 def test_the_same_seed_gives_the_same_rollouts_for_every_batch_size(task, layout, monkeypatch):
     policy, calls = spring(layout), []
     whole = task.rollouts(policy, 12, 5, "train")
-    assert 0.05 < np.mean([result.normalized_length for result in whole]) < 1  # some leave before others
+    assert 0.05 < np.mean([result.normalized_length for result in whole]) < 1  # some end before others
     assert task.rollouts(policy, 12, 6, "train") != whole
     monkeypatch.setattr("body_transformer.imitation.tasks.tracking.play.BATCH_SIZE", 5)
     assert task.rollouts(policy, 12, 5, "train", calls.append) == whole
@@ -166,7 +166,7 @@ def test_error_and_reward():
     np.testing.assert_allclose(rewards(errors)[:3], [1, np.exp(-0.2), np.exp(-2.5)])
 
 
-def test_an_evaluation_has_the_metrics_of_every_split(task):
+def test_an_evaluation_has_all_metrics_for_every_split(task):
     found = evaluate(zeros, task, 4, 0)
     assert list(found) == list(task.splits) == ["train", "validation", "unseen-tilt"]
     assert all(list(metrics) == ["normalized_return", "normalized_length"] for metrics in found.values())

@@ -32,7 +32,7 @@ h5py = import_extra("h5py", "imitation")
 DT_S = 0.03
 """Time between frames, and the tracking task's control step."""
 MAX_SPEED = 45.0
-"""Joint speed (rad/s) beyond human motion: a jump in the data. Excludes about one CMU clip in twenty."""
+"""Joint speed (rad/s) above which a motion is taken as a jump in the data; about one CMU clip in twenty has one."""
 SCALE = 1.2
 """Size of the V2020 walker relative to the CMU humanoid of its model file (dm_control's `rescale_humanoid`)."""
 CMU_2020 = 4
@@ -44,11 +44,11 @@ class ConversionReport:
     """Clips that were written, and clips that were left out."""
 
     written: dict[str, float] = field(default_factory=dict)
-    """Clip in the file -> fraction of its angles that were outside their range."""
+    """Written clip -> fraction of its angles that were outside their joints' ranges."""
     glitches: dict[str, float] = field(default_factory=dict)
     """Clip that was left out for its speed -> that speed, rad/s."""
     short: dict[str, int] = field(default_factory=dict)
-    """Clip that was left out because it is too short to track -> its number of frames."""
+    """Clip that was left out as too short to track -> its number of frames."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class MotionSource:
             if motion.ndim != 2 or motion.shape[1] != 63 or motion.dtype.kind != "f":
                 raise ValueError(f"must be floats [T, 63]; got {motion.dtype} {list(motion.shape)}")
             if not np.isfinite(motion).all() or (np.linalg.norm(motion[:, 3:7], axis=1) < 0.5).any():
-                raise ValueError("not a pose in every frame (values that are not finite, or a quaternion of length 0)")
+                raise ValueError("not a pose in every frame: values are not finite, or a quaternion has length 0")
         return motion.astype(np.float64)
 
 
@@ -209,7 +209,7 @@ class Clips:
 
 
 def main(args: list[str]) -> None:
-    os.environ.setdefault("MUJOCO_GL", "disabled")  # nothing is drawn: dm_control need not look for a display
+    os.environ.setdefault("MUJOCO_GL", "disabled")  # nothing is drawn, so dm_control needs no display
     options = tyro.cli(Clips, prog="python -m body_transformer.imitation.tasks.mocap.clips", args=args)
     source = MotionSource.open(options.npz, options.meta)
     wanted, missing = list(options.clips), []

@@ -18,7 +18,7 @@ STIFFNESS, DAMPING = 300.0, 35.0
 LEAD = 1.3
 """Overshoot of the control beyond the desired activation: the actuators follow with a lag of 30 ms."""
 NEAR_M = 0.05
-"""Points of the body closer to the ground than this may push against it."""
+"""Height below which points of the body may push against the ground."""
 FRICTION = 0.8
 """Ratio of sideways to upward force."""
 SLIP_DAMPING = 10.0
@@ -26,7 +26,7 @@ SLIP_DAMPING = 10.0
 BALANCE = 30.0
 """Weight of the root's equations of motion: only the ground can push the root."""
 EASE = 1e-3
-"""Weight of small ground forces."""
+"""Weight of the term that keeps ground forces small."""
 CONE = np.array([[FRICTION, 0, 1], [-FRICTION, 0, 1], [0, FRICTION, 1], [0, -FRICTION, 1]])
 """Edges of a friction cone: [4, 3] forces."""
 
@@ -86,7 +86,8 @@ class BalanceController:
         target = np.concatenate(
             [self._acceleration(model, data), -BALANCE * bias[root], -SLIP_DAMPING * slip @ data.qvel, none]
         )
-        basis, triangle = np.linalg.qr(left)  # accelerations are free: the residual determines the forces
+        # accelerations are unconstrained, so the residual alone determines the forces
+        basis, triangle = np.linalg.qr(left)
         forces = np.zeros(num_forces)
         if num_forces:
             rest = right - basis @ (basis.T @ right)

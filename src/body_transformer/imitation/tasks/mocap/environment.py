@@ -28,15 +28,15 @@ default of dm_control's task, and the value in MoCapAct's training, rollout and 
 ARENA_SIZE = (8.0, 8.0)
 """MoCapAct's floor (m). It is drawn at this size but has no edge."""
 GHOST_OFFSET = (1.2, 0.0, 0.0)
-"""Place of the reference beside the walker in a film (m)."""
+"""Position of the drawn reference relative to the walker (m)."""
 NOT_OBSERVED = ("prev_action", "egocentric_camera", "body_camera", "clip_id")
-"""The walker's observables that MoCapAct leaves out: not implemented, pictures, and the clip's number."""
+"""The walker's observables that MoCapAct leaves out: an unimplemented one, camera images, and the clip's number."""
 
 Floats = npt.NDArray[np.float32]
 
 
 class SnippetTracking(tracking.MultiClipMocapTracking):  # type: ignore[misc]
-    """The task on a given snippet, which is the only one in memory."""
+    """dm_control's task on a given snippet, the only one in memory."""
 
     _snippet: Snippet | None = None
 
@@ -118,7 +118,7 @@ class MocapEnv(gymnasium.Env[Floats, Floats]):
             observables.get_observable(name).enabled = False
         self.env: Any = composer.Environment(
             self.task,
-            random_state=0,  # nothing is drawn from it
+            random_state=0,  # no random numbers are drawn
             raise_exception_on_physics_error=False,  # a diverging policy ends its episode, not the evaluation
             recompile_mjcf_every_episode=False,  # without props the model stays the same
         )
@@ -135,7 +135,7 @@ class MocapEnv(gymnasium.Env[Floats, Floats]):
         self._over = True
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
-        """Start an episode on `options["snippet"]`; the seed is not used, since nothing is random."""
+        """Start an episode on `options["snippet"]`; the seed is ignored, because nothing is random."""
         if not options or "snippet" not in options:
             raise ValueError(f"reset needs options with a 'snippet'; got {options!r}")
         snippet: Snippet = options["snippet"]

@@ -2,7 +2,8 @@
 
     python -m body_transformer.imitation.tasks.mocap.generate CLIPS_HDF5 OUT_DIR --clips CMU_009_12 --start-rollouts 2
 
-The controller is weaker than MoCapAct's experts: it falls in many clips, and the files record it (`early_termination`).
+The controller is weaker than MoCapAct's experts. It falls in many clips; `early_termination` in the files marks these
+rollouts.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class RolloutSettings:
     noise_std: float = 0.1
     """Standard deviation of the executed actions around the controller's."""
     seed: int = 0
-    """Seed of starts and noise; each clip has its own stream, so other clips do not change it."""
+    """Seed of start frames and noise; each clip has its own random stream, so other clips do not change it."""
 
     def __post_init__(self) -> None:
         check_fields(self, ("start_rollouts", "random_rollouts", "seed"), fractions=("noise_std",))
@@ -121,7 +122,7 @@ def _as_text(settings: RolloutSettings) -> str:
 
 
 def _exists(path: Path, settings: RolloutSettings) -> bool:
-    """Return whether this file exists; one with other settings, or from another program, is an error."""
+    """Return whether this file exists; raise if it has other settings or is from another program."""
     if not path.exists():
         return False
     try:

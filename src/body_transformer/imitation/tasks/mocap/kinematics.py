@@ -17,7 +17,7 @@ Ids = npt.NDArray[np.int64]
 
 
 def pose_ids(walker: Any, physics: Any) -> tuple[Ids, Ids]:
-    """Return the places of a pose [63] in MuJoCo's `qpos`, and of its velocity [62] in `qvel`."""
+    """Return the indices of a pose [63] in MuJoCo's `qpos`, and of its velocity [62] in `qvel`."""
     model, bind = physics.model.ptr, physics.bind
     free = bind(mjcf.get_frame_freejoint(walker.mjcf_model)).element_id
     hinges = np.array(bind(walker.mocap_joints).element_id)
@@ -74,6 +74,6 @@ class Kinematics:
             before[self._qpos_ids], after[self._qpos_ids] = qpos[index], qpos[index + 1]
             mujoco.mj_differentiatePos(model, difference, dt, before, after)
             steps[index] = difference[self._dof_ids]
-        # a rotation has the same axis in the frames before and after it, so the mean of two neighbours is in the frame
-        # that they share
+        # A rotation does not change its own axis, so a difference has the same coordinates in both of its frames. The
+        # mean of two neighbours is therefore in the frame that they share.
         return np.concatenate([steps[:1], 0.5 * (steps[:-1] + steps[1:]), steps[-1:]])

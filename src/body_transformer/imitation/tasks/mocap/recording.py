@@ -17,7 +17,7 @@ from .snippets import MIN_STEPS, REF_STEPS, Snippet
 
 DISCOUNT = 0.95
 GAE_LAMBDA = 0.95
-"""Both as in the training of MoCapAct's experts; `values` and `advantages` use them."""
+"""Both values are those of the training of MoCapAct's experts; `values` and `advantages` use them."""
 VALUES_NOTE = (
     "values: at each frame, the mean discounted return-to-go (0.95) of the snippet's rollouts that pass it; there is "
     "no learned critic. advantages: GAE(0.95) with these."
@@ -55,7 +55,7 @@ def record(
     noise_std: float,
     rng: np.random.Generator,
 ) -> MocapRollout:
-    """Roll the controller out once; actions are drawn with this standard deviation and clipped to [-1, 1]."""
+    """Roll the controller out once, with noise of this standard deviation on its actions, clipped to [-1, 1]."""
     first, info = env.reset(options={"snippet": snippet, "start_step": start_step})
     observations, means, actions, rewards = [first], [], [], []
     terminated = truncated = False
@@ -94,7 +94,7 @@ def values_and_advantages(rollouts: Sequence[MocapRollout]) -> tuple[list[Floats
 
 
 def _discounted_sums(values: npt.NDArray[Any], rate: float) -> npt.NDArray[np.float64]:
-    """Return the sum of each value and all later ones, which count `rate` less per step."""
+    """Return the sum of each value and all later ones, discounted by the factor `rate` per step."""
     sums: npt.NDArray[np.float64] = lfilter([1.0], [1.0, -rate], values[::-1].astype(np.float64))[::-1]
     return sums
 

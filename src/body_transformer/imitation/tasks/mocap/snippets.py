@@ -1,4 +1,4 @@
-"""Names of motion clips and of their parts: lists of clips, and the snippets into which a long clip is cut."""
+"""Snippets, the parts into which long motion clips are cut, and lists of clips."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_SNIPPET_STEPS = 210
 OVERLAP_STEPS = 33
 """Overlap of neighbouring snippets: one second."""
 SHORTEST = REF_STEPS[-1] + MIN_STEPS + 2
-"""A clip with fewer frames has no random start."""
+"""Fewest frames of a clip or snippet that can be tracked: with fewer, there is no random start."""
 SNIPPET = re.compile(r"(?P<clip>.+)-(?P<start>\d+)-(?P<end>\d+)")
 """MoCapAct's name of a part of a clip: `CMU_009_12-165-363`."""
 
@@ -48,7 +48,10 @@ class Snippet:
 
 
 def cut(clip: str, num_frames: int, max_steps: int = MAX_SNIPPET_STEPS) -> list[Snippet]:
-    """Cut a clip into as few snippets as MoCapAct does: of equal length, one second of overlap, the last one longer."""
+    """Cut a clip into as few snippets as possible, as MoCapAct does.
+
+    They have equal lengths and an overlap of one second; the last one may be longer.
+    """
     if max_steps < max(SHORTEST, OVERLAP_STEPS + 1):
         raise ValueError(f"a snippet needs at least {max(SHORTEST, OVERLAP_STEPS + 1)} steps; got {max_steps}")
     count = 1
@@ -65,7 +68,7 @@ def cut(clip: str, num_frames: int, max_steps: int = MAX_SNIPPET_STEPS) -> list[
 def available(
     names: Sequence[str], lengths: Mapping[str, int], where: str, allow_missing: bool = False
 ) -> tuple[str, ...]:
-    """Return the names that have a length; a missing one is an error unless `allow_missing`."""
+    """Return the names of clips in a file with these `lengths`; a missing one is an error unless `allow_missing`."""
     missing = [name for name in names if name not in lengths]
     if missing and not allow_missing:
         raise ValueError(f"{len(missing)} of {len(names)} clips are not in {where}: {listing(missing)}")
@@ -82,14 +85,14 @@ def available(
 
 
 def read_clip_list(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Read the clips that a file names, each once; a snippet counts as its clip, and # begins a comment."""
+    """Read a list of clips, each once; a snippet stands for its clip, and # begins a comment."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such list of clips")
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
-        raise ValueError(f"{file}: not a list of clips, which is a text file with one name per line") from None
+        raise ValueError(f"{file}: not a list of clips; it must be a text file with one name per line") from None
     names = [name for line in lines for name in line.split("#")[0].split()]
     if not names:
         raise ValueError(f"{file}: this list of clips is empty; it needs one name per line")
@@ -99,7 +102,7 @@ def read_clip_list(path: str | os.PathLike[str]) -> tuple[str, ...]:
 def read_splits(
     train: str | os.PathLike[str] | None, validation: str | os.PathLike[str] | None
 ) -> dict[str, str] | None:
-    """Return clip -> split of one or two lists that share no clip; None if there is no list."""
+    """Return clip -> split from two lists, either of which may be None; None if both are."""
     if train is None and validation is None:
         return None
     splits: dict[str, str] = {}

@@ -51,9 +51,9 @@ class MocapTask(ImitationTask):
         lengths = clip_lengths(clips)
         split_of = read_splits(train_clips, validation_clips)
         if split_of is None:
-            raise ValueError("a list of training clips or of validation clips is needed; got neither")
+            raise ValueError("give train_clips, validation_clips or both; got neither")
         self.clips: dict[str, tuple[Snippet, ...]] = {}
-        """Split -> its clips, whole."""
+        """Split -> its clips, each as one snippet."""
         for split in dict.fromkeys(split_of.values()):
             names = [name for name in split_of if split_of[name] == split]
             found = available(names, lengths, repr(self.clips_file), allow_missing)
@@ -61,7 +61,7 @@ class MocapTask(ImitationTask):
         self.splits = tuple(self.clips)
         num_lanes = allowed_processes(num_processes, MAX_PROCESSES)
         make = partial(make_env, self.clips_file, layout)
-        # Even one simulator gets a process: this one may still have to draw a film.
+        # Even a single simulator has its own process, which turns OpenGL off: a film needs it in this process.
         spec = EnvSpec(make, layout.obs_dim, layout.action_dim, np.float32, ("max_steps",), own_process=True)
         self._envs = VectorEnv(spec, num_lanes, num_lanes)
 
@@ -106,7 +106,7 @@ class MocapTask(ImitationTask):
 
 
 def make_env(clips_file: str, layout: Layout) -> Any:
-    """Make the environment of a simulator process, which draws nothing: the machine may have no OpenGL."""
+    """Make the environment of a simulator process, which needs no OpenGL."""
     os.environ["MUJOCO_GL"] = "disabled"
     from .environment import MocapEnv
 
@@ -116,7 +116,7 @@ def make_env(clips_file: str, layout: Layout) -> Any:
 
 
 def check_layout(layout: Layout, obs_sizes: Mapping[str, int], action_dim: int) -> None:
-    """Check that observation and action of the layout are the environment's, term by term."""
+    """Check that the layout has the environment's terms in their order, and its number of actions."""
     terms = {term.name: term.size for term in layout.obs}
     if list(terms.items()) != list(obs_sizes.items()) or layout.action_dim != action_dim:
         different = [name for name in {**terms, **obs_sizes} if terms.get(name) != obs_sizes.get(name)]

@@ -15,11 +15,11 @@ from .model import HANDS, MAX_ACTION, PHYSICS_STEPS, actuator_joint_ids, pinned_
 from .motions import LOOKAHEAD, Doubles, TrackingStart
 
 FEEDBACK_RAD_S = 12.0
-"""Bandwidth of the expert's feedback, critically damped. It is slow beside the 314 rad/s of the control, so holding an
-action for a step does no harm."""
+"""Bandwidth of the expert's feedback, critically damped. The control rate of 314 rad/s is much higher, so the delay of
+holding an action for a step does no harm."""
 
 MAX_ERROR_RAD = 0.25
-"""Mean error over joints at which the clip is lost and the episode ends."""
+"""Mean absolute error of the joints above which the clip is lost and the episode ends."""
 
 
 class Bodies:
@@ -31,7 +31,7 @@ class Bodies:
     def __init__(self, starts: Sequence[TrackingStart], first: int = 0) -> None:
         self.starts = list(starts)
         self.ids = first + np.arange(len(self.starts))
-        """Numbers of the bodies, which start at `first`."""
+        """[B] episode numbers of the bodies, counted from `first`."""
         self.time = 0
         """Number of steps taken."""
         self._data = mujoco.MjData(pinned_model())
@@ -63,7 +63,7 @@ class Bodies:
         }
 
     def expert(self) -> Doubles:
-        """Return the expert's actions [B, J] by computed torque, exact because the model is the body's own."""
+        """Return the expert's actions [B, J] by computed torque, with the simulator's own model."""
         now = self.time
         # An action is held for a step, so it aims at the acceleration in the middle of the step.
         reference = (self._clip_acc[:, now] + self._clip_acc[:, now + 1]) / 2
@@ -102,7 +102,7 @@ class Bodies:
 
 
 def lost(errors: Doubles) -> npt.NDArray[np.bool_]:
-    """Return [B] whether the errors [B, J] are too large; a body with NaN is lost, too."""
+    """Return [B] whether the errors [B, J] are too large or NaN."""
     within: npt.NDArray[np.bool_] = np.abs(errors).mean(1) <= MAX_ERROR_RAD
     return ~within
 

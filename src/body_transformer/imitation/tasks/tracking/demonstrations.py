@@ -1,4 +1,4 @@
-"""Demonstrations by the expert; noise pushes the body off its clip, so that the data also contain corrections."""
+"""Demonstrations by the expert; noise moves the body away from its clip, so that the data also contain corrections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .play import play
 
 MAX_NOISE = 0.45
 """Largest standard deviation of the noise on an action. Without noise a clone has a lower loss but loses its clip in a
-tenth of the time: the data contain no errors to recover from."""
+tenth of the time, because the data contain no errors to recover from."""
 
 
 def open_episodes(
@@ -33,7 +33,7 @@ def demonstrate(
     seed: int = 0,
     max_noise: float = MAX_NOISE,
 ) -> InMemory:
-    """Show each training clip `repetitions` times.
+    """Demonstrate each training clip `repetitions` times.
 
     Tilt, loads and the size of the noise are drawn per episode from `seed`. The body executes the expert's action plus
     noise; the recorded label is the expert's action. An episode ends early if the noise makes it lose the clip.

@@ -17,24 +17,24 @@ from .motions import Doubles, TrackingStart
 
 WIDTH, HEIGHT = 320, 240
 VIEW_M = 2.5
-"""Height of the picture: a stretched humanoid, in any tilt."""
+"""Height of the picture, enough for a stretched humanoid in any tilt."""
 AZIMUTH_DEG, ELEVATION_DEG = 150.0, -12.0
-"""Viewing direction: the bodies face the camera, seen slightly from the side and from above."""
+"""Viewing direction: the bodies face the camera, which is slightly to the side and above."""
 MIDDLE = np.array([0.0, 0.0, -0.4])
 """Point between head and feet in the torso's frame, which stays in the middle of the picture in any tilt."""
 ASIDE_M = {"policy": -0.75, "reference": 0.75}
-"""Place of each body to the right of the middle."""
+"""Distance of each body to the right of the middle."""
 COLORS = {"policy": (0.91, 0.49, 0.20), "reference": (0.47, 0.60, 0.72)}
 SKY, FLOOR = (0.96, 0.97, 0.98), (0.85, 0.85, 0.83)
 HORIZON = 0.82
 """Fraction of the picture above the floor."""
 LOAD_COLOR = (0.22, 0.22, 0.26)
 LOAD_DENSITY = 1000.0
-"""kg/m³: a load is drawn as a ball of water of its mass if that is larger than the hand."""
+"""kg/m³, that of water: a load is drawn as a ball of this density if that is larger than the hand."""
 
 
 def film(start: TrackingStart, poses: Doubles, reference: Doubles) -> list[Frame]:
-    """Return one picture per step of joint positions [T, J] of the policy's body and of its reference."""
+    """Return one picture per step, given joint positions [T, J] of the policy's body and of its reference."""
     figures = [Figure(start, "policy"), Figure(start, "reference")]
     radii = np.concatenate([figure.radii for figure in figures])
     colors = np.concatenate([figure.colors for figure in figures])

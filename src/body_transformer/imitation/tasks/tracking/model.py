@@ -16,9 +16,9 @@ CONTROL_HZ = 50
 PHYSICS_STEPS = 4
 """Simulation steps per action: at 200 Hz even the lightest joint, an ankle, is far from unstable."""
 MAX_DAMPING = 0.2
-"""Nm s/rad. The model's 5 would hold the limbs by itself, so that wrong torques would not show."""
+"""Nm s/rad. The 5 of the model file would hold the limbs by itself and hide wrong torques."""
 ARMATURE = 0.03
-"""kg m². Three times the model's: without it, small errors of the torque would throw the light ankles."""
+"""kg m², three times that of the model file, with which small errors of the torque would throw the light ankles."""
 HANDS = ("right_hand", "left_hand")
 """The bodies that carry the loads."""
 
@@ -37,10 +37,10 @@ TORQUES = {
     "elbow": 3.4,
 }
 """Torque of an action of 1, in Nm: about the standard deviation of the expert's torque in that joint. All joints then
-have equal weight in a mean square, and actions have the scale of a network's outputs. (The model's own gears are for a
-standing humanoid, and too weak at the waist of one that hangs by the torso.)"""
+have equal weight in a mean squared error, and actions have the scale of a network's outputs. (The gears of the model
+file are for a standing humanoid, and too weak at the waist of one that hangs by the torso.)"""
 MAX_ACTION = 6.0
-"""Actions are clipped to ±6; the expert stays within, even at 90 degrees and with full loads."""
+"""Actions are clipped to ±6. The expert's are smaller, even at 90 degrees and with full loads."""
 
 
 @lru_cache(maxsize=1)

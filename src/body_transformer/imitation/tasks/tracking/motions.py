@@ -15,16 +15,16 @@ Doubles = npt.NDArray[np.float64]
 # -- clips: smooth joint motions, each a pure function of its seed -----------------------------------------------------
 
 NUM_STEPS = 150
-"""Control steps of a clip: 3 s, long enough for a poor policy to lose it."""
+"""Control steps of a clip: 3 s, long enough that a poor policy loses it."""
 LOOKAHEAD = 3
-"""Steps of the reference ahead that a policy observes: two give the desired acceleration, the third its change."""
+"""Future steps of the reference in an observation: two give the desired acceleration, the third its change."""
 NUM_FRAMES = NUM_STEPS + 1 + LOOKAHEAD
 """Frames of a clip: the observation after the last step has LOOKAHEAD frames, too."""
 
 NUM_SINUSOIDS = 3
 """Sinusoids per joint: enough that no two clips look alike."""
 SLOWEST_HZ, FASTEST_HZ = 0.15, 1.0
-"""From about half a period per clip to the fastest swing that limbs of this size make with moderate torques."""
+"""Range of frequencies: from about half a period per clip to the fastest swing of such limbs at moderate torques."""
 SWING = 0.7
 """Fraction of half the joint's range that the sinusoids may fill together; the centre varies in the rest."""
 
@@ -69,12 +69,12 @@ def clip(split: str, seed: int, index: int) -> Clip:
 MAX_PAYLOAD_KG = 2.0
 """Largest load per hand. Hand and forearm weigh 1.2 kg, so the load can matter more than the arm."""
 NUM_VALIDATION_CLIPS = 128
-"""Each of 128 evaluation episodes has an unseen clip of its own."""
+"""One clip for each of 128 evaluation episodes."""
 CLIP_SEED = 1
 """Seed of the clips. Hyperparameters (learning rate, steps, widths) were tuned on the clips of seed 0."""
 
 STREAMS = {"demonstrate": 1, "collect": 2}
-"""Kind of recording -> a number beside the seed, so that its starts differ from those of rollouts and of the other."""
+"""Kind of recording -> number that is part of the seed, so that both kinds and rollouts have different starts."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Episodes of the tracking task, played side by side: for rollouts, recordings, films and demonstrations."""
+"""Parallel episodes of the tracking task, for rollouts, recordings, films and demonstrations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .motions import NUM_STEPS, Doubles, TrackingStart
 from .observation import LayoutAdapter
 
 BATCH_SIZE = 128
-"""Episodes that run side by side; the number does not change a body's motion."""
+"""Episodes that run in parallel; their number does not change a body's motion."""
 REWARD_SHARPNESS = 20.0
 """The reward of a step is exp(-20 x mean square error): 0.82 at 0.1 rad, 0.29 at 0.25 rad."""
 
@@ -31,7 +31,7 @@ def play(
     choose: Choose,
     on_done: OnDone = ignore,
 ) -> Iterator[Trajectory]:
-    """Play the episodes of these numbers, each until its clip ends or is lost, and yield them in order."""
+    """Play the episodes of these numbers until their clips end or are lost, and yield them in order."""
     for first in range(0, len(episodes), BATCH_SIZE):
         batch = episodes[first : first + BATCH_SIZE]
         starts = [start_of(episode) for episode in batch]
@@ -61,7 +61,7 @@ def _play(bodies: Bodies, adapter: LayoutAdapter, choose: Choose) -> Iterator[St
             truncated=~is_lost & (bodies.time == NUM_STEPS),
             infos={"success": ~is_lost},
         )
-        bodies.keep(~is_lost)  # driven further, a lost body may rotate ever faster
+        bodies.keep(~is_lost)  # a lost body may rotate ever faster if it goes on
         obs = next_obs[~is_lost]
 
 

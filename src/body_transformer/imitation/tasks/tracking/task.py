@@ -34,7 +34,7 @@ class TrackingTask(CollectableTask):
     requirements = ("mujoco", "body-transformer")
 
     def __init__(self, layout: Layout, num_clips: int = 32, clip_seed: int = CLIP_SEED) -> None:
-        """Make the task with `num_clips` training clips of the seed `clip_seed`, those of `demonstrate`."""
+        """Make the task with the training clips of `demonstrate`: `num_clips` of the seed `clip_seed`."""
         if num_clips < 1 or clip_seed < 0:
             raise ValueError(f"num_clips must be 1 or more and clip_seed 0 or more; got {num_clips} and {clip_seed}")
         self.adapter = LayoutAdapter(layout)
@@ -102,6 +102,6 @@ class TrackingTask(CollectableTask):
 
 
 def rollout(episode: Trajectory) -> Rollout:
-    """Return the outcome of an episode, without the step that lost its clip."""
+    """Return the outcome of an episode; the step at which the clip was lost does not count."""
     length, total = int(episode.success.sum()), float(episode.rewards[episode.success].sum())
     return Rollout(episode.clip, length, total, length / NUM_STEPS, total / NUM_STEPS)
