@@ -343,7 +343,7 @@ WRONG = {
     "its own base": (lambda data: data.update(base="mine"), "experiments are each other's base: mine -> mine"),
     "an unknown base": (lambda data: data.update(base="yours"), "unknown experiment 'yours'"),
     "missing": (lambda data: data.pop("obs_dim"), "obs_dim"),
-    "size": (lambda data: data.update(obs_dim=50), "has 50 entries and the terms own 48: entries 48 to 49"),
+    "size": (lambda data: data.update(obs_dim=50), "has 50 entries and the terms cover 48: entries 48 to 49"),
     "robot": (lambda data: data["robot"].update(file="a2"), "unknown robot 'a2'; have: 'a1', 'adroit_door', "),
     "root": (lambda data: data["robot"].update(root="trunc"), "unknown root body 'trunc'; did you mean 'trunk'?"),
     "joint": (lambda data: data["obs"][4]["of"].__setitem__(0, "FL_hip_joints"), "unknown joint 'FL_hip_joints'; did "),

@@ -20,12 +20,12 @@ def layout(body=None, obs=OBS, actions=ACTIONS) -> Layout:
     return Layout(body or graph(), obs, actions)
 
 
-def test_a_layout_is_like_itself():
+def test_a_layout_does_not_differ_from_itself():
     assert differences(layout(), layout()) == []
     check_same(layout(), Layout.from_dict(layout().to_dict()))
 
 
-def test_the_root_by_any_name_is_the_root():
+def test_terms_of_the_root_and_of_its_body_or_node_have_the_same_owner():
     by_node = (Term.node("gravity", "torso", 3), *OBS[1:])
     by_body = (Term.bodies("gravity", ["torso"], 3), *OBS[1:])
     assert differences(layout(), layout(obs=by_node)) == []
@@ -69,7 +69,7 @@ def test_every_difference_is_one_line(other, expected):
         check_same(layout(), other)
 
 
-def test_of_another_robot_the_nodes_sizes_and_terms_are_named_not_every_joint():
+def test_for_another_robot_nodes_sizes_and_terms_are_listed_but_not_every_joint():
     found = differences(load_experiment("a1-walk").layout(), load_experiment("humanoid-mod").layout())
     text = "\n".join(found)
     assert "nodes that only the policy has: 'trunk', 'FR_hip'" in text
@@ -78,6 +78,6 @@ def test_of_another_robot_the_nodes_sizes_and_terms_are_named_not_every_joint():
     assert "abdomen_z" not in text
 
 
-def test_messages_use_the_callers_names_for_the_two():
+def test_messages_use_the_given_names_of_the_layouts():
     with pytest.raises(ValueError, match=r"the checkpoint does not fit the run: .* only the checkpoint has: 'contact'"):
         check_same(layout(), layout(obs=OBS[:2]), ("checkpoint", "run"))

@@ -1,4 +1,4 @@
-"""MJCF and URDF become graphs: nodes, joints, actuators, and the files that are refused."""
+"""Graphs of MJCF and URDF files: nodes, joints, actuators, and refused files."""
 
 import mujoco
 import pytest
@@ -61,14 +61,14 @@ def test_nodes_are_the_bodies_and_the_world_is_not_one():
     assert graph.extra_edges == ()
 
 
-def test_joints_know_their_node_and_type():
+def test_every_joint_has_its_node_and_type():
     graph = BodyGraph.from_xml(mjcf(LEG))
     assert graph.joints == {"floating": "pelvis", "hip": "thigh", "knee": "shin", "wag": "tail"}
     assert list(graph.joints) == ["floating", "hip", "knee", "wag"]
     assert graph.joint_types == {"floating": "free", "hip": "hinge", "knee": "hinge", "wag": "ball"}
 
 
-def test_a_type_from_a_default_class_counts():
+def test_the_joint_type_of_a_default_class_is_used():
     text = """<mujoco>
       <default><joint type="slide"/><default class="turning"><joint type="hinge"/></default></default>
       <worldbody><body name="a"><joint name="x"/>
@@ -77,12 +77,12 @@ def test_a_type_from_a_default_class_counts():
     assert BodyGraph.from_xml(text).joint_types == {"x": "slide", "y": "hinge", "z": "slide"}
 
 
-def test_a_frame_is_no_node_and_keeps_the_order():
+def test_a_frame_is_not_a_node_and_keeps_the_order():
     text = mjcf('<body name="a"><body name="b"/><frame pos="1 0 0"><frame><body name="c"/></frame></frame></body>')
     assert BodyGraph.from_xml(text).edges == (("a", "b"), ("a", "c"))
 
 
-def test_replicated_bodies_are_nodes_of_their_own():
+def test_each_replicated_body_is_a_node():
     leg = '<replicate count="3" euler="0 0 120"><body name="leg"><joint name="hip"/></body></replicate>'
     motor = '<actuator><motor name="motor" joint="hip"/></actuator>'
     graph = BodyGraph.from_xml(mjcf(f'<body name="base">{leg}</body>', motor))
@@ -91,7 +91,7 @@ def test_replicated_bodies_are_nodes_of_their_own():
     assert graph.actuators == {"motor0": "leg0", "motor1": "leg1", "motor2": "leg2"}
 
 
-def test_an_attached_model_hangs_where_it_was_attached(tmp_path):
+def test_an_attached_model_is_below_the_body_it_is_attached_to(tmp_path):
     arm = '<body name="arm"><joint name="elbow"/><body name="hand"/></body>'
     motor = '<actuator><motor name="motor" joint="elbow"/></actuator>'
     (tmp_path / "arm.xml").write_text(mjcf(arm, motor))
@@ -111,7 +111,7 @@ def test_an_attached_model_hangs_where_it_was_attached(tmp_path):
 
 @pytest.fixture
 def with_includes(tmp_path):
-    """robot.xml includes parts/arm.xml, which includes its neighbour hand.xml."""
+    """Write robot.xml, which includes parts/arm.xml, which includes parts/hand.xml."""
     (tmp_path / "parts").mkdir()
     (tmp_path / "robot.xml").write_text(mjcf('<body name="base"><include file="parts/arm.xml"/></body>'))
     (tmp_path / "parts" / "arm.xml").write_text('<mujoco><body name="arm"><include file="hand.xml"/></body></mujoco>')
@@ -119,13 +119,13 @@ def with_includes(tmp_path):
     return tmp_path
 
 
-def test_included_files_are_found_beside_the_file(with_includes):
+def test_includes_are_relative_to_the_file(with_includes):
     graph = BodyGraph.from_file(with_includes / "robot.xml")
     assert graph.edges == (("base", "arm"), ("arm", "hand"))
     assert graph.joints == {"wrist": "hand"}
 
 
-def test_a_text_finds_its_includes_in_the_working_folder(with_includes, monkeypatch):
+def test_includes_of_a_text_are_relative_to_the_working_folder(with_includes, monkeypatch):
     monkeypatch.chdir(with_includes / "parts")
     text = mjcf('<body name="base"><include file="hand.xml"/></body>')
     assert BodyGraph.from_xml(text).nodes == ("base", "hand")
@@ -175,7 +175,7 @@ def test_the_order_is_that_of_the_compiled_model(tmp_path):
     assert list(graph.actuators.values()) == [names[model.jnt_bodyid[joint] - 1] for joint in joints]
 
 
-def test_a_spec_at_hand_gives_the_same_graph():
+def test_a_spec_gives_the_same_graph_as_its_text():
     text = mjcf(LEG, '<actuator><motor name="m" joint="knee"/></actuator>')
     assert BodyGraph.from_spec(mujoco.MjSpec.from_string(text)) == BodyGraph.from_xml(text)
 
@@ -183,7 +183,7 @@ def test_a_spec_at_hand_gives_the_same_graph():
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_body_joint_or_actuator_without_a_name_gets_a_fresh_one():
+def test_a_body_joint_or_actuator_without_a_name_gets_a_name():
     text = mjcf(
         '<body><joint/><joint/><body name="b"><joint/><joint name="k"/></body><body/></body>',
         '<actuator><motor joint="k"/></actuator>',
@@ -194,7 +194,7 @@ def test_a_body_joint_or_actuator_without_a_name_gets_a_fresh_one():
     assert graph.actuators == {"actuator_0": "b"}
 
 
-def test_a_fresh_name_is_never_one_that_is_taken():
+def test_a_generated_name_is_unique():
     text = mjcf(
         '<body><joint/><joint name="body_1_joint_1"/><body name="body_1"><joint/></body><body name="body_1_"/></body>',
         '<actuator><motor name="actuator_1" joint="body_1_joint_1"/><motor joint="body_1_joint_1"/></actuator>',
@@ -206,7 +206,7 @@ def test_a_fresh_name_is_never_one_that_is_taken():
 
 
 @pytest.mark.parametrize("name", ["Ärmel 手", "a&quot;b", "it's", "a/b", "&lt;x&gt;", "%s{0}\\n"])
-def test_odd_names_are_names(name):
+def test_names_may_have_any_characters(name):
     (node,) = BodyGraph.from_xml(mjcf(f'<body name="{name}"/>')).nodes
     assert node == name.replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">")
 
@@ -251,7 +251,7 @@ SCENE = mjcf(
 
 def test_several_trees_need_a_root_and_the_candidates_are_listed():
     assert message_of(BodyGraph.from_xml, SCENE) == (
-        "the given text has several bodies in the world; name the robot's with root= (--root): 'pelvis', 'ball'"
+        "the given text has several top-level bodies; choose the robot's with root= (--root): 'pelvis', 'ball'"
     )
 
 
@@ -299,7 +299,7 @@ def test_a_body_without_a_joint_merges_into_its_parent_but_the_root_stays():
     assert graph.actuators == {"m": "arm", "n": "base"}
 
 
-def test_only_keep_and_merge_exist():
+def test_an_unknown_value_of_fixed_is_refused():
     message = message_of(BodyGraph.from_xml, FIXED, fixed="drop")
     assert message == "unknown value of fixed 'drop'; have: 'keep', 'merge'"
 
@@ -307,12 +307,12 @@ def test_only_keep_and_merge_exist():
 # -- connections beside the tree ---------------------------------------------------------------------------------------
 
 
-def test_extra_edges_are_given_by_body_and_count_once():
+def test_a_repeated_extra_edge_counts_once():
     edges = [("shin", "tail"), ("tail", "shin")]
     assert BodyGraph.from_xml(mjcf(LEG), extra_edges=edges).extra_edges == (("shin", "tail"),)
 
 
-def test_extra_edges_follow_merged_bodies_and_drop_what_the_tree_has():
+def test_extra_edges_join_the_nodes_of_merged_bodies_unless_the_tree_joins_them():
     edges = [("plate", "arm"), ("base", "tool")]
     assert BodyGraph.from_xml(FIXED, extra_edges=edges).extra_edges == (("plate", "arm"), ("base", "tool"))
     assert BodyGraph.from_xml(FIXED, fixed="merge", extra_edges=edges).extra_edges == ()
@@ -361,7 +361,7 @@ def test_a_constraint_between_merged_bodies_is_an_edge_between_their_nodes():
     assert BodyGraph.from_xml(text, fixed="merge", equality_edges=True).extra_edges == ()
 
 
-def test_a_constraint_with_another_tree_is_no_edge():
+def test_a_constraint_with_another_tree_is_not_an_edge():
     text = SCENE.replace("</mujoco>", '<equality><weld name="hold" body1="shin" body2="ball"/></equality></mujoco>')
     assert BodyGraph.from_xml(text, root="pelvis", equality_edges=True).extra_edges == ()
 
@@ -373,7 +373,7 @@ def test_a_constraint_with_another_tree_is_no_edge():
         ('<weld site1="shin_site" site2="xyz"/>', "equality 0: unknown site 'xyz'; have: "),
     ],
 )
-def test_a_constraint_on_nothing_is_refused(constraint, message):
+def test_a_constraint_on_an_unknown_body_or_site_is_refused(constraint, message):
     text = mjcf(LEG, f"<equality>{constraint}</equality>")
     assert message_of(BodyGraph.from_xml, text, equality_edges=True).startswith(message)
 
@@ -400,7 +400,7 @@ TRANSMISSIONS = {
     "free joint": ('<motor name="m" joint="floating"/>', "pelvis"),
     "joint in parent": ('<motor name="m" jointinparent="wag"/>', "tail"),
     "site": ('<general name="m" site="shin_site"/>', "shin"),
-    "site, seen from another": ('<general name="m" site="tail_site" refsite="shin_site"/>', "tail"),
+    "site with a reference site": ('<general name="m" site="tail_site" refsite="shin_site"/>', "tail"),
     "slider and crank": (
         '<motor name="m" cranksite="shin_site" slidersite="pelvis_site" cranklength="1"/>',
         "shin",
@@ -454,10 +454,10 @@ def test_a_tendon_with_a_part_in_another_tree_belongs_to_the_nodes_it_moves_in_t
             '<actuator><motor name="m" tendon="t"/></actuator>',
             "actuator 'm': tendon 't' runs over a joint, site or geom that does not exist",
         ),
-        ('<actuator><general name="m"/></actuator>', "actuator 'm' acts on nothing; give it a joint"),
+        ('<actuator><general name="m"/></actuator>', "actuator 'm' has no target; give it a joint"),
     ],
 )
-def test_an_actuator_of_nothing_is_refused(rest, message):
+def test_an_actuator_without_a_valid_target_is_refused(rest, message):
     assert message_of(BodyGraph.from_xml, mjcf(LEG, rest)).startswith(message)
 
 
@@ -508,7 +508,7 @@ def test_a_urdf_link_called_world_is_the_world():
     ],
     ids=["cycle", "two parents", "its own parent", "unknown link", "unknown type", "no links"],
 )
-def test_a_urdf_that_is_no_tree_is_refused(joints):
+def test_a_urdf_that_is_not_a_tree_is_refused(joints):
     message = message_of(BodyGraph.from_xml, urdf(*joints))
     assert message.startswith("the given text is not an MJCF or URDF description that MuJoCo can read: XML Error: ")
 
@@ -564,6 +564,6 @@ def test_a_path_longer_than_the_system_allows_is_a_missing_file():
 
 
 @pytest.mark.parametrize("text", [b"<mujoco/>", None, 3])
-def test_a_text_that_is_no_string_is_refused(text):
+def test_a_text_that_is_not_a_string_is_refused(text):
     message = message_of(BodyGraph.from_xml, text)
     assert message == f"an MJCF or URDF document must be given as a string; got {type(text).__name__}"

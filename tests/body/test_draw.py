@@ -1,4 +1,4 @@
-"""The pictures of a body: nothing overlaps, nothing is cut off, nothing else is changed."""
+"""Pictures of a body: no overlaps, nothing cut off, and no other file or setting changed."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_parents_lie_above_or_left_of_their_children_and_no_line_runs_through_a_
     assert not [(box, line) for box, line in hits if box < len(boxes) <= line]
 
 
-def test_every_name_stands_in_its_box_and_the_legend_below_them_all(robot) -> None:
+def test_every_name_is_inside_its_box_and_the_legend_is_below_all_boxes(robot) -> None:
     figure = body_figure(robot)
     axes = figure.axes[0]
     assert [text.get_text() for text in axes.texts] == list(robot.nodes)

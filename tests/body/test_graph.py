@@ -132,7 +132,7 @@ def test_joints_are_hinges_by_default_and_bodies_are_their_own_nodes():
     assert graph.bodies == {name: name for name in CHAIN["nodes"]}
 
 
-def test_a_graph_is_a_value():
+def test_graphs_are_immutable_and_compared_by_value():
     graph, same = BodyGraph.from_edges(**CHAIN), BodyGraph.from_edges(**CHAIN)
     assert graph == same
     assert len({graph, same}) == 1
@@ -142,7 +142,7 @@ def test_a_graph_is_a_value():
 
 
 @given(graphs())
-def test_json_brings_a_graph_back(graph):
+def test_a_graph_is_restored_from_json(graph):
     back = BodyGraph.from_dict(json.loads(json.dumps(graph.to_dict())))
     assert back == graph
     assert list(back.joints) == list(graph.joints)
@@ -232,7 +232,7 @@ def test_an_edge_that_is_not_a_pair_is_named(edge):
         BodyGraph.from_edges(["a", "b"], [edge])
 
 
-def test_the_constructor_wants_edges_away_from_the_root():
+def test_the_constructor_requires_edges_away_from_the_root():
     with pytest.raises(ValueError, match=r"^edges must be \(parent, child\) away from the root 'a'.*from_edges"):
         BodyGraph(nodes=("a", "b"), edges=(("b", "a"),), root="a")
 
@@ -242,7 +242,7 @@ def test_an_unknown_node_has_no_index():
         BodyGraph.from_edges(**CHAIN).index("shinn")
 
 
-def test_a_long_list_of_names_is_cut():
+def test_a_long_list_of_names_is_truncated():
     nodes = [f"n{k}" for k in range(100)]
     with pytest.raises(ValueError, match=r"'n59', … \(40 more\)$"):
         BodyGraph.from_edges(nodes, [(nodes[0], name) for name in nodes[1:]]).index("torso")

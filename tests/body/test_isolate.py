@@ -1,4 +1,4 @@
-"""The process that reads robot files may die; its caller survives."""
+"""Crashes of the process that reads robot files do not affect its caller."""
 
 import os
 import shutil
@@ -59,7 +59,7 @@ def test_a_crash_is_a_value_error_and_the_next_file_is_read() -> None:
     assert read() == ("arm", "hand")
 
 
-def test_a_file_that_takes_too_long_is_given_up_and_the_next_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_takes_too_long_is_a_value_error_and_the_next_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = stand_in("import time; time.sleep(60)")
     monkeypatch.setattr(isolate, "TIMEOUT_S", 0.2)
     with pytest.raises(ValueError, match="keeps MuJoCo's parser busy for over 0 s"):
@@ -111,7 +111,7 @@ def test_a_reader_ends_when_its_caller_is_killed() -> None:
         time.sleep(0.05)
 
 
-def test_a_forked_child_starts_a_reader_of_its_own() -> None:
+def test_a_forked_child_starts_its_own_reader() -> None:
     program = (
         "import os, sys; from body_transformer import BodyGraph; from body_transformer.body.isolate import _Reader\n"
         f"BodyGraph.from_xml({ROBOT!r}); mine = _Reader.current().process.pid\n"
@@ -141,7 +141,7 @@ def test_control_c_does_not_reach_the_reader() -> None:
     assert os.getsid(_Reader.current().process.pid) != os.getsid(0)
 
 
-def test_relative_paths_start_where_the_caller_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_start_at_the_callers_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read()
     (tmp_path / "hand.xml").write_text('<mujoco><body name="hand"/></mujoco>')
     (tmp_path / "robot.xml").write_text(ROBOT.replace('<body name="hand"/>', '<include file="hand.xml"/>'))
@@ -149,7 +149,7 @@ def test_relative_paths_start_where_the_caller_is(tmp_path: Path, monkeypatch: p
     assert BodyGraph.from_file("robot.xml").nodes == ("arm", "hand")
 
 
-def test_a_caller_with_many_open_files_is_served() -> None:
+def test_a_caller_may_have_many_open_files() -> None:
     program = (
         "import resource; from body_transformer import BodyGraph\n"
         "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
@@ -169,7 +169,7 @@ def test_a_model_that_attaches_itself_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit_kib", [2_000_000, 6_000_000])
-def test_a_memory_limit_of_the_users_own_is_kept(limit_kib: int) -> None:
+def test_a_lower_memory_limit_of_the_caller_is_kept(limit_kib: int) -> None:
     program = (
         f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit_kib} * 1024,) * 2)\n"
         "from body_transformer import BodyGraph\n"
@@ -178,7 +178,7 @@ def test_a_memory_limit_of_the_users_own_is_kept(limit_kib: int) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_an_error_in_the_package_is_not_blamed_on_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_package_is_not_reported_as_a_malformed_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def mistaken(*args: object) -> None:
         raise KeyError("oops")
 
@@ -211,6 +211,6 @@ def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
     assert BodyGraph.from_file(tmp_path / name).nodes == ("arm", "hand")
 
 
-def test_a_root_that_is_no_string_is_named_in_the_error() -> None:
+def test_a_root_that_is_not_a_string_is_named_in_the_error() -> None:
     with pytest.raises(ValueError, match="unknown root body 'leg'; have: 'arm', 'hand'"):
         BodyGraph.from_xml(ROBOT, root=Path("leg"))  # type: ignore[arg-type]

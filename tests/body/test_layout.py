@@ -84,7 +84,7 @@ WRONG_TERMS = {
         "term 'x': steps must be a whole number from 1 up; got -1",
     ),
     "no owner": (lambda: Term.joints("x", []), "term 'x' of kind 'joints' needs at least one owner; got none"),
-    "owners of the root's": (
+    "owners of a root term": (
         lambda: Term("x", "root", ("hip",)),
         "term 'x' of kind 'root' takes no owners; got 'hip'",
     ),
@@ -152,20 +152,20 @@ def test_several_action_terms_follow_one_another(graph):
 WRONG_LAYOUTS = {
     "too few": (
         {"obs_dim": 15},
-        "the observation has 15 entries and the terms own 13: entries 13 to 14 have no owner; "
+        "the observation has 15 entries and the terms cover 13: entries 13 to 14 have no owner; "
         "give them to a node or declare them Term.unused",
     ),
     "too many": (
         {"obs_dim": 11},
-        "the observation has 11 entries and the terms own 13; beyond the end: 'force[imu].1', 'force[imu].2'",
+        "the observation has 11 entries and the terms cover 13; beyond the end: 'force[imu].1', 'force[imu].2'",
     ),
     "too few actions": (
         {"action_dim": 3},
-        "the action has 3 entries and the terms own 2: entries 2 to 2 have no owner; give them to a node",
+        "the action has 3 entries and the terms cover 2: entries 2 to 2 have no owner; give them to a node",
     ),
     "too many actions": (
         {"action_dim": 1},
-        "the action has 1 entries and the terms own 2; beyond the end: 'ctrl[hip_motor]'",
+        "the action has 1 entries and the terms cover 2; beyond the end: 'ctrl[hip_motor]'",
     ),
     "unused action": (
         {"actions": [ACTIONS, Term.unused("spare", 2)]},
@@ -235,7 +235,7 @@ def layouts(draw):
 
 @settings(max_examples=40)
 @given(layouts())
-def test_json_brings_a_layout_back(layout):
+def test_a_layout_is_restored_from_json(layout):
     data = layout.to_dict()
     assert json.loads(json.dumps(data)) == data
     back = Layout.from_dict(data)
@@ -245,7 +245,7 @@ def test_json_brings_a_layout_back(layout):
 
 @settings(max_examples=40)
 @given(layouts())
-def test_the_nodes_share_out_all_entries(layout):
+def test_every_entry_is_listed_once_under_its_node_or_is_unused(layout):
     owned = [k for node in layout.graph.nodes for k in layout.obs_ids(node)]
     unused = np.flatnonzero(layout.obs_node_ids == UNUSED).tolist()
     assert sorted(owned + unused) == list(range(layout.obs_dim))
@@ -273,7 +273,7 @@ def test_an_entry_belongs_to_the_owner_in_its_name(layout):
 # -- Layout.proprioceptive ---------------------------------------------------------------------------------------------
 
 
-def test_proprioception_is_gravity_and_turning_at_the_root_and_the_joints(graph):
+def test_the_proprioceptive_layout_is_gravity_and_angular_velocity_of_the_root_and_the_joints(graph):
     layout = Layout.proprioceptive(graph)
     assert [(term.name, term.kind, term.of, term.dim) for term in layout.obs] == [
         ("gravity", "root", (), 3),
@@ -287,21 +287,21 @@ def test_proprioception_is_gravity_and_turning_at_the_root_and_the_joints(graph)
     assert layout.used_obs_dim == layout.obs_dim == 17
 
 
-def test_without_actuators_the_joints_are_driven():
+def test_without_actuators_there_is_one_action_per_joint():
     graph = BodyGraph.from_xml(LEG.replace("actuator", "sensor").replace("motor ", "jointpos "))
     layout = Layout.proprioceptive(graph)
     assert layout.action_names() == ["ctrl[hip]", "ctrl[knee]"]
     assert [graph.nodes[k] for k in layout.action_node_ids] == ["thigh", "shin"]
 
 
-def test_without_anything_to_drive_there_is_no_layout():
+def test_a_robot_without_actuators_and_joints_to_control_is_refused():
     graph = BodyGraph.from_xml('<mujoco><worldbody><body name="cup"><freejoint/></body></worldbody></mujoco>')
     assert list(graph.joint_types.values()) == ["free"]
     message = "this robot has neither actuators nor hinge or slide joints: there is nothing to control"
     assert message_of(Layout.proprioceptive, graph) == message
 
 
-def test_sizes_read_off_arrays_are_taken(graph):
+def test_sizes_may_be_numpy_integers(graph):
     term = Term.root("gravity", np.zeros((2, 3)).shape[1])
     assert Term.root("gravity", np.int64(3)) == term
     assert json.dumps(Term.root("gravity", np.int64(3)).to_dict())

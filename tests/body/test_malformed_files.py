@@ -106,9 +106,9 @@ DOCUMENTS = {
     "long name": (mjcf(b'<body name="%b"/>' % (b"x" * 1_000_000)), GRAPH),
     "line breaks in names": (
         mjcf(b'<body name="a&#10;b"/><body name="c&#13;&#x2028;d"/>'),
-        "name the robot's with root=",
+        "choose the robot's with root=",
     ),
-    "quotes in names": (mjcf(b'<body name="&quot;"/><body name="\'"/>'), "name the robot's with root="),
+    "quotes in names": (mjcf(b'<body name="&quot;"/><body name="\'"/>'), "choose the robot's with root="),
     "includes itself": (mjcf(rest=b'<include file="includes itself.xml"/>'), "already included"),
     "includes a folder": (mjcf(rest=b'<include file="."/>'), UNREADABLE),
     "includes nothing": (mjcf(rest=b"<include/>"), UNREADABLE),
@@ -156,7 +156,7 @@ DOCUMENTS = {
     "URDF": (URDF, GRAPH),
 }
 
-# -- documents mutated by chance ---------------------------------------------------------------------------------------
+# -- random mutations of documents -------------------------------------------------------------------------------------
 
 TAG = re.compile(rb"<[^<>]*>")
 ATTRIBUTE = re.compile(rb'\s([a-zA-Z0-9]+)="([^"]*)"')
@@ -213,7 +213,7 @@ def mutations():
         yield f"mutation {k}", mutated(bases[k % len(bases)], chance)
 
 
-# -- the process that tries them ---------------------------------------------------------------------------------------
+# -- the process that reads all documents ------------------------------------------------------------------------------
 
 
 def outcome_of(path: Path, number: int) -> str | None:
@@ -275,7 +275,7 @@ def test_every_refusal_is_a_value_error_of_one_line(outcomes):
         for name, said in refusals.items()
         if not re.fullmatch(r"(ValueError|FileNotFoundError): .+", said)
         or len(said.splitlines()) != 1
-        or "exit status" in said  # an exception of ours in the reader
+        or "exit status" in said  # an exception of this package in the reader
         or "busy" in said  # none of them is large
     }
     assert wrong == {}
@@ -288,12 +288,12 @@ def test_the_mutations_are_neither_all_harmless_nor_all_refused(outcomes):
 
 
 @pytest.mark.parametrize("name", ["attaches no file", "huge height field", "plugin in bodies in replicates"])
-def test_a_document_that_breaks_mujoco_does_not_spoil_the_next_one(name, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)  # MuJoCo leaves a log of its warnings where it works
+def test_a_document_that_breaks_mujoco_does_not_affect_the_next_one(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # MuJoCo logs its warnings there
     monkeypatch.setattr(isolate, "TIMEOUT_S", 5.0)
     with contextlib.suppress(ValueError):
         BodyGraph.from_xml(DOCUMENTS[name][0].decode())
-    warned_about = DOCUMENTS["NaN"][0].decode()  # after its own mishap, MuJoCo 3.11 waits forever where it should warn
+    warned_about = DOCUMENTS["NaN"][0].decode()  # after such a failure, MuJoCo 3.11 hangs instead of warning
     assert BodyGraph.from_xml(warned_about).nodes == ("a",)
 
 
@@ -313,7 +313,7 @@ def test_a_text_that_cannot_be_encoded_is_refused(text):
     ],
     ids=["replicate", "replicates in replicates", "cable", "grid"],
 )
-def test_a_document_without_end_is_given_up_and_the_next_one_is_read(flood, monkeypatch):
+def test_a_document_that_never_ends_is_refused_and_the_next_one_is_read(flood, monkeypatch):
     monkeypatch.setattr(isolate, "TIMEOUT_S", 1.5)
     with pytest.raises(ValueError, match=r"^the given text .*malformed"):
         BodyGraph.from_xml(mjcf(b'<body name="x">' + flood + b"</body>").decode())

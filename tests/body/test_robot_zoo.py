@@ -1,4 +1,4 @@
-"""Robots as found: files of other packages, and small ones with features of real robots."""
+"""Robot files of other packages, and small descriptions with features of real robots."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -115,7 +115,7 @@ def test_a_robot_of_another_package_becomes_a_graph_and_a_layout(robot):
         assert (layout.obs_dim, layout.action_dim) == (robot.obs, robot.actions)
 
 
-# -- small ones with features of real robots ---------------------------------------------------------------------------
+# -- small descriptions with features of real robots -------------------------------------------------------------------
 
 FOUR_BAR = """<mujoco model="closed-chain leg">
   <worldbody><body name="base"><freejoint name="floating"/>
@@ -224,7 +224,7 @@ def test_a_small_robot_becomes_a_graph_and_a_layout(text, root, nodes, merged, l
     assert (layout.obs_dim, layout.action_dim) == (obs, actions)
 
 
-def test_a_closed_loop_shortens_the_way():
+def test_a_closed_loop_shortens_the_path():
     open_leg, closed_leg = BodyGraph.from_xml(FOUR_BAR), BodyGraph.from_xml(FOUR_BAR, equality_edges=True)
     ends = closed_leg.index("coupler"), closed_leg.index("rocker")
     assert (open_leg.hops[ends], closed_leg.hops[ends]) == (3, 1)

@@ -101,7 +101,7 @@ def test_a_robot_that_cannot_move_is_still_shown(capsys: pytest.CaptureFixture[s
     ("args", "message"),
     [
         (["missing.xml"], "no robot file at 'missing.xml', and no experiment or shipped robot of that name; have: "),
-        (["{robot}"], "has several bodies in the world; name the robot's with root= (--root): 'table', 'arm'"),
+        (["{robot}"], "has several top-level bodies; choose the robot's with root= (--root): 'table', 'arm'"),
         (["{robot}", "--root", "amr"], "unknown root body 'amr'; did you mean 'arm'? have: 'table', 'arm'"),
         (["humanoid", "--variant", "bot-hrad"], "unknown variant 'bot-hrad'; did you mean 'bot-hard'?"),
         (["humanoid-mod", "--root", "torso"], "'humanoid-mod' is an experiment and sets its own root"),

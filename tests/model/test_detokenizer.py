@@ -15,7 +15,7 @@ node_ids = st.lists(st.integers(0, NUM_NODES - 1), min_size=1, max_size=20)
 
 
 def outputs_of(ids: list[int]) -> dict[int, list[int]]:
-    """Node -> its outputs, ascending."""
+    """Return the outputs of each node, ascending."""
     return {node: [j for j, owner in enumerate(ids) if owner == node] for node in range(NUM_NODES)}
 
 
@@ -67,7 +67,7 @@ def test_a_bad_token_stays_in_its_own_nodes_outputs(kind, bad):
 
 
 @BOTH
-def test_it_starts_as_a_linear_layer_would(kind):
+def test_it_is_initialised_like_a_linear_layer(kind):
     torch.manual_seed(0)
     detokenizer = kind([0] * 100, 64, 1)
     for drawn in (detokenizer.weight, detokenizer.bias):

@@ -94,7 +94,7 @@ def test_the_positional_encoding_is_one_vector_per_node_added_to_the_tokens(layo
     torch.testing.assert_close(with_position(obs), without.head(without.encoder(tokens)))
 
 
-# -- weights at the start ----------------------------------------------------------------------------------------------
+# -- initial weights ---------------------------------------------------------------------------------------------------
 
 
 def test_the_encoder_starts_as_torchs_layers_do(layout):
@@ -137,7 +137,7 @@ def test_normal_init_draws_its_own_parts_and_no_others(init, variant, shared):
     for name, parameter in policy.named_parameters():
         if init == "normal-encoder" and not name.startswith("encoder."):
             assert parameter.all(), name
-            if parameter.numel() > 30:  # PyTorch's own, uniform: a normal one reaches farther than two deviations
+            if parameter.numel() > 30:  # PyTorch's own is uniform; normal weights exceed two deviations
                 assert parameter.abs().max() < 2 * parameter.std(), name
         elif "norm" in name and name.endswith("weight"):
             assert (parameter == 1).all(), name
@@ -151,7 +151,7 @@ def test_normal_init_draws_its_own_parts_and_no_others(init, variant, shared):
             assert parameter.mean().abs() < 0.01, name
 
 
-def test_with_the_far_init_a_masked_encoder_sees_much_more_of_far_nodes():
+def test_with_the_far_init_far_nodes_have_much_more_influence_in_a_masked_encoder():
     layout = chain(6)
     tokens = torch.randn(32, 6, 64)
 

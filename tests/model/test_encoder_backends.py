@@ -19,9 +19,9 @@ WIDTHS = {"fused": 24, "wide": 136, "reference": 24}
 BACKEND = pytest.mark.parametrize("backend", WIDTHS)
 OPERATOR = "body_transformer.encoder_stack.default"
 LAYERED = {"pre-norm": {"norm": "pre"}, "gelu": {"activation": "gelu"}, "bot-soft": {"variant": "bot-soft"}}
-"""Encoders that the operator does not serve."""
+"""Encoders that the operator does not support."""
 NOISE = 0.05
-"""Deviation of the scrambled weights; with larger ones, rounding grows from layer to layer."""
+"""Standard deviation of the noise on the weights; with more noise, rounding errors grow from layer to layer."""
 
 
 def make_encoder(layout: Layout, device: str, **changes) -> Encoder:
@@ -57,7 +57,7 @@ def test_outputs_and_gradients_are_those_of_the_layers_in_float64(layout, device
 
 
 @BACKEND
-def test_one_call_of_the_operator_stands_for_all_layers(layout, device, backend):
+def test_one_call_of_the_operator_runs_all_layers(layout, device, backend):
     encoder = make_encoder(layout, device, embed_dim=WIDTHS[backend])
     tokens = tokens_for(layout, WIDTHS[backend], device)
     encoder.backend = backend
@@ -77,14 +77,14 @@ def test_half_precision_tokens_reach_the_operator_as_float32_under_autocast(layo
     assert seen == [torch.float32]
 
 
-def test_on_the_cpu_a_policy_runs_layer_by_layer_by_itself(layout):
+def test_on_the_cpu_a_policy_runs_layer_by_layer_by_default(layout):
     policy = make_policy(layout, embed_dim=24)
     assert policy.encoder.backend is None
     assert not ops_of(policy, random_obs(layout))[OPERATOR]
 
 
 @pytest.mark.parametrize("changes", LAYERED.values(), ids=LAYERED.keys())
-def test_an_encoder_that_the_operator_does_not_serve_runs_layer_by_layer(layout, device, changes):
+def test_an_encoder_that_the_operator_does_not_support_runs_layer_by_layer(layout, device, changes):
     encoder = make_encoder(layout, device, embed_dim=24, **changes)
     tokens = tokens_for(layout, 24, device)
     expected = results(encoder, tokens, "layers")
@@ -100,7 +100,7 @@ def test_an_encoder_that_the_operator_does_not_serve_runs_layer_by_layer(layout,
 
 
 @BACKEND
-def test_a_checkpoint_of_one_backend_serves_the_others(layout, device, backend, tmp_path):
+def test_a_checkpoint_of_one_backend_can_be_loaded_with_another(layout, device, backend, tmp_path):
     policy = scrambled(make_policy(layout, embed_dim=WIDTHS[backend], num_layers=2), NOISE).to(device)
     obs = random_obs(layout).to(device)
     plain = policy(obs)
@@ -125,7 +125,7 @@ EXPORTS: dict[str, Callable[[nn.Module, Tensor], nn.Module]] = {
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("export", EXPORTS)
-def test_what_is_exported_is_plain_pytorch(layout, export, device):
+def test_an_exported_policy_is_plain_pytorch(layout, export, device):
     policy = scrambled(make_policy(layout, embed_dim=24, num_layers=2), NOISE).to(device)
     policy.encoder.backend = "fused"
     obs = random_obs(layout).to(device)
@@ -135,11 +135,11 @@ def test_what_is_exported_is_plain_pytorch(layout, export, device):
     torch.testing.assert_close(exported(obs), policy(obs), rtol=1e-4, atol=1e-5)
 
 
-# -- changed and watched layers ----------------------------------------------------------------------------------------
+# -- modified and hooked layers ----------------------------------------------------------------------------------------
 
 
 class Wrapped(nn.Module):
-    """A wrapped layer, as by adapters and checkpointing."""
+    """A wrapper of a layer, as adapters and activation checkpointing use."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_layer_runs_as_it_is(layout, device, change):
+def test_the_operator_does_not_replace_a_modified_layer(layout, device, change):
     encoder = Encoder(layout.graph, small(embed_dim=24, num_layers=2)).to(device)
     x = tokens_for(layout, 24, device, batch=3)
     change(encoder)
@@ -198,7 +198,7 @@ def test_a_changed_layer_runs_as_it_is(layout, device, change):
     assert torch.equal(*outputs)
 
 
-def test_a_hooked_part_runs(layout, device):
+def test_the_hooks_of_a_part_run(layout, device):
     encoder = Encoder(layout.graph, small(embed_dim=24, num_layers=2)).to(device)
     encoder.backend = "fused"
     x = tokens_for(layout, 24, device, batch=3)
@@ -220,7 +220,7 @@ def test_a_hooked_part_runs(layout, device):
             handle.remove()
 
 
-def test_functional_transforms_go_layer_by_layer(layout, device):
+def test_functional_transforms_run_layer_by_layer(layout, device):
     encoder = Encoder(layout.graph, small(embed_dim=24, num_layers=1)).to(device)
     encoder.backend = "fused"
     x = tokens_for(layout, 24, device, batch=3)

@@ -46,7 +46,7 @@ def batches(layout) -> list[Tensor]:
 
 
 @ALL
-def test_torch_export_takes_the_policy_with_any_batch_size(policy, layout):
+def test_torch_export_supports_any_batch_size(policy, layout):
     batch = torch.export.Dim("batch")
     program = torch.export.export(policy, (random_obs(layout, 3),), dynamic_shapes=({0: batch},)).module()
     for obs in batches(layout):
@@ -54,16 +54,16 @@ def test_torch_export_takes_the_policy_with_any_batch_size(policy, layout):
 
 
 @ALL
-def test_torch_jit_trace_takes_the_policy_with_any_batch_size(policy, layout):
+def test_torch_jit_trace_supports_any_batch_size(policy, layout):
     with warnings.catch_warnings():
-        warnings.simplefilter("error", torch.jit.TracerWarning)  # a warning means: a size was frozen
+        warnings.simplefilter("error", torch.jit.TracerWarning)  # the tracer warns where it makes a size constant
         traced = torch.jit.trace(policy, random_obs(layout, 3))
     for obs in batches(layout):
         torch.testing.assert_close(traced(obs), policy(obs), atol=1e-6, rtol=1e-5)
 
 
 @ALL
-def test_torch_jit_script_takes_the_policy_and_keeps_its_check(policy, layout):
+def test_a_scripted_policy_still_checks_the_shape_of_observations(policy, layout):
     scripted = stored(torch.jit.script(policy))
     for obs in batches(layout):
         torch.testing.assert_close(scripted(obs), policy(obs), atol=1e-6, rtol=1e-5)
@@ -72,7 +72,7 @@ def test_torch_jit_script_takes_the_policy_and_keeps_its_check(policy, layout):
 
 
 def stored(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    """Return the module, written and read again."""
+    """Return the module after saving and loading."""
     buffer = io.BytesIO()
     torch.jit.save(module, buffer)
     buffer.seek(0)
@@ -88,14 +88,14 @@ def export(policy, layout, onnx_file, **how):
 @pytest.mark.parametrize(
     "changes", [OPTIONS[k] for k in (0, 3, 4, 7)], ids=["mlp", "bot-mix", "bot-soft", "every option"]
 )
-def test_the_dynamo_onnx_exporter_takes_the_policy(policy, layout, tmp_path):
+def test_the_dynamo_onnx_exporter_supports_the_policy(policy, layout, tmp_path):
     pytest.importorskip("onnxscript")
     batch = ({0: torch.export.Dim("batch")},)
     export(policy, layout, tmp_path / "policy.onnx", dynamo=True, dynamic_shapes=batch, verbose=False)
 
 
 @ALL
-def test_the_older_onnx_exporter_takes_the_policy(policy, layout, tmp_path):
+def test_the_older_onnx_exporter_supports_the_policy(policy, layout, tmp_path):
     pytest.importorskip("onnx")
     batch = {"obs": {0: "batch"}, "action": {0: "batch"}}
     export(policy, layout, tmp_path / "policy.onnx", dynamo=False, dynamic_axes=batch)

@@ -25,7 +25,7 @@ def influence(policy: Policy, layout: Layout) -> np.ndarray:
 
 
 def within(layout: Layout, reach: np.ndarray) -> np.ndarray:
-    """Return the same [A, O] from `reach` [N, N], the nodes that influence each node."""
+    """Return where an entry should influence an action [A, O], given `reach` [N, N] between nodes."""
     influenced = reach[layout.action_node_ids[:, None], layout.obs_node_ids[None, :]]
     return influenced & (layout.obs_node_ids != UNUSED)
 
@@ -75,7 +75,7 @@ def test_without_a_mask_every_node_reaches_every_other_in_one_layer(layout, vari
 
 @some
 @given(layouts(), layers, st.integers(0, 2**32 - 1))
-def test_the_random_mask_decides_in_the_random_variant(layout, num_layers, mask_seed):
+def test_in_the_random_variant_the_random_mask_determines_the_receptive_field(layout, num_layers, mask_seed):
     policy = make_policy(layout, variant="bot-hard-random", num_layers=num_layers, mask_seed=mask_seed)
     reach = hops_along(random_mask(layout.graph, mask_seed), num_layers)
     assert (influence(policy, layout) == within(layout, reach)).all()
@@ -128,7 +128,7 @@ def test_the_order_of_the_nodes_does_not_matter(layout, variant, data):
     torch.testing.assert_close(moved(obs), original(obs), atol=1e-5, rtol=1e-5)
 
 
-def test_the_order_of_entries_and_actions_does_not_matter_beyond_their_place(layout, obs):
+def test_reordered_entries_only_reorder_the_weights_and_the_actions(layout, obs):
     original = make_policy(layout, variant="bot-hard")
     backwards = Layout(layout.graph, layout.obs[::-1], layout.actions[::-1])
     slices = list(layout.obs_slices.values())[::-1]
@@ -143,7 +143,7 @@ def test_the_order_of_entries_and_actions_does_not_matter_beyond_their_place(lay
     torch.testing.assert_close(moved(obs[:, entries]), original(obs)[:, actions], atol=1e-5, rtol=1e-5)
 
 
-# -- variants among themselves -----------------------------------------------------------------------------------------
+# -- comparison of variants --------------------------------------------------------------------------------------------
 
 
 def complete_body() -> Layout:

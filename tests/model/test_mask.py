@@ -36,7 +36,7 @@ def test_different_seeds_give_different_masks(graph, pair):
 
 
 def test_a_seed_gives_the_same_mask_in_every_version():
-    mask = random_mask(chain(5).graph, seed=0)  # NumPy draws 4, 0, 3; that Prüfer sequence decoded by hand:
+    mask = random_mask(chain(5).graph, seed=0)  # NumPy draws 4, 0, 3, the Prüfer sequence of this tree
     assert np.argwhere(np.triu(mask, 1)).tolist() == [[0, 2], [0, 3], [1, 4], [3, 4]]
 
 

@@ -12,7 +12,7 @@ from .bodies import some
 
 
 def normalizer_for(data: torch.Tensor, clip: float | None = None) -> Normalizer:
-    """Return a normaliser with the data's statistics, gathered in batches."""
+    """Return a normaliser with the statistics of the data, computed in batches."""
     running = RunningStatistics(data.shape[1])
     for batch in data.split(37):
         running.update(batch)
@@ -21,12 +21,12 @@ def normalizer_for(data: torch.Tensor, clip: float | None = None) -> Normalizer:
     return normalizer
 
 
-def test_until_statistics_are_given_observations_pass_through():
+def test_without_statistics_observations_do_not_change():
     obs = torch.randn(4, 3) * 1000
     assert torch.equal(Normalizer(3)(obs), obs)
 
 
-def test_the_clip_counts_even_without_statistics():
+def test_the_clip_applies_even_without_statistics():
     assert Normalizer(2, clip=5.0)(torch.tensor([[-7.0, 3.0]])).tolist() == [[-5.0, 3.0]]
 
 
@@ -38,7 +38,7 @@ def test_normalized_data_have_mean_0_and_standard_deviation_1():
     torch.testing.assert_close(scores.std(0, correction=0), torch.ones(4, dtype=torch.float64), atol=1e-4, rtol=0)
 
 
-def test_z_scores_beyond_the_clip_are_cut():
+def test_normalised_observations_are_clipped():
     normalizer = Normalizer(1, clip=2.0)
     normalizer.set_statistics(torch.tensor([10.0]), torch.tensor([4.0]))
     assert normalizer(torch.tensor([[0.0], [8.0], [12.0], [20.0]])).flatten().tolist() == [-2.0, -1.0, 1.0, 2.0]
@@ -47,7 +47,7 @@ def test_z_scores_beyond_the_clip_are_cut():
 @pytest.mark.parametrize("count", [1, 2, 10, 1000, 20000])
 @pytest.mark.parametrize("value", [0.0, 0.1, -3.3e-3, 1234.567, 1e6 + 0.3, -7.7e8, 7e30, 1e-30])
 def test_a_constant_entry_is_shifted_to_zero_and_not_scaled(value, count):
-    data = torch.full((count, 1), value)  # single precision, where 0.1 and the like are rounded
+    data = torch.full((count, 1), value)  # in single precision, numbers such as 0.1 are rounded
     normalizer = normalizer_for(data)
     assert normalizer.scale.item() == 1
     assert normalizer(data[:1]).item() == 0
@@ -70,7 +70,7 @@ def test_an_entry_that_varies_little_is_still_scaled(mean, std):
     assert normalizer.scale.item() == pytest.approx(std)
 
 
-def test_constant_and_varying_entries_are_told_apart():
+def test_only_varying_entries_are_scaled():
     normalizer = Normalizer(3)
     normalizer.set_statistics(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, 0.0, 9.0]))
     assert normalizer(torch.tensor([[3.0, 5.0, 0.0]])).tolist() == [[1.0, 3.0, -1.0]]
@@ -92,7 +92,7 @@ def test_statistics_are_saved_with_the_weights_and_not_trained():
         (torch.zeros(3), torch.tensor([1.0, 1.0, -1e-9]), r"var has negative entries: \[2\]"),
     ],
 )
-def test_statistics_that_make_no_sense_are_errors_that_change_nothing(mean, var, message):
+def test_invalid_statistics_are_refused_and_change_nothing(mean, var, message):
     normalizer = Normalizer(3)
     with pytest.raises(ValueError, match=message):
         normalizer.set_statistics(mean, var)
@@ -137,7 +137,7 @@ def test_empty_batches_change_nothing():
     assert (running.count, running.mean.tolist(), running.var.tolist()) == (2, [2, 2], [1, 0])
 
 
-def test_the_data_handed_in_are_left_alone_and_hold_no_gradient():
+def test_an_update_does_not_change_the_data_or_record_gradients():
     running, obs = RunningStatistics(2), torch.ones(3, 2, requires_grad=True)
     running.update(obs)
     assert not running.mean.requires_grad

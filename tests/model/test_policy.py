@@ -36,7 +36,7 @@ def test_an_empty_batch_gives_no_actions(variant, shared, layout):
 
 @ALL
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_policy_is_its_parts_one_after_the_other(variant, shared, layout, obs):
+def test_a_policy_is_the_composition_of_its_parts(variant, shared, layout, obs):
     policy = make_policy(layout, variant=variant, shared_tokenizer=shared).double()
     upstream = torch.randn(5, layout.action_dim, dtype=torch.float64)
     whole = policy(obs.double())
@@ -51,7 +51,7 @@ def test_a_policy_is_its_parts_one_after_the_other(variant, shared, layout, obs)
 
 
 @ALL
-def test_a_double_precision_policy_agrees_with_its_single_precision_self(variant, layout, obs):
+def test_a_policy_gives_the_same_actions_in_single_and_double_precision(variant, layout, obs):
     policy = make_policy(layout, variant=variant)
     single = policy(obs)
     double = policy.double()(obs.double())
@@ -75,13 +75,13 @@ def test_the_normalizer_is_applied_inside_the_policy(variant, layout, obs):
     torch.testing.assert_close(policy(obs * var.sqrt() + mean), plain, atol=1e-4, rtol=1e-4)
 
 
-def test_obs_clip_bounds_what_reaches_the_tokens(layout, obs):
+def test_obs_clip_bounds_the_input_of_the_tokenizer(layout, obs):
     policy = make_policy(layout, obs_clip=0.5)
     assert torch.equal(policy(obs.sign() * 100), policy(obs.sign() * 0.5))
 
 
 @ALL
-def test_unused_entries_change_nothing_not_even_by_being_nan(variant, layout, obs):
+def test_unused_entries_have_no_effect_even_if_they_are_nan(variant, layout, obs):
     policy = make_policy(layout, variant=variant)
     broken = obs.clone()
     broken[:, torch.from_numpy(layout.obs_node_ids < 0)] = float("nan")
@@ -230,7 +230,7 @@ def test_a_gaussian_config_gives_the_critic_no_standard_deviation(layout):
     assert "log_std" not in make_critic(layout, head="gaussian").state_dict()
 
 
-def test_normal_init_reaches_the_critic(layout):
+def test_normal_init_applies_to_the_critic(layout):
     critic = make_critic(layout, init="normal", embed_dim=64)
     assert critic.detokenizer.weight.std().item() == pytest.approx(0.02, rel=0.2)
     assert not critic.detokenizer.bias.any()

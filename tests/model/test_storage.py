@@ -83,7 +83,7 @@ def saved(policy: Policy, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
-def test_every_variant_and_option_comes_back_bit_by_bit(changes, layout, tmp_path):
+def test_every_variant_and_option_is_restored_bit_by_bit(changes, layout, tmp_path):
     policy = trained(layout, **changes)
     policy.save(tmp_path / "policy")
     assert_same(Policy.load(tmp_path / "policy"), policy)
@@ -91,14 +91,14 @@ def test_every_variant_and_option_comes_back_bit_by_bit(changes, layout, tmp_pat
 
 @few
 @given(layouts())
-def test_every_body_comes_back(layout):
+def test_every_body_is_restored(layout):
     with tempfile.TemporaryDirectory() as folder:
         policy = trained(layout, num_layers=1)
         policy.save(folder)
         assert_same(Policy.load(folder), policy)
 
 
-def test_the_same_policy_is_the_same_bytes(layout, tmp_path):
+def test_the_same_policy_gives_the_same_bytes(layout, tmp_path):
     policy = trained(layout)
     for k in range(12):
         policy.save(tmp_path / str(k))
@@ -126,10 +126,10 @@ def test_a_path_may_be_relative_or_the_working_folder(policy, tmp_path, monkeypa
     assert {entry.name for entry in tmp_path.iterdir()} == {"here", *FILES}
 
 
-def test_loading_does_not_disturb_any_random_numbers(saved):
+def test_loading_does_not_change_the_state_of_a_random_generator(saved):
     def drawn_after(action) -> list[float]:
         torch.manual_seed(0)
-        np.random.seed(0)  # noqa: NPY002, the global generator is the point
+        np.random.seed(0)  # noqa: NPY002, the global generator is tested
         random.seed(0)
         action()
         return [torch.rand(1).item(), float(np.random.rand()), random.random()]  # noqa: NPY002
@@ -174,7 +174,7 @@ def test_a_truncated_description_is_refused_wherever_it_ends(saved):
         assert "policy.json' is not valid JSON" in refusal(saved)
 
 
-def test_a_changed_byte_in_the_description_is_refused_or_of_no_consequence(saved, policy):
+def test_a_changed_byte_in_the_description_is_refused_or_has_no_effect(saved, policy):
     description = saved / "policy.json"
     whole = description.read_bytes()
     refused = 0
@@ -186,7 +186,7 @@ def test_a_changed_byte_in_the_description_is_refused_or_of_no_consequence(saved
             loaded = Policy.load(saved)
         except ValueError:
             refused += 1
-        else:  # a space, or the version of the package
+        else:  # the byte was a space, or in the version of the package
             assert_same(loaded, policy)
     assert refused > 100
 
@@ -263,7 +263,7 @@ def test_a_newer_format_is_refused_with_both_versions(saved):
         *(b"\xef\xbb\xbf{}", b"[" * 10**5, b"\xff\xfe{}"),
     ],
 )
-def test_json_that_describes_no_policy_is_refused(content, saved):
+def test_json_that_does_not_describe_a_policy_is_refused(content, saved):
     (saved / "policy.json").write_bytes(content)
     assert "policy.json'" in refusal(saved)
 
@@ -314,7 +314,7 @@ def test_other_files_in_the_folder_stay(policy, tmp_path):
 
 def test_a_path_that_is_a_file_is_refused_and_left_alone(policy, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ValueError, match="it is a file, a folder is needed"):
+    with pytest.raises(ValueError, match="it is a file; give a folder"):
         policy.save(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
@@ -363,7 +363,7 @@ def ordinary_user() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def test_a_parent_that_may_not_be_written_is_an_error_that_names_it(policy):
+def test_an_unwritable_parent_folder_is_an_error_that_names_it(policy):
     with ordinary_user() as folder:
         if os.getuid() != 0:
             folder.chmod(0o555)
@@ -372,7 +372,7 @@ def test_a_parent_that_may_not_be_written_is_an_error_that_names_it(policy):
         assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_may_be_written_suffices_even_if_its_parent_may_not(policy):
+def test_a_writable_folder_in_an_unwritable_parent_suffices(policy):
     with ordinary_user() as folder:
         if os.getuid() != 0:
             (folder / "mine").mkdir()
@@ -407,7 +407,7 @@ class Interruption:
     ("module", "name", "calls_before"),
     [(storage, "save_file", 0), (storage, "digest", 0), (os, "fsync", 0), (os, "fsync", 2), (os, "replace", 0)],
 )
-def test_an_interrupted_save_leaves_nothing_at_a_fresh_path_and_the_old_policy_at_another(
+def test_an_interrupted_save_leaves_no_new_folder_and_keeps_an_old_policy(
     module, name, calls_before, error, saved, policy, layout
 ):
     for path in (saved.with_name("fresh"), saved):
@@ -420,7 +420,7 @@ def test_an_interrupted_save_leaves_nothing_at_a_fresh_path_and_the_old_policy_a
     assert [file.name for file in saved.parent.iterdir()] == ["policy"]
 
 
-def test_an_interruption_between_the_two_moves_is_noticed(saved, layout):
+def test_a_policy_whose_save_was_interrupted_between_the_two_moves_is_refused(saved, layout):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "replace", Interruption(os.replace, 1, KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):

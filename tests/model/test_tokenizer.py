@@ -73,7 +73,7 @@ def test_the_tokenizer_has_the_parameters_of_one_linear_layer_per_node(layout):
     assert layout.used_obs_dim == 13
 
 
-def test_the_shared_tokenizer_is_as_wide_as_the_longest_node(layout):
+def test_the_shared_tokenizer_has_as_many_inputs_as_the_node_with_most_entries(layout):
     assert SharedTokenizer(layout, 6).linear.weight.shape == (6, 5)  # foot: three contacts, two positions
 
 
@@ -104,14 +104,14 @@ def test_no_gradient_flows_to_entries_of_other_nodes_or_to_unused_ones(kind, lay
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @BOTH
-def test_a_body_that_observes_nothing_still_has_tokens(kind):
+def test_a_body_without_used_observations_still_has_tokens(kind):
     layout = Layout(BodyGraph.from_edges(["only"], []), [Term.unused("clock", 2)], [Term.root("ctrl", 1)])
     tokens = kind(layout, 6)(torch.full((3, 2), float("nan")))
     assert tokens.shape == (3, 1, 6)
     assert tokens.isfinite().all()
 
 
-def test_each_node_starts_as_its_own_linear_layer_would():
+def test_each_node_is_initialised_like_its_own_linear_layer():
     nodes = ["one", "four", "hundred", "none"]
     graph = BodyGraph.from_edges(nodes, [("one", "four"), ("one", "hundred"), ("one", "none")])
     sizes = {"one": 1, "four": 4, "hundred": 100}

@@ -56,7 +56,7 @@ def test_the_random_variants_mask_depends_on_mask_seed_alone(variant, layout):
 
 
 @pytest.mark.parametrize("changes", [{}, {"variant": "bot-soft", "obs_clip": 5.0, "head": "gaussian", "mask_seed": 3}])
-def test_a_config_goes_through_a_dict_unchanged(changes):
+def test_a_config_is_restored_from_a_dict(changes):
     config = PolicyConfig(**changes)
     assert set(plain(config)) == set(PolicyConfig.__dataclass_fields__)
     assert build(PolicyConfig, plain(config), "policy") == build(PolicyConfig, changes, "policy") == config
@@ -85,7 +85,7 @@ def test_heads_that_do_not_divide_the_width_are_an_error():
         PolicyConfig(num_heads=3)
 
 
-def test_the_mlp_has_no_heads_to_divide():
+def test_the_mlp_accepts_any_number_of_heads():
     assert PolicyConfig(variant="mlp", num_heads=3).num_heads == 3
 
 
@@ -96,7 +96,7 @@ WRONG = {
     "obs_clip": [0, -1.0, math.inf, math.nan, "1"],
     "positional_encoding": ["no", "false", 1, None],
     "shared_tokenizer": ["no", "false", 1, None],
-    "mask_seed": [-1, 1.5, 2**32, "3", None, True],  # NumPy could not take them
+    "mask_seed": [-1, 1.5, 2**32, "3", None, True],  # NumPy refuses them as seeds
 }
 
 

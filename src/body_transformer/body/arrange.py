@@ -68,7 +68,7 @@ def curves(graph: BodyGraph, boxes: Floats, lines: Floats) -> list[Floats]:
 
 
 def _arc(boxes: Floats, lines: Floats, a: int, b: int) -> Floats:
-    """Return the cheapest of the cubic curves that leave both boxes at a right angle: [P, 2]."""
+    """Return the cubic curve [P, 2] of lowest cost among those that leave both boxes at a right angle."""
     centre, half = (boxes[:, 2:] + boxes[:, :2]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2
     sides, reaches = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)]), (0.2, 0.5, 1.0, 2.0)
     controls = []
@@ -86,7 +86,7 @@ def _arc(boxes: Floats, lines: Floats, a: int, b: int) -> Floats:
     turns = np.diff(np.unwrap(np.arctan2(pieces[..., 1], pieces[..., 0])))
     bending = (turns**2 / (steps[:, 1:] + 1e-9)).sum(axis=1)
     chord = np.hypot(*(curves[:, -1] - curves[:, 0]).T)
-    too_short = np.maximum(0.0, 0.3 - chord)  # two dashes between neighbours are not visible
+    too_short = np.maximum(0.0, 0.3 - chord)  # an arc of two dashes between adjacent boxes is not visible
     cost = steps.sum(axis=1) + 0.05 * bending + 20 * hidden + 3 * doubled + 20 * too_short
     return np.asarray(curves[cost.argmin()])
 

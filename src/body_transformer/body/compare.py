@@ -14,7 +14,8 @@ Names = tuple[str, str]
 def differences(ours: Layout, theirs: Layout, names: Names = ("policy", "task")) -> list[str]:
     """Describe each difference in nodes, edges, observations and actions in one line.
 
-    Terms are compared by the owners of their entries. A root term, a body and a node of the same name are one owner.
+    Terms are compared by the owners of their entries. Terms of the root, of a body and of a node have the same owner if
+    they name the same body.
     """
     bodies = _sets("nodes", ours.graph.nodes, theirs.graph.nodes, names)
     if set(ours.graph.nodes) == set(theirs.graph.nodes):  # for another robot, all edges and owners differ
@@ -53,7 +54,7 @@ def _edges(layout: Layout) -> list[str]:
 
 
 def _terms(what: str, ours: Layout, theirs: Layout, names: Names, owners: bool) -> list[str]:
-    """Compare the sizes, names and order of observation or action terms and, if asked, their owners."""
+    """Compare sizes, names and order of observation or action terms and, if `owners`, the owners of their entries."""
     mine, other = (
         {term.name: term for term in (layout.obs if what == "observation" else layout.actions)}
         for layout in (ours, theirs)

@@ -30,7 +30,7 @@ _EQ = mujoco.mjtEq
 
 
 def parse(source: Mapping[str, str], name: str) -> mujoco.MjSpec:
-    """Parse `{"path": …}` or `{"text": …}`; errors call it `name`."""
+    """Parse `{"path": …}` or `{"text": …}`; error messages call the source `name`."""
     if "text" in source:
         return _parsed(lambda: mujoco.MjSpec.from_string(source["text"]), name)
     path = os.path.abspath(source["path"])  # MuJoCo does not resolve nested includes from a relative path
@@ -45,7 +45,7 @@ def _parse_file(path: str) -> mujoco.MjSpec:
     folder, file = os.path.split(path)
     if file.endswith((".xml", ".urdf")):
         return mujoco.MjSpec.from_file(path)
-    os.chdir(folder)  # MuJoCo goes by the suffix; any other file is read as text, with includes relative to its folder
+    os.chdir(folder)  # MuJoCo chooses the parser by suffix; in a text, includes are relative to the working folder
     with open(path, encoding="utf-8") as stream:
         return mujoco.MjSpec.from_string(stream.read())
 
@@ -58,7 +58,7 @@ def _parsed(parse: Callable[[], T], name: str) -> T:
     try:
         return parse()
     except (ValueError, mujoco.FatalError) as error:
-        # MuJoCo quotes the faulty part; if that is not text, its error is empty with Python 3.11.2 (not with 3.11.7)
+        # MuJoCo quotes the faulty part; if that is not UTF-8, the message is empty in Python 3.11.2 (not in 3.11.7)
         reason = " ".join(str(error).split()) or "it contains bytes that are not UTF-8 text"
         if malformed := re.search(r"Error=XML_\w+.*Line number=(\d+)", reason):
             reason = f"it is not well-formed XML (line {malformed[1]})"
@@ -75,11 +75,14 @@ def read_spec(
     extra_edges: Iterable[Edge],
     equality_edges: bool,
 ) -> dict[str, Any]:
-    """Return the fields of a BodyGraph; `name` is the file's in errors, the rest as for `BodyGraph.from_file`."""
+    """Return the fields of a BodyGraph.
+
+    Error messages call the source `name`; the other arguments are those of `BodyGraph.from_file`.
+    """
     if fixed not in ("keep", "merge"):
         raise ValueError(unknown("value of fixed", fixed, ("keep", "merge")))
     try:
-        bodies = _parsed(lambda: _read_bodies(spec), name)  # a URDF's repeated names are noticed only now
+        bodies = _parsed(lambda: _read_bodies(spec), name)  # MuJoCo checks a URDF for repeated names only here
         top = _choose_root(bodies, root, name)
         tree = _Tree.grow(bodies, top, merge=fixed == "merge")
         tree.outside["body"].add("world")
@@ -123,7 +126,7 @@ def _read_bodies(spec: mujoco.MjSpec) -> list[_Body]:
     joint_names = _fresh_names({joint.name for body, _ in found for joint in body.joints})
     bodies = []
     for k, (body, parent) in enumerate(found):
-        name = body.name or body_names(f"body_{k + 1}")  # its number in MuJoCo
+        name = body.name or body_names(f"body_{k + 1}")  # k + 1 is its index in MuJoCo
         bodies.append(
             _Body(
                 name=name,
@@ -162,7 +165,7 @@ def _choose_root(bodies: list[_Body], root: str | None, name: str) -> _Body:
     tops = [body for body in bodies if body.parent is None]
     if len(tops) > 1:
         names = listing(body.name for body in tops)
-        raise ValueError(f"{name} has several bodies in the world; name the robot's with root= (--root): {names}")
+        raise ValueError(f"{name} has several top-level bodies; choose the robot's with root= (--root): {names}")
     return tops[0]
 
 
@@ -199,7 +202,7 @@ class _Tree:
         return tree
 
     def lowest_common_ancestor(self, nodes: Iterable[str]) -> str | None:
-        """Return the deepest node above all of these, or None if there are none."""
+        """Return the deepest node that contains all of these in its subtree, or None without nodes."""
         common: list[str] | None = None
         for node in nodes:
             line, above = [node], self.nodes[node]
@@ -213,8 +216,8 @@ class _Tree:
 def _actuators(spec: mujoco.MjSpec, tree: _Tree) -> dict[str, str]:
     """Return the node of each actuator that acts on the tree.
 
-    An actuator of a joint belongs to the node that the joint moves, and one of a site or body to that node. An actuator
-    of a tendon belongs to the deepest node above everything that the tendon runs over.
+    An actuator of a joint belongs to the node that the joint moves, and one of a site or body to the node of that site
+    or body. An actuator of a tendon belongs to the lowest common ancestor of all nodes along the tendon.
     """
     actuators = list(spec.actuators)
     fresh = _fresh_names({actuator.name for actuator in actuators})
@@ -235,7 +238,7 @@ def _actuators(spec: mujoco.MjSpec, tree: _Tree) -> dict[str, str]:
         elif actuator.trntype in targets:
             node = _place(*targets[actuator.trntype], actuator.target, tree, owner)
         else:
-            raise ValueError(f"{owner} acts on nothing; give it a joint, tendon, site or body")
+            raise ValueError(f"{owner} has no target; give it a joint, tendon, site or body")
         if node is not None:
             placed[name] = node
     return placed
@@ -260,7 +263,7 @@ def _tendon_node(tendons: dict[str, Any], name: str, tree: _Tree, owner: str) ->
             continue
         if wrap.target is None:
             raise ValueError(f"{owner}: tendon {name!r} runs over a joint, site or geom that does not exist")
-        # Spheres and cylinders are geoms. A target outside the tree is in the world or in another tree.
+        # wrapping spheres and cylinders are geoms; a target in the world or in another tree has no node here
         node = places.get(wrap.type, tree.geoms).get(wrap.target.name)
         if node is not None:
             nodes.append(node)

@@ -121,7 +121,7 @@ def _draw_nodes(axes: Axes, graph: BodyGraph, boxes: Floats) -> None:
         look = _look(colour, name in jointed)
         shape = FancyBboxPatch((left, low), right - left, top - low, "round,pad=0,rounding_size=0.05", zorder=2, **look)
         axes.add_patch(shape)
-        # a common baseline: words that are centred one by one would move with their descenders
+        # all names share a baseline; centring each one would shift names with descenders
         baseline = (low + top) / 2 - 0.26 * FONT / 72
         axes.text((left + right) / 2, baseline, name, size=FONT, ha="center", parse_math=False, zorder=4)
 
@@ -134,8 +134,8 @@ def _look(colour: str, filled: bool) -> dict[str, Any]:
 def _limb_colours(graph: BodyGraph) -> list[str]:
     """Return the colour of each node's limb, or grey for the trunk: [N].
 
-    Limbs start where the body first forks, and where it forks again into parts of several bodies. So they start at the
-    hips below a spine, but not at fingers of one body each.
+    Limbs start at the children of the first fork. They also start at the children of each later fork at which at least
+    two children have children. So the legs below a spine are limbs, but fingers of one body each belong to the arm.
     """
     children = graph.children
     forks = [node for node, family in children.items() if len(family) > 1]
@@ -179,7 +179,7 @@ def mask_figure(graph: BodyGraph, mask: Bools | None = None, title: str | None =
     caption = f"{nodes}, {mask.sum()} ones of {mask.size}, sparsity {1 - mask.mean():.3f}"
     side = min(MAX_CELL * count, max(5.0, NAME_PITCH * min(count, MAX_NAMED)))
     side = max(side, 1.3)  # the length of the axis labels
-    step = ceil(NAME_PITCH * count / side - 1e-9)  # a larger body names every second or third node
+    step = ceil(NAME_PITCH * count / side - 1e-9)  # on a larger body, only every second or third node is named
     size = min(FONT, 0.7 * 72 * side / count * step)
     names = 0.22 + max(_text_width(name, size) for name in graph.nodes[::step])
     overhang = (max(_text_width(caption), _text_width(title or "", FONT + 1)) - side) / 2

@@ -87,7 +87,7 @@ class BodyGraph:
 
         Args:
             path: the robot's description.
-            root: the body to start from; needed where several trees stand in the world.
+            root: the body to start from; required if the file has several top-level bodies.
             fixed: `"merge"` joins a body without a joint to its parent, `"keep"` gives it its own node.
             extra_edges: more connections, by body name.
             equality_edges: use the file's `connect` and `weld` constraints as connections, too.
@@ -236,7 +236,7 @@ class BodyGraph:
     # -- JSON ------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the graph as JSON can hold it."""
+        """Return the graph as a JSON-serialisable dict."""
         data: dict[str, Any] = plain(self)
         return data
 

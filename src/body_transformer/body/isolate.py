@@ -1,8 +1,8 @@
 """Read robot files in a separate process.
 
 Some malformed files crash MuJoCo's parser (in 3.11.0, a model that attaches itself is a segmentation fault), hang it or
-exhaust the memory. They end the reading process, and the caller gets a ValueError. The process serves one request after
-another and exits after a time without requests; the next request starts a new one.
+exhaust the memory. Then only the reading process ends, and the caller gets a ValueError. One process serves many
+requests. It exits after a time without requests, and the next request starts a new one.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def _reply(request: dict[str, Any]) -> dict[str, Any]:
             try:
                 reply = reader.ask(request)
             except BaseException:
-                reader.stop()  # or the next request would get its reply
+                reader.stop()  # otherwise the next request would get this request's reply
                 raise
             if reply is not None:
                 return reply
             status = reader.stop()
-            if status != 0:  # 0: it was exiting because it was idle, so try once more
+            if status != 0:  # 0: it had exited after its idle time, so try once more
                 break
     name = describe(request["source"])
     if status is None:
@@ -163,7 +163,7 @@ def serve() -> None:
 
     from . import description  # noqa: F401, so that its import does not count against the first file
 
-    mujoco.set_mju_user_warning(lambda message: None)  # else they go to a log file in the user's folder
+    mujoco.set_mju_user_warning(lambda message: None)  # the default writes them to a log file in the working folder
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of MuJoCo must not look like a reply
     _limit_memory()
@@ -173,7 +173,7 @@ def serve() -> None:
         line = sys.stdin.readline()
         if not line:
             return
-        signal.alarm(int(TIMEOUT_S) + 5)  # the caller, which would stop this, may be gone
+        signal.alarm(int(TIMEOUT_S) + 5)  # the caller, which enforces the time limit, may have died
         reply = answer(json.loads(line))
         signal.alarm(0)
         replies.write(json.dumps(reply) + "\n")
@@ -198,7 +198,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
     name = describe(request["source"])
     try:
-        os.chdir(request["folder"])  # relative paths start here
+        os.chdir(request["folder"])  # paths may be relative to it
         return {"graph": read_spec(parse(request["source"], name), name, *request["options"])}
     except FileNotFoundError as error:
         return {"missing": str(error)}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["root", "joints", "actuators", "bodies", "node", "unused"]
 UNUSED = -1
-"""In `Layout.obs_node_ids`: the policy does not read the entry."""
+"""Value in `Layout.obs_node_ids` for an entry that the policy does not read."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,10 @@ class Term:
     def entry_names(self) -> list[str]:
         """Return a name per entry: `joint_pos[knee]`, `contact[foot].2`, `gravity.0`, `history@1[knee]`."""
         return [
-            f"{self.name}{f'@{step}' if self.steps > 1 else ''}{f'[{owner}]' if owner else ''}"
-            f"{f'.{k}' if self.dim > 1 else ''}"
+            self.name
+            + (f"@{step}" if self.steps > 1 else "")
+            + (f"[{owner}]" if owner else "")
+            + (f".{k}" if self.dim > 1 else "")
             for step in range(self.steps)
             for owner in (self.of or ("",))
             for k in range(self.dim)
@@ -128,7 +130,7 @@ class Term:
         return [graph.index(places[owner]) for owner in self.of]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the term as JSON can hold it."""
+        """Return the term as a JSON-serialisable dict."""
         data: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.of:
             data["of"] = list(self.of)
@@ -234,7 +236,7 @@ class Layout:
         return [name for term in self.actions for name in term.entry_names()]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the layout as JSON can hold it."""
+        """Return the layout as a JSON-serialisable dict."""
         return {
             "graph": self.graph.to_dict(),
             "obs": [term.to_dict() for term in self.obs],
@@ -269,7 +271,7 @@ def _summary(terms: Sequence[Term], graph: BodyGraph, node_id: int) -> str:
 
 
 def _names(term: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names as a tuple; a bare string, which would be read letter by letter, is an error."""
+    """Return the names as a tuple; refuse a single string, which would be split into letters."""
     if isinstance(names, str):
         raise ValueError(f"term {term!r} needs a list of names; got the single string {names!r}")
     return tuple(names)
@@ -295,8 +297,8 @@ def _check_terms(what: str, terms: Sequence[Term], dim: int | None) -> None:
         return
     if size < dim:
         raise ValueError(
-            f"the {what} has {dim} entries and the terms own {size}: entries {size} to {dim - 1} have no owner; "
+            f"the {what} has {dim} entries and the terms cover {size}: entries {size} to {dim - 1} have no owner; "
             f"give them to a node{' or declare them Term.unused' if what == 'observation' else ''}"
         )
     over = [name for term in terms for name in term.entry_names()][dim:]
-    raise ValueError(f"the {what} has {dim} entries and the terms own {size}; beyond the end: {listing(over)}")
+    raise ValueError(f"the {what} has {dim} entries and the terms cover {size}; beyond the end: {listing(over)}")

@@ -36,14 +36,14 @@ class PolicyConfig:
     positional_encoding: bool = True
     """Whether a learned vector is added to each node's token; the mlp variant needs none and has none."""
     shared_tokenizer: bool = False
-    """Whether all nodes share one linear layer, on entries padded to the longest node, instead of one layer per node.
-    The same holds for the detokenizer, except the mlp's."""
+    """Whether all nodes share one linear layer instead of one layer per node. Entries are padded to the largest number
+    of any node. The same holds for the detokenizer, except the mlp's."""
     norm: Norm = "post"
     """LayerNorm after each residual sum ("post"), or before each sublayer and once more at the end ("pre")."""
     activation: Activation = "relu"
     """Activation of the feed-forward parts."""
     head: Head = "deterministic"
-    """A deterministic action, or a Gaussian distribution around it."""
+    """Deterministic action, or Gaussian distribution around it."""
     std: Std = "learned"
     """Standard deviation of the Gaussian: learned per action and independent of the state, or fixed."""
     init_std: float = 1.0

@@ -13,8 +13,8 @@ class Detokenizer(nn.Module):
     """One linear layer per node, computed for all nodes at once: output j reads the token of node `node_ids[j]`.
 
     `weight` and `bias` have one row per output: the parameters of one `nn.Linear` per node. On a CPU all nodes are
-    padded with zeros to K outputs, the largest number of any node. On a GPU it is a single product with a matrix
-    [A, N E], as in the tokenizer.
+    padded with zeros to K outputs, the largest number of any node, for one batched product. On a GPU it is a single
+    product with a matrix [A, N E], as in the tokenizer.
     """
 
     slot_ids: Tensor

@@ -76,7 +76,7 @@ class Encoder(nn.Module):
         wanted = tokens.is_cuda or self.backend is not None
         if not self.stackable or not wanted or self.backend == "layers" or _needs_plain_pytorch():
             return None
-        tokens = as_residual(tokens)  # a tokenizer that is one product gives half precision under autocast
+        tokens = as_residual(tokens)  # under autocast the tokenizer's product is in half precision
         layers = [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
         as_built = len(layers) == len(self.layers) and all(layer.is_as_built() for layer in layers)
         parameters = [parameter for layer in layers for parameter in layer.in_order()] if as_built else []
@@ -87,7 +87,7 @@ class Encoder(nn.Module):
             precision = current_precision(tokens.device.type)
             backend = automatic_backend(tokens, self.num_heads, len(layers), precision)
             if backend == "reference":
-                return None  # layer by layer, the attention at least has a fast backend
+                return None  # layer by layer, attention still has a fast backend
         return encoder_stack(tokens, parameters, self.mask, self.masked, self.num_heads, backend=backend)
 
 
@@ -121,7 +121,7 @@ class EncoderLayer(reference.LayerSpec, nn.Module):
         return [parameter for parameter in both if parameter is not None]
 
     def is_as_built(self) -> bool:
-        """Whether the parameters alone determine the output: no part was replaced or hooked."""
+        """Return whether the parameters alone determine the output: no part was replaced or hooked."""
         linear, norm = nn.Linear, nn.LayerNorm
         return (
             _is_unmodified(self, EncoderLayer, linear1=linear, linear2=linear, norm1=norm, norm2=norm)
@@ -142,7 +142,7 @@ class SelfAttention(reference.AttentionSpec, nn.Module):
         self.attend = _attend
         self.in_proj: nn.Linear = nn.Linear(embed_dim, 3 * embed_dim)  # queries, keys, values
         self.out_proj: nn.Linear = nn.Linear(embed_dim, embed_dim)
-        # as nn.MultiheadAttention starts
+        # as nn.MultiheadAttention is initialised
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.zeros_(self.in_proj.bias)
         nn.init.zeros_(self.out_proj.bias)
@@ -157,12 +157,12 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor |
 
 @torch.jit.unused
 def _pays_to_dispatch(q: Tensor, mask: Tensor | None) -> bool:
-    """Whether the operator is faster: always on a GPU, for large sparse bodies on a CPU."""
+    """Return whether the operator is faster: always on a GPU, for large sparse bodies on a CPU."""
     return not _needs_plain_pytorch() and (q.is_cuda or (mask is not None and q.shape[2] >= MIN_SPARSE_NODES))
 
 
 def _needs_plain_pytorch() -> bool:
-    """Whether only PyTorch's own operations may run: exported files and functional transforms support no others."""
+    """Return whether only PyTorch's own operations may run, as in exported files and functional transforms."""
     tracing: bool = torch.jit.is_tracing()  # type: ignore
     if torch.compiler.is_compiling():
         return tracing or torch.compiler.is_exporting()
@@ -170,10 +170,7 @@ def _needs_plain_pytorch() -> bool:
 
 
 def _is_unmodified(part: nn.Module | None, kind: type[nn.Module], **parts: type[nn.Module]) -> bool:
-    """Whether a module is exactly of this kind, without hooks and without a `forward` of its own.
-
-    The same must hold for the named parts of it.
-    """
+    """Return whether a module and its named `parts` have exactly these types, no hooks and no own `forward`."""
     if type(part) is not kind:
         return False
     own = part.__dict__  # looked up once: this runs in every step
@@ -184,7 +181,7 @@ def _is_unmodified(part: nn.Module | None, kind: type[nn.Module], **parts: type[
 
 
 def _has_global_hooks() -> bool:
-    """Whether a hook is registered for all modules."""
+    """Return whether a hook is registered for all modules."""
     return bool(
         hooks._global_forward_hooks
         or hooks._global_forward_pre_hooks

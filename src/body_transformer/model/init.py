@@ -12,15 +12,15 @@ def init_tokenizer(part: nn.Module, scheme: str) -> None:
 def init_encoder(encoder: nn.Module, scheme: str) -> None:
     """Initialise an encoder in place.
 
-    The hop scalars, which only one variant has, are drawn last: with one seed, all variants share their other weights.
+    The hop scalars, which only one variant has, are drawn last. With one seed, all variants share the other weights.
     """
     if scheme != "torch":
         _draw_normal(encoder)
     if scheme == "far":
         for name, parameter in encoder.named_parameters():
             if name.endswith("out_proj.weight"):
-                # With N(0, 0.02), a masked layer passes on about a twentieth of its neighbours' signal, so that nothing
-                # is left of it after five layers.
+                # With N(0, 0.02), a masked layer passes on only about a twentieth of its neighbours' signal. After five
+                # layers nothing is left of it.
                 nn.init.xavier_normal_(parameter)
     hop_bias = getattr(encoder, "hop_bias", None)
     if hop_bias is not None:

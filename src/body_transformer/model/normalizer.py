@@ -1,4 +1,4 @@
-"""Normalisation of observations. It is part of the policy, so that no caller can forget it."""
+"""Normalisation of observations, a part of every policy."""
 
 import torch
 from torch import Tensor, nn

@@ -27,20 +27,19 @@ T = TypeVar("T", bound=Trunk)
 
 
 def save_policy(policy: Trunk, path: str | os.PathLike[str]) -> None:
-    """Write both files aside, then move them into place: a reader finds the old policy or the new one.
+    """Write both files to a temporary folder, then move them into place: a reader finds the old policy or the new one.
 
-    Into an existing folder the files are moved one after the other; a crash between the moves is noticed by
-    `load_policy`.
+    In an existing folder, the files are replaced one by one. After a crash in between, `load_policy` refuses it.
     """
-    path = Path(path).resolve()  # a link stays a link; the folder it points to is written
+    path = Path(path).resolve()  # a link is kept; the folder it points to is written
     if path.exists() and not path.is_dir():
-        raise ValueError(f"cannot save a policy to {str(path)!r}: it is a file, a folder is needed")
+        raise ValueError(f"cannot save a policy to {str(path)!r}: it is a file; give a folder")
     with new_files(path) if path.exists() else new_folder(path) as unfinished:
         write_policy(policy, unfinished)
 
 
 def write_policy(policy: Trunk, folder: Path, more: Mapping[str, Any] | None = None) -> None:
-    """Write both files into a folder that is not in place yet; `more` goes into policy.json behind the digest."""
+    """Write both files into a temporary folder; `more` is added to policy.json after the digest."""
     description = new_description({"config": plain(policy.config), "layout": policy.layout.to_dict()})
     weights = folder / WEIGHTS
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.state_dict().items()}
@@ -48,11 +47,11 @@ def write_policy(policy: Trunk, folder: Path, more: Mapping[str, Any] | None = N
     _sort_metadata(weights)
     content = {**description, "weights_sha256": digest(weights), **(more or {})}
     (folder / DESCRIPTION).write_text(json_text(content) + "\n", encoding="utf-8")
-    os.chmod(weights, (folder / DESCRIPTION).stat().st_mode)  # safetensors makes it readable by its owner only
+    os.chmod(weights, (folder / DESCRIPTION).stat().st_mode)  # safetensors makes it readable only by its owner
 
 
 def load_policy(kind: Callable[[Layout, PolicyConfig], T], source: str | os.PathLike[str]) -> T:
-    """Rebuild the policy that `find_policy` finds; a file that `save_policy` did not write is refused."""
+    """Rebuild the policy that `find_policy` finds; refuse files that `save_policy` did not write."""
     path = find_policy(source).path
     content = read_description(path)
     weights = _read_weights(path / WEIGHTS, content)

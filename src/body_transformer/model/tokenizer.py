@@ -11,15 +11,16 @@ from ..body.layout import UNUSED, Layout
 Ids = npt.NDArray[np.int64]
 
 MAX_DENSE = 1 << 22
-"""Largest number of entries of a mostly empty matrix that, on a GPU, replaces one product per node."""
+"""Largest number of entries of the mostly empty matrix that replaces one product per node on a GPU."""
 
 
 class Tokenizer(nn.Module):
     """One linear layer per node, computed for all nodes at once.
 
     `weight` has one row per used entry and `bias` one row per node: the parameters of one `nn.Linear` per node. On a
-    CPU all nodes are padded with zeros to K entries, the longest node's, for one batched product. N small products
-    would leave most of a GPU idle. There it is a single product with a matrix [used, N E] that is zero elsewhere.
+    CPU all nodes are padded with zeros to K entries, the largest number of any node, for one batched product. On a GPU
+    it is a single product with a matrix [used, N E] that is zero outside the nodes' blocks. N small products would
+    leave most of the GPU idle.
     """
 
     slot_ids: Tensor
@@ -71,7 +72,7 @@ class Tokenizer(nn.Module):
 
 
 class SharedTokenizer(nn.Module):
-    """One linear layer that all nodes share, on their entries padded with zeros to the longest node."""
+    """One linear layer that all nodes share, on their entries padded with zeros to the largest number of any node."""
 
     entry_ids: Tensor
 

@@ -108,7 +108,7 @@ def check_obs(obs: Tensor, obs_dim: int) -> None:
 
 @contextmanager
 def _products_in(precision: Precision) -> Iterator[None]:
-    """Run CUDA matrix products in bf16 (autocast) or TF32; the previous setting returns at the end."""
+    """Run CUDA matrix products in bf16 (autocast) or TF32; the previous setting is restored at the end."""
     if precision == "bf16":
         with torch.autocast("cuda", torch.bfloat16):
             yield
