@@ -89,7 +89,7 @@ def test_the_setting_is_restored_after_an_error(compiled, monkeypatch):
 
 def test_a_missing_ptxas_is_reported_once(compiled, monkeypatch):
     tools(monkeypatch, "12.8", "12.8")
-    choose._complain.cache_clear()
+    choose._warn.cache_clear()
     with pytest.warns(UserWarning, match="TRITON_PTXAS_PATH"):
         assert not choose.has_sound_ptxas()
     with warnings.catch_warnings():

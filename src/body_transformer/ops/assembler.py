@@ -1,8 +1,8 @@
 """The choice of the ptxas that assembles kernels with matrix products.
 
 The ptxas of CUDA 12.8, which Triton uses for Hopper, computes the addresses of some matrix operands from registers that
-were never written: results are wrong, or an access is illegal. Whether it does depends on the sizes; the machine code
-shows it (tests/ops/compiled_code.py). CUDA 12.9 has corrected this, and Triton ships that version too, for newer cards.
+were never written. The results are wrong, or an access is illegal. Whether this happens depends on the sizes and can be
+seen in the machine code (tests/ops/compiled_code.py). CUDA 12.9 fixes it; Triton ships that version for newer GPUs.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ import triton
 SOUND = (12, 9)
 """The first correct version of ptxas."""
 SOUND_PTX = 88
-"""The version of PTX that it introduced; an older ptxas refuses it."""
+"""The version of PTX that came with it; an older ptxas refuses it."""
 NONE_THERE = (
     "the fused kernels need a ptxas of CUDA 12.9 or newer whose output the driver can load, and Triton has none; "
     "name one in TRITON_PTXAS_PATH"
@@ -38,15 +38,15 @@ def sound_ptxas() -> str | None:
 
 
 def sound_options() -> dict[str, int]:
-    """Return launch options for use in `sound_assembler`: Triton's cache then returns no code of an older ptxas."""
+    """Return launch options with which Triton's cache, inside `sound_assembler`, returns no code of an older ptxas."""
     return {} if triton.knobs.runtime.interpret or sound_ptxas() is None else {"ptx_version": SOUND_PTX}
 
 
 @contextmanager
 def sound_assembler(required: bool = True) -> Iterator[None]:
-    """Assemble the kernels compiled inside with a correct ptxas.
+    """Assemble kernels that are compiled inside with a correct ptxas.
 
-    Without one, raise RuntimeError, or use Triton's own if it is not `required`.
+    If there is none, raise RuntimeError or, if it is not `required`, use Triton's own.
     """
     interpreted = triton.knobs.runtime.interpret
     path = None if interpreted else sound_ptxas()

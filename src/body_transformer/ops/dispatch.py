@@ -28,8 +28,8 @@ def tf32_is_allowed() -> bool:
     return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
-# The effect of `torch.compiler.assume_constant_result` without its import of the whole compiler: `torch.compile` does
-# not trace into the function, and compiles anew when the setting changes.
+# This has the effect of `torch.compiler.assume_constant_result` without importing the whole compiler. `torch.compile`
+# does not trace into the function, and recompiles when the setting changes.
 tf32_is_allowed._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -44,10 +44,10 @@ def num_blocks(total: int, block: int) -> int:
 
 
 def padded(size: int, least: int = 1) -> int:
-    """Return the next power of two; kernels take no other sizes."""
+    """Return the next power of two, since kernels support no other sizes."""
     return max(least, 1 << (size - 1).bit_length())
 
 
 def row_major(matrix: Tensor | None) -> Tensor | None:
-    """Return a contiguous matrix, as the kernels read masks and biases."""
+    """Return the matrix contiguous, as kernels expect masks and biases."""
     return None if matrix is None else matrix.contiguous()

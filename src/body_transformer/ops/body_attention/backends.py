@@ -35,7 +35,7 @@ class Backend:
     needs_triton: bool = False
 
     def refusal(self, dtype: torch.dtype, num_nodes: int, head_dim: int, num_rows: int = 1) -> str:
-        """Return its limit that inputs of this type and size exceed, in words; nothing if it supports them."""
+        """Describe the limit that inputs of this dtype and size exceed; an empty string if they are supported."""
         if dtype not in self.dtypes:
             return f"takes {dtype_names(*self.dtypes)}; q has {dtype_names(dtype)}"
         if self.max_nodes is not None and num_nodes > self.max_nodes:
@@ -52,7 +52,7 @@ def dtype_names(*dtypes: torch.dtype) -> str:
     return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
-# -- the forms of an implementation ------------------------------------------------------------------------------------
+# -- adapters of plain PyTorch and of kernels --------------------------------------------------------------------------
 
 
 def _plain(compute: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, *pairwise: Tensor | None) -> Tensor:
@@ -75,7 +75,7 @@ def _as(like: Tensor, x: Tensor) -> Tensor:
 
 
 def _triton(module: str, q: Tensor, *others: Tensor | None) -> Tensor:
-    """Let a module's kernels write the result; it is imported on first use, since Triton is optional."""
+    """Return the result of a module's kernels; the module is imported on first use, since Triton is optional."""
     out = torch.empty_like(q)
     import_module(module, __package__).forward(q, *others, out)
     return out

@@ -3,9 +3,9 @@
 The table follows from crossovers measured by `benchmarks/attention_crossover.py` on a CPU and on an H200
 (`benchmarks/results/crossovers_h200.md`): forward and backward, trees and random masks of several densities.
 
-It departs from them in two cases. One is masks of self-loops alone, which no body has. The other is dense float32 masks
-with 17 to 32 nodes: there the reference was an eighth faster in graph replays, but outside of graphs it launches six
-kernels.
+It departs from them in two cases. One is masks with self-loops only, which no body has. The other is dense float32
+masks with 17 to 32 nodes. There the reference was an eighth faster in replays of a CUDA graph, but without a graph it
+launches six kernels.
 """
 
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class AttentionChoice:
     nodes: tuple[float, float] = (1, inf)
     """Range, both ends included."""
     density: tuple[float, float] = (0, 1)
-    """Range of the density, both ends included: ones of the mask divided by N², or by the square of the padded N where
-    "tile" supports it."""
+    """Range of the density, both ends included. The density is the number of ones divided by N², or by the square of
+    the padded N if "tile" supports it."""
     bias: bool | None = None
     """Whether there is a bias; None = either."""
 

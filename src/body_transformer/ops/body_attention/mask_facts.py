@@ -1,4 +1,4 @@
-"""Facts about a mask, computed once and then cached: computing them makes the host wait for the GPU."""
+"""Facts about a mask, cached because computing them makes the host wait for the GPU."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ Built = TypeVar("Built")
 
 @dataclass
 class MaskFacts:
-    """Cached facts about one mask; they hold no reference to it, so that it can be freed."""
+    """Cached facts about one mask, without a reference to it, so that it can be freed."""
 
     state: tuple[object, ...]
     density: float
@@ -25,13 +25,13 @@ class MaskFacts:
     _buckets: Buckets | None = field(default=None, repr=False)
 
     def lists(self, mask: Tensor) -> NeighbourLists:
-        """Return the neighbour lists of the mask, built at the first request; `mask` must be that of these facts."""
+        """Return the neighbour lists of `mask`, the mask of these facts; they are built at the first call."""
         if self._lists is None:
             self._lists = _outside_graph_pools(build_lists, mask)
         return self._lists
 
     def buckets(self, mask: Tensor) -> Buckets:
-        """Return the same lists in rectangles."""
+        """Return the same lists padded to rectangles."""
         if self._buckets is None:
             lists = self.lists(mask)
             self._buckets = _outside_graph_pools(lambda _: build_buckets(lists), mask)
@@ -43,8 +43,8 @@ _known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def facts_of(mask: Tensor) -> MaskFacts:
-    """Return the facts of a bool mask [N, N]; a change that PyTorch does not see (`.data`, NumPy) is not noticed."""
-    if mask.is_inference():  # it has no version counter, so a change would not be noticed
+    """Return the facts of a bool mask [N, N]; changes in place through `.data` or NumPy are missed."""
+    if mask.is_inference():  # it has no version counter, so changes would be missed
         return _read(mask, ())
     state = (mask._version, mask.data_ptr(), mask.device, mask.shape, mask.stride())
     facts: MaskFacts | None = _known.get(mask)  # type: ignore[no-untyped-call]
@@ -63,8 +63,8 @@ def _read(mask: Tensor, state: tuple[object, ...]) -> MaskFacts:
 def _refuse_while_capturing(mask: Tensor) -> None:
     if mask.is_cuda and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
-            "attention has not seen this mask yet and cannot read it while a CUDA graph is captured; "
-            "call it once with this same mask tensor before the capture"
+            "the mask has not been used yet and cannot be read while a CUDA graph is captured; "
+            "call the operator once with the same mask tensor before the capture"
         )
 
 
@@ -72,7 +72,7 @@ def _outside_graph_pools(build: Callable[[Tensor], Built], mask: Tensor) -> Buil
     """Return `build(mask)`, run on a new thread.
 
     While `torch.compile` warms up for its CUDA graphs, allocations of the calling thread come from the graphs' memory
-    pool, which is reused for other tensors. Cached tensors must not be allocated there.
+    pool. That memory is reused for other tensors, so cached tensors must not be allocated there.
     """
     _refuse_while_capturing(mask)
     if not mask.is_cuda:
@@ -81,7 +81,7 @@ def _outside_graph_pools(build: Callable[[Tensor], Built], mask: Tensor) -> Buil
 
     def work() -> Built:
         with torch.cuda.device(mask.device):
-            stream = torch.cuda.current_stream()  # the default stream: the other thread's choice does not apply here
+            stream = torch.cuda.current_stream()  # the default stream, since the calling thread's does not apply here
             stream.wait_event(written)
             built = build(mask)
             stream.synchronize()  # so that every stream can use it

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 MAX_LIGHT = 16
-"""Largest number of neighbours of a light node; a program handles many of those at once, but one heavy node."""
+"""Largest number of neighbours of a light node. A program handles many light nodes at once, or one heavy node."""
 HEAVY_COST = 32
-"""Cost of a heavy node's program, in neighbours of a light node."""
+"""Cost of a heavy node's program, in units of one neighbour of a light node."""
 MAX_ORDERED = 64
-"""Above this many neighbours per node, no order keeps neighbours close to each other."""
+"""Average number of neighbours above which nodes are not reordered, since no order keeps neighbours close."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class NeighbourLists:
     num_nodes: int
     num_ones: int
     flat: Tensor
-    """[num_ones] int64: each entry's place in the flattened mask, sorted by row."""
+    """[num_ones] int64: index of each entry in the flattened mask, sorted by row."""
     rows: Side
     columns: Side
 
@@ -47,7 +47,7 @@ def build_lists(mask: Tensor) -> NeighbourLists:
     num_nodes = len(mask)
     row, column = mask.nonzero().unbind(1)
     by_column = torch.argsort(column, stable=True)
-    nodes = _neighbours_close(num_nodes, row, column).to(mask.device)
+    nodes = _depth_first_order(num_nodes, row, column).to(mask.device)
     everywhere = torch.arange(len(row), device=mask.device)
     return NeighbourLists(
         num_nodes=num_nodes,
@@ -67,7 +67,7 @@ def _side(sorted_nodes: Tensor, other: Tensor, position: Tensor, order: Tensor) 
 
 
 def _light_slots(count: Tensor) -> int:
-    """Return the cheapest number of slots for light nodes; every light node pays for every slot."""
+    """Return the cheapest number of slots for light nodes; every light node takes the time of all slots."""
     histogram = torch.bincount(count.clamp(max=MAX_LIGHT + 1), minlength=MAX_LIGHT + 2).tolist()
     num_nodes, num_entries = len(count), int(count.sum())
     best, least, nodes, entries = 1, float("inf"), 0, 0
@@ -80,8 +80,8 @@ def _light_slots(count: Tensor) -> int:
     return best
 
 
-def _neighbours_close(num_nodes: int, row: Tensor, column: Tensor) -> Tensor:
-    """Order all nodes by a depth-first walk over the undirected graph; on a GPU it beat or tied breadth-first."""
+def _depth_first_order(num_nodes: int, row: Tensor, column: Tensor) -> Tensor:
+    """Return all nodes in depth-first order of the undirected graph; on a GPU breadth-first order was never faster."""
     if len(row) > MAX_ORDERED * num_nodes:
         return torch.arange(num_nodes)
     neighbours: list[list[int]] = [[] for _ in range(num_nodes)]
@@ -106,7 +106,7 @@ def _neighbours_close(num_nodes: int, row: Tensor, column: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Nodes with similar numbers of entries."""
+    """R nodes with similar numbers of entries, padded to T."""
 
     nodes: Tensor
     """[R] int64"""
@@ -147,7 +147,7 @@ def _bucket(side: Side, nodes: Tensor, width: int) -> Bucket:
     slot = torch.arange(width, device=nodes.device)
     first = side.start[nodes].long().unsqueeze(1)
     valid = slot < side.start[nodes + 1].unsqueeze(1) - first
-    # padding repeats a true neighbour, so that no other node's NaN spreads
+    # padding repeats a neighbour, so that a NaN in any other node does not spread
     entry = torch.where(valid, first + slot, first)
     filled = valid.flatten().nonzero().flatten()
     return Bucket(nodes, side.other[entry].long(), side.position[entry].long(), valid, filled)

@@ -30,10 +30,10 @@ def body_attention(
 
     Args:
         q, k, v: [B, H, N, D], float16, bfloat16, float32 or float64, any strides.
-        mask: [N, N] bool, True = may attend, with every self-loop; None = all may attend. Keep the tensor: facts about
-            it are cached as long as it lives and does not change. A CUDA graph holds pointers to them, so the mask must
-            have been used once before the capture, and must live unchanged as long as the graph is replayed. Under
-            `torch.compile(mode="reduce-overhead")` it must be a module's buffer.
+        mask: [N, N] bool, True = may attend, with every self-loop; None = all may attend. Facts about it are cached as
+            long as the tensor exists and does not change, so keep the tensor. A CUDA graph holds pointers to these
+            facts. The mask must therefore be used once before the capture, and kept unchanged while the graph is
+            replayed. Under `torch.compile(mode="reduce-overhead")` it must be a module's buffer.
         bias: [N, N], added to the scores of every sample and head.
         backend: a name from `BACKENDS`; None = the choice of `choose_backend`.
 
@@ -89,7 +89,7 @@ def _checked_backend(
 
 
 def _without_autocast(device: str) -> AbstractContextManager[object]:
-    """Turn autocast off: it has chosen the dtype of q, k and v, and must not change a backend's float32 products."""
+    """Disable autocast, which would change the float32 products of a backend; q, k and v already have its dtype."""
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 

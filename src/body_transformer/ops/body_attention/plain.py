@@ -1,8 +1,8 @@
 """Body attention in plain PyTorch: over all pairs, and over neighbour lists.
 
-Over neighbour lists, time and memory are linear in the number of ones of the mask. Nodes with about as many neighbours
-are handled together, without any scattered sum, so that the same inputs give the same bits on a GPU too. Tensors are
-transposed to [N, P, D] with P = B * H: a neighbour is then one long row.
+Over neighbour lists, time and memory are linear in the number of ones of the mask. Nodes with similar numbers of
+neighbours are handled together. No sum is scattered, so the same inputs give the same bits on a GPU too. Tensors are
+transposed to [N, P, D] with P = B * H, so that each neighbour is one long row.
 """
 
 import torch
@@ -24,7 +24,7 @@ def dense_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Te
 def dense_backward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, grad_out: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Return the gradients of q, k, v and the bias (None without one), with few passes over all pairs."""
+    """Return the gradients of q, k, v and the bias (None without a bias), with few passes over all pairs."""
     q, k, v, grad_out = (precise(x) for x in (q, k, v, grad_out))
     scale: float = q.shape[-1] ** -0.5
     scores = (q * scale) @ k.transpose(-2, -1)  # [B, H, N, N]
@@ -40,7 +40,7 @@ def dense_backward(
 
 
 def precise(x: Tensor) -> Tensor:
-    """Convert to the dtype of the computation, at least float32."""
+    """Convert 16-bit floats to float32, the lowest precision of the computation."""
     return x.float() if x.element_size() < 4 else x
 
 
@@ -61,7 +61,7 @@ def neighbours_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tens
 def neighbours_backward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None, grad_out: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Return the gradients of q, k, v and the bias (None without one)."""
+    """Return the gradients of q, k, v and the bias (None without a bias)."""
     buckets = facts_of(mask).buckets(mask)
     queries, keys, values, grads = (_nodes_first(x) for x in (q, k, v, grad_out))
     scale: float = q.shape[-1] ** -0.5

@@ -17,7 +17,7 @@ from .neighbour_lists import Side
 HEAVY_CHUNK = 64
 HEAVY_WARPS = 4
 MIN_PROGRAMS = 4096
-"""Fewer programs would leave some multiprocessors idle."""
+"""Number of programs below which some multiprocessors would be idle."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ SETTINGS = {
     ),
 }
 """The fastest settings that `benchmarks/attention_tuning.py` found for rows of 64, 128 and 256 bytes and up to five
-neighbours; the settings for 512 bytes are extrapolated. A thread holds 16 bytes of one row."""
+neighbours. The settings for 512 bytes are extrapolated. Each thread holds 16 bytes of a row."""
 MOST_BOUNDED = 5
 """Largest number of slots with a register limit: with more, registers would spill."""
 
@@ -128,7 +128,7 @@ def _run(
     entries: tuple[Tensor, ...],
     sizes: tuple[int, ...],
 ) -> None:
-    """Launch the kernel for light nodes and the one for heavy nodes, if there are any."""
+    """Launch the kernel for light nodes and the one for heavy nodes, unless there are none."""
     light, heavy = KERNELS[name]
     batch, heads, _, head_dim = strided[0].shape
     strides = tuple(tensor.stride() for tensor in strided)

@@ -35,7 +35,7 @@ def _at(x, strides, pair, nodes, DP: tl.constexpr):
 
 @triton.jit
 def first_entry(pair, heads, num_ones):
-    """Return where the entries of a pair start in `between`."""
+    """Return the index in `between` at which the entries of a pair start."""
     return (pair[0] * heads + pair[1]).to(tl.int64) * num_ones
 
 
@@ -64,5 +64,5 @@ def base2_scores(q_rows, k_rows, bias, node, neighbour, here, num_nodes, scale):
 
 @triton.jit
 def finite_shift(highest):
-    """Return the shift for scores of this maximum; 0 while all scores are -inf, as -inf - -inf would be NaN."""
+    """Return the shift for scores of this maximum: 0 while all scores are -inf, since -inf - -inf is NaN."""
     return tl.where(highest == float("-inf"), 0.0, highest)

@@ -1,4 +1,4 @@
-"""Dense attention of whole bodies in one tile: the efficient backend for a bias, and for small or dense masks.
+"""Dense attention of whole bodies in one tile, which is efficient for a bias and for small or dense masks.
 
 The backward pass needs only q, k and v; it recomputes the probabilities.
 """
@@ -27,7 +27,7 @@ class TileLaunch:
     warps: int
     """At most `pack` if that is above one, so that each warp has its own pairs."""
     piece: int
-    """Bytes of a node's row in one product; more do not fit into registers."""
+    """Bytes of a node's row in one product; more would not fit into registers."""
 
 
 SETTINGS = (TileLaunch(16, 1, 1, 128), TileLaunch(32, 1, 2, 256), TileLaunch(64, 1, 4, 128), TileLaunch(128, 1, 8, 128))
@@ -36,7 +36,7 @@ EXACT = ((32, "ieee"), (128, "tf32x3"))
 three TF32 products are as accurate."""
 
 
-@sound_assembler(required=False)  # no ptxas is known to assemble these kernels wrongly
+@sound_assembler(required=False)  # no version of ptxas is known to assemble these kernels wrongly
 def forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, out: Tensor, precision: str | None = None
 ) -> None:
@@ -82,7 +82,7 @@ def backward(
     strided = (q, k, v, grad_out, dq, dk, dv)
     tensors = (q, k, v, row_major(mask), row_major(bias), grad_out, dq, dk, dv, partials)
     launch.kernel(tile_kernels.backward, programs, tensors, strided)
-    return None if partials is None else partials.sum(0)  # in a fixed order, for the same bits every time
+    return None if partials is None else partials.sum(0)  # in a fixed order, so that the bits are repeatable
 
 
 class _Launch:

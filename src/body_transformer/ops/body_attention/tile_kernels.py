@@ -3,8 +3,8 @@
 
 A program holds PACK (sample, head) pairs, each padded to NP nodes. With PACK > 1 tiles have three axes and `tl.dot` is
 batched, so that pairs cannot affect each other. With PACK == 1 they have two axes, which larger matrix instructions
-accept. The head's width is processed in pieces of DC, read again (from the cache) for each product: whole tiles would
-not fit into registers.
+support. The head's width is processed in pieces of DC, since whole tiles would not fit into registers. The pieces are
+read again for each product, from the cache.
 """
 
 import triton
@@ -147,7 +147,7 @@ def _places(
 ):  # fmt: skip
     """Return the addresses [..., NP, DC] of the piece from `start` on, and which of them exist.
 
-    WIDE: one body spans 2^31 elements or more, so that its offsets need 64 bits. Offsets of pairs always have 64 bits.
+    WIDE: a body spans 2^31 elements or more, so its offsets need 64 bits. Offsets of pairs always have 64 bits.
     """
     node, d = tl.arange(0, NP)[:, None], tl.arange(0, DC)[None, :] + start
     exists = (node < N) & (d < D)

@@ -34,11 +34,11 @@ def check(
 
 
 def check_reference_precision(device: str, precision: str | None) -> None:
-    """Refuse a precision that differs from PyTorch's setting, which its products follow forward and backward."""
+    """Refuse a precision other than PyTorch's setting, which the products of the reference follow."""
     if device == "cuda" and precision in ("fp32", "tf32") and (precision == "tf32") != tf32_is_allowed():
         raise ValueError(
-            f"backend 'reference' multiplies as torch.backends.cuda.matmul says, and TF32 is "
-            f"{'allowed' if tf32_is_allowed() else 'not allowed'} there; got precision {precision!r}"
+            f"backend 'reference' follows torch.backends.cuda.matmul, in which TF32 is "
+            f"{'allowed' if tf32_is_allowed() else 'not allowed'}; got precision {precision!r}"
         )
 
 

@@ -51,7 +51,7 @@ class Choice:
     limits: Limits
     precisions: tuple[str, ...]
     shared_kib: int
-    """Shared memory that its kernels may need per multiprocessor; the row is skipped on a GPU with less."""
+    """KiB of shared memory that its kernels may need; the row is skipped on a GPU with less."""
 
 
 CHOICES = (
@@ -60,7 +60,7 @@ CHOICES = (
     Choice("wide", Limits(64, (129, 4096), 64), ("tf32", "bf16"), shared_kib=100),
     Choice("wide", Limits(128, (65, 4096), 128), ("tf32", "bf16"), shared_kib=220),
 )
-"""The first row that applies decides; without one it is "reference"."""
+"""The first row that applies decides; if none does, the backend is "reference"."""
 
 
 def choose_backend(
@@ -85,7 +85,7 @@ def choose_backend(
 
 
 def shared_memory_kib(device: torch.device) -> int:
-    """Return the shared memory of a multiprocessor that one program may use."""
+    """Return the shared memory, in KiB, that one program may use."""
     properties = torch.cuda.get_device_properties(device)
     return int(getattr(properties, "shared_memory_per_block_optin", 48 * 1024)) // 1024
 
@@ -96,7 +96,7 @@ def has_sound_ptxas() -> bool:
 
     found = sound_ptxas() is not None
     if not found:
-        _complain()
+        _warn()
     return found
 
 
@@ -104,7 +104,7 @@ has_sound_ptxas._dynamo_marked_constant = True  # type: ignore[attr-defined]  # 
 
 
 @cache
-def _complain() -> None:
+def _warn() -> None:
     from ..assembler import NONE_THERE
 
     warnings.warn(f"{NONE_THERE}. Until then the encoder is slower.", stacklevel=3)
@@ -118,7 +118,7 @@ def current_precision(device: str) -> str | None:
 
 
 def as_residual(x: Tensor) -> Tensor:
-    """Return x in float32 under autocast, as LayerNorm does: the residual stream is not rounded."""
+    """Return x in float32 under autocast, as LayerNorm does, so that the residual stream is not rounded."""
     is_half = x.dtype in (torch.float16, torch.bfloat16)
     return x.float() if is_half and torch.is_autocast_enabled(x.device.type) else x
 

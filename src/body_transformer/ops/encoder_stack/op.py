@@ -69,19 +69,19 @@ def _products(kind: str, precision: str | None) -> Any:
 def _checked(mask: Tensor) -> Tensor:
     """Return the mask after a check of its self-loops; while compiling, an operator checks it at run time."""
     if torch.compiler.is_compiling():
-        seen: Tensor = _seen(mask)
-        return seen
+        checked: Tensor = _mask_with_self_loops(mask)
+        return checked
     check_self_loops(facts_of(mask))
     return mask
 
 
 @torch.library.custom_op("body_transformer::mask_with_self_loops", mutates_args=())
-def _seen(mask: Tensor) -> Tensor:
+def _mask_with_self_loops(mask: Tensor) -> Tensor:
     check_self_loops(facts_of(mask))
     return mask.clone()
 
 
-@_seen.register_fake
+@_mask_with_self_loops.register_fake
 def _(mask: Tensor) -> Tensor:
     return torch.empty_like(mask)
 

@@ -1,4 +1,4 @@
-"""An encoder's shapes, its parameters in one row as the fused kernels read them, and buffers between passes."""
+"""Shapes of an encoder, its parameters in one row as the fused kernels read them, and buffers between passes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,9 +108,9 @@ def pack(parameters: list[Tensor], precision: str) -> tuple[Tensor, Tensor]:
 
 
 def views(flat: Tensor, operands: Tensor, sizes: EncoderSizes) -> list[Tensor]:
-    """Return views from the first layer's parameters on: matrices from the operands, vectors in float32.
+    """Return a view per parameter, from its place in the first layer to the end of the row.
 
-    A LayerNorm's weight and bias are one view.
+    Matrices are views of the operands, vectors of the float32 row. A LayerNorm's weight and bias share a view.
     """
     starts = {name: start for name, start in sizes.starts.items() if not name.startswith("shift")}
     return [(operands if "weight" in name else flat)[start:] for name, start in starts.items()]
@@ -122,21 +122,21 @@ def as_bits(flags: list[bool]) -> int:
 
 
 def allocate_saved(x: Tensor, sizes: EncoderSizes, dtype: torch.dtype, with_input: bool) -> tuple[Tensor, Tensor]:
-    """Allocate what the backward pass needs: x if `with_input`, normalised values, and 1 / standard deviations."""
+    """Allocate the saved tensors: normalised values, after x if `with_input`, and 1 / standard deviations."""
     num_values, num_rows = 2 * sizes.num_layers, x.shape[0] * x.shape[1]
     saved = x.new_empty(num_values + with_input, num_rows, x.shape[2], dtype=dtype)
     return saved, x.new_empty(num_values, num_rows)
 
 
 FACTOR_BYTES = 2 * 1024**3
-"""Limit on the factors of weight gradients that are stored at a time; those of one layer may exceed it."""
+"""Limit on the bytes of weight gradients' factors that are stored at a time; one layer alone may exceed it."""
 
 
 def allocate_factors(operands: Tensor, sizes: EncoderSizes, num_rows: int) -> list[Tensor]:
     """Allocate the factors of the weight gradients, [layers, B * N, width] each, for as many layers as fit.
 
-    They are the attention's mixed values, and the gradients of queries, keys and values, of the sum before the first
-    LayerNorm, and of the sum before the second.
+    The first holds the attention-weighted values ("mixed"). The others hold the gradients of queries, keys and values,
+    of the sum before the first LayerNorm, and of the sum before the second.
     """
     widths = [sizes.embed_dim * count for count in (1, 3, 1, 1)]
     layer_bytes = sum(widths) * num_rows * operands.element_size()

@@ -1,7 +1,7 @@
 """The specification of the encoder, in plain PyTorch.
 
-A layer is written once, over parts that are called. In `model.encoder` the parts are modules; in `encoder_stack` below,
-with which the kernels are compared, they are products with the given parameters.
+A layer is written once, in terms of callable parts. In `model.encoder` the parts are modules. In `encoder_stack` below,
+with which the kernels are compared, they are functions of the given parameters.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,9 +78,9 @@ def encoder_stack(
 
     Args:
         x: [B, N, E].
-        parameters: those of every layer, one layer after the other, each in the order of `PARAMETERS`.
+        parameters: one layer after the other, each in the order of `PARAMETERS`.
         mask: [N, N] bool, True = may attend.
-        masked: for each layer, whether the mask counts there.
+        masked: whether each layer uses the mask.
 
     Returns:
         [B, N, E]
@@ -93,7 +93,7 @@ def encoder_stack(
 
 
 class FunctionalAttention(AttentionSpec):
-    """Attention with given parameters: those of the input projection and of the output projection."""
+    """Attention with given parameters of the input projection and of the output projection."""
 
     def __init__(self, parameters: Sequence[Tensor], num_heads: int) -> None:
         in_weight, in_bias, out_weight, out_bias = parameters

@@ -3,7 +3,7 @@
 
 Activations are recomputed from the saved normalised values. Weight gradients are sums over all rows; this kernel stores
 only their factors, and the two gradient kernels multiply them. The matrix units read float32 weights only with the
-summed index contiguous, so these are passed twice, as stored and transposed ("turned"); bfloat16 is read both ways.
+summed index contiguous, so these are passed twice: as stored, and transposed ("turned"). They read bfloat16 both ways.
 """
 
 import triton
@@ -170,7 +170,7 @@ def backward_kernel(
         p = layer * LAYER
         sums = norm_sums_ptr + (program * num_layers + layer).to(tl.int64) * (4 * E)
         # the feed-forward part and the LayerNorm after it
-        # values are loaded twice: keeping them, or loading them earlier, costs more in registers than it saves
+        # values are loaded twice: keeping them or loading them earlier would cost more in registers than it saves
         rstd = tl.load(rstd_ptr + (2 * layer + 1) * num_rows + rows, mask=exist, other=0.0)
         normed = tl.load(saved_ptr + (2 * layer + 1) * plane + at, mask=inside, other=0.0).to(tl.float32)
         y = tl.load(saved_ptr + 2 * layer * plane + at, mask=inside, other=0.0).to(tl.float32)

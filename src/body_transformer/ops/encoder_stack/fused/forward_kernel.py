@@ -95,7 +95,7 @@ def forward_kernel(
     FC: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, LAYER: tl.constexpr,
     STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr, SAVE: tl.constexpr,
 ):  # fmt: skip
-    """Compute x [B, N, E] -> out [B, N, E]; bit l of `masked_layers` tells whether layer l is masked.
+    """Compute x [B, N, E] -> out [B, N, E]; bit l of `masked_layers` is set if layer l is masked.
 
     With SAVE, store the normalised values [2L, B * N, E] and the 1 / standard deviations [2L, B * N] for the backward
     pass.
@@ -111,7 +111,7 @@ def forward_kernel(
         saved_ptr += first * E
         rstd_ptr += first
         KEPT: tl.constexpr = saved_ptr.dtype.element_ty
-    # a product over several samples would spread a NaN from one to the others, so such a sample is replaced by zeros
+    # samples share products, in which NaN or infinity in one would spread to the others: replace such a sample by zeros
     bad = tl.max(tl.where(x - x == 0.0, 0, 1), axis=1)
     bad = tl.max(tl.reshape(bad, [S, NP]), axis=1)
     bad = tl.reshape(tl.broadcast_to(bad[:, None], [S, NP]), [S * NP]) != 0

@@ -110,7 +110,7 @@ def feed_forward_gradient_kernel(
         hidden = tl.maximum(dot(w1, yt, zeros, PRECISION) + b1, 0.0, propagate_nan=tl.PropagateNan.ALL)
         grad = tl.where(hidden > 0.0, dot(w2, dut, zeros, PRECISION), 0.0)
         sum1 += tl.sum(grad, axis=1)
-        # this order matters: Triton does not wait for a last product that reads a prefetched tile before overwriting it
+        # the last product must not read a prefetched tile: Triton would overwrite the tile without waiting for it
         grad2 = dot(operand(hidden, DT, PRECISION), du, grad2, PRECISION)
         grad1 = dot(operand(grad, DT, PRECISION), y, grad1, PRECISION)
     to = (tl.program_id(0) * num_layers + first + layer).to(tl.int64) * LAYER

@@ -17,7 +17,7 @@ from .sizes import SAVED, SHARES, FusedSizes
 def forward(x: Tensor, parameters: list[Tensor], call: Call, save: bool) -> list[Tensor]:
     """Return the output [B, N, E] and, with `save`, the tensors for the backward pass.
 
-    These are all parameters, the same as operands, the normalised values, and the 1 / standard deviations.
+    These are all parameters in float32, all parameters as operands, normalised values, and 1 / standard deviations.
     """
     sizes, precision = FusedSizes.of(x, parameters, call.num_heads), call.precision
     if takes(sizes, precision, x.device):
@@ -180,7 +180,7 @@ class WeightGradients:
         )
 
     def _places(self, *names: str) -> list[Tensor]:
-        """Return where the sums of the first layer's parameters are stored."""
+        """Return views of the sums from the first layer's parameters on."""
         return [self.sums.view(-1)[self.sizes.starts[name] :] for name in names]
 
     def _counts(self, grad: Tensor, given: Tensor, first: int, block: int) -> list[int]:

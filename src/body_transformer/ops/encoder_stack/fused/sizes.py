@@ -14,7 +14,7 @@ from ..packing import OPERANDS, EncoderSizes
 
 DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 SAVED = {"fp32": torch.float32, "tf32": torch.float16, "bf16": torch.bfloat16}
-"""Precision -> dtype of saved normalised values: none exceeds √E, and float16 has all the bits of TF32."""
+"""Precision -> dtype of saved normalised values. None exceeds √E, and float16 has as many fraction bits as TF32."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Launch:
     registers: int | None = None
     """Limit on the registers of a thread, so that more programs share a multiprocessor."""
     stages: int = 1
-    """2: the weights of the next head or the next hidden units are prefetched."""
+    """Pipeline stages; with 2, the weights of the next head or of the next hidden units are prefetched."""
 
 
 LAUNCH = {
@@ -67,7 +67,7 @@ BROAD_FEED_FORWARD = {"bf16": SumLaunch(32, 4, 64), "tf32": SumLaunch(32, 4, 32)
 
 
 FENCES_ITSELF = TorchVersion(triton.__version__) >= "3.7.1"
-"""Whether Triton inserts the fences of `tiles.fence` itself, as it does since its pull request 9610."""
+"""Whether Triton inserts the fences of `tiles.fence` itself, as it does since Triton's pull request 9610."""
 
 
 def must_fence() -> bool:

@@ -62,7 +62,7 @@ def dot(a, b, acc, PRECISION: tl.constexpr):
 def load_matrix(
     ptr, rows, cols, stride: tl.constexpr, num_rows: tl.constexpr, num_cols: tl.constexpr, whole: tl.constexpr
 ):
-    """Load the entries [rows, cols] of a row-major matrix, zero beyond its edges; `whole`: no padding is needed."""
+    """Load entries [rows, cols] of a row-major matrix, with zeros beyond its edges; `whole`: none are beyond."""
     if whole:
         return tl.load(ptr + rows * stride + cols)
     else:

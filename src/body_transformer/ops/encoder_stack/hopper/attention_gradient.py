@@ -3,8 +3,8 @@
 
 The input of attention is n w + b, with the normalised values n and the weight w and bias b of the preceding LayerNorm.
 With the sums G of grad^T n and g of grad over all rows, the gradient of attention's weight W is G w + g b. The gradient
-of w is the sum of W G over outputs, and that of b the sum of W g, both plus the residual path. The rows are therefore
-read only once.
+of w is the sum of W G over outputs, and that of b the sum of W g, both plus the residual path. So the rows are read
+only once.
 """
 
 from triton.experimental import gluon
@@ -79,7 +79,7 @@ def attention_gradient(
     sum_v, sum_out, around = sum_q, sum_q, sum_q
     for step in range((size + ROWS - 1) // ROWS):
         grad_q, grad_k, grad_v, grad_out = warpgroup_mma_wait(0, [grad_q, grad_k, grad_v, grad_out])
-        # after the products: all warps synchronise here, and the next copy overwrites the tiles that they read
+        # this wait follows that for the products: it synchronises all warps, and the next copy overwrites their tiles
         async_copy.wait_group(STAGES - 2)
         fetch(tiles, grad_qkv_ptr, saved_ptr, mixed_ptr, grad_sum_ptr, step + STAGES - 1, size, E, WARPS)
         fence_async_shared()

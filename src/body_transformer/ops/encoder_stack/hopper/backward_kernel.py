@@ -186,4 +186,4 @@ def backward_kernel(
             mixed_ptr + slot * plane, grad_qkv_ptr + slot * 3 * plane, batch, N, WARPS,
         )  # fmt: skip
     gl.store(grad_x_ptr + at, grad, mask=exist[:, None])
-    async_copy.wait_group(0)  # the last layer has started a copy, too
+    async_copy.wait_group(0)  # the last layer has started a copy too

@@ -78,7 +78,7 @@ def forward_kernel(
     N: gl.constexpr, S: gl.constexpr, E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr, H: gl.constexpr,
     D: gl.constexpr, LAYER: gl.constexpr, SAVE: gl.constexpr,
 ):  # fmt: skip
-    """Compute x [B, N, E] -> out [B, N, E]; bit l of `masked_layers` tells whether layer l is masked.
+    """Compute x [B, N, E] -> out [B, N, E]; bit l of `masked_layers` is set if layer l is masked.
 
     With SAVE, store x and the normalised values [1 + 2L, B * N, E] and the 1 / standard deviations [2L, B * N] for the
     backward pass.
@@ -136,4 +136,4 @@ def forward_kernel(
             gl.store(rstd_ptr + (2 * layer + 1) * num_rows + rows, rstd, mask=exist)
         x = x * vector(after2, 0, E, WARPS) + vector(after2, E, E, WARPS)
     gl.store(out_ptr + at, x, mask=exist[:, None])
-    async_copy.wait_group(0)  # the last layer has started a copy, too
+    async_copy.wait_group(0)  # the last layer has started a copy too

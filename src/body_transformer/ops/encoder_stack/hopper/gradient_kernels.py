@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """The gradients of all parameters: sums over shares of the rows in one launch, their totals in a second.
 
-In the first launch, attention's sums are bound by the GPU's memory and those of the feed-forward part by its matrix
+In the first launch, attention's sums are limited by memory bandwidth and those of the feed-forward part by the matrix
 units. So some multiprocessors work on the former while the others work on the latter.
 """
 
@@ -80,9 +80,9 @@ def total_kernel(
 ):  # fmt: skip
     """Add up the shares of all parameters.
 
-    In each layer, the parameters between NORM1 and NORM2 have as many shares as the feed-forward part's sums, the
-    others as attention's. The last LayerNorm has no next part and is in none of these sums: the first programs add it
-    up, COLUMNS columns each.
+    In each layer, the parameters from NORM1 up to NORM2 have as many shares as the feed-forward part's sums. The others
+    have as many as attention's. The last LayerNorm is followed by no part and is in none of these sums. The first
+    programs add up its gradient, COLUMNS columns each.
     """
     WIDTH: gl.constexpr = LAYER - NORM2
     program = gl.program_id(0)

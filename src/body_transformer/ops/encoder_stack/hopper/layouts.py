@@ -1,9 +1,9 @@
 # mypy: ignore-errors
 """Register and memory layouts: the values that each thread holds, and the order of columns in memory.
 
-The matrix units return the products of a warp in their own layout: of every 8 columns a thread holds two neighbours, in
+The matrix units return the products of a warp in their own layout. Of every 8 columns, a thread holds two neighbours in
 row g and in row g + 8. Stored directly, these would be pieces of 4 bytes. Tensors that only these kernels read are
-therefore stored in another order: of every 32 columns, the 8 that a thread holds of a row are contiguous in memory, so
+therefore stored in another order. Of every 32 columns, the 8 that a thread holds of a row are contiguous in memory, so
 that one access moves 16 bytes.
 """
 
@@ -102,12 +102,12 @@ def column(place):
 def to_memory(x, WARPS: gl.constexpr):
     """Convert [R, C] float32 in layout `by_rows` to bfloat16 in the order of memory.
 
-    The two neighbours are swapped. The stored tensor is then not an operand of a product, and the compiler does not try
-    to hold one value in two register layouts at once.
+    Neighbours are swapped, so that the stored tensor is not also an operand of a product. Otherwise the compiler would
+    try to hold one value in two register layouts at once.
     """
     R: gl.constexpr = x.shape[0]
     C: gl.constexpr = x.shape[1]
-    x = gl.permute(_neighbours_changed(gl.reshape(x, [R, C // 32, 4, 4, 2])), (0, 1, 3, 2, 4))
+    x = gl.permute(_swap_neighbours(gl.reshape(x, [R, C // 32, 4, 4, 2])), (0, 1, 3, 2, 4))
     return to_bfloat16(gl.convert_layout(gl.reshape(x, [R, C]), in_memory(R, C, WARPS)))
 
 
@@ -116,13 +116,13 @@ def from_memory(x, WARPS: gl.constexpr):
     """Convert from the order of memory to float32 in layout `by_rows`."""
     R: gl.constexpr = x.shape[0]
     C: gl.constexpr = x.shape[1]
-    x = _neighbours_changed(gl.permute(gl.reshape(to_float32(x), [R, C // 32, 4, 4, 2]), (0, 1, 3, 2, 4)))
+    x = _swap_neighbours(gl.permute(gl.reshape(to_float32(x), [R, C // 32, 4, 4, 2]), (0, 1, 3, 2, 4)))
     return gl.convert_layout(gl.reshape(x, [R, C]), by_rows(C, WARPS))
 
 
 @gluon.jit
 def to_bfloat16(x):
-    """Convert float32 -> bfloat16, two per instruction; the compiler uses one each where one has another use."""
+    """Convert float32 -> bfloat16, two per instruction; the compiler splits a pair if one value has another use."""
     return gl.inline_asm_elementwise(
         "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], dtype=gl.bfloat16, is_pure=True, pack=2
     )
@@ -130,9 +130,9 @@ def to_bfloat16(x):
 
 @gluon.jit
 def to_float32(x):
-    """Convert bfloat16 -> float32, two values of a register at once; the compiler would extract each first.
+    """Convert bfloat16 -> float32, two values of a register at once; the compiler would extract each one first.
 
-    "&": the first result is written before the second instruction reads, so it must not share the input's register.
+    "&": the first result must not share the input's register, which the second instruction still reads.
     """
     return gl.inline_asm_elementwise(
         "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=&r,=r,r", [x], dtype=gl.float32, is_pure=True, pack=2
@@ -140,7 +140,7 @@ def to_float32(x):
 
 
 @gluon.jit
-def _neighbours_changed(x):
+def _swap_neighbours(x):
     """Swap the last axis, [..., 2] -> [..., 2]."""
     first, second = gl.split(x)
     return gl.join(second, first)

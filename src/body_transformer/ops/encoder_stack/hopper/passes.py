@@ -14,7 +14,8 @@ from .sizes import TOTAL, constants, programs, shares, sum_constants, total_prog
 def forward(x: Tensor, parameters: list[Tensor], call: Call, sizes: EncoderSizes, save: bool) -> list[Tensor]:
     """Return the output [B, N, E] and, with `save`, the tensors for the backward pass.
 
-    These are all parameters, the same as operands, x with the normalised values, and the 1 / standard deviations.
+    These are all parameters in float32, all parameters as operands, x with the normalised values, and 1 / standard
+    deviations.
     """
     flat, operands = pack(parameters, "bf16")
     out = torch.empty_like(x, memory_format=torch.contiguous_format)

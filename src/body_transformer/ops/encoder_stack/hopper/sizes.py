@@ -26,8 +26,8 @@ HAS_GLUON = has_gluon()
 def takes(sizes: EncoderSizes, precision: str, device: torch.device) -> bool:
     """Return whether these kernels support an encoder of these sizes.
 
-    They support the paper's sizes with up to 16 nodes; 16 nodes were timed, and smaller bodies are assumed to gain too.
-    Other sizes would need another split among warps, or more registers than there are, and use the general kernels.
+    They support the paper's sizes with up to 16 nodes. Only 16 nodes were timed; smaller bodies are assumed to benefit
+    too. Other sizes use the general kernels, since they would need another split among warps or too many registers.
     """
     return (
         precision == "bf16"
@@ -70,15 +70,15 @@ class HopperSumLaunch:
 
 
 SUMS = HopperSumLaunch((64, 3), (64, 4), 0.46)
-"""Attention's sums read three times as much as those of the feed-forward part, which multiply twice as much; timed."""
+"""The best split in time: attention's sums read three times as much, the feed-forward part's multiply twice as much."""
 PROGRAMS = 132
-"""Number of simultaneous sums over all layers: one per multiprocessor of an H200."""
+"""Number of simultaneous sums over all layers, one per multiprocessor of an H200."""
 MIN_ROWS = 512
 """Minimum number of rows per sum."""
 MAX_SUMS = 2**26
-"""Limit on the numbers in all sums together."""
+"""Limit on the total number of elements of all sums."""
 MAX_NUMBERS = 2**30
-"""Limit on the numbers in the rows of one sum, which the kernel counts in 32 bits."""
+"""Limit on the number of elements that one sum reads, which the kernel counts in 32 bits."""
 TOTAL: dict[str, Any] = {"BLOCK": 512, "ROWS": 512, "COLUMNS": 8, "num_warps": 4, "maxnreg": None}
 """Launch settings of the kernel that adds up the sums of all shares."""
 
@@ -100,7 +100,7 @@ def shares(sizes: EncoderSizes, at_once: int, num_rows: int) -> tuple[int, int]:
 
 
 def total_programs(sizes: EncoderSizes) -> int:
-    """Return the number of programs that add up the sums: some for the last LayerNorm, the others for the rest."""
+    """Return the number of programs that add up the sums: those for the last LayerNorm and those for the rest."""
     columns, block = int(TOTAL["COLUMNS"]), int(TOTAL["BLOCK"])
     return (sizes.layer - sizes.starts["norm2"]) // columns + num_blocks(sizes.num_layers * sizes.layer, block)
 

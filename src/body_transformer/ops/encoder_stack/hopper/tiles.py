@@ -46,7 +46,7 @@ def store_rows(ptr, x, batch, N: gl.constexpr, STRIDE: gl.constexpr, WARPS: gl.c
 
 @gluon.jit
 def load_rows(ptr, batch, N: gl.constexpr, R: gl.constexpr, C: gl.constexpr, WARPS: gl.constexpr):
-    """Load what `store_rows` stored, as [R, C] float32."""
+    """Load rows that `store_rows` stored, as [R, C] float32."""
     LAYOUT: gl.constexpr = in_memory(R, C, WARPS)
     rows, exist = program_rows(batch, N, R // 16, LAYOUT)
     at = rows[:, None] * C + gl.arange(0, C, gl.SliceLayout(0, LAYOUT))[None, :]
@@ -77,8 +77,8 @@ def parameter_pointers(flat_ptr, operands_ptr, E: gl.constexpr, F: gl.constexpr)
 def allocate_attention(H: gl.constexpr, D: gl.constexpr, E: gl.constexpr):
     """Allocate shared memory for a layer's attention.
 
-    It holds the weights of queries and keys of every head, of values and of the output, and the biases of all but the
-    output.
+    It holds the weights of queries and keys per head, of values and of the output projection, and all biases but the
+    last.
     """
     qk = gl.allocate_shared_memory(gl.bfloat16, [H, 2 * D, E], in_shared(E))
     v = gl.allocate_shared_memory(gl.bfloat16, [H, D, E], in_shared(E))
@@ -132,7 +132,7 @@ def fetch_feed_forward(part, weight1, bias1, weight2, WARPS: gl.constexpr):
 
 @gluon.jit
 def _at_once(pieces):
-    """View [K, R, C] as [K * R, C] for one copy; after a copy of each piece all warps would wait for each other."""
+    """View [K, R, C] as [K * R, C] for one copy; with one per piece, all warps would synchronise after each."""
     ROWS: gl.constexpr = pieces.shape[0] * pieces.shape[1]
     return pieces._reinterpret(gl.bfloat16, [ROWS, pieces.shape[2]], in_shared(pieces.shape[2]))
 
@@ -184,7 +184,7 @@ def relu_to_bfloat16(x):
 def start_product(x, weight, WARPS: gl.constexpr):
     """Start the product of x [R, K] with weight [K, C] in shared memory.
 
-    The caller adds a bias to the finished product: one that starts from a bias would wait for the preceding product.
+    The caller adds a bias to the finished product. A product that starts from a bias would wait for the preceding one.
     """
     C: gl.constexpr = weight.shape[1]
     acc = gl.zeros([x.shape[0], C], gl.float32, by_rows(C, WARPS))
@@ -220,7 +220,7 @@ def normalise(x, eps):
 
 @gluon.jit
 def load_forbidden(mask_ptr, masked, N: gl.constexpr, WARPS: gl.constexpr):
-    """Load what is added to scores, [1, 16, 16]: 0, or -inf where masked; padding nodes attend to themselves."""
+    """Load the summand of scores, [1, 16, 16]: 0, or -inf where masked; padding nodes attend to themselves."""
     LAYOUT: gl.constexpr = by_samples(WARPS)
     i = gl.arange(0, 16, gl.SliceLayout(0, gl.SliceLayout(2, LAYOUT)))[None, :][:, :, None]
     j = gl.arange(0, 16, gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT)))[None, :][:, None, :]
@@ -233,7 +233,7 @@ def load_forbidden(mask_ptr, masked, N: gl.constexpr, WARPS: gl.constexpr):
 def queries_and_keys(product, bias, h, scale, WARPS: gl.constexpr):
     """Split the product [R, 2 D] into queries and keys of head h, [S, 16, D] bfloat16 each; queries are scaled.
 
-    Queries get their bias. Keys need none: it would add the same to all scores of a query, which the softmax cancels.
+    Queries get their bias. The bias of keys would add the same to all scores of a query, which the softmax cancels.
     """
     D: gl.constexpr = product.shape[1] // 2
     q, k = gl.split(gl.permute(gl.reshape(product, [product.shape[0], 2, D]), (0, 2, 1)))

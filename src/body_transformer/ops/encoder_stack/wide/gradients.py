@@ -17,7 +17,7 @@ with the batch."""
 def empty_stacks(parameters: Sequence[Tensor]) -> list[Tensor]:
     """Allocate the gradients of all parameters, float32: `Operands`, and those of the LayerNorms [L, 2, 3, E].
 
-    The latter are those of a LayerNorm's weight and bias, and of the bias in the sum that it normalises.
+    The axis of 3 is a LayerNorm's weight, its bias, and the bias in the sum that it normalises.
     """
     operands = Operands.empty(parameters, torch.float32)
     depth, _, width = operands.out_weight.shape
@@ -25,7 +25,7 @@ def empty_stacks(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 def layers_at_once(kept: Activations) -> int:
-    """Return the layers per run: all of them if their gradients fit in MAX_RUN_BYTES, else even shares."""
+    """Return the number of layers per run: all if their gradients fit in MAX_RUN_BYTES, else even shares."""
     depth = len(kept.x)
     rows = (kept.qkv, kept.x, kept.hidden, kept.x)
     whole = sum(tensor.numel() * tensor.element_size() for tensor in rows)
@@ -34,7 +34,7 @@ def layers_at_once(kept: Activations) -> int:
 
 
 def add_run(stacks: Sequence[Tensor], start: int, kept: Activations, gradients: Gradients) -> None:
-    """Write the parameters' gradients of the layers from `start`, as many as `gradients` holds."""
+    """Write the parameters' gradients of the layers from `start` on, for as many layers as `gradients` holds."""
     *kinds, norms = stacks
     found = Operands(*kinds)
     run = slice(start, min(start + len(gradients.qkv), len(kept.x)))

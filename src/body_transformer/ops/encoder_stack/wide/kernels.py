@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Triton kernels for the steps between the matrix products of a wide layer; `rows.py` launches them.
 
-Each program writes one partial column sum. They are added up later in a fixed order, for the same bits every time.
+Each program writes one partial column sum. These are added up later in a fixed order, so that the bits are repeatable.
 """
 
 import triton

@@ -1,6 +1,6 @@
-"""Matrix products of a wide layer by the library: operands of one dtype, sums in float32, results in given tensors.
+"""Matrix products of a wide layer by PyTorch's libraries, with sums in float32 and results in given tensors.
 
-On a CPU the operands are rounded as on a GPU (they are stored so) and multiplied in float32, since many CPUs cannot
+On a CPU the operands are stored in the same dtype as on a GPU but multiplied in float32, since many CPUs cannot
 multiply bfloat16 matrices.
 """
 
@@ -42,8 +42,8 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> None:
 def float32_products(precision: str) -> Iterator[None]:
     """Compute float32 products inside in "tf32" or "fp32", whatever the process-wide setting; "bf16" changes nothing.
 
-    The library reads only a process-wide flag. If it differs, it is changed and restored at the end: float32 products
-    that another thread launches meanwhile see the change.
+    PyTorch has only a process-wide flag. If it differs, it is changed, and restored at the end. Float32 products that
+    another thread launches meanwhile are affected.
     """
     allowed = torch.backends.cuda.matmul.fp32_precision == "tf32"
     wanted = precision == "tf32"

@@ -1,7 +1,7 @@
 """The steps between the matrix products of a wide layer: residual sums with LayerNorm, and their backward pass.
 
-Rows are the B * N tokens. Column sums (gradients of biases and of LayerNorm's parameters) are returned as partial sums,
-one per program, for the caller to add up. The tile sizes were measured by benchmarks/wide_tuning.py.
+Rows are the B * N tokens. Column sums (gradients of biases and of LayerNorm's parameters) are returned as one partial
+sum per program, which the caller adds up. The tile sizes were measured by benchmarks/wide_tuning.py.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""Parameters, saved activations and gradients of the wide passes, each kind of tensor for many layers in one piece.
+"""Parameters, saved activations and gradients of the wide passes: one tensor per kind for many layers.
 
-With one piece per kind, the weight gradients of many layers are one batched product.
+The weight gradients of many layers are therefore one batched product.
 """
 
 from collections.abc import Sequence
@@ -80,10 +80,7 @@ class Activations(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of a layer's activations, in the operands' dtype, and partial column sums for its vectors.
-
-    They are for a run of R layers, with P and Q partial sums.
-    """
+    """Gradients of R layers' activations, in the operands' dtype, and P or Q partial column sums for their vectors."""
 
     qkv: Tensor  # [R, M, 3E]
     update1: Tensor  # [R, M, E] of the attention's update to the residual stream
