@@ -1,4 +1,4 @@
-"""Success on the Adroit hand with intervals, from runs of `bot reproduce adroit` and similar ones.
+"""Tabulate success on the Adroit hand with confidence intervals, from runs such as those of `bot reproduce adroit`.
 
     python benchmarks/adroit_evidence.py RUNS… --out FOLDER
 
@@ -6,8 +6,8 @@ Groups the runs below the given folders by task, demonstrations, epochs, data an
 `experiment.yaml`. Writes `table.md` with the seeds that all variants have (a seed also draws the demonstrations), and
 `results.json` with all runs. The score of a run is the paper's: the fraction of successes at the last step, averaged
 over the evaluations of the last ten epochs. The table also has the fraction of successes at any step and the final
-loss, in the order of the variants. Intervals are 95 % bootstrap intervals of the mean over seeds; seeds are resampled,
-then evaluations within each seed.
+loss, in the order of the variants. Intervals are 95 % bootstrap intervals of the mean over seeds, which resample the
+seeds and then the evaluations of each seed.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,14 +27,22 @@ from body_transformer.run import DESCRIPTION, METRICS
 
 VARIANTS = ("mlp", "transformer", "bot-hard")
 NUM_DRAWS = 10_000
-Case = tuple[str, int, int, str]
-"""Task, demonstrations, epochs, data."""
+
+
+class Case(NamedTuple):
+    """Setting that the runs of all variants and seeds share."""
+
+    task: str
+    num_demos: int
+    num_epochs: int
+    actions: str
+    """`sampled` or `mean`: the experts' actions in the demonstrations."""
 
 
 def case_of(description: Mapping[str, Any]) -> Case:
     imitation = description["imitation"]
     actions = "sampled" if imitation["data"].startswith("D4RL/") else "mean"
-    return description["name"].removeprefix("adroit-"), imitation["num_demos"], imitation["num_epochs"], actions
+    return Case(description["name"].removeprefix("adroit-"), imitation["num_demos"], imitation["num_epochs"], actions)
 
 
 def read(folders: list[Path]) -> dict[Case, dict[str, list[dict[str, Any]]]]:
@@ -81,15 +89,13 @@ def cell(runs: list[dict[str, Any]]) -> str:
 def table(found: dict[Case, dict[str, list[dict[str, Any]]]]) -> str:
     head = ["task", "demonstrations", "epochs", "actions", "seeds", *VARIANTS, "at any step", "final loss"]
     rows = []
-    for case in sorted(found, key=lambda case: (case[3] == "mean", case[2], case[0], case[1])):
+    for case in sorted(found, key=lambda one: (one.actions == "mean", one.num_epochs, one.task, one.num_demos)):
         variants = paired(found[case])
         losses = " / ".join(f"{np.mean([run['final_loss'] for run in variants[name]]):.4f}" for name in VARIANTS)
         anytime = " / ".join(f"{np.mean([run['success_any'] for run in variants[name]]):.3f}" for name in VARIANTS)
         seeds = str(len(variants["mlp"]))
-        task, demos, epochs, actions = case
-        rows.append(
-            [task, str(demos), str(epochs), actions, seeds, *(cell(variants[n]) for n in VARIANTS), anytime, losses]
-        )
+        setting = [case.task, str(case.num_demos), str(case.num_epochs), case.actions]
+        rows.append([*setting, seeds, *(cell(variants[name]) for name in VARIANTS), anytime, losses])
     return markdown_table(head, rows)
 
 
@@ -99,10 +105,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     found = read(args.runs)
-    content = [
-        dict(zip(("task", "num_demos", "num_epochs", "actions"), case, strict=True)) | {"variants": variants}
-        for case, variants in sorted(found.items())
-    ]
+    content = [case._asdict() | {"variants": variants} for case, variants in sorted(found.items())]
     atomic_write(args.out / "results.json", json.dumps(content, indent=1) + "\n")
     atomic_write(args.out / "table.md", table(found))
     print(table(found))

@@ -3,7 +3,7 @@
     python benchmarks/attention_crossover.py                   # on the CPU
     python benchmarks/attention_crossover.py --device cuda
 
-Forward and backward, all backends side by side in each row, medians in milliseconds; the winner is marked. Masks are
+Each row has the median milliseconds of forward and backward with each backend; a star marks the fastest. Masks are
 trees, or random with a given density.
 """
 
@@ -53,7 +53,7 @@ def training_step(backend: str, inputs: list[Tensor], mask: Tensor, bias: Tensor
     return [lambda: torch.autograd.grad(body_attention(*inputs, mask, bias, backend=backend), leaves, grad_out)]
 
 
-def line(row: Row, backends: list[str], device: str, dtype: torch.dtype, bias: bool, effort: Effort) -> str:
+def table_row(row: Row, backends: list[str], device: str, dtype: torch.dtype, bias: bool, effort: Effort) -> str:
     *shape, density = row
     batch, heads, num_nodes, head_dim = shape
     mask = make_mask(num_nodes, density).to(device)
@@ -73,7 +73,7 @@ def line(row: Row, backends: list[str], device: str, dtype: torch.dtype, bias: b
 
 
 def marked(times: list[float | None]) -> list[str]:
-    """Return milliseconds as text, with a star at the shortest and a dash where there is none."""
+    """Return milliseconds as text, with a star at the smallest and a dash for None."""
     best = min((ms for ms in times if ms is not None), default=None)
     return ["-" if ms is None else f"{ms:.3f}{'*' if ms == best else ' '}" for ms in times]
 
@@ -82,9 +82,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=ROWS, default="cpu")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
-    parser.add_argument("--backends", choices=BACKENDS, nargs="*", help="by default all of the device")
+    parser.add_argument("--backends", choices=BACKENDS, nargs="*", help="by default all backends of the device")
     parser.add_argument("--bias", action="store_true")
-    parser.add_argument("--seconds", type=float, default=0.1, help="time per number")
+    parser.add_argument("--seconds", type=float, default=0.1, help="seconds per measurement")
     parser.add_argument("--threads", type=int, default=1, help="threads on the CPU")
     parser.add_argument("--rows", type=int, nargs="*", help="indices of rows; by default all")
     options = parser.parse_args()
@@ -94,7 +94,7 @@ def main() -> None:
     effort = Effort(budget_s=options.seconds, min_samples=5)
     rows = ROWS[options.device]
     for k in range(len(rows)) if options.rows is None else options.rows:
-        print(line(rows[k], backends, options.device, DTYPES[options.dtype], options.bias, effort), flush=True)
+        print(table_row(rows[k], backends, options.device, DTYPES[options.dtype], options.bias, effort), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Find the best launch settings of body attention's kernels: the basis of the tables in `sparse.py` and `tile.py`.
+"""Find the best launch settings of body attention's kernels, for the tables in `sparse.py` and `tile.py`.
 
-    python benchmarks/attention_tuning.py            # on a GPU, some minutes
+    python benchmarks/attention_tuning.py            # on a GPU; takes minutes
 
-Random tree bodies, medians of CUDA-graph replays in milliseconds. Kernels are compiled by several processes first.
+Bodies are random trees; times are medians of CUDA-graph replays in milliseconds. Several processes compile the kernels
+first.
 """
 
 import argparse
@@ -58,7 +59,7 @@ def milliseconds(step: Callable[[], object]) -> float:
 
 
 def launches(row_bytes: int, samples: tuple[int, ...]) -> list[sparse.SparseLaunch]:
-    """Return settings with 16 bytes of one row or of two per thread, with and without a register limit."""
+    """Return settings in which a thread has 16 bytes of one or two rows, with and without a register limit."""
     rows = 512 // row_bytes  # rows per warp
     shapes = [(rows * warps, warps, registers) for warps in (1, 2, 4, 8) for registers in (None, 64)]
     shapes += [(2 * rows * warps, warps, None) for warps in (2, 4)]
@@ -97,7 +98,7 @@ def steps_of(module: ModuleType, problem: Problem) -> tuple[Callable[[], object]
 
 
 def compile_sparse(shape: tuple[int, ...], dtype: torch.dtype, settings: list[sparse.SparseLaunch]) -> None:
-    """Compile in a separate process, to fill Triton's cache on disk."""
+    """Compile the kernels with all settings, to fill Triton's cache on disk from a separate process."""
     problem = Problem.make(shape, dtype)
     for setting in settings:
         with launched("forward", setting), launched("rows", setting), launched("columns", setting):
@@ -117,7 +118,7 @@ def run_once(steps: Iterable[Callable[[], object]]) -> None:
 
 
 def sweep_sparse(problem: Problem) -> str:
-    """Find the best setting of each kernel, then time all kernels with theirs."""
+    """Find the best setting of each kernel; return them and the times of a step with all of them, as text."""
     forward, backward = steps_of(sparse, problem)
     default = milliseconds(forward), milliseconds(backward)
     best: dict[str, sparse.SparseLaunch] = {}
@@ -129,7 +130,9 @@ def sweep_sparse(problem: Problem) -> str:
                 times[setting] = milliseconds(step)
         ranked = sorted(times, key=lambda setting: times[setting])
         best[name] = ranked[0]
-        lines.append(f"    {name:8}" + "; ".join(f"{words(setting)} {times[setting]:.4f}" for setting in ranked[:8]))
+        lines.append(
+            f"    {name:8}" + "; ".join(f"{setting_text(setting)} {times[setting]:.4f}" for setting in ranked[:8])
+        )
     with launched("forward", best["forward"]), launched("rows", best["rows"]), launched("columns", best["columns"]):
         tuned = milliseconds(forward), milliseconds(backward)
     first = f"default {default[0]:.4f}/{default[1]:.4f} | best {tuned[0]:.4f}/{tuned[1]:.4f}"
@@ -140,7 +143,7 @@ def row_bytes(x: Tensor) -> int:
     return x.shape[-1] * x.element_size()
 
 
-def words(setting: sparse.SparseLaunch) -> str:
+def setting_text(setting: sparse.SparseLaunch) -> str:
     return f"{setting.block}/{setting.warps}/{setting.samples}/{setting.registers or '-'}"
 
 

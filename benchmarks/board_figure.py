@@ -1,4 +1,4 @@
-"""Draw how long robots balance on the board in the course of training.
+"""Draw how long robots balance on the board, over the course of training.
 
     python benchmarks/board_figure.py benchmarks/results/rl_h200 --out board.png
 

@@ -1,11 +1,11 @@
-"""Test whether a humanoid can stand on the board, and what action noise and the spread of starts cost.
+"""Test whether a humanoid can stand on the board, and for how long with action noise and a wider spread of starts.
 
     python benchmarks/board_lqr.py --out board_lqr.md
 
-A linear-quadratic regulator observes the whole state, with board and cylinder, and balances in humanoid-board in plain
-MuJoCo. It has a pose in balance, the physics linearised around it over one control step, and the optimal feedback for
-this linear map and a quadratic cost. Far from its pose the linear map is wrong, so the result is a lower bound of what
-is possible. Needs mjlab and scipy (`pip install -c constraints.txt -e '.[rl]'` installs both).
+A linear-quadratic regulator observes the whole state, including board and cylinder, and balances in humanoid-board in
+plain MuJoCo. The physics are linearised around a balanced pose, over one control step. The regulator applies the
+optimal feedback for this linear map and a quadratic cost. Far from the pose the linear map is wrong, so the result is a
+lower bound of what is possible. Needs mjlab and scipy (`pip install -c constraints.txt -e '.[rl]'` installs both).
 """
 
 import argparse
@@ -37,22 +37,29 @@ Array = NDArray[np.float64]
 
 POSE = {"hip_y": -0.08, "knee": -0.15, "ankle_y": -0.07}
 """Joint angles of both legs in rad: knees slightly bent, soles level, torso upright. All other joints are at 0."""
-STIFFNESS, DAMPING, SLOWED, NUM_SETTLE = 2000.0, 200.0, 0.95, 3000
-"""While the pose settles: stiffness in Nm/rad and damping in Nm s/rad of the joints, the factor of all velocities per
-step, and the number of steps."""
-ABOVE, CENTRED, TILT, JOINT, ARM_JOINT, VELOCITY, EFFORT = 1000.0, 100.0, 10.0, 100.0, 10.0, 0.1, 10.0
-"""Costs of squared distances in m² between bodies that should be above or centred on each other, of rad² of tilt and
-of joints, of squared velocities, and of squared actions."""
+STIFFNESS, DAMPING = 2000.0, 200.0
+"""Stiffness in Nm/rad and damping in Nm s/rad of the joints while the pose settles."""
+SLOWED, NUM_SETTLE = 0.95, 3000
+"""Factor of all velocities per step while the pose settles, and the number of these steps."""
+ABOVE, CENTRED = 1000.0, 100.0
+"""Costs of squared distances in m² between bodies that should be above, or centred on, each other."""
+TILT, JOINT, ARM_JOINT = 10.0, 100.0, 10.0
+"""Costs of squared tilts and squared joint angles, in rad²."""
+VELOCITY, EFFORT = 0.1, 10.0
+"""Costs of squared velocities and of squared actions."""
 DISCOUNT = 0.9995
-"""Discount per control step: the motors can hardly change the position of the whole, and need not."""
-NEAR, NOISES, SPREADS = (0.003, 0.01, 0.03), (0.0, 0.1, 0.2, 0.3, 0.5, 1.0), (0.02, 0.05, 0.1, 0.2)
-"""Values of the tables, see Trial: sigmas at starts, sigmas on actions, half widths of joint angles at starts."""
+"""Discount per control step; the motors can hardly change the position of the whole system, and need not."""
+NEAR, SPREADS = (0.003, 0.01, 0.03), (0.02, 0.05, 0.1, 0.2)
+"""Starts in the tables: values of `near` and `spread`, see Trial.begin."""
+NOISES = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
+"""Sigmas of action noise in the tables."""
 
 
 def balanced(model: mujoco.MjModel, joints: Array) -> tuple[Array, Array]:
     """Return the pose in balance on board and cylinder, qpos [nq], and the actions [nu] that hold it.
 
-    Stiff joints hold the pose while everything settles, too slowly to fall. Inverse dynamics at rest give the torques.
+    Stiff joints hold the pose while everything settles, slowed down so that nothing falls. Inverse dynamics give the
+    torques at rest.
     """
     stiff = copy.copy(model)
     data = mujoco.MjData(stiff)
@@ -61,7 +68,9 @@ def balanced(model: mujoco.MjModel, joints: Array) -> tuple[Array, Array]:
         for side in ("right", "left"):
             data.joint(f"robot/{side}_{name}").qpos = angle
     mujoco.mj_forward(stiff, data)
-    data.joint("robot/root").qpos[0] -= data.body("robot/torso").subtree_com[0]  # its weight above the board's middle
+    data.joint("robot/root").qpos[0] -= data.body("robot/torso").subtree_com[
+        0
+    ]  # its centre of mass above the board's middle
     stiff.qpos_spring = data.qpos
     stiff.jnt_stiffness[joints], stiff.dof_damping[model.jnt_dofadr[joints]] = STIFFNESS, DAMPING
     for _ in range(NUM_SETTLE):
@@ -74,9 +83,9 @@ def balanced(model: mujoco.MjModel, joints: Array) -> tuple[Array, Array]:
 
 
 def linearised(model: mujoco.MjModel, qpos: Array, ctrl: Array) -> tuple[Array, Array]:
-    """Return A [2 nv, 2 nv] and B [2 nv, nu]: a deviation x and a change u of the actions give A x + B u next."""
+    """Return A [2 nv, 2 nv], B [2 nv, nu]: a deviation x and a change u of actions become the deviation A x + B u."""
     exact = copy.copy(model)
-    exact.opt.iterations, exact.opt.tolerance = 200, 1e-15  # otherwise finite differences show where the solver stopped
+    exact.opt.iterations, exact.opt.tolerance = 200, 1e-15  # else finite differences contain the solver's residual
     data = mujoco.MjData(exact)
     data.qpos, data.ctrl = qpos, ctrl
     mujoco.mj_forward(exact, data)
@@ -88,18 +97,18 @@ def linearised(model: mujoco.MjModel, qpos: Array, ctrl: Array) -> tuple[Array, 
 
 def state_cost(model: mujoco.MjModel, qpos: Array, joints: Array) -> Array:
     """Return Q [2 nv, 2 nv]: a deviation x from the balance costs xᵀ Q x."""
-    data, weight, moves, turns = mujoco.MjData(model), np.zeros((3, model.nv)), {}, {}
+    data, mass_centre, moves, turns = mujoco.MjData(model), np.zeros((3, model.nv)), {}, {}
     data.qpos = qpos
     mujoco.mj_forward(model, data)
-    mujoco.mj_jacSubtreeCom(model, data, weight, model.body("robot/torso").id)
+    mujoco.mj_jacSubtreeCom(model, data, mass_centre, model.body("robot/torso").id)
     for name in ("robot/torso", "robot/right_foot", "robot/left_foot", "board/board", "cylinder/cylinder"):
         moves[name], turns[name] = np.zeros((2, 3, model.nv))
         mujoco.mj_jacBody(model, data, moves[name], turns[name], model.body(name).id)
     feet = (moves["robot/right_foot"] + moves["robot/left_foot"]) / 2
-    board, cylinder = moves["board/board"], moves["cylinder/cylinder"]  # which lies along x
+    board, cylinder = moves["board/board"], moves["cylinder/cylinder"]  # the cylinder lies along x
     cost = np.diag(np.repeat([1e-8, VELOCITY], model.nv))
     for price, rows in (
-        *((ABOVE, (weight - feet)[:2]), (ABOVE, (weight - cylinder)[1:2])),
+        *((ABOVE, (mass_centre - feet)[:2]), (ABOVE, (mass_centre - cylinder)[1:2])),
         *((CENTRED, (board - cylinder)[:2]), (CENTRED, (feet - board)[:2])),
         *((TILT, turns["robot/torso"][:2]), (TILT, turns["board/board"][:1])),
     ):
@@ -124,7 +133,7 @@ def doubling_steps(a: Array) -> list[float]:
 
 
 class Trial:
-    """Robots of the task under the regulator."""
+    """Robots of the task, controlled by the regulator."""
 
     def __init__(self, num_episodes: int, num_threads: int, seed: int) -> None:
         self.env, self.seed = CpuEnv(make_env_cfg("humanoid-board", num_episodes, seed=0), num_threads), seed
@@ -162,7 +171,7 @@ class Trial:
             for k in np.flatnonzero(self.env.going):
                 mujoco.mj_differentiatePos(self.model, away[k], 1.0, self.pose, self.qpos[k])
             actions = self.hold - np.hstack([away, self.qvel]) @ self.gain.T
-            self.env.step(torch.from_numpy(actions + rng.normal(0, noise, actions.shape)))  # which clamps them
+            self.env.step(torch.from_numpy(actions + rng.normal(0, noise, actions.shape)))  # step clamps them
             if not self.env.going.any():
                 break
         return self.env.steps.numpy().astype(np.float64)
@@ -195,10 +204,10 @@ def tables(trial: Trial) -> Iterator[str]:
 
 def main(args: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=100, help="of every row")
+    parser.add_argument("--episodes", type=int, default=100, help="episodes per table row")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--seed", type=int, default=1, help="of starts and noise")
-    parser.add_argument("--out", type=Path, help="a Markdown file; else the tables are only printed")
+    parser.add_argument("--seed", type=int, default=1, help="seed of starts and noise")
+    parser.add_argument("--out", type=Path, help="Markdown file; without it, the tables are only printed")
     options = parser.parse_args(args)
     if min(options.episodes, options.threads) < 1:
         sys.exit(f"board_lqr: episodes and threads must be at least 1; got {options.episodes} and {options.threads}")

@@ -2,8 +2,8 @@
 
     python benchmarks/encoder_crossover.py            # needs CUDA
 
-Forward and backward as a replayed CUDA graph, all implementations side by side in each row, medians in milliseconds;
-the winner is marked. "layers" is the encoder layer by layer, as it runs for sizes that the operator does not support.
+Each row has the median milliseconds of forward and backward with each implementation, as a replayed CUDA graph; a star
+marks the fastest. "layers" is the encoder layer by layer, as it runs for sizes that the operator does not support.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def training_steps(name: str, row: Row, precision: str) -> list[Step]:
     return gradient_steps(TimedModel(encoder, list(encoder.parameters())), inputs, precision)
 
 
-def line(row: Row, precision: str, effort: Effort) -> str:
+def table_row(row: Row, precision: str, effort: Effort) -> str:
     _, num_nodes, width, _, heads, layers = row
     contenders = [
         Contender(name, partial(training_steps, name, row, precision))
@@ -63,13 +63,13 @@ def line(row: Row, precision: str, effort: Effort) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--precision", choices=PRECISIONS, nargs="*", default=PRECISIONS)
-    parser.add_argument("--seconds", type=float, default=0.1, help="for each number")
-    parser.add_argument("--rows", type=int, nargs="*", default=range(len(ROWS)), help="by their place in the list")
+    parser.add_argument("--seconds", type=float, default=0.1, help="seconds per measurement")
+    parser.add_argument("--rows", type=int, nargs="*", default=range(len(ROWS)), help="indices of rows; by default all")
     options = parser.parse_args()
     print(f"{'(B, N, E, FF, H, L)':>32} precision " + " ".join(f"{name:>10}" for name in IMPLEMENTATIONS))
     for row in (ROWS[k] for k in options.rows):
         for precision in options.precision:
-            print(line(row, precision, Effort(budget_s=options.seconds, min_samples=5)), flush=True)
+            print(table_row(row, precision, Effort(budget_s=options.seconds, min_samples=5)), flush=True)
 
 
 if __name__ == "__main__":

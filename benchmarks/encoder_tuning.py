@@ -1,13 +1,13 @@
 """Find the best launch settings of the fused encoder's kernels.
 
-They are the basis of `ops/encoder_stack/fused/sizes.py` and, on GPUs with those kernels, of `hopper/sizes.py`.
+They belong in `ops/encoder_stack/fused/sizes.py` or, on GPUs that use the Hopper kernels, in `hopper/sizes.py`.
 
     python benchmarks/encoder_tuning.py bf16            # on a GPU, about a minute; tf32 and fp32 too
     python benchmarks/encoder_tuning.py bf16 backward   # one kernel
 
-The paper's PPO minibatch (`inference`: a step of its rollouts), medians of CUDA-graph replays in milliseconds. Each
-kernel keeps its best setting while the next one is tuned; at the end the whole step is profiled by kernel. Settings are
-compiled by several processes first.
+Times are medians of CUDA-graph replays in milliseconds, for the paper's PPO minibatch (`inference`: a rollout's step).
+Each kernel keeps its best setting while the next one is tuned. At the end the whole step is profiled by kernel. Several
+processes compile all settings first.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from body_transformer.ops.encoder_stack.packing import Call
 
 NODES, EMBED, HIDDEN, HEADS, LAYERS = 16, 64, 128, 2, 10
 TRAIN, ROLLOUT, TINY = 8192, 2048, 64
-"""Batches: a PPO minibatch, a rollout's step, and one to compile with."""
+"""Batch sizes of a PPO minibatch, of a rollout's step, and for compiling."""
 EFFORT = Effort(budget_s=0.1)
 
 Setting = Any
@@ -163,7 +163,7 @@ def _use_hopper(kernel: str, setting: Setting) -> None:
 
 
 def compile_one(kernel: str, precision: str, setting: Setting) -> None:
-    """Compile in a separate process, to fill Triton's cache on disk."""
+    """Compile a kernel with one setting, to fill Triton's cache on disk from a separate process."""
     use(kernel, precision, setting)
     problem = Problem.draw(TINY, precision)
     problem.forward(save=False)
@@ -171,7 +171,8 @@ def compile_one(kernel: str, precision: str, setting: Setting) -> None:
     torch.cuda.synchronize()
 
 
-def that_compile(precision: str, kernels: Iterable[str]) -> dict[str, list[Setting]]:
+def compile_all(precision: str, kernels: Iterable[str]) -> dict[str, list[Setting]]:
+    """Compile all settings in parallel; return those that compile, by kernel."""
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         jobs: list[tuple[str, Setting, Future[None]]] = [
             (kernel, setting, pool.submit(compile_one, kernel, precision, setting))
@@ -211,13 +212,13 @@ def sweep(problem: Problem, kernel: str, settings: list[Setting]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("precision", choices=PRECISIONS)
-    parser.add_argument("kernels", nargs="*", help=f"of {', '.join({**GENERAL, **HOPPER})}; all without this")
+    parser.add_argument("kernels", nargs="*", help=f"any of {', '.join({**GENERAL, **HOPPER})}; by default all")
     options = parser.parse_args()
     known = settings_for(options.precision)
     if unknown := [kernel for kernel in options.kernels if kernel not in known]:
-        parser.error(f"no such kernel: {', '.join(unknown)}; there are {', '.join(known)}")
+        parser.error(f"unknown kernel {', '.join(unknown)}; have: {', '.join(known)}")
     problem = Problem.draw(TRAIN, options.precision)
-    for kernel, settings in that_compile(options.precision, options.kernels or list(known)).items():
+    for kernel, settings in compile_all(options.precision, options.kernels or list(known)).items():
         sweep(problem, kernel, settings)
     print(f"{options.precision} forward and backward: {milliseconds(problem.step):.3f} ms")
     for name, us, launches in kernel_times(problem.step, 3)[:8]:

@@ -3,8 +3,8 @@
     python benchmarks/walk.py a1 --only flat unfiltered --out build/walk
     python benchmarks/filter_figure.py build/walk/logs/flat build/walk/logs/unfiltered --out filter.png
 
-Roughness is that of `bot report`: the root mean square of a joint target's second difference from policy step to policy
-step, over all joints, both of the policy's targets and of the commands after filter, interpolation and limits.
+Roughness is that of `bot report`: the root mean square, over all joints, of a target's second difference between policy
+steps. It is drawn for the policy's targets, and for the commands after filter, interpolation and limits.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from body_transformer.report.load import find_folders
 
 NAMES, COLORS = ("with the filter", "without"), ("#1f5fa8", "#c2571a")
 SHOWN_S = (4.0, 5.0)
-"""Stretch of the policy's time that is drawn."""
+"""Part of the policy's time that is drawn, in seconds."""
 JOINT = "FL_calf_joint"
 
 
@@ -87,9 +87,9 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("build/filter.png"))
     options = parser.parse_args(args)
     sets = [read_deployments(find_folders([folder])[1]) for folder in options.folders]
-    for name, one in zip(NAMES, sets, strict=True):
+    for name, folder, one in zip(NAMES, options.folders, sets, strict=True):
         if not one:
-            raise SystemExit(f"no deployment {name}")
+            raise SystemExit(f"filter_figure: no deployment under {str(folder)!r}")
         wanted, commanded = (np.mean(roughness(one, is_commanded)) for is_commanded in (False, True))
         print(
             f"{name}: {len(one)} rollouts, {np.mean(speeds(one)):.3f} m/s, "

@@ -1,10 +1,10 @@
-"""Run what needs a GPU: all of its tests in parallel processes, then the benchmarks of `docs/performance.md`.
+"""Run everything that needs a GPU: the tests in parallel processes, then the benchmarks of `docs/performance.md`.
 
     python benchmarks/gpu_check.py OUT                    # tests, encoder, ppo
     python benchmarks/gpu_check.py OUT --steps encoder    # one step alone
 
-Needs the extra `rl`, pytest and hypothesis, but not pytest-xdist. While the tests run, the peers of the encoder are
-compiled; PyTorch's cache on disk keeps them for the timed run, which then has the machine for itself.
+Needs the extra `rl`, pytest and hypothesis, but not pytest-xdist. The peers of the encoder are compiled while the tests
+run. PyTorch keeps them in its cache on disk for the timed run, during which nothing else runs.
 
 Writes OUT/tests.txt, with the outcome of every test, and the results of each benchmark to OUT/encoder and OUT/ppo.
 """
@@ -51,8 +51,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", choices=("tests", "encoder", "ppo"), nargs="*", default=("tests", "encoder", "ppo"))
-    parser.add_argument("--processes", type=int, default=min(12, os.cpu_count() or 1), help="of tests")
-    parser.add_argument("--quick", action="store_true", help="tiny benchmarks: shows that it runs, without a GPU too")
+    parser.add_argument(
+        "--processes", type=int, default=min(12, os.cpu_count() or 1), help="number of processes that run the tests"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny benchmarks, to check that they run; works without a GPU"
+    )
     options = parser.parse_args()
     if options.processes < 1:
         parser.error(f"--processes must be 1 or more; got {options.processes}")

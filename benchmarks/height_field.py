@@ -1,11 +1,11 @@
-"""Measure what MuJoCo's height field does to a running robot, in plain MuJoCo.
+"""Measure the effect of MuJoCo's height field on a running robot, in plain MuJoCo.
 
     python benchmarks/height_field.py [FOLDER …] --episodes 100 --seed 1
 
-First table: flat ground as a plane, as two height fields, and as planes under contact spheres. It has the results of
-`pretrained:humanoid-mod` and the share of foot contacts, of one robot, whose normal is more than 20 degrees from
-upright. Second table: the hill as planes and as a height field, for `pretrained:humanoid-hill` and the policies in the
-given folders.
+The first table compares flat ground as a plane, as two height fields, and as planes under contact spheres. It has the
+results of `pretrained:humanoid-mod`, and the share of one robot's foot contacts whose normal is more than 20 degrees
+from upright. The second table compares the hill as planes and as a height field, for `pretrained:humanoid-hill` and the
+policies in the given folders.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from body_transformer.rl.registry import make_env_cfg
 
 TASK, HILL = "humanoid-mod", "humanoid-hill"
 LOW, SIZE = (-20.0, -40.0), (160.0, 80.0)
-"""First corner of the ground and its size, in m. At 6 m/s a robot runs 100 m in an episode."""
+"""Lower corner of the ground and its size, in m. At 6 m/s a robot runs 100 m in an episode."""
 TILTED = 20.0
 """Angle in degrees from which a contact's normal counts as tilted."""
 

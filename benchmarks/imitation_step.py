@@ -1,4 +1,4 @@
-"""Time of an update of `bot train mocapact` at the paper's sizes, including reading the demonstrations.
+"""Measure the time of an update of `bot train mocapact` at the paper's sizes, including the reading of data.
 
     python benchmarks/imitation_step.py                            # 24 files of 62 MB: more than fit in a window
     python benchmarks/imitation_step.py --files 2 --steps 20 --cpu

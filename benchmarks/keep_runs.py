@@ -1,4 +1,4 @@
-"""Copy runs without their checkpoints: small enough for this repository, enough for `bot reproduce --draw`.
+"""Copy the parts of runs that `bot reproduce --draw` needs, small enough for this repository.
 
     python benchmarks/keep_runs.py RUNS FOLDER
 

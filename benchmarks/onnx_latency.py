@@ -2,7 +2,8 @@
 
     python benchmarks/onnx_latency.py before/policy.onnx after/policy.onnx --rounds 60
 
-One thread, one observation. The machine may be busy: each round gives a median, and the smallest median counts.
+Each call has one observation and one thread. Each round gives a median; the smallest median is the one that other load
+on the machine affects least.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/ppo_kernels.py
 
-One update is a minibatch of humanoid-mod, actor and critic, gradients and Adam, replayed as in training. PyTorch's
-profiler gives microseconds and launches of each kernel; the longest comes first.
+An update is the gradients and Adam steps of actor and critic for one minibatch of humanoid-mod, replayed as in
+training. PyTorch's profiler gives microseconds and launches of each kernel; the longest comes first.
 """
 
 from body_transformer.bench.ppo import config_of, iterate, make_collector

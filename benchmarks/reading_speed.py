@@ -1,17 +1,17 @@
-"""Speed and memory of reading MoCapAct files in training, compared with h5py alone on the same bytes.
+"""Measure speed and memory of reading MoCapAct files in training, compared with h5py alone on the same bytes.
 
-    python benchmarks/reading_speed.py                # 40 files of 65 MB: too many for one window
-    python benchmarks/reading_speed.py --files 4      # these fit and are kept
+    python benchmarks/reading_speed.py                # 40 files of 65 MB, too many for one window
+    python benchmarks/reading_speed.py --files 4      # they fit into one window, which is kept
 
-Writes files in MoCapAct's layout (random numbers) to a temporary folder and reads them in turns from the file cache: by
-h5py (all observations and actions of every rollout), by `Episodes.read`, and as an epoch of shuffled batches. All
-speeds are in bytes of the files.
+Writes files in MoCapAct's layout (random numbers) to a temporary folder and reads them from the file cache, in turns:
+by h5py (all observations and actions of every rollout), by `Episodes.read`, and as an epoch of shuffled batches. Speeds
+are in bytes of the files per second.
 
-In the first epoch of a run, the memory of the windows is new. It is therefore measured in new processes, alternating
-h5py and this package, and compared with h5py's first round. A pause precedes each process: memory that another process
-has just freed is available faster than memory that a virtual machine must request from its host. "With the check"
-includes opening the files, each of which is checked before training. Data that fit in one window are read in the first
-epoch only and kept, while h5py alone keeps nothing; later epochs show no reading.
+In the first epoch of a run, the memory of the windows is new. The first epoch is therefore measured in new processes,
+alternating h5py and this package, and compared with h5py's first round. A pause precedes each process, since memory
+that another process has just freed is available faster than memory that a virtual machine must request from its host.
+"With the check" includes opening the files, each of which is checked before training. Data that fit in one window are
+read in the first epoch only, so the speeds of later epochs are then not those of reading. h5py alone keeps nothing.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +58,20 @@ def write_file(path: Path, clip: str) -> None:
             file.create_dataset(name, data=NUM_ROLLOUTS // 2)
 
 
-def read_by_h5py(paths: list[Path]) -> int:
+def read_by_h5py(path: Path) -> int:
     done = 0
-    for path in paths:
-        with h5py.File(path) as file:
-            for snippet in (name for name in file if name.startswith("CMU")):
-                for k in range(NUM_ROLLOUTS):
-                    obs = file[f"{snippet}/{k}/observations/proprioceptive"][()]
-                    actions = file[f"{snippet}/{k}/actions"][()]
-                    done += obs.nbytes + actions.nbytes
+    with h5py.File(path) as file:
+        for snippet in (name for name in file if name.startswith("CMU")):
+            for k in range(NUM_ROLLOUTS):
+                obs = file[f"{snippet}/{k}/observations/proprioceptive"][()]
+                actions = file[f"{snippet}/{k}/actions"][()]
+                done += obs.nbytes + actions.nbytes
     return done
+
+
+def read_files(folder: Path) -> Callable[[], int]:
+    paths = sorted(folder.glob("*.hdf5"))
+    return lambda: sum(map(read_by_h5py, paths))
 
 
 def read_episodes(folder: Path) -> Callable[[], int]:
@@ -87,13 +92,16 @@ def gigabytes_per_s(read: Callable[[], int]) -> float:
 
 
 def opened(name: str, folder: Path, window_bytes: int) -> Callable[[], int]:
-    """Return a reader that has opened its files, and has checked them if it does so before the first step."""
-    paths = sorted(folder.glob("*.hdf5"))
-    return {
-        H5PY: lambda: lambda: read_by_h5py(paths),
-        EPISODES: lambda: read_episodes(folder),
-        BATCHES: lambda: read_batches(folder, window_bytes),
-    }[name]()
+    """Prepare a reader, which checks its files now if training does so before the first step.
+
+    Return a function that reads all files and returns the number of bytes.
+    """
+    prepare = {
+        H5PY: partial(read_files, folder),
+        EPISODES: partial(read_episodes, folder),
+        BATCHES: partial(read_batches, folder, window_bytes),
+    }
+    return prepare[name]()
 
 
 def compare(folder: Path, window_bytes: int, rounds: int) -> None:
@@ -150,7 +158,7 @@ def measure_one(name: str, folder: Path, window_bytes: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=40)
-    parser.add_argument("--window", type=int, default=WINDOW_BYTES // 2**20, help="MiB a window, at most")
+    parser.add_argument("--window", type=int, default=WINDOW_BYTES // 2**20, help="largest size of a window in MiB")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--starts", type=int, default=6)
     parser.add_argument("--only", help=argparse.SUPPRESS)

@@ -35,16 +35,16 @@ def ship(folder: Path, name: str, evaluations: Sequence[Evaluation], notes: Sequ
         raise ValueError(f"{str(folder)!r} is not a run of reinforcement learning")
     task = RlConfig.from_run(description["rl"]).task
     if name not in (task, f"{task}.{description['variant']}"):
-        raise ValueError(f"a policy is named after its task, which is {task!r}, and may say its variant; got {name!r}")
+        raise ValueError(f"the name must be {task!r} or '{task}.{description['variant']}'; got {name!r}")
     for evaluation in evaluations:
         if evaluation.get("task") != task or not {"simulator", "seed"} <= evaluation.keys():
-            raise ValueError(f"an evaluation must be of {task!r}, by bot eval --json; got {evaluation}")
+            raise ValueError(f"an evaluation must be the output of bot eval --json for {task!r}; got {evaluation}")
     found = find_policy(folder)
     source = found.path
     size = sum((source / file).stat().st_size for file in FILES)
     if size > MAX_BYTES:
-        raise ValueError(f"the policy has {size:,} bytes; at most {MAX_BYTES:,} come with the package")
-    policy = Policy.load(source)  # refuses a damaged one
+        raise ValueError(f"the policy has {size:,} bytes; a shipped policy may have at most {MAX_BYTES:,}")
+    policy = Policy.load(source)  # raises an error if it is damaged
     target = pretrained.FOLDER / name
     with new_folder(target) as unfinished:
         for file in FILES:
@@ -57,7 +57,9 @@ def ship(folder: Path, name: str, evaluations: Sequence[Evaluation], notes: Sequ
 def env_steps(found: PolicyFolder) -> int:
     """Return the number of environment steps that the policy was trained for."""
     if found.run is None or found.step is None:
-        raise ValueError(f"{str(found.path)!r} is not a checkpoint of a run, so the length of its training is unknown")
+        raise ValueError(
+            f"{str(found.path)!r} is not a checkpoint of a run, so its number of environment steps is unknown"
+        )
     config = RlConfig.from_run(Run.open(found.run).description()["rl"])
     return found.step * config.num_envs * config.num_steps_per_env
 

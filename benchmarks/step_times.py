@@ -1,4 +1,4 @@
-"""Print the duration of control steps by stretch of time: a temporary disturbance shows in some stretches only.
+"""Print the duration of control steps per interval of time, which shows temporary disturbances.
 
 bot deploy a1 --loop-hz 50 --seconds 600 --out deployments/long
 python benchmarks/step_times.py deployments/long --every 30
@@ -14,13 +14,13 @@ from body_transformer.deploy.saved_log import SavedLog
 
 
 def table(log: SavedLog, every_s: float) -> str:
-    """Return p50, p99 and max of the policy's ticks, and missed deadlines, in a row per stretch of time."""
+    """Return p50, p99 and max of the policy's ticks, and missed deadlines, in one row per interval."""
     rows = log.rows
     active = rows["phase"] == Phase.POLICY
-    stretch = ((rows["now_s"] - rows["now_s"][active.argmax()]) // every_s).astype(int)
+    interval = ((rows["now_s"] - rows["now_s"][active.argmax()]) // every_s).astype(int)
     lines = ["| from, s | p50, ms | p99, ms | max, ms | missed deadlines |", "|---|---|---|---|---|"]
-    for number in np.unique(stretch[active]):
-        these = active & (stretch == number)
+    for number in np.unique(interval[active]):
+        these = active & (interval == number)
         taken = rows["work_ms"][these & np.isfinite(rows["policy_ms"])]
         shares = " | ".join(f"{value:.2f}" for value in np.percentile(taken, [50, 99, 100]))
         lines.append(f"| {number * every_s:g} | {shares} | {rows['missed'][these].sum()} |")
@@ -30,7 +30,7 @@ def table(log: SavedLog, every_s: float) -> str:
 def main(args: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("log", type=Path, help="log of `bot deploy`")
-    parser.add_argument("--every", type=float, default=30.0, help="s")
+    parser.add_argument("--every", type=float, default=30.0, help="length of an interval in s")
     options = parser.parse_args(args)
     print(table(SavedLog.load(options.log), options.every))
 

@@ -3,14 +3,14 @@
     bot export RUN --out a1
     python benchmarks/walk.py a1 --out build/walk
 
-Rollouts of `bot deploy` on the simulated robot, in real time, one after the other: 5 on flat ground (the paper's test
-of the real robot), 5 without the filter, then 20 each under 20 ms of latency, 5 % loss, and 2 kg more and less. That
-takes 25 minutes on an otherwise idle computer. Measurements are as noisy as in training; without noise, rollouts would
-differ only by chance of timing. Writes OUT/table.md, OUT/rollouts.json, and the log of every rollout; filter_figure.py
-draws those with and without the filter.
+Runs rollouts of `bot deploy` on the simulated robot, in real time, one after the other. 5 are on flat ground (the
+paper's test of the real robot) and 5 without the filter. 20 each have 20 ms of latency, 5 % loss, 2 kg more, and 2 kg
+less. That takes 25 minutes on an otherwise idle computer. Measurements are as noisy as in training; without noise,
+rollouts would differ only by chance of timing. Writes OUT/table.md, OUT/rollouts.json, and the log of every rollout;
+filter_figure.py draws those with and without the filter.
 
-The load of a virtual machine's host cannot be seen from inside. So before each rollout an empty loop of 100 Hz counts
-how often it wakes up a whole period too late.
+The load of a virtual machine's host is not visible from inside. Before each rollout, an empty loop of 100 Hz therefore
+counts the ticks that are late by a whole period.
 """
 
 import argparse
@@ -60,14 +60,14 @@ class Rollout:
 
     condition: str
     seed: int
-    """Seed of the network's faults."""
+    """Seed of the faults and of the measurement noise."""
     problem: str
     """Reason for failure; empty for a success."""
     speed_mps: float
     """Speed in the direction of the heading."""
     ahead_m: float
     sideways_m: float
-    """Distance along the heading at the start, and from that line."""
+    """Distances from the start, along the initial heading and to its side."""
     missed: int
     interventions: dict[str, int]
     log: str
@@ -78,8 +78,8 @@ class Rollout:
 IDLE_HZ, IDLE_TICKS = 100, 200
 
 
-def late_of_nothing() -> int:
-    """Return how many of IDLE_TICKS of an empty loop come a whole period late."""
+def count_late_ticks() -> int:
+    """Run an empty loop of IDLE_TICKS; return the number of ticks that are late by a whole period."""
     begun, late = time.monotonic(), 0
     for tick in range(1, IDLE_TICKS + 1):
         wait = begun + tick / IDLE_HZ - time.monotonic()
@@ -91,7 +91,7 @@ def late_of_nothing() -> int:
 
 @cache
 def steps_ms(log: str) -> NDArray[np.float64]:
-    """Return the duration of each full control step, one that asked the policy."""
+    """Return the durations of the control steps in which the policy ran."""
     rows = SavedLog.load(log).rows
     taken: NDArray[np.float64] = rows["work_ms"][np.isfinite(rows["policy_ms"])]
     return taken
@@ -103,7 +103,7 @@ def run(policy: Path, name: str, seed: int, seconds: float, out: Path) -> Rollou
     faults = ("--faults", f"seed={seed}", "noise=1", *CONDITIONS[name].faults)
     flags = ("--out", str(log), "--json", *CONDITIONS[name].flags)
     shutil.rmtree(log, ignore_errors=True)  # of an earlier benchmark
-    late = late_of_nothing()
+    late = count_late_ticks()
     command = [sys.executable, "-m", "body_transformer.cli.main", "deploy", str(policy), "--seconds", str(seconds)]
     command += [*faults, *flags]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -116,7 +116,7 @@ def run(policy: Path, name: str, seed: int, seconds: float, out: Path) -> Rollou
 
 
 def problem(result: dict[str, Any]) -> str:
-    """Return why a result of `bot deploy --json` is not a success: an early end, or a fall."""
+    """Return the reason for an early end or `fell`, from a result of `bot deploy --json`; empty for a success."""
     if result["stop"] is not None:  # a robot that is stopped falls
         return str(result["stop"]).partition(":")[0]
     report = result["report"]
@@ -134,7 +134,7 @@ COLUMNS = (
 
 
 def table(rollouts: Sequence[Rollout]) -> str:
-    """Return a row per condition; speed and distances are means over the successes, sideways in either direction."""
+    """Return a row per condition, with mean speed and (absolute) distances over the successes."""
     lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
     for name, condition in CONDITIONS.items():
         these = [one for one in rollouts if one.condition == name]

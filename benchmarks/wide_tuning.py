@@ -71,7 +71,7 @@ def replay_us(graph: torch.cuda.CUDAGraph, repeats: int = 60) -> float:
 
 
 def optimizer_step(encode: Callable[[Tensor, list[nn.Parameter]], Tensor], batch: int) -> Callable[[], None]:
-    """Return a step: forward, mean squared loss, backward, fused AdamW; x has a gradient, as after a tokenizer."""
+    """Return a step: forward, mean squared loss, backward, fused AdamW. x gets a gradient, as after a tokenizer."""
     weights = parameters()
     x = torch.randn(batch, NODES, WIDTH, device="cuda", requires_grad=True)
     target = torch.randn_like(x)
@@ -151,10 +151,10 @@ def parts(b: Buffers) -> Iterator[Part]:
     yield "qkv", lambda k: linear(kept.x[k], o[k].in_weight, o[k].in_bias, kept.qkv[k]), 1
     yield "attention", lambda k: b.attention.forward(kept.qkv[k], k % 2 == 0, kept.heads[k]), 1
     yield "out", lambda k: product(kept.heads[k], o[k].out_weight.t(), b.update), 1
-    yield "add_norm (two a layer)", b.add_norm, 1
+    yield "add_norm (two per layer)", b.add_norm, 1
     yield "ff1", lambda k: relu(kept.y[k], o[k].weight1, o[k].bias1, kept.hidden[k]), 1
     yield "ff2", lambda k: product(kept.hidden[k], o[k].weight2.t(), b.update), 1
-    yield "norm_backward (two a layer)", b.norm_backward, 1
+    yield "norm_backward (two per layer)", b.norm_backward, 1
     yield "d ff2", lambda k: product(g.update2[k], o[k].weight2, g.hidden[k]), 1
     yield "relu_backward", b.relu_backward, 1
     yield "d ff1", lambda k: product(g.hidden[k], o[k].weight1, b.through), 1
@@ -193,8 +193,8 @@ def shape(tiles: Tiles) -> str:
 
 
 def measure_parts(title: str, found: Iterator[Part]) -> None:
-    """Time each part over all layers in turn, so that its data is no more in the cache than in a real step."""
-    print(f"\n{title}, us a layer")
+    """Time each part over all layers in turn, so that the cache has as little of its data as in a real step."""
+    print(f"\n{title}, us per layer")
     for name, part, covers in found:
 
         def all_layers(part: Callable[[int], Any] = part, covers: int = covers) -> None:
@@ -211,7 +211,7 @@ def measure_parts(title: str, found: Iterator[Part]) -> None:
 
 def show_kernels(graph: torch.cuda.CUDAGraph) -> None:
     kernels = kernel_times(graph.replay, 3)
-    print(f"\nprofile of a step: {sum(num for *_, num in kernels):.0f} launches, us of a step / launches / kernel")
+    print(f"\nprofile of a step: {sum(num for *_, num in kernels):.0f} launches, us per step / launches / kernel")
     for name, us, launches in kernels[:20]:
         print(f"  {us:8.1f} {launches:5.0f} {name[:110]}")
 
@@ -256,7 +256,7 @@ def main() -> None:
     buffers = Buffers(arguments.batch, mask)
     measure_parts("parts", parts(buffers))
     measure_parts("entries of a tile, its columns, warps, programs, stages", row_parts(buffers))
-    measure_parts("(sample, head) pairs a program, warps", attention_parts(buffers))
+    measure_parts("(sample, head) pairs per program, warps", attention_parts(buffers))
     if not arguments.no_peer:
         measure_peer(arguments.batch, mask)
 

@@ -248,13 +248,13 @@ def test_a_runs_policy_is_shipped_with_its_card(tmp_path, shelf, ship_policy):
 
 def test_a_policy_that_is_too_large_or_of_another_task_is_not_shipped(tmp_path, shelf, ship_policy, monkeypatch):
     folder = run_folder(tmp_path / "run", small_policy("humanoid-mod"))
-    with pytest.raises(SystemExit, match=r"named after its task, which is 'humanoid-mod', .*; got 'humanoid-hill'"):
+    with pytest.raises(SystemExit, match=r"must be 'humanoid-mod' or 'humanoid-mod\.mlp'; got 'humanoid-hill'"):
         ship_policy.main([str(folder), "humanoid-hill"])
     with pytest.raises(SystemExit, match=r"got 'humanoid-mod\.bot-mix'"):  # it is an MLP
         ship_policy.main([str(folder), "humanoid-mod.bot-mix"])
-    with pytest.raises(ValueError, match="an evaluation must be of 'humanoid-mod'"):
+    with pytest.raises(ValueError, match="must be the output of bot eval --json for 'humanoid-mod'"):
         ship_policy.ship(folder, "humanoid-mod", [evaluation("warp", "humanoid-hill")])
     monkeypatch.setattr(ship_policy, "MAX_BYTES", 1000)
-    with pytest.raises(SystemExit, match=r"the policy has [\d,]+ bytes; at most 1,000 come with the package"):
+    with pytest.raises(SystemExit, match=r"the policy has [\d,]+ bytes; a shipped policy may have at most 1,000"):
         ship_policy.main([str(folder), "humanoid-mod"])
     assert list(shelf.iterdir()) == []
