@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "deploy.rewrite": {"deploy.graph", "model", "ops"},
     "deploy.onnx_file": {"deploy", "deploy.rewrite", "model"},
     "deploy.export": {"body", "deploy", "deploy.onnx_file", "experiment", "model", "policy_folder", "run", *SECTIONS},
+    "report": {"body", "deploy", "policy_folder", "rl.config", "run"},
     "bench": {
         "body",
         "deploy",
@@ -70,12 +71,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "experiment",
         "model",
         "ops",
+        "report.text",
         "rl",
         "rl.config",
         "robots",
         "training",
     },
-    "report": {"body", "deploy", "policy_folder", "rl.config", "run"},
     "reproduce": {"report", "run", "training"},
     "cli": {"bench", "deploy", "deploy.export", "imitation", "pretrained", "report", "reproduce", "rl"}
     | SECTIONS

@@ -42,13 +42,16 @@ def load(
     Args:
         path: the file.
         experiment: `mocapact`, `adroit-door`, `adroit-hammer` or `adroit-relocate`.
-        variant: the architecture; hard, mix and plain transformers have equal tensors, so the file does not show it.
-        num_heads: the only size that tensors do not show; by default the file's `num_heads` metadata, or else the
-            experiment's value.
+        variant: the architecture. The file does not show it, because hard, mix and plain transformers have equal
+            tensors.
+        num_heads: the number of attention heads, which the tensors do not show. By default it is `num_heads` in the
+            file's metadata, or else the experiment's value.
     """
     setting = load_experiment(experiment)
     if setting.critic:
-        raise ValueError(f"experiment {experiment!r} is not an imitation experiment; the authors' files are")
+        raise ValueError(
+            f"experiment {experiment!r} is not an imitation experiment; the authors' weights come from one"
+        )
     layout, config = setting.layout(), setting.policy_config(variant)
     if config.architecture.mask == "random":
         raise ValueError(f"variant {variant!r} cannot be loaded: its random masks differ from the authors'")
@@ -75,7 +78,7 @@ def load(
 
 
 class _Tensors:
-    """The tensors of a file; each is taken once, and only in the expected shape."""
+    """Tensors of a file, with a record of those that were used."""
 
     def __init__(self, path: Path) -> None:
         self.source = repr(str(path))
@@ -104,7 +107,7 @@ class _Tensors:
         """Return the names of tensors that were not taken.
 
         The frozen zero token, recorded inputs and outputs (`__…`), and buffers that follow from the body (indices,
-        masks, shortest paths) are left out.
+        masks, shortest paths) do not count.
         """
         return sorted(
             name
@@ -170,7 +173,7 @@ def _fill_detokenizer(ours: dict[str, Tensor], theirs: _Tensors, layout: Layout)
 
 
 def _fill_mlp(ours: dict[str, Tensor], theirs: _Tensors) -> None:
-    names = {f"net.model.{k}": f"encoder.layers.{k + 1}" for k in (0, 2, 4)}  # ours flattens first
+    names = {f"net.model.{k}": f"encoder.layers.{k + 1}" for k in (0, 2, 4)}  # our layer 0 flattens
     names["detokenizer.detokenizers.global"] = "detokenizer.linear"
     _copy(ours, theirs, {f"{one}.{kind}": f"{two}.{kind}" for one, two in names.items() for kind in _KINDS})
 

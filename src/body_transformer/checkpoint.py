@@ -1,8 +1,8 @@
 """Checkpoints: a policy and everything its training needs to continue as if it had never stopped.
 
 `checkpoints/<step>/` holds the policy's files, `training_state.safetensors` and `training_state.json`. A checkpoint is
-written aside and renamed, so a folder named by a number is complete; `checkpoints/last` links to the newest. Nothing is
-unpickled.
+written under a temporary name and renamed, so a folder named by a number is complete. `checkpoints/last` links to the
+newest. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Checkpoint:
 def save_checkpoint(run: Path, step: int, policy: Policy, state: TrainingState, keep: int = 2) -> Path:
     """Write checkpoints/<step>, point `last` at it and remove all but the newest `keep`.
 
-    Checkpoints of later steps are removed, too: a run comes to a step again only if it could not read the later ones.
+    Checkpoints of later steps are removed, too: a run repeats a step only if it could not read them.
     """
     parent = run / CHECKPOINTS
     path = parent / str(step)

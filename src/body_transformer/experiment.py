@@ -25,7 +25,7 @@ from .rl.config import RlConfig
 from .schema import build, plain, yaml_mapping
 
 SUFFIXES = (".yaml", ".yml")
-"""Endings of experiment files; without one, an experiment is the name of a shipped one."""
+"""Suffixes of experiment files; a source without one is the name of a shipped experiment."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class RobotSpec:
     file: str
     """Name of a shipped robot, or path of an MJCF or URDF file, relative to the experiment's own file."""
     root: str | None = None
-    """Body to start from; needed where several trees stand in the world."""
+    """The robot's root body; needed if the file holds several trees."""
     fixed: Fixed = "keep"
     """Whether a body without a joint keeps its own node or merges into its parent."""
     extra_edges: tuple[Edge, ...] = ()
-    """Connections beside the tree."""
+    """Edges in addition to those of the tree."""
 
     def graph(self) -> BodyGraph:
         """Read the body graph."""
@@ -81,13 +81,13 @@ class Experiment:
     critic_obs: tuple[Term, ...] = ()
     """Terms that only the critic observes, after those of the policy."""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Policy settings of single variants."""
+    """Policy settings that differ for a variant, by its name."""
     imitation: ImitationConfig | None = None
     """Training from demonstrations, if the experiment has it."""
     rl: RlConfig | None = None
     """Training by reinforcement, if the experiment has it."""
     deploy: DeployConfig | None = None
-    """Conversion of measurements to observations and of actions to targets, if the task has a robot."""
+    """Conversion of measurements to observations and of actions to targets, if the policy runs on a robot."""
 
     def layout(self) -> Layout:
         """Return the layout of the policy's observation and action."""

@@ -1,4 +1,4 @@
-"""Log the metrics of a run: to metrics.jsonl, to TensorBoard if it is installed, to Weights & Biases if asked."""
+"""Log the metrics of a run: to metrics.jsonl, to TensorBoard if it is installed, to Weights & Biases if requested."""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@
     policy.safetensors  weights; a robot's computer does not need them
     policy.onnx         the exported network, which is all that a robot's computer needs besides policy.json
 
-The weights' metadata hold a digest of policy.json without its `SEALS`, so each file refers to the other. `find_policy`
-is the only place that decides what a path or a name on the command line means. Neither PyTorch nor YAML is needed here.
+The weights' metadata hold a digest of policy.json without its `LATER_KEYS`, so each file refers to the other.
+`find_policy` is the only place that decides what a path or a name on the command line means. Neither PyTorch nor YAML
+is needed here.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ DESCRIPTION, WEIGHTS, MODEL = "policy.json", "policy.safetensors", "policy.onnx"
 FORMAT, VERSION = "body_transformer.policy", 2
 READABLE = (1, 2)
 """Format versions that can be read; version 1 has no contract."""
-SEALS = ("weights_sha256", "contract", "model_sha256")
-"""Keys of policy.json that come after the weights, so the weights' digest of policy.json leaves them out."""
-_KEYS = ("format", "format_version", "package_version", "policy", *SEALS)
+LATER_KEYS = ("weights_sha256", "contract", "model_sha256")
+"""Keys of policy.json that are known only after the weights are written, so the weights' digest excludes them."""
+_KEYS = ("format", "format_version", "package_version", "policy", *LATER_KEYS)
 RUN_DESCRIPTION, CHECKPOINTS = "experiment.yaml", "checkpoints"
-"""Of a run: the file that describes it, and the folder that holds a policy per saved step, named by the step."""
+"""In a run folder: the description, and the folder of checkpoints, each named by its step."""
 KINDS = f"a folder with {DESCRIPTION}, a run folder, a checkpoint of a run, or {pretrained.PREFIX}NAME"
-"""What `find_policy` opens, for messages."""
+"""Sources that `find_policy` accepts, for error messages."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _missing(folder: Path) -> str:
 
 
 def new_description(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of policy.json for {config, layout}, without its SEALS."""
+    """Return the content of policy.json for {config, layout}, without its LATER_KEYS."""
     return {"format": FORMAT, "format_version": VERSION, "package_version": __version__, "policy": policy}
 
 
@@ -122,4 +123,4 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 def description_digest(content: Mapping[str, Any]) -> str:
     """Return the digest of policy.json that the weights' metadata hold."""
-    return json_digest({key: value for key, value in content.items() if key not in SEALS})
+    return json_digest({key: value for key, value in content.items() if key not in LATER_KEYS})

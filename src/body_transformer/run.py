@@ -23,7 +23,7 @@ from .schema import yaml_mapping
 DESCRIPTION, METRICS, EVALUATION = RUN_DESCRIPTION, "metrics.jsonl", "evaluation.json"
 LOCK = ".at_work"
 LEFT_BEHIND = (".*", "*.log", "*log.txt", "slurm-*", "nohup.out")
-"""Files that a run may leave if it dies before it is described: the lock, a part of a file, logs."""
+"""Files of a run that ended before it wrote its description: the lock, partial files, logs."""
 
 
 class Run:
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether the last evaluation, which finishes a run, is written."""
+        """Whether the final evaluation, which completes a run, is written."""
         return (self.folder / EVALUATION).is_file()
 
     def check_free(self) -> None:
@@ -125,7 +125,7 @@ class Run:
             return [_logged(line) for line in stream.read().splitlines() if line.strip()]
 
     def forget_after(self, step: int) -> None:
-        """Drop the lines after this step, from which the run continues."""
+        """Remove the logged lines after `step`, the step from which the run continues."""
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         if (self.folder / METRICS).is_file():
             atomic_write(self.folder / METRICS, "".join(kept))
@@ -148,7 +148,7 @@ def experiment_of(policy: PolicyFolder) -> str | None:
         return contract.get("experiment") if isinstance(contract, dict) else None
     found = Run.open(policy.run).description()
     if "name" not in found:
-        raise ValueError(f"{str(policy.run)!r} does not say what was run: {DESCRIPTION} has no 'name'")
+        raise ValueError(f"{str(policy.run)!r} does not name its experiment: {DESCRIPTION} has no 'name'")
     return str(found["name"])
 
 

@@ -46,7 +46,7 @@ def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "empty").mkdir()
     assert main(["report", str(tmp_path / "empty"), "--out", str(tmp_path / "report.html")]) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"bot report: {str(tmp_path / 'empty')!r} is not a run and holds none")
+    assert said.startswith(f"bot report: {str(tmp_path / 'empty')!r} contains neither a run (experiment.yaml) nor a ")
     assert not (tmp_path / "report.html").exists()
 
 
@@ -96,7 +96,7 @@ def test_runs_and_deployments_together_are_refused_in_one_sentence(
     assert main(["report", str(run), str(deployments), "--out", str(tmp_path / "report.html")]) == 1
     said = capsys.readouterr().err
     assert said == (
-        f"bot report: a page is about runs or about deployments: {str(run)!r} is a run and "
-        f"{str(deployments / 'one')!r} is a deployment; write a page for each kind\n"
+        f"bot report: a page shows either runs or deployments, but {str(run)!r} is a run and "
+        f"{str(deployments / 'one')!r} is a deployment; write one page for each kind\n"
     )
     assert not (tmp_path / "report.html").exists()

@@ -274,7 +274,7 @@ def test_deployments_side_by_side_have_the_recorded_speed_and_roughness(tmp_path
     assert told["Speed"] == "Speed, m/s, forward: with: 0.471, none; without: none, 0.502"
     assert "with, policy's targets: " in told["Roughness of joint targets"]
     assert "without, commanded: " in told["Roughness of joint targets"]
-    assert ("small", "asked for: 0.5") in read.texts
+    assert ("small", "commanded: 0.5") in read.texts
     assert ("td", "as planned; it fell after 2.0 s") in read.texts
     assert ("p", "It ended as planned; it fell after 2.0 s.") in read.texts
     unknown = report(tmp_path, deploy(tmp_path / "other", seconds=0.2)).text()

@@ -20,7 +20,7 @@ def test_runs_are_found_by_name_or_below_a_parent_and_each_once(tmp_path: Path) 
 def test_a_folder_without_runs_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         find_folders([tmp_path / "nowhere"])
-    with pytest.raises(ValueError, match=f"{tmp_path}.* is not a run and holds none"):
+    with pytest.raises(ValueError, match=f"{tmp_path}.* contains neither a run"):
         find_folders([tmp_path])
 
 
@@ -92,7 +92,7 @@ def test_a_run_that_has_just_begun_has_no_values_and_a_note(tmp_path: Path) -> N
     run = read_run(folder)
     assert run.notes == (
         "training is at step 0 of 400",
-        "nothing is logged yet: no whole line in metrics.jsonl",
+        "nothing is logged yet: no complete line in metrics.jsonl",
         "no final evaluation yet: no values yet",
     )
     assert (run.results, run.curves, run.time_s) == ({}, {}, None)

@@ -227,7 +227,7 @@ def test_a_seed_that_no_simulator_takes_is_a_usage_error(tmp_path, capsys, seed)
     with pytest.raises(SystemExit) as stop:
         main(["train", "humanoid-mod", *SMALL, *QUICK, "--seed", str(seed), "--out", str(tmp_path / "run")])
     assert stop.value.code == 2
-    assert f"a seed is 0 or more and less than 2**32; got {seed}" in " ".join(capsys.readouterr().err.split())
+    assert f"--seed must be 0 or more and less than 2**32; got {seed}" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()
 
 

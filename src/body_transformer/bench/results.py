@@ -7,7 +7,7 @@ import math
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import __version__
 from ..files import atomic_write
+from ..report.text import markdown_table
 
 Cell = float | int | str | bool | None
 Row = Mapping[str, Any]
@@ -112,10 +113,11 @@ class BenchReport:
         return {"bench": self.name, "environment": environment, "tables": tables, "notes": notes}
 
     def to_markdown(self) -> str:
-        head = [f"# bot bench {self.name}", "", *(f"- {key}: {value}" for key, value in self.environment.items())]
-        body = [line for table in self.tables for line in ("", f"## {table.title}", "", *markdown_table(table))]
-        notes = ["", *(f"- {note}" for note in self.notes)] if self.notes else []
-        return "\n".join([*head, *body, *notes, ""])
+        parts = [f"# bot bench {self.name}\n", _bullets(f"{key}: {value}" for key, value in self.environment.items())]
+        for table in self.tables:
+            head = [column.title for column in table.columns]
+            parts += [f"## {table.title}\n", markdown_table(head, table.cells())]
+        return "\n".join([*parts, _bullets(self.notes)] if self.notes else parts)
 
     def write(self, folder: Path) -> list[Path]:
         """Write `results.json`, `table.md` and the figures; each file appears only when it is complete."""
@@ -126,9 +128,8 @@ class BenchReport:
         ]
 
 
-def markdown_table(table: ResultTable) -> list[str]:
-    rows = [[column.title for column in table.columns], ["---"] * len(table.columns), *table.cells()]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+def _bullets(texts: Iterable[str]) -> str:
+    return "".join(f"- {text}\n" for text in texts)
 
 
 def output_folder(given: str | None) -> Path | None:

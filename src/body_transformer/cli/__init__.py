@@ -1,1 +1,1 @@
-"""The command `bot`: one file a verb."""
+"""The command `bot`: one file per verb."""

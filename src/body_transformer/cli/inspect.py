@@ -1,4 +1,4 @@
-"""`bot inspect ROBOT|EXPERIMENT`: show the body graph, the owners of all entries, and the size of a policy."""
+"""`bot inspect ROBOT|EXPERIMENT`: show the body graph, the node of each entry, and the size of a policy."""
 
 from __future__ import annotations
 
@@ -20,20 +20,30 @@ from ..schema import plain
 from .output import console, print_json
 from .run_options import Flag
 
-LISTED = ("nodes", "root", "edges", "extra_edges", "joints", "actuators")
-COUNTED = ("num_nodes", "num_ones", "sparsity", "diameter")
-SIZES = ("obs_dim", "used_obs_dim", "action_dim")
-"""Attributes that `--json` prints: of the body graph the first two lists, of the layout the last."""
+OF_GRAPH = (
+    "nodes",
+    "root",
+    "edges",
+    "extra_edges",
+    "joints",
+    "actuators",
+    "num_nodes",
+    "num_ones",
+    "sparsity",
+    "diameter",
+)
+OF_LAYOUT = ("obs_dim", "used_obs_dim", "action_dim")
+"""Attributes of the body graph and of the layout that `--json` prints."""
 
 
 @dataclass
 class Inspect:
-    """Show the body graph of a robot file or an experiment, the owners of all entries, and a variant's parameters."""
+    """Show the body graph of a robot file or an experiment, the node of each entry, and a variant's parameter count."""
 
     what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ROBOT|EXPERIMENT")]
     """An MJCF or URDF file, a shipped robot (humanoid, a1, …), an experiment (humanoid-mod, …) or its YAML file."""
     root: Annotated[str | None, tyro.conf.arg(metavar="BODY")] = None
-    """Body to start from; needed where several trees stand in the world."""
+    """The robot's root body; needed if the file holds several trees."""
     fixed: Annotated[Fixed, tyro.conf.arg(metavar="keep|merge")] = "keep"
     """Whether a body without a joint keeps its own node or merges into its parent."""
     equality_edges: Flag = False
@@ -118,16 +128,16 @@ def find_robot(what: str) -> Path:
 
 def as_json(subject: Subject, count: bool) -> dict[str, Any]:
     """Return the graph and, with `count`, the sizes of layout and policy."""
-    content = {name: plain(getattr(subject.graph, name)) for name in (*LISTED, *COUNTED)}
+    content = {name: plain(getattr(subject.graph, name)) for name in OF_GRAPH}
     if count:
         parameters = sum(subject.count_parameters().values())
-        content |= {name: getattr(subject.layout, name) for name in SIZES}
+        content |= {name: getattr(subject.layout, name) for name in OF_LAYOUT}
         content |= {"parameters": parameters, "variant": subject.config.variant}
     return content
 
 
 def show(subject: Subject) -> None:
-    """Print the table of owners and the sizes."""
+    """Print the table of nodes and their entries, and the sizes."""
     graph, layout = subject.graph, subject.layout
     out = console()
     out.print(allocation_table(graph, layout))

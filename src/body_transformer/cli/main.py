@@ -15,7 +15,7 @@ from .output import complain, to_nowhere
 
 PACKAGE = Path(__file__).parents[1]
 VERBS = {
-    "bench": "measure speed, beside peers and the limits of the hardware",
+    "bench": "measure speed, and compare it with other implementations and the hardware's limits",
     "collect": "record demonstrations of a policy as a Minari dataset",
     "demo": "train, evaluate and compare policies on the built-in task, on a CPU",
     "deploy": "run an exported policy on a robot, in real time",
@@ -23,8 +23,8 @@ VERBS = {
     "export": "export a policy as ONNX, with the contract that a robot needs",
     "inspect": "show the body graph, layout and parameter count of a robot file or an experiment",
     "list": "list experiments, variants, robots and trained policies",
-    "report": "make one HTML page of runs or deployments: comparison, curves, body and mask, films; joints, timing",
-    "reproduce": "make a table or figure of the paper, after the runs that it needs",
+    "report": "write one HTML page about runs or deployments",
+    "reproduce": "train the missing runs of a table or figure of the paper, then draw it",
     "train": "train a policy from demonstrations or by reinforcement learning",
 }
 

@@ -1,4 +1,4 @@
-"""Output of the verbs."""
+"""Output that all verbs share."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class RunOptions(ProcessOptions):
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:  # NumPy's limit, which mjlab would hit at the first evaluation
-            raise ValueError(f"a seed is 0 or more and less than 2**32; got {self.seed}")
+            raise ValueError(f"--seed must be 0 or more and less than 2**32; got {self.seed}")
 
     @property
     def folder(self) -> Path:

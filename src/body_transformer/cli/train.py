@@ -43,7 +43,7 @@ class Resume(ResumeOptions):
 
 
 def main(args: list[str]) -> None:
-    """Start or resume a training."""
+    """Start or resume training."""
     if any(arg.split("=")[0] == "--resume" for arg in args):
         is_named = bool(args) and not args[0].startswith("-")
         resume(args[1:] if is_named else args, args[0] if is_named else None)
@@ -108,7 +108,7 @@ def resume(args: list[str], named: str | None = None) -> None:
     folder = value_of("--resume", args)
     if folder is None or folder.startswith("-"):
         asked = folder in ("-h", "--help")
-        tyro.cli(Resume, prog="bot train", args=["--help"] if asked else args)  # else reports the missing folder
+        tyro.cli(Resume, prog="bot train", args=["--help"] if asked else args)  # or an error: no folder is given
         return
     run = Run.open(folder)
     found = run.description()

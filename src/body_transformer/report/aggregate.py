@@ -23,7 +23,7 @@ PER_RUN = {
     "package_version",
     "git_commit",
 }
-"""Keys of `experiment.yaml` that describe one run, or follow from the others, rather than the compared method."""
+"""Keys of `experiment.yaml` that are not part of the compared method: they describe one run or follow from others."""
 LOWER_IS_BETTER = ("loss", "error")
 """Words in the names of metrics that should be low."""
 OPEN = "open"
@@ -38,7 +38,8 @@ class RunGroup:
 
     experiment: str
     label: str
-    """Name in the page: that of `bot train --label`, of the folder, or the variant; settings are added to be unique."""
+    """Name on the page: the label of `bot train --label`, else the folder's name or the variant. Settings that differ
+    are appended to make it unique."""
     runs: tuple[LoadedRun, ...]
     """Sorted by seed."""
     notes: tuple[str, ...] = ()
@@ -126,7 +127,7 @@ def _group(runs: Sequence[LoadedRun]) -> RunGroup:
 
 
 def _unique_label(group: RunGroup, groups: Sequence[RunGroup]) -> str:
-    """Extend a label that other groups of its experiment have by its different settings, or by its folder."""
+    """Return the group's label, with differing settings or the folder appended if another group has the same label."""
     alike = [other for other in groups if (other.experiment, other.label) == (group.experiment, group.label)]
     if len(alike) == 1:
         return group.label
@@ -145,7 +146,7 @@ class SeedRange:
     mean: float
     low: float
     high: float
-    """With one seed, `low` and `high` bound the interval over episodes, else they are the lowest and highest seed."""
+    """`low` and `high` are the lowest and highest seed; for one seed, they bound the interval over episodes."""
     num_seeds: int
     num_episodes: int | None
     """Episodes per seed, if equal for all."""

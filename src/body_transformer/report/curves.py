@@ -16,10 +16,10 @@ from .load import LoadedRun, LoggedPoint
 
 Floats = npt.NDArray[np.float64]
 CurveAxis = Literal["step", "env_steps", "time_s"]
-"""Field of a point that is the horizontal axis."""
+"""Field of a logged point that gives its place on the horizontal axis."""
 
 MAX_POINTS = 500
-"""Most points of a drawn curve; a screen cannot show more."""
+"""Maximum number of points of a drawn curve; a screen cannot show more."""
 
 # -- a line with a band ------------------------------------------------------------------------------------------------
 
@@ -45,8 +45,8 @@ class Curve:
 def curve(group: RunGroup, key: str, by: CurveAxis = "step") -> Curve | None:
     """Return the mean over seeds, with a band from the lowest to the highest; for one seed, its values and intervals.
 
-    Seeds that were logged at different places are interpolated, each up to its last point. None if nothing was logged
-    under this name.
+    Seeds that were logged at different steps or times are interpolated, each up to its last point. The result is None
+    if nothing was logged under `key`.
     """
     seeds = [points_by(run.curves[key], by) for run in group.runs if key in run.curves]
     seeds = [seed for seed in seeds if len(seed.at)]
@@ -66,13 +66,14 @@ def points_by(points: Sequence[LoggedPoint], by: CurveAxis = "step") -> Curve:
     return Curve(*np.array([(at, one.mean, one.low, one.high) for at, one in placed], np.float64).reshape(-1, 4).T)
 
 
-def thinned(whole: Curve, max_points: int = MAX_POINTS) -> Curve:
-    """Return at most this many points: both ends, and the peaks and dips of every stretch of line and band."""
-    return whole if len(whole.at) <= max_points else whole.at_ids(thinned_ids(whole, max_points))
+def thinned(whole: Curve) -> Curve:
+    """Return at most MAX_POINTS points of a curve."""
+    return whole.at_ids(thinned_ids(whole, MAX_POINTS))
 
 
 def thinned_ids(whole: Curve, max_points: int) -> npt.NDArray[np.int64]:
-    """Return the indices of the points that `thinned` keeps."""
+    """Return the indices of at most `max_points` points: both ends, and the peaks and dips of line and band in every
+    stretch."""
     every = np.arange(len(whole.at))
     if len(every) <= max_points:
         return every
@@ -100,7 +101,7 @@ class SeedMean:
 
 @dataclass(frozen=True)
 class SeedMeanPoint:
-    """An evaluation during training, over the seeds that have it."""
+    """An evaluation during training: the mean over the seeds that have it."""
 
     env_steps: int
     time_s: float
@@ -115,7 +116,7 @@ def seed_mean(values: Sequence[float]) -> SeedMean:
 
 
 def seed_mean_curve(runs: Sequence[LoadedRun], key: str) -> list[SeedMeanPoint]:
-    """Return the means by environment steps, at those steps where every run that got so far was evaluated."""
+    """Return the means by environment steps, at the steps where every run that reached them was evaluated."""
     lines = [line for run in runs if (line := _by_env_steps(run.curves.get(key, ())))]
     found = []
     for steps in sorted({steps for line in lines for steps in line}):

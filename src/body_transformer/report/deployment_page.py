@@ -13,7 +13,7 @@ from ..deploy.saved_log import link_trouble
 from .deployment import POLICY, Deployment
 from .figures import DETAIL, USUAL, Dots, Trace, dot_plot, events_chart, histogram, time_chart
 from .svg import Drawing, label_styles
-from .text import decimals, plain
+from .text import decimals, rounded
 
 TARGET, COMMANDED, MEASURED = 7, 0, 1
 WORK, LATE, AGE = 0, 1, 2
@@ -93,7 +93,7 @@ def _text(value: Value, column: Sequence[Value]) -> str:
         return "–"
     if isinstance(value, str):
         return value
-    return plain(value, decimals(one for one in column if isinstance(one, float)))
+    return rounded(value, decimals(one for one in column if isinstance(one, float)))
 
 
 def _comparison_charts(deployments: Sequence[Deployment], styles: Sequence[int]) -> list[Drawing]:
@@ -184,7 +184,7 @@ def _positions(draw: Draw, one: Deployment) -> list[Drawing]:
     charts = []
     for k, (joint, (low, high)) in enumerate(zip(one.joints, one.facts.limits.position, strict=True)):
         traces = [Trace(name, style, values[:, k]) for name, style, values in columns]
-        note = f"{plain(low, 2)} to {plain(high, 2)} rad"
+        note = f"{rounded(low, 2)} to {rounded(high, 2)} rad"
         charts.append(draw(joint, note, traces, limits=(low, high), only_near=True))
     return charts
 

@@ -20,15 +20,16 @@ USUAL, SMALL = ChartFrame(), ChartFrame(360, 210)
 WIDE, ABOVE, ROW = 1000, 26, 18
 """Width of a chart with a card of its own, margin for names above the axes, and height of a named row."""
 FEW, MANY = 12, 150
-"""Curves up to FEW points have dots; curves of more than MANY are thin, or noise would fill the drawing."""
+"""Curves of up to FEW points have dots. Curves of more than MANY points are thin, or noise would fill the drawing."""
 BINS = 60
 LEAST_COUNT = 0.51
 """Bottom of a histogram with a logarithmic axis: below 1, so that a single tick is visible, and above the label 0.5."""
 LEAST_MS = 1e-3
 """Smallest time in a histogram: a clock may not resolve less, and zero has no logarithm."""
 LETTER, MAX_LETTERS = 6.8, 30
-"""Width of a letter, and longest name of a row."""
+"""Width of a letter in pixels, and longest name of a row in letters."""
 DETAIL = 640
+"""Default of `detail` in `time_chart`."""
 PHASE_SHADES = {"policy": 0.0, "hold": 0.1, "damping": 0.14}
 """Opacity behind a phase; 0.06 for any other."""
 LIMIT_LINE: dict[str, Any] = {"color": STOP, "linewidth": 1, "linestyle": (0, (4, 3)), "gid": "limit"}
@@ -106,12 +107,13 @@ def time_chart(
     """Draw quantities over the time of a deployment, with limits, phases and the stop.
 
     Args:
-        note: the unit, and other facts behind the title.
+        note: the unit and other facts, shown after the title.
         only_near: draw a limit only near the values, not at any distance.
         least: smallest range of the vertical axis.
         trusted: [T] bool, the ticks whose values set the vertical axis; values beyond it are drawn at its edge.
         window_s: drawn part of the time; by default all of it.
-        detail: points of a line before thinning, which keeps the lowest and highest of every stretch: half as many.
+        detail: longest line, in points, that is not thinned. A thinned line keeps the lowest and highest point of every
+            stretch, about `detail / 2` points together.
     """
     start_s, end_s = window_s or one.ends_s
     ticks = (one.time_s >= start_s) & (one.time_s <= end_s)
@@ -252,7 +254,7 @@ def dot_plot(
         axes.plot(values, np.arange(len(rows)) + 0.5, color=colour, markersize=8, **RING if one.is_open else DOT)
     texts = [[short(value) if value is not None else "none" for value in one.values] for one in dots]
     label = "; ".join(f"{one.label}: {', '.join(values)}" for one, values in zip(dots, texts, strict=True))
-    note = "" if commanded is None else f"asked for: {commanded:g}"
+    note = "" if commanded is None else f"commanded: {commanded:g}"
     return drawing(axes, title, note, f"{title}, {unit}: {label}")
 
 

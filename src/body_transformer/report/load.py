@@ -21,7 +21,7 @@ from ..run import DESCRIPTION, EVALUATION, METRICS, Run
 FILMS = ("film.webp", "film.gif", "film.mp4")
 REQUIRED = ("name", "variant", "seed")
 STAMPS = ("step", "epoch", "time_s", "env_steps")
-"""Keys of a line in `metrics.jsonl` that say when it was written."""
+"""Keys of a line in `metrics.jsonl` that give its time, in several units."""
 
 FolderPath = str | os.PathLike[str]
 
@@ -68,7 +68,7 @@ class LoadedRun:
     env_steps: int | None = None
     """Environment steps so far, in reinforcement learning."""
     iteration_s: float | None = None
-    """Median time per step, without the first, which includes compilation."""
+    """Median time per step, without the first step, which includes compilation."""
 
     @property
     def is_finished(self) -> bool:
@@ -130,8 +130,8 @@ def find_folders(places: Iterable[FolderPath]) -> tuple[list[Path], list[Path]]:
     if runs and logs:
         run, log = (str(next(iter(found.values()))) for found in (runs, logs))
         raise ValueError(
-            f"a page is about runs or about deployments: {run!r} is a run and {log!r} is a deployment; "
-            "write a page for each kind"
+            f"a page shows either runs or deployments, but {run!r} is a run and {log!r} is a deployment; "
+            "write one page for each kind"
         )
     return list(runs.values()), list(logs.values())
 
@@ -164,9 +164,7 @@ def _run_of(place: FolderPath) -> Path:
         return run
     if not Path(place).exists():
         raise FileNotFoundError(f"no run in {name!r}: there is no such folder")
-    raise ValueError(
-        f"{name!r} is not a run and holds none: neither {DESCRIPTION} nor {LOG} of a deployment is below it"
-    )
+    raise ValueError(f"{name!r} contains neither a run ({DESCRIPTION}) nor a deployment ({LOG})")
 
 
 # -- read --------------------------------------------------------------------------------------------------------------
@@ -236,12 +234,12 @@ def _read_lines(run: Run) -> tuple[list[dict[str, Any]], list[str]]:
     if broken:
         notes.append(f"{len(broken)} lines of {METRICS} cannot be read and are left out, the first is line {broken[0]}")
     if not lines:
-        notes.append(f"nothing is logged yet: no whole line in {METRICS}")
+        notes.append(f"nothing is logged yet: no complete line in {METRICS}")
     return lines, notes
 
 
 def _curves(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[LoggedPoint]]:
-    """Return points by step; of a step that was logged twice, as after resuming, the later line counts."""
+    """Return points by step. If a step was logged twice, as after resuming, the later line counts."""
     found: dict[str, dict[int, LoggedPoint]] = {}
     for line in lines:
         time_s = float(line["time_s"]) if is_number(line.get("time_s")) else None

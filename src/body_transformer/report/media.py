@@ -1,4 +1,4 @@
-"""Films and pictures of bodies, held by the page itself."""
+"""Films and pictures of bodies, embedded in the page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MASK_USE = {
 
 
 def films(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
-    """Return one film per group, that of the lowest seed with one."""
+    """Return one film per group: that of its lowest seed with a film."""
     found = []
     for group in groups:
         filmed = next(((run, film) for run in group.runs if (film := run.film)), None)
@@ -58,7 +58,7 @@ def _film(path: Path) -> dict[str, str]:
 
 
 def data_uri(mime: str, content: bytes) -> str:
-    """Return a file as an address that holds its content."""
+    """Return a file's content as a data URI."""
     return f"data:{mime};base64,{b64encode(content).decode('ascii')}"
 
 
@@ -87,7 +87,7 @@ def _scores(run: LoadedRun) -> str:
 
 
 def bodies(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
-    """Return each different body once, with its mask and the variants that have it."""
+    """Return each different body once, with its mask and the variants that use it."""
     found: dict[str, tuple[BodyGraph, list[str]]] = {}
     for group in groups:
         graph = next((body for run in group.runs if (body := _read_graph(run)) is not None), None)

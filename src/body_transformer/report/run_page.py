@@ -13,7 +13,7 @@ from .figures import curves_chart
 from .load import LoadedRun, is_evaluation
 from .media import bodies, films
 from .svg import Drawing, Line, label_styles
-from .text import decimals, duration, grouped, plain
+from .text import decimals, duration, grouped, rounded
 
 MINOR = ("train/learning_rate", "train/steps_per_s")
 MAJOR_OF_RL = ("train/return", "train/length")
@@ -34,7 +34,7 @@ RUN_COLUMNS: dict[str, tuple[Callable[[LoadedRun], Any], Callable[[Any], str]]] 
     ENV_STEPS: (lambda run: run.env_steps, grouped),
     "training time": (lambda run: run.time_s, duration),
 }
-"""Column of the table of runs -> its value and format."""
+"""Name of a column in the table of runs -> functions that return its value and format it."""
 
 
 def run_page(groups: Sequence[RunGroup]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _cell(column: MetricColumn, index: int) -> dict[str, Any] | None:
     parts = {"mean": cell.mean, "low": cell.low, "high": cell.high}
     return {
         "numbers": cell,
-        "texts": {name: plain(value, places) for name, value in parts.items()},
+        "texts": {name: rounded(value, places) for name, value in parts.items()},
         # positions on the column's common axis, with room for the dot at both ends
         "places": {name: f"{3 + 94 * (value - low) / (high - low):.1f}%" for name, value in parts.items()},
         "is_best": column.best == index,
@@ -121,7 +121,7 @@ def _cell(column: MetricColumn, index: int) -> dict[str, Any] | None:
 
 
 def _curves(groups: Sequence[RunGroup], styles: Mapping[str, int]) -> dict[str, Any]:
-    """Return evaluations first, then losses; the rest is folded away."""
+    """Return the charts: evaluations first, then losses; minor curves are folded away."""
     keys = list(dict.fromkeys(key for run in _runs(groups) for key in run.curves))
     is_rl = any(run.env_steps is not None for run in _runs(groups))
     minor = [key for key in keys if key in MINOR or (is_rl and not is_evaluation(key) and key not in MAJOR_OF_RL)]
@@ -139,7 +139,7 @@ def _curves(groups: Sequence[RunGroup], styles: Mapping[str, int]) -> dict[str, 
 
 
 def _axes_of(key: str, is_rl: bool) -> tuple[CurveAxis, ...]:
-    """Return the horizontal axes; losses of imitation and evaluations of reinforcement learning are also by time."""
+    """Return the horizontal axes; time is a second one for losses of imitation and evaluations of reinforcement."""
     if is_rl:
         return ("env_steps", "time_s") if is_evaluation(key) else ("env_steps",)
     return ("step", "time_s") if key.endswith("loss") else ("step",)
@@ -180,7 +180,7 @@ def _facts(groups: Sequence[RunGroup]) -> str:
 
 
 def _commands(runs: Sequence[LoadedRun]) -> list[str]:
-    """Return the commands of the runs, after that for their commit if it is the same for all."""
+    """Return the commands of the runs; a `git checkout` comes first if all have the same commit."""
     commits = {run.settings.get("git_commit") for run in runs}
     commit = commits.pop() if len(commits) == 1 else None
     lines = []

@@ -24,7 +24,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from .curves import Curve
 from .text import short
 
-# Okabe and Ito's colours with Tol's indigo, which stay apart in the common colour blindnesses; (on white, on black).
+# (on white, on black): Okabe and Ito's colours with Tol's indigo, which differ for common kinds of colour blindness.
 COLOURS = (
     ("#0072b2", "#4ba6e6"),
     ("#d55e00", "#f58a4b"),
@@ -52,7 +52,7 @@ _RC: dict[str, Any] = {
     "font.size": 12,
     "font.sans-serif": ["DejaVu Sans"],
     "text.color": SOFT,
-    "text.parse_math": False,  # labels are names, and a `$` in one does not begin a formula
+    "text.parse_math": False,  # a `$` in a name does not begin a formula
     "path.simplify": False,
     "axes.axisbelow": True,
     "axes.edgecolor": SOFT,
@@ -69,12 +69,12 @@ _RC: dict[str, Any] = {
     "ytick.left": False,
 }
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-"""Characters that XML does not allow; a name may hold them."""
+"""Characters that XML does not allow, but a name may contain."""
 _HREF = "{http://www.w3.org/1999/xlink}href"
 
 
 def label_styles(labels: Iterable[str]) -> dict[str, int]:
-    """Return a style number per label; no two share one while there are enough."""
+    """Return a style number per label; labels share a style only if there are more labels than styles."""
     labels = list(dict.fromkeys(labels))
     chosen = {label: VARIANTS.index(label) for label in labels if label in VARIANTS}
     free = [style for style in range(NUM_STYLES) if style not in chosen.values()]
@@ -90,7 +90,7 @@ def stroke_style(style: int) -> dict[str, Any]:
 
 @contextmanager
 def page_style() -> Iterator[None]:
-    """Give matplotlib the style of a page, whatever the user's style is."""
+    """Use the page's matplotlib style while the context is entered, whatever the user's style."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_RC)  # type: ignore[arg-type]  # keys of a dict are not literals
@@ -120,7 +120,7 @@ def new_axes(
     y_log: bool = False,
     x_label: str = "",
 ) -> Axes:
-    """Return empty axes with these ranges, which are valid until the next call."""
+    """Return empty axes with these ranges; the next call may reuse them."""
     axes = _axes(frame, x_log, y_log)
     for artist in [*axes.lines, *axes.collections, *axes.patches, *axes.texts]:
         artist.remove()

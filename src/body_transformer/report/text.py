@@ -14,8 +14,8 @@ def decimals(values: Iterable[float]) -> int:
     return min(6, max(0, 2 - math.floor(math.log10(largest)))) if largest < 0.1 or largest >= 10 else 3
 
 
-def plain(value: float, places: int) -> str:
-    """Return a number with a true minus sign, which is as wide as a plus."""
+def rounded(value: float, places: int) -> str:
+    """Return a number with this many decimal places and a true minus sign, which is as wide as a plus."""
     return f"{value:.{places}f}".replace("-", "−")
 
 
@@ -51,4 +51,5 @@ def file_size(num_bytes: int) -> str:
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown, one line per row."""
-    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
+    escaped = ([cell.replace("|", "\\|") for cell in row] for row in (head, ["---"] * len(head), *rows))
+    return "".join(f"| {' | '.join(row)} |\n" for row in escaped)

@@ -40,7 +40,7 @@ def as_markdown(study: Study, arms: ArmRuns, num_seeds: int) -> str:
 
 
 def _row(arm: Arm, runs: Sequence[LoadedRun], metrics: Sequence[tuple[str, str]], num_seeds: int) -> list[str]:
-    """Return a row from the finished seeds; in italics from unfinished seeds if none is finished."""
+    """Return an arm's row from its finished seeds; if none is finished, from the unfinished ones, in italics."""
     finished = [run for run in runs if run.is_evaluated]
     counted = finished or runs
     row = [arm.experiment, arm.label, progress(runs, num_seeds) or str(num_seeds), _steps(counted)]
@@ -68,7 +68,7 @@ def _steps(runs: Sequence[LoadedRun]) -> str:
 
 
 def progress(runs: Sequence[LoadedRun], num_seeds: int) -> str:
-    """Return how many seeds are finished and unfinished; "" if all are finished."""
+    """Return `2 of 5, 1 unfinished` for two finished seeds of five; an empty text if all are finished."""
     finished = sum(run.is_evaluated for run in runs)
     if finished == num_seeds:
         return ""

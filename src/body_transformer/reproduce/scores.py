@@ -27,7 +27,7 @@ EXPLAIN = {
 
 
 def evaluations(study: Study, runs: Sequence[LoadedRun], metric: str, split: str) -> list[list[float]]:
-    """Return the evaluations during training of each finished run, in order; only the last ones if these count."""
+    """Return each finished run's evaluations during training, in order; for `last-ten`, only the last ten."""
     curves = [run.curves.get(f"eval/{split}/{metric}", ()) for run in runs if run.is_evaluated]
     first = -NUM_LAST if study.statistic == "last-ten" else 0
     return [[point.value.mean for point in points[first:]] for points in curves if points]

@@ -38,7 +38,7 @@ class Arm:
     panel: str = ""
     """Part of the figure; figures of learning curves have one per experiment instead."""
     against: str | None = None
-    """Label of the arm it is compared with, which gives it its colour; it is drawn dotted."""
+    """Label of the arm that this one is compared with; both have the same colour, and this one is dotted."""
     paper: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     """The paper's maximum, mean and standard deviation, per metric and split."""
 
@@ -74,8 +74,10 @@ class Study:
         own = {"variant", "seed", "out", "label", "resume", "no-eval", *(key for arm in self.arms for key in arm.flags)}
         for word in more:
             flag = word.removeprefix("--").split("=")[0].replace("_", "-").replace(".no-", ".")
-            if word.startswith("--") and flag in own:  # it distinguishes the arms, or nothing could be drawn with it
-                raise ValueError(f"--{flag} cannot be set for all runs of {self.name!r}: each has its own")
+            if word.startswith("--") and flag in own:
+                raise ValueError(
+                    f"--{flag} cannot be set for all runs of {self.name!r}: the study sets it for each run"
+                )
         found = {}
         for arm in self.chosen(only):
             for seed in range(num_seeds):
@@ -97,7 +99,7 @@ class Study:
 
 
 ArmRuns = list[tuple[Arm, list[LoadedRun]]]
-"""The runs of each arm that have begun."""
+"""Each arm, with those of its runs that have begun."""
 
 
 def read_study(study: Study, out: Path, num_seeds: int) -> ArmRuns:

@@ -1,1 +1,1 @@
-"""What all ways of training share."""
+"""Code that imitation and reinforcement learning share."""

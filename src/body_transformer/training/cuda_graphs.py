@@ -1,4 +1,4 @@
-"""CUDA graphs: functions on a GPU, recorded once, since many small kernels take longer to launch than to run."""
+"""CUDA graphs: record a function's kernels once and replay them, because launching a small kernel outlasts its run."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ POLL_S = 0.5
 LOG, STARTED = "log.txt", "started"
 """Files beside a run's folder: the output of its process, and the lock that the process holds."""
 NOTED = ("loss", "return")
-"""The first of these in the last logged line is shown."""
+"""The progress bar shows the first of these metrics that the newest logged line has."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def run_all(
     """Run the unfinished runs, `num_jobs` at a time.
 
     The first failure stops the others and is raised with the end of its output. With `keep_going` the others continue,
-    and all failures are raised at the end. A run that another process works on is not started again but awaited: the
-    process that started it may have been killed.
+    and all failures are raised at the end. If another process works on a run, the run is awaited, not started again;
+    the command that started it may have been killed.
     """
     for job in planned:
         job.check()

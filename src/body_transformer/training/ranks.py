@@ -51,8 +51,8 @@ class Ranks:
     def joined(self, device: str) -> Iterator[None]:
         """Join the process group while the context is entered.
 
-        The group and its threads are gone afterwards: a thread that released a tensor during interpreter shutdown
-        would end the process with SIGABRT.
+        Afterwards the group and its threads are gone, because a thread that releases a tensor during interpreter
+        shutdown ends the process with SIGABRT.
         """
         if self.size == 1:
             yield
@@ -60,12 +60,12 @@ class Ranks:
         on_gpu = torch.device(device).type == "cuda"
         if on_gpu:
             torch.cuda.set_device(self.local)
-        importlib.import_module("torch.distributed.nn")  # imported later, its default arguments would hold the group
+        importlib.import_module("torch.distributed.nn")  # if imported later, its defaults would keep the group
         distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
         try:
             yield
         finally:
-            gc.collect()  # a DistributedDataParallel module holds the group, too
+            gc.collect()  # a DistributedDataParallel module keeps the group alive, too
             distributed.destroy_process_group()
 
 
@@ -73,7 +73,7 @@ _VARIABLES = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 
 
 def moments(values: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Return mean and variance over the first axis, and its length, across all processes (with equal B): [B, …]."""
+    """Return mean and variance of the values [B, …] over B, and B, across all processes, which must have equal B."""
     mean, mean_sq = values.mean(0), values.square().mean(0)
     if not (distributed.is_available() and distributed.is_initialized()):
         return mean, values.var(0, correction=0), len(values)
@@ -84,5 +84,5 @@ def moments(values: Tensor) -> tuple[Tensor, Tensor, int]:
 
 
 def derived_seed(*numbers: int) -> int:
-    """Return a seed that depends on all numbers: of a run and of one of its steps or processes."""
+    """Return a seed derived from all numbers, such as a run's seed and the number of a step or process."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])

@@ -15,11 +15,11 @@ if TYPE_CHECKING:  # simulator processes, which import this module, start much f
     import torch
 
 ASK_EVERY = 10
-"""Updates between two agreements of several processes on whether to stop."""
+"""Updates after which several processes agree again on whether to stop."""
 
 
 class StopRequest:
-    """Records Ctrl-C and SIGTERM while it is entered, instead of ending the process; a second Ctrl-C ends it."""
+    """A record of Ctrl-C and SIGTERM. While it is entered, they do not end the process, except a second Ctrl-C."""
 
     def __init__(self) -> None:
         self.signal_name = ""
@@ -60,10 +60,10 @@ class StopRequest:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Start processes that ignore stop signals.
+    """Let processes that are started while the context is entered ignore stop signals.
 
     Ctrl-C goes to all processes of a terminal and SIGTERM often to a whole group, but the parent may have to finish an
-    evaluation first. Such a process ends with its parent, or is killed.
+    evaluation first. The started processes end with their parent, or are killed.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -77,7 +77,7 @@ def signals_held() -> Iterator[None]:
 
 
 class Saver:
-    """Saves a run at fixed intervals, and when a stop is requested."""
+    """A timer that saves a run at fixed intervals, and when a stop is requested."""
 
     def __init__(self, save: Callable[[], None], every_s: float, run: Path) -> None:
         self._save, self._every_s, self._run = save, every_s, run
