@@ -78,14 +78,14 @@ class BalanceController:
         push = np.einsum("ci,kin->nkc", CONE, points).reshape(model.nv, -1)  # a force along each edge of each cone
         slip = points.reshape(-1, model.nv)
         num_forces = push.shape[1]
-        none = np.zeros(num_forces)
-        # rows: follow the reference; the root's equations of motion; no slipping; small forces
-        left = np.concatenate([np.eye(model.nv), BALANCE * mass[root], slip, np.zeros((num_forces, model.nv))])
-        held = np.zeros((len(slip), num_forces))
-        right = np.concatenate([np.zeros_like(push), -BALANCE * push[root], held, EASE * np.eye(num_forces)])
-        target = np.concatenate(
-            [self._acceleration(model, data), -BALANCE * bias[root], -SLIP_DAMPING * slip @ data.qvel, none]
-        )
+        # least squares: left @ accelerations + right @ forces = target
+        conditions = [
+            (np.eye(model.nv), np.zeros_like(push), self._acceleration(model, data)),  # follow the reference
+            (BALANCE * mass[root], -BALANCE * push[root], -BALANCE * bias[root]),  # the root's equations of motion
+            (slip, np.zeros((len(slip), num_forces)), -SLIP_DAMPING * slip @ data.qvel),  # no slipping
+            (np.zeros((num_forces, model.nv)), EASE * np.eye(num_forces), np.zeros(num_forces)),  # small forces
+        ]
+        left, right, target = (np.concatenate(parts) for parts in zip(*conditions, strict=True))
         # accelerations are unconstrained, so the residual alone determines the forces
         basis, triangle = np.linalg.qr(left)
         forces = np.zeros(num_forces)
