@@ -154,21 +154,20 @@ class _CloningLoop:
                 f"{self.config.learning_rate:g}); earlier checkpoints are kept in {self.job.run.folder}"
             )
         self.progress.show(loss)
-        rate = learning_rate(self.config, self.step, self.num_steps)
         if log is not None:
-            times = {"epoch": self.step / len(self.batches), "time_s": self._time_s()}
-            log.write(self.step, {**times, "train/loss": loss, "train/learning_rate": rate})
+            rate = learning_rate(self.config, self.step, self.num_steps)
+            log.write(self.step, {**self._times(), "train/loss": loss, "train/learning_rate": rate})
 
-    def _time_s(self) -> float:
-        """Return the time spent on training so far, without evaluations."""
+    def _times(self) -> dict[str, float]:
+        """Return the number of epochs and the time spent on training so far, without evaluations."""
         now = time.perf_counter()
         self.elapsed_s, self.timed_since = self.elapsed_s + now - self.timed_since, now
-        return round(self.elapsed_s, 3)
+        return {"epoch": self.step / len(self.batches), "time_s": round(self.elapsed_s, 3)}
 
     def _evaluate(self, log: MetricsLog | None) -> None:
         if log is None or self.job.task is None:
             return
-        times = {"epoch": self.step / len(self.batches), "time_s": self._time_s()}
+        times = self._times()
         seed = derived_seed(self.job.seed, self.step)
         found = evaluate(acting(self.policy), self.job.task, self.config.eval_episodes, seed)
         log.write(self.step, {**times, **to_metrics(found)})
