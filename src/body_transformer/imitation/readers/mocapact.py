@@ -76,11 +76,12 @@ def _files(data: str) -> list[Path]:
 def _check_clips(data: str, splits: Mapping[str, str] | None, found: set[str], allow_missing: bool) -> None:
     if not found:
         raise ValueError(f"{data}: none of these files has a complete rollout of a requested clip")
-    missing = [clip for clip in splits or {} if clip not in found]
+    listed = splits or {}
+    missing = [clip for clip in listed if clip not in found]
     if missing and not allow_missing:
         raise ValueError(
-            f"{data}: {len(missing)} of {len(splits or {})} listed clips have no complete rollout here: "
-            f"{listing(missing)}; allow_missing skips them"
+            f"{data}: {len(missing)} of {len(listed)} listed clips have no complete rollout here: {listing(missing)}; "
+            "set allow_missing to skip them"
         )
 
 

@@ -27,7 +27,7 @@ def test_every_term_of_the_experiments_layout_is_the_environments(env):
 
 
 def test_another_layout_is_refused(env):
-    with pytest.raises(ValueError, match=r"not that of the tracking task .* it has 39 and 28"):
+    with pytest.raises(ValueError, match=r"the mocap task has 2868 .* 56 actions; the layout has 39 and 28"):
         check_layout(load_experiment("adroit-door").layout(), env.obs_sizes, env.action_dim)
 
 

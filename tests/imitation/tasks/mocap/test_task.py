@@ -81,7 +81,7 @@ def test_other_seeds_draw_other_clips(task):
 
 def test_an_error_in_a_simulator_process_is_raised_in_the_caller(clips_file, both):
     task = MocapTask(load_experiment("adroit-door").layout(), str(clips_file), both, num_processes=1)
-    with pytest.raises(ValueError, match=r"the layout is not that of the tracking task .* it has 39 and 28"):
+    with pytest.raises(ValueError, match=r"the mocap task has 2868 .* the layout has 39 and 28"):
         task.rollouts(lambda obs: np.zeros((len(obs), 28)), 1, 0, "train")
 
 

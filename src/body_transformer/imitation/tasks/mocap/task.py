@@ -121,8 +121,8 @@ def check_layout(layout: Layout, obs_sizes: Mapping[str, int], action_dim: int) 
     if list(terms.items()) != list(obs_sizes.items()) or layout.action_dim != action_dim:
         different = [name for name in {**terms, **obs_sizes} if terms.get(name) != obs_sizes.get(name)]
         raise ValueError(
-            f"the layout is not that of the tracking task ({sum(obs_sizes.values())} observations in alphabetical "
-            f"order, {action_dim} actions): it has {layout.obs_dim} and {layout.action_dim}; "
+            f"the mocap task has {sum(obs_sizes.values())} observation entries, in alphabetical order of terms, and "
+            f"{action_dim} actions; the layout has {layout.obs_dim} and {layout.action_dim}; "
             f"terms that differ: {', '.join(different) or 'only their order'}"
         )
 
