@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 Episodes = tuple[dict[str, "Tensor"], Sequence["PlannedEpisode"]]
-"""Metric -> its value in each episode, and the plan of the episodes, if there was one."""
+"""Metric -> its value in each episode, and the plan of the episodes if the task has one."""
 
 
 def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> tuple[Summary, dict[str, Any]]:
@@ -43,14 +43,14 @@ def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> 
     for flag, is_given in (("--simulator mujoco", simulator == "mujoco"), ("--video", options.video is not None)):
         if is_given and task not in TASKS:
             raise ValueError(f"{flag} supports the tasks {', '.join(TASKS)}; this policy's task is {task}")
-    # OpenGL comes first, because importing mjlab selects a backend, and a missing one should fail before the rollouts.
+    # OpenGL comes first: importing mjlab selects a backend, and a missing backend should fail before the rollouts.
     with opengl() if options.video is not None else nullcontext():
         need_mjlab()
         device = device_of(options.cpu)
         policy = Policy.load(found.path).to(device).eval()
         values, plan = {"warp": in_warp, "mujoco": in_mujoco}[simulator](policy, config, device, options)
         if options.video is not None:
-            film(policy, config, options)
+            write_film(policy, config, options)
     about = {"policy": str(options.run), "task": task, "simulator": simulator, "machine": machine(device == "cpu")}
     return summarize(values, plan), about | ({"clips": by_clip(values, plan)} if plan else {})
 
@@ -96,7 +96,7 @@ def task_layout(config: RlConfig) -> Layout:
         return infer_layout(env, ["actor"], config.layout_overrides).layout
 
 
-def film(policy: Policy, config: RlConfig, options: EvalOptions) -> None:
+def write_film(policy: Policy, config: RlConfig, options: EvalOptions) -> None:
     """Film one more episode, in plain MuJoCo."""
     from ..rl.evaluate import mean_action
     from ..rl.film import film

@@ -39,7 +39,7 @@ class TrainRl(RunOptions):
 @dataclass(kw_only=True)
 class ResumeRl(ResumeOptions):
     """Resume a run from its newest checkpoint with its own settings. Settings given here replace those from that
-    checkpoint on. More iterations continue a finished run."""
+    checkpoint on. A larger `max_iterations` continues a finished run."""
 
     rl: RlConfig
     """Settings of the training; the defaults are those of the run."""
@@ -66,7 +66,7 @@ def main_mjlab(args: list[str]) -> None:
 
 
 def start(args: list[str], default: TrainRl, title: str) -> None:
-    """Check all that a user can get wrong, then start a new run."""
+    """Check the settings, then start a new run."""
     options = tyro.cli(TrainRl, prog="bot train", args=args, default=default)
     options.check_variant(default.policy.variant)
     config = checked(options.rl, default.rl.task)
@@ -91,7 +91,7 @@ def checked(config: RlConfig, task: str) -> RlConfig:
         config = replace(config, motion=str(Path(config.motion).absolute()))
     config = replace(config, options=with_absolute_paths(config.task, config.options))
     make_env_cfg(config.task, config.num_envs, 0, config.motion, options=config.options)
-    if config.task != task:  # an experiment's layout and sizes fit only its own task
+    if config.task != task:  # the layout and the sizes of an experiment fit only its own task
         raise ValueError(f"--rl.task cannot change the task of an experiment: use bot train {config.task}")
     return config
 
@@ -154,9 +154,10 @@ def merged(former: RlConfig, given: RlConfig) -> RlConfig:
 
 
 def run_training(run: Run, found: Mapping[str, Any], quiet: bool, facts: Mapping[str, Any] | None = None) -> None:
-    """Train as a run's description says.
+    """Train a run with the settings of its description.
 
-    `facts` are None for a new run; they are added to a resumed run's description once its checkpoint has been read.
+    `facts` are None for a new run. For a resumed run, they are added to its description after its checkpoint has been
+    read.
     """
     from ..rl.train import RlJob, train
     from ..training.progress import Progress

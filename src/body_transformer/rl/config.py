@@ -24,10 +24,10 @@ class RlConfig:
     task: str
     """The environment: one of our tasks, or mjlab:NAME for one of mjlab's."""
     motion: str | None = None
-    """The motion that a tracking task of mjlab follows: a file written by mjlab's csv_to_npz."""
+    """Motion file of a tracking task of mjlab, written by mjlab's csv_to_npz."""
     layout_overrides: Mapping[str, str] = field(default_factory=dict)
-    """Term of the environment -> the place of its entries, instead of the inferred one: a body's name, root, unused,
-    joints, bodies …; see `infer_layout.infer_layout`."""
+    """Term of the environment -> the place of its entries, instead of the inferred one. A place is a body's name, root,
+    unused, joints, bodies …; see `infer_layout.infer_layout`."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of the task, name -> value as YAML. humanoid-board: start_noise_curriculum, privileged_critic. a1-walk:
     command, noise, latency, stiffness, push_every_s, push_speed, turning. mocap-expert: see docs/mocapact.md."""
@@ -58,14 +58,14 @@ class RlConfig:
     desired_kl: float = 0.008
     """Target KL divergence: above twice this value the learning rate falls, below half of it the rate rises."""
     kl_reference: KlReference = "rollout"
-    """The policy from which the divergence is measured: the one that acted, as in rsl_rl, or that of the previous
-    epoch, as in rl_games."""
+    """Policy from which the divergence is measured: that of the rollout, as in rsl_rl, or that of the previous epoch,
+    as in rl_games."""
     min_learning_rate: float = 1e-6
     """Lower bound of the adaptive learning rate."""
     max_learning_rate: float = 1e-2
     """Upper bound of the adaptive learning rate."""
     value_loss_coef: float = 2.0
-    """Weight of the value loss, a mean squared error; rl_games has 4 and halves the error."""
+    """Weight of the value loss, a mean squared error. rl_games uses 4 and halves the error."""
     use_clipped_value_loss: bool = True
     """Clip the change of a value like the probability ratio."""
     entropy_coef: float = 0.0
@@ -149,6 +149,6 @@ FORMER_NAMES = {
     "bound_coef": "action_bound_coef",
     "normalize_obs": "obs_normalization",
 }
-"""Names in runs that were recorded before the settings took over rsl_rl's names -> the current names."""
+"""Former name of a setting -> its current name, which is rsl_rl's. Older runs are recorded under the former names."""
 FORMER_OPTIONS = {"gentle": "start_noise_curriculum", "told": "privileged_critic"}
-"""Options of tasks, likewise."""
+"""Former name of an option of a task -> its current name."""

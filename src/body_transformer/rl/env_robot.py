@@ -1,4 +1,4 @@
-"""The robot in an mjlab environment: its graph, and the body part to which an entry belongs."""
+"""The robot in an mjlab environment: its graph, and the owners of its parts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class EnvRobot:
         return BodyGraph.from_dict(data)
 
     def _top(self) -> str | None:
-        """Return the root of the robot itself, if mjlab put a body of its own under it."""
+        """Return the name of the robot's own root if mjlab has put a wrapper body under it."""
         wrapper = self.entity.spec.body(f"{self.name}/{_WRAPPER}")
         below = list(wrapper.bodies) if wrapper is not None and wrapper.mocap else []
         return below[0].name if len(below) == 1 else None
@@ -75,10 +75,10 @@ class EnvRobot:
             return [Owner("joints", name) for name in chosen]
         if kind == "actuator":
             return [Owner("actuators", name) for name in chosen]
-        return [self.of(kind, name) for name in chosen]
+        return [self.owner_of(kind, name) for name in chosen]
 
-    def of(self, kind: str, name: str, entity: str | None = None) -> Owner:
-        """Return the body of a body, site, geom or camera; the root for anything outside the robot."""
+    def owner_of(self, kind: str, name: str, entity: str | None = None) -> Owner:
+        """Return the body to which a body, site, geom or camera belongs; the root for anything outside the robot."""
         entity = self.name if entity is None else entity
         full = f"{entity}/{name}" if entity else name
         model = self.env.sim.mj_model
@@ -87,11 +87,11 @@ class EnvRobot:
         place = getattr(model, kind)(full)
         return self._body(model.body(place.bodyid[0]).name) or ROOT
 
-    def of_sensor(self, name: str) -> Owner:
-        """Return the place of a MuJoCo sensor: its object or, if that is outside the robot, its reference."""
+    def owner_of_sensor(self, name: str) -> Owner:
+        """Return the owner of a MuJoCo sensor: its object or, if that is outside the robot, its reference."""
         sensor = self.env.sim.mj_model.sensor(name)
-        at = self._of_object(sensor.objtype[0], sensor.objid[0])
-        return at or self._of_object(sensor.reftype[0], sensor.refid[0]) or ROOT
+        at = self._owner_of_object(sensor.objtype[0], sensor.objid[0])
+        return at or self._owner_of_object(sensor.reftype[0], sensor.refid[0]) or ROOT
 
     def tendons(self, names: Sequence[str]) -> list[Owner]:
         """Return the actuators that pull these tendons."""
@@ -102,7 +102,7 @@ class EnvRobot:
         }
         return [Owner("actuators", pulled[name]) if name in pulled else ROOT for name in names]
 
-    def _of_object(self, kind: int, index: int) -> Owner | None:
+    def _owner_of_object(self, kind: int, index: int) -> Owner | None:
         model = self.env.sim.mj_model
         if index < 0:
             return None

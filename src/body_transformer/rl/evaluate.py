@@ -28,7 +28,7 @@ Act = Callable[[TensorDict], Tensor]
 
 
 SPLIT = "rollouts"
-"""The only split of tasks without a plan."""
+"""Name of the only split if the episodes are not planned."""
 
 
 def evaluate(
@@ -72,7 +72,7 @@ def by_clip(found: Mapping[str, Tensor], plan: Sequence[PlannedEpisode]) -> dict
 
 
 def with_shares(found: Mapping[str, Tensor], plan: Sequence[PlannedEpisode]) -> dict[str, Tensor]:
-    """Add length and return divided by the steps of each planned episode."""
+    """Add the length and the return of each planned episode, divided by its number of steps."""
     if not plan:
         return dict(found)
     steps = torch.tensor([episode.max_steps for episode in plan], device=found["length"].device)
@@ -89,13 +89,13 @@ def rollouts(
     Args:
         act: chooses the actions.
         env: the environments; only the first episode of each counts.
-        seed: of the starts and of noise.
+        seed: seed of the starts and of the noise.
         watch: called at the start and after each step.
 
     Returns:
         Metric -> its value in each episode, [B].
 
-        - `total_reward`, not scaled; `length` in steps; `survived`: 0 after a death, else 1.
+        - `total_reward`, not scaled; `length` in steps; `survived`, 0 after a death and 1 otherwise.
         - `forward_speed` in m/s, averaged over the episode, if the environment reports it: along the world's x axis,
           or along the robot's heading if a speed is commanded.
         - `speed_error`, the absolute difference from the commanded speed, if there is one.
@@ -103,7 +103,7 @@ def rollouts(
           Such an episode survives if it reaches its end.
     """
     with quiet():  # mjlab prints its seed
-        env.reset(seed=seed)  # draws the ground of mjlab's tasks, on which the next reset places the robots
+        env.reset(seed=seed)  # mjlab draws its terrain here and places the robots on it in the next reset
         obs, _ = env.reset(seed=seed)
     running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
     died = torch.zeros_like(running)

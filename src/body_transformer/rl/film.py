@@ -32,7 +32,7 @@ STRIDE = 2
 def film(
     act: Act, env: CpuEnv, seed: int, on_done: Callable[[int, int], object] = lambda done, total: None
 ) -> tuple[list[Frame], float]:
-    """Return frames of the first robot's episode and their rate, Hz; `on_done` takes frames so far and in total."""
+    """Return frames of the first robot's episode and their rate, Hz; `on_done` gets the number done and the total."""
     poses: list[NDArray[np.float64]] = []
     rollouts(act, env, seed, watch=lambda: poses.append(env.world.qpos[0].numpy().copy()))
     shown = np.stack(poses[::STRIDE])

@@ -40,7 +40,7 @@ class FiniteCheck:
         rollout = self.rollout
         columns = [*rollout.observations.values(), rollout.rewards, *(obs[name][None] for name in rollout.observations)]
         is_broken = ~_finite_envs(columns)
-        non_finite: Tensor | None = getattr(self.env, "non_finite", None)  # environments that FastEnv reset meanwhile
+        non_finite: Tensor | None = getattr(self.env, "non_finite", None)  # FastEnv has already reset these
         if non_finite is not None:
             is_broken |= non_finite
         ids = is_broken.nonzero().flatten()  # waits for the device
@@ -77,10 +77,7 @@ class FiniteCheck:
         return f"the last good checkpoint is {str(found)!r}" if found else "there is no checkpoint yet"
 
     def _save(self, ids: Tensor) -> str:
-        """Save the rollout's observations and actions [T, ids, …] and the states of the simulator [ids, …].
-
-        Return a sentence that names the file.
-        """
+        """Save observations and actions [T, ids, …] and simulator states [ids, …]; return a sentence with the file."""
         now = {name: getattr(self.env.sim.data, name) for name in ("qpos", "qvel")}
         states = getattr(self.env, "final_state", now)  # from before the reset, where the environment keeps it
         columns = {f"obs.{name}": column for name, column in self.rollout.observations.items()}
@@ -93,7 +90,7 @@ class FiniteCheck:
 
 
 def is_policy_cause(rollout: RolloutBuffer, ids: Tensor) -> bool:
-    """Return whether an action is not finite although all observations of its step are, so that the weights broke."""
+    """Return whether an action is not finite although all observations of its step are: the weights broke."""
     acted = torch.isfinite(rollout.actions[:, ids]).all(-1)  # [T, ids]
     groups = [torch.isfinite(column[:, ids]).flatten(2).all(-1) for column in rollout.observations.values()]
     return bool((torch.stack(groups).all(0) & ~acted).any())

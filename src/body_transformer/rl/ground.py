@@ -1,14 +1,15 @@
-"""Uneven ground: a height field to look at, and tangent planes under the robot to stand on.
+"""Uneven ground: a height field for rendering, and tangent planes under the robot for contacts.
 
 MuJoCo tests a geom against each prism under the triangles of a height field separately. Where two prisms meet, it
-detects a wall between them, even on flat ground. The wall pushes a foot that is slightly in the ground sideways
+detects a wall between them, even on flat ground. A foot that is slightly in the ground is pushed sideways by this wall
 (internal-edge contacts). A policy that runs on a plane falls on a *flat* height field with cells of 0.1 m
 (`benchmarks/height_field.py`). In MuJoCo Warp (3.11), about 1 in 400 such contacts also has a wrong depth, and robots
 fly apart.
 
-Robots therefore have feelers. A feeler is a sphere with a plane of its own, which is laid on the ground before each
-physics step. The planes are geoms of the world body. MuJoCo Warp reads their poses from its memory and never computes
-them, so they are written there. Plain MuJoCo computes them from its model, so they are written into the model.
+Robots therefore have feelers. A feeler is a sphere that touches only its own plane. This plane is laid on the ground
+before each physics step. The planes are geoms of the world body. MuJoCo Warp reads their poses from its memory and
+never computes them, so they are written there. Plain MuJoCo computes them from its model, so they are written into the
+model.
 `humanoid/ground.py` and `a1/ground.py` place the feelers, predict their positions and choose the planes.
 """
 
@@ -27,9 +28,9 @@ from .envs.world import World
 FIELD, FEELER, PLANE = "ground", "feeler", "plane"
 """Names of geoms; numbers or places follow the latter two."""
 FAR_BELOW = -1000.0
-"""Height in m at which planes wait to be laid: so low that no tilted plane comes up to the surface elsewhere."""
+"""Height of planes that are not laid yet, m; even a tilted one does not reach the surface from there."""
 UNTOUCHED: dict[str, Any] = {"contype": 0, "conaffinity": 0, "group": 5}
-"""Options of geoms that are not drawn and touch only the other geom of their pair."""
+"""Options of geoms that are not drawn and collide only with the other geom of their pair."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Ground:
     """Heights on a square grid; a cell is two triangles, divided as in MuJoCo by the diagonal along x = y."""
 
     heights: Callable[[], NDArray[np.float64]]
-    """Returns the heights at low + grid x (i, j), [nx, ny], m; they are computed when they are needed."""
+    """Returns the heights at low + grid x (i, j), [nx, ny], m; they are computed on demand."""
     low: tuple[float, float]
     """x and y of the first height, m."""
     grid: float
@@ -124,11 +125,11 @@ def plane_ids(model: mujoco.MjModel, count: int) -> slice:
 
 
 def put_planes(model: mujoco.MjModel, ids: slice, point: NDArray[np.float64], normal: NDArray[np.float64]) -> None:
-    """Write a point and the normal of each plane, [count, 3] each, into a plain model for its next step.
+    """Write a point and the normal of each plane, [count, 3] each, into a model of plain MuJoCo.
 
-    Plain MuJoCo, unlike MuJoCo Warp, computes in each step where the geoms of the world are.
+    Plain MuJoCo, unlike MuJoCo Warp, recomputes the poses of the world's geoms in each step.
     """
-    model.geom_sameframe[ids] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE  # the compiled planes are upright, as the world is
+    model.geom_sameframe[ids] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE  # the compiled planes have the world's orientation
     model.geom_pos[ids] = point
     x, y, z = normal.T
     quat = np.stack([1 + z, -y, x, np.zeros_like(z)], -1)  # the shortest rotation from upright to the normal

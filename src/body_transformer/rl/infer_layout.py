@@ -1,6 +1,6 @@
 """The layout of an mjlab environment: which node owns which entry of its observations and actions.
 
-Terms of our own tasks state their owners; those of other people's tasks are inferred (see term_owners.py).
+Terms of our own tasks state their owners. Those of other tasks are inferred (see term_owners.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class InferredLayout:
 
     layout: Layout
     guessed: list[str]
-    """Unknown terms, which went to the root."""
+    """Names of unknown terms, which the root owns."""
 
     def describe(self) -> str:
         """Return the table that `bot inspect` prints, one row per node, and the guessed terms."""
@@ -52,15 +52,15 @@ def infer_layout(
 ) -> InferredLayout:
     """Return the layout for a model that reads these observation groups of the environment, one after the other.
 
-    The graph is that of the entity that the actions drive. Terms that state no owners go to the nodes of their joints;
-    body, contact, foot and site terms to their bodies; global and unknown terms to the root.
+    The graph is that of the entity that the actions drive. A term that does not state its owners goes to the nodes of
+    its joints, bodies, contacts, feet or sites. Global and unknown terms go to the root.
 
     Args:
         env: the environment; it is only read.
         groups: names of observation groups, as rsl_rl's `obs_groups` lists them for a model.
-        overrides: term -> its place instead: a body's name, "root", "unused", "joints", "actuators", "bodies" (each in
-            mjlab's order, with the entries of one in a row) or "actions". A term is given by its name, by `group/name`
-            where groups differ, or by `action/name` for an action term.
+        overrides: term -> the place of its entries: a body's name, "root", "unused", "joints", "actuators", "bodies" or
+            "actions". With the last four, joints, bodies, … are in mjlab's order and the entries of each are adjacent.
+            A term is given by its name, by `group/name` where groups differ, or by `action/name` for an action term.
     """
     robot, decided = EnvRobot(env), dict(overrides or {})
     _check_names(env, groups, decided)
@@ -102,11 +102,10 @@ def stated_owners(term: object) -> Term | None:
 
 
 def as_terms(name: str, owners: Sequence[Owner], steps: int) -> list[Term]:
-    """Return one Term if possible; several in a row if an owner comes back later or counts differ."""
+    """Return one Term if possible, otherwise several: a Term has each owner once, with equally many entries."""
     pieces: list[list[tuple[Owner, int]]] = []
     for owner, count in [(owner, len(list(entries))) for owner, entries in groupby(owners)]:
-        fits = pieces and owner.name and owner.kind == pieces[-1][0][0].kind and count == pieces[-1][0][1]
-        if fits and owner not in [other for other, _ in pieces[-1]]:
+        if pieces and _can_extend(pieces[-1], owner, count):
             pieces[-1].append((owner, count))
         else:
             pieces.append([(owner, count)])
@@ -119,6 +118,12 @@ def as_terms(name: str, owners: Sequence[Owner], steps: int) -> list[Term]:
         for step in range(steps)
         for k, piece in enumerate(pieces)
     ]
+
+
+def _can_extend(piece: Sequence[tuple[Owner, int]], owner: Owner, count: int) -> bool:
+    """Return whether the Term of a piece can also hold the next `count` entries, which belong to `owner`."""
+    (first, size), known = piece[0], [other for other, _ in piece]
+    return owner.name != "" and (owner.kind, count) == (first.kind, size) and owner not in known
 
 
 def _term(name: str, piece: Sequence[tuple[Owner, int]], steps: int) -> Term:

@@ -33,7 +33,7 @@ def runner_cfg(config: RlConfig, groups: dict[str, tuple[str, ...]]) -> RslRlOnP
 
 
 def register() -> None:
-    """Add our tasks to mjlab's registry, unless they are there already; mjlab's commands cannot name a user's data."""
+    """Add our tasks to mjlab's registry once. Tasks in NEED_DATA are left out: mjlab's commands have no such option."""
     for name in TASKS:
         if name in list_tasks() or name in NEED_DATA:
             continue

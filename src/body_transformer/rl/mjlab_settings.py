@@ -1,6 +1,6 @@
-"""Settings of trainings on mjlab's own tasks: those of mjlab. A setting that we do not have is refused.
+"""Settings for training on mjlab's own tasks, taken from mjlab. A setting that RlConfig lacks is refused.
 
-Two things differ from mjlab's training: gradients of actor and critic are clipped together, and the statistics of
+Training differs from mjlab's in two points. Gradients of actor and critic are clipped together, and the statistics of
 observations are updated once per iteration.
 """
 
@@ -16,7 +16,7 @@ from .config import RlConfig
 from .registry import MJLAB, names
 
 SETTINGS = {item.name for item in fields(RlConfig)}
-"""Our settings. Those that mjlab's PPO also has are taken from it."""
+"""Fields of RlConfig. Those that mjlab's PPO also has are taken from mjlab."""
 GAUSSIAN = {"init_std": 1.0, "std_type": "scalar", "learn_std": True}
 """Settings of the action distribution that are also taken, with rsl_rl's defaults."""
 ALLOWED: dict[str, tuple[Any, ...]] = {
@@ -64,7 +64,7 @@ def mjlab_settings(name: str, variant: str = "bot-mix") -> tuple[PolicyConfig, R
 
 
 def _check_groups(name: str, obs_groups: Mapping[str, Sequence[str]], have: Mapping[str, Any]) -> None:
-    """Refuse tasks with models that observe other groups, such as images. Without those it would be another task."""
+    """Refuse tasks whose actor or critic observes other groups, such as images; the task needs them."""
     for kind in ("actor", "critic"):
         groups = list(obs_groups.get(kind, [kind]))
         ours = kind if kind in have else "actor"

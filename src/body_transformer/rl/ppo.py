@@ -35,7 +35,7 @@ class PPO:
     - As in rsl_rl and unlike rl_games, the divergence of a minibatch changes the learning rate before its own step.
       The scale of values is that of the returns alone. Neither returns nor values are clipped at ±5.
 
-    Recurrent models, curiosity and symmetry are left to rsl_rl's own PPO (see `rsl_rl_config.BodyPPO`).
+    Recurrent models, curiosity and symmetry need rsl_rl's own PPO (see `rsl_rl_config.BodyPPO`).
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class PPO:
         self.num_processes = num_processes
         device, on_gpu = rollout.device, rollout.device.type == "cuda"
         self.learning_rate = torch.tensor(config.learning_rate, device=device)
-        # A fixed standard deviation does not learn; the optimizer would have no state of it to save.
+        # A fixed standard deviation gets no gradients, so the optimizer would have no state of it to save.
         self.parameters = [param for model in (actor, critic) for param in model.parameters() if param.requires_grad]
         self.optimizer = torch.optim.Adam(self.parameters, self.learning_rate, fused=on_gpu, capturable=on_gpu)
         self.value_scale = ValueScale().to(device) if config.normalize_values else None
         self._stat_sums = torch.zeros(len(STATS), device=device)
         self._decision: tuple[Any, ...] | None = None
-        """Arguments of `RolloutBuffer.add` that the last `act` gave."""
+        """Arguments of `RolloutBuffer.add` from the last `act`."""
         is_recordable = on_gpu and all(getattr(model, "is_recordable", False) for model in (actor, critic))
         self._decide = CudaGraphed(self.decide) if is_recordable else self.decide
         self._train_step = CudaGraphed(self.train_step) if is_recordable and num_processes == 1 else self.train_step
@@ -82,7 +82,7 @@ class PPO:
         self.rollout.add(obs, actions, values, log_probs, params, rewards, dones)
 
     def compute_returns(self, obs: TensorDict) -> None:
-        """Compute returns and advantages of the rollout, which the observations follow."""
+        """Compute returns and advantages of the rollout; `obs` are the observations after its last step."""
         self.rollout.compute_returns(self._values(obs), self.config.gamma, self.config.lam)
         if not self.config.normalize_advantage_per_mini_batch:
             self.rollout.advantages.copy_(standardized(self.rollout.advantages))
@@ -110,7 +110,7 @@ class PPO:
             model.update_normalization(obs)
         self.rollout.clear()
         num_updates = config.num_learning_epochs * config.num_mini_batches
-        means = (self._stat_sums / num_updates).tolist()  # the only time that the host waits for the device
+        means = (self._stat_sums / num_updates).tolist()  # the host waits for the device only here
         return dict(zip(STATS, means, strict=True))
 
     def minibatches(self) -> Iterable[list[Tensor]]:

@@ -32,7 +32,7 @@ A module may also have OPTIONS (names of the options), TRAINING_ONLY (options th
 (options that are paths of files), `evaluation_cfg` (used instead of `cfg` by evaluations) and `play_in_dm_control`.
 """
 NEED_DATA = ("mocap-expert",)
-"""Tasks with an option that names the user's data, without which they have no configuration."""
+"""Tasks with a required option that names the user's data."""
 MJLAB = "mjlab:"
 MOTION = ("joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w")
 """Arrays that mjlab reads from a recorded motion, [T, …] each."""
@@ -57,11 +57,11 @@ def make_env_cfg(
     Args:
         name: the task.
         num_envs: number of environments, one robot each.
-        seed: of the robots' starts.
+        seed: seed of the start states.
         motion: the file that a tracking task follows.
         play: configure for evaluation. mjlab's tasks get mjlab's configuration for playing, without noise and pushes,
-            but their episodes end as in training. Our tasks lose the options that are only for training; a module with
-            an `evaluation_cfg` has a configuration of its own, which may have fewer environments.
+            but their episodes end as in training. Our tasks ignore the options in TRAINING_ONLY. An `evaluation_cfg`
+            may make fewer environments than `num_envs`.
         options: options of one of our tasks, as YAML.
     """
     if num_envs < 1:
@@ -142,7 +142,7 @@ def make_env(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress mjlab's tables, and Warp's list of modules from now on: standard output belongs to the command."""
+    """Keep mjlab's tables out of the command's standard output, and Warp's list of modules from now on."""
     import warp
 
     warp.config.log_level = max(warp.config.log_level, warp.LOG_WARNING)
@@ -163,7 +163,7 @@ def _mjlab_cfg(name: str, num_envs: int, seed: int, motion: str | None, play: bo
 
     training = load_env_cfg(name.removeprefix(MJLAB))
     cfg = load_env_cfg(name.removeprefix(MJLAB), play)
-    # mjlab's episodes for playing may have no end, and may leave the ground
+    # in mjlab's configuration for playing, episodes may be endless and robots may leave the terrain
     cfg.episode_length_s, cfg.terminations = training.episode_length_s, training.terminations
     cfg.scene.num_envs = num_envs
     cfg.seed = seed
@@ -201,6 +201,6 @@ def need_mjlab() -> None:
     try:
         import mjlab  # noqa: F401
     except ModuleNotFoundError as missing:
-        if missing.name != "mjlab":  # something that mjlab itself needs
+        if missing.name != "mjlab":  # a dependency of mjlab
             raise
         raise ValueError(NO_MJLAB) from missing

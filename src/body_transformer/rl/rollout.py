@@ -60,7 +60,7 @@ class RolloutBuffer:
         self.step += 1
 
     def compute_returns(self, next_values: Tensor, gamma: float, lam: float) -> None:
-        """Compute returns and generalised advantage estimates; `next_values` [B, 1] follow the last step."""
+        """Compute returns and generalised advantage estimates; `next_values` [B, 1] are those after the last step."""
         continues = 1.0 - self.dones.float()
         advantage = torch.zeros_like(next_values)
         for step in reversed(range(self.num_steps)):
@@ -71,7 +71,7 @@ class RolloutBuffer:
         self.advantages.copy_(self.returns - self.values)
 
     def minibatches(self, num_epochs: int, num_mini_batches: int, by_env: bool) -> Iterator[list[Tensor]]:
-        """Yield the minibatches of all epochs; like in rsl_rl, every epoch repeats the same ones.
+        """Yield the minibatches of all epochs; as in rsl_rl, every epoch repeats the same ones.
 
         Each lists the observation groups, actions, values, advantages, returns, log probabilities and the parameters of
         the distribution, [b, …] each. It holds all steps of some environments (`by_env`), or steps drawn at random.

@@ -49,7 +49,7 @@ class BodyModelCfg(RslRlModelCfg):
 
 
 class BodyPPO(PPO):
-    """rsl_rl's PPO, unchanged. Models without a layout get theirs from the environment when it is constructed."""
+    """rsl_rl's PPO, unchanged. At construction, models without a layout get the one inferred from the environment."""
 
     @staticmethod
     def construct_algorithm(obs: TensorDict, env: VecEnv, cfg: dict[str, Any], device: str) -> PPO:

@@ -106,7 +106,7 @@ class BodyModel(MLPModel):
     ) -> Tensor:
         """Compute the deterministic action or a sample [B, A] for groups [B, O_group]; values [B, 1] for a critic.
 
-        `masks` come with observations that were padded for a recurrent partner; masked entries are dropped.
+        `masks` mark the valid entries of observations that were padded for a recurrent model; the others are dropped.
         """
         flat = self._flat(obs if masks is None else unpad_trajectories(obs, masks))
         out: Tensor = self.network(flat.flatten(0, -2))  # [B, A] or [B, 2, A]
@@ -148,7 +148,10 @@ class BodyModel(MLPModel):
         return groups[0] if len(groups) == 1 else torch.cat(groups, dim=-1)
 
     def get_output_log_prob(self, outputs: Tensor) -> Tensor:
-        """Return the log probability [B] of actions, the first value of a distribution that rsl_rl's PPO needs."""
+        """Return the log probability [B] of actions.
+
+        rsl_rl's PPO calls this first, so a missing distribution is reported here.
+        """
         if self.distribution is None:
             raise ValueError("this model is deterministic; distribution_cfg gives it a distribution")
         log_prob: Tensor = self.distribution.log_prob(outputs)
@@ -166,7 +169,7 @@ class BodyModel(MLPModel):
         return self.as_jit()
 
     def policy(self) -> Policy:
-        """Return a copy of the actor as a policy, with its Gaussian head if it has one."""
+        """Return a copy of the actor as a policy; a Gaussian head is kept."""
         net, gaussian = self.network.net, self.distribution
         if not isinstance(net, Policy):
             raise ValueError("this model is a critic; the actor is a policy")
@@ -251,7 +254,7 @@ def _make_distribution(cfg: Mapping[str, Any] | None, output_dim: int) -> Distri
 
 
 def _as_mlp(network: BodyNetwork) -> list[Any]:
-    """Imitate an MLP for `init_mlp_weights`, which sets the second parameter's `mlp[-2].weight[output_dim:]`."""
+    """Return a stand-in for the MLP of `init_mlp_weights`, which sets `mlp[-2].weight[output_dim:]` of two heads."""
     heads = [network.net.detokenizer] if network.second is None else [network.net.detokenizer, network.second]
     layers: list[Any] = [getattr(head, "linear", head) for head in heads]
     if len(layers) == 1:
@@ -260,7 +263,7 @@ def _as_mlp(network: BodyNetwork) -> list[Any]:
 
 
 class _Rows:
-    """Rows of the second head, for any slice behind the first head."""
+    """Weight or bias of the second head. Any slice returns all of it."""
 
     def __init__(self, second: Tensor) -> None:
         self.second = second

@@ -1,6 +1,6 @@
-"""Owners of the entries of a term of other people's tasks, inferred from its configuration in mjlab.
+"""Owners of the entries of a term, inferred from the term's configuration in mjlab.
 
-The rules are tried in order, and the first answer counts. A term without an answer goes to the root and is reported.
+The rules are tried in order, and the first that applies decides. A term without one goes to the root and is reported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mjlab.managers.action_manager import ActionTerm
 
 GLOBAL_WORDS = {"base", "root", "gravity", "command", "commands", "clock", "phase", "heading", "goal", "imu", "twist"}
-"""A term with one of these words that belongs to no body part is about the whole robot."""
+"""Words in the names of terms about the whole robot, which the root owns unless another rule applies."""
 JOINT_WORDS = {"joint", "joints", "dof", "dofs"}
 BODY_WORDS = {"body", "bodies", "link", "links", "contact", "contacts"}
 ACTION_WORDS = {"action", "actions"}
@@ -45,10 +45,10 @@ class EnvTerm:
 
 
 def with_defaults(func: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters, completed by the defaults of the function."""
+    """Return the parameters together with the defaults of the function."""
     try:
         signature = inspect.signature(func)
-    except (TypeError, ValueError):  # not every callable has one
+    except (TypeError, ValueError):  # not every callable has a signature
         return dict(params)
     defaults = {
         name: parameter.default
@@ -90,7 +90,7 @@ def _motion(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     if term.words & {"command", "commands"} and term.size == 2 * len(joints):
         return joints * 2
     if term.words & BODY_WORDS:
-        return _spread([robot.of("body", body) for body in command.cfg.body_names], term.size)
+        return _spread([robot.owner_of("body", body) for body in command.cfg.body_names], term.size)
     return None
 
 
@@ -109,12 +109,12 @@ def _selection(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
         return None
     owners = chosen[0]
     if owners and owners[0].kind in ("joints", "actuators") and len(owners) not in (1, term.size):
-        return None  # cosines and sines, for example, may come joint by joint or all cosines first
+        return None  # the order is unknown: cosine and sine of each joint, or all cosines before all sines
     return _spread(owners, term.size)
 
 
 def _sensor(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
-    """Recognise the place of the one sensor that a term reads."""
+    """Recognise a term that reads one sensor, which the body at the sensor owns."""
     from mjlab.sensor import BuiltinSensor, ContactSensor, RayCastSensor
 
     sensors = robot.env.scene.sensors
@@ -124,19 +124,19 @@ def _sensor(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     sensor = sensors[names[0]]
     if isinstance(sensor, ContactSensor):
         match = sensor.cfg.primary
-        places = [robot.of(match.mode, name, match.entity or "") for name in sensor.primary_names]
+        places = [robot.owner_of(match.mode, name, match.entity or "") for name in sensor.primary_names]
     elif isinstance(sensor, RayCastSensor):
         frames = sensor.cfg.frame if isinstance(sensor.cfg.frame, tuple | list) else [sensor.cfg.frame]
-        places = [robot.of(frame.type, frame.name, frame.entity or "") for frame in frames]
+        places = [robot.owner_of(frame.type, frame.name, frame.entity or "") for frame in frames]
     elif isinstance(sensor, BuiltinSensor):
-        places = [robot.of_sensor(names[0])]
+        places = [robot.owner_of_sensor(names[0])]
     else:
         return None
     return _spread(places, term.size)
 
 
 def _by_name(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
-    """Recognise names with `joint` (one entry per joint), with `body` or `contact` (some per body), and of a body."""
+    """Recognise names with `joint` (an entry per joint) or `body` (equally many per body), and those of a body."""
     if _other_entities(robot, term):
         return None
     if term.words & JOINT_WORDS and term.size == len(robot.select("joint")):
@@ -147,8 +147,8 @@ def _by_name(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     return [Owner("bodies", max(named, key=len))] * term.size if named else None
 
 
-def _about_everything(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
-    """Recognise commands, other entities of the scene, and global quantities by their names."""
+def _whole_robot(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
+    """Recognise commands, terms about other entities, and quantities of the whole robot."""
     is_global = "command_name" in term.params or _other_entities(robot, term) or term.words & GLOBAL_WORDS
     return [ROOT] * term.size if is_global else None
 
@@ -159,7 +159,7 @@ RULES: Sequence[Callable[[EnvRobot, EnvTerm], list[Owner] | None]] = (
     _selection,
     _sensor,
     _by_name,
-    _about_everything,
+    _whole_robot,
 )
 
 
@@ -176,7 +176,7 @@ def _other_entities(robot: EnvRobot, term: EnvTerm) -> set[str]:
 
 
 def _spread(owners: Sequence[Owner], size: int) -> list[Owner] | None:
-    """Return the owners of `size` entries, equally many in a row per owner; None if that is impossible."""
+    """Return the owners of `size` entries, equally many adjacent ones per owner; None if that is impossible."""
     if not owners or size % len(owners):
         return None
     return [owner for owner in owners for _ in range(size // len(owners))]
@@ -192,13 +192,13 @@ def action_owners(robot: EnvRobot, term: ActionTerm) -> list[Owner] | None:
     from mjlab.envs.mdp.actions.differential_ik import DifferentialIKAction
 
     if isinstance(term, DifferentialIKAction):
-        return [robot.of(term.cfg.frame_type, term.cfg.frame_name)] * term.action_dim
+        return [robot.owner_of(term.cfg.frame_type, term.cfg.frame_name)] * term.action_dim
     names = list(getattr(term, "target_names", ()))
     kind = term.cfg.transmission_type if isinstance(term, BaseAction) else TransmissionType.JOINT
     if kind == TransmissionType.TENDON:
         return robot.tendons(names)
     if kind == TransmissionType.SITE:
-        return [robot.of("site", name) for name in names]
+        return [robot.owner_of("site", name) for name in names]
     are_joints = len(names) == term.action_dim and robot.graph.joints.keys() >= set(names)
     return [Owner("joints", name) for name in names] if are_joints else None
 

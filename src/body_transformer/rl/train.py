@@ -41,7 +41,7 @@ from .training_state import (
 
 LEVELS = "terrain_levels"
 FINAL = 2**32 - 1
-"""Replaces the iteration in the seed of the final evaluation, which thus does not depend on the training's length."""
+"""Replaces the iteration in the seed of the final evaluation, so its starts do not depend on `max_iterations`."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class TrainingLoop:
             while self.iteration < self.config.max_iterations:
                 self.iterate(log)
                 every = self.config.eval_every
-                is_last = self.iteration == self.config.max_iterations  # the end has an evaluation of its own
+                is_last = self.iteration == self.config.max_iterations  # `finish` evaluates then
                 if every is not None and self.iteration % every == 0 and not is_last:
                     self._evaluate(log, self.iteration)
                 saver.after(self.iteration, stop, self.job.device)
@@ -130,7 +130,7 @@ class TrainingLoop:
 
     def _open_log(self) -> MetricsLog:
         run = self.job.run
-        (run.folder / EVALUATION).unlink(missing_ok=True)  # a finished run continues beyond its former end
+        (run.folder / EVALUATION).unlink(missing_ok=True)  # from the former end, if a finished run is continued
         run.forget_after(self.iteration)
         run.add({"num_parameters": self.learner.num_parameters, **self.job.facts})
         return MetricsLog(run.folder, self.iteration, self.job.wandb_project, run.description())
@@ -181,7 +181,7 @@ class TrainingLoop:
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
     def _evaluate(self, log: MetricsLog | None, number: int) -> tuple[Summary, int]:
-        """Evaluate the mean action in an environment of its own; return the results and the seed."""
+        """Evaluate the mean action in a separate environment; return the results and the seed."""
         seed = derived_seed(self.job.seed, number)
         if log is None:
             return {}, seed
@@ -228,9 +228,11 @@ class TrainingLoop:
             self.collector.obs, _ = self.env.reset()
         if LEVELS in tensors:
             restore_terrain_levels(self.env.unwrapped, tensors[LEVELS])
-            self.collector.obs, _ = self.env.reset()  # before the step counter is set: mjlab's curricula skip step 0
+            self.collector.obs, _ = (
+                self.env.reset()
+            )  # before the step counter is set, because mjlab's curricula skip step 0
         self.env.unwrapped.common_step_counter = values["common_step_counter"]
         if self.ranks.is_first:
             restore_random_state(tensors, self.job.device)
-        else:  # with the saved states, which are the first process's, all processes would explore alike
+        else:  # the saved state is that of the first process; shared, all processes would draw the same actions
             torch.manual_seed(derived_seed(self.job.seed, self.ranks.rank, self.iteration))

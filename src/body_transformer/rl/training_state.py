@@ -1,4 +1,4 @@
-"""The training state of a checkpoint: models, optimizer, random numbers, and the levels of the ground."""
+"""The training state of a checkpoint: models, optimizer, random numbers and terrain levels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .ppo import PPO
 
 TASK = "task."
 NUM_NAMED = 4
-"""Number of differences that an error names."""
+"""Largest number of differences that an error lists."""
 
 
 # -- models and optimizer ----------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def task_state(env: ManagerBasedRlEnv) -> dict[str, Tensor]:
 
 
 def restore_task_state(env: ManagerBasedRlEnv, tensors: Mapping[str, Tensor]) -> bool:
-    """Restore what `task_state` has saved; return whether there was anything."""
+    """Restore the tensors of `task_state`; return False for a task without any."""
     robots: TaskRobots[Any] | None = getattr(env, "robots", None)
     if robots is None or not robots.training_state():
         return False
@@ -106,20 +106,20 @@ def restore_task_state(env: ManagerBasedRlEnv, tensors: Mapping[str, Tensor]) ->
     return True
 
 
-# -- levels of the ground ----------------------------------------------------------------------------------------------
+# -- terrain levels ----------------------------------------------------------------------------------------------------
 
 
 def terrain_levels(env: ManagerBasedRlEnv) -> Tensor | None:
-    """Return the level of every environment's ground [B], or None where the ground has no levels.
+    """Return the terrain level of every environment [B], or None for a terrain without levels.
 
-    It is the only state of mjlab's curricula that does not follow from the step counter.
+    They are the only state of mjlab's curricula that does not follow from the step counter.
     """
     terrain: Any = env.scene.terrain
     return None if terrain is None or terrain.terrain_origins is None else terrain.terrain_levels
 
 
 def restore_terrain_levels(env: ManagerBasedRlEnv, saved: Tensor) -> None:
-    """Set the levels, which take effect at the next reset; the saved ones repeat if there are more environments."""
+    """Set the terrain levels for the next reset; if there are more environments than saved levels, these repeat."""
     terrain, levels = env.scene.terrain, terrain_levels(env)
     if terrain is None or levels is None:
         return
