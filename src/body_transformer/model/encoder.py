@@ -76,19 +76,27 @@ class Encoder(nn.Module):
         wanted = tokens.is_cuda or self.backend is not None
         if not self.stackable or not wanted or self.backend == "layers" or _needs_plain_pytorch():
             return None
+        parameters = self._parameters_as_built()
+        if parameters is None:
+            return None
         tokens = as_residual(tokens)  # under autocast the tokenizer's product is in half precision
-        layers = [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
-        as_built = len(layers) == len(self.layers) and all(layer.is_as_built() for layer in layers)
-        parameters = [parameter for layer in layers for parameter in layer.in_order()] if as_built else []
-        if not as_built or _has_global_hooks() or len(parameters) < len(PARAMETERS) * len(layers):
-            return None  # a part was wrapped, hooked or replaced: it must run
         backend = self.backend
         if backend is None:
             precision = current_precision(tokens.device.type)
-            backend = automatic_backend(tokens, self.num_heads, len(layers), precision)
+            backend = automatic_backend(tokens, self.num_heads, len(self.layers), precision)
             if backend == "reference":
                 return None  # layer by layer, attention still has a fast backend
         return encoder_stack(tokens, parameters, self.mask, self.masked, self.num_heads, backend=backend)
+
+    def _parameters_as_built(self) -> list[Tensor] | None:
+        """Return the parameters of all layers in order; None if a part was wrapped, hooked or replaced."""
+        parameters: list[Tensor] = []
+        for layer in self.layers:
+            if not (isinstance(layer, EncoderLayer) and layer.is_as_built()):
+                return None
+            parameters += layer.in_order()
+        is_complete = len(parameters) == len(PARAMETERS) * len(self.layers)
+        return parameters if is_complete and not _has_global_hooks() else None
 
 
 class EncoderLayer(reference.LayerSpec, nn.Module):

@@ -124,7 +124,6 @@ class Bucket:
 class Buckets:
     """The ones of a mask in rectangles; every node is in one bucket by row and in one by column."""
 
-    num_nodes: int
     num_ones: int
     flat: Tensor
     """As in `NeighbourLists`."""
@@ -133,7 +132,7 @@ class Buckets:
 
 
 def build_buckets(lists: NeighbourLists) -> Buckets:
-    return Buckets(lists.num_nodes, lists.num_ones, lists.flat, _buckets(lists.rows), _buckets(lists.columns))
+    return Buckets(lists.num_ones, lists.flat, _buckets(lists.rows), _buckets(lists.columns))
 
 
 def _buckets(side: Side) -> list[Bucket]:
