@@ -327,9 +327,9 @@ def test_extra_edges_join_the_nodes_of_merged_bodies_unless_the_tree_joins_them(
     ],
 )
 def test_a_wrong_extra_edge_is_named(edge, fixed, message):
-    said = message_of(BodyGraph.from_xml, FIXED, fixed=fixed, extra_edges=[edge])
-    assert said.startswith(f"extra edge {edge!r}")
-    assert message in said
+    found = message_of(BodyGraph.from_xml, FIXED, fixed=fixed, extra_edges=[edge])
+    assert found.startswith(f"extra edge {edge!r}")
+    assert message in found
 
 
 @pytest.mark.parametrize(

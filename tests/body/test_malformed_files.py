@@ -264,25 +264,25 @@ def test_the_interpreter_survives_every_document(outcomes):
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_malformed_document_is_refused_for_its_fault(outcomes, name):
     _, expected = DOCUMENTS[name]
-    said = (outcomes[name] or GRAPH).replace(f"{name}.xml", "")
-    assert expected == EITHER or expected.lower() in said.lower()
+    outcome = (outcomes[name] or GRAPH).replace(f"{name}.xml", "")
+    assert expected == EITHER or expected.lower() in outcome.lower()
 
 
 def test_every_refusal_is_a_value_error_of_one_line(outcomes):
-    refusals = {name: said for name, said in outcomes.items() if said is not None}
+    refusals = {name: outcome for name, outcome in outcomes.items() if outcome is not None}
     wrong = {
-        name: said
-        for name, said in refusals.items()
-        if not re.fullmatch(r"(ValueError|FileNotFoundError): .+", said)
-        or len(said.splitlines()) != 1
-        or "exit status" in said  # an exception of this package in the reader
-        or "busy" in said  # none of them is large
+        name: outcome
+        for name, outcome in refusals.items()
+        if not re.fullmatch(r"(ValueError|FileNotFoundError): .+", outcome)
+        or len(outcome.splitlines()) != 1
+        or "exit status" in outcome  # an exception of this package in the reader
+        or "busy" in outcome  # none of them is large
     }
     assert wrong == {}
 
 
 def test_the_mutations_are_neither_all_harmless_nor_all_refused(outcomes):
-    counts = Counter(said is None for name, said in outcomes.items() if name.startswith("mutation"))
+    counts = Counter(outcome is None for name, outcome in outcomes.items() if name.startswith("mutation"))
     assert counts[True] > NUM_MUTATIONS / 10
     assert counts[False] > NUM_MUTATIONS / 4
 

@@ -39,7 +39,7 @@ def tree(size: int, seed: int = 0) -> Tensor:
 
 
 def star(size: int, seed: int = 0) -> Tensor:
-    """A hub in the middle: one heavy node among light ones."""
+    """Return the mask of a hub in the middle: one heavy node among light ones."""
     mask = identity(size)
     mask[size // 2] = mask[:, size // 2] = True
     return mask
@@ -116,7 +116,7 @@ def outcome(attention: Callable[..., Tensor], problem: Problem, **options: objec
 
 
 def exact(problem: Problem) -> list[Tensor]:
-    """Return the same by the reference in float64."""
+    """Return the outcome of the reference in float64."""
     inputs = problem.inputs(torch.float64)
     out = reference.body_attention(*inputs[:3], problem.mask, *(inputs[3:] or [None]))
     return [out.detach(), *torch.autograd.grad(out, inputs, problem.grad_out.double())]
@@ -129,7 +129,7 @@ def errors(found: list[Tensor], expected: list[Tensor]) -> list[float]:
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
-    """Return the error by norm; where the expected norm is zero, as where every ReLU is off, the sum of magnitudes."""
+    """Return the error relative to the norm; if the norm is zero (every ReLU is off), the sum of magnitudes."""
     if not found.isfinite().all():
         return float("inf")  # NaN would pass every bound: `max` and `<` ignore it
     norm = expected.double().norm()

@@ -1,4 +1,4 @@
-"""Compile the encoder's kernels for a GPU without having one, and look for known compiler errors.
+"""Compile the encoder's kernels on a machine without a GPU, and look for known compiler errors.
 
     python -m tests.ops.compile_kernels fused bf16 16 64 128 2   # kernels, precision, nodes, width, hidden units, heads
     python -m tests.ops.compile_kernels hopper bf16 16 64 128 2
@@ -8,9 +8,9 @@ Each error leads to occasional wrong results or to an illegal access:
 - unfenced: Triton before 3.7.1 lets the matrix units read prefetched data without the fence that makes it visible to
   them.
 - overtaken: Triton fetches the next block into memory that a product in flight may still read.
-- uninitialised: ptxas 12.8, which Triton 3.6 and 3.7 ship, computes the address of a matrix operand from a uniform
-  register that was never written.
-- unmet: copies that may overwrite operands which products of other warps still read.
+- uninitialised: ptxas 12.8, which comes with Triton 3.6 and 3.7, computes the address of a matrix operand from a
+  uniform register that was never written.
+- unmet: a copy may overwrite operands that products of other warps still read.
 
 The kernels for small bodies also show how well they use a multiprocessor:
 

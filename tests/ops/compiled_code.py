@@ -41,38 +41,38 @@ def unfenced(ptx: str) -> int:
 def overtaken(ttgir: str) -> list[str]:
     """Return copies in a loop to a buffer that a matrix product in flight may still read.
 
-    Copies run as many rounds ahead as there were copies before the loop, and use their buffers in rotation.
+    Copies run ahead by as many iterations as there were copies before the loop, and use their buffers in rotation.
     """
     lines = ttgir.splitlines()
-    places = {name: int(count) for name, count in re.findall(r"(%\w+) = ttg.local_alloc : \(\) -> \S+?<(\d+)x", ttgir)}
+    buffers = re.findall(r"(%\w+) = ttg.local_alloc : \(\) -> \S+?<(\d+)x", ttgir)
+    num_slots = {name: int(count) for name, count in buffers}
     found = []
     for first, line in enumerate(lines):
         if " scf.for " in line:
             last = next(k for k in range(first + 1, len(lines)) if _depth(lines[k]) <= _depth(line))
-            found += _conflicts(lines[:first], lines[first + 1 : last], places)
+            found += _conflicts(lines[:first], lines[first + 1 : last], num_slots)
     return found
 
 
-def _conflicts(before: list[str], loop: list[str], places: dict[str, int]) -> list[str]:
-    whole: dict[str, str] = {name: name for name in places}
-    """Part of a pipelined buffer -> the buffer."""
+def _conflicts(before: list[str], loop: list[str], num_slots: dict[str, int]) -> list[str]:
+    whole: dict[str, str] = {name: name for name in num_slots}  # pipelined buffer or part of one -> the buffer
     for line in (*before, *loop):
         if (part := PART.search(line)) and part[2] in whole:
             whole[part[1]] = whole[part[2]]
     copied = [whole.get(copy[1]) for copy in map(COPY.search, before) if copy]
     depth = min(map(_depth, loop))
-    found, flying = [], []
-    for round_ in range(3):
+    found, in_flight = [], []
+    for iteration in range(3):
         for line in (line for line in loop if _depth(line) == depth):
             if dot := DOT.search(line):
-                flying.append((round_, {whole.get(dot[2]), whole.get(dot[3])}))
+                in_flight.append((iteration, {whole.get(dot[2]), whole.get(dot[3])}))
             elif wait := WAIT.search(line):
-                flying = flying[len(flying) - int(wait[1]) :] if int(wait[1]) else []
+                in_flight = in_flight[len(in_flight) - int(wait[1]) :] if int(wait[1]) else []
             elif copy := COPY.search(line):
                 memory = whole.get(copy[1])
                 ahead = copied.count(memory)
-                for when, read in flying:
-                    if memory in read and (ahead + round_ - when) % places[memory] == 0:
+                for started, operands in in_flight:
+                    if memory in operands and (ahead + iteration - started) % num_slots[memory] == 0:
                         found.append(line.strip()[:100])
     return found
 
@@ -84,7 +84,7 @@ def _depth(line: str) -> int:
 def unmet(sass: str) -> int:
     """Count copies that follow matrix products, or the wait for them, without a barrier between, in code order.
 
-    A warp whose products are done would overwrite operands that another warp's products still read.
+    Without a barrier, a warp whose products are done overwrites operands that another warp's products still read.
     """
     count, met = 0, True
     for name, _ in INSTRUCTION.findall(sass):

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from body_transformer.ops.encoder_stack import PARAMETERS, encoder_stack, reference
+from body_transformer.ops.encoder_stack.packing import layer_shapes
 
 from .attention_cases import MASKS, relative_error, seeded
 
@@ -43,11 +44,6 @@ class Case:
     def masked(self) -> list[bool]:
         return [PATTERNS[self.pattern](layer) for layer in range(self.num_layers)]
 
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Return the shapes of one layer's parameters, in the order of `PARAMETERS`."""
-        e, f = self.embed_dim, self.ff_dim
-        return [(3 * e, e), (3 * e,), (e, e), (e,), (e,), (e,), (f, e), (f,), (e, f), (e,), (e,), (e,)]
-
 
 PAPER = Case(1003, 16, 64, 128, 2, num_layers=10)
 """The paper's reinforcement-learning sizes, with a batch that no block divides."""
@@ -76,7 +72,7 @@ class Problem:
 
 
 def draw_problem(case: Case, device: str = "cpu", seed: int | None = None) -> Problem:
-    """Draw a problem in which no parameter has its usual initial value, so that a forgotten one is noticed."""
+    """Draw a problem in which no parameter has its usual initial value, so that an unused parameter shows."""
     generator = seeded(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -87,7 +83,7 @@ def draw_problem(case: Case, device: str = "cpu", seed: int | None = None) -> Pr
         return draw(*shape) * scale + (1.0 if name.startswith("norm") and name.endswith("weight") else 0.0)
 
     x, grad_out = draw(2, case.batch, case.num_nodes, case.embed_dim).to(device)
-    layer = list(zip(PARAMETERS, case.shapes(), strict=True))
+    layer = list(zip(PARAMETERS, layer_shapes(case.embed_dim, case.ff_dim), strict=True))
     parameters = [parameter(*row).to(device) for _ in range(case.num_layers) for row in layer]
     mask = MASKS[case.mask](case.num_nodes, int(generator.initial_seed() % 1000)).to(device)
     return Problem(x, parameters, mask, case.masked, case.num_heads, grad_out)
@@ -95,7 +91,7 @@ def draw_problem(case: Case, device: str = "cpu", seed: int | None = None) -> Pr
 
 @dataclass
 class _Kinks(TorchFunctionMode):
-    """Records the smallest magnitude of all inputs to ReLUs."""
+    """Recorder of the smallest input magnitude of every ReLU."""
 
     nearest: list[float] = field(default_factory=list)
 
@@ -137,14 +133,14 @@ def exact_output(problem: Problem) -> Tensor:
 
 
 def exact(problem: Problem) -> dict[str, Tensor]:
-    """Return the same by the reference in float64."""
+    """Return the outcome of the reference in float64."""
     return plain(problem, torch.float64)
 
 
 def plain(
     problem: Problem, dtype: torch.dtype = torch.float32, autocast: torch.dtype | None = None
 ) -> dict[str, Tensor]:
-    """Return the same by the reference, optionally under autocast."""
+    """Return the outcome of the reference, optionally under autocast."""
     leaves = problem.leaves(dtype)
     with torch.autocast(problem.x.device.type, autocast, enabled=autocast is not None):
         out = reference.encoder_stack(leaves[0], leaves[1:], problem.mask, problem.masked, problem.num_heads)
@@ -152,13 +148,13 @@ def plain(
 
 
 def in_tf32(problem: Problem) -> dict[str, Tensor]:
-    """Return the same by the reference with the factors of every product rounded to TF32, on any device."""
+    """Return the outcome of the reference with the factors of all products rounded to TF32, on any device."""
     with _Rounded():
         return plain(problem)
 
 
 class _Rounded(TorchDispatchMode):
-    """Computes products of factors that are rounded to TF32's ten fraction bits."""
+    """Mode in which the factors of products are rounded to TF32's ten fraction bits."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.overloadpacket.__name__ in ("mm", "bmm", "addmm"):
@@ -183,7 +179,7 @@ def named(out: Tensor, grad_x: Tensor, *grads: Tensor) -> dict[str, Tensor]:
 
 
 def errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
-    """Return relative errors by norm over all layers, without the keys' bias, which has no effect."""
+    """Return relative errors by norm over all layers, without the gradient of the keys' bias, which has no effect."""
     assert found.keys() == expected.keys()
     assert all(found[name].shape == expected[name].shape for name in expected)
     return {name: relative_error(_counted(name, found[name]), _counted(name, expected[name])) for name in expected}

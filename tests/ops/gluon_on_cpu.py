@@ -1,7 +1,6 @@
-"""An interpreter for Gluon kernels on a CPU: one program after the other, as plain Python on whole PyTorch tensors.
+"""An interpreter for Gluon kernels, which Gluon lacks: one program after the other, in plain Python on PyTorch tensors.
 
-It computes the same results, but does not model which thread holds which value: layouts have no effect. Gluon has no
-interpreter of its own.
+It computes the same results, but does not model which thread holds which value: layouts have no effect.
 """
 
 import itertools
@@ -79,7 +78,7 @@ class Copies:
         self.begun: list[tuple[Shared, Tensor]] = []
 
     def async_copy_global_to_shared(self, shared: Shared, pointer: Pointer, mask: Any = True) -> None:
-        shared.memory.fill_(torch.nan)  # it may also arrive early, so the old content is lost
+        shared.memory.fill_(torch.nan)  # the copy may also arrive early, so the old content is lost
         self.begun.append((shared, load(pointer, mask)))
 
     def commit_group(self) -> None:
@@ -101,7 +100,7 @@ def product(a: Tensor, b: Tensor, acc: Tensor) -> Tensor:
 class PendingProduct:
     """An asynchronous product, computed as late as possible, when it is waited for.
 
-    Before that it is not a tensor, and operands that are overwritten in shared memory meanwhile are lost.
+    Before that it is not a tensor. If an operand in shared memory is overwritten meanwhile, the result is wrong.
     """
 
     all: ClassVar[list["PendingProduct"]] = []
@@ -121,7 +120,7 @@ def group_product(a: Any, b: Shared, acc: Any, use_acc: bool = True, is_async: b
 
 
 def wait_for_products(count: int, results: list[Any]) -> Any:
-    assert count == 0, "for less than all is not written"
+    assert count == 0, "waiting for some of the products is not implemented"
     for pending in PendingProduct.all:  # in the order of their start
         pending.arrive()
     PendingProduct.all.clear()
@@ -197,7 +196,7 @@ COMMANDS: dict[str, Any] = {
 
 
 class Kernel:
-    """Replaces a kernel and is launched in the same way."""
+    """Replacement of a kernel, launched in the same way."""
 
     def __init__(self, kernel: GluonJITFunction) -> None:
         self.kernel = kernel

@@ -51,7 +51,7 @@ def test_a_ptxas_that_is_not_installed_is_skipped(compiled, monkeypatch):
     assert assembler.sound_ptxas() == "newest"
 
 
-def test_without_a_correct_ptxas_an_error_says_so(compiled, monkeypatch):
+def test_a_missing_correct_ptxas_is_an_error_only_if_it_is_required(compiled, monkeypatch):
     tools(monkeypatch, "12.8", "12.8")
     with pytest.raises(RuntimeError, match=r"need a ptxas of CUDA 12.9"), assembler.sound_assembler():
         pass
@@ -59,7 +59,7 @@ def test_without_a_correct_ptxas_an_error_says_so(compiled, monkeypatch):
         assert assembler.sound_options() == {}
 
 
-def test_triton_uses_it_only_inside_the_context(compiled, monkeypatch):
+def test_triton_uses_the_correct_ptxas_only_inside_the_context(compiled, monkeypatch):
     before = triton.knobs.nvidia.ptxas.path
     monkeypatch.setattr(assembler, "_driver_version", lambda: 99)
     with assembler.sound_assembler():
@@ -67,7 +67,7 @@ def test_triton_uses_it_only_inside_the_context(compiled, monkeypatch):
     assert triton.knobs.nvidia.ptxas.path == before
 
 
-def test_it_is_used_until_the_last_thread_leaves_the_context(compiled, monkeypatch):
+def test_the_setting_lasts_until_the_last_context_ends(compiled, monkeypatch):
     monkeypatch.setattr(assembler, "_driver_version", lambda: 99)
     before = triton.knobs.nvidia.ptxas.path
     first, second = assembler.sound_assembler(), assembler.sound_assembler()
@@ -87,7 +87,7 @@ def test_the_setting_is_restored_after_an_error(compiled, monkeypatch):
     assert triton.knobs.nvidia.ptxas.path == before
 
 
-def test_a_missing_ptxas_is_reported_once(compiled, monkeypatch):
+def test_a_missing_ptxas_causes_one_warning(compiled, monkeypatch):
     tools(monkeypatch, "12.8", "12.8")
     choose._warn.cache_clear()
     with pytest.warns(UserWarning, match="TRITON_PTXAS_PATH"):
@@ -107,6 +107,6 @@ def test_the_ptxas_is_looked_up_only_for_the_fused_kernels(monkeypatch, width, h
     assert asked == ([64] if width == 64 else [])
 
 
-def test_torch_compile_treats_the_answer_as_a_constant():
+def test_torch_compile_treats_the_result_as_a_constant():
     compiled = torch.compile(lambda x: x + choose.has_sound_ptxas(), fullgraph=True, backend="eager")
     assert compiled(torch.zeros(1)) == choose.has_sound_ptxas()

@@ -14,7 +14,7 @@ SHAPES = [(1, 1, 1, 1), (2, 1, 5, 3), (1, 4, 16, 8), (3, 2, 33, 5), (0, 2, 4, 3)
 
 
 def problem(shape: tuple[int, int, int, int]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """q, k, v [B, H, N, D]; a mask with self-loops and a bias, [N, N] both."""
+    """Return q, k, v [B, H, N, D], a mask [N, N] with self-loops, and a bias [N, N]."""
     drawn = make_problem(shape, asymmetric(shape[2]), torch.float64, bias=True)
     return drawn.q, drawn.k, drawn.v, drawn.mask, drawn.bias.double()
 
@@ -68,7 +68,7 @@ def test_a_masked_pair_has_no_influence_and_no_gradient():
     assert torch.equal(before[:, :, row], after[:, :, row])
 
 
-def test_rows_attend_and_columns_are_attended_to():
+def test_rows_of_the_mask_are_queries_and_columns_are_keys():
     v = torch.arange(3.0).view(1, 1, 3, 1)
     mask = torch.tensor([[1, 0, 0], [1, 0, 0], [0, 0, 1]], dtype=torch.bool)  # 1 attends to 0, not the reverse
     out = body_attention(torch.zeros_like(v), torch.zeros_like(v), v, mask)

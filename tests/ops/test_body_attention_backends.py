@@ -1,4 +1,4 @@
-"""Every backend against float64, in value and in every gradient; kernels without a GPU in Triton's interpreter."""
+"""Outputs and gradients of every backend compared with float64; without a GPU, kernels run in Triton's interpreter."""
 
 import pytest
 import torch
@@ -150,10 +150,10 @@ def test_any_small_problem_is_computed_correctly(device, backend, data):
     mask = mask.view(shape[2], shape[2]) | torch.eye(shape[2], dtype=torch.bool)
     problem = make_problem(shape, mask, bias=data.draw(st.booleans()), device=device, seed=seed)
     found = outcome(body_attention, problem, backend=backend)
-    assert max(errors(found, exact(problem))) < 1e-4  # nearly everything cancels
+    assert max(errors(found, exact(problem))) < 1e-4  # terms may cancel almost completely
 
 
-# -- what must not happen ----------------------------------------------------------------------------------------------
+# -- repeatability and influence ---------------------------------------------------------------------------------------
 
 
 @BACKEND
@@ -167,7 +167,7 @@ def test_the_same_inputs_give_the_same_bits(device, backend, mask):
 @pytest.mark.parametrize("backend", ["neighbours", "triton"])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 @pytest.mark.parametrize("mask", [tree, star], ids=["light", "heavy"])
-def test_masked_nodes_have_no_influence_not_even_as_nan(device, backend, poison, mask):
+def test_masked_nodes_have_no_influence_even_if_they_are_nan(device, backend, poison, mask):
     half = 18
     both = torch.block_diag(mask(half), mask(half)).bool()
     problem = make_problem((1, 2, 2 * half, 8), both, device=device)
@@ -181,7 +181,7 @@ def test_masked_nodes_have_no_influence_not_even_as_nan(device, backend, poison,
 
 
 @BACKEND
-def test_a_sample_has_no_influence_on_another_not_even_as_nan(device, backend):
+def test_a_sample_has_no_influence_on_another_even_if_it_is_nan(device, backend):
     problem = make_problem((3, 2, 7, 8), tree(7), device=device)
     clean = outcome(body_attention, problem, backend=backend)
     for x in (problem.q, problem.k, problem.v, problem.grad_out):
@@ -259,7 +259,7 @@ def test_only_a_node_without_any_allowed_pair_is_nan(device, backend, node):
 @pytest.mark.parametrize("mask", [tree, star], ids=["light", "heavy"])
 def test_offsets_inside_a_row_may_exceed_two_to_the_31(device, backend, mask):
     problem = make_problem((1, 1, 20, 3), mask(20), torch.float16, device=device, packed=False)
-    # on a CPU only the pages that are written use memory
+    # on a CPU only written pages use memory
     memory = torch.empty(2**31 + 20, dtype=torch.float16, device=device)
     far = memory.as_strided((1, 1, 20, 3), (1, 1, 1, 2**30)).copy_(problem.q)
     problem.q = problem.k = problem.v = problem.grad_out = far

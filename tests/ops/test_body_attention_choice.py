@@ -1,4 +1,4 @@
-"""The choice of the backend."""
+"""The choice of the backend of body attention."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_without_triton_plain_pytorch_is_chosen(monkeypatch):
     assert choose_backend("cuda", torch.float32, 32, 64, 0.1) == "reference"
 
 
-def test_on_the_cpu_lists_are_for_large_sparse_bodies():
+def test_on_the_cpu_neighbour_lists_are_chosen_for_large_sparse_bodies():
     assert choose_backend("cpu", torch.float32, 128, 32, 0.02) == "reference"
     assert choose_backend("cpu", torch.float32, 256, 32, 0.012) == "neighbours"
     assert choose_backend("cpu", torch.float32, 256, 32, 0.1) == "reference"
@@ -55,7 +55,7 @@ def test_the_chosen_backend_is_the_one_that_runs(monkeypatch):
     assert chosen == [("cpu", torch.float32, 6, 8, 16 / 36, False, 6)]
 
 
-def test_more_rows_than_the_kernels_can_count_get_another_backend():
+def test_for_more_rows_than_the_kernels_can_count_the_reference_is_chosen():
     assert choose_backend("cuda", torch.float16, 16, 64, 0.1, num_rows=2**30) == "tile"
     assert choose_backend("cuda", torch.float16, 16, 64, 0.1, num_rows=2**30 + 16) == "reference"
 

@@ -10,7 +10,7 @@ from body_transformer.ops.body_attention.neighbour_lists import build_buckets, b
 
 from .attention_cases import MASKS, asymmetric, errors, exact, make_problem, outcome, tree
 
-# -- the memory of masks -----------------------------------------------------------------------------------------------
+# -- cached facts ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -87,6 +87,6 @@ def test_a_second_derivative_is_a_clear_error(device, backend):
 
 
 def test_importing_it_does_not_import_triton():
-    code = "import sys; from body_transformer.ops.body_attention import body_attention; print('triton' in sys.modules)"
-    code = "import torch, sys; had = 'triton' in sys.modules\n" + code.replace("print(", "print(had or not ")
+    code = "import torch, sys; before = 'triton' in sys.modules; import body_transformer.ops.body_attention\n"
+    code += "print(before or 'triton' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "True"

@@ -49,7 +49,7 @@ def test_a_kernel_for_small_bodies_fits_and_its_reads_are_synchronised(case):
         assert (kernel["unfenced"], kernel["unmet"], kernel["uninitialised"]) == (0, 0, [])
         assert kernel["shared"] <= HOPPER
         if kernel["kernel"] in ("inference", "forward"):
-            assert kernel["exchanges"] == 0  # warps exchange nothing
+            assert kernel["exchanges"] == 0  # warps do not exchange values
         assert kernel["stack"] <= 64  # bytes; hundreds if a loop spills registers
         assert kernel["waits"] <= 5  # 10 and more if every product is waited for
 
@@ -78,7 +78,7 @@ def test_a_copy_that_does_not_wait_for_other_warps_is_detected():
 
 
 def pipeline(buffers: int, ahead: int, pendings: int | None) -> str:
-    """Return a loop that multiplies the data copied `ahead` rounds before, waits, and copies again."""
+    """Return a loop that multiplies the data copied `ahead` iterations before, waits, and copies again."""
     wait = "" if pendings is None else f"      %w = ttng.warp_group_dot_wait %d {{pendings = {pendings} : i32}}\n"
     copies = "".join(
         f"    %i{k} = ttg.memdesc_index %x[%c{k}]\n    %t{k} = ttg.async_copy_global_to_local %p, %i{k} mask %m\n"

@@ -63,7 +63,7 @@ WIDE = [
 CASES = [*(("fused", case) for case in FUSED), *(("wide", case) for case in WIDE)]
 
 COARSE = {"tf32": 5e-3, "bf16": 4e-2}
-"""Precision -> largest allowed error, and the distance from zero that keeps the sign of a ReLU's input."""
+"""Precision -> largest allowed error; also the distance from zero that keeps the sign of a ReLU's input."""
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def _poisoned() -> Iterator[None]:
         yield
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
+# -- accuracy ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("backend", "case"), CASES, ids=str)
@@ -127,7 +127,7 @@ def test_tf32_is_as_accurate_as_products_of_rounded_factors(device, case):
                 sums[name] += error
     ratios = {name: ours[name] / theirs[name] for name in theirs}
     assert max(ratios.values()) <= 1.5, ratios
-    assert min(ratios.values()) > 0.3, ratios  # and not more accurate: it is TF32
+    assert min(ratios.values()) > 0.3, ratios  # much higher accuracy would show that it is not TF32
 
 
 USUAL = [
@@ -156,7 +156,7 @@ def test_the_keys_bias_has_no_gradient(device):
 def test_the_mask_flag_of_a_layer_beyond_the_32nd_is_correct(device, masked, mistaken):
     problem = draw_problem(Case(1, 4, 16, 16, 1, 36), device)
     for k, name in enumerate(PARAMETERS):
-        # otherwise such a deep encoder makes all nodes alike
+        # with usual weights, such a deep encoder makes all nodes alike
         for parameter in problem.parameters[k :: len(PARAMETERS)]:
             parameter *= 0.1 if name in ("attention.out_proj.weight", "linear2.weight") else name.endswith("weight")
     problem.masked = [layer in mistaken for layer in range(36)]
@@ -207,7 +207,7 @@ def test_a_sample_that_is_not_finite_does_not_change_others(device, precision, v
     assert torch.equal(found["x"][others], clean["x"][others])
     if not abs(value) < float("inf"):
         assert found["out"][2].isnan().all()
-        assert all(found[name].isnan().any() for name in PARAMETERS)  # and its output shows it
+        assert all(found[name].isnan().any() for name in PARAMETERS)  # and the sample's own output is NaN
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:")
@@ -298,7 +298,7 @@ def test_inputs_without_gradients_get_none_and_do_not_change_the_others(device, 
 
 
 class _Kept(TorchDispatchMode):
-    """Count the tensors that the operator returns besides its output."""
+    """Counter of the tensors that the operator returns besides its output."""
 
     count = 0
 

@@ -31,7 +31,7 @@ OPERATOR = torch.ops.body_transformer.encoder_stack.default
 @pytest.mark.parametrize(("backend", "precision"), [("fused", "fp32"), ("wide", "bf16")])
 @pytest.mark.parametrize("save", [True, False], ids=["training", "inference"])
 def test_pytorchs_own_checks_pass(device, backend, precision, save):
-    """The traced results have the shapes, strides and types of the real ones; no two tensors share memory."""
+    """Compare shapes, strides and dtypes of traced and real results, and check that no two tensors share memory."""
     problem = draw_problem(replace(SMALL, num_layers=1), device)
     x, *parameters = problem.leaves() if save else (problem.x, *problem.parameters)
     torch.library.opcheck(OPERATOR, (x, parameters, problem.mask, [True], 2, 1e-5, precision, backend, save))
@@ -152,14 +152,14 @@ WIDTHS = {"fused": 16, "wide": 136, "reference": 16}
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 BAD: dict[str, tuple[Change, str]] = {
-    "a sample alone": (lambda a: {"x": a["x"][0]}, r"x must be \[B, N, E\].*; got \[5, \d+\]"),
+    "no batch axis": (lambda a: {"x": a["x"][0]}, r"x must be \[B, N, E\].*; got \[5, \d+\]"),
     "no nodes": (lambda a: {"x": a["x"][:, :0]}, r"N and E from 1 up; got \[3, 0, \d+\]"),
     "whole numbers": (lambda a: {"x": a["x"].long()}, r"x must be floating point; got torch.int64"),
     "3 heads": (lambda a: {"num_heads": 3}, r"num_heads must divide E = \d+; got 3"),
     "no heads": (lambda a: {"num_heads": 0}, r"num_heads must divide E = \d+; got 0"),
     "no layers": (lambda a: {"masked": [], "parameters": []}, r"0 layers have 12 parameters each; got 0"),
-    "a parameter less": (lambda a: {"parameters": a["parameters"][1:]}, r"2 layers have 12 .* each; got 23"),
-    "a layer more": (lambda a: {"masked": [True] * 3}, r"3 layers have 12 parameters each; got 24"),
+    "a missing parameter": (lambda a: {"parameters": a["parameters"][1:]}, r"2 layers have 12 .* each; got 23"),
+    "one layer too many": (lambda a: {"masked": [True] * 3}, r"3 layers have 12 parameters each; got 24"),
     "another width": (
         lambda a: {"parameters": [p[:-1] if k == 2 else p for k, p in enumerate(a["parameters"])]},
         r"attention.out_proj.weight of layer 0 must be \[(\d+), \1\]; got \[\d+, \d+\]",
@@ -182,7 +182,7 @@ BAD: dict[str, tuple[Change, str]] = {
     ),
     "a float mask": (lambda a: {"mask": a["mask"].float()}, r"mask must be bool \[5, 5\]; got torch.float32"),
     "a small mask": (lambda a: {"mask": a["mask"][1:, 1:]}, r"mask must be bool \[5, 5\]; got torch.bool \[4, 4\]"),
-    "a mask a sample": (lambda a: {"mask": a["mask"].expand(3, 5, 5)}, r"must be bool \[5, 5\]; got .* \[3, 5, 5\]"),
+    "a mask per sample": (lambda a: {"mask": a["mask"].expand(3, 5, 5)}, r"must be bool \[5, 5\]; got .* \[3, 5, 5\]"),
     "a mask elsewhere": (lambda a: {"mask": a["mask"].to("meta")}, r"mask must be on the device of x, .* on meta"),
     "no self-loop": (
         lambda a: {"mask": a["mask"] & (torch.arange(5, device=a["mask"].device) != 3)},

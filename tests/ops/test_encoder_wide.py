@@ -1,4 +1,4 @@
-"""Parts of the wide encoder: layers at a time, kernels at shapes that small encoders lack, a process-wide setting."""
+"""Parts of the wide encoder: runs of layers, kernels at shapes that small encoders lack, the process-wide TF32 flag."""
 
 import pytest
 import torch

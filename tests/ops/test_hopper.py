@@ -40,7 +40,7 @@ def call_of(problem: Problem) -> Call:
 
 
 def run(problem: Problem) -> dict[str, Tensor]:
-    """Return the outcome of these kernels, as `encoder_cases.outcome` does."""
+    """Return the outcome of the kernels for small bodies, in the form of `encoder_cases.outcome`."""
     call = call_of(problem)
     shape = EncoderSizes.of(problem.x, problem.parameters, problem.num_heads)
     out, *kept = passes.forward(problem.x, problem.parameters, call, shape, save=True)
@@ -91,7 +91,7 @@ def test_without_rounding_every_gradient_is_exact(monkeypatch, case, programs, a
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_the_backward_pass_may_take_a_few_layers_at_a_time(monkeypatch, at_once):
+def test_gradients_do_not_depend_on_the_number_of_layers_at_a_time(monkeypatch, at_once):
     problem = draw_problem(PAPER, seed=0)
     expected = run(problem)
     rows = problem.x.shape[0] * problem.x.shape[1]
@@ -138,7 +138,7 @@ def test_a_node_depends_only_on_the_nodes_that_its_mask_allows():
 
 
 @pytest.mark.parametrize("width", [32, 64, 128])
-def test_places_and_columns_are_each_others_inverse(width):
+def test_the_order_of_columns_in_memory_is_its_own_inverse(width):
     places = torch.arange(width)
     columns = as_python(column, SimpleNamespace(**LANGUAGE))(places)
     assert sorted(columns.tolist()) == places.tolist()
@@ -166,14 +166,14 @@ SHAPE = EncoderSizes(10, 16, 64, 128, 2)
     ],
     ids=str,
 )
-def test_supported_encoders(monkeypatch, changes, precision, taken):
+def test_only_the_papers_sizes_in_bfloat16_are_supported(monkeypatch, changes, precision, taken):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(sizes.triton.knobs.runtime, "interpret", False)
     assert sizes.takes(replace(SHAPE, **changes), precision, torch.device("cuda")) is taken
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (8, 9), (10, 0), (12, 0)])
-def test_other_gpus_than_hopper_use_the_general_kernels(monkeypatch, capability):
+def test_gpus_other_than_hopper_use_the_general_kernels(monkeypatch, capability):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(sizes.triton.knobs.runtime, "interpret", False)
     assert not sizes.takes(SHAPE, "bf16", torch.device("cuda"))
@@ -189,7 +189,7 @@ def test_sums_fill_the_gpu_and_are_neither_too_long_nor_too_large(num_layers, ba
         assert max(found) * num_layers * shape.layer <= 2**26 or batch == 4_000_000
         if batch == 60_000 and num_layers < 62:
             assert 100 <= sum(found) * at_once <= 132
-            assert found[0] < found[1]  # the feed-forward part's sums are more work
+            assert found[0] < found[1]  # the feed-forward part's sums take more time
 
 
 def test_without_gluon_the_general_kernels_are_used(monkeypatch):
@@ -230,7 +230,7 @@ def test_a_copy_that_overtakes_a_product_is_detected(overtaken):
     assert wait_for_products(0, [flying]).isnan().any() == overtaken
 
 
-def test_a_product_has_no_value_before_it_is_waited_for():
+def test_a_product_cannot_be_used_before_the_wait():
     ones = torch.ones(16, 16, dtype=torch.bfloat16)
     flying = group_product(ones, Shared(ones), torch.zeros(16, 16), is_async=True)
     with pytest.raises(TypeError):

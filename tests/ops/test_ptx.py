@@ -56,7 +56,7 @@ STEPS = {
     "write": "st.shared.v4.b32 [%r4], {%r1, %r1, %r1, %r1};",
     "write-neighbours": "st.shared.b32 [%r5], %r1;",
     "write-far": "st.shared.b32 [%r4+4096], %r1;",
-    "write-crooked": "st.shared.b32 [%r4+2], %r1;",
+    "write-misaligned": "st.shared.b32 [%r4+2], %r1;",
     "write-same": "st.shared.b32 [global_smem], %r3;",
     "write-different": "st.shared.b32 [global_smem], %r1;",
     "read": "ld.shared.b32 %r6, [%r5];",  # the neighbour's value
@@ -78,7 +78,7 @@ STEPS = {
     "keep": "st.global.b32 [%rd3], %r1;",
     "jump": "setp.lt.u32 %p1, %r1, 5;\n@%p1 bra $end;",  # some threads only
     "count-bits": "popc.b32 %r6, %r1;",  # not used by any kernel
-    "fetch-crooked": "ld.global.b64 %rd6, [%rd3+4];",
+    "fetch-misaligned": "ld.global.b64 %rd6, [%rd3+4];",
 }
 MULTIPLIED = "write fence barrier begin multiply"
 
@@ -117,7 +117,7 @@ def faults_of(steps: str, programs: int = 1) -> set[str]:
         ),
         ("a copy without a wait", "copy", "copy wait"),
         ("access beyond shared memory", "write-far", "write"),
-        ("misaligned access to shared memory", "write-crooked", "write"),
+        ("misaligned access to shared memory", "write-misaligned", "write"),
     ],
 )
 def test_a_wrong_order_of_threads_and_copies_is_detected(fault, wrong, right):
@@ -176,7 +176,7 @@ def test_a_wrong_order_of_products_is_detected(fault, wrong, right):
     ("fault", "wrong", "right"),
     [
         ("access beyond a tensor", "fetch-far", "fetch"),
-        ("misaligned access to global memory", "fetch-crooked", "fetch"),
+        ("misaligned access to global memory", "fetch-misaligned", "fetch"),
         ("an uninitialised register is read", "use-unwritten", "fetch"),
     ],
 )
@@ -189,7 +189,9 @@ def test_two_programs_that_write_to_one_address_are_detected():
     assert faults_of("keep", programs=2) == {"two programs write to one address"}
 
 
-@pytest.mark.parametrize(("step", "message"), [("count-bits", "not known: popc.b32"), ("jump", "different ways: @%p1")])
+@pytest.mark.parametrize(
+    ("step", "message"), [("count-bits", "unknown instruction: popc.b32"), ("jump", "divergent branch: @%p1")]
+)
 def test_an_unsupported_instruction_is_named(step, message):
     with pytest.raises(NotImplementedError, match=message):
         faults_of(step)

@@ -148,5 +148,5 @@ def operation(name: str) -> Operation:
     """Return the operation of an instruction's name."""
     found = OPERATIONS.get(".".join(part for part in name.split(".") if part not in HOW))
     if found is None:
-        raise NotImplementedError(f"this instruction is not known: {name}")
+        raise NotImplementedError(f"unknown instruction: {name}")
     return found

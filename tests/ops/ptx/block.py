@@ -24,7 +24,7 @@ class Product:
 
 
 class Block:
-    """Take the parameters by name, and the block's place in the grid."""
+    """One block of threads; `parameters` are by name, `place` is the block's index in the grid."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Compare the compiled kernels for small bodies with their source, both run without a GPU.
+"""Run the compiled kernels for small bodies and their source without a GPU, and compare the results.
 
     python -m tests.ops.ptx.check 21 13 --programs 8   # samples, nodes
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 Fault = tuple[str, str]
-"""The kind, and the location: the kernel, the instruction's index and text."""
+"""Kind and location of a fault; the location is the kernel, and the instruction's index and text."""
 
 
 @dataclass

@@ -12,7 +12,7 @@ NO_THREAD = -1
 
 
 class GlobalMemory:
-    """Holds copies of the tensors; `write_back` updates the originals."""
+    """Copies of the tensors; `write_back` updates the originals."""
 
     def __init__(self, tensors: list[Tensor], faults: Faults) -> None:
         self.faults = faults

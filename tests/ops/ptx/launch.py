@@ -25,7 +25,7 @@ NUMBERS = {int: "i32", float: "fp32"}
 
 
 class Kernel:
-    """Replaces a kernel, is launched in the same way, and records faults."""
+    """Replacement of a kernel, launched in the same way, which records faults."""
 
     def __init__(self, kernel: GluonJITFunction, faults: Faults) -> None:
         self.kernel, self.faults = kernel, faults
@@ -53,5 +53,5 @@ class Kernel:
 
 
 def _word(number: float) -> int:
-    """Convert an argument to its form in a launch."""
+    """Return the bits of a scalar argument."""
     return number if isinstance(number, int) else int(np.float32(number).view(np.uint32))

@@ -50,7 +50,7 @@ def run(program: Program, block: Block, kernel: str = "") -> None:
                 _function(instruction.name)(block, instruction, mask)
                 at += 1
     if instruction.guard:
-        raise NotImplementedError(f"threads that end by themselves: {instruction.text}")
+        raise NotImplementedError(f"exit of some threads: {instruction.text}")
     block.end()
 
 
@@ -63,7 +63,7 @@ def _mask(block: Block, instruction: Instruction) -> np.ndarray:
 
 def _all_or_none(instruction: Instruction, mask: np.ndarray) -> bool:
     if mask.any() != mask.all():
-        raise NotImplementedError(f"threads that go different ways: {instruction.text}")
+        raise NotImplementedError(f"divergent branch: {instruction.text}")
     return bool(mask.all())
 
 

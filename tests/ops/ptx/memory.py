@@ -10,7 +10,7 @@ from .shared_memory import SharedMemory
 
 
 def move(block: Block, instruction: Instruction, mask: np.ndarray) -> None:
-    """Move one register, or pack several into one that is as long as all of them, or unpack it."""
+    """Move one register, pack several registers into one that is as long as all of them, or unpack such a register."""
     to, source = instruction.registers(0), instruction.registers(1)
     size = int(instruction.parts[-1][1:])
     parts = [block.registers.get(register, f"b{size // len(source)}") for register in source]
@@ -47,17 +47,17 @@ def _memory(block: Block, instruction: Instruction) -> GlobalMemory | SharedMemo
 
 
 def copy(block: Block, instruction: Instruction, mask: np.ndarray) -> None:
-    """Copy the given number of bytes; a fourth operand limits the bytes that are read, the rest is zero."""
+    """Copy the given number of bytes; bytes beyond the limit in a fourth operand are zero."""
     to, source, size, *there = instruction.operands
     size = int(size, 0)
     num_read = block.registers.get(there[0], "u32") if there else np.full(block.threads, size)
     if not np.isin(num_read[mask], (0, size)).all():
-        raise NotImplementedError(f"a part of a copy: {instruction.text}")
+        raise NotImplementedError(f"partial copy: {instruction.text}")
     values = block.memory.load(block.addresses(source, size), mask & (num_read > 0))
     block.shared.copy(block.addresses(to, size), values, mask)
 
 
 def barrier(block: Block, instruction: Instruction) -> None:
     if instruction.operands != ["0"]:
-        raise NotImplementedError(f"a barrier of some threads: {instruction.text}")
+        raise NotImplementedError(f"barrier for some threads: {instruction.text}")
     block.shared.barrier()

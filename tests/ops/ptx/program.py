@@ -34,7 +34,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Program:
-    """The instructions that every thread of a block runs."""
+    """A kernel, run by every thread of a block."""
 
     instructions: list[Instruction]
     labels: dict[str, int]
@@ -47,7 +47,7 @@ class Program:
 
 
 def parse(text: str, shared: int) -> Program:
-    """Parse a file with one kernel, as Triton writes it; `shared` is not part of it."""
+    """Parse a PTX file of one kernel, as Triton writes it; the file does not contain `shared`."""
     text = re.sub(r"//.*", "", text)
     head, body = text[text.index(".entry") :].split("{", 1)
     instructions: list[Instruction] = []
@@ -62,7 +62,7 @@ def parse(text: str, shared: int) -> Program:
 
 
 def _statements(body: str) -> list[str]:
-    """Yield instructions and labels, without directives and without the braces around inline assembly."""
+    """Return instructions and labels, without directives and without the braces around inline assembly."""
     body = re.sub(r"^\s*(\..*|[{}]\s*)$", "", body, flags=re.MULTILINE)
     body = re.sub(r"^\s*([$\w]+:)", r"\1;", body, flags=re.MULTILINE)
     return [statement.strip() for statement in body.split(";") if statement.strip()]
@@ -71,7 +71,7 @@ def _statements(body: str) -> list[str]:
 def _instruction(statement: str) -> Instruction:
     match = STATEMENT.fullmatch(statement)
     if match is None:
-        raise ValueError(f"no instruction of PTX: {statement!r}")
+        raise ValueError(f"not a PTX instruction: {statement!r}")
     negated, guard, name, operands = match.groups()
     split = [re.findall(r"[^{},\s]+", x) if x.startswith("{") else x for x in OPERAND.findall(operands)]
     return Instruction(" ".join(statement.split()), name, split, guard, bool(negated))

@@ -12,7 +12,7 @@ UNNAMED = "_"
 
 
 class Registers:
-    """Take the special registers, such as the thread's index, which are set from the start."""
+    """Registers of one block; `special` registers, such as the thread's index, are set from the start."""
 
     def __init__(self, threads: int, special: dict[str, np.ndarray], faults: Faults) -> None:
         self.threads, self.faults = threads, faults
@@ -22,7 +22,7 @@ class Registers:
         self.changed: set[str] = set()  # since the last wgmma.fence
 
     def get(self, operand: str, kind: str) -> np.ndarray:
-        """Read [T] of a register or a number as `kind`."""
+        """Read a register or a number as [T] values of type `kind`."""
         if not operand.startswith("%"):
             return self._number(operand, kind)
         if operand in self.accumulators:
@@ -30,7 +30,7 @@ class Registers:
         return self.peek(operand, kind)
 
     def peek(self, register: str, kind: str) -> np.ndarray:
-        """Read the same without a check for products in flight."""
+        """Read a register without the check for products in flight."""
         if register not in self.values:
             self.faults.add("an uninitialised register is read")
         wanted = np.dtype(TYPES[kind])
@@ -49,7 +49,7 @@ class Registers:
         self.changed.add(register)
 
     def poke(self, register: str, value: np.ndarray, mask: np.ndarray | bool = True) -> None:
-        """Write the same by a product in flight."""
+        """Write a register as the result of a product in flight, without checks."""
         value = bits(value)
         if not np.all(mask):
             value = np.where(mask, value, self.values.get(register, np.zeros_like(value)))

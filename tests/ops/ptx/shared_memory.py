@@ -1,10 +1,10 @@
 """The shared memory of one block, with a check that all accesses are ordered.
 
-Threads run in step here, but not on a GPU, so each byte records its last accesses. Time is counted in barriers:
-accesses of two threads between the same two barriers may happen in any order. A copy (cp.async) has written once its
-thread waited for it, and a matrix product (wgmma) has read once its warps waited for it; other threads can rely on that
-after the next barrier. Products read through another proxy than all other instructions, so a fence must separate a
-write from a product that reads it.
+Threads run in step here, but not on a GPU, so the last accesses of each byte are recorded. Time is counted in barriers:
+accesses of two threads between the same two barriers may happen in any order. A copy (cp.async) is complete once its
+thread has waited for it. The reads of a matrix product (wgmma) are complete once its warps have waited for it. Other
+threads can rely on both from the next barrier on. Products read through another proxy than all other instructions, so
+a fence must separate a write from a product that reads it.
 """
 
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class SharedMemory:
         mask = self._inside(addresses, mask)
         at, thread = self._of_threads(addresses, mask)
         self._check_write(at, thread)
-        self.values[at] = 0xFF  # it may also arrive early, so the old content is lost
+        self.values[at] = 0xFF  # the copy may also arrive early, so the old content is lost
         self._wrote(at, thread, PENDING)
         self.begun.append(Copy(at, values[mask].ravel()))
 
@@ -98,7 +98,7 @@ class SharedMemory:
         self.fenced[(self.written != PENDING) & (self.fenced == PENDING)] = self.now
 
     def multiply(self, addresses: np.ndarray) -> np.ndarray:
-        """Return the bytes that a product reads, in the shape of the addresses, if it reads immediately."""
+        """Return the bytes, in the shape of the addresses, that a product reads if it runs immediately."""
         self.faults.check("a product reads uninitialised memory", self.writer[addresses] == NO_THREAD)
         self.faults.check("a product reads before a barrier", self.written[addresses] >= self.now)
         self.faults.check("a product reads without a fence", self.fenced[addresses] == PENDING)

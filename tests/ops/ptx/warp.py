@@ -54,10 +54,10 @@ def load_matrices(block: Block, instruction: Instruction) -> None:
 
 
 def shuffle(block: Block, instruction: Instruction) -> None:
-    """Exchange values between threads: with the one whose index differs in some bits, or with a given one."""
+    """Read a value from another thread: the one whose index differs in given bits, or the one with a given index."""
     to, source, which, *whole_warp = instruction.operands
     if whole_warp != ["31", "-1"]:
-        raise NotImplementedError(f"among a part of a warp: {instruction.text}")
+        raise NotImplementedError(f"shuffle within a part of a warp: {instruction.text}")
     lane, which = np.arange(block.threads) % 32, block.registers.get(which, "u32").astype(np.int64)
     wanted = {"bfly": lane ^ which, "idx": which % 32}[instruction.parts[2]]
     value = block.registers.get(source, "u32")

@@ -24,11 +24,11 @@ def fence(block: Block, instruction: Instruction) -> None:
 def product(block: Block, instruction: Instruction) -> None:
     """Multiply; the first operand is in registers or, as the second, in shared memory.
 
-    The product is computed immediately; a change of an operand or a use of the result before the wait is a fault.
+    The product is computed immediately. A change of an operand or a use of the result before the wait is a fault.
     """
     sums, left, right, accumulate, *signs_and_turns = instruction.operands
     if signs_and_turns[:2] != ["1", "1"]:
-        raise NotImplementedError(f"a product with another sign: {instruction.text}")
+        raise NotImplementedError(f"product with a negated operand: {instruction.text}")
     *turn_left, turn_right = (turn != "0" for turn in signs_and_turns[2:])
     in_registers, cols = left if isinstance(left, list) else [], 2 * len(sums)
     _check_registers(block, sums, in_registers)
@@ -70,13 +70,13 @@ def _addresses(block: Block, descriptor: str, rows: int, turned: bool) -> np.nda
 def places(descriptor: int, rows: int, turned: bool, faults: Faults) -> np.ndarray:
     """Return the address of each number, [rows, DEPTH].
 
-    Rows or, if turned, columns are contiguous. They lie in rows of `width` bytes; eight of these are a swizzle pattern
-    that permutes pieces of 16 bytes.
+    Rows or, if turned, columns are contiguous. They are stored in rows of `width` bytes. Eight of these rows form a
+    swizzle pattern, which permutes pieces of 16 bytes.
     """
     start, leading, stride = (((descriptor >> shift) & 0x3FFF) << 4 for shift in (0, 16, 32))
     pattern = descriptor >> 62
     if pattern not in WIDTHS or (descriptor >> 49) & 7:
-        raise NotImplementedError(f"a product's operand that lies in another pattern: {descriptor:#x}")
+        raise NotImplementedError(f"unsupported swizzle pattern of an operand: {descriptor:#x}")
     width = WIDTHS[pattern]
     row, depth = np.arange(rows)[:, None], np.arange(DEPTH)[None, :]
     if turned:
