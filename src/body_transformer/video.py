@@ -90,7 +90,7 @@ def no_opengl(why: str) -> str:
     """Return the error message for a machine on which MuJoCo cannot render."""
     return (
         f"no film: MuJoCo cannot render here; {why}. It needs OpenGL: a graphics driver (egl), the package libosmesa6 "
-        f"(osmesa) or a screen (glfw); the environment variable {VARIABLE} selects one"
+        f"(osmesa) or a screen (glfw). The environment variable {VARIABLE} selects one of them"
     )
 
 

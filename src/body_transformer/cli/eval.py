@@ -59,7 +59,7 @@ def find(options: EvalOptions) -> tuple[PolicyFolder, ImitationConfig | RlConfig
             return found, RlConfig.from_run(description["rl"])
         if "imitation" in description:
             return found, build(ImitationConfig, description["imitation"], "imitation")
-        raise ValueError(f"{str(found.run)!r} describes neither 'rl' nor 'imitation', so it has no task to evaluate on")
+        raise ValueError(f"{str(found.run)!r} has neither 'rl' nor 'imitation' settings, so it has no task")
     name = options.experiment or experiment_of(found)
     if name is None:
         raise ValueError(

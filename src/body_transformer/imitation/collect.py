@@ -185,7 +185,7 @@ def _metadata(name: str, task: CollectableTask, made: dict[str, Any]) -> dict[st
 
 
 def _check_out(out: Path, overwrite: bool) -> None:
-    """Check that `out` is free, or holds a dataset and may be overwritten."""
+    """Check that `out` does not exist, or is a dataset that may be overwritten."""
     if not out.exists():
         return
     if not out.is_dir():

@@ -18,9 +18,9 @@ class ImitationConfig:
     """Settings of behaviour cloning; the defaults are the paper's."""
 
     reader: str
-    """Reader of the demonstrations: a name from the table of readers."""
+    """Reader of the demonstrations, such as npz or minari."""
     task: str | None = None
-    """Task in which the policy is evaluated: a name from the table of tasks; None = it is not evaluated."""
+    """Task in which the policy is evaluated, such as adroit; None = no evaluation."""
     data: str | None = None
     """Demonstrations: a file, a folder, or a name that the reader resolves; None if the reader generates them."""
     options: Mapping[str, str] = field(default_factory=dict)

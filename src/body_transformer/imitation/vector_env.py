@@ -33,7 +33,7 @@ Array = npt.NDArray[Any]
 def allowed_processes(given: int | None, most: int) -> int:
     """Return the number of processes to start: `given`, or one per core, but at most `most`.
 
-    Only cores that this process may use are counted. OMP_NUM_THREADS, where it is set, limits their number.
+    Only cores that this process may use are counted. OMP_NUM_THREADS, if it is set, limits their number.
     """
     if given is not None and given < 1:
         raise ValueError(f"the number of processes must be 1 or more; got {given}")
@@ -49,7 +49,7 @@ class EnvSpec:
     """A gymnasium environment with flat observations, actions in [-1, 1] and numeric infos."""
 
     make: Callable[[], Any]
-    """Function that makes the environment, called in the environment's process: picklable, so not a lambda."""
+    """Picklable function (not a lambda) that makes the environment; it is called in the environment's process."""
     obs_dim: int
     action_dim: int
     obs_dtype: type[np.float32] | type[np.float64]
@@ -98,7 +98,7 @@ class VectorEnv:
         obs = np.empty((self.num_lanes, self.spec.obs_dim), self.spec.obs_dtype)
         while True:
             free = [lane for lane in range(self.num_lanes) if lane not in running]
-            begun = {lane: episode for lane, episode in zip(free, waiting)}  # noqa: B905, C416  (the shorter one decides)
+            begun = {lane: episode for lane, episode in zip(free, waiting)}  # noqa: B905, C416  (zip stops at the shorter one)
             if begun:
                 with self._explained():
                     options = {"starts": {lane: starts[episode] for lane, episode in begun.items()}}

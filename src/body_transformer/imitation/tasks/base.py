@@ -102,7 +102,7 @@ class Trajectory:
 def trajectories(
     steps: Iterable[StepBatch], seeds: Mapping[int, int], clips: Mapping[int, str]
 ) -> Iterator[Trajectory]:
-    """Join steps to episodes and yield these in the order of `seeds`; `seeds` and `clips` map episodes to theirs."""
+    """Join steps into whole episodes, in the order of `seeds`; `seeds` and `clips` map episodes to their values."""
     of_episode: dict[int, list[tuple[StepBatch, int]]] = {episode: [] for episode in seeds}
     for step in steps:
         for row, episode in enumerate(step.episodes.tolist()):

@@ -174,8 +174,8 @@ def main(args: list[str]) -> None:
             complete = 100 * np.mean([value >= 1 for value in values])
             any_complete = 100 * np.mean([max(snippet) >= 1 for snippet in by_snippet])
             print(
-                f"{title}: {len(values)} rollouts, {complete:.0f} % reached the snippet's end, mean normalised length "
-                f"{np.mean(values):.2f}; {any_complete:.0f} % of {len(by_snippet)} snippets have at least one that did"
+                f"{title}: {len(values)} rollouts, {complete:.0f} % reached the snippet's end ({any_complete:.0f} % of "
+                f"{len(by_snippet)} snippets have such a rollout), mean normalised length {np.mean(values):.2f}"
             )
 
 
