@@ -49,7 +49,7 @@ class Timing:
     peak_mib: float | None = None
     """Peak GPU memory, with weights and optimizer state, without shared inputs."""
     error: str | None = None
-    """First line of the error; beside a time, the reason why no CUDA graph could be captured."""
+    """First line of the error; if there is a time, the reason why no CUDA graph could be captured."""
     samples: Sequence[float] = ()
     """Milliseconds of every call; empty unless the method is `CLOCK`."""
 

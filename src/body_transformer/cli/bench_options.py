@@ -62,35 +62,35 @@ class PeerOptions(TimedOptions):
 
 @dataclass
 class AttentionOptions(PeerOptions):
-    """Masked attention alone, over random bodies."""
+    """Time masked attention alone, over random bodies."""
 
     rows: Rows = ()
-    """Rows to time: shapes such as 8192x2x16x32, and scaling (the cost per node); all of them by default."""
+    """Rows to time: shapes such as 8192x2x16x32, or scaling, the cost per node; by default all."""
     dtypes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DTYPE")] = ()
-    """bf16, fp32, tf32; by default the first two on a GPU and fp32 on a CPU."""
+    """Dtypes to time: bf16, fp32 or tf32; by default bf16 and fp32 on a GPU and fp32 on a CPU."""
 
 
 @dataclass
 class EncoderOptions(PeerOptions):
-    """The whole encoder, the whole policy's step, a whole imitation step, and the encoder's accuracy."""
+    """Time the whole encoder, and training steps of the policy and of imitation; measure the encoder's accuracy."""
 
     rows: Rows = ()
-    """Parts to run: ppo, policy, imitation, errors; all of them by default."""
+    """Parts to run: ppo, policy, imitation or errors; by default all."""
 
 
 @dataclass
 class LatencyOptions(TimedOptions):
-    """One observation through each experiment's policy: p50 and p99, one thread."""
+    """Time one observation through each experiment's policy: p50 and p99 on one thread."""
 
     rows: Rows = ()
-    """Experiments; all of them by default."""
+    """Experiments to time; by default all."""
     variant: Annotated[str, tyro.conf.arg(metavar="VARIANT|favoured|all")] = "favoured"
     """A variant, `favoured` for each experiment's own, or `all` for mlp, transformer and bot-hard."""
 
 
 @dataclass
 class PpoOptions(TimedOptions):
-    """Reinforcement learning: environment steps per second, an iteration of PPO, and where its time goes."""
+    """Time environment steps, iterations of PPO, and the parts of an iteration."""
 
     task: Annotated[str, tyro.conf.arg(metavar="EXPERIMENT")] = "humanoid-mod"
     """Environment: humanoid-mod, humanoid-hill or humanoid-board."""
@@ -102,11 +102,11 @@ class PpoOptions(TimedOptions):
 
 @dataclass
 class PaperOptions(OutputOptions):
-    """Masked attention for one sample and one head on one CPU thread, as in the paper's Section 5.4 and appendix.
+    """Time masked attention for one sample and one head on one CPU thread, as in the paper's Section 5.4 and appendix.
 
-    Vanilla NumPy, the paper's masked NumPy, ours in NumPy and in C, and PyTorch, over sequence lengths, sparsities and
-    real bodies: runtime and FLOPs. The full setting took seven minutes on two shared cores (2.3 GHz); --quick takes
-    about fifteen seconds. With --out, a stopped run is resumed by the same command.
+    Compares runtime and FLOPs of vanilla NumPy, the paper's masked NumPy, ours in NumPy and in C, and PyTorch, over
+    sequence lengths, sparsities and real bodies. The full setting took seven minutes on two shared cores (2.3 GHz);
+    --quick takes about fifteen seconds. With --out, a stopped run is resumed by the same command.
     """
 
     quick: Flag = False
@@ -118,7 +118,7 @@ class PaperOptions(OutputOptions):
     body_draws: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Random inputs per real body; 1000 in the full setting."""
     head_dim: int = 64
-    """Width of the head, which the paper does not give: 64 in its imitation policies, 32 in its RL ones."""
+    """Width of the head, which the paper does not give; its imitation policies have 64, its RL policies 32."""
     dtype: Literal["float32", "float64"] = "float32"
     """Arithmetic; the longest sequence is measured in both."""
     exp_flops: int = 1

@@ -44,7 +44,7 @@ class PaperSettings:
     body_draws: int = 1_000
     """Random inputs per body."""
     head_dim: int = 64
-    """d_k, which the paper does not give; 64 is the width of its imitation heads, 32 that of its RL ones."""
+    """d_k, which the paper does not give; its imitation policies have 64, its RL policies 32."""
     dtype: str = "float32"
     """Arithmetic, by default that of policies; the longest length is measured in the other dtype too."""
     exp_flops: int = 1
