@@ -1,4 +1,4 @@
-"""Export a1-walk's policy before training, which stands still, for `make robot`."""
+"""Export an untrained policy of a1-walk, which stands still, for `make robot`."""
 
 import sys
 

@@ -135,7 +135,7 @@ def test_half_precision_weights_are_loaded(tmp_path: Path) -> None:
     assert_theirs(policy, theirs, layout, "bot-hard")
 
 
-def test_mocapacts_node_order_is_theirs() -> None:
+def test_mocapacts_node_order_is_the_authors() -> None:
     """Positional encodings and the MLP's flat tokens depend on it; tests/test_experiments.py compares Adroit's."""
     mocapact = (
         "root lhipjoint lfemur ltibia lfoot ltoes rhipjoint rfemur rtibia rfoot rtoes lowerback upperback thorax "
@@ -145,7 +145,7 @@ def test_mocapacts_node_order_is_theirs() -> None:
     assert list(load_experiment("mocapact").layout().graph.nodes) == mocapact.split()
 
 
-def test_loading_leaves_the_random_stream_alone(tmp_path: Path) -> None:
+def test_loading_does_not_change_the_state_of_the_random_generator(tmp_path: Path) -> None:
     file = tmp_path / "theirs.safetensors"
     save_file(make_theirs(load_experiment("adroit-door").layout(), "bot-hard"), file)
     torch.manual_seed(5)

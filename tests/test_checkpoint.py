@@ -79,7 +79,7 @@ def test_the_newest_stay_and_last_points_at_the_newest(tmp_path):
     assert find_policy(folder / "last").step == 101
 
 
-def test_a_step_that_comes_again_replaces_the_old_one(tmp_path):
+def test_a_repeated_step_replaces_its_checkpoint(tmp_path):
     policy = make_policy()
     save_checkpoint(tmp_path, 3, policy, state_of(1))
     save_checkpoint(tmp_path, 3, policy, state_of(3))
@@ -110,7 +110,7 @@ def test_a_corrupt_newest_checkpoint_is_named_and_the_one_before_is_used(tmp_pat
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_an_unreadable_checkpoint_gives_way_to_the_next_that_is_written(tmp_path, keep):
+def test_an_unreadable_later_checkpoint_is_removed_when_the_next_is_written(tmp_path, keep):
     policy = make_policy()
     save_checkpoint(tmp_path, 1, policy, state_of(1))
     (save_checkpoint(tmp_path, 9, policy, state_of(9)) / "policy.json").unlink()
@@ -142,7 +142,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_is_named(tmp_path, monkeypatc
     assert sorted(entry.name for entry in (tmp_path / "checkpoints").iterdir()) == ["1", "last"]
 
 
-@pytest.mark.parametrize("num_bytes", [500, 6000])  # of a file: the policy's tensors are larger, then the state's
+@pytest.mark.parametrize("num_bytes", [500, 6000])  # too few for the policy's tensors; for the state's
 def test_a_file_size_limit_leaves_the_old_checkpoint_and_is_named(tmp_path, num_bytes):
     resource = pytest.importorskip("resource", reason="limits are for POSIX")
     policy = make_policy()
@@ -168,7 +168,7 @@ def test_nothing_is_pickled(tmp_path):
         assert not file.read_bytes().startswith((b"\x80", b"PK"))
 
 
-def test_killed_at_any_moment_a_whole_checkpoint_is_left(tmp_path):
+def test_a_process_killed_at_any_moment_leaves_a_complete_checkpoint(tmp_path):
     make_policy().save(tmp_path / "policy")
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "8"], check=True, timeout=120)
     checkpoints = [newest_checkpoint(tmp_path / str(attempt)) for attempt in range(8)]

@@ -1,4 +1,4 @@
-"""The experiments: owners of entries as in the authors' allocation, and terms as in the real environments."""
+"""The experiments: entries belong to the nodes of the authors' code, and terms are those of the environments."""
 
 import re
 from dataclasses import replace
@@ -34,7 +34,7 @@ FINGERS = [
     *(f"lf{part}" for part in ("metacarpal", "knuckle", "proximal", "middle", "distal")),
     *(f"th{part}" for part in ("base", "proximal", "hub", "middle", "distal")),
 ]
-# The arm's, the wrist's and the palm's (observations, actions), and the first of the fingers'. The authors call the
+# (observations, actions) of the arm, the wrist and the palm, and the first ones of the fingers. The authors call the
 # forearm `forehand`.
 ADROIT_ENTRIES = {
     "door": {
@@ -59,7 +59,7 @@ ADROIT_ENTRIES = {
 
 
 @pytest.mark.parametrize("task", ADROIT_ENTRIES)
-def test_adroit_entries_go_where_the_authors_put_them(task):
+def test_adroit_entries_belong_to_the_same_nodes_as_the_authors(task):
     entries = dict(ADROIT_ENTRIES[task])
     obs, action = entries.pop("fingers")
     entries |= {finger: ([obs + k], [action + k]) for k, finger in enumerate(FINGERS)}
@@ -139,7 +139,7 @@ HUMANOID_ACTIONS = [0, 0, 2, 1, 3, 1, 2, 3, 1, 2, 2, 1, 0, 2, 1, 0]
 
 
 @pytest.mark.parametrize("name", HUMANOID)
-def test_the_humanoids_entries_go_where_the_authors_put_them(name):
+def test_the_humanoids_entries_belong_to_the_same_nodes_as_the_authors(name):
     layout = load_experiment(name).layout()
     assert list(layout.graph.nodes) == HUMANOID_NODES
     obs, actions = allocation(layout)
@@ -165,7 +165,7 @@ def test_the_humanoid_has_the_body_of_dm_controls():
 # -- A1 ----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_a1s_entries_go_where_the_authors_put_them():
+def test_the_a1s_entries_belong_to_the_same_nodes_as_the_authors():
     layout = load_experiment("a1-walk").layout()
     obs, actions = allocation(layout)
     assert obs.pop("trunk") == list(range(12))
@@ -204,7 +204,7 @@ MOCAP_MORE = {
 """End effectors and torques have three entries, touch has one."""
 
 
-def test_mocapacts_entries_go_where_the_authors_put_them():
+def test_mocapacts_entries_belong_to_the_same_nodes_as_the_authors():
     layout = load_experiment("mocapact").layout()
     obs, actions = allocation(layout)
     assert {node: len(ids) for node, ids in actions.items()} == MOCAP_ACTIONS
@@ -228,7 +228,7 @@ def test_mocapacts_root_has_its_own_sensors_and_nothing_else():
     assert names == ["body_height", *(name for name in sensors for _ in range(3))]
 
 
-def test_mocapacts_bodies_have_their_own_reference_step_by_step():
+def test_each_mocapact_body_has_its_own_reference_at_every_step():
     layout = load_experiment("mocapact").layout()
     names = layout.obs_names()
     quats = [names[k] for k in layout.obs_ids("face") if names[k].startswith("reference_rel_bodies_quats")]
@@ -278,7 +278,7 @@ def test_an_unknown_experiment_is_refused_with_the_known_ones():
         load_experiment("adroit-dor")
 
 
-def test_a_variant_may_set_things_differently():
+def test_a_variant_may_have_settings_of_its_own():
     door = load_experiment("adroit-door")
     assert (door.policy_config("mlp").embed_dim, door.policy_config("mlp").variant) == (64, "mlp")
     assert (door.policy_config("bot-mix").embed_dim, door.policy_config().variant) == (320, "bot-hard")
@@ -308,7 +308,7 @@ def write(tmp_path, monkeypatch):
     return write
 
 
-def test_an_experiment_of_ones_own_is_read(write):
+def test_a_users_experiment_is_read(write):
     write(lambda data: data.update(title="Mine"))
     assert experiment_names() == ["mine"]
     assert load_experiment("mine").title == "Mine"
@@ -358,11 +358,11 @@ def test_a_wrong_experiment_is_an_error_of_one_sentence(write, change, message):
     said = str(caught.value)
     assert said.splitlines() == [said]
     assert message in said
-    assert "Error(" not in said, "a Python error is no sentence"
+    assert "Error(" not in said, "the message is the representation of a Python error"
 
 
 @pytest.mark.parametrize("text", ["", "just words", "a: [1", "- a list"])
-def test_a_file_that_is_no_mapping_is_an_error(write, tmp_path, text):
+def test_a_file_that_does_not_hold_a_mapping_is_an_error(write, tmp_path, text):
     (tmp_path / "experiments" / "mine.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"^experiment 'mine' (is not YAML|must be a mapping).*$"):
         load_experiment("mine")

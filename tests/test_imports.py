@@ -17,9 +17,9 @@ TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 HEAVY = {"torch", "mujoco", "matplotlib", "jinja2", "imageio", "numpy", "scipy", "safetensors", "yaml", "tyro", "rich"}
 
 LEAVES = {"__version__", "errors", "files", "schema"}
-"""Modules at the top that every part may use."""
+"""Top-level modules that every part may use."""
 SECTIONS = {"deploy.config", "deploy.control", "imitation.config", "rl.config"}
-"""Sections of an experiment; they are apart from the rest of their folders, which may import `experiment`."""
+"""Sections of an experiment. They have their own rules, because the rest of their folders may import `experiment`."""
 LEARNING = {
     "body",
     "model",
@@ -56,7 +56,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "authors": {"body", "experiment", "model"},
     "imitation": {"imitation.config", *LEARNING},
     "rl": {"imitation", "rl.config", *LEARNING},
-    "deploy": {"body.layout", "deploy.control", "policy_folder"},  # the runtime, and all that has no line of its own
+    "deploy": {
+        "body.layout",
+        "deploy.control",
+        "policy_folder",
+    },  # the runtime, and modules without an own line
     "deploy.robots.sim_body": {"deploy", "robots"},
     "deploy.robots.sim_process": {"deploy", "deploy.robots.sim_body"},
     "deploy.graph": set(),
@@ -83,7 +87,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | LEARNING,
     "__init__": {"authors", "body", "model", "robots"},
 }
-"""Every part of the package, and the parts that it may use beside itself and LEAVES. Each part uses only parts above
+"""Every part of the package, and the parts that it may use besides itself and LEAVES. Each part uses only parts above
 it, so parts have no import cycle. A folder stands for all of its modules that have no line of their own."""
 ON_THE_ROBOT = {"numpy", "onnxruntime"}
 PACKAGES: dict[str, set[str]] = {
@@ -94,7 +98,7 @@ PACKAGES: dict[str, set[str]] = {
     "policy_folder": set(),
     "deploy.control": set(),
     "deploy.config": {"mujoco"},
-    "deploy": {*ON_THE_ROBOT, "robot_interface"},  # Unitree's, where there is an A1
+    "deploy": {*ON_THE_ROBOT, "robot_interface"},  # Unitree's module, on the computer of an A1
     "deploy.robots.sim_body": {"mujoco", "numpy"},
     "deploy.robots.sim_process": {"numpy"},
     "deploy.graph": {"torch"},
@@ -168,7 +172,7 @@ def within(name: str, part: str) -> bool:
 
 
 def part_of(name: str) -> str:
-    """Return the most specific part that a dotted name belongs to; a top-level module that is none is its own."""
+    """Return the most specific part that a dotted name belongs to; a module without a rule is a part of its own."""
     return max((part for part in MAY_IMPORT if within(name, part)), key=len, default=name.partition(".")[0])
 
 
@@ -241,7 +245,7 @@ def test_every_part_uses_only_parts_above_it():
         ("deploy/export.py", "import mujoco", "mujoco"),
     ],
 )
-def test_the_rule_would_notice(file, line, offence):
+def test_a_forbidden_import_is_found(file, line, offence):
     assert offences(ast.parse(line), SOURCE / file) == [offence]
 
 
@@ -269,7 +273,7 @@ def test_modules_have_no_import_cycle():
     check_acyclic(TREES)
 
 
-def test_a_cycle_of_lazy_and_type_checking_imports_would_be_noticed():
+def test_a_cycle_of_lazy_and_type_checking_imports_is_found():
     texts = {"a": "def f():\n    from .b import g", "b": "if TYPE_CHECKING:\n    from .c import C", "c": "x = 1"}
     check_acyclic({SOURCE / f"{name}.py": ast.parse(text) for name, text in texts.items()})
     texts["c"] = "from . import a"

@@ -74,13 +74,13 @@ def test_a_place_without_a_policy_is_named_with_the_missing_part(run, tmp_path, 
         find_policy(tmp_path / source)
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones():
+def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="unknown pretrained policy 'a1-wlk'; did you mean 'a1-walk'"):
         find_policy("pretrained:a1-wlk")
 
 
 def test_a_policy_of_format_version_1_can_be_read(policy, tmp_path):
-    """Version 1 differs in its number only: the weights hold the digest of the description with that number."""
+    """Version 1 differs only in its number, which is part of the digest that the weights hold."""
     from safetensors import safe_open
     from safetensors.torch import save_file
 

@@ -36,7 +36,7 @@ def test_a_folder_that_holds_something_else_is_not_made_a_run(tmp_path, name):
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
-def test_files_of_a_run_that_died_before_its_description_do_not_block_a_new_one(tmp_path):
+def test_files_of_a_run_that_ended_before_its_description_do_not_block_a_new_one(tmp_path):
     with Run(tmp_path).at_work():
         pass
     for name in (".experiment.yaml.0f3a", ".0f3a.experiment.yaml", "log.txt", "seed0.log.txt", "train.log"):
@@ -44,7 +44,7 @@ def test_files_of_a_run_that_died_before_its_description_do_not_block_a_new_one(
     assert Run.create(tmp_path, {"name": "demo"}).description()["name"] == "demo"
 
 
-def test_a_file_is_no_place_for_a_run(tmp_path):
+def test_a_run_cannot_be_created_at_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"file' is a file, but a run is a folder"):
         Run.create(tmp_path / "file", {})
@@ -55,13 +55,13 @@ def test_a_folder_without_a_run_is_named(tmp_path):
         Run.open(tmp_path)
 
 
-def test_half_a_line_at_the_end_is_left_out(tmp_path):
+def test_an_incomplete_last_line_is_left_out(tmp_path):
     run = Run.create(tmp_path, {})
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"ste')
     assert [line["step"] for line in run.metrics()] == [1, 2]
 
 
-def test_going_back_drops_later_lines(tmp_path):
+def test_lines_after_a_step_are_removed(tmp_path):
     run = Run.create(tmp_path, {})
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"step": step}) + "\n" for step in range(9)) + "{")
     run.forget_after(4)

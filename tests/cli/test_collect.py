@@ -66,8 +66,8 @@ def test_the_last_line_names_the_dataset(capsys: pytest.CaptureFixture[str], tmp
     assert minari.MinariDataset(out).total_episodes == 1
 
 
-@pytest.mark.skipif(not EXPERTS.is_dir(), reason="the DAPG experts are not at hand")
-def test_a_dapg_expert_plays(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.mark.skipif(not EXPERTS.is_dir(), reason="the DAPG experts are not available")
+def test_a_dapg_expert_solves_its_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     args = ["--policy", str(EXPERTS / "relocate.npz"), "--episodes", "2", "--out", str(tmp_path / "set")]
     assert main(["collect", "adroit-relocate", *args]) == 0
     assert capsys.readouterr().out.endswith("2 episodes, 400 steps; success in 100.0% of 2 played\n")

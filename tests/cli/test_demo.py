@@ -69,7 +69,7 @@ def test_runs_with_another_number_of_steps_are_refused(folder, capsys):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_signal_stops_the_runs_which_write_checkpoints(folder, tmp_path, number):
+def test_a_stop_signal_stops_the_runs_after_they_write_checkpoints(folder, tmp_path, number):
     shutil.copy(folder / "demonstrations.npz", tmp_path)
     command = [sys.executable, "-m", "body_transformer.cli.main", "demo", "--episodes", "2", "--out", str(tmp_path)]
     process = subprocess.Popen([*command, "--steps", "100000"], stderr=subprocess.PIPE, text=True)

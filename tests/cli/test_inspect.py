@@ -61,7 +61,7 @@ def test_a_critic_is_counted_with_its_own_observations(capsys: pytest.CaptureFix
     assert "bot-mix: 547,749 parameters (policy 273,304, critic 274,445)" in inspect(capsys, "a1-walk")
 
 
-def test_an_experiment_without_a_given_variant_is_counted_with_the_papers_best(
+def test_without_a_given_variant_an_experiment_is_counted_with_its_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert inspect_json(capsys, "humanoid-mod")["variant"] == "bot-mix"

@@ -33,7 +33,7 @@ def test_help_takes_less_than_a_second() -> None:
     assert min(once() for _ in range(3)) < 1.0
 
 
-def test_without_a_verb_the_usage_is_shown_and_the_status_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_verb_the_usage_is_shown_and_the_status_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "usage: bot" in capsys.readouterr().out
 

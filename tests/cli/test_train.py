@@ -17,7 +17,7 @@ TERMS = [{"name": "joints", "kind": "joints", "of": ["slide", "hinge"]}]
 
 @pytest.fixture
 def mine(tmp_path):
-    """An experiment file, and its data."""
+    """Return an experiment file; its robot and data.npz lie beside it."""
     (tmp_path / "pole.xml").write_text(ROBOT, encoding="utf-8")
     experiment = {"title": "Mine", "robot": {"file": "pole.xml"}, "critic": False}
     experiment |= {"obs_dim": 2, "obs": TERMS, "action_dim": 2, "actions": TERMS}

@@ -1,7 +1,7 @@
 """Compute the numbers that a change of the code's structure must not change.
 
 `values.json` holds these numbers as the code at commit 7c00f5b computes them, and `test_frozen.py` compares today's
-code with that file. Names imported here are public, so that this file outlives renames.
+code with that file. This file imports public names only, so renamed internals do not change it.
 
 Where a number has to change, say why in the commit, and write only the sections that it concerns, for example:
 
@@ -133,7 +133,7 @@ def tables() -> dict[str, Any]:
 
 
 def state_dicts() -> dict[str, Any]:
-    """Return keys and shapes, in order, of every policy and critic; equal ones once, equal layers as one."""
+    """Return keys and shapes, in order, of every policy and critic; equal ones are stored once, equal layers as one."""
     shapes: dict[str, Any] = {}
     cases = {}
     for name in experiment_names():
@@ -273,7 +273,7 @@ def _write_data(file: Path) -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread while entered, because more threads add in another order."""
+    """Compute with one thread while the context is entered, because more threads add in another order."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -284,7 +284,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def short_episodes() -> Iterator[None]:
-    """Let episodes of mjlab's tasks end after one second, so that the last evaluation is short."""
+    """End episodes of mjlab's tasks after one second while the context is entered, for a short last evaluation."""
     from mjlab.tasks import registry
 
     def load(*args: Any, **options: Any) -> Any:

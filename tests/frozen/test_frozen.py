@@ -12,10 +12,11 @@ from . import make
 EXPECTED = json.loads(make.VALUES.read_text())
 ACTIONS_TOLERANCE = 1e-6
 TRAINING_TOLERANCE = 1e-4
-"""Used where PyTorch or the processor is not the one that wrote the values: for actions, and for the sums of a tensor
-relative to its sum of magnitudes."""
+"""Tolerances of actions, and of the sum of a trained tensor relative to its sum of magnitudes. They allow for another
+PyTorch or processor than the one that wrote the values."""
 NOISE = "attention.in_proj.bias"
-"""The part for the keys cannot change an action: its gradient is rounding noise, which Adam turns into large steps."""
+"""A tensor that is not compared. The keys' part of it cannot change an action, so its gradient is rounding noise, which
+Adam turns into large steps."""
 
 
 def as_json(value: Any) -> Any:
@@ -96,7 +97,7 @@ def contracts() -> dict[str, Any]:
 
 @pytest.mark.parametrize("source", EXPECTED["contracts"])
 @pytest.mark.parametrize("part", EXPECTED["contracts"]["demo"])
-def test_a_contract_says_the_same(contracts, source, part):
+def test_a_contract_has_the_same_content(contracts, source, part):
     then, now = EXPECTED["contracts"][source][part], contracts[source][part]
     if part != "checks":
         assert now == then

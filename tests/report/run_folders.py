@@ -1,4 +1,4 @@
-"""Run folders to report on: real files of every kind with known, invented numbers."""
+"""Run folders for tests of reports: files in the real formats, with known, invented numbers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def write_run(
 
 
 bare_run = partial(write_run, film=None, checkpoint=False)
-"""`write_run` without the files that take time."""
+"""`write_run` without a film and a checkpoint, which take most of its time."""
 
 
 def write_files(

@@ -117,7 +117,7 @@ def test_values_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
-def test_neighbouring_seeds_are_one_group_and_folders_distinguish_two_ways_of_one_variant(tmp_path: Path) -> None:
+def test_neighbouring_seeds_are_one_group_and_two_folders_of_one_variant_are_two(tmp_path: Path) -> None:
     for label in ("mlp", "mlp-equal-time"):
         for seed in (10, 2):
             bare_run(tmp_path, label, seed)

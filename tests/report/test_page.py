@@ -24,7 +24,7 @@ VOID = {"meta", "img", "br"}
 
 
 class Reader(HTMLParser):
-    """Elements with their attributes, and all text; an element that is not closed properly is an error."""
+    """Parser that collects elements with their attributes, and texts; an element that is not closed is an error."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ def test_the_page_is_small_and_the_same_runs_give_the_same_page(demo) -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("page.pdf", "must end in .html"), ("folder.html", "it is a folder")])
-def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, name: str, message: str) -> None:
+def test_a_path_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(ValueError, match=message):
         write_report(tmp_path / name, [tmp_path / "nowhere"])

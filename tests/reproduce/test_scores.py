@@ -32,7 +32,7 @@ def test_the_maximum_and_the_mean_are_averaged_over_seeds(tmp_path):
     assert "| mlp | – | 0.623 / 0.572 ± 0.022" in text
 
 
-def test_adroit_is_the_last_ten_epochs(tmp_path):
+def test_adroits_score_is_the_mean_of_the_last_ten_evaluations(tmp_path):
     study = load_study("adroit")
     arm = study.arms[0]
     write_run(run_folder(tmp_path, arm, 0), "eval/validation/success", [0.0] * 190 + [0.5] * 10)

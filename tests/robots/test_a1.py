@@ -22,14 +22,14 @@ def model() -> mujoco.MjModel:
 def urdf(a1_urdf) -> mujoco.MjModel:
     """Return the published description, compiled with its fixed links merged."""
     text = a1_urdf.read_text()
-    text = re.sub(r"<visual>.*?</visual>", "", text, flags=re.DOTALL)  # the meshes are not at hand
+    text = re.sub(r"<visual>.*?</visual>", "", text, flags=re.DOTALL)  # the mesh files are not here
     text = text.replace('<joint name="floating_base" type="fixed">', '<joint name="floating_base" type="floating">')
     text = text.replace("</robot>", '<mujoco><compiler fusestatic="true"/></mujoco></robot>')
     return mujoco.MjModel.from_xml_string(text)
 
 
 def merged_inertial(robot: ET.Element, body: str) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, centre and inertia about it of a link and the links fixed to it (none of them is turned)."""
+    """Return mass, centre and inertia about it of a link with the links fixed to it, none of which is rotated."""
     offsets = {body: np.zeros(3)}
     for joint in robot.iterfind("joint[@type='fixed']"):
         if joint.find("parent").get("link") == body:
@@ -54,7 +54,7 @@ def merged_inertial(robot: ET.Element, body: str) -> tuple[float, np.ndarray, np
 
 
 def tilt(data: mujoco.MjData) -> float:
-    """Angle between the trunk's up and the world's, in degrees."""
+    """Return the angle between the trunk's vertical axis and the world's, in degrees."""
     return float(np.degrees(np.arccos(np.clip(data.body("trunk").xmat[8], -1, 1))))
 
 

@@ -47,7 +47,7 @@ def suite() -> mujoco.MjModel:
 
 
 def inertias_in_body_frame(model: mujoco.MjModel) -> np.ndarray:
-    """[bodies, 3, 3]; principal axes are not unique, so inertias are compared in the body's own frame."""
+    """Return inertias [bodies, 3, 3] in the body's own frame, because principal axes are not unique."""
     rotation = np.zeros((model.nbody, 9))
     for k in range(model.nbody):
         mujoco.mju_quat2Mat(rotation[k], model.body_iquat[k])
@@ -93,14 +93,14 @@ def test_the_humanoid_weighs_40_84_kg(model):
     assert model.body_mass.sum() == pytest.approx(40.84, abs=0.005)
 
 
-def test_the_humanoid_weighs_what_dm_controls_does_body_by_body(model, suite):
+def test_each_body_has_the_mass_and_inertia_of_dm_controls(model, suite):
     assert names(suite, "body", suite.nbody) == names(model, "body", model.nbody)
     np.testing.assert_allclose(model.body_mass, suite.body_mass, atol=1e-6)
     np.testing.assert_allclose(model.body_ipos, suite.body_ipos, atol=1e-6)
     np.testing.assert_allclose(inertias_in_body_frame(model), inertias_in_body_frame(suite), atol=1e-6)
 
 
-def test_the_bodies_stand_where_dm_controls_do(model, suite):
+def test_the_bodies_have_the_positions_and_orientations_of_dm_controls(model, suite):
     ours, theirs = mujoco.MjData(model), mujoco.MjData(suite)
     mujoco.mj_forward(model, ours)
     mujoco.mj_forward(suite, theirs)
@@ -108,7 +108,7 @@ def test_the_bodies_stand_where_dm_controls_do(model, suite):
     np.testing.assert_allclose(ours.xmat, theirs.xmat, atol=1e-6)
 
 
-def test_only_the_left_shoulder_and_ankle_x_turn_otherwise_than_dm_controls(model, suite):
+def test_only_the_axes_of_the_left_shoulder_and_the_anchors_of_ankle_x_differ_from_dm_controls(model, suite):
     for name in JOINTS:
         axis = np.array(CHANGED_AXES.get(name, suite.joint(name).axis), dtype=float)
         anchor = CHANGED_ANCHORS.get(name, suite.joint(name).pos)
@@ -116,7 +116,7 @@ def test_only_the_left_shoulder_and_ankle_x_turn_otherwise_than_dm_controls(mode
         np.testing.assert_allclose(model.joint(name).pos, anchor, atol=1e-9, err_msg=name)
 
 
-def test_the_shapes_and_contacts_are_dm_controls_but_for_friction(model, suite):
+def test_the_shapes_and_contacts_except_friction_are_dm_controls(model, suite):
     theirs = suite.geom_bodyid > 0  # without the floor
     np.testing.assert_allclose(model.geom_size, suite.geom_size[theirs], atol=1e-9)
     np.testing.assert_allclose(model.geom_pos, suite.geom_pos[theirs], atol=1e-9)

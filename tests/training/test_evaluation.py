@@ -7,7 +7,7 @@ from body_transformer.imitation.tasks.base import Rollout
 from body_transformer.training.evaluation import estimate, summarize
 
 
-def test_the_interval_holds_the_truth_about_as_often_as_it_says():
+def test_about_95_percent_of_intervals_contain_the_true_mean():
     rng = np.random.default_rng(0)
     hits = 0
     for _ in range(200):
@@ -20,7 +20,7 @@ def test_the_same_values_give_the_same_interval():
     assert estimate([0.0, 1.0, 1.0]) == estimate([0.0, 1.0, 1.0])
 
 
-def test_values_that_are_all_the_same_have_no_spread():
+def test_equal_values_have_an_interval_of_width_zero():
     found = estimate([0.5] * 9)
     assert (found.mean, found.low, found.high, found.num_episodes) == (0.5, 0.5, 0.5, 9)
 
@@ -30,7 +30,7 @@ def test_an_estimate_of_no_values_is_refused():
         estimate([])
 
 
-def test_every_metric_is_summed_up():
+def test_every_metric_is_averaged_over_the_rollouts():
     results = [
         Rollout("", 10, 1.0, success=True, success_any=True),
         Rollout("", 20, 3.0, success=False, success_any=True),

@@ -1,4 +1,4 @@
-"""Several runs at once: finished ones, stopped ones, and those that another process works on."""
+"""Several runs at once: finished runs, stopped runs, and runs on which another process is working."""
 
 import sys
 import threading

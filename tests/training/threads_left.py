@@ -1,4 +1,4 @@
-"""Started by `torchrun`: `bot …`, then every process says which threads of its group are left.
+"""Run `bot …` under `torchrun`; then each process writes the names of the gloo threads that are still running.
 
 torchrun --nproc-per-node 2 tests/training/threads_left.py FOLDER train …
 """
