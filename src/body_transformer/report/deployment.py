@@ -69,15 +69,13 @@ class Deployment:
     @cached_property
     def spans(self) -> list[PhaseSpan]:
         """Phases in order; the last tick, which finds that damping is over, belongs to damping."""
-        ended = [k for k, name in enumerate(self.facts.phases) if name == DAMPING]
-        phases = np.minimum(self.log.rows["phase"], ended[0] if ended else 127)
+        names = list(self.facts.phases)
+        last = names.index(DAMPING) if DAMPING in names else len(names) - 1
+        phases = np.minimum(self.log.rows["phase"], last)
         time_s = self.log.rows["tick"] / self.facts.loop_hz
         starts = [0, *(np.flatnonzero(np.diff(phases)) + 1)]
         ends = [*time_s[starts[1:]], max(time_s[-1], self.time_s[-1]) + self.period_ms / 1000]
-        return [
-            PhaseSpan(self.facts.phases[phases[k]], float(time_s[k]), float(end))
-            for k, end in zip(starts, ends, strict=True)
-        ]
+        return [PhaseSpan(names[phases[k]], float(time_s[k]), float(end)) for k, end in zip(starts, ends, strict=True)]
 
     @property
     def ends_s(self) -> tuple[float, float]:

@@ -38,7 +38,7 @@ COLOURS = (
 DASHES = ((), (7, 4), (2, 3), (9, 3, 2, 3))
 """Line styles; after the last colour, the colours repeat with the next dashes."""
 NUM_STYLES = len(COLOURS) * len(DASHES)
-VARIANTS = ("bot-hard", "transformer", "mlp", "bot-mix", "bot-soft", "bot-hard-random", "bot-mix-random")
+STYLED = ("bot-hard", "transformer", "mlp", "bot-mix", "bot-soft", "bot-hard-random", "bot-mix-random")
 """Variants in the order of their styles, which are the same on every page."""
 INK, SOFT, GRID, CARD, STOP = "#1d2126", "#5d6570", "#ebe8e3", "#ffffff", "#c0271d"
 VARIABLES = {INK: "var(--ink)", SOFT: "var(--soft)", GRID: "var(--grid)", CARD: "var(--card)", STOP: "var(--stop)"}
@@ -76,9 +76,9 @@ _HREF = "{http://www.w3.org/1999/xlink}href"
 def label_styles(labels: Iterable[str]) -> dict[str, int]:
     """Return a style number per label; labels share a style only if there are more labels than styles."""
     labels = list(dict.fromkeys(labels))
-    chosen = {label: VARIANTS.index(label) for label in labels if label in VARIANTS}
+    chosen = {label: STYLED.index(label) for label in labels if label in STYLED}
     free = [style for style in range(NUM_STYLES) if style not in chosen.values()]
-    others = [label for label in labels if label not in VARIANTS]
+    others = [label for label in labels if label not in STYLED]
     return chosen | {label: free[index % len(free)] for index, label in enumerate(others)}
 
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from ..report.curves import SeedMean, SeedMeanPoint, seed_mean, seed_mean_curve
+from ..report.figures import FEW
 from ..report.load import LoadedRun
 from ..report.svg import label_styles, stroke_style
 from ..report.text import markdown_table
 from .scores import MISSING
 from .study import Arm, ArmRuns, Study
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 METRIC_NAMES = {"total_reward": "return", "forward_speed": "forward speed, m/s", "length": "length, steps"}
-FEW = 12
-"""Curves up to this many points have dots."""
 CURVE_AXES: dict[str, Callable[[SeedMeanPoint], float]] = {
     "environment steps, millions": lambda point: point.env_steps / 1e6,
     "training time, minutes": lambda point: point.time_s / 60,
@@ -100,8 +97,6 @@ def _missing(arms: ArmRuns, num_seeds: int) -> str:
 
 def draw_figure(study: Study, arms: ArmRuns, file: Path, num_seeds: int) -> None:
     """Draw a column per task, with the return by steps above and by time below."""
-    from matplotlib.figure import Figure
-
     tasks = list(dict.fromkeys(arm.experiment for arm, _ in arms))
     styles = label_styles(arm.label for arm, _ in arms if arm.against is None)
     metric = study.metrics[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from ..report.curves import SeedMean, seed_mean
 from ..report.load import LoadedRun
@@ -90,8 +91,6 @@ def _paper_text(numbers: Sequence[float] | None) -> str:
 
 def draw_figure(study: Study, arms: ArmRuns, file: Path, num_seeds: int) -> None:
     """Draw a panel per part, metric and split, with a curve per label and its spread over seeds."""
-    from matplotlib.figure import Figure
-
     parts = sorted({arm.panel for arm, _ in arms})
     panels = [(part, metric, split) for part in parts for metric in study.metrics for split in study.splits]
     figure = Figure(figsize=(4.2 * len(panels), 3.4), layout="constrained")

@@ -78,7 +78,7 @@ def run_all(
         job.check()
     waiting = [job for job in planned if not job.is_finished]
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
-    running: dict[str, tuple[Planned, subprocess.Popen[bytes] | None]] = {}
+    running: dict[str, tuple[Planned, subprocess.Popen[bytes] | None]] = {}  # None: a process of another command
     failures: list[str] = []
     with _bars(console) as bars, _sigterm_as_ctrl_c():
         tasks = {job.label: bars.add_task(job.label, total=1.0, note="waiting") for job in waiting}
