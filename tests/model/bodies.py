@@ -44,8 +44,8 @@ def chain(num_nodes: int) -> Layout:
 def uneven_body() -> Layout:
     """Return a layout with every irregularity.
 
-    It has a loop, a root that is not first, nodes without entries or actions, entries of one node in several places,
-    and unused entries at the start, in the middle and at the end.
+    The body has a loop, a root that is not first, and nodes without entries or actions. One node has entries in several
+    places. Unused entries are at the start, in the middle and at the end.
     """
     graph = BodyGraph.from_edges(
         ["hand", "torso", "arm", "leg", "foot", "head"],

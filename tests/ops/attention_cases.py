@@ -89,7 +89,7 @@ def make_problem(
     device: str = "cpu",
     seed: int | None = None,
 ) -> Problem:
-    """Draw a problem; `packed`: q, k and v are views of one tensor [B, N, 3, H, D], as after a projection."""
+    """Draw a problem; if `packed`, q, k and v are views of one tensor [B, N, 3, H, D], as after a projection."""
     generator = seeded(seed)
     batch, heads, size, width = shape
 

@@ -216,8 +216,8 @@ class _Tree:
 def _actuators(spec: mujoco.MjSpec, tree: _Tree) -> dict[str, str]:
     """Return the node of each actuator that acts on the tree.
 
-    An actuator of a joint belongs to the node that the joint moves, and one of a site or body to the node of that site
-    or body. An actuator of a tendon belongs to the lowest common ancestor of all nodes along the tendon.
+    A joint's actuator belongs to the node that the joint moves. An actuator of a site or body belongs to its node, and
+    one of a tendon to the lowest common ancestor of all nodes along the tendon.
     """
     actuators = list(spec.actuators)
     fresh = _fresh_names({actuator.name for actuator in actuators})

@@ -146,8 +146,8 @@ def backward_kernel(
 ):  # fmt: skip
     """Go back through layers `first_layer` to `first_layer + count - 1`, last layer first.
 
-    From the gradient of their output [B, N, E], store that of their input, the factors of the weight gradients,
-    [count, B * N, width] each, and this program's part of the LayerNorms' gradients, [programs, L, 4E].
+    The input is the gradient of their output [B, N, E]. Store the gradient of their input, the factors of the weight
+    gradients [count, B * N, width], and this program's part of the LayerNorms' gradients [programs, L, 4E].
     """
     program = tl.program_id(0)
     first, rows, exist = program_rows(batch, N, NP, S)

@@ -97,8 +97,8 @@ def forward_kernel(
 ):  # fmt: skip
     """Compute x [B, N, E] -> out [B, N, E]; bit l of `masked_layers` is set if layer l is masked.
 
-    With SAVE, store the normalised values [2L, B * N, E] and the 1 / standard deviations [2L, B * N] for the backward
-    pass.
+    With SAVE, store tensors for the backward pass: the normalised values [2L, B * N, E], and 1 / standard deviations
+    [2L, B * N].
     """
     first, rows, exist = program_rows(batch, N, NP, S)
     e = tl.arange(0, EP)

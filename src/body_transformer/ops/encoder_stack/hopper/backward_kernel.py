@@ -112,9 +112,9 @@ def backward_kernel(
 ):  # fmt: skip
     """Go back through layers `first_layer` to `first_layer + count - 1`, last layer first.
 
-    From the gradient of their output [B, N, E], store that of their input, the factors of the weight gradients,
-    [count, B * N, width] each, and this program's part of the last LayerNorm's gradient, [programs, 2, E]. Those of the
-    other LayerNorms are computed with the parts after them.
+    The input is the gradient of their output [B, N, E]. Store the gradient of their input, the factors of the weight
+    gradients [count, B * N, width], and this program's part of the last LayerNorm's gradient [programs, 2, E]. The
+    gradients of the other LayerNorms are computed with the parts after them.
     """
     WARPS: gl.constexpr = gl.num_warps()
     LAYOUT: gl.constexpr = by_rows(E, WARPS)

@@ -80,8 +80,8 @@ def forward_kernel(
 ):  # fmt: skip
     """Compute x [B, N, E] -> out [B, N, E]; bit l of `masked_layers` is set if layer l is masked.
 
-    With SAVE, store x and the normalised values [1 + 2L, B * N, E] and the 1 / standard deviations [2L, B * N] for the
-    backward pass.
+    With SAVE, store tensors for the backward pass: x with the normalised values [1 + 2L, B * N, E], and 1 / standard
+    deviations [2L, B * N].
     """
     WARPS: gl.constexpr = gl.num_warps()
     LAYOUT: gl.constexpr = by_rows(E, WARPS)

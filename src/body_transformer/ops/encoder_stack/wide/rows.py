@@ -92,7 +92,7 @@ def norm_backward(
 
     Args:
         first, second, out: [M, E].
-        sums: [P, 3, E] float32: partial column sums, the gradients of weight, shift, and of a bias added to the input.
+        sums: [P, 3, E] float32, partial column sums: the gradients of weight, of shift and of a bias in the input.
     """
     num_rows, width = out.shape
     kernels.norm_backward[(sums.shape[0],)](
