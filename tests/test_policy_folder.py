@@ -62,7 +62,7 @@ def test_policy_load_opens_every_kind(policy, run, tmp_path):
     [
         ("nowhere", "no policy in .*nowhere': the folder does not exist; expected a folder with policy.json, a run"),
         ("file", "no policy in .*file': it is a file; expected a folder with policy.json"),
-        ("empty", "no policy in .*empty': policy.json is not there; expected a folder with policy.json"),
+        ("empty", "no policy in .*empty': policy.json is missing; expected a folder with policy.json"),
         ("run", "no policy in .*run': the run has no checkpoint yet"),
     ],
 )

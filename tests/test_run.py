@@ -51,7 +51,7 @@ def test_a_run_cannot_be_created_at_a_file(tmp_path):
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"is not a run folder: experiment.yaml is not there"):
+    with pytest.raises(FileNotFoundError, match=r"is not a run folder: experiment.yaml is missing"):
         Run.open(tmp_path)
 
 

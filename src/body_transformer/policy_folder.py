@@ -86,7 +86,7 @@ def _missing(folder: Path) -> str:
         return f"it is a file; expected {KINDS}"
     if (folder / CHECKPOINTS).is_dir() or (folder / RUN_DESCRIPTION).is_file():
         return "the run has no checkpoint yet"
-    return f"{DESCRIPTION} is not there; expected {KINDS}"
+    return f"{DESCRIPTION} is missing; expected {KINDS}"
 
 
 # -- policy.json -------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     """Read policy.json and check its format and version."""
     file = folder / DESCRIPTION
     if not file.is_file():
-        raise FileNotFoundError(f"no policy in {str(folder)!r}: {DESCRIPTION} is not there")
+        raise FileNotFoundError(f"no policy in {str(folder)!r}: {DESCRIPTION} is missing")
     content = read_json(file)
     if isinstance(content, dict) and content.get("format") == "body_transformer.contract":
         raise ValueError(

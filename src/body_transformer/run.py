@@ -46,7 +46,7 @@ class Run:
         """Open an existing run."""
         run = cls(folder)
         if not run.exists:
-            raise FileNotFoundError(f"{str(run.folder)!r} is not a run folder: {DESCRIPTION} is not there")
+            raise FileNotFoundError(f"{str(run.folder)!r} is not a run folder: {DESCRIPTION} is missing")
         return run
 
     @property

@@ -90,7 +90,7 @@ def test_every_experiment_whose_task_can_be_recorded_is_listed() -> None:
         ("adroit-hammer", "policy", "has 39 observation entries and 28 actions; adroit-hammer has 46 and 26"),
         ("adroit-door", "nowhere", "the folder does not exist; expected a folder with policy.json, a run folder"),
         ("adroit-door", "nowhere.npz", "nowhere.npz: no such file"),
-        ("adroit-door", "empty", "policy.json is not there; expected a folder with policy.json, a run folder"),
+        ("adroit-door", "empty", "policy.json is missing; expected a folder with policy.json, a run folder"),
     ],
 )
 def test_bad_arguments_are_refused_before_any_episode(

@@ -264,7 +264,7 @@ def test_a_network_that_was_changed_by_a_bit_is_refused(copy, spoil):
 @pytest.mark.parametrize("name", ["policy.json", "policy.onnx"])
 def test_a_folder_without_one_of_the_files_is_refused(copy, name):
     (copy / name).unlink()
-    with pytest.raises(FileNotFoundError, match=f"{name} is not there"):
+    with pytest.raises(FileNotFoundError, match=f"{name} is missing"):
         Contract.load(copy)
 
 

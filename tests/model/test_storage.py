@@ -245,7 +245,7 @@ def test_a_file_of_another_policy_is_refused_even_if_only_the_weights_differ(fil
 @pytest.mark.parametrize("file", sorted(FILES))
 def test_a_missing_file_is_named(file, saved):
     (saved / file).unlink()
-    with pytest.raises(FileNotFoundError, match=f"no policy in .*policy'.*{file} is not there"):
+    with pytest.raises(FileNotFoundError, match=f"no policy in .*policy'.*{file} is missing"):
         Policy.load(saved)
 
 

@@ -68,7 +68,7 @@ def log(place: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("missing", ["log.json", "log.npz"])
 def test_an_incomplete_log_is_refused(log: Path, missing: str) -> None:
     (log / missing).unlink()
-    with pytest.raises(FileNotFoundError, match=f"{missing} is not there"):
+    with pytest.raises(FileNotFoundError, match=f"{missing} is missing"):
         write_report(log.parent / "page.html", [log])
 
 

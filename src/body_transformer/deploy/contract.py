@@ -174,7 +174,7 @@ class Contract:
         """Return the content of policy.onnx; refuse it if it is not this contract's network."""
         file = find_policy(source).path / MODEL
         if not file.is_file():
-            raise FileNotFoundError(_not_exported(source, f"{MODEL} is not there"))
+            raise FileNotFoundError(_not_exported(source, f"{MODEL} is missing"))
         model = file.read_bytes()
         if hashlib.sha256(model).hexdigest() != self.model_sha256:
             raise ValueError(

@@ -146,7 +146,7 @@ class SavedLog:
         folder = Path(folder)
         for name in (ARRAYS, DESCRIPTION):
             if not (folder / name).is_file():
-                raise FileNotFoundError(f"no log in {str(folder)!r}: {name} is not there")
+                raise FileNotFoundError(f"no log in {str(folder)!r}: {name} is missing")
         try:
             content = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
             _check_format(content)

@@ -82,7 +82,7 @@ def _sort_metadata(file: Path) -> None:
 
 def _read_weights(file: Path, content: Mapping[str, Any]) -> dict[str, Tensor]:
     if not file.is_file():
-        raise FileNotFoundError(f"no policy in {str(file.parent)!r}: {WEIGHTS} is not there")
+        raise FileNotFoundError(f"no policy in {str(file.parent)!r}: {WEIGHTS} is missing")
     if digest(file) != content.get("weights_sha256"):
         raise ValueError(
             f"{str(file)!r} is not the file that {DESCRIPTION} was written with: truncated, changed or swapped"

@@ -103,4 +103,4 @@ def test_bad_arguments_of_an_evaluation_are_refused(run, capsys, arguments, mess
 
 def test_a_folder_without_a_policy_is_named(tmp_path, capsys):
     assert main(["eval", str(tmp_path)]) == 1
-    assert "policy.json is not there; expected a folder with policy.json, a run folder" in capsys.readouterr().err
+    assert "policy.json is missing; expected a folder with policy.json, a run folder" in capsys.readouterr().err
