@@ -150,14 +150,14 @@ def test_a_log_with_other_commands_is_an_error(folder, tmp_path, capsys, monkeyp
     assert json.loads(printed.out)["different_ticks"] == [rows["tick"][7]]
     assert f"1 of {len(rows['tick'])} commands differ from those of" in printed.err
 
-    def nobody_reads(content):
+    def closed_pipe(content):
         raise BrokenPipeError
 
-    monkeypatch.setattr("body_transformer.cli.deploy.print_json", nobody_reads)
+    monkeypatch.setattr("body_transformer.cli.deploy.print_json", closed_pipe)
     assert main(["deploy", str(folder), "--replay", str(tmp_path), "--json"]) == 1
 
 
-# -- the A1, as far as Unitree's module goes ---------------------------------------------------------------------------
+# -- the A1, with a stand-in for Unitree's module ----------------------------------------------------------------------
 
 
 @in_real_time
@@ -219,12 +219,12 @@ def test_a_robot_that_is_stopped_before_it_has_fallen_counts_as_fallen_when_it_f
     assert main([*args, "--faults", "fault=silent", "fault_at_s=3.2"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert said["stop"].startswith("state lost")
-    assert said["report"]["duration_s"] > said["policy_seconds"] + 0.5  # it reports on the damping, too
+    assert said["report"]["duration_s"] > said["policy_seconds"] + 0.5  # its report covers the damping, too
     assert said["report"]["fell"]
 
 
 @in_real_time
-def test_a_robot_that_sends_nonsense_ends_the_run_with_the_reason(folder, tmp_path, capsys):
+def test_a_robot_that_sends_nan_ends_the_run_with_the_reason(folder, tmp_path, capsys):
     faults = ["--faults", "fault=nan", "fault_at_s=0.5"]
     assert main(["deploy", str(folder), "--seconds", "5", "--out", str(tmp_path), *faults]) == 1
     printed = capsys.readouterr()
@@ -242,13 +242,10 @@ def test_when_the_robot_is_killed_the_run_ends_as_soon_as_its_last_state_is_too_
             robot.process.kill()  # SIGKILL
             killed.append(time.monotonic())
 
-        def on_phase(phase):
-            if phase is Phase.POLICY:
-                threading.Timer(0.3, kill).start()
-
+        robot.begin_rollout = threading.Timer(0.3, kill).start
         config = RuntimeConfig(seconds=5.0, ramp_s=0.5, hold_s=0.2, damping_s=0.1)
         safety = SafetyConfig(clock_drift=0.2, stale_ms=100.0)
-        runtime = Runtime(policy.contract, policy, robot, config, safety, on_phase=on_phase)
+        runtime = Runtime(policy.contract, policy, robot, config, safety)
         result = runtime.run()
     rows = runtime.log.rows()
     damped_s = rows["now_s"][rows["phase"] >= Phase.DAMPING][0]

@@ -14,7 +14,6 @@ from body_transformer.cli.deploy import run_settings
 from body_transformer.cli.main import main
 from body_transformer.deploy.robots.a1 import A1Robot
 from body_transformer.deploy.runtime import Runtime
-from body_transformer.deploy.runtime_config import Phase
 from body_transformer.deploy.saved_log import SavedLog
 
 from .real_time import in_real_time
@@ -40,22 +39,12 @@ def deploy(folder: Path, *args: object) -> int:
     return main(["deploy", str(folder), *map(str, args), *(word for pair in flags.items() for word in pair)])
 
 
-def stop_when(monkeypatch: pytest.MonkeyPatch, wanted: Phase) -> None:
-    """Send SIGINT as soon as this phase begins."""
-    event = Runtime.__init__
-
-    def watched(self, *args, on_phase, **kwargs):
-        def tell(phase):
-            on_phase(phase)
-            if phase is wanted:
-                os.kill(os.getpid(), signal.SIGINT)
-
-        event(self, *args, on_phase=tell, **kwargs)
-
-    monkeypatch.setattr(Runtime, "__init__", watched)
+def stop_at(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
+    """Send SIGINT at `begin_rollout`, when the policy starts, or at `end_rollout`, when the planned damping starts."""
+    monkeypatch.setattr(A1Robot, mark, lambda self: os.kill(os.getpid(), signal.SIGINT))
 
 
-# -- before ------------------------------------------------------------------------------------------------------------
+# -- before the run ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -74,7 +63,7 @@ def stop_when(monkeypatch: pytest.MonkeyPatch, wanted: Phase) -> None:
         (["--out", f"{__file__}/x"], f"the log cannot be written to '{__file__}/x': Not a directory"),
     ],
 )
-def test_a_wrong_option_is_one_sentence_before_anything_is_sent(
+def test_a_wrong_option_is_refused_in_one_line_before_anything_is_sent(
     folder, servos, tmp_path, monkeypatch, capsys, args, said
 ):
     monkeypatch.chdir(tmp_path)
@@ -161,7 +150,7 @@ def test_the_result_is_printed_when_the_log_is_lost(folder, servos, quick, tmp_p
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     broken(monkeypatch, 2)
     if stops:
-        stop_when(monkeypatch, Phase.POLICY)
+        stop_at(monkeypatch, "begin_rollout")
     assert deploy(folder, "--out", tmp_path / "log") == 1
     printed = capsys.readouterr()
     assert "a1-walk on a1" in printed.out
@@ -205,7 +194,7 @@ def test_a_second_signal_while_the_log_is_written_changes_nothing(
         finally:
             os.kill(os.getpid(), number)
 
-    stop_when(monkeypatch, Phase.POLICY)
+    stop_at(monkeypatch, "begin_rollout")
     monkeypatch.setattr(Runtime, "save_log", interrupted)
     monkeypatch.setattr(A1Robot, "__exit__", lambda self, *exc: os.kill(os.getpid(), number))
     assert deploy(folder, "--out", tmp_path, "--json") == 1
@@ -217,27 +206,27 @@ def test_a_second_signal_while_the_log_is_written_changes_nothing(
 
 @in_real_time
 def test_a_stop_in_the_planned_damping_is_no_early_end(folder, servos, quick, tmp_path, monkeypatch, capsys):
-    stop_when(monkeypatch, Phase.DAMPING)
+    stop_at(monkeypatch, "end_rollout")
     assert deploy(folder, "--out", tmp_path, "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said["stop"] is None
     assert said["interventions"]["emergency stop"] == 1
 
 
-# -- readers -----------------------------------------------------------------------------------------------------------
+# -- closed outputs ----------------------------------------------------------------------------------------------------
 
 PROGRAM = """
 import sys
 from tests.deploy import fake_robot_interface as fake
 from body_transformer.cli.main import main
 
-sys.modules["robot_interface"] = fake  # all of its joints are at 0: no calf can be
+sys.modules["robot_interface"] = fake  # all of its joints are at 0, which no calf can reach
 sys.exit(main(["deploy", sys.argv[1], "--robot", "a1", "--out", sys.argv[2], *sys.argv[3:]]))
 """
 
 
 @pytest.mark.parametrize("where", ["| true", "2>&1 | true", "> /dev/full", "2>&-"])
-def test_the_exit_status_does_not_depend_on_the_reader(folder, tmp_path, where):
+def test_the_exit_status_does_not_depend_on_closed_or_full_outputs(folder, tmp_path, where):
     shell = f'set -o pipefail; "$@" {where}'
     command = [sys.executable, "-c", PROGRAM, str(folder), str(tmp_path)]
     done = subprocess.run(

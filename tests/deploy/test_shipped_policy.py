@@ -17,7 +17,7 @@ from body_transformer.deploy.link import FROM_ROBOT, Kind, Link, pack_command, p
 from body_transformer.deploy.robot import Command, Robot, State
 from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
 from body_transformer.deploy.runtime import RunResult, Runtime
-from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
+from body_transformer.deploy.runtime_config import RuntimeConfig
 from body_transformer.experiment import load_experiment
 
 from .datagrams import udp
@@ -79,32 +79,33 @@ class SteppedRobot(Robot):
         self.link.send(Kind.COMMAND, pack_command(command), self.time.now_s)
         return command
 
-    def mark(self, phase: Phase) -> None:
-        """Begin and end the report's rollout with the policy, as `bot deploy` does."""
-        if phase in (Phase.POLICY, Phase.DAMPING):
-            what = b"begin" if phase is Phase.POLICY else b"end"
-            for _ in range(5):
-                self.link.send(Kind.MARK, what, self.time.now_s)
+    def begin_rollout(self) -> None:
+        self.mark(b"begin")
+
+    def end_rollout(self) -> None:
+        self.mark(b"end")
+
+    def mark(self, what: bytes) -> None:
+        for _ in range(5):
+            self.link.send(Kind.MARK, what, self.time.now_s)
 
 
 def walk(folder: Path, seconds: float = 5.0, **options: object) -> tuple[RunResult, SimReport]:
     time = VirtualTime()
     config = RuntimeConfig(seconds=seconds, loop_hz=200.0, rehearse=False)
     with SteppedRobot(time, **options) as robot:
-        runtime = Runtime(
-            Contract.load(folder), OnnxPolicy(folder), robot, config,
-            clock=time.clock, sleep=time.sleep, on_phase=robot.mark,
-        )  # fmt: skip
+        policy = OnnxPolicy(folder)
+        runtime = Runtime(policy.contract, policy, robot, config, clock=time.clock, sleep=time.sleep)
         result = runtime.run()
         return result, robot.process.report()
 
 
-# -- what is exported --------------------------------------------------------------------------------------------------
+# -- export ------------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_exported_and_loaded_and_its_check_vectors_agree(shipped):
+def test_the_shipped_policy_is_exported_and_agrees_with_pytorch(shipped):
     policy = find_trained("pretrained:a1-walk").policy
-    run = OnnxPolicy(shipped)  # refuses what is off
+    run = OnnxPolicy(shipped)  # refuses deviations
     assert run.verify() <= TOLERANCE
     obs = np.random.default_rng(0).normal(size=(32, 48)).astype(np.float32)
     import torch
@@ -113,7 +114,7 @@ def test_it_is_exported_and_loaded_and_its_check_vectors_agree(shipped):
     np.testing.assert_allclose([run(row).copy() for row in obs], expected, atol=TOLERANCE, rtol=TOLERANCE)
 
 
-def test_its_contract_is_the_experiments(shipped):
+def test_the_shipped_policys_contract_is_the_experiments(shipped):
     contract, known = Contract.load(shipped), load_experiment("a1-walk")
     assert (contract.experiment, contract.training.variant) == ("a1-walk", "bot-mix")
     assert Policy.load(shipped).layout == known.layout()
@@ -121,13 +122,13 @@ def test_its_contract_is_the_experiments(shipped):
     assert (contract.obs, contract.control) == (sections.obs, sections.control)
 
 
-# -- it walks ----------------------------------------------------------------------------------------------------------
+# -- walking -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"start": "lying"}, {"latency_ms": 20.0}], ids=["as it is", "from the floor", "20 ms of latency"]
 )
-def test_it_walks_on_the_simulated_robot(shipped, options):
+def test_the_shipped_policy_walks_on_the_simulated_robot(shipped, options):
     """benchmarks/walk.py counts successes over 10 s, also where datagrams get lost."""
     result, report = walk(shipped, **options)
     assert result.stop is None
@@ -139,7 +140,7 @@ def test_it_walks_on_the_simulated_robot(shipped, options):
     assert report.timeouts == 0
 
 
-def test_a_policy_that_was_not_trained_does_not(shipped, folder):
+def test_an_untrained_policy_does_not_walk(shipped, folder):
     """This shows that the test above can fail."""
     result, report = walk(folder)
     assert result.stop is not None or report.fell or not 0.3 < report.mean_speed_mps < 0.7

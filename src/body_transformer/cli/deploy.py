@@ -20,7 +20,7 @@ from ..deploy.robots.a1 import A1Options
 from ..deploy.robots.sim import SimRobot
 from ..deploy.robots.sim_options import SimOptions
 from ..deploy.runtime import Runtime, check
-from ..deploy.runtime_config import MAX_COMMAND, Phase, RuntimeConfig, control_of
+from ..deploy.runtime_config import MAX_COMMAND, RuntimeConfig, control_of
 from ..deploy.safety import SafetyConfig
 from .deploy_log import log_folder, print_result, print_result_json, save
 from .deploy_terminal import Emergency, live_line, stop_key
@@ -46,11 +46,11 @@ def parse(args: list[str]) -> Namespace:
     add("--seconds", type=float, default=RuntimeConfig.seconds, metavar="S", help=length)
     dry = "compute everything, send nothing; an A1, which only answers commands, gets commands without torque"
     add("--dry-run", action="store_true", help=dry)
-    replayed = "without a robot: give the policy this log's measurements; the commands must be the same"
+    replayed = "replay this log's measurements without a robot; the commands must be identical"
     add("--replay", type=Path, metavar="LOG", help=replayed)
     simulated = "options of the simulated robot and its network, such as latency_ms=20 start=lying; there are"
     add_pairs("--faults", simulated, SimOptions)
-    where = "address of a simulated robot that is running already on this computer"
+    where = "address of a simulated robot that already runs on this computer"
     add("--address", metavar="HOST:PORT", help=where)
     add_pairs("--robot-options", "options of another robot, such as power_level=3; the A1 has", A1Options)
     steering = f"the policy's command, m/s and rad/s, at most {MAX_COMMAND:g} (default: the contract's)"
@@ -64,7 +64,7 @@ def parse(args: list[str]) -> Namespace:
     add("--stale-ms", type=float, default=SafetyConfig.stale_ms, metavar="MS", help=stale)
     tilt = "damping when the body is tilted further than this (default: %(default)g)"
     add("--max-tilt-rad", type=float, default=SafetyConfig.max_tilt_rad, metavar="RAD", help=tilt)
-    log = "folder of the log, without a log yet (default: deployments/<experiment>-<date>)"
+    log = "folder for the log, without a log in it (default: deployments/<experiment>-<date>)"
     add("--out", type=Path, metavar="DIR", help=log)
     add("--json", action="store_true", help="print one JSON object instead of lines")
     return parser.parse_args(args)
@@ -87,11 +87,11 @@ def main(args: list[str]) -> None:
         runtime: Runtime | None = None
         try:
             with stop_key(emergency.stop), entered(robot) as own_core:
-                runtime = Runtime(contract, policy, robot, config, safety, on_phase=lambda phase: mark(runtime, phase))
+                runtime = Runtime(contract, policy, robot, config, safety)
                 emergency.watch(runtime)
                 with live_line(runtime), only_on(own_core):
                     runtime.run()
-        finally:  # after the robot is left: writing takes seconds, and the simulated robot has reported by then
+        finally:  # after the robot is left: writing takes seconds, and the simulated robot's report is needed
             log = finish(options, runtime, folder) if runtime is not None and runtime.log.num_ticks else None
     stop = runtime.result().stop
     if stop is not None:
@@ -131,7 +131,7 @@ def finish(options: Namespace, runtime: Runtime, folder: Path) -> Path | None:
 
 @contextmanager
 def entered(robot: Robot) -> Iterator[frozenset[int]]:
-    """Enter the robot, and yield the loop's own core; a robot that runs on this computer, too, gets the others."""
+    """Enter the robot and yield the loop's core; a robot that runs on this computer gets the other cores."""
     mine, others = split_cores()
     with ExitStack() as stack:
         with only_on(others):
@@ -190,16 +190,6 @@ def setting(pair: str) -> tuple[str, Any]:
             if math.isfinite(float(value)):  # `nan` is the name of a fault
                 return name, kind(value)
     return name, value
-
-
-def mark(runtime: Runtime | None, phase: Phase) -> None:
-    """Tell the robot when the rollout of its report begins and ends; after a stop it goes on, as it may still fall."""
-    if runtime is None:
-        return
-    if phase is Phase.POLICY:
-        runtime.robot.begin_rollout()
-    elif phase is Phase.DAMPING and runtime.controller.interventions.stop is None:
-        runtime.robot.end_rollout()
 
 
 def run_replay(policy: OnnxPolicy, log: Path, json: bool) -> None:

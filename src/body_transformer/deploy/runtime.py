@@ -1,4 +1,4 @@
-"""The loop: read the robot, decide and send, at a fixed rate; every run and every error ends in damping."""
+"""The loop: read a state, compute a command and send it, at a fixed rate. Every run and every error ends in damping."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ EARLY_S = 0.003
 
 
 def check(contract: Contract, policy: Policy, robot: Robot, config: RuntimeConfig, safety: SafetyConfig) -> None:
-    """Refuse a contract, rate, command or log size that is not possible; the robot need not be entered yet."""
+    """Refuse an impossible contract, rate, command or log size; the robot need not be entered yet."""
     controller = Controller(contract, policy, contract.control.joints if contract.control else (), config, safety)
-    slowest, quickest = robot.rates_hz
-    if not slowest <= controller.hz <= quickest:
+    slowest, fastest = robot.rates_hz
+    if not slowest <= controller.hz <= fastest:
         raise ValueError(
-            f"this robot takes {slowest:g} to {quickest:g} commands per second (loop_hz); got {controller.hz:g}"
+            f"this robot takes {slowest:g} to {fastest:g} commands per second (loop_hz); got {controller.hz:g}"
         )
     control = controller.control
     size = num_bytes(config.log_ticks(control, safety.start_margin_rad), len(control.joints), contract.obs_dim)
@@ -81,7 +81,7 @@ class RunResult:
     missed: int
     interventions: dict[str, int]
     work_ms: dict[str, float]
-    """p50, p99 and max of a full control step, a tick that asked the policy; empty if there was none."""
+    """p50, p99 and max of a full control step, a tick that called the policy; empty if there was none."""
 
 
 class Runtime:
@@ -96,14 +96,11 @@ class Runtime:
         safety: SafetyConfig | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = sleep_exactly,
-        on_phase: Callable[[Phase], None] | None = None,
     ) -> None:
-        """`on_phase` is called with each new phase, inside the loop: it must be quick."""
         self.contract, self.robot = contract, robot
         self.config, self.safety = config or RuntimeConfig(), safety or SafetyConfig()
         check(contract, policy, robot, self.config, self.safety)
         self._clock, self._sleep, self._policy = clock, sleep, policy
-        self._on_phase = on_phase
         self._policy_s = 0.0
         self._obs = np.zeros(contract.obs_dim, np.float32)
         settings = (tuple(robot.joints), self.config, self.safety)
@@ -120,12 +117,12 @@ class Runtime:
         self._early: State | None = None
         """The state read before the rehearsal, used if no newer one comes after it."""
         self._usual_s = 0.0
-        """Duration of the longest of the last ticks."""
+        """Duration of the longest recent tick; it decays."""
         self._missed = 0
         self._ended = False
 
     def stop(self, why: str = "stop was called") -> None:
-        """Stop in an emergency, from any thread or signal handler: damping within one period, until the end."""
+        """Request the emergency stop from any thread or signal handler: damping within one period, until the end."""
         if self._requested is None:
             self._requested = why
 
@@ -150,8 +147,8 @@ class Runtime:
     def _loop(self) -> None:
         """Run the ticks until the end.
 
-        Tick k begins at begun + k periods, computed anew from k, so rounding does not add up. Its deadline is the next
-        tick's time. Ticks that are over before they began are left out, never made up for in a burst.
+        Tick k starts at begun + k periods. This is computed from k each time, so rounding does not add up. Its deadline
+        is the start of the next tick. Ticks whose time has passed are skipped, never made up for in a burst.
         """
         clock, period = self._clock, self.period_s
         begun = self._begun_s = clock()
@@ -160,7 +157,7 @@ class Runtime:
         while self.controller.phase != Phase.DONE:
             self._wait_for(begun + tick * period)
             start = clock()
-            # half a nanosecond: by rounding, a clock exactly on the tick's time could fall before it
+            # plus half a nanosecond: rounding could put a clock at a tick's exact time before it
             skipped = max(math.floor((start - begun + 5e-10) / period) - tick, 0)
             tick += skipped
             missed += skipped
@@ -172,8 +169,10 @@ class Runtime:
             if self.controller.phase != phase:
                 phase = self.controller.phase
                 self.log.event(tick, start - begun, "phase", phase.name.lower())
-                if self._on_phase is not None:
-                    self._on_phase(phase)
+                if phase is Phase.POLICY:
+                    self.robot.begin_rollout()
+                elif phase is Phase.DAMPING and self.controller.interventions.stop is None:
+                    self.robot.end_rollout()
             tick += 1
 
     def _wait_for(self, time_s: float) -> None:
@@ -190,7 +189,7 @@ class Runtime:
             self._sleep(wait)
 
     def _tick(self, tick: int, start_s: float, late_s: float, missed: int) -> None:
-        """Read, decide, send; the log is written when the command has left."""
+        """Read a state, compute a command and send it; then log the tick."""
         controller, log = self.controller, self.log
         state, self._early = self.robot.read() or self._early, None
         now = self._now_s = self._clock()
@@ -203,10 +202,10 @@ class Runtime:
         try:
             command = controller.step(tick, now, state, missed, stop)
             taken = command if self.config.dry_run else self.robot.send(command)
-            tripped = self.robot.tripped  # in a dry run, too: the remote control
+            tripped = self.robot.tripped  # the remote control counts in a dry run as well
             controller.sent(taken, tripped)
             sent = None if self.config.dry_run else taken
-        finally:  # above all for the inputs that led to an error
+        finally:  # the inputs that led to an error are logged, too
             work_s = self._clock() - start_s
             log.add(
                 state,
@@ -239,20 +238,20 @@ class Runtime:
         return action
 
     def _warm_up(self) -> None:
-        """Call the policy before anything moves: first calls are slow, and a broken policy must move nothing."""
+        """Call the policy before anything moves: first calls are slow, and a broken policy must not move the robot."""
         control = self.controller.control
-        quickest = math.inf
+        fastest = math.inf
         for _ in range(int(self.config.warm_up)):
             action = np.asarray(self._timed_policy(np.zeros_like(self._obs)))
-            quickest = min(quickest, self._policy_s)
+            fastest = min(fastest, self._policy_s)
             if action.size != len(control.joints) or not np.isfinite(action).all():
                 raise ValueError(f"warm-up: the policy must give {len(control.joints)} finite actions; got {action}")
-        if quickest > self.period_s:
+        if fastest > self.period_s:
             raise ValueError(
-                f"warm-up: the policy takes {quickest * 1000:.3g} ms at best; a period has {self.period_s * 1000:.3g}"
+                f"warm-up: the policy takes {fastest * 1000:.3g} ms at best; a period has {self.period_s * 1000:.3g}"
             )
         if self._rehearsal is not None:
-            self._rehearsal.call_s = quickest
+            self._rehearsal.call_s = fastest
 
     def _failed(self, error: BaseException, what: str = "") -> None:
         text = f"{what}{type(error).__name__}: {error}"
@@ -306,7 +305,7 @@ class Runtime:
         )
 
     def save_log(self, folder: str | Path, robot: str | None = None, report: Mapping[str, Any] | None = None) -> Path:
-        """Write the log after `run`, whether that returned or raised, with the robot's name and its own report."""
+        """Write the log after `run` returned or raised, with the robot's name and report."""
         result, control, rows = self.result(), self.controller.control, self.log.rows()
         limits = LoggedLimits(control.position_limits, control.velocity_limits, control.torque_limits)
         description = LogDescription(
