@@ -1,6 +1,6 @@
-// `robot_interface` for the Unitree A1: as much of unitree_legged_sdk v3.3.x as body_transformer uses. docs/a1.md says
-// how it is built. Arrays become lists, whether the release has C arrays or std::array: of references to the motors, and
-// of copies of numbers.
+// `robot_interface` for the Unitree A1: the part of unitree_legged_sdk v3.3.x that body_transformer uses. docs/a1.md
+// describes the build. Arrays (C arrays or std::array, depending on the release) become lists: arrays of motors become
+// lists of references, arrays of numbers become lists of copies.
 #include <pybind11/pybind11.h>
 
 #include "unitree_legged_sdk/unitree_legged_sdk.h"
@@ -59,10 +59,10 @@ PYBIND11_MODULE(robot_interface, module) {
       .def("InitCmdData", [](UDP &udp, LowCmd &cmd) { udp.InitCmdData(cmd); })
       .def("SetSend", [](UDP &udp, LowCmd &cmd) { return udp.SetSend(cmd); })
       .def("GetRecv", [](UDP &udp, LowState &state) { udp.GetRecv(state); })
-      // waiting for the network lets other threads run, such as the one that listens to the keyboard
+      // the GIL is released while these wait for the network, so that the thread of the keyboard runs
       .def("Send", &UDP::Send, py::call_guard<py::gil_scoped_release>())
       .def("Recv", &UDP::Recv, py::call_guard<py::gil_scoped_release>());
-  py::class_<Safety>(module, "Safety")  // newer releases answer a number, older ones nothing
+  py::class_<Safety>(module, "Safety")  // newer releases return a number, older ones nothing
       .def(py::init<LeggedType>())
       .def("PositionLimit", &Safety::PositionLimit)
       .def("PowerProtect", &Safety::PowerProtect)

@@ -39,7 +39,7 @@ def received(link: Link) -> list[Packet]:
 
 
 def resealed(data: bytes) -> bytes:
-    """Return the datagram with a checksum that fits."""
+    """Return the datagram with a valid checksum."""
     return data[:-4] + zlib.crc32(data[:-4]).to_bytes(4, "little")
 
 

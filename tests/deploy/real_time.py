@@ -25,7 +25,7 @@ print(max(longest, time.monotonic() - last), flush=True)
 
 
 class Heart:
-    """A process that only measures the longest pause of the computer."""
+    """A process that measures the longest pause of the computer."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)

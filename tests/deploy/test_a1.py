@@ -29,7 +29,7 @@ def command(position=HOME, kp=100.0, kd=1.0, torque=ZEROS) -> Command:
     return Command(np.asarray(position), ZEROS, kp * ONES, kd * ONES, np.asarray(torque))
 
 
-def test_the_module_is_imported_only_when_it_is_used_and_its_lack_is_explained(monkeypatch):
+def test_a_missing_module_is_an_error_with_instructions_only_when_the_a1_is_used(monkeypatch):
     monkeypatch.setitem(sys.modules, "robot_interface", None)
     with pytest.raises(ValueError, match=r"'robot_interface' is not installed.*\n.*unitree_legged_sdk v3\.3\.1"):
         open_robot("a1")
@@ -65,7 +65,7 @@ def test_other_joints_than_the_a1s_are_refused(machine):
         ({"powerlevel": 2}, "unknown option of the A1 'powerlevel'; did you mean 'power_level'"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(machine, options, message):
+def test_invalid_options_are_refused(machine, options, message):
     with pytest.raises(ValueError, match=message):
         open_robot("a1", **options)
 
@@ -123,7 +123,7 @@ def test_a_late_state_does_not_replace_a_newer_one(machine):
         assert robot.read() is None
 
 
-def test_the_clock_may_wrap(machine):
+def test_the_robots_clock_may_wrap(machine):
     machine.state.tick = 2**32 - 3
     with open_robot("a1", **QUICK) as robot:
         first = robot.read()
@@ -173,7 +173,7 @@ def test_a_command_reaches_every_motor_in_servo_mode(machine):
         np.testing.assert_array_equal(sent(machine, "mode"), [0x0A] * 12 + [0] * 8)
 
 
-def test_a_target_without_a_gain_goes_out_as_no_target(machine):
+def test_a_target_without_a_gain_is_sent_as_no_target(machine):
     with open_robot("a1", **QUICK) as robot:
         back = robot.send(Command.damping(12, 3.0))
         np.testing.assert_allclose(sent(machine, "q")[:12], 2.146e9, rtol=1e-6)
@@ -185,14 +185,14 @@ def test_a_target_without_a_gain_goes_out_as_no_target(machine):
 
 
 @pytest.mark.parametrize(("sdks", "hip"), [(True, 0.802), (False, 0.803)], ids=["the SDK's", "our own"])
-def test_a_position_limit_cuts_targets_and_send_says_so(machine, sdks, hip):
+def test_a_position_limit_clips_targets_and_send_returns_them(machine, sdks, hip):
     with open_robot("a1", position_limit=sdks, **QUICK) as robot:
         back = robot.send(command(np.full(12, 9.0)))
         np.testing.assert_allclose(back.position.reshape(4, 3), [[hip, 4.19, -0.916]] * 4, rtol=1e-6)
         np.testing.assert_array_equal(sent(machine, "q")[:12], back.position)
 
 
-def test_a_command_beyond_the_a1s_hardware_is_cut_and_send_says_so(machine):
+def test_a_command_beyond_the_a1s_hardware_is_clipped_and_send_returns_it(machine):
     with open_robot("a1", **QUICK) as robot:
         back = robot.send(command(kp=5000.0, kd=400.0, torque=np.full(12, -1e5)))
         for theirs, ours, value in (("Kp", back.kp, 180.0), ("Kd", back.kd, 20.0), ("tau", back.torque, -33.5)):
@@ -218,7 +218,7 @@ def test_too_much_power_for_the_level_leads_to_damping_that_stays(machine, level
 
 
 @pytest.mark.parametrize("what", [{"Kp": 0.0}, {"mode": 0}], ids=["no gain", "not a servo"])
-def test_a_protection_that_answers_nothing_but_weakens_a_motor_has_stopped_the_robot(machine, monkeypatch, what):
+def test_a_protection_that_returns_nothing_but_weakens_a_motor_has_stopped_the_robot(machine, monkeypatch, what):
     """In some releases PowerProtect returns nothing."""
 
     def protect(self, cmd, state, factor):
@@ -262,7 +262,7 @@ def test_a_protection_that_raises_has_stopped_the_robot_and_it_gets_damping(mach
     np.testing.assert_array_equal(sent(machine, "Kd")[:12], 5.0)
 
 
-def test_damping_goes_out_whatever_the_protections_do(machine, monkeypatch):
+def test_damping_is_sent_whatever_the_protections_do(machine, monkeypatch):
     def broken(self, cmd, *more):
         raise RuntimeError("no such motor")
 
@@ -274,7 +274,7 @@ def test_damping_goes_out_whatever_the_protections_do(machine, monkeypatch):
         assert robot.tripped == ""
         for got in (back.kd, sent(machine, "Kd")[:12]):
             np.testing.assert_array_equal(got, 3.0)
-        robot.send(command(kp=0.0, torque=ONES))  # that is no damping
+        robot.send(command(kp=0.0, torque=ONES))  # not damping
         assert robot.tripped == "PositionLimit failed: no such motor"
         np.testing.assert_array_equal(sent(machine, "tau")[:12], 0.0)
 
@@ -328,7 +328,7 @@ def test_an_invalid_command_is_not_sent(machine, bad):
         assert len(machine.commands) == 1
 
 
-def test_it_is_left_in_damping(machine):
+def test_the_robot_is_left_in_damping(machine):
     with open_robot("a1", damping_kd=3.0, damping_s=0.05) as robot:
         robot.send(command())
         before, started = len(machine.commands), time.monotonic()
@@ -340,7 +340,7 @@ def test_it_is_left_in_damping(machine):
         np.testing.assert_array_equal(sent(machine, "tau", index)[:12], 0.0)
 
 
-def test_it_is_left_in_damping_after_a_crash_too(machine):
+def test_the_robot_is_left_in_damping_after_a_crash_too(machine):
     def crash() -> None:
         with open_robot("a1", **QUICK) as robot:
             robot.send(command())
@@ -352,7 +352,7 @@ def test_it_is_left_in_damping_after_a_crash_too(machine):
     np.testing.assert_array_equal(sent(machine, "Kd")[:12], 5.0)
 
 
-def test_outside_of_with_it_neither_reads_nor_sends(machine):
+def test_outside_of_with_reading_and_sending_are_errors(machine):
     robot = open_robot("a1")
     with pytest.raises(ValueError, match="not connected"):
         robot.read()

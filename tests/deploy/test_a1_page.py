@@ -36,17 +36,17 @@ PERIOD_MS = 1000 / A1Robot.loop_hz
         f"beyond {SAFE.max_action:g} or not finite",
         f"kd {SAFE.damping_kd:g} Nm s/rad, no position gain, {RUN.damping_s:g} s in the loop and {A1.damping_s:g} s on",
         f"At least {RUN.ramp_s:g} s from where the legs are",
-        f"no joint quicker than {RUN.ramp_speed:g} rad/s",
-        f"quicker than {DEPLOY.velocity_limits['*_hip_joint']} (hip) or {DEPLOY.velocity_limits['*_calf_joint']} rad/s",
+        f"no joint faster than {RUN.ramp_speed:g} rad/s",
+        f"faster than {DEPLOY.velocity_limits['*_hip_joint']} (hip) or {DEPLOY.velocity_limits['*_calf_joint']} rad/s",
         f"**kp {DEPLOY.kp:g}, trained with {DEPLOY.training.kp:g}**; kd {DEPLOY.kd:g}",
         f"filter {DEPLOY.filter.cutoff_hz:g} Hz",
     ],
 )
-def test_the_page_says_what_the_code_does(said):
+def test_a_number_on_the_page_is_that_of_the_code(said):
     assert said in " ".join(PAGE.split())
 
 
-def test_the_page_says_the_robots_own_limits():
+def test_the_page_has_the_limits_of_the_hardware():
     own = {part: HARDWARE.joints[f"FR_{part}_joint"] for part in ("hip", "thigh", "calf")}
     ranges = (
         f"hip ±{own['hip'].high:g}, thigh {own['thigh'].low:g} to {own['thigh'].high:g}, "
@@ -62,12 +62,12 @@ def test_the_binding_is_built_for_the_python_that_runs_it():
     assert """$(python -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')""" in PAGE
 
 
-def test_the_page_says_what_to_do_after_every_stop():
+def test_the_page_has_advice_for_every_stop():
     stops = PAGE[PAGE.index("| stop | do |") :]
     for reason in Reason:
         assert reason < Reason.STATE_LOST or reason.text in stops
 
 
-def test_options_that_are_off_by_default_are_said_to_be():
+def test_the_page_shows_options_that_are_off_by_default_as_off():
     assert A1.position_margin_rad is None
     assert "| `position_margin_rad=` | off |" in PAGE

@@ -72,7 +72,7 @@ def test_an_impossible_cutoff_is_refused(cutoff):
         butterworth(cutoff, 50)
 
 
-def test_interpolation_walks_to_the_target_and_arrives_on_the_last_tick():
+def test_interpolation_goes_straight_to_the_target_and_arrives_on_the_last_tick():
     line = Interpolation(4, 1)
     line.reset([1.0])
     line.aim(np.array([3.0]))
@@ -81,7 +81,7 @@ def test_interpolation_walks_to_the_target_and_arrives_on_the_last_tick():
     assert [float(line.at(k)[0]) for k in range(4)] == [2.75, 2.5, 2.25, 2.0]
 
 
-def test_interpolation_that_is_aimed_anew_on_its_way_does_not_jump():
+def test_a_new_target_before_the_last_tick_does_not_make_interpolation_jump():
     line = Interpolation(4, 1)
     line.reset([0.0])
     line.aim(np.array([4.0]))
@@ -90,7 +90,7 @@ def test_interpolation_that_is_aimed_anew_on_its_way_does_not_jump():
     assert line.at(0)[0] == 1.5
 
 
-def test_without_ticks_between_interpolation_is_the_target():
+def test_with_one_tick_per_step_interpolation_is_the_target():
     line = Interpolation(1, 1)
     line.reset([0.0])
     line.aim(np.array([0.3]))

@@ -63,7 +63,7 @@ def test_a_contract_reads_as_it_was_written(contract, tmp_path):
     ("squash", "experiment", "clip"),
     [("tanh", None, 1.0), ("tanh", 5.0, 1.0), ("tanh", 0.5, 0.5), ("none", None, None), ("none", 5.0, 5.0)],
 )
-def test_an_action_is_bounded_by_what_the_policy_can_give_and_the_experiment_allows(squash, experiment, clip):
+def test_an_action_is_bounded_by_the_policys_squash_and_the_experiments_clip(squash, experiment, clip):
     known = load_experiment("a1-walk")
     known = replace(known, deploy=replace(known.deploy, action_clip=experiment))
     policy = make_policy(squash=squash)
@@ -105,7 +105,7 @@ def test_the_a1s_pose_and_limits_are_those_of_its_model(control):
         assert control.default_pose[k] == model.key("home").qpos[joint.qposadr[0]]
 
 
-def test_the_training_is_named(contract):
+def test_the_contract_records_the_training(contract):
     about = contract.training
     assert (about.command, about.date) == ("bot train a1-walk --seed 4", "2025-01-02 03:04 UTC")
     assert (about.variant, about.seed, about.steps) == ("bot-mix", 4, 3 * 64 * 10)
@@ -117,7 +117,7 @@ def test_every_digit_is_kept(contract, folder):
     assert written["contract"]["control"]["position_limits"][0] == [-0.802851455917, 0.802851455917]
 
 
-def test_the_file_has_one_line_a_list_of_numbers(folder):
+def test_the_file_has_one_line_per_list_of_numbers(folder):
     text = (folder / "policy.json").read_text()
     assert '\n   "kp": [100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0],\n' in text
     assert len(text.splitlines()) < 430
@@ -132,7 +132,7 @@ def test_the_digest_covers_the_layout_in_any_order_of_keys(contract, policy):
             contract.check_layout(layout | change)
 
 
-def test_no_limit_is_null_in_the_file_and_infinite_here(tmp_path):
+def test_a_missing_limit_is_null_in_the_file_and_infinite_in_python(tmp_path):
     policy = make_policy("humanoid-hill")
     contract = make_contract(policy, Trained(policy, "humanoid-hill"), load_experiment("humanoid-hill"), b"model")
     assert contract.control.velocity_limits == (math.inf,) * 21
@@ -160,7 +160,7 @@ def test_no_limit_is_null_in_the_file_and_infinite_here(tmp_path):
         (".format", "policy", "does not describe a policy"),
         (".note", "mine", "unknown key 'note'"),
         (".contract", 3, "contract must be a mapping .*; got 3"),
-        ("model_sha256", "0" * 64, "unknown key 'model_sha256'; it stands outside the contract"),
+        ("model_sha256", "0" * 64, "unknown key 'model_sha256'; it belongs outside the contract"),
         ("control.kp", 100, "control.kp must be a list; got 100"),
         ("control.kp.3", "100", r"control.kp\[3\] must be a finite number; got '100'"),
         ("control.kp.3", True, r"control.kp\[3\] must be a finite number; got True"),
@@ -181,7 +181,7 @@ def test_no_limit_is_null_in_the_file_and_infinite_here(tmp_path):
         ("control.command", [0.5], "'command' takes 3 entries; the command has 1"),
         ("control.joints.0", "FL_hip", "control.joints must be the layout's, in its order"),
         ("obs.4.source", "joint_position", r"obs\[4\].source: unknown value 'joint_position'; did you mean 'joint_pos"),
-        ("obs.3.source", "joint_vel", "obs term 'command' must be of the joints that act"),
+        ("obs.3.source", "joint_vel", "obs term 'command' must be of the actuated joints"),
         ("obs.1.history", 2, r"checks.obs\[0\] must have 51 entries; got 48"),
         ("obs.1.scale", [0.25], "scale must have 3 entries"),
         ("obs.1.clip", 0, "clip must be above 0"),
@@ -254,7 +254,7 @@ def test_swapped_joints_are_refused(copy, control):
 @pytest.mark.parametrize(
     "spoil", [lambda b: b[:-1], lambda b: b + b"\0", lambda b: b[:500] + bytes([b[500] ^ 1]) + b[501:]]
 )
-def test_a_network_that_was_changed_by_a_bit_is_refused(copy, spoil):
+def test_a_network_with_a_changed_bit_or_length_is_refused(copy, spoil):
     file = copy / "policy.onnx"
     file.write_bytes(spoil(file.read_bytes()))
     with pytest.raises(ValueError, match="truncated, changed or swapped"):
@@ -308,7 +308,7 @@ def test_a_value_fixed_by_the_training_cannot_be_changed(copy, path, value):
 
 
 @pytest.mark.parametrize("value", [None, {"kp": [1.0] * 12}])
-def test_a_copy_of_other_keys_is_refused(copy, value):
+def test_an_exported_section_with_other_keys_is_refused(copy, value):
     change(copy, "exported", value)
     with pytest.raises(ValueError, match="exported must have the keys"):
         Contract.load(copy)
@@ -338,7 +338,7 @@ def test_values_set_for_a_robot_are_named_in_one_line(copy, path, value, said):
 
 def test_an_export_without_edits_gives_no_warning(folder, copy):
     content = json.loads((copy / "policy.json").read_text())
-    content["contract"]["control"]["hz"] = 50  # another way to write the same number
+    content["contract"]["control"]["hz"] = 50  # the same number, written as an integer
     (copy / "policy.json").write_text(json.dumps(content, indent=4, sort_keys=True))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -22,12 +22,12 @@ def test_the_loop_has_one_core_and_the_robot_the_others():
     assert not mine & others or len(HERE) == 1
 
 
-def test_a_single_core_is_for_both():
+def test_a_single_core_is_shared():
     with only_on(frozenset({min(HERE)})):
         assert split_cores() == (frozenset({min(HERE)}),) * 2
 
 
-def test_a_process_started_meanwhile_stays_there_and_this_one_does_not():
+def test_a_child_process_stays_on_its_core_and_this_process_does_not():
     one = frozenset({min(HERE)})
     code = "import os; print(*os.sched_getaffinity(0))"
     with only_on(one):
@@ -36,7 +36,7 @@ def test_a_process_started_meanwhile_stays_there_and_this_one_does_not():
     assert os.sched_getaffinity(0) == HERE
 
 
-def test_after_an_error_we_are_where_we_were():
+def test_after_an_error_the_cores_are_restored():
     with pytest.raises(RuntimeError), only_on(frozenset({min(HERE)})):
         raise RuntimeError
     assert os.sched_getaffinity(0) == HERE
@@ -47,7 +47,7 @@ def test_the_simulated_robot_runs_on_other_cores_than_the_loop():
     robot = open_robot("sim")
     with entered(robot) as mine:
         assert (mine, os.sched_getaffinity(robot.process.pid)) == split_cores()
-        assert os.sched_getaffinity(0) == HERE  # the loop goes to its core when it runs
+        assert os.sched_getaffinity(0) == HERE  # the loop moves to its core when it runs
     assert not robot.alive
 
 

@@ -17,12 +17,12 @@ def test_a_number_is_for_all_joints():
     assert per_joint(section("kp: 100").kp, JOINTS, {}) == (100.0, 100.0, 100.0)
 
 
-def test_patterns_go_by_name():
+def test_patterns_match_names_of_joints():
     value = section("default_pose: {FL_hip: 0.1, FR_hip: -0.1, '*_calf': -1.5}").default_pose
     assert per_joint(value, JOINTS, {}) == (0.1, -0.1, -1.5)
 
 
-def test_a_name_stands_for_numbers_that_are_elsewhere():
+def test_a_name_refers_to_numbers_given_elsewhere():
     value = section("action_offset: default_pose").action_offset
     assert per_joint(value, JOINTS, {"default_pose": (1, 2, 3)}) == (1, 2, 3)
 
@@ -35,7 +35,7 @@ def test_a_name_stands_for_numbers_that_are_elsewhere():
         ({"*": 1.0, "*_foot": 2.0}, "no joint matches '\\*_foot'"),
     ],
 )
-def test_every_joint_fits_one_pattern_and_every_pattern_a_joint(patterns, message):
+def test_every_joint_must_match_one_pattern_and_every_pattern_a_joint(patterns, message):
     with pytest.raises(ValueError, match=message):
         per_joint(patterns, JOINTS, {})
 
@@ -50,6 +50,6 @@ def test_every_joint_fits_one_pattern_and_every_pattern_a_joint(patterns, messag
         ("command: 3", "deploy.command must be a list"),
     ],
 )
-def test_what_is_wrong_is_refused(text, message):
+def test_an_invalid_section_is_refused_with_the_reason(text, message):
     with pytest.raises(ValueError, match=message):
         section(text)

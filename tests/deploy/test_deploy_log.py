@@ -16,7 +16,7 @@ from ..report.deployment_folders import deploy
 from .virtual_robot import virtual_run
 
 
-def test_two_deployments_of_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+def test_two_deployments_of_the_same_second_have_separate_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(time, "strftime", lambda form: "20260102-030405")
     with log_folder(None, "a1-walk") as one, log_folder(None, "a1-walk") as other:
@@ -26,14 +26,14 @@ def test_two_deployments_of_the_same_second_have_folders_of_their_own(tmp_path, 
     assert [folder.name for folder in Path("deployments").iterdir()] == [one.name]  # the other was left empty
 
 
-def test_a_folder_that_was_there_stays(tmp_path):
+def test_an_existing_folder_is_not_removed(tmp_path):
     with log_folder(tmp_path, "a1-walk") as folder:
         assert folder == tmp_path
     assert tmp_path.is_dir()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_deployments_that_run_do_not_share_a_folder(tmp_path):
+def test_two_running_deployments_cannot_share_a_folder(tmp_path):
     again = pytest.raises(FileExistsError, match="another deployment that still runs")
     with log_folder(tmp_path, "a1-walk"), again, log_folder(tmp_path, "a1-walk"):
         pass
@@ -41,7 +41,7 @@ def test_two_deployments_that_run_do_not_share_a_folder(tmp_path):
         pass
 
 
-def test_a_disk_that_is_full_is_found_out(tmp_path):
+def test_a_full_disk_is_found_before_the_run(tmp_path):
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -54,7 +54,7 @@ def test_a_disk_that_is_full_is_found_out(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# -- What `bot deploy` and `bot report` say of a link that was not as it should be -------------------------------------
+# -- problems of the link, as `bot deploy` and `bot report` show them --------------------------------------------------
 
 
 WELL = asdict(SimReport(False, -1.0, 3.0, 1.2, -0.1, 0.4, 0.1, 20.0, commands=300, timeouts=0, refused=0, lag_s=0.0))
@@ -67,11 +67,11 @@ WORDS = [
 
 
 @pytest.mark.parametrize("report", [WELL, {}, {"timeouts": "many", "refused": None, "lag_s": float("nan")}])
-def test_nothing_is_printed_for_a_link_without_trouble_or_report(report):
+def test_a_link_without_problems_or_report_has_no_sentences(report):
     assert link_trouble(report) == []
 
 
-def test_it_is_printed_after_the_run(capsys):
+def test_problems_of_the_link_are_printed_after_the_run(capsys):
     result = virtual_run(seconds=0.1)[0].run()
     print_result("a1-walk", "sim", result, None, WELL)
     assert "link:" not in capsys.readouterr().out
@@ -79,7 +79,7 @@ def test_it_is_printed_after_the_run(capsys):
     assert f"link: {', '.join(WORDS)}" in capsys.readouterr().out
 
 
-def test_it_is_on_the_page(tmp_path):
+def test_problems_of_the_link_are_on_the_page(tmp_path):
     for name, report in (("well", WELL), ("ill", ILL)):
         deploy(tmp_path / name, more={"report": report}, seconds=0.1)
         page = write_report(tmp_path / f"{name}.html", [str(tmp_path / name)], None).path.read_text()

@@ -38,7 +38,7 @@ def test_space_enter_and_q_are_the_emergency_stop(terminal, typed, stops):
     terminal.close()
 
 
-def test_a_terminal_that_goes_away_is_an_emergency_stop_and_no_error(terminal):
+def test_a_closed_terminal_is_an_emergency_stop_and_not_an_error(terminal):
     runtime = Stoppable()
     with stop_key(runtime.stop):
         terminal.close()
@@ -83,7 +83,7 @@ os._exit(0)
 """
 
 
-def test_in_the_background_it_is_not_suspended_and_says_that_no_key_stops_it():
+def test_in_the_background_a_run_is_not_suspended_and_says_that_no_key_stops_it():
     near, far = os.openpty()
     done = subprocess.run(
         [sys.executable, "-c", IN_THE_BACKGROUND, os.ttyname(far)], capture_output=True, text=True, timeout=60
@@ -121,17 +121,19 @@ def test_a_signal_stops_the_runtime_once_there_is_one():
     assert str(runtime.run().stop) == "emergency stop: SIGTERM"
 
 
-# -- The line that `bot deploy` shows while it runs --------------------------------------------------------------------
+# -- status line -------------------------------------------------------------------------------------------------------
 
 
-def test_the_live_line_says_rate_latency_state_and_interventions():
+def test_the_live_line_shows_rate_latency_state_and_interventions():
     now = Status(Phase.POLICY, 12.34, 99.96, 0.512, 1.26, 20.04, 7, 2, None)
     assert status_line(now) == (
         "policy     12.3 s  100.0 Hz  step  0.51 ms  link  20.0 ms  state   1.3 ms old  missed 2  interventions 7"
     )
     gone = replace(now, round_trip_ms=math.nan, stop=Stop(Reason.STATE_LOST, "110 ms"))
     assert "link     –  state" in status_line(gone)
-    assert status_line(gone).startswith("policy     12.3 s  state lost: 110 ms   100.0 Hz")  # it is cut off last
+    assert status_line(gone).startswith(
+        "policy     12.3 s  state lost: 110 ms   100.0 Hz"
+    )  # at the start, where a narrow terminal shows it
 
 
 @pytest.mark.parametrize("columns", [1, 2, 10, 80, 104, 105, 200])

@@ -12,7 +12,7 @@ from body_transformer.deploy.robots.sim_options import SimOptions
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
-FAULTS = PAGE[PAGE.index("`--faults` takes these names, each once") : PAGE.index("The robot goes from where it is")]
+FAULTS = PAGE[PAGE.index("`--faults` takes these names, each once") : PAGE.index("A driver is a subclass")]
 INSTALL = ("pip wheel --no-deps --wheel-dir build/wheel .", "pip install -r requirements-robot.txt",
            "pip install --no-deps build/wheel/*.whl")  # fmt: skip
 
@@ -28,7 +28,7 @@ def test_the_page_lists_every_fault_with_its_default():
     assert (said["state_hz"], SimOptions().state_hz, SimOptions().physics_hz) == ("500, 1000", 500, 1000)
 
 
-def test_the_page_says_what_may_be_edited():
+def test_the_page_lists_the_editable_and_the_fixed_keys():
     (row,) = (line for line in PAGE.splitlines() if line.startswith("| `exported` |"))
     assert all(name.split("_")[0] in row for name in TUNABLE)
     (row,) = (line for line in PAGE.splitlines() if line.startswith("| `trained_sha256` |"))
@@ -36,13 +36,13 @@ def test_the_page_says_what_may_be_edited():
     assert all(words.get(name, name) in row for name in FIXED)
 
 
-def test_the_page_says_how_long_the_link_may_take():
+def test_the_page_has_the_largest_round_trip():
     assert f"a state is not used if that is more than {1e3 * MAX_ROUND_TRIP_S:g} ms" in " ".join(PAGE.split())
 
 
 @pytest.mark.parametrize("page", ["docs/a1.md", "docs/deployment.md"])
 @pytest.mark.parametrize("line", INSTALL)
-def test_a_robots_computer_is_set_up_as_make_robot_does_it(page, line):
+def test_the_installation_on_a_robots_computer_is_that_of_make_robot(page, line):
     assert f"\n{line} " in (ROOT / page).read_text(encoding="utf-8")
     tried = (ROOT / "Makefile").read_text().replace("--quiet ", "").replace("--no-build-isolation ", "")
     tried = tried.replace(".venv/bin/python -m pip wheel", "pip wheel").replace("--force-reinstall ", "")

@@ -111,7 +111,7 @@ def test_every_experiments_policy_is_exported(name, exporter, tmp_path):
     OnnxPolicy(tmp_path / "out")
 
 
-def test_the_policy_that_comes_with_the_package_is_exported_whole(tmp_path):
+def test_a_shipped_policy_is_exported_with_the_record_of_its_card(tmp_path):
     found = find_trained("pretrained:humanoid-mod")
     contract = export(found, tmp_path / "out").contract
     assert_agreement(tmp_path / "out", found.policy)
@@ -151,7 +151,7 @@ def test_a_gaussian_policys_mean_is_exported_and_the_normaliser_is_inside(tmp_pa
     assert deviation(run(obs[0].numpy())[None], policy(obs).detach().numpy()) > 1e-3
 
 
-def test_a_policy_in_half_precision_on_its_way_from_training_is_left_as_it_is(tmp_path):
+def test_exporting_a_policy_in_half_precision_does_not_change_it(tmp_path):
     policy = make_policy().to(torch.bfloat16).train()
     export(trained(policy), tmp_path / "out")
     assert policy.training
@@ -194,7 +194,7 @@ def test_a_large_mean_with_a_small_deviation_does_not_cancel(variant, tmp_path):
 
 
 @pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
-def test_the_file_has_one_input_one_output_and_nothing_of_this_machine(exporter):
+def test_the_file_has_one_input_one_output_and_no_trace_of_this_machine(exporter):
     policy = make_policy(variant="bot-hard")
     content = to_onnx(policy.eval(), exporter)
     model = onnx.load_from_string(content)
@@ -345,7 +345,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, policy, mine
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_the_folder_and_says_what_is_in_it(tmp_path, policy, capsys):
+def test_the_command_writes_the_folder_and_prints_its_contents(tmp_path, policy, capsys):
     run = make_run(tmp_path / "run", policy)
     assert main(["export", str(run), "--out", str(tmp_path / "out"), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -358,7 +358,7 @@ def test_the_command_writes_the_folder_and_says_what_is_in_it(tmp_path, policy, 
     assert capsys.readouterr().out.startswith(f"wrote {tmp_path / 'out'} (a1-walk, bot-mix, ")
 
 
-def test_the_command_says_what_is_wrong(tmp_path, capsys):
+def test_the_command_refuses_a_source_that_is_not_a_policy(tmp_path, capsys):
     assert main(["export", "pretrained:a1-wlk", "--out", str(tmp_path / "out")]) == 1
     assert "unknown pretrained policy 'a1-wlk'" in capsys.readouterr().err
     assert main(["export", str(tmp_path), "--out", str(tmp_path / "out")]) == 1

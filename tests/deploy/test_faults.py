@@ -52,7 +52,7 @@ def test_a_robot_that_rests_on_its_mechanical_stops_may_start():
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize(("lean", "stops"), [(0.9, False), (1.1, True), (-1.1, True), (math.pi, True)])
-def test_a_robot_that_leans_too_far_is_damped_in_the_same_tick(axis, lean, stops):
+def test_a_robot_that_tilts_too_far_is_damped_in_the_same_tick(axis, lean, stops):
     attitude = np.zeros(4)
     attitude[0], attitude[1 + axis] = math.cos(lean / 2), math.sin(lean / 2)
     runtime, robot = virtual_run(later(lambda state: [replace(state, quaternion=attitude)]))
@@ -93,7 +93,7 @@ def test_a_policy_that_becomes_slower_than_the_period_means_damping_after_five_m
     assert result.missed == result.interventions["missed deadline"]
 
 
-def test_one_slow_step_is_counted_and_the_next_ticks_are_where_they_would_have_been():
+def test_one_slow_step_is_counted_and_does_not_move_the_next_ticks():
     runtime, _robot = virtual_run(policy=SlowPolicy(0.033, calls=1))
     result = runtime.run()
     assert result.stop is None
@@ -103,7 +103,7 @@ def test_one_slow_step_is_counted_and_the_next_ticks_are_where_they_would_have_b
     assert late.max() == pytest.approx(13)
 
 
-def test_ticks_that_were_missed_altogether_are_left_out_and_not_made_up_for():
+def test_ticks_that_were_missed_entirely_are_skipped_and_not_made_up_for():
     runtime, _robot = virtual_run(policy=SlowPolicy(0.071, calls=1))
     result = runtime.run()
     assert result.stop is None

@@ -111,7 +111,7 @@ def test_a_constant_mask_of_minus_infinity_becomes_a_sum(value, expected):
 
 @pytest.mark.parametrize("bound", [None, 1.0])
 @pytest.mark.parametrize("branches", [False, True])
-def test_the_first_product_takes_in_everything_affine_but_the_mean(bound, branches):
+def test_the_first_product_merges_every_affine_operation_but_the_mean(bound, branches):
     module = Affine(bound, branches)
     graph = capture(module, drawn(BATCH, 6))
     fold_constants(graph)
@@ -122,7 +122,7 @@ def test_the_first_product_takes_in_everything_affine_but_the_mean(bound, branch
 
 
 @pytest.mark.parametrize("squash", [nn.Identity(), nn.Tanh()])
-def test_the_last_product_takes_in_everything_affine_after_the_last_bend(squash):
+def test_the_last_product_merges_every_affine_operation_after_the_last_non_linear_one(squash):
     module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 12), nn.Unflatten(1, (3, 4)), nn.Flatten())
     module = module.append(nn.Linear(12, 2)).append(squash).double().requires_grad_(False)
     graph = capture(module, drawn(BATCH, 6))
@@ -154,7 +154,7 @@ def test_a_number_divided_by_the_observation_is_not_affine():
     assert operations(graph) == ["div"]
 
 
-def test_tokens_become_rows_and_reshapes_in_between_go():
+def test_tokens_become_rows_and_reshapes_in_between_are_removed():
     class Module(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -52,7 +52,7 @@ def moved(joint: int, by: float) -> np.ndarray:
     return pose
 
 
-def test_a_harmless_target_leaves_as_it_is():
+def test_a_target_within_all_limits_is_not_changed():
     made = limiter()
     made.hold_position(moved(1, 0.1), POSE, STILL)
     np.testing.assert_array_equal(made.position, moved(1, 0.1))
@@ -91,7 +91,7 @@ def test_a_target_moves_no_further_in_one_tick_than_the_velocity_limit_or_the_st
         assert reasons(made) == {Reason.STEP_LIMIT}
 
 
-def test_a_joint_that_is_too_quick_is_braked_and_not_driven():
+def test_a_joint_that_is_too_fast_is_braked_and_not_driven():
     made = limiter()
     vel = STILL.copy()
     vel[4] = 25.0
@@ -102,7 +102,7 @@ def test_a_joint_that_is_too_quick_is_braked_and_not_driven():
     assert pd_torque(made, POSE, vel)[4] < 0
 
 
-def test_where_no_target_satisfies_all_limits_the_gains_give_way():
+def test_where_no_target_satisfies_all_limits_the_gains_are_lowered():
     made = limiter(SafetyConfig(step_rad=0.01))
     carried = moved(1, 2.0)  # the leg was moved by hand: at full stiffness the old target asks for 200 Nm
     made.hold_position(POSE, carried, STILL)
@@ -113,7 +113,7 @@ def test_where_no_target_satisfies_all_limits_the_gains_give_way():
     assert Reason.GAIN_REDUCED in reasons(made)
 
 
-def test_damping_is_weaker_for_a_joint_so_quick_that_it_would_ask_for_too_much_torque():
+def test_damping_is_weaker_for_a_joint_so_fast_that_it_would_need_too_much_torque():
     made = limiter()
     vel = STILL.copy()
     vel[0] = 20.0
@@ -127,7 +127,7 @@ def test_damping_is_weaker_for_a_joint_so_quick_that_it_would_ask_for_too_much_t
 TORQUE_CONTROL = a1_contract(kind="torque", offset=(0.0,) * 12, scale=(20.0,) * 12).control
 
 
-def test_a_torque_command_has_its_limits_too():
+def test_a_torque_command_has_torque_and_step_limits():
     made = limiter(control=TORQUE_CONTROL)
     made.push(np.full(12, 100.0), POSE, STILL)
     np.testing.assert_allclose(made.torque, TORQUE / 2)  # the step limit
@@ -178,8 +178,8 @@ def test_whatever_comes_the_position_command_is_within_all_limits(config, ticks)
         assert (np.abs(made.position - before) <= step + 1e-9).all()
         torque = pd_torque(made, pos, vel)
         assert (np.abs(torque) <= TORQUE * config.torque_fraction * (1 + 1e-6)).all()
-        too_quick = np.abs(vel) > VELOCITY
-        assert (torque[too_quick] * np.sign(vel[too_quick]) <= 1e-6).all()
+        too_fast = np.abs(vel) > VELOCITY
+        assert (torque[too_fast] * np.sign(vel[too_fast]) <= 1e-6).all()
         assert (made.kp >= 0).all()
         assert (made.kp <= 100).all()
         assert (made.kd >= 0).all()
@@ -234,7 +234,7 @@ def test_a_robot_is_known_by_its_joints_in_any_order():
         ({"position_limits": ((-100.0, 100.0),) * 12}, r"is \(-100, 100\); the A1 allows -0.803 to 0.803 rad"),
     ],
 )
-def test_a_contract_that_asks_for_more_than_the_robot_has_is_refused(tmp_path, given, message):
+def test_a_contract_beyond_the_hardware_is_refused(tmp_path, given, message):
     """The digest matches, as of an export with these values."""
     contract = a1_contract(**given)
     with pytest.raises(ValueError, match=f"control.*{message}"):
@@ -274,7 +274,7 @@ def test_a_command_within_the_limits_is_the_same_object():
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_every_part_of_a_command_is_cut_in_the_robots_own_order(sign):
+def test_every_part_of_a_command_is_clipped_in_the_robots_own_order(sign):
     order = JOINTS[::-1]
     most = 1e6 * sign * ONES
     cut = CommandBounds(A1, order)(Command(most, most, np.abs(most), np.abs(most), most))

@@ -35,7 +35,7 @@ def test_the_layout_of_version_1_does_not_change():
     assert data[-4:] == zlib.crc32(data[:-4]).to_bytes(4, "little")
 
 
-def test_a_packet_comes_back_as_it_was():
+def test_a_packet_survives_encoding():
     one = packet(payload=b"\x00\xff payload")
     assert decode(encode(one)) == one
 
@@ -73,7 +73,7 @@ def test_every_flipped_bit_is_noticed():
 # -- payloads ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_state_comes_back_to_the_last_bit():
+def test_a_state_survives_packing_bit_for_bit():
     sent = state()
     payload = pack_state(sent, echo_s=3.25)
     got, echo_s = unpack_state(packet(Kind.STATE, sequence=7, payload=payload), 2, received_s=99.0)
@@ -83,7 +83,7 @@ def test_a_state_comes_back_to_the_last_bit():
         np.testing.assert_array_equal(getattr(got, name), getattr(sent, name))
 
 
-def test_a_command_comes_back_to_the_last_bit():
+def test_a_command_survives_packing_bit_for_bit():
     sent = command(1 / 3)
     got = unpack_command(packet(payload=pack_command(sent)), 2)
     for name in ("position", "velocity", "kp", "kd", "torque"):
@@ -109,7 +109,7 @@ def test_a_payload_for_other_joints_is_refused(payload):
         unpack_state(packet(Kind.STATE, payload=payload), 2, 0.0)
 
 
-def test_joint_names_come_back_in_their_order():
+def test_joint_names_survive_packing_in_their_order():
     assert unpack_names(pack_names(("b", "a", "Ä"))) == ("b", "a", "Ä")
     assert unpack_names(b"") == ()
 
@@ -123,7 +123,7 @@ def test_invalid_names_are_refused(payload):
 # -- acceptance --------------------------------------------------------------------------------------------------------
 
 
-def test_packets_go_both_ways_and_each_kind_is_numbered_by_itself(ends):
+def test_packets_go_both_ways_and_each_kind_has_its_own_numbers(ends):
     robot, controller = ends
     controller.send(Kind.COMMAND, b"c", 1.0)
     assert [(p.kind, p.payload, p.sequence) for p in received(robot)] == [(Kind.COMMAND, b"c", 1)]
@@ -144,7 +144,7 @@ def test_packets_go_both_ways_and_each_kind_is_numbered_by_itself(ends):
         ({"kind": Kind.WELCOME}, "direction"),
     ],
 )
-def test_packets_of_another_session_stay_out(ends, stranger, reason):
+def test_packets_of_another_session_are_refused(ends, stranger, reason):
     robot, controller = ends
     assert robot.accept(encode(packet(**stranger)), controller.address) is None
     assert robot.refused == {reason: 1}
@@ -167,7 +167,7 @@ def test_old_and_repeated_datagrams_are_ignored(ends):
     assert robot.refused == {"sequence": 5}
 
 
-def test_the_newest_is_the_one_with_the_highest_number_in_whatever_order_they_came(ends):
+def test_the_newest_packet_is_the_one_with_the_highest_number_whatever_the_order_of_arrival(ends):
     robot, controller = ends
     numbered = [robot.number(Kind.STATE, pack_state(state(), 0.0), 1.0 + k) for k in range(4)]
     damaged = bytearray(robot.number(Kind.STATE, pack_state(state(), 0.0), 9.0))
@@ -184,7 +184,7 @@ def test_the_newest_is_the_one_with_the_highest_number_in_whatever_order_they_ca
     assert controller.newest(Kind.STATE) is None
 
 
-def test_a_new_session_counts_anew(ends):
+def test_a_new_session_restarts_the_sequence_numbers(ends):
     robot, controller = ends
     assert robot.accept(encode(packet(sequence=100)), controller.address)
     robot.open(controller.address, 6, JOINTS)
@@ -192,12 +192,12 @@ def test_a_new_session_counts_anew(ends):
     assert robot.accept(encode(packet(sequence=1, session=6)), controller.address)
 
 
-def test_a_hello_may_come_from_anyone(ends):
+def test_a_hello_is_accepted_from_any_address(ends):
     robot, _ = ends
     assert robot.accept(encode(packet(Kind.HELLO, session=77)), ("127.0.0.1", 9)) is not None
 
 
-def test_a_datagram_that_was_rejected_does_not_hold_up_those_that_follow(ends):
+def test_a_rejected_datagram_does_not_block_those_that_follow(ends):
     """The datagram is undamaged and of the session, but its payload is invalid and its number far ahead."""
     robot, controller = ends
     nonsense = robot.accept(encode(packet(sequence=1000, payload=b"?")), controller.address)
@@ -238,7 +238,7 @@ def test_a_dead_peer_raises_nothing(ends):
     assert controller.refused == {"not sent": 1}
 
 
-def test_a_flood_cannot_hold_the_loop(ends):
+def test_a_flood_cannot_block_the_loop(ends):
     robot, _ = ends
     with udp() as stranger:
         for _ in range(2 * MAX_WAITING):

@@ -40,9 +40,10 @@ NUM_DATAGRAMS = 100_000
 
 
 def garbage(rng: np.random.Generator, valid: Packet, in_order: bool = False) -> bytes:
-    """Return a datagram with a checksum that fits, but with a wrong header or payload, or both.
+    """Return a datagram with a valid checksum but a wrong header, a wrong payload, or both.
 
-    `valid` is the right packet. `in_order`: a packet that differs in its values alone has the number of `valid`."""
+    `valid` is the correct packet. With `in_order`, a packet that differs in its values only has the number of `valid`.
+    """
     payload = bad_payload(rng, valid.payload) if rng.random() < 0.7 else valid.payload
     wrong = [name for name in ("kind", "session", "joints", "sequence") if rng.random() < 0.2]
     if payload == valid.payload:
@@ -63,7 +64,7 @@ def garbage(rng: np.random.Generator, valid: Packet, in_order: bool = False) -> 
             int(rng.integers(2**32)) if "joints" in wrong else valid.joints,
             sequence,
             float(rng.choice([0.0, -1.0, 1e300, np.nan, np.inf, -np.inf])),
-            payload or b"\0" * (kind == Kind.BYE),  # with nothing in it, a BYE is one
+            payload or b"\0" * (kind == Kind.BYE),  # an empty BYE would be valid
         )
     )
 
@@ -98,7 +99,7 @@ def test_a_hundred_thousand_malformed_datagrams_move_no_command(ends):
                 sender = controller._socket if rng.random() < 0.5 else stranger
                 way = rng.random() < 0.5
                 sender.sendto(malformed(rng, encode(right)) if way else garbage(rng, nearly), robot.address)
-            stranger.sendto(encode(right), robot.address)  # nothing wrong with it but its sender
+            stranger.sendto(encode(right), robot.address)  # only its sender is wrong
             sent += 1
             controller.send(Kind.COMMAND, pack_command(command(start / NUM_DATAGRAMS)), 0.0)
             for one in robot.receive():
@@ -209,7 +210,7 @@ def test_fifty_thousand_malformed_datagrams_are_no_state_of_the_robot(standing):
                 except DatagramError as reason:
                     sim.link.reject(one, reason)
             passed.update(check(one, time.monotonic()) for one in came if isinstance(one, State))
-            robot._sent[Kind.STATE] += 1  # what stood in `right`
+            robot._sent[Kind.STATE] += 1  # the number used in `right`
             robot.send(Kind.STATE, pack_state(measured(pose), math.nan), 0.01 * (batch + 1))
             state = sim.read()
             assert state is not None
@@ -226,7 +227,7 @@ def robot_pose() -> np.ndarray:
     return np.array([dict(zip(A1_JOINTS, DEFAULT_POSE, strict=True))[name] for name in ROBOT_JOINTS])
 
 
-def test_a_report_that_makes_no_sense_is_not_the_last_word(standing):
+def test_an_invalid_report_is_ignored_until_a_valid_one_comes(standing):
     sim, robot, _ = standing
     said = SimReport(False, -1.0, 5.0, 2.5, 0.1, 0.5, 0.2, 20.0, commands=7, timeouts=0, refused=3, lag_s=0.0)
     robot.send(Kind.REPORT, said.pack()[:-8], 0.0)

@@ -50,7 +50,7 @@ def recorded(tmp_path, **options):
     return runtime, robot, runtime.save_log(tmp_path / "log")
 
 
-def test_the_log_is_in_the_contracts_order_and_says_what_happened(tmp_path):
+def test_the_log_is_in_the_contracts_order_and_describes_the_run(tmp_path):
     runtime, _robot = virtual_run()
     runtime.run()
     log = SavedLog.load(runtime.save_log(tmp_path / "a" / "log"))
@@ -79,7 +79,7 @@ def test_interventions_are_in_the_log_with_their_reason_and_tick(tmp_path):
     assert (log.rows["state"] == BAD_SHAPE).sum() == counts["state shape"]
 
 
-def test_states_come_back_from_a_log_bit_for_bit_in_the_robots_order(tmp_path):
+def test_states_are_read_from_a_log_bit_for_bit_in_the_robots_order(tmp_path):
     runtime, robot = virtual_run()
     given, read = [], robot.read
 
@@ -189,7 +189,7 @@ def test_a_robot_that_tripped_ends_a_dry_run_too_and_its_replay(tmp_path, rehear
     assert replay(runtime.save_log(tmp_path), runtime.contract, PurePolicy()).identical
 
 
-def test_a_replay_with_another_policy_differs_and_says_where(tmp_path):
+def test_a_replay_with_another_policy_lists_the_ticks_that_differ(tmp_path):
     runtime, _, folder = recorded(tmp_path)
     again = replay(folder, runtime.contract, SinePolicy())
     first = SavedLog.load(folder).rows
@@ -216,7 +216,7 @@ def without(said, key):
         (lambda said: without(said, "model_sha256"), "belongs to another policy: its model_sha256 is ''"),
     ],
 )
-def test_a_log_with_other_settings_than_there_are_is_not_replayed(tmp_path, change, message):
+def test_a_log_with_unknown_or_missing_settings_is_not_replayed(tmp_path, change, message):
     runtime, _ = virtual_run(policy=PurePolicy(), seconds=0.1, ramp_s=0.1, hold_s=0.1)
     runtime.run()
     file = runtime.save_log(tmp_path) / "log.json"
@@ -265,7 +265,7 @@ def test_a_report_that_json_cannot_hold_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_description_that_cannot_be_written_takes_the_arrays_with_it(tmp_path, monkeypatch):
+def test_if_the_description_cannot_be_written_the_arrays_are_removed(tmp_path, monkeypatch):
     runtime, _ = virtual_run(seconds=0.1, ramp_s=0.1)
     runtime.run()
 
@@ -280,7 +280,7 @@ def test_a_description_that_cannot_be_written_takes_the_arrays_with_it(tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_that_is_there_is_not_overwritten(tmp_path):
+def test_an_existing_log_is_not_overwritten(tmp_path):
     runtime, _, folder = recorded(tmp_path)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     with pytest.raises(FileExistsError, match="already holds a log"):
@@ -338,7 +338,7 @@ def test_a_log_that_does_not_fit_into_memory_is_refused(monkeypatch):
         virtual_run(loop_hz=1000.0, seconds=1195.0)
 
 
-def test_the_memory_of_a_log_is_known_beforehand():
+def test_the_size_of_a_log_is_computed_before_the_run():
     runtime, _ = virtual_run()
     arrays = runtime.log.arrays.values()
     assert sum(array.nbytes for array in arrays) == num_bytes(runtime.log.capacity, 12, 48)

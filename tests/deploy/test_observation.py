@@ -38,7 +38,7 @@ def test_joints_that_do_not_match_are_refused_by_name(contract, robot, said):
     assert all(text in str(error.value) for text in said)
 
 
-def test_gravity_is_seen_where_the_rotation_puts_it():
+def test_gravity_is_rotated_into_the_bodys_frame():
     out = np.zeros(3)
     gravity_direction(np.array([1.0, 0, 0, 0]), out)
     assert out.tolist() == [0, 0, -1]
@@ -74,7 +74,7 @@ def measured() -> Measured:
     return values
 
 
-def test_the_observation_is_what_the_contract_says_in_its_order():
+def test_the_observation_has_the_contracts_terms_in_its_order():
     action = np.linspace(-1, 1, 12)
     obs = Observation(a1_contract(), measured(), action, np.array([0.5, 0.1, 0.4])).update()
     assert obs.dtype == np.float32

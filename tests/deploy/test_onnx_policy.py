@@ -61,7 +61,7 @@ def test_without_onnx_runtime_the_error_names_the_package_to_install(folder):
     assert "ValueError: running an exported policy needs ONNX Runtime: pip install onnxruntime" in found.stderr
 
 
-def test_an_action_comes_in_the_same_memory_every_time(run):
+def test_every_action_is_returned_in_the_same_memory(run):
     first = run(np.zeros(48, np.float32))
     kept = first.copy()
     second = run(np.ones(48, np.float32))
@@ -86,7 +86,7 @@ def test_an_observation_of_another_shape_is_refused(run, shape):
         run(np.zeros(shape, np.float32))
 
 
-def test_calls_take_no_more_memory_the_more_there_are(run):
+def test_the_memory_does_not_grow_with_the_number_of_calls(run):
     obs, num_calls = np.zeros(48, np.float32), 1000
 
     def memory_after() -> tuple[int, int]:
@@ -98,9 +98,9 @@ def test_calls_take_no_more_memory_the_more_there_are(run):
     tracemalloc.start()
     rounds = [memory_after() for _ in range(5)]
     tracemalloc.stop()
-    # a leak shows in every round; an interpreter or a runtime that fills its tables now and then does not
+    # a leak shows in every round; occasional growth of the interpreter's or runtime's tables does not
     traced, resident = (min(b - a for a, b in pairwise(numbers)) for numbers in zip(*rounds, strict=True))
-    assert traced < num_calls  # one object a call would be sixteen times that
+    assert traced < num_calls  # one object per call would be sixteen times that
     assert resident < 50
 
 
@@ -109,7 +109,7 @@ def _resident_kb() -> int:
     return int(file.read_text().split()[1]) * 4 if file.exists() else 0
 
 
-def test_nan_is_infinitely_far_off():
+def test_nan_is_an_infinite_deviation():
     right = np.zeros((1, 3), np.float32)
     assert deviation(np.full((1, 3), np.nan, np.float32), right) == np.inf
     assert deviation(right, np.full((1, 3), np.nan, np.float32)) == np.inf

@@ -20,7 +20,7 @@ def test_a_pause_is_noticed():
 
 
 @pytest.mark.parametrize(("pause_s", "attempts"), [(0.5 * PAUSE_S, 1), (2 * PAUSE_S, ATTEMPTS)])
-def test_a_failure_counts_at_once_unless_the_computer_stood_still(monkeypatch, pause_s, attempts):
+def test_a_failure_counts_at_once_unless_the_computer_paused(monkeypatch, pause_s, attempts):
     monkeypatch.setattr(real_time, "Heart", lambda: SimpleNamespace(s=pause_s, stop=lambda: None))
     made = []
 
@@ -39,8 +39,8 @@ def test_a_success_after_a_pause_is_a_success(monkeypatch):
     made = []
 
     @in_real_time
-    def second_time_lucky():
+    def fails_once():
         made.append(1)
         assert len(made) == 2
 
-    second_time_lucky()
+    fails_once()

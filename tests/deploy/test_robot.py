@@ -10,7 +10,7 @@ from body_transformer.deploy.robots import DRIVERS, driver
 
 
 @pytest.mark.parametrize("mask", [[False] * 12, [True] * 12, [False] * 11 + [True], [True] * 11 + [False], []])
-def test_masks_are_answered_as_numpy_answers(mask):
+def test_any_true_and_all_true_agree_with_numpy(mask):
     given = np.array(mask, bool)
     assert any_true(given) == given.any()
     assert all_true(given) == given.all()
@@ -75,6 +75,6 @@ def test_a_driver_is_found_by_name_or_by_module_and_class(tmp_path, monkeypatch)
         ),
     ],
 )
-def test_a_name_that_is_no_driver_is_refused(name, message):
+def test_a_name_that_is_not_a_driver_is_refused(name, message):
     with pytest.raises(ValueError, match=message):
         driver(name)

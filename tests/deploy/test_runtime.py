@@ -57,7 +57,7 @@ def test_ticks_do_not_drift():
     np.testing.assert_allclose(sent, np.arange(len(sent)) * 0.02, atol=1e-9)
 
 
-def test_work_and_late_wake_ups_shorter_than_the_period_do_not_move_the_next_tick():
+def test_work_and_late_wake_ups_within_the_period_do_not_move_the_next_tick():
     time = VirtualTime()
     rng = np.random.default_rng(0)
 
@@ -124,7 +124,7 @@ def test_the_loop_can_run_at_a_multiple_of_the_policys_rate():
     walking = rows["phase"] == Phase.POLICY
     assert walking.sum() == 600
     position = rows["command"][walking][:, 0]
-    # four equal steps to a policy step, and the filter at the policy's rate: the ends agree with the slow loop's
+    # four equal ticks per policy step, and the filter runs at the policy's rate
     steps = np.diff(position, axis=0)[3:]
     np.testing.assert_allclose(steps[0:4], np.broadcast_to(steps[0], (4, 12)), atol=1e-12)
     assert np.abs(steps[3] - steps[4]).max() > 1e-4
@@ -157,13 +157,13 @@ def test_a_control_step_is_a_tick_that_asked_the_policy():
 
 @pytest.mark.parametrize("name", ["seconds", "ramp_s", "warm_up", "log_s"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True])
-def test_a_senseless_setting_is_refused(name, value):
+def test_an_invalid_setting_is_refused(name, value):
     with pytest.raises(ValueError, match=f"{name} must be (above 0|a finite number|a whole number); got"):
         RuntimeConfig(**{name: value})
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("inf"), None, "fast"])
-def test_a_senseless_safety_setting_is_refused(value):
+def test_an_invalid_safety_setting_is_refused(value):
     with pytest.raises(ValueError, match=r"stale_ms must be (above 0|a finite number); got"):
         SafetyConfig(stale_ms=value)
     with pytest.raises(ValueError, match="torque_fraction must be at most 1"):
@@ -180,7 +180,7 @@ def test_a_runtime_runs_once():
 # -- joints ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_joint_gets_its_own_target_whatever_the_robots_order():
+def test_every_joint_gets_its_target_whatever_the_robots_order():
     runtime, robot = virtual_run()
     runtime.run()
     held = [command for at, command in robot.sent if 1.7 < at < 1.8]
@@ -200,7 +200,7 @@ def test_a_robot_with_other_joints_is_refused_before_anything_is_sent(joints):
 # -- before the policy -------------------------------------------------------------------------------------------------
 
 
-def test_the_ramp_starts_where_the_robot_is_and_is_no_quicker_than_allowed():
+def test_the_ramp_starts_at_the_measured_pose_and_keeps_to_its_speed():
     runtime, robot = virtual_run(ramp_s=0.1)
     runtime.run()
     ramp = np.array([command.position for at, command in robot.sent if command.kp.any() and at < 1.8])
@@ -245,7 +245,7 @@ def test_a_policy_that_is_always_slower_than_the_period_is_found_at_the_warm_up(
     assert robot.sent == []
 
 
-def test_a_robot_that_does_not_follow_the_ramp_never_gets_the_policy():
+def test_the_policy_never_starts_on_a_robot_that_does_not_follow_the_ramp():
     policy = SinePolicy()
     runtime, robot = virtual_run(policy=policy)
     robot._advance = lambda seconds: None
@@ -261,12 +261,12 @@ def test_a_contract_without_limits_is_refused(change):
         virtual_run(contract=a1_contract(**change))
 
 
-def test_a_contract_without_a_robot_is_refused():
+def test_a_contract_without_a_control_is_refused():
     with pytest.raises(ValueError, match="cannot run on a robot: experiment 'a1-walk' has no `deploy` section"):
         virtual_run(contract=replace(a1_contract(), control=None))
 
 
-def test_the_command_can_be_another_than_the_contracts():
+def test_the_command_can_differ_from_the_contracts():
     seen = []
     runtime, _ = virtual_run(
         policy=lambda obs: seen.append(obs[9:12].copy()) or np.zeros(12, np.float32), command=(0.2, 0.1, 0.4)
@@ -292,7 +292,7 @@ def test_the_policy_sees_its_previous_action():
 
 
 @pytest.mark.parametrize("value", [float("nan"), 1e9, -5.01])
-def test_a_contracts_command_that_no_policy_knows_is_refused(value):
+def test_a_contracts_command_beyond_the_allowed_range_is_refused(value):
     control = replace(a1_contract().control, command=(0.5, value, 0.0))
     with pytest.raises(ValueError, match="a command's entries must be from -5 to 5; got"):
         RuntimeConfig().policy_command(control)
@@ -449,7 +449,7 @@ def test_a_dry_run_computes_everything_and_sends_nothing():
     assert rows["command"][rows["phase"] == Phase.POLICY][:, 2].any()
 
 
-def test_the_log_keeps_what_was_asked_and_what_was_sent_and_steps_start_at_the_latter():
+def test_the_log_has_requested_and_sent_commands_and_steps_count_from_the_sent_one():
     runtime, robot = virtual_run(safety=SafetyConfig(step_rad=0.05), policy=lambda obs: np.ones(12, np.float32))
     send = robot.send
 
@@ -466,18 +466,18 @@ def test_the_log_keeps_what_was_asked_and_what_was_sent_and_steps_start_at_the_l
     joint = JOINTS.index(ROBOT_JOINTS[0])
     asked, sent = rows["command"][walking][:, 0, joint], rows["sent"][walking][:, 0, joint]
     assert sent.max() == -0.1
-    assert asked[-1] == pytest.approx(-0.05)  # one step from what was sent, not 0.4 as the policy wants
+    assert asked[-1] == pytest.approx(-0.05)  # one step from the sent position, not the policy's 0.4
 
 
 @pytest.mark.parametrize("sent", [np.full(12, np.nan), np.zeros(11)])
-def test_a_robot_that_sent_nonsense_is_an_error(sent):
+def test_an_invalid_command_returned_by_send_is_an_error(sent):
     runtime, robot = virtual_run()
     robot.send = lambda command: Command(sent, *np.zeros((4, len(sent))))
     with pytest.raises(ValueError, match="the robot's send returned"):
         runtime.run()
 
 
-def test_the_status_tells_where_a_run_is():
+def test_the_status_shows_phase_and_rate_of_a_run():
     seen = []
     runtime, _robot = virtual_run(lambda state, seconds: seen.append(runtime.status()) or [state])
     runtime.run()

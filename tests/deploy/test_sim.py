@@ -151,7 +151,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-# -- by itself ---------------------------------------------------------------------------------------------------------
+# -- the robot and its link --------------------------------------------------------------------------------------------
 
 
 def test_the_controllers_side_needs_neither_torch_nor_mujoco():
@@ -164,7 +164,7 @@ def test_the_controllers_side_needs_neither_torch_nor_mujoco():
 
 
 @in_real_time
-def test_it_stands_in_real_time_and_reports():
+def test_the_robot_stands_in_real_time_and_reports():
     with open_robot("sim", command_timeout_ms=500.0) as robot:
         first = wait(robot)
         assert robot.joints == SimBody(SimOptions()).joints
@@ -187,7 +187,7 @@ def test_it_stands_in_real_time_and_reports():
 
 
 @in_real_time
-def test_lying_down_after_the_end_is_no_fall_but_before_it_is():
+def test_lying_down_is_a_fall_before_the_end_of_the_rollout_and_not_after():
     fell = {}
     for end in (True, False):
         with open_robot("sim", real_time_factor=4.0, command_timeout_ms=500.0) as robot:
@@ -211,7 +211,7 @@ def test_the_options_reach_the_process():
 
 
 @in_real_time
-def test_it_keeps_its_session_over_a_bad_network():
+def test_a_session_survives_an_unreliable_network():
     bad = {"latency_ms": 20.0, "jitter_ms": 5.0, "loss_percent": 5.0, "duplicate_percent": 5.0, "noise": 1.0, "seed": 1}
     with open_robot("sim", command_timeout_ms=500.0, **bad) as robot:
         states = stand(robot, 1.0)
@@ -226,7 +226,7 @@ def test_it_keeps_its_session_over_a_bad_network():
 
 @pytest.mark.parametrize("latency_ms", [0.0, 40.0])
 @in_real_time
-def test_the_round_trip_is_what_the_link_takes_however_seldom_commands_are_sent(latency_ms):
+def test_the_round_trip_is_the_links_latency_however_seldom_commands_are_sent(latency_ms):
     with open_robot("sim", command_timeout_ms=500.0, latency_ms=latency_ms) as robot:
         trips = []
         for _ in range(30):
@@ -263,7 +263,7 @@ def test_a_command_beyond_the_a1s_hardware_is_cut_and_an_invalid_one_is_not_sent
     assert 1 <= robot.report.commands <= 2 + 5  # and the damping
 
 
-def test_a_report_that_gets_lost_is_read_from_what_the_process_wrote(monkeypatch):
+def test_a_lost_report_is_read_from_the_output_of_the_process(monkeypatch):
     monkeypatch.setattr("body_transformer.deploy.robots.sim.REPORT_TIMEOUT_S", 0.0)
     with open_robot("sim", command_timeout_ms=500.0) as robot:
         stand(robot, 0.2)
@@ -271,7 +271,7 @@ def test_a_report_that_gets_lost_is_read_from_what_the_process_wrote(monkeypatch
     assert robot.report.commands > 1
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- refused connections -----------------------------------------------------------------------------------------------
 
 
 def test_a_robot_without_the_expected_joints_is_refused():
@@ -287,7 +287,7 @@ def test_an_address_without_a_robot_is_an_error(monkeypatch):
         SimRobot(address=("127.0.0.1", port)).__enter__()
 
 
-def test_another_host_must_be_asked_for():
+def test_a_robot_on_another_host_needs_remote_true():
     with pytest.raises(ValueError, match=r"'203.0.113.7' is not on this host.*remote=True"):
         SimRobot(address=("203.0.113.7", 47001))
     SimRobot(address=("203.0.113.7", 47001), remote=True)
@@ -306,13 +306,13 @@ def test_a_process_that_cannot_start_says_why(monkeypatch, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_outside_of_with_it_neither_reads_nor_sends():
+def test_outside_of_with_reading_is_an_error():
     robot = open_robot("sim")
     with pytest.raises(ValueError, match="not connected"):
         robot.read()
 
 
-# -- what is killed ----------------------------------------------------------------------------------------------------
+# -- killed processes --------------------------------------------------------------------------------------------------
 
 
 @in_real_time
@@ -321,7 +321,7 @@ def test_when_the_controller_is_killed_the_robot_damps_and_takes_the_next_one(by
     process, _ = controller(str(robot.port))
     time.sleep(0.3)
     assert [e["event"] for e in robot.events()] == ["listening", "session"]
-    process.kill()  # SIGKILL: it says no goodbye
+    process.kill()  # SIGKILL: no BYE is sent
     damping = robot.wait_for("damping", 2.0)
     assert 49.9 < damping["silent_ms"] < 55  # the robot's own time-out
     next_one = connected(robot.port)
@@ -334,7 +334,7 @@ def test_when_the_controller_is_killed_the_robot_damps_and_takes_the_next_one(by
 
 @in_real_time
 def test_when_bot_deploy_is_killed_while_the_policy_runs_the_robot_damps_by_its_own_time_out(by_hand, folder, tmp_path):
-    robot = by_hand("--start", "hanging")  # so that a policy that cannot walk goes on
+    robot = by_hand("--start", "hanging")  # so that a policy that cannot walk keeps running
     terminal, end = pty.openpty()
     command = [sys.executable, "-m", "body_transformer.cli.main", "deploy", str(folder), "--seconds", "60"]
     command += ["--loop-hz", "50", "--stale-ms", "1000"]  # on a busy machine, too
@@ -381,7 +381,7 @@ def test_when_the_robot_is_killed_the_controller_sees_no_state_and_does_not_hang
         assert wait(robot) is not None
         robot.process.send_signal(signal.SIGKILL)
         robot.process.wait()
-        while robot.read() is not None:  # what was under way
+        while robot.read() is not None:  # states in transit
             pass
         slowest = 0.0
         for _ in range(50):
@@ -396,7 +396,7 @@ def test_when_the_robot_is_killed_the_controller_sees_no_state_and_does_not_hang
     assert robot.report is None
 
 
-def test_a_stopped_robot_process_says_so_and_ends(by_hand):
+def test_a_terminated_robot_process_reports_and_ends(by_hand):
     robot = by_hand()
     robot.process.terminate()
     assert robot.process.wait(5.0) == 0
@@ -413,7 +413,7 @@ def test_a_hung_robot_process_does_not_hang_the_controller():
     assert not robot.alive
 
 
-# -- what is thrown at it ----------------------------------------------------------------------------------------------
+# -- malformed datagrams -----------------------------------------------------------------------------------------------
 
 
 @in_real_time
@@ -426,7 +426,7 @@ def test_malformed_datagrams_do_not_move_the_running_robot(by_hand):
         SimRobot(address=("127.0.0.1", process.port)) as robot,
     ):
         stand(robot, 0.1)
-        valid = robot.link.number(Kind.COMMAND, pack_command(hold(1.0)), 0.0)  # to be damaged; never sent whole
+        valid = robot.link.number(Kind.COMMAND, pack_command(hold(1.0)), 0.0)  # sent only in damaged form
         sent = 0
         for _ in range(100):
             for _ in range(100):

@@ -27,13 +27,13 @@ def test_the_joints_are_in_unitrees_order():
     assert SimBody(SimOptions()).joints == tuple(f"{leg}_{part}_joint" for leg in LEGS for part in PARTS)
 
 
-def test_physics_is_as_fine_as_asked_for():
+def test_the_time_step_follows_from_physics_hz():
     assert SimBody(SimOptions()).model.opt.timestep == 1e-3
     assert SimBody(SimOptions(physics_hz=500)).model.opt.timestep == 2e-3
 
 
 @pytest.mark.parametrize("payload_kg", [-2.0, 0.0, 2.0])
-def test_it_stands_by_itself_before_the_first_command(payload_kg):
+def test_the_robot_stands_by_itself_before_the_first_command(payload_kg):
     body = SimBody(SimOptions(payload_kg=payload_kg))
     after(body, body.idle(), 2.0)
     assert 0.27 < body.pose().position[2] < 0.31
@@ -48,7 +48,7 @@ def test_a_payload_is_on_the_trunk():
     np.testing.assert_array_equal(masses[0][2:], masses[1][2:])
 
 
-def test_lying_it_is_limp_on_the_floor_and_can_stand_up():
+def test_a_lying_robot_is_limp_and_can_stand_up():
     body = SimBody(SimOptions(start="lying"))
     after(body, body.idle(), 0.5)
     assert body.pose().position[2] < 0.12
@@ -59,7 +59,7 @@ def test_lying_it_is_limp_on_the_floor_and_can_stand_up():
     assert body.pose().position[2] > 0.27
 
 
-def test_hanging_it_stays_where_it_is_whatever_the_legs_do():
+def test_a_hanging_robots_trunk_does_not_move_whatever_the_legs_do():
     body = SimBody(SimOptions(start="hanging"))
     after(body, hold(body.start_joints + 0.5), 1.0)
     pose = body.pose()
@@ -67,7 +67,7 @@ def test_hanging_it_stays_where_it_is_whatever_the_legs_do():
     assert abs(pose.roll_rad) + abs(pose.pitch_rad) < 0.05
 
 
-def test_it_starts_with_the_joints_that_were_asked_for():
+def test_the_robot_starts_with_the_given_joint_angles():
     angles = tuple(np.linspace(-0.5, 0.5, 12).tolist())
     np.testing.assert_allclose(SimBody(SimOptions(start_joints=angles)).measure(1, RNG).joint_pos, angles)
     with pytest.raises(ValueError, match="start_joints has 3 angles; the robot has 12"):
@@ -84,7 +84,7 @@ def test_every_joint_follows_its_own_target():
         np.testing.assert_allclose(body.measure(1, RNG).joint_pos, target, atol=0.06)
 
 
-def test_the_motors_do_what_the_command_says():
+def test_the_motors_apply_the_torque_of_the_command():
     body = SimBody(SimOptions(start="hanging"))
     state = body.measure(1, RNG)
     rng = np.random.default_rng(1)
@@ -102,7 +102,7 @@ def test_torques_stop_at_the_motors_limits():
     np.testing.assert_array_equal(body.torque, 33.5)
 
 
-def test_damping_brings_it_to_rest():
+def test_damping_brings_the_robot_to_rest():
     body = SimBody(SimOptions())
     after(body, body.damping(), 3.0)
     assert np.abs(body.measure(1, RNG).joint_vel).max() < 0.5
@@ -123,7 +123,7 @@ def test_the_quaternion_is_w_x_y_z_and_the_gyroscope_in_the_bodys_frame():
     assert body.pose().heading_rad == pytest.approx(np.pi / 2)
 
 
-def test_noise_stays_within_what_training_has_and_leaves_the_physics_alone():
+def test_noise_is_bounded_as_in_training_and_does_not_change_the_physics():
     quiet, noisy = SimBody(SimOptions()), SimBody(SimOptions(noise=1.0))
     rng = np.random.default_rng(0)
     true = quiet.measure(1, rng)
@@ -136,10 +136,10 @@ def test_noise_stays_within_what_training_has_and_leaves_the_physics_alone():
     np.testing.assert_array_equal(noisy.data.qpos, quiet.data.qpos)
 
 
-# -- what is reported --------------------------------------------------------------------------------------------------
+# -- the summary of the motion -----------------------------------------------------------------------------------------
 
 
-def test_standing_is_no_fall_and_lying_is():
+def test_standing_is_not_a_fall_and_lying_is():
     body = SimBody(SimOptions())
     rollout = MotionRecorder(body)
     after(body, body.idle(), 0.5)
@@ -190,7 +190,7 @@ def test_distance_is_along_the_first_heading_and_speed_along_the_present_one():
     assert (outcome.distance_m, outcome.sideways_m, outcome.mean_speed_mps) == pytest.approx((2.0, 0.25, 0.5))
 
 
-def test_a_report_comes_back_as_it_was():
+def test_a_report_survives_packing():
     report = SimReport(True, 1.5, 10.0, 4.9, -0.1, 0.49, 0.2, 33.5, 500, 2, 7, 0.001)
     assert SimReport.unpack(report.pack()) == report
     assert SimReport.from_dict(asdict(report)) == report
@@ -216,7 +216,7 @@ def test_a_report_comes_back_as_it_was():
         ({"latncy_ms": 1.0}, "unknown option of the simulated robot 'latncy_ms'; did you mean 'latency_ms'"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         SimOptions.from_dict(options)
 

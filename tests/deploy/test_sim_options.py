@@ -42,11 +42,11 @@ def test_jitter_lets_datagrams_overtake_each_other_but_loses_none():
     ("options", "share"),
     [({"loss_percent": 5.0}, 0.95), ({"loss_percent": 100.0}, 0), ({"duplicate_percent": 20.0}, 1.2)],
 )
-def test_loss_and_duplicates_take_their_share(options, share):
+def test_loss_and_duplicates_change_the_number_of_datagrams_by_their_share(options, share):
     assert len(through(10000, **options)) / 10000 == pytest.approx(share, abs=0.02 if share > 1 else 0.01 * share)
 
 
-def test_the_seed_repeats_the_network():
+def test_the_same_seed_repeats_the_network():
     bad = {"latency_ms": 20.0, "jitter_ms": 10.0, "loss_percent": 10.0, "duplicate_percent": 10.0}
     assert through(seed=3, **bad) == through(seed=3, **bad)
     assert through(seed=3, **bad) != through(seed=4, **bad)

@@ -101,7 +101,7 @@ def events(capsys, name: str) -> list[dict]:
     return [e for e in map(json.loads, capsys.readouterr().out.splitlines()) if e["event"] == name]
 
 
-# -- how a session starts ----------------------------------------------------------------------------------------------
+# -- the start of a session --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("expected", [slice(0), slice(None), slice(None, None, -1)], ids=["any", "same", "reversed"])
@@ -142,7 +142,7 @@ def test_a_second_controller_is_refused_until_the_first_is_silent(start, another
     assert robot.link.peer == second.link.address
 
 
-def test_a_repeated_hello_is_answered_again_and_does_not_start_anew(start):
+def test_a_repeated_hello_is_answered_again_and_does_not_restart_the_session(start):
     robot, controller = start()
     controller.ticks(50)
     time_s = robot.body.time_s
@@ -185,7 +185,7 @@ def test_every_measurement_is_sent_with_its_number_and_time(start, state_hz):
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0])
-def test_a_state_says_which_command_had_come_and_how_long_ago(start, factor):
+def test_a_state_has_the_stamp_of_the_newest_command_and_its_age(start, factor):
     robot, controller = start(real_time_factor=factor)
     controller.ticks(1)
     assert math.isnan(unpack_state(controller.newest(Kind.STATE), 12, 0.0)[1])
@@ -198,7 +198,7 @@ def test_a_state_says_which_command_had_come_and_how_long_ago(start, factor):
 
 
 @pytest.mark.parametrize("fault", ["silent", "nan", "absurd", "frozen"])
-def test_a_fault_comes_when_it_is_due(start, fault):
+def test_a_fault_begins_at_its_time(start, fault):
     robot, controller = start(fault=fault, fault_at_s=0.1)
     for _ in range(40):
         controller.command(hold(robot, 0.1))
@@ -224,7 +224,7 @@ def test_a_fault_comes_when_it_is_due(start, fault):
 
 
 @pytest.mark.parametrize("timeout_ms", [50.0, 20.0])
-def test_it_damps_by_itself_some_time_after_the_last_command_and_not_before(start, capsys, timeout_ms):
+def test_the_robot_damps_by_itself_after_the_time_out_and_not_before(start, capsys, timeout_ms):
     robot, controller = start(command_timeout_ms=timeout_ms)
     controller.command(hold(robot))
     controller.ticks(int(timeout_ms / 2))  # at 0, 2, … ms
@@ -237,7 +237,7 @@ def test_it_damps_by_itself_some_time_after_the_last_command_and_not_before(star
     assert [e["silent_ms"] for e in events(capsys, "damping")] == pytest.approx([timeout_ms])
 
 
-def test_it_recovers_when_commands_come_again(start, capsys):
+def test_the_robot_recovers_when_commands_come_again(start, capsys):
     robot, controller = start()
     controller.command(hold(robot))
     controller.ticks(30)
@@ -259,7 +259,7 @@ def test_latency_is_from_a_measurement_to_the_command_that_answers_it(start):
     assert 1e3 * (robot._session.command_s - newest.stamp_s) == pytest.approx(20.0, abs=2.1)
 
 
-def test_a_session_works_over_a_network_that_loses_doubles_and_reorders(start):
+def test_a_session_survives_loss_duplicates_and_reordering(start):
     robot, controller = start(greet=False, loss_percent=20.0, duplicate_percent=20.0, jitter_ms=10.0, seed=1)
     while not controller.joints:
         controller.hello()
@@ -273,10 +273,10 @@ def test_a_session_works_over_a_network_that_loses_doubles_and_reorders(start):
     assert not robot.report().fell
 
 
-# -- how it ends -------------------------------------------------------------------------------------------------------
+# -- the end of a session ----------------------------------------------------------------------------------------------
 
 
-def test_after_bye_it_reports_and_damps_and_takes_no_command(start):
+def test_after_bye_the_robot_reports_damps_and_ignores_commands(start):
     robot, controller = start()
     controller.command(hold(robot))
     controller.ticks(5)
@@ -289,7 +289,7 @@ def test_after_bye_it_reports_and_damps_and_takes_no_command(start):
     assert np.abs(robot.body.torque).max() < 33.5
 
 
-def test_marks_say_what_counts(start):
+def test_marks_begin_and_end_the_rollout_of_the_report(start):
     robot, controller = start(start="lying")
     controller.command(Command.damping(12, 5.0))
     controller.ticks(100)
@@ -301,7 +301,7 @@ def test_marks_say_what_counts(start):
     for _ in range(3):
         controller.link.send(Kind.MARK, b"begin", 2.0)
         controller.ticks(10)
-    assert robot.report().duration_s == pytest.approx(0.06)  # the repetitions did not begin it anew
+    assert robot.report().duration_s == pytest.approx(0.06)  # the repetitions did not restart it
 
 
 @pytest.mark.parametrize(
@@ -312,6 +312,6 @@ def test_marks_say_what_counts(start):
         (["--host", "203.0.113.1"], "cannot start at 203.0.113.1"),
     ],
 )
-def test_it_says_why_it_cannot_start(capsys, arguments, message):
+def test_a_robot_that_cannot_start_gives_the_reason(capsys, arguments, message):
     assert main(["--port", "0", *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -33,7 +33,7 @@ def only_once(change):
     return lambda state, seconds: change(state) if abs(seconds - FAULT_S) < 1e-9 else [state]
 
 
-# -- the state does not come, or comes oddly ---------------------------------------------------------------------------
+# -- missing, late, repeated and reordered states ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stale_s", [STALE_S, 0.04])
@@ -44,7 +44,7 @@ def test_a_state_that_stops_coming_means_damping_when_the_last_is_too_old(stale_
     assert runtime.log.rows()["age_ms"][-1] > 1000 * stale_s
 
 
-def test_a_state_that_never_comes_means_that_nothing_but_damping_is_sent():
+def test_without_any_state_only_damping_is_sent():
     runtime, robot = virtual_run(lambda state, seconds: [], start_s=1.0)
     result = runtime.run()
     assert str(result.stop) == "no state: in 1 s"
@@ -132,7 +132,7 @@ def test_duplicated_states_are_ignored_and_counted():
         np.testing.assert_array_equal(command.position, expected.position)
 
 
-def test_one_state_for_ever_is_a_lost_state():
+def test_one_state_that_is_repeated_for_ever_is_a_lost_state():
     kept: list[State] = []
 
     def repeat(state: State) -> list[State]:
@@ -160,7 +160,7 @@ def freeze(since_s: float, **values):
 
 
 @pytest.mark.parametrize("since_s", [0.5, 1.75, FAULT_S], ids=["ramp", "hold", "policy"])
-def test_a_frozen_measurement_is_a_lost_state_though_sequence_and_clock_run(since_s):
+def test_a_frozen_measurement_is_a_lost_state_even_if_sequence_and_clock_advance(since_s):
     runtime, robot = virtual_run(freeze(since_s))
     result = runtime.run()
     assert result.stop.reason is Reason.STATE_LOST
@@ -229,14 +229,14 @@ def test_reordered_states_are_ignored_and_the_newest_stays():
     assert (np.diff(new) < 0).any()  # the link did deliver them out of order
 
 
-def test_a_robot_that_starts_counting_anew_is_a_lost_one():
+def test_a_robot_that_restarts_its_sequence_numbers_is_a_lost_state():
     runtime, robot = virtual_run(later(lambda state: [replace(state, sequence=state.sequence - 400)]))
     result = runtime.run()
     assert result.stop.reason is Reason.STATE_LOST
     assert robot.damped_s <= FAULT_S + STALE_S + PERIOD_S
 
 
-# -- the state is nonsense ---------------------------------------------------------------------------------------------
+# -- invalid states ----------------------------------------------------------------------------------------------------
 
 
 def with_first(state: State, name: str, value: float) -> State:
@@ -272,7 +272,7 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("name", NONSENSE)
-def test_one_nonsensical_state_is_ignored_and_three_in_a_row_mean_damping(name):
+def test_one_invalid_state_is_ignored_and_three_in_a_row_mean_damping(name):
     change, counted = NONSENSE[name]
     runtime, _ = virtual_run(only_once(lambda state: [change(state)]), robot={"hz": 50.0})
     result = runtime.run()
@@ -287,7 +287,7 @@ def test_one_nonsensical_state_is_ignored_and_three_in_a_row_mean_damping(name):
     assert all(np.isfinite(command.position).all() for _, command in robot.sent)
 
 
-def test_a_state_from_the_future_does_not_hide_that_the_robot_is_gone():
+def test_a_state_from_the_future_does_not_hide_a_lost_robot():
     runtime, _ = virtual_run()
     controller = runtime.controller
     good = State(
@@ -302,7 +302,7 @@ def test_a_state_from_the_future_does_not_hide_that_the_robot_is_gone():
 
 
 @pytest.mark.parametrize(("one", "other"), [("hip", "calf"), ("thigh", "calf"), ("hip", "thigh")])
-def test_joints_that_change_places_on_the_way_mean_damping_at_once(one, other):
+def test_joints_that_are_swapped_during_the_run_mean_damping_at_once(one, other):
     first, second = (ROBOT_JOINTS.index(f"RR_{part}_joint") for part in (one, other))
 
     def swap(state: State) -> list[State]:
@@ -316,7 +316,7 @@ def test_joints_that_change_places_on_the_way_mean_damping_at_once(one, other):
     assert robot.damped_s <= FAULT_S + 2 * PERIOD_S + 1e-6
 
 
-def test_joints_that_are_wired_wrongly_from_the_start_do_not_get_a_policy():
+def test_the_policy_never_starts_with_joints_that_are_swapped_from_the_start():
     """The robot exchanges the names of hips and calves, and a hip's angle is impossible for a calf."""
     wrong = tuple(
         name.replace("hip", "x").replace("calf", "hip").replace("x", "calf") if name.startswith("RR") else name
@@ -343,12 +343,12 @@ def other_leg(one: str, other: str) -> np.ndarray:
         (0.5, "FL", "FR", True),
         (0.5, "RL", "RR", True),
         (0.5, "FL", "RL", True),
-        (0.5, "FL", "RR", False),  # of a trot, these two are where the other is
+        (0.5, "FL", "RR", False),  # in a trot, these two have the same pose
         (0.0, "FL", "FR", False),  # in the default pose hips differ by 0.2 rad, and thighs front and rear
         (0.0, "FL", "RL", False),
     ],
 )
-def test_legs_that_change_places_on_the_way_are_noticed_only_where_they_are_apart(stride, one, other, noticed):
+def test_legs_that_are_swapped_during_the_run_are_noticed_only_where_their_poses_differ(stride, one, other, noticed):
     order = other_leg(one, other)
     trot = np.repeat([stride, -stride, -stride, stride], 3).astype(np.float32)  # FL, FR, RL, RR
 
@@ -366,7 +366,7 @@ def test_legs_that_change_places_on_the_way_are_noticed_only_where_they_are_apar
 
 
 @pytest.mark.parametrize(("one", "other"), [("FL", "FR"), ("RL", "RR"), ("FL", "RL"), ("FL", "RR")])
-def test_a_robot_that_takes_one_leg_for_another_from_the_start_is_not_noticed(one, other):
+def test_legs_that_are_swapped_from_the_start_are_not_noticed(one, other):
     """The legs are exchanged in measurements and commands alike, and each follows its commands.
 
     Neither ranges nor jumps nor the ramp can distinguish legs. So the first runs on a robot move each leg by hand

@@ -45,7 +45,7 @@ def test_the_table_has_successes_speed_deadlines_and_times_of_steps(walk, monkey
     ]
 
 
-def test_the_counts_are_5_and_20(walk):
+def test_each_condition_has_5_or_20_rollouts(walk):
     assert [one.num_rollouts for one in walk.CONDITIONS.values()] == [5, 5, 20, 20, 20, 20]
 
 
@@ -56,7 +56,7 @@ def test_step_times_have_a_row_per_stretch_of_time(benchmark_script, tmp_path, c
     walking = np.flatnonzero(rows["phase"] == Phase.POLICY)
     rows["work_ms"][walking], rows["policy_ms"][walking] = 0.5, 0.1
     rows["work_ms"][walking[120]], rows["missed"][walking[120]] = 7.0, 2
-    rows["policy_ms"][walking[130]], rows["work_ms"][walking[130]] = np.nan, 99.0  # did not ask the policy
+    rows["policy_ms"][walking[130]], rows["work_ms"][walking[130]] = np.nan, 99.0  # did not call the policy
     benchmark_script("step_times").main([str(runtime.save_log(tmp_path)), "--every", "2"])
     said = capsys.readouterr().out.splitlines()[2:]
     assert said == ["| 0 | 0.50 | 0.50 | 0.50 | 0 |", "| 2 | 0.50 | 3.88 | 7.00 | 2 |"]  # 48 steps of 0.5 and one of 7

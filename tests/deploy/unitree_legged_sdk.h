@@ -1,6 +1,6 @@
 // A stand-in for unitree_legged_sdk v3.3.x: the names and types of its public headers as far as docs/robot_interface.cpp
-// binds them, and behind them an A1 whose joints are where they were told to be. Releases differ: std::array or C arrays
-// (STD_ARRAY), protections that answer or do not (VOID_PROTECT).
+// binds them, with an A1 whose joints are at their targets. Releases differ: std::array or C arrays (STD_ARRAY), and
+// protections that return a number or nothing (VOID_PROTECT).
 #pragma once
 
 #include <Python.h>
@@ -73,7 +73,7 @@ class UDP {
   }
 
  private:
-  /// What waits for the network must not keep Python's other threads, such as the keyboard's, from running.
+  /// Python's other threads, such as the keyboard's, must be able to run during a wait for the network.
   static void wait() {
     if (PyGILState_Check()) throw std::runtime_error("the GIL is held");
   }

@@ -1,4 +1,4 @@
-"""Finding, reading and measuring deployments."""
+"""Find and read deployments, and compute their derived quantities."""
 
 import json
 import shutil
@@ -86,7 +86,7 @@ def limits(**changes: object) -> dict[str, object]:
         ({"policy_hz": "fast"}, "policy_hz must be a finite number"),
         ({"phases": ["wait"]}, "phase is from 0 to 5; phases has 1 names"),
         ({"stop": "tilted"}, "stop must be a mapping"),
-        ({"interventions": {"boredom": 3}}, "interventions has keys that are no reasons: 'boredom'"),
+        ({"interventions": {"boredom": 3}}, "interventions has keys that are not reasons: 'boredom'"),
         ({"events": [{"time_s": 0.1}]}, r"events\[0\]: missing keys: 'tick', 'kind', 'text'"),
         ({"safety": {"stale_ms": 0}}, "safety: stale_ms must be above 0"),
         ({"filter": {"cutoff_hz": None}}, "filter: missing key: 'order'"),
@@ -129,7 +129,7 @@ def test_nothing_is_unpickled(log: Path) -> None:
         read(log)
 
 
-# -- what is measured --------------------------------------------------------------------------------------------------
+# -- derived quantities ------------------------------------------------------------------------------------------------
 
 
 def test_time_and_phases_match_the_events_of_the_loop(place: Path) -> None:
@@ -169,7 +169,7 @@ def test_roughness_of_a_known_motion_does_not_depend_on_the_rate_of_commands(tmp
         np.testing.assert_allclose(one.roughness(positions), 0.5, rtol=0.01)
 
 
-def test_the_filter_makes_the_commanded_positions_smoother_than_the_policys(place: Path, tmp_path: Path) -> None:
+def test_the_filter_makes_commanded_positions_smoother_than_the_policys_targets(place: Path, tmp_path: Path) -> None:
     class Restless(SinePolicy):
         def __call__(self, obs: np.ndarray) -> np.ndarray:
             self.calls += 1
@@ -182,7 +182,7 @@ def test_the_filter_makes_the_commanded_positions_smoother_than_the_policys(plac
     np.testing.assert_allclose(plain.roughness(plain.commanded), plain.roughness(plain.targets), rtol=1e-6)
 
 
-def test_without_three_steps_of_the_policy_there_is_no_roughness_and_no_timing(tmp_path: Path) -> None:
+def test_roughness_and_timing_need_three_steps_of_the_policy(tmp_path: Path) -> None:
     one = read(deploy(tmp_path, fault=lambda state, seconds: [] if seconds > 0.2 else [state]))
     assert one.stop.startswith("state lost")
     assert (one.roughness(one.targets), one.facts.work_ms) == (None, {})

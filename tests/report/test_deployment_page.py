@@ -53,7 +53,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy = exported(root)
     for name, flags in (("with", []), ("without", ["--no-filter"])):
         out = root / "deployments" / name
-        flags = [*flags, "--stale-ms", "1000", "--faults", "noise=1"]  # a busy computer is no reason to stop
+        flags = [*flags, "--stale-ms", "1000", "--faults", "noise=1"]  # a busy computer must not stop the run
         main(["deploy", str(policy), "--seconds", "1", "--out", str(out), "--json", *flags])
     return root / "deployments"
 
@@ -133,7 +133,7 @@ def test_ten_minutes_at_200_hz_make_a_small_page_that_shows_a_single_tick(tmp_pa
     assert line["mean"][int(np.argmax(line["mean"]))] == 3.25
     assert line["at"][int(np.argmax(line["mean"]))] == pytest.approx(spike / 200, abs=0.01)
     assert len(line["at"]) < 400
-    assert [name for name, _ in drawn[12:24]] == list(JOINTS)  # and the end from close by
+    assert [name for name, _ in drawn[12:24]] == list(JOINTS)  # the end, enlarged
     assert [len(drawn[12][1][label]["at"]) > 250 for label in ("target", "commanded", "measured")] == [True] * 3
     assert 595.9 < min(drawn[12][1]["target"]["at"]) < 596.1
 
@@ -160,7 +160,7 @@ print(write_report({str(tmp_path / "page.html")!r}, [{str(folder)!r}]).num_deplo
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
 
 
-# -- what it says ------------------------------------------------------------------------------------------------------
+# -- content -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("error")
@@ -177,7 +177,7 @@ def test_the_histogram_shows_one_slow_tick_among_many(tmp_path: Path) -> None:
     assert label.endswith(", 150 ticks: p50 1 ms; p99 1 ms; max 12 ms; period 20 ms")
     bars = [heights(path) for path in read.paths("bar")]
     assert len(bars) == 2
-    assert all(max(ends) - min(ends) > 20 for ends in bars)  # a single tick is seen
+    assert all(max(ends) - min(ends) > 20 for ends in bars)  # a single tick is visible
 
 
 def test_the_heading_and_the_facts_describe_the_deployment(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def log_folder(out: Path | None, name: str) -> Iterator[Path]:
 
 
 def _new(name: str) -> Path:
-    """Make a folder of its own: two deployments may begin in the same second."""
+    """Make a new folder, numbered if another deployment began in the same second."""
     with _clear_errors(DEFAULT):
         DEFAULT.mkdir(parents=True, exist_ok=True)
         for number in count(1):
@@ -99,7 +99,7 @@ def save(runtime: Runtime, folder: Path, robot: str, report: dict[str, Any] | No
         complain(f"bot deploy: the log is in {str(elsewhere)!r} instead")
         return elsewhere
     except Exception as error:
-        complain(f"bot deploy: nor to a temporary folder: {str(error) or type(error).__name__}; it is lost")
+        complain(f"bot deploy: the log is lost, as no temporary folder worked: {str(error) or type(error).__name__}")
     if elsewhere is not None:
         with suppress(OSError):
             elsewhere.rmdir()

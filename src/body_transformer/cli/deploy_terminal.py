@@ -34,7 +34,7 @@ def in_thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 class Emergency:
-    """Pass requests to stop on to the runtime, also those that come before there is one."""
+    """Pass stop requests on to the runtime, including those made before the runtime exists."""
 
     def __init__(self) -> None:
         self._why: str | None = None
@@ -54,7 +54,7 @@ class Emergency:
             self._runtime.stop(why)
 
     def signal(self, name: str) -> None:
-        """Request a stop; before there is a runtime, also interrupt, as opening a robot may wait for long."""
+        """Request a stop; before the runtime exists, also interrupt, because opening a robot may take long."""
         self.stop(name)
         if self._runtime is None and not self._interrupted:
             self._interrupted = True
@@ -63,7 +63,7 @@ class Emergency:
 
 @contextmanager
 def stop_key(stop: Callable[[str], object]) -> Iterator[None]:
-    """Let Space, Enter or q stop the robot, if there is a keyboard; keys typed before count, too."""
+    """Call `stop` on Space, Enter or q, if there is a keyboard; keys typed earlier count, too."""
     keyboard = sys.stdin.fileno() if sys.stdin and sys.stdin.isatty() else None
     if keyboard is None or not in_foreground(keyboard):
         where = "there is no keyboard" if keyboard is None else "it runs in the background"
@@ -91,12 +91,12 @@ def stop_key(stop: Callable[[str], object]) -> Iterator[None]:
         with in_thread(listen):
             yield
     finally:
-        with suppress(termios.error):  # it may be gone
+        with suppress(termios.error):  # the terminal may be gone
             termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 
 
 def in_foreground(keyboard: int) -> bool:
-    """Return whether this process may change the terminal; in the background it would be suspended, robot and all."""
+    """Return whether this process may change the terminal; in the background, trying would suspend the process."""
     try:
         return os.tcgetpgrp(keyboard) == os.getpgrp()
     except OSError:  # the terminal of another session, which cannot suspend this process
@@ -108,7 +108,7 @@ def in_foreground(keyboard: int) -> bool:
 
 @contextmanager
 def live_line(runtime: Runtime) -> Iterator[None]:
-    """Show `status_line` on standard error, from a thread: a slow terminal must not hold the loop."""
+    """Show `status_line` on standard error, from a thread, because a slow terminal must not block the loop."""
     if not sys.stderr.isatty():
         yield
         return
@@ -133,7 +133,7 @@ def status_line(now: Status) -> str:
 
 
 def cut(line: str, columns: int) -> str:
-    """Cut a line that would continue in the next row and stay there; the last column stays free."""
+    """Shorten a line so that it does not wrap; the last column stays free."""
     return line if len(line) < columns else f"{line[: max(columns - 2, 0)]}…"
 
 

@@ -1,1 +1,1 @@
-"""A policy goes to a robot: exported with a contract, run in real time, kept within limits."""
+"""Export a policy with its contract, and run it on a robot in real time, within safety limits."""

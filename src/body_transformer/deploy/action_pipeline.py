@@ -2,17 +2,17 @@
 
 | step          | when       | effect                                                                   | from         |
 |---------------|------------|--------------------------------------------------------------------------|--------------|
-| `check`       | per action | wrong shape, not finite, or beyond `max_action`: the run ends in damping | safety       |
+| `check`       | per action | end the run if the shape is wrong, a value not finite or too large       | safety       |
 | `clip`        | per action | bound the action                                                         | contract     |
 | `scale`       | per action | target = offset + scale * action                                         | contract     |
-| `clip_torque` | per action | cut the target off as the training did, from the measured state          | contract     |
-| `filter`      | per target | Butterworth low-pass; the targets of the ramp take it, too               | contract     |
-| `interpolate` | per tick   | straight line from one target to the next, where the loop is quicker     | runtime      |
+| `clip_torque` | per action | clip the target as in training, with the measured state                  | contract     |
+| `filter`      | per target | Butterworth low-pass, also for the targets of the ramp                   | contract     |
+| `interpolate` | per tick   | straight line between targets, if the loop is faster than the policy     | runtime      |
 | `limit`       | per tick   | position, torque and step limits; lower gains where no target fits       | `Limiter`    |
 | `reorder`     | per tick   | from the contract's joint order to the robot's                           | `JointOrder` |
 
-`Robot.send` then cuts the command to the hardware's own bounds, sends it and returns what was really sent; the next
-step limit counts from there.
+`Robot.send` then clips the command to the hardware's bounds, sends it and returns the command as sent. The next step
+limit counts from there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Vector = NDArray[np.float64]
 ROUNDED = 1 + 1e-6
-"""ONNX Runtime's tanh is as large as 1.0000002, which is not counted as an intervention."""
+"""An action beyond the clip by up to this factor is not counted: ONNX Runtime's tanh reaches 1.0000002."""
 
 
 class ActionPipeline:
@@ -71,7 +71,7 @@ class ActionPipeline:
             self._filter.reset(value)
 
     def take(self, given: NDArray[np.floating[Any]]) -> bool:
-        """Take the policy's action through `check` to `filter`; return False if it cannot be used."""
+        """Run the steps `check` to `filter` on the policy's action; return False if `check` refuses it."""
         if not self._check(given):
             return False
         self._clip()
@@ -83,11 +83,11 @@ class ActionPipeline:
         return True
 
     def aim(self) -> None:
-        """Take `target`, which was set without an action, through `filter`."""
+        """Filter `target`, and interpolate to it in the next ticks."""
         self._line.aim(self.target if self._filter is None else self._filter(self.target))
 
     def move(self, tick: int, as_torque: bool) -> None:
-        """Take the target through `interpolate` and `limit`, in tick 0 … ticks_per_step - 1 of its step."""
+        """Run the steps `interpolate` and `limit` in tick 0 … ticks_per_step - 1 of a policy step."""
         wanted = self._line.at(tick)
         limit = self.limiter.push if as_torque else self.limiter.hold_position
         limit(wanted, self._pos, self._vel)
@@ -126,7 +126,7 @@ class ActionPipeline:
 def clip_target(target: Vector, pos: Vector, vel: Vector, clip: TorqueClip) -> None:
     """Move `target` [J] so that kp (target - pos) - kd vel stays within the torque of the training.
 
-    The policy has learned with this clip; it is not a limit of the robot.
+    The policy was trained with this clip; it is not a limit of the robot.
     """
     kp = np.array(clip.kp)
     middle, most = vel * (np.array(clip.kd) / kp) + pos, np.array(clip.torque) / kp
@@ -185,7 +185,7 @@ class Interpolation:
         self._start[:] = self._end[:] = self._now[:] = np.asarray(value, np.float64)
 
     def aim(self, target: Vector) -> None:
-        """Set a new end; the line starts at the present point."""
+        """Start a new line from the current point to `target`."""
         self._start[:] = self._now
         self._end[:] = target
 

@@ -47,7 +47,7 @@ class Training:
     kd: PerJoint
     """Nm s/rad."""
     torque: PerJoint | None = None
-    """Nm; targets were cut off where these gains would at once have asked for more."""
+    """Nm; targets were clipped where these gains would need more torque at the measured state."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class DeployConfig:
     kd: PerJoint = 0.0
     """Nm s/rad, on the robot."""
     velocity_limits: PerJoint | None = None
-    """rad/s; without them no limit is known."""
+    """rad/s; None: no limit is known."""
     filter: Filter | None = None
     """Low-pass filter of the targets."""
     command: tuple[float, ...] = ()
     """Default command of the policy, if it takes one."""
     training: Training | None = None
-    """The training's gains, if the robot's differ, and where it cut targets off."""
+    """Gains of the training, if the robot's differ, and its torque clip."""
 
 
 def per_joint(value: PerJoint, joints: Sequence[str], named: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
@@ -164,7 +164,7 @@ def contract_sections(deploy: DeployConfig, robot: Path, layout: Layout, bound: 
 
 
 def unsourced(term: Term) -> ContractTerm:
-    """Return a term that no robot measures; its steps may lie ahead, so they are not called a history."""
+    """Return a contract term without a source. Its steps may lie in the future, so they are not a history."""
     return ContractTerm(term.name, term.size, "", (0.0,) * term.size, (1.0,) * term.size, None)
 
 
@@ -193,7 +193,7 @@ def _strength(model: Any, motor: int) -> float:
 def _joints(layout: Layout) -> tuple[str, ...]:
     joints = tuple(joint for term in layout.actions for joint in term.of if term.kind == "joints")
     if len(joints) != layout.action_dim:
-        raise ValueError("an experiment with a deploy section needs a joint for every action; some have none")
+        raise ValueError("an experiment with a deploy section needs a joint for every action; some actions have none")
     return joints
 
 

@@ -1,11 +1,11 @@
 """The contract: everything that a robot's computer needs besides the policy's network.
 
-It is a section of the exported policy's `policy.json`, beside `policy.onnx`. Order and convention fail first on a
-robot. The contract records both, and a file that does not match it is refused with the reason. Neither PyTorch nor
-MuJoCo is needed.
+It is a section of the exported policy's `policy.json`, beside `policy.onnx`. The first errors on a robot are wrong
+orders and conventions, so the contract records both. A file that does not match it is refused with the reason. Neither
+PyTorch nor MuJoCo is needed.
 
-The training fixed `obs` and some of `control` (FIXED). The rest (TUNABLE) may be edited in policy.json for a robot, and
-limits can only be tightened: `trained_sha256` covers the fixed part and `exported`, a copy of the tunable part as
+The training fixes `obs` and a part of `control` (FIXED). The rest (TUNABLE) may be edited in policy.json for a robot,
+but limits can only be tightened. `trained_sha256` covers the fixed part and `exported`, a copy of the tunable part as
 `bot export` wrote it.
 """
 
@@ -81,7 +81,7 @@ class Contract:
     checks: Checks
     """Observations and actions that the runtime compares before it moves a robot."""
     model_sha256: str
-    """Digest of the file policy.onnx; in policy.json it stands outside the contract."""
+    """Digest of the file policy.onnx; in policy.json it is outside the contract."""
 
     def __post_init__(self) -> None:
         rows = len(self.checks.obs)
@@ -148,7 +148,7 @@ class Contract:
 
     @classmethod
     def read(cls, source: str | os.PathLike[str]) -> Contract:
-        """Read an exported policy's contract; refuse a file that does not fit, and warn of values set for a robot."""
+        """Read an exported policy's contract; refuse an invalid or inconsistent file, and warn of edits."""
         folder = find_policy(source).path
         content = read_description(folder)
         if "contract" not in content:
@@ -158,7 +158,7 @@ class Contract:
             if not isinstance(section, Mapping):
                 raise ValueError(f"contract must be a mapping of keys to values; got {shown(section)}")
             if "model_sha256" in section:
-                raise ValueError("contract: unknown key 'model_sha256'; it stands outside the contract")
+                raise ValueError("contract: unknown key 'model_sha256'; it belongs outside the contract")
             contract = build(cls, {**section, "model_sha256": content.get("model_sha256")}, complete=True)
             contract.check_layout(content["policy"]["layout"])
             contract.check_edits()
@@ -185,7 +185,7 @@ class Contract:
     # -- checks --------------------------------------------------------------------------------------------------------
 
     def check_layout(self, data: Mapping[str, Any]) -> None:
-        """Refuse a layout, as `Layout.to_dict` has it, that is not the contract's."""
+        """Refuse a layout, in the form of `Layout.to_dict`, that is not the contract's."""
         layout = Layout.from_dict(data)
         if self.layout_sha256 != json_digest(data):
             raise ValueError("layout_sha256 is not the digest of the policy's layout: one of them was changed")
@@ -196,7 +196,7 @@ class Contract:
             _check_control(self.control, self.obs, layout)
 
     def check_edits(self) -> None:
-        """Refuse a change of the fixed part, a widened limit, and more than a known robot's hardware allows."""
+        """Refuse changes of the fixed part, widened limits, and values beyond a known robot's hardware."""
         if set(self.exported or ()) != (set() if self.control is None else set(TUNABLE)):
             raise ValueError(
                 f"exported must have the keys {listing(TUNABLE)}, or be null where control is; got "
@@ -214,7 +214,7 @@ class Contract:
             hardware.check(self.control)
 
     def edits(self) -> tuple[str, ...]:
-        """Return `kp 50.0 (exported: 100.0)` for each key of the control that was set since the export."""
+        """Return a text per edited key of the control, such as `kp 50.0 (exported: 100.0)`."""
         if self.control is None or self.exported is None:
             return ()
         control = plain(self.control)
@@ -243,7 +243,7 @@ def _check_control(control: Control, obs: Sequence[ContractTerm], layout: Layout
     for term in obs:
         if term.source in JOINT_SOURCES and owners.get(term.name) != joints:
             raise ValueError(
-                f"obs term {term.name!r} must be of the joints that act, in their order; its source is {term.source}"
+                f"obs term {term.name!r} must be of the actuated joints, in their order; its source is {term.source}"
             )
         if term.source == "command" and term.size != len(control.command):
             raise ValueError(
@@ -255,22 +255,22 @@ def _check_tightened(control: Mapping[str, Any], exported: Mapping[str, Any]) ->
     """Refuse a limit that is wider than at the export."""
     for name in ("position_limits", "velocity_limits", "torque_limits"):
         for joint, now, then in zip(control["joints"], control[name], exported[name], strict=True):
-            if any(wide > allowed for wide, allowed in zip(_ends(now), _ends(then), strict=True)):
+            if any(wide > allowed for wide, allowed in zip(_extents(now), _extents(then), strict=True)):
                 raise ValueError(
                     f"control.{name} of {joint!r} is {now}; exported was {then}, and a limit can only be tightened"
                 )
 
 
-def _ends(limit: Any) -> list[float]:
-    """Return how far a limit lets a joint go, each way; null is no limit."""
+def _extents(limit: Any) -> list[float]:
+    """Return a number per bound of a limit, larger for a wider bound; null is infinity."""
     if isinstance(limit, list):
         low, high = limit
-        return [math.inf if low is None else -low, *_ends(high)]
+        return [math.inf if low is None else -low, *_extents(high)]
     return [math.inf if limit is None else limit]
 
 
 def _brief(value: Any) -> str:
-    """Show one entry where all are the same."""
+    """Return the value as text; a list of equal entries as one entry."""
     if isinstance(value, list) and value and all(entry == value[0] for entry in value):
         return str(value[0])
     return shown(value)

@@ -1,4 +1,4 @@
-"""The numbers between a policy and a robot, for observations and for actions.
+"""The numbers that turn measurements into observations, and actions into motor commands.
 
 They are the `obs` and `control` sections of a contract; each class checks its own values.
 """
@@ -71,7 +71,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class TorqueClip:
-    """Cut a target off where motors with these gains, at the measured state, would need more than this torque."""
+    """Clip of targets for which motors with these gains, at the measured state, would need more than this torque."""
 
     torque: tuple[float, ...]
     """[A], Nm."""

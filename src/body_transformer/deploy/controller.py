@@ -1,4 +1,7 @@
-"""The decisions of a run: waiting, ramp, policy, damping. No clock, no link: the same inputs give the same bits."""
+"""Decisions of a run: waiting, ramp, policy, damping.
+
+A controller uses neither clock nor link, so the same inputs give the same commands, bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ DRIVEN_RAD = 1e-6
 class Controller:
     """Turn measurements into commands, tick by tick.
 
-    Each tick takes a state in (`StateCheck`), builds the observation (`Observation`), asks the policy once per
-    policy step, and takes its action to a command (`ActionPipeline`).
+    Each tick checks a state (`StateCheck`), builds the observation (`Observation`), calls the policy once per policy
+    step, and turns its action into a command (`ActionPipeline`).
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class Controller:
         self._default = np.array(control.default_pose, np.float64)
         self._start, self._answered = np.zeros((2, size))
         self._good_states = self._bad_states = 0
-        self._origin, self._policy_tick, self._end_tick, self._step = 0, 0, 0, -1
+        self._origin, self._end_tick, self._step = 0, 0, -1
         self._ramp_s = config.ramp_s
         self._phases: dict[Phase, Callable[[int], None]] = {
             Phase.WAIT: self._wait,
@@ -102,12 +105,11 @@ class Controller:
         return self.pipeline.reorder()
 
     def sent(self, command: Command, tripped: str = "") -> None:
-        """Take note of the command that the robot really got: the next step limit counts from there.
+        """Record the command that the robot received: the next step limit counts from there.
 
-        `tripped` is the robot's reason for letting only damping through. A robot that gives no reason is recognised by
-        the gains that it dropped.
+        `tripped` is the robot's reason for accepting only damping. If it gives none, a gain that it set to 0 shows it.
         """
-        if command is self.command and not tripped:  # the whole command was sent
+        if command is self.command and not tripped:  # the command was sent unchanged
             return
         try:
             command.check(len(self.target))
@@ -210,7 +212,7 @@ class Controller:
         self._move(tick)
 
     def _enable(self, tick: int) -> None:
-        """Let the policy begin, if the robot stands in the default pose."""
+        """Start the policy if the robot is in the default pose."""
         error = np.abs(self.measured.joint_pos - self._default)
         joint = int(error.argmax())
         if error[joint] > self.safety.reached_rad and not self.config.dry_run:  # a dry run moves nothing
@@ -218,8 +220,7 @@ class Controller:
                 Reason.POSE_NOT_REACHED, f"{self.control.joints[joint]} is {error[joint]:.2f} rad away"
             )
             return
-        self.phase, self._policy_tick, self._step = Phase.POLICY, tick, -1
-        self._origin = tick
+        self.phase, self._origin, self._step = Phase.POLICY, tick, -1
         self.action[:] = 0
         self._observation.reset()
         if self.control.kind == "torque":
@@ -229,7 +230,7 @@ class Controller:
     def _act(self, tick: int) -> None:
         if self._due(tick):
             seconds = self.config.seconds
-            if seconds is not None and tick - self._policy_tick >= seconds * self.hz:
+            if seconds is not None and tick - self._origin >= seconds * self.hz:
                 self._end(tick)
                 self.interventions.ended = True
                 return

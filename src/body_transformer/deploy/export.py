@@ -49,7 +49,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Exported:
-    """An export."""
+    """A written export."""
 
     folder: Path
     contract: Contract
@@ -58,7 +58,7 @@ class Exported:
 
 
 def find_trained(source: str | os.PathLike[str], experiment: str | None = None) -> Trained:
-    """Load a policy that `find_policy` finds, with the record of its training; `experiment` replaces its own name."""
+    """Load a policy that `find_policy` finds, with its training record; `experiment` replaces the recorded name."""
     found = find_policy(source)
     return Trained(Policy.load(found.path), experiment or experiment_of(found), training_record(found))
 
@@ -136,7 +136,7 @@ def _known(name: str | None) -> Experiment | None:
 
 
 def _as_one_batch(model: bytes, contract: Contract) -> float:
-    """Compare the check vectors all at once: the network takes any batch size."""
+    """Compare the check vectors as one batch, which shows that the network takes any batch size."""
     session = open_session(model, MODEL)
     (actions,) = session.run([OUTPUT], {INPUT: np.array(contract.checks.obs, np.float32)})
     return check_agreement(actions, np.array(contract.checks.actions, np.float32))
@@ -173,10 +173,10 @@ def _card(file: Path) -> TrainingRecord:
 
 
 def check_vectors(policy: Policy, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return observations [K, O] and the policy's actions [K, A], on which any correct computation must agree.
+    """Return observations [K, O] and the policy's actions [K, A], which every correct computation must reproduce.
 
     At large observations single precision itself may not determine an action to 1e-5, because the terms of a sum
-    cancel, or two scores of a softmax are nearly equal. A deviation there is no error of the network, so a smaller
+    cancel, or two scores of a softmax are nearly equal. A deviation there is not an error of the network, so a smaller
     observation is taken.
     """
     exact = copy.deepcopy(policy).double()

@@ -1,6 +1,7 @@
 """Graphs of PyTorch operations, captured by `torch.export`, and passes that make them shorter.
 
-Every pass keeps the function. Constants are the nodes that read a buffer or a parameter (`get_attr`).
+Every pass preserves the function that the graph computes. Constants are nodes that read a buffer or a parameter
+(`get_attr`).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def capture(module: nn.Module, x: Tensor, *constants: Tensor) -> fx.GraphModule:
 
 
 def without_unused(graph: fx.GraphModule) -> fx.GraphModule:
-    """Return a copy that holds no operations and constants without use."""
+    """Return a copy without unused operations and constants."""
     graph.graph.eliminate_dead_code()
     graph.graph.lint()
     return fx.GraphModule(graph, graph.graph)
@@ -82,7 +83,7 @@ def fold_constants(graph: fx.GraphModule) -> None:
 
 
 def masks_as_sums(graph: fx.GraphModule) -> None:
-    """Add 0 or `value` (-inf) instead of filling: `x.masked_fill(mask, value)` with a constant mask."""
+    """Replace `x.masked_fill(mask, -inf)` with a constant mask by the addition of 0 or -inf."""
     for node in graph.graph.find_nodes(op="call_function", target=aten.masked_fill.Scalar):
         x, mask, value = node.args
         if not _is_constant(mask) or value != -torch.inf:
@@ -100,7 +101,7 @@ def masks_as_sums(graph: fx.GraphModule) -> None:
 
 
 def fold_first_product(graph: fx.GraphModule, obs: Tensor) -> None:
-    """Make the affine operations from the observation to the tokens one product.
+    """Merge the affine operations from the observation to the tokens into one product.
 
     The subtraction of the mean stays: with a large mean and a small deviation, the product would cancel digits.
     """
@@ -121,7 +122,7 @@ def fold_first_product(graph: fx.GraphModule, obs: Tensor) -> None:
 
 
 def fold_last_product(graph: fx.GraphModule, obs: Tensor) -> None:
-    """Make the affine operations from the last non-linear one to the actions one product."""
+    """Merge the affine operations after the last non-linear one into one product."""
     (end,) = graph.graph.find_nodes(op="output")
     node = end.args[0]
     while node.target in _SQUASHES:
@@ -158,7 +159,7 @@ def _fold_chain(graph: fx.GraphModule, start: fx.Node, chain: list[fx.Node], obs
 
 
 def _is_affine(node: fx.Node) -> bool:
-    """Whether a node is affine in its only input that is not constant."""
+    """Return whether a node is affine in its only input that is not constant."""
     variable = _variable_inputs(node)
     if node.target not in _AFFINE or len(variable) != 1:
         return False
@@ -169,7 +170,7 @@ def _is_affine(node: fx.Node) -> bool:
 
 
 def merge_rows(graph: fx.GraphModule, obs: Tensor) -> None:
-    """Compute on rows, [B N, E], what treats every token alike: one product each, instead of one per sample."""
+    """Apply operations that treat every token alike to rows, [B N, E]: one product each, instead of one per sample."""
     nodes = graph.graph
     _find_shapes(graph, obs)
     for node in list(nodes.nodes):
@@ -206,7 +207,7 @@ def _merge_reshapes(graph: fx.GraphModule, obs: Tensor) -> None:
 
 
 def _run(graph: fx.GraphModule, chain: Iterable[fx.Node], known: dict[fx.Node, Any]) -> Any:
-    """Return the value of the last node, given the values of those nodes that are not constant."""
+    """Return the value of the chain's last node, given the values of nodes that are not constant."""
     values = dict(known)
     out = None
     for node in chain:
@@ -239,7 +240,7 @@ def _variable_inputs(node: fx.Node) -> list[fx.Node]:
 
 
 def _find_shapes(graph: fx.GraphModule, obs: Tensor) -> None:
-    """Record the shape of every operation's output, for observations of this shape, without computing it."""
+    """Record the output shape of every operation for observations like `obs`, without computing it."""
     FakeTensorProp(graph, FakeTensorMode(allow_non_fake_inputs=True)).propagate(obs)
 
 

@@ -1,4 +1,4 @@
-"""Limits of a command: those of the contract, which shape it, and those of the robot's hardware, which bound it."""
+"""Limits of a command: the contract's limits change its target, the hardware's bounds clip every part of it."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ class Limiter:
         self.command = np.zeros((len(COMMAND), len(self.low)))
         """[5, J], the parts of a command as rows; the velocity stays 0."""
         self.position, _, self.kp, self.kd, self.torque = self.command
-        self._least_torque, self._noticed = -self.max_torque, _LITTLE * self.max_torque
+        self._least_torque, self._tolerance = -self.max_torque, _LITTLE * self.max_torque
         self.previous, self.previous_torque = np.zeros((2, len(self.low)))
         """The last position and torque that were sent; the step limit counts from there."""
 
     def start(self, position: Vector) -> None:
-        """Begin where the joints are before the first command."""
+        """Count the step limits of the first command from this measured position."""
         self.previous[:] = np.clip(position, self.low, self.high)
         self.previous_torque[:] = 0
 
     def hold_position(self, target: Vector, pos: Vector, vel: Vector) -> None:
         """Command the position nearest to `target` that the limits allow, for joints at `pos` with `vel`.
 
-        The target is moved first. Where the limits leave no target, for example because the joint was carried far from
-        the previous command, the gains are lowered: a weaker spring satisfies every limit, a further target does not.
+        The target is moved first. If no target satisfies all limits, for example because the joint was pushed far from
+        the previous command, the gains are lowered: a weaker spring satisfies every limit.
         """
         speed, kd = np.abs(vel), self.kd
         least, most = self._torque_range(vel, speed)
@@ -70,7 +70,7 @@ class Limiter:
         stretch = self.position - pos
         spring = self._kp * stretch
         allowed = np.minimum(np.maximum(spring, least), most)
-        weaker = np.abs(spring - allowed) > self._noticed
+        weaker = np.abs(spring - allowed) > self._tolerance
         self.kp[:] = self._kp
         if any_true(weaker):
             self._interventions.count(Reason.GAIN_REDUCED)
@@ -79,7 +79,7 @@ class Limiter:
         self.previous[:] = self.position
 
     def push(self, torque: Vector, pos: Vector, vel: Vector) -> None:
-        """Command a torque that drives no joint further that is at its limit, or too quick."""
+        """Command a torque that drives no joint beyond its position or velocity limit."""
         least, most = self._torque_range(vel, np.abs(vel))
         least, most = np.where(pos <= self.low, 0.0, least), np.where(pos >= self.high, 0.0, most)
         step = self.torque_step
@@ -98,13 +98,13 @@ class Limiter:
 
     def _torque_range(self, vel: Vector, speed: Vector) -> tuple[Vector, Vector]:
         """Return the least and most torque [J]; a joint beyond its velocity limit may only be braked."""
-        too_quick = speed > self.max_velocity
-        if not any_true(too_quick):
+        too_fast = speed > self.max_velocity
+        if not any_true(too_fast):
             return self._least_torque, self.max_torque
         self._interventions.count(Reason.VELOCITY_LIMIT)
         return (
-            np.where(too_quick & (vel < 0), 0.0, self._least_torque),
-            np.where(too_quick & (vel > 0), 0.0, self.max_torque),
+            np.where(too_fast & (vel < 0), 0.0, self._least_torque),
+            np.where(too_fast & (vel > 0), 0.0, self.max_torque),
         )
 
     def _clip(self, value: Vector, low: Vector, high: Vector, reason: Reason) -> Vector:
@@ -133,7 +133,7 @@ class JointLimits:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Bounds of a robot's joints, and its largest gains; a contract beyond them is refused, a command is cut."""
+    """Bounds of a robot's joints and gains. A contract beyond them is refused, a command is clipped to them."""
 
     name: str
     joints: Mapping[str, JointLimits]
@@ -145,7 +145,7 @@ class Hardware:
     """Nm s/rad, in a command: damping may have more than a contract."""
 
     def check(self, control: Control) -> None:
-        """Refuse a control that asks for more than the robot has."""
+        """Refuse a control with values beyond the hardware's bounds."""
         for k, joint in enumerate(control.joints):
             own = self.joints[joint]
             low, high = control.position_limits[k]
@@ -165,7 +165,7 @@ class Hardware:
 
 
 class CommandBounds:
-    """Cut commands, in a given joint order, to the hardware's bounds."""
+    """Clip commands, in a given joint order, to the hardware's bounds."""
 
     def __init__(self, hardware: Hardware, joints: Sequence[str]) -> None:
         own = [hardware.joints[joint] for joint in joints]
@@ -183,7 +183,7 @@ class CommandBounds:
         self._least[2:4] = 0.0
 
     def __call__(self, command: Command) -> Command:
-        """Return the same command if it is within the bounds; a target without a gain has no effect and stays."""
+        """Return the clipped command, the same object if unchanged; a target without a gain has no effect and stays."""
         asked = np.array(command.parts)
         cut = np.minimum(np.maximum(asked, self._least), self._most)
         free = cut[2:4] == 0.0

@@ -5,13 +5,16 @@
     CRC-32 of everything before it, u32
 
 A session starts with the controller's HELLO (the joint names it expects, or none) and the robot's WELCOME (its joint
-names, in its order) or REFUSE (the reason). From then on each side accepts datagrams only from the other's address,
-with this session's number, with the checksum of the agreed joint names, and with a sequence number above the last one
-of that kind, within reason. Old and repeated datagrams are ignored, and invalid ones leave no trace but their count.
-Nothing that arrives is ever executed or unpickled.
+names, in its order) or REFUSE (the reason). From then on each side accepts a datagram only
 
-The CRC finds damage, not malice: a program that can write to the controller's own socket can command the robot. Keep
-the link on the loopback interface or on a cable of its own.
+- from the other side's address, with the session's number,
+- with the checksum of the agreed joint names, if it is a command or a state,
+- with a sequence number above the last one of its kind, by at most `MAX_AHEAD`.
+
+Other datagrams are ignored and counted. Received data is never executed or unpickled.
+
+The CRC detects damage, not attacks: a program that can write to the controller's socket can command the robot. Keep
+the link on the loopback interface or on a separate cable.
 """
 
 from __future__ import annotations
@@ -36,10 +39,10 @@ MAX_DATAGRAM = 4096
 MAX_VALUE = 1e6
 """Largest value in a command; more is invalid, and its products could overflow."""
 MAX_WAITING = 512
-"""Most datagrams taken from the socket at once: a flood cannot hold the loop, and one read takes all states that the
-kernel kept during a pause."""
+"""Largest number of datagrams per read. A flood cannot block the loop, and one read takes all states that the kernel
+buffered during a pause."""
 MAX_AHEAD = 2**24
-"""Largest step of a sequence number: hours of measurements. A larger one is invalid: after it, nothing would be new."""
+"""Largest step of a sequence number, hours of measurements. After a larger one, every valid datagram would be old."""
 
 _HEADER = struct.Struct("<4sBBHIIQd")
 _CRC = struct.Struct("<I")
@@ -68,7 +71,7 @@ FROM_ROBOT = frozenset({Kind.WELCOME, Kind.REFUSE, Kind.STATE, Kind.REPORT})
 
 
 class DatagramError(ValueError):
-    """A datagram that is refused; its text is one of a few reasons."""
+    """Refusal of a datagram; its text is one of a fixed set of reasons."""
 
 
 class Packet(NamedTuple):
@@ -93,7 +96,7 @@ def encode(packet: Packet) -> bytes:
 
 
 def decode(data: bytes) -> Packet:
-    """Return the packet of a datagram; raise `DatagramError` if it is not one."""
+    """Return the packet of a datagram; raise `DatagramError` if it is invalid."""
     if not _HEADER.size + _CRC.size <= len(data) <= MAX_DATAGRAM:
         raise DatagramError("length")
     magic, version, kind, length, session, joints, sequence, stamp_s = _HEADER.unpack_from(data)
@@ -114,7 +117,7 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 
 def _number_of(datagram: tuple[bytes, Address]) -> int:
-    """Return the bytes at the place of the sequence number, without any check."""
+    """Return the sequence number without any check; -1 if the datagram is too short."""
     data = datagram[0]
     return int(_HEADER.unpack_from(data)[6]) if len(data) >= _HEADER.size else -1
 
@@ -123,7 +126,7 @@ def _number_of(datagram: tuple[bytes, Address]) -> int:
 
 
 def joints_checksum(joints: Sequence[str]) -> int:
-    """Return a checksum that differs for other names and for another order."""
+    """Return a checksum of the names and their order."""
     return zlib.crc32("\n".join(joints).encode())
 
 
@@ -150,13 +153,13 @@ def unpack_names(payload: bytes) -> tuple[str, ...]:
 def pack_state(state: State, echo_s: float) -> bytes:
     """Return the payload of STATE; sequence and stamp are in the header.
 
-    `echo_s` is the stamp of the newest received command plus the time since then, which the link did not cause.
+    `echo_s` is the stamp of the newest received command plus the time for which the robot has held it.
     """
     return np.concatenate((*state.parts, (echo_s,))).astype(_FLOATS, copy=False).tobytes()
 
 
 def unpack_state(packet: Packet, num_joints: int, received_s: float) -> tuple[State, float]:
-    """Read `pack_state`. Values may be NaN or absurd, which `StateCheck` notices."""
+    """Read `pack_state`. Values may be NaN or absurd; `StateCheck` refuses them."""
     values = _floats(packet.payload, 3 * num_joints + 8)
     j = num_joints
     state = State(
@@ -173,7 +176,7 @@ def unpack_state(packet: Packet, num_joints: int, received_s: float) -> tuple[St
 
 
 def pack_command(command: Command) -> bytes:
-    """Return the payload of COMMAND: its parts, one after the other."""
+    """Return the payload of COMMAND: the command's parts, concatenated."""
     return np.concatenate(command.parts).astype(_FLOATS, copy=False).tobytes()
 
 
@@ -218,7 +221,7 @@ class Link:
         return str(host), int(port)
 
     def open(self, peer: Address, session: int, joints: Sequence[str] = ()) -> None:
-        """Begin a session with this peer; all sequence numbers start anew."""
+        """Begin a session with this peer; all sequence numbers restart."""
         self.peer, self.session = peer, session
         self.agree(joints)
         self._sent.clear()
@@ -230,7 +233,7 @@ class Link:
         self.joints = joints_checksum(joints) if joints else 0
 
     def send(self, kind: Kind, payload: bytes, stamp_s: float) -> bytes:
-        """Send the next datagram and return it. A full buffer or a dead peer loses it, as a network would."""
+        """Send the next datagram and return it. With a full buffer or a dead peer it is lost, as in a network."""
         data = self.number(kind, payload, stamp_s)
         if self.peer is not None:
             self.transmit(data, self.peer)

@@ -22,10 +22,10 @@ def columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic], 
     joints = (num_joints,)
     return {
         "tick": (np.int64, ()),
-        "now_s": (np.float64, ()),  # our clock, when the state was read
-        "late_ms": (np.float64, ()),  # delay of the tick's begin
-        "work_ms": (np.float64, ()),  # from the begin until the command was sent
-        "policy_ms": (np.float64, ()),  # the policy's share; NaN in ticks that did not ask it
+        "now_s": (np.float64, ()),  # the controller's clock when the state was read
+        "late_ms": (np.float64, ()),  # delay of the tick's start
+        "work_ms": (np.float64, ()),  # from the tick's start until the command was sent
+        "policy_ms": (np.float64, ()),  # the policy's share; NaN in ticks that did not call it
         "age_ms": (np.float64, ()),
         "missed": (np.int64, ()),
         "phase": (np.int8, ()),
@@ -48,7 +48,7 @@ def columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic], 
 
 
 def num_bytes(ticks: int, num_joints: int, obs_dim: int) -> int:
-    """Return the memory that the log of so many ticks takes."""
+    """Return the size in bytes of a log of `ticks` ticks."""
     entries = columns(num_joints, obs_dim).values()
     return ticks * sum(np.dtype(kind).itemsize * math.prod(shape) for kind, shape in entries)
 
@@ -60,7 +60,7 @@ class Event:
     tick: int
     time_s: float
     kind: str
-    """phase, stop, request, error; or afterwards: the first stop after the planned end."""
+    """phase, stop, request, error or afterwards (the first stop after the planned end)."""
     text: str
 
 
@@ -74,7 +74,7 @@ class Log:
             for name, (kind, shape) in columns(len(order.contract_joints), obs_dim).items()
         }
         for array in self.arrays.values():
-            array.fill(0)  # so that no page is first touched inside the loop
+            array.fill(0)  # touches every memory page before the loop does
         self.events: list[Event] = []
         self.num_ticks = 0
         self._row = -1
@@ -94,7 +94,7 @@ class Log:
         self._add_state(row, state)
 
     def event(self, tick: int, time_s: float, kind: str, text: str) -> None:
-        """Note a rare event; beyond MAX_EVENTS it is dropped."""
+        """Record an event, unless there are MAX_EVENTS already."""
         if len(self.events) < MAX_EVENTS:
             self.events.append(Event(tick, time_s, kind, text))
 

@@ -50,7 +50,7 @@ class JointOrder:
         return values.take(self._in_contract, axis=-1)
 
     def state_from_robot(self, state: State) -> Vector:
-        """Return the parts of a state that fits, one after the other [3 J + 7], in the contract's order."""
+        """Return the concatenated parts [3 J + 7] of a state of the right shape, in the contract's order."""
         return np.concatenate(state.parts).take(self._state_in_robot)
 
 
@@ -65,7 +65,7 @@ class Measured:
         self.sequence = -1
         self.stamp_s = -math.inf
         self.values = np.zeros(3 * num_joints + 7)
-        """The arrays below but gravity, one after the other."""
+        """All arrays below except gravity, concatenated."""
         self.joint_pos, self.joint_vel, self.joint_torque = self.values[:-7].reshape(3, num_joints)
         self.angular_velocity, self.quaternion = self.values[-7:-4], self.values[-4:]
         self.quaternion[0] = 1
@@ -103,7 +103,7 @@ class Observation:
             "previous_action": previous_action,
         }
         self._obs = np.zeros(contract.obs_dim, np.float32)
-        # computed for all terms at once: a step's cost is the number of operations, hardly their size
+        # all terms at once: the cost of a step depends on the number of operations, hardly on their size
         terms = contract.obs
         self._sources = [sources.get(term.source, np.zeros(term.size)) for term in terms]
         for term, source in zip(terms, self._sources, strict=True):
@@ -124,7 +124,7 @@ class Observation:
         self._first = True
 
     def reset(self) -> None:
-        """Forget the history."""
+        """Start a new history with the next measurement."""
         self._first = True
 
     def update(self) -> NDArray[np.float32]:
@@ -132,7 +132,7 @@ class Observation:
         newest = (np.concatenate(self._sources) - self._offset) * self._scale
         newest = np.maximum(np.minimum(newest, self._bound), -self._bound)
         self._history[:-1] = self._history[1:]
-        # the first measurement counts as having always been there
+        # the first measurement fills the whole history
         self._history[0 if self._first else -1 :] = newest
         self._first = False
         self._obs[:] = self._history.take(self._places)

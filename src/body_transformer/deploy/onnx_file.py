@@ -59,7 +59,7 @@ def to_onnx(policy: Policy, exporter: Exporter = "torchscript") -> bytes:
 
 
 def _tidy(model: Any) -> None:
-    """Remove what the exporters record of this machine, such as source lines and paths; keep the names of sizes."""
+    """Remove the exporters' notes on this machine, such as source lines and paths; keep the names of dimensions."""
     model.doc_string = ""
     for part in (model.graph, *model.functions):
         part.doc_string = ""
@@ -76,7 +76,7 @@ def _tidy(model: Any) -> None:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Silence the exporters' reports of their progress and deprecation."""
+    """Silence the exporters' progress messages and deprecation warnings."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -21,7 +21,7 @@ class OnnxPolicy:
     """[O] -> [A], the deterministic action, computed in memory that is allocated beforehand."""
 
     def __init__(self, source: str | os.PathLike[str], verify: bool = True) -> None:
-        """Load an exported policy, refuse a file that is not complete, and compare the check vectors."""
+        """Load an exported policy; refuse an incomplete one and, if `verify`, one that fails its check vectors."""
         self.contract = contract = Contract.read(source)
         # the bytes that were hashed are the bytes that run: the file is read once
         self._session = open_session(contract.model(source), os.fspath(source), batch=1)
@@ -44,7 +44,7 @@ class OnnxPolicy:
         return actions
 
     def verify(self) -> float:
-        """Compare the contract's check vectors; return the largest deviation, which is refused beyond TOLERANCE."""
+        """Compare the contract's check vectors and return the largest deviation; refuse one beyond TOLERANCE."""
         checks = self.contract.checks
         found = np.stack([self(np.array(obs, np.float32)).copy() for obs in checks.obs])
         return check_agreement(found, np.array(checks.actions, np.float32))
@@ -82,7 +82,7 @@ def open_session(model: bytes, folder: str, batch: int | None = None) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # a robot's other cores have other work
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3  # errors
-    options.enable_mem_reuse = False  # costs some kilobytes, 3 % quicker
+    options.enable_mem_reuse = False  # costs some kilobytes, 3 % faster
     if batch is not None:
         options.add_free_dimension_override_by_name("batch", batch)
     try:

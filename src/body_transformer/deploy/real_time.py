@@ -1,4 +1,4 @@
-"""Timing of the process: exact sleeps, a core of its own, warm caches, signals that stop the robot."""
+"""Real time for the loop: exact sleeps, a separate core, warm caches, and signals that stop the robot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .controller import Controller, Policy
 from .robot import Command, State
 
 SPIN_S = 0.0005
-"""A sleeping process wakes up that late, and a shorter sleep empties its caches."""
+"""Length of the busy-wait: a process may wake up this late, and a shorter sleep would empty its caches."""
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP", "SIGTSTP") if hasattr(signal, name)
 )
@@ -27,7 +27,7 @@ SIGNALS = tuple(
 
 
 def sleep_exactly(seconds: float) -> None:
-    """Sleep, and spend the last part of the time awake."""
+    """Sleep, and busy-wait for the last SPIN_S."""
     until = time.monotonic() + seconds
     if seconds > SPIN_S:
         time.sleep(seconds - SPIN_S)
@@ -37,7 +37,7 @@ def sleep_exactly(seconds: float) -> None:
 
 @contextmanager
 def quiet_gc() -> Iterator[None]:
-    """Keep the garbage collector from going through existing objects while the loop runs."""
+    """Keep the garbage collector from scanning existing objects while the loop runs."""
     gc.freeze()
     try:
         yield
@@ -47,9 +47,9 @@ def quiet_gc() -> Iterator[None]:
 
 @contextmanager
 def stop_signals(stop: Callable[[str], object]) -> Iterator[None]:
-    """Give each of SIGNALS to `stop`, by its name; afterwards the old handlers are back."""
+    """Call `stop` with a signal's name for each of SIGNALS that arrives; restore the old handlers at the end."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python delivers signals to the main thread only, which must stop the robot itself
+        yield  # Python delivers signals to the main thread only, which must stop the robot
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -69,7 +69,7 @@ def stop_signals(stop: Callable[[str], object]) -> Iterator[None]:
 
 
 def split_cores() -> tuple[frozenset[int], frozenset[int]]:
-    """Return one core and the others; the only one twice; both empty where processes cannot choose."""
+    """Return one core and the other cores; a single core twice; two empty sets where a process cannot choose."""
     if sys.platform != "linux":
         return frozenset(), frozenset()
     cores = frozenset(os.sched_getaffinity(0))
@@ -79,7 +79,7 @@ def split_cores() -> tuple[frozenset[int], frozenset[int]]:
 
 @contextmanager
 def only_on(cores: frozenset[int]) -> Iterator[None]:
-    """Keep this thread, and the processes that it starts, on these cores; anywhere if there are none."""
+    """Keep this thread and the processes that it starts on these cores; an empty set changes nothing."""
     if sys.platform != "linux" or not cores:
         yield
         return
@@ -96,18 +96,18 @@ def only_on(cores: frozenset[int]) -> Iterator[None]:
 StepInputs = tuple[int, float, State | None, int, str | None]
 SentInputs = tuple[Command, str]
 MOST_CALLS = 8
-"""Calls of the policy in a rehearsal; after four or five it is no quicker."""
+"""Most policy calls in a rehearsal; after four or five they get no faster."""
 COLD = 3.0
 """Duration of a call with cold caches, as a multiple of one with warm caches."""
 
 
 class Rehearsal:
-    """A second controller, one tick behind the first, with the same inputs and without effect.
+    """A second controller that repeats the last tick, without effect, to warm the caches before the next one.
 
-    Caches are cold after a sleep of some milliseconds. The rehearsal runs the same code on data of the same size, the
-    policy included. A controller has neither clock nor link, so its state is always that of the first one a tick ago.
-    Then it calls the policy alone until the tick is due: on a shared computer other processes take the caches back
-    within half a millisecond.
+    Caches are cold after a sleep of some milliseconds. The repetition runs the same code, policy included, on data of
+    the same size. A controller uses neither clock nor link, so the second one is in the state of the first one a tick
+    ago. Then the policy alone is called until the tick is due, because on a shared computer other processes evict the
+    caches within half a millisecond.
     """
 
     def __init__(self, second: Controller, policy: Policy, clock: Callable[[], float]) -> None:
@@ -121,7 +121,7 @@ class Rehearsal:
         self._last = step, sent
 
     def __call__(self, obs: NDArray[np.float32], until_s: float) -> None:
-        """Repeat the remembered tick once, then the policy's answer to `obs` while there is time."""
+        """Repeat the remembered tick once, then call the policy with `obs` while there is time."""
         if self._last is None:
             return
         (step, sent), self._last = self._last, None

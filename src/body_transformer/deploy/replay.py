@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .contract import Contract
 
 TRIPPED = Reason.ROBOT_TRIPPED.text
-"""Beginning of the text of such a stop's event."""
+"""Start of the text of the stop event of a robot that tripped."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Replay:
     commands: NDArray[np.float64]
     """[T, 5, J], as the log's `command`."""
     differences: tuple[int, ...]
-    """The ticks with another command than the recorded one."""
+    """Ticks whose command differs from the recorded one."""
 
     @property
     def identical(self) -> bool:
@@ -43,7 +43,7 @@ def replay(folder: str | Path, contract: Contract, policy: Policy) -> Replay:
     if about.num_ticks != about.kept_ticks:
         raise ValueError(
             f"the log in {str(folder)!r} kept the last {about.kept_ticks} of {about.num_ticks} ticks: "
-            "only a run that was kept from its beginning can be replayed"
+            "only a log that holds every tick can be replayed"
         )
     if about.model_sha256 != contract.model_sha256:
         raise ValueError(

@@ -1,8 +1,8 @@
 """A policy's forward as a graph that a robot's computer runs in few operations.
 
-There the policy runs 50 times a second with cold caches, and each operation costs more than its arithmetic. The graph
-is the policy's own, captured by `torch.export`. The passes of `graph.py` and the algebraic rules below rewrite it and
-keep its function. Constants are computed once, in double precision.
+A robot calls the policy 50 times a second with cold caches, and each operation costs more than its arithmetic. The
+graph of the policy's own forward is captured by `torch.export`. The passes of `graph.py` and the algebraic rules below
+rewrite it without changing the function it computes. Constants are computed once, in double precision.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_FOLDED_HEADS = 2
 
 
 def rewritten(policy: Policy) -> fx.GraphModule:
-    """Return [B, O] -> [B, A] in single precision with constant weights; the policy itself is left as it is."""
+    """Return [B, O] -> [B, A] in single precision with constant weights; the policy itself does not change."""
     exact = copy.deepcopy(policy).cpu().double().eval().requires_grad_(False)
     obs = torch.zeros(BATCH, policy.obs_dim, dtype=torch.float64)
     graph = capture(exact, obs)
@@ -87,7 +87,7 @@ def attention(num_heads: int, x: Tensor, *parameters: Tensor) -> Tensor:
 
 
 def folded_attention(num_heads: int, x: Tensor, *parameters: Tensor) -> Tensor:
-    """Compute the same without keys and values: heads compare queries with the tokens, and average the tokens.
+    """Compute the same without keys and values: a head compares queries with tokens, and averages tokens.
 
     q_i k_j = (x_i Wq' + bq) Wk x_j + …; the rest is equal for every j, and the softmax ignores it. The softmax sums to
     one, so the values' bias goes through unchanged. Nothing has to be transposed.
@@ -113,7 +113,7 @@ def folded_attention(num_heads: int, x: Tensor, *parameters: Tensor) -> Tensor:
 
 
 def feed_forward(act: Activation, x: Tensor, *parameters: Tensor) -> Tensor:
-    """[B N, E] -> [B N, E], a LayerNorm, two linear layers, and the sum of what goes into them and comes out."""
+    """[B N, E] -> [B N, E], a LayerNorm, then two linear layers with a residual connection."""
     weight, bias, up, up_bias, down, down_bias = parameters
     x = F.layer_norm(x, weight.shape, weight, bias)
     return x + F.linear(act(F.linear(x, up, up_bias)), down, down_bias)

@@ -17,7 +17,7 @@ DAMPING_KD = 5.0
 """Default gain of damping, Nm s/rad."""
 
 
-# NumPy's any() and all() take 10 µs with cold caches, as they are in a tick; these do not.
+# NumPy's any() and all() take 10 µs with the cold caches of a tick; these are faster.
 def any_true(mask: NDArray[np.bool_]) -> bool:
     """Return whether any of a few booleans is true."""
     return 1 in mask.tobytes()
@@ -52,7 +52,7 @@ class State:
     def fits(self, num_joints: int) -> bool:
         """Return whether every part has the documented type and shape, which a broken link does not guarantee."""
         return (
-            isinstance(self.sequence, (int, np.integer))  # a union would be built anew in every tick
+            isinstance(self.sequence, (int, np.integer))  # a union would be built again in every tick
             and isinstance(self.stamp_s, (float, int))
             and isinstance(self.received_s, (float, int))
             and _is_vector(self.joint_pos, num_joints)
@@ -116,7 +116,7 @@ COMMAND = tuple(field.name for field in fields(Command))
 class Robot(ABC):
     """A robot or a simulation of one; a driver is a subclass, used in a `with` statement.
 
-    Every driver provides the abstract members; the other members have defaults.
+    Every driver provides `joints` and the abstract methods; the other members have defaults.
     """
 
     loop_hz: ClassVar[float | None] = None
@@ -125,19 +125,19 @@ class Robot(ABC):
     """Default of `SafetyConfig.clock_drift`."""
 
     joints: tuple[str, ...]
-    """Joint names in the robot's own order, known at the latest when it is entered."""
+    """Joint names in the robot's own order; a driver sets them in the class, or at the latest when it is entered."""
     rates_hz: tuple[float, float] = (0.0, math.inf)
-    """Lowest and highest rate of commands that it takes."""
+    """Lowest and highest rate of commands that the robot takes."""
     tripped: str = ""
-    """Reason for which the robot's own protection lets only damping through; empty while it does not."""
+    """Reason of the robot's own protection for accepting only damping; empty while it accepts every command."""
     round_trip_s: float = math.nan
     """Latency of the link, there and back; NaN if it is not known."""
     shares_computer: bool = False
-    """Whether the robot is a program on this computer, so that it gets other cores than the loop."""
+    """Whether the robot is a program on this computer; it then runs on other cores than the loop."""
 
     @classmethod
     def create(cls, options: Mapping[str, Any], expected: Sequence[str] = ()) -> Self:
-        """Make a robot that must have the joints `expected`, in any order; refuse options that it does not have."""
+        """Make a robot from its options; refuse unknown ones. `expected` are joints that it must have, in any order."""
         if options:
             raise ValueError(f"this robot has no options; got {', '.join(options)}")
         return cls()
@@ -148,7 +148,7 @@ class Robot(ABC):
 
     @abstractmethod
     def send(self, command: Command) -> Command:
-        """Send a command, and return the command that the robot really got."""
+        """Send a command, and return the command that the robot received."""
 
     def __enter__(self) -> Self:
         """Connect to the robot."""
@@ -161,7 +161,7 @@ class Robot(ABC):
         """Leave the robot in damping."""
 
     def begin_rollout(self) -> None:  # noqa: B027, optional
-        """Mark the start of the time that `summary` covers: the policy has started."""
+        """Mark the start of the time that `summary` covers, the start of the policy; called in the loop."""
 
     def end_rollout(self) -> None:  # noqa: B027, optional
         """Mark the end of that time; not called after a stop, as the robot may still fall."""

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from .control import Control
 
 MAX_COMMAND = 5.0
-"""m/s or rad/s; no legged robot of this size is as quick, and no policy was trained with so much."""
+"""m/s or rad/s; no legged robot of this size is as fast, and no policy was trained with so large a command."""
 MAX_LOOP_HZ = 1000.0
-"""Beyond it a tick has less time than the policy takes, and no supported robot listens so often."""
+"""At a higher rate a tick is shorter than a policy call, and no supported robot takes commands that often."""
 
 
 class Phase(IntEnum):
@@ -65,7 +65,7 @@ class RuntimeConfig:
     rehearse: bool = True
     """Repeat the last tick just before the next one, without effect, to bring its data back into the caches."""
     log_s: float = 1200.0
-    """Longest stretch of time in the log; of a longer run it keeps the newest part."""
+    """Longest time in the log; of a longer run it keeps the newest part."""
 
     def __post_init__(self) -> None:
         _check_command(self.command or ())
@@ -100,7 +100,7 @@ class RuntimeConfig:
         return math.ceil(min(total, self.log_s) * control.hz * ticks_per_step) + 8 * ticks_per_step
 
     def ramp_length_s(self, control: Control, furthest_rad: float) -> float:
-        """Return a length in which the joint with the longest way is not too quick.
+        """Return a length in seconds in which the joint with the longest way keeps to the speed limits.
 
         The profile's peak speed is 1.5 times its mean speed.
         """
@@ -109,7 +109,7 @@ class RuntimeConfig:
 
 def _check_command(entries: tuple[float, ...]) -> None:
     for value in entries:
-        if not abs(value) <= MAX_COMMAND:  # NaN, too
+        if not abs(value) <= MAX_COMMAND:  # false for NaN, too
             raise ValueError(f"a command's entries must be from -{MAX_COMMAND:g} to {MAX_COMMAND:g}; got {value:g}")
 
 

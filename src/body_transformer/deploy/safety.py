@@ -19,7 +19,7 @@ class Reason(IntEnum):
     POSITION_LIMIT = 0
     """A target outside the joint's range was moved to the range's end."""
     VELOCITY_LIMIT = 1
-    """A joint is quicker than its limit: nothing drives it further."""
+    """A joint is faster than its limit: nothing drives it further."""
     TORQUE_LIMIT = 2
     """A target was moved so that the torque at the measured state stays within the limit."""
     STEP_LIMIT = 3
@@ -41,7 +41,7 @@ class Reason(IntEnum):
     STATE_ABSURD = 11
     """A state with values that no working robot measures was ignored."""
     STATE_JUMPED = 12
-    """A state with joints where their speed cannot have brought them was ignored."""
+    """A state with joint positions that the joint speeds cannot explain was ignored."""
     STATE_FROZEN = 13
     """A state that repeats the last one, although the robot moves or is driven, was ignored."""
     MISSED_DEADLINE = 14
@@ -76,7 +76,7 @@ class Reason(IntEnum):
 
 
 MISSED_S = 0.1
-"""Missed deadlines that add up to this time mean damping, unless their number is given."""
+"""Missed deadlines that add up to this time lead to damping, unless `max_missed` is given."""
 BAD_STATE = (Reason.STATE_SHAPE, Reason.STATE_NOT_FINITE, Reason.STATE_ABSURD, Reason.STATE_JUMPED)
 
 
@@ -108,19 +108,19 @@ class SafetyConfig:
     range_margin_rad: float = 0.5
     """A joint measured further than this beyond its limits is an absurd measurement."""
     max_velocity_factor: float = 3.0
-    """A joint quicker than this multiple of its velocity limit is an absurd measurement."""
+    """A joint faster than this multiple of its velocity limit is an absurd measurement."""
     max_torque_factor: float = 10.0
     """A torque beyond this multiple of its limit is an absurd measurement."""
     max_angular_velocity: float = 40.0
     """rad/s; more is an absurd measurement, as a common gyroscope ends at 35."""
     jump_rad: float = 0.1
-    """Allowed distance of a joint from where its speed brought it, plus a quarter of its velocity limit's way."""
+    """Allowed distance of a joint from where its speed predicts it, plus a quarter of the way at its velocity limit."""
     start_margin_rad: float = 0.1
     """Allowed distance of a joint outside its limits at the start: a lying robot rests on its mechanical stops."""
     reached_rad: float = 0.5
     """Allowed distance of a joint from the default pose after the ramp: it sags under the robot's weight."""
     damping_kd: float = DAMPING_KD
-    """Gain of damping, Nm s/rad; less for a quick joint, so that the torque limit holds."""
+    """Gain of damping, Nm s/rad; less for a fast joint, so that the torque limit holds."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -151,7 +151,7 @@ class Interventions:
         self.tick_bits = 0
         self.stop: Stop | None = None
         self.ended = False
-        """Whether the run has ended as planned: the robot is in damping, and there is nothing left to stop."""
+        """Whether the run has ended as planned: the robot is in damping, with nothing left to stop."""
         self.afterwards: Stop | None = None
         """The first stop that came after the planned end."""
 
@@ -177,14 +177,14 @@ class Interventions:
         return sum(self._counts)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of interventions by reason, without reasons that never came."""
+        """Return the number of interventions by reason; reasons that never occurred are left out."""
         return {reason.text: self._counts[reason] for reason in Reason if self._counts[reason]}
 
 
 class Freshness:
     """Age of the newest state, on our clock.
 
-    The robot's clock has another zero, so the travel time of a single state is not known. The quickest state gives the
+    The robot's clock has another zero, so the travel time of a single state is not known. The fastest state gives the
     offset between the clocks, and a state that takes longer is late by the difference.
     """
 
@@ -210,7 +210,7 @@ class Freshness:
 
 
 class DeadlineBudget:
-    """Number of missed deadlines, which kept deadlines reduce slowly: a stutter ends the run as an outage does."""
+    """Count of missed deadlines, slowly reduced by kept ones: a stuttering loop ends the run as an outage does."""
 
     FORGIVEN = 0.1
     """Share of a missed deadline that a kept one makes up for."""

@@ -59,7 +59,7 @@ class LoggedLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class LogDescription:
-    """Content of log.json. Keys with a default may be missing; other keys are ignored."""
+    """Content of log.json. Keys with a default may be missing; unknown keys are ignored."""
 
     experiment: str | None
     joints: tuple[str, ...]
@@ -107,24 +107,24 @@ class LogDescription:
             if found != len(self.joints):
                 raise ValueError(f"limits.{name} must have {len(self.joints)} entries, one per joint; got {found}")
         if unknown := set(self.interventions) - set(self.reasons):
-            raise ValueError(f"interventions has keys that are no reasons: {listing(sorted(unknown))}")
+            raise ValueError(f"interventions has keys that are not reasons: {listing(sorted(unknown))}")
 
 
 @dataclass(frozen=True)
 class SavedLog:
-    """A log, as its folder has it."""
+    """A log as stored in a folder."""
 
     rows: Mapping[str, NDArray[Any]]
     """Column -> array, a row per tick."""
     description: LogDescription
 
     def save(self, folder: Path) -> Path:
-        """Write log.npz, then log.json: both or neither. An existing log stays."""
+        """Write log.npz, then log.json: both or neither. An existing log is not replaced."""
         if holds_log(folder):
             raise FileExistsError(f"{str(folder)!r} already holds a log")
         content = {"format": FORMAT, "version": VERSION, "command_axis": COMMAND, **plain(self.description)}
         content["ticks"] = self.description.num_ticks
-        _as_json(content)  # fails, if it does, before anything is written
+        _as_json(content)  # an invalid value is an error before anything is written
 
         def write(path: Path) -> None:
             with path.open("wb") as file:
@@ -223,7 +223,7 @@ TROUBLE = {
 
 
 def link_trouble(report: Mapping[str, Any]) -> list[str]:
-    """Return sentences on the link's trouble in a robot's report; none if there was none, or it is not known."""
+    """Return a sentence per problem of the link in a robot's report; none if it reports no problem."""
     found = []
     for key, words in TROUBLE.items():
         value = report.get(key)

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 SHORTEST_QUATERNION, LONGEST_QUATERNION = 0.9, 1.1
 """A quaternion of another length is not an attitude."""
 RESTING = 1e-6
-"""rad/s; a quicker joint has visibly moved a millisecond later, as doubles resolve far less."""
+"""rad/s; a faster joint has a different measured position a millisecond later, as doubles resolve far less."""
 
 
 class StateCheck:
-    """Take a good state into `measured`; give the reason for refusing another."""
+    """Check of a state: a good one is copied into `measured`, any other is refused with a reason."""
 
     CLOCK_SLACK_S = 1e-3
     """A state may arrive after the clock was read and before the robot is read."""
     MAX_STAMP_S = 1e11
-    """Some thousand years; beyond it, rounding hides differences of a millisecond."""
+    """Some thousand years. Beyond it, rounding of doubles hides differences of a millisecond."""
 
     def __init__(self, control: Control, config: SafetyConfig, order: JointOrder, measured: Measured) -> None:
         size = len(control.joints)
@@ -54,7 +54,7 @@ class StateCheck:
         """The measured values behind the last refusal."""
 
     def __call__(self, state: State, now_s: float, is_driven: Callable[[], bool] = lambda: False) -> Reason | None:
-        """Take a good state and return None, or return the reason for refusing it.
+        """Copy a good state into `measured` and return None, or return the reason for refusing it.
 
         `is_driven` returns whether the robot has been commanded to move since the last good state.
         """

@@ -1,4 +1,4 @@
-"""The page about deployments: all of them side by side, then each with its joints, torques, body and timing."""
+"""The page about deployments: a comparison of all, then joints, torques, body and timing of each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEGENDS = {
 REFUSED = ("state shape", "state not finite", "state absurd", "state jumped")
 """Interventions in which the runtime did not use the measured state."""
 MANY, FOLD = 4, 2
-"""More than MANY deployments are drawn in less detail; more than FOLD are folded away."""
+"""More than MANY deployments are drawn in less detail; more than FOLD are collapsed."""
 SHOWN_EVENTS = 12
 """Up to this many events are shown unfolded."""
 LONG_S, CLOSE_S = 8, 4
@@ -190,7 +190,7 @@ def _positions(draw: Draw, one: Deployment) -> list[Drawing]:
 
 
 def _last_positions(draw: Draw, one: Deployment) -> list[Drawing]:
-    """Return the end of the policy in a long run, whose single steps cannot be seen in the whole."""
+    """Return the last seconds of the policy in a long run, where the charts of the whole do not show single steps."""
     start_s, end_s = one.ends_s
     if end_s - start_s <= LONG_S:
         return []

@@ -1,4 +1,4 @@
-"""The robots that a policy can run on. A driver is one module, here or elsewhere; it is imported when it is used."""
+"""Drivers of robots. A driver is a class in one module, here or elsewhere, and is imported when it is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...errors import unknown
 from ..robot import Robot
 
 DRIVERS = {"sim": f"{__name__}.sim:SimRobot", "a1": f"{__name__}.a1:A1Robot"}
-"""Name -> MODULE:CLASS of the robots here."""
+"""Name -> MODULE:CLASS of the drivers in this package."""
 
 
 def driver(name: str) -> type[Robot]:

@@ -1,6 +1,6 @@
 """A Unitree A1, through `robot_interface`, the Python binding of Unitree's unitree_legged_sdk (v3.3.x for the A1).
 
-Joint i here is motor i there, Unitree's `quadruped.h`; the names are those of Unitree's description of the A1:
+Joint i is motor i of Unitree's `quadruped.h`; the names are those of Unitree's description of the A1:
 
      0 FR_0  FR_hip_joint      3 FL_0  FL_hip_joint      6 RR_0  RR_hip_joint      9 RL_0  RL_hip_joint
      1 FR_1  FR_thigh_joint    4 FL_1  FL_thigh_joint    7 RR_1  RR_thigh_joint   10 RL_1  RL_thigh_joint
@@ -10,11 +10,11 @@ Angles, speeds and torques have the description's signs and units: no offset, no
 body to world; `imu.gyroscope` is rad/s in the body's frame. `tick` is the robot's clock in ms (the header says µs; the
 robots count ms) and wraps at 2^32; there is no sequence number, so every new tick counts as one measurement.
 
-The robot sends a state only in answer to a command, so entering sends a first one, damping. It takes the robot out of
-its own gaits: a standing robot sinks down. In `listen_only` mode, states are requested by commands without torque, and
-a standing robot falls. B on Unitree's remote is an emergency stop, whichever other key is held. Unitree's examples send
-a command every 2 ms and allow 1 to 10. Nothing here repeats a command by itself: a thread that did so would keep the
-robot moving after its controller has hung.
+The robot sends a state only in answer to a command, so entering sends a first command, damping. This takes the robot
+out of its own gaits: a standing robot sinks down. In `listen_only` mode, states are requested by commands without
+torque, and a standing robot falls. B on Unitree's remote is an emergency stop, whichever other key is held. Unitree's
+examples send a command every 2 ms and allow 1 to 10. No thread repeats commands, because it would keep the robot moving
+after its controller has hung.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class A1Options:
     damping_kd: float = DAMPING_KD
     """Gain of damping (Nm s/rad), at the end and after a protection has tripped."""
     damping_s: float = 0.5
-    """Length of the damping at the end."""
+    """Time for which damping is sent at the end."""
     listen_only: bool = False
     """Send only commands without torque, one per read to request a state; `send` is an error."""
 
@@ -95,7 +95,7 @@ class A1Robot(Robot):
             raise ValueError(f"the A1's joints are {', '.join(JOINTS)}; expected {', '.join(expected)}")
         self.options = options or A1Options()
         self.tripped = ""
-        """The SDK's protection that stopped the robot, or its remote; then only damping is sent."""
+        """The protection of the SDK that stopped the robot, or the remote; from then on only damping is sent."""
         self._bounds = CommandBounds(A1, JOINTS)
         self._sdk = _sdk()
         self._tick: int | None = None
@@ -161,7 +161,7 @@ class A1Robot(Robot):
             raise ValueError("listen_only: no command is sent to this A1")
         command.check(len(JOINTS))
         command = self._bounds(command)
-        if not (self.tripped or _is_damping(command)):  # damping must not depend on the protections
+        if not (self.tripped or _is_damping(command)):  # damping is sent whatever the protections do
             self._fill(command)
             self._protect(command)
             if not self.tripped:
@@ -227,15 +227,15 @@ class A1Robot(Robot):
     def _protect(self, command: Command) -> None:
         """Apply the SDK's protections, which change the command and return a negative number when they stop the robot.
 
-        In releases in which they return nothing, a weakened motor shows it. A protection that raises has stopped the
-        robot, too.
+        In releases in which they return nothing, a weakened motor shows the stop. An exception in a protection also
+        counts as a stop.
         """
         name = ""
         try:
             if self.options.position_limit:
                 name = "PositionLimit"
                 self._safety.PositionLimit(self._cmd)
-            if self._tick is None:  # the others compare with the state, and there is none yet
+            if self._tick is None:  # the other protections need a state
                 return
             name = "PowerProtect"
             answer = self._safety.PowerProtect(self._cmd, self._state, self.options.power_level)
@@ -272,7 +272,7 @@ class A1Robot(Robot):
 
 
 def _sdk() -> ModuleType:
-    """Import Unitree's module, and check that it is the right one: other packages have one of the same name."""
+    """Import Unitree's module; refuse another package's module of the same name."""
     try:
         sdk = import_module("robot_interface")
     except ImportError as error:

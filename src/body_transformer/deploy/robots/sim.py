@@ -48,18 +48,18 @@ HELLO_TIMEOUT_S = 5.0
 REPORT_TIMEOUT_S = 2.0
 RETRY_S = 0.05
 MAX_ROUND_TRIP_S = 0.1
-"""Measurements with a longer round trip are not used. The runtime's own limit, by default as long, cannot see a
+"""Measurements with a longer round trip are not used. The runtime's own limit, by default as long, cannot detect a
 constant delay."""
 REPEATS = 5
-"""A damping command or a mark is sent this often, for a network that loses datagrams."""
+"""Number of times that a damping command or a mark is sent, because the network may lose datagrams."""
 
 
 class SimRobot(Robot):
     """The simulated robot, across UDP."""
 
     loop_hz = 100.0
-    """Two commands lost in a row at 50 Hz are longer than the robot's time-out of 50 ms: at 5 % loss that is once in
-    10 s, at 100 Hz once in half an hour. The robot shares its computer with the controller, so it gets no more."""
+    """At 50 Hz, two lost commands in a row exceed the robot's time-out of 50 ms. With 5 % loss this happens once in
+    10 s, at 100 Hz once in half an hour. The rate is not higher because robot and controller share a computer."""
     clock_drift = 0.2
     """Where the computer is too slow for real time, the simulated robot's clock is slow."""
 
@@ -88,8 +88,8 @@ class SimRobot(Robot):
         self.report: SimReport | None = None
         """The robot's report, once it is left."""
         self.round_trip_s = float("nan")
-        """Latency of the newest measurement: from sending a command to reading it, less the time that the command had
-        been with the robot by then. Up to one of the robot's periods too long."""
+        """Round trip of the newest measurement: from sending a command to reading the measurement, minus the time for
+        which the robot held the command. It may be too long by up to one period of the robot."""
         self.process: subprocess.Popen[bytes] | None = None
         self.link: Link | None = None
         self.shares_computer = address is None
@@ -134,10 +134,10 @@ class SimRobot(Robot):
             self._open().reject(newest, reason)
             return None
         self.round_trip_s = now_s - echo_s
-        return None if self.round_trip_s > MAX_ROUND_TRIP_S else state  # it is NaN, no delay, before the first command
+        return None if self.round_trip_s > MAX_ROUND_TRIP_S else state  # NaN before the first command: used
 
     def send(self, command: Command) -> Command:
-        """Send a command, cut to the hardware's bounds if they are known, and return it; refuse an invalid one."""
+        """Send a command, cut to the hardware's bounds if they are known, and return it; refuse an invalid command."""
         command.check(len(self.joints))
         if self._bounds is not None:
             command = self._bounds(command)
@@ -178,7 +178,7 @@ class SimRobot(Robot):
         command = [sys.executable, "-P", "-m", f"{__package__}.sim_process"]  # -P: not the user's folder first
         command += ["--port", "0", "--parent", str(os.getpid())]
         command += _flags(self.options)
-        # unlike a pipe, a file never fills up and blocks the robot
+        # a file, because a full pipe would block the robot
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             command,
@@ -227,7 +227,7 @@ class SimRobot(Robot):
                 self.process.kill()
                 self.process.wait()
         if self._output is not None:
-            if self.report is None and self.joints:  # lost on the link: the process has printed it, too
+            if self.report is None and self.joints:  # lost on the link, but also printed by the process
                 self.report = next((SimReport.from_dict(e) for e in self._events() if e["event"] == "report"), None)
             self._output.close()
             self._output = None

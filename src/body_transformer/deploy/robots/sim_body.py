@@ -137,7 +137,7 @@ def _model(options: SimOptions) -> mujoco.MjModel:
     """Build the A1 on a flat floor, with the payload, on a stand if it hangs."""
     spec = mujoco.MjSpec.from_file(str(robots.path("a1")))
     spec.option.timestep = 1.0 / options.physics_hz
-    spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # a robot does not jump back to its start
+    spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # no jump back to the start when unstable
     spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0.0, 0.0, 1.0])
     if options.start == "hanging":
         spec.add_equality(

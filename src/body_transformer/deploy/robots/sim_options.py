@@ -1,4 +1,4 @@
-"""The simulated robot's options, its bad network and its report: known to both sides, without the simulator."""
+"""Options, network and report of the simulated robot. Both sides import them, without the simulator."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ class SimReport(Outcome):
     refused: int
     """Datagrams that were refused: damaged, old, repeated, or from another sender."""
     lag_s: float
-    """Time by which the computer was too slow for real time."""
+    """Time that was lost because the computer was too slow for real time."""
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SimReport:
-        """Build a report; other keys are left out."""
+        """Build a report; unknown keys are ignored."""
         return cls(**{field.name: values[field.name] for field in fields(cls)})
 
     def pack(self) -> bytes:
@@ -151,7 +151,7 @@ Item = TypeVar("Item")
 
 
 class Channel(Generic[Item]):
-    """One direction of a bad network: items come out late, out of order, twice, or not at all."""
+    """One direction of an unreliable network: items arrive late, out of order, twice, or not at all."""
 
     def __init__(self, options: SimOptions, *seed: int) -> None:
         self._delay_s, self._jitter_s = options.latency_ms / 2e3, options.jitter_ms / 1e3
@@ -161,7 +161,7 @@ class Channel(Generic[Item]):
         self._count = 0
 
     def put(self, now_s: float, item: Item) -> None:
-        """Let an item enter the network."""
+        """Send an item."""
         rng = self._rng
         if self._loss and rng.random() < self._loss:
             return
@@ -179,5 +179,5 @@ class Channel(Generic[Item]):
         return arrived
 
     def clear(self) -> None:
-        """Drop everything that is under way."""
+        """Drop all items in transit."""
         self._waiting.clear()

@@ -2,7 +2,7 @@
 
     python -m body_transformer.deploy.robots.sim_process --port 47001 --latency-ms 20
 
-It runs in real time, damps by itself when commands stop, and takes one controller at a time; every session starts in
+It runs in real time, damps by itself when commands stop, and accepts one controller at a time. Every session starts in
 the start pose. It prints its events, one JSON object per line: `listening` first, `report` last. It ends at SIGTERM or
 Ctrl-C; with `--parent PID`, also after the first session and when that process is gone.
 """
@@ -40,11 +40,11 @@ from .sim_body import MotionRecorder, SimBody
 from .sim_options import DEFAULT_PORT, Channel, SimOptions, SimReport
 
 SILENT_PEER_S = 1.0
-"""After this silence of a controller, another one may take the robot by HELLO."""
+"""After this silence of a controller, the robot accepts the HELLO of another one."""
 LINGER_S = 0.5
-"""The robot answers BYE for this long after the first one, as its report may get lost."""
+"""Time after the first BYE in which the robot answers further ones, because its report may get lost."""
 MAX_BEHIND_S = 0.01
-"""After a longer pause the robot does not catch up: simulated time is lost instead, and counted."""
+"""After a longer pause the robot does not catch up; the lost simulated time is counted in `lag_s`."""
 MAX_EVENTS = 1000
 """An unsteady link must not fill a disk."""
 
@@ -87,7 +87,7 @@ class SimProcess:
         self._steps = round(options.physics_hz / options.state_hz)
         self._lag_s = 0.0
         self._events = 0
-        self._closed = {0}  # finished sessions; 0 is no session
+        self._closed = {0}  # finished sessions; 0 is not a session
         self._start_session()
 
     # -- the loop ------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class SimProcess:
 
 
 def _break(state: State, fault: str, last: State | None) -> State:
-    """Return a measurement of broken sensors."""
+    """Return the measurement as broken sensors would give it."""
     if fault == "frozen" and last is not None:
         return last
     if fault == "nan":
@@ -286,7 +286,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="sim_process", description="A simulated Unitree A1, reached over UDP.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: the loopback interface")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: any free one")
-    parser.add_argument("--parent", type=int, help="process that it must not outlive")
+    parser.add_argument("--parent", type=int, help="id of a process; the robot ends when that process is gone")
     for field in fields(SimOptions):
         flag = f"--{field.name.replace('_', '-')}"
         if field.name == "start_joints":
