@@ -23,7 +23,7 @@ from .model import BASE, FEET, LEGS
 KNEE_RADIUS, CALF_RADIUS, CORNER_RADIUS = 0.017, 0.01, 0.01
 """m"""
 AROUND = ((0.0, 0.0), (0.6, 0.0), (-0.6, 0.0), (0.0, 0.6), (0.0, -0.6))
-"""Places under a feeler at which the ground is read: radii from the centre along x and y."""
+"""Points under a feeler at which the ground is read, in radii from its centre along x and y."""
 
 
 # -- in the scene ------------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ class Feeler:
 
 
 def feelers(spec: mujoco.MjSpec) -> list[Feeler]:
-    """Return knee, middle of the calf and foot of each leg, then the corners of the boxes of the trunk."""
+    """Return the feelers at knee, middle of the calf and foot of each leg, then at the corners of the trunk's boxes."""
     found = []
     for leg in LEGS:
         foot = spec.geom(f"robot/{leg}_foot")
@@ -83,7 +83,10 @@ class GridFaces:
         self._around = torch.tensor(AROUND, device=device)
 
     def under(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return height and unit normal [..., 3] of the ground at these places; outer faces have no end."""
+        """Return height and unit normal [..., 3] of the ground at these places.
+
+        Beyond the ground, its outermost faces continue.
+        """
         (u, i), (v, j) = (self._cell(place, axis) for axis, place in enumerate((x, y)))
         first = i * self._shape[1] + j
         beside = u > v  # the triangle that has the corner with the larger x
@@ -95,11 +98,11 @@ class GridFaces:
         return origin + u * slope_x + v * slope_y, normal / normal.norm(dim=-1, keepdim=True)
 
     def nearest(self, centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the plane on which a sphere, centre [..., 3], lies or will lie: a point of the ground, a unit normal.
+        """Return the plane that a sphere, centre [..., 3], touches or will touch: a point and a unit normal.
 
         The point is the nearest of several: those straight below the centre and AROUND it, and those in which the
         perpendiculars on their faces meet the ground. The normal points to the centre. On a ridge it is thus the normal
-        of the sphere, not of either face, and the sphere is never deeper than it really is.
+        of the sphere, not of either face, and the depth of the sphere is never overestimated.
         """
         sphere = centre[..., None, :]  # [..., 1, 3]
         below = sphere[..., :2] + self._around * radius[..., None, None]
@@ -116,7 +119,7 @@ class GridFaces:
         return torch.cat([xy, height[..., None]], -1), normal
 
     def _cell(self, place: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-        """Return the distance into the cell of a place, m, and the number of the cell, in range for NaN, too."""
+        """Return the distance into the cell of a place, m, and the cell's number, in range even for NaN."""
         along = place - self._low[axis]
         number = (along / self._grid).floor().clamp(0, self._shape[axis] - 2).nan_to_num().long()
         return along - number * self._grid, number
@@ -125,7 +128,7 @@ class GridFaces:
 def _nearest_of(sphere: Tensor, point: Tensor, normal: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
     """Return the point of [..., K, 3] nearest to a sphere [..., 1, 3], and the direction from there to its centre.
 
-    Where the centre is at the ground or in it, that direction is replaced by the normal of the face.
+    Where the centre is at the ground or below it, that direction is replaced by the normal of the face.
     """
     offset = sphere - point
     distance = offset.norm(dim=-1, keepdim=True)
@@ -140,7 +143,7 @@ def _nearest_of(sphere: Tensor, point: Tensor, normal: Tensor, radius: Tensor) -
 class Legs:
     """The four legs in closed form: hips turn about x, thighs and calves about y, and both point down at angle 0.
 
-    MuJoCo Warp only has the positions of knees and feet at the beginning of its last step.
+    MuJoCo Warp only has the positions of knees and feet before its last step.
     """
 
     def __init__(self, model: mujoco.MjModel, device: torch.device | str):

@@ -37,7 +37,7 @@ FOOT_CONTACT, BASE_CONTACT = "foot_contact", "base_contact"
 
 
 def robot_spec() -> mujoco.MjSpec:
-    """Return our A1, which touches only the ground and not itself: contacts are only those of pairs (see ground.py)."""
+    """Return our A1. It touches only the ground, because all contacts are those of geom pairs (see ground.py)."""
     spec = mujoco.MjSpec.from_file(str(robots.path("a1")))
     spec.option.timestep = mujoco.MjSpec().option.timestep  # the task's, not the file's
     for geom in spec.geoms:
@@ -54,7 +54,7 @@ def robot(start_z: float) -> EntityCfg:
 
 
 def contact_sensors() -> tuple[ContactSensorCfg, ...]:
-    """Return the sensors of net contact forces, world frame, of each foot and of the trunk: the forces *by* them."""
+    """Return sensors of the net contact forces, world frame, that each foot and the trunk exert."""
     feet = ContactMatch(mode="geom", pattern=FEET, entity="robot")
     base = ContactMatch(mode="body", pattern=(BASE,), entity="robot")
     return (

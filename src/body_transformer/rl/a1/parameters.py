@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
 
 FRICTION = (0.0, 2.0)
-"""Of the robot; the friction of the ground is 1."""
+"""Range of the robot's friction; that of the ground is 1."""
 ADDED_MASS = (1.0, 3.0)
-"""kg, on the trunk."""
+"""Range of the mass added to the trunk, kg."""
 COM_OFFSET = ((-0.05, 0.15), (-0.1, 0.1), (-0.05, 0.05))
-"""m, of the trunk's centre of mass, along x, y, z."""
+"""Ranges of the displacement of the trunk's centre of mass along x, y and z, m."""
 STRENGTH = (0.9, 1.1)
-"""Torque of a motor / the commanded torque."""
+"""Range of a motor's torque relative to the commanded torque."""
 FIELDS = ("body_mass", "body_ipos", "body_inertia", "pair_friction")
 """Fields of a MjModel that hold the parameters."""
 DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0", "actuator_acc0")
@@ -46,11 +46,11 @@ class A1Parameters:
     latency: Tensor
     """[B], physics steps from an action to its effect."""
     stiffness: Tensor
-    """[B], of the motors' position gain."""
+    """[B], factor of the motors' position gain."""
 
     @classmethod
     def draw(cls, like: Tensor, seed: int, latency: tuple[int, int], stiffness: tuple[float, float]) -> A1Parameters:
-        """Draw the parameters of as many robots as `like` has rows; those of robot k do not depend on that number."""
+        """Draw parameters for each row of `like`. Those of robot k are the same for any number of rows."""
         num_envs, rng = len(like), np.random.default_rng([seed, 0xA3])
         low, high = np.array([FRICTION, *COM_OFFSET, ADDED_MASS, *[STRENGTH] * len(JOINTS)]).T
         delays = np.random.default_rng([seed, 0xA4]).integers(latency[0], latency[1] + 1, num_envs)

@@ -30,7 +30,7 @@ from .model import (
 from .parameters import A1Parameters, set_fields
 
 CONTACT_N = 1.0
-"""A larger upward force on a foot means that it stands on the ground."""
+"""A foot with a larger upward force is on the ground."""
 
 
 # -- state -------------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class A1State:
     joint_vel: Tensor
     """[B, 12], rad/s."""
     action: Tensor
-    """[B, 12]: the last one, before any bound."""
+    """[B, 12]: the last action, unbounded."""
     command: Tensor
     """[B, 3]: m/s ahead, m/s to the left, rad/s to the left."""
     torque: Tensor
@@ -86,7 +86,7 @@ class A1State:
     energy: Tensor
     """[B]: sum over the physics steps of a control step, and over joints, of (power / W)²."""
     outside: Tensor
-    """[B]: sum over physics steps of the number of joints outside the middle half of their range."""
+    """[B]: number of joints outside the middle half of their range, summed over the physics steps of a control step."""
     overloaded: Tensor
     """[B, bool]: a motor gave more than TORQUE_LIMIT in one of the physics steps."""
     base_force: Tensor
@@ -141,7 +141,7 @@ class A1s(TaskRobots[A1State]):
         self._model_fields: list[dict[str, NDArray[np.float64]]] = []
 
     def act(self, action: Tensor) -> None:
-        """Turn actions [B, 12] into joint targets, bounded so that no motor would now exceed TORQUE_LIMIT."""
+        """Turn actions [B, 12] into joint targets, bounded so that no motor exceeds TORQUE_LIMIT at first."""
         state = self.state
         self._read_joints()
         state.action.copy_(action)
@@ -188,7 +188,9 @@ class A1s(TaskRobots[A1State]):
         state = self.state
         torch.linalg.vector_norm(self._base_force, dim=-1, out=state.base_force)
         contact = self.world.sensordata[:, self._lift] < -CONTACT_N  # the sensor gives the force by the foot
-        here = contact | state.on_ground  # in contact in this step or the last, so that a bounce is no flight
+        here = (
+            contact | state.on_ground
+        )  # in contact in this step or the last, so that a bounce does not count as flight
         state.landed.copy_((state.air_time > 0) & here)
         torch.add(state.air_time, CONTROL_DT, out=state.flight)
         state.air_time.copy_(state.flight.masked_fill(here, 0.0))
@@ -236,20 +238,20 @@ class Push:
     every: int | None
     """Control steps from one push to the next; None: no pushes."""
     speed: float
-    """m/s: largest part of a push along x and along y."""
+    """Largest change of the velocity along x and along y, m/s."""
 
 
 # -- starts ------------------------------------------------------------------------------------------------------------
 
 POSE_FACTOR = (0.5, 1.5)
-"""Of the default pose's angles, drawn separately for each."""
+"""Range of the factor of each default joint angle."""
 JOINT_VEL = 3.0
 """rad/s"""
 BASE_VEL = 0.5
 """m/s and rad/s."""
 
 Ranges = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
-"""Of m/s ahead, m/s to the left, rad/s to the left."""
+"""Ranges of commands: m/s ahead, m/s to the left, rad/s to the left."""
 
 
 def draw_starts(

@@ -20,9 +20,9 @@ VELOCITY_SCALE, SPIN_SCALE, JOINT_VEL_SCALE = 2.0, 0.25, 0.05
 TRACKING = 0.5
 """m²/s² or rad²/s²: squared error at which a tracking reward is 1/e."""
 FLIGHT_S = 0.5
-"""Longer times in the air are rewarded, shorter ones punished."""
+"""Time in the air above which a landing is rewarded and below which it is punished."""
 STANDING = 0.1
-"""m/s: a robot with a slower command need not lift its feet."""
+"""Commanded speed below which time in the air does not count, m/s."""
 
 
 # -- observation -------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ class Terrain:
     border: float = 5.0
     """m"""
     scale: tuple[float, float] = (0.08, 0.15)
-    """m, drawn for each track: about the span of its noise."""
+    """Range of the height scale of a track, m; a track's noise spans about its scale."""
     flat_below: float = 0.1
     """m: tracks of a smaller scale are flat."""
     border_scale: float = 0.08
@@ -36,7 +36,7 @@ class Terrain:
     """Cells of the noise per metre."""
     octaves: int = 2
     gain: float = 0.25
-    """Height of an octave, which has twice the cells, relative to the octave before."""
+    """Height of an octave relative to the octave before, which has half the cells."""
 
     @property
     def low(self) -> tuple[float, float]:
@@ -84,7 +84,7 @@ class Terrain:
 
 @lru_cache(maxsize=1)
 def heights(terrain: Terrain) -> Array:
-    """Return the read-only heights of a ground, [nx, ny], m; cached, because starts and planes need the same."""
+    """Return the read-only heights of a ground, [nx, ny], m; cached, because starts and planes need them."""
     found = terrain._noise() * terrain._scale_of_each_height()
     found.setflags(write=False)
     return found
@@ -120,13 +120,13 @@ def _between(a: Array, b: Array, t: float) -> Array:
 
 AHEAD = (0.2, 0.6)
 ASIDE = 0.25
-"""m, x from the beginning and y from the middle of a track."""
+"""Place of a start on its track: x from the beginning, y from the middle, m."""
 START_ABOVE = 0.42
-"""m, of the trunk above the highest point under the robot: stretched legs reach 0.38 m."""
+"""Height of the trunk above the highest point under the robot, m; stretched legs reach 0.38 m."""
 REACH = (0.4, 0.25)
-"""m, of the legs from the trunk along x and y."""
+"""Reach of the legs from the trunk along x and y, m."""
 RUN = 10.0
-"""m, the length of an episode at 0.5 m/s: no start is nearer to the end of the ground."""
+"""Distance of an episode at 0.5 m/s, m. No start is nearer to the end of the ground."""
 
 
 def place(rng: np.random.Generator, count: int, terrain: Terrain) -> Array:

@@ -74,9 +74,9 @@ from .terrain import START_ABOVE, Terrain, place
 MAX_STEPS = 1000
 """20 s."""
 EDGE = 1.0
-"""m: distance from the end of the ground at which an episode ends."""
+"""Distance from the end of the ground at which an episode ends, m."""
 SEEN = 3.0
-"""m of ground around a robot in a film: all of the ground is 14 million triangles."""
+"""Size of the ground around a robot in a film, m. All of the ground would be 14 million triangles."""
 TURNING = 0.05
 """The paper's weight of the commanded turning rate."""
 
@@ -96,7 +96,7 @@ class WalkOptions:
     push_every_s: float | None = None
     """Seconds from one push to the next; a push adds to the velocity of the trunk."""
     push_speed: float = 0.5
-    """m/s: largest part of a push along x and along y."""
+    """Largest change of the velocity along x and along y, m/s."""
     turning: float = TURNING
     """Weight of the commanded turning rate in the reward. With the paper's weight, robots walk in wide curves."""
 

@@ -34,9 +34,9 @@ def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
 
 
 class CpuEnv:
-    """B robots with an episode each; evaluations use it like an environment of mjlab's.
+    """B robots in one episode each, with those parts of the interface of mjlab's environment that evaluations use.
 
-    A robot stays where it is when its episode is over.
+    A robot is not simulated further when its episode is over.
 
     Threads share the robots, because MuJoCo releases Python's lock while it steps. Each thread has one MjModel and one
     MjData. A robot's parameters and state are written there before a physics step, and read after it.
@@ -52,7 +52,7 @@ class CpuEnv:
         self.steps = torch.zeros(num_envs, dtype=torch.long)
         """[B]"""
         self.going = torch.zeros(num_envs, dtype=torch.bool)
-        """[B]: episodes that are not over."""
+        """[B]: whether the episode is not over yet."""
         zeros = partial(torch.zeros, num_envs, dtype=torch.float64)
         self.world = World(
             model,
@@ -89,7 +89,7 @@ class CpuEnv:
 
     @property
     def commanded_speed(self) -> Tensor | None:
-        """[B], m/s ahead that the episodes ask for; None for a task without commands."""
+        """[B], commanded m/s ahead; None for a task without commands."""
         return self.terms.commanded_speed()
 
     @property
@@ -98,8 +98,11 @@ class CpuEnv:
         return self.robots.plan
 
     def reset(self, *, seed: int) -> tuple[VecEnvObs, dict[str, Any]]:
-        """Begin an episode of every robot as mjlab's environment does with this seed; return observations and {}."""
-        torch.manual_seed(seed)  # of noise
+        """Begin an episode of every robot in the start that mjlab's environment has with this seed.
+
+        Return observations and {}.
+        """
+        torch.manual_seed(seed)  # for the noise
         self.robots.seed(seed)
         self.robots.restart(torch.ones_like(self.going))
         self.robots.locate()
@@ -130,7 +133,7 @@ class CpuEnv:
         return {group: obs.float() for group, obs in self.terms.observations().items()}
 
     def scenery(self, poses: NDArray[np.float64]) -> mujoco.MjModel:
-        """Return the model in which to draw qpos [T, nq] of a robot."""
+        """Return the model that renders the states qpos [T, nq] of a robot."""
         add_scenery = self.task.scenery(poses)
         if add_scenery is None:
             return self.world.model
@@ -141,7 +144,7 @@ class CpuEnv:
         self._threads.shutdown()
 
     def _locate_bodies(self) -> None:
-        """Compute where the bodies of every robot are."""
+        """Compute the poses of the bodies of every robot."""
         world, model, data = self.world, self._models[0], self._datas[0]
         places = (world.body_pos.numpy(), world.body_quat.numpy(), world.subtree_center.numpy())
         for k, qpos in enumerate(world.qpos.numpy()):

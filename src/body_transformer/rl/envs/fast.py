@@ -23,8 +23,8 @@ class FastEnv(ManagerBasedRlEnv):
     """ManagerBasedRlEnv for our own tasks, with a faster step.
 
     A step leaves out mjlab's second forward(), resets by masks instead of by indices, and never waits for the device.
-    On a GPU, all of it but the physics is recorded and replayed. Observations, rewards and ends of episodes are the
-    same, except for the random numbers of noise and pushes. `extras["log"]` (episode sums of reward terms and counts of
+    On a GPU, everything but the physics is a CUDA graph. Observations, rewards and ends of episodes are the same,
+    except for the random numbers of noise and pushes. `extras["log"]` (episode sums of reward terms and counts of
     terminations) is missing.
     """
 
@@ -34,10 +34,10 @@ class FastEnv(ManagerBasedRlEnv):
     broken: Tensor
     """[]: number of episodes that ended because the simulation broke."""
     non_finite: Tensor
-    """[B, bool]: environments with a state that was not finite since this was last set to False."""
+    """[B, bool]: whether the state was not finite in any step since this tensor was cleared."""
     final_state: dict[str, Tensor]
-    """qpos [B, nq] and qvel [B, nv] after the physics of the last step; of `non_finite` environments, from that
-    time."""
+    """qpos [B, nq] and qvel [B, nv] after the physics of the last step; for `non_finite` environments, after the step
+    that broke them."""
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, render_mode: str | None = None, **kwargs: Any):
         _refuse_changes(cfg)
@@ -50,7 +50,7 @@ class FastEnv(ManagerBasedRlEnv):
         self.record(CudaGraphed if torch.device(device).type == "cuda" else lambda compute: compute)
 
     def record(self, recorder: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        """Choose how the parts of a step between the physics steps are computed."""
+        """Wrap all parts of a step except the physics in `recorder`."""
         between = [partial(self.robots.before_physics, step) for step in range(1, self.cfg.decimation)]
         self.begin = recorder(self._begin)
         self.between = [recorder(step) if self.robots.acts_between_physics_steps else step for step in between]
@@ -62,7 +62,7 @@ class FastEnv(ManagerBasedRlEnv):
 
     @property
     def commanded_speed(self) -> Tensor | None:
-        """[B], m/s ahead that the current episodes ask for; None for a task without commands."""
+        """[B], commanded m/s ahead; None for a task without commands."""
         return self.terms.commanded_speed()
 
     @property
@@ -72,7 +72,7 @@ class FastEnv(ManagerBasedRlEnv):
 
     @property
     def episode_length_buf(self) -> Tensor:
-        """[B]: steps so far. Assignment copies the values, because recordings read this one tensor."""
+        """[B]: steps so far. Assignment copies the values, because CUDA graphs read this tensor."""
         return self._episode_length
 
     @episode_length_buf.setter
@@ -85,7 +85,7 @@ class FastEnv(ManagerBasedRlEnv):
     def reset(
         self, *, seed: int | None = None, env_ids: Tensor | None = None, options: dict[str, Any] | None = None
     ) -> tuple[VecEnvObs, dict[str, Any]]:
-        """Reset as mjlab does; a seed chooses the starts of all episodes to come."""
+        """Reset as mjlab does; a seed chooses the starts of all further episodes."""
         if seed is not None:
             self.robots.seed(seed)
         obs, extras = super().reset(seed=seed, env_ids=env_ids, options=options)
@@ -154,10 +154,12 @@ def _refuse_changes(cfg: ManagerBasedRlEnvCfg) -> None:
     for field in fields:
         have, expected = list(getattr(cfg, field)), list(getattr(own, field))
         if have != expected:
-            raise ValueError(f"FastEnv computes the task's own {field}, {expected}; got {have}; use ManagerBasedRlEnv")
+            raise ValueError(f"FastEnv needs the task's own {field}, {expected}; got {have}; use ManagerBasedRlEnv")
     if cfg.observations != own.observations:
-        raise ValueError("FastEnv computes the task's own observations; got others; use ManagerBasedRlEnv")
+        raise ValueError("FastEnv needs the task's own observations; got other terms or noise; use ManagerBasedRlEnv")
     if (cfg.scale_rewards_by_dt, cfg.auto_reset) != (own.scale_rewards_by_dt, own.auto_reset) or (
         "floor" in own.rewards and cfg.rewards["floor"].weight != own.rewards["floor"].weight
     ):
-        raise ValueError("FastEnv scales and bounds rewards as the task does and resets; use ManagerBasedRlEnv")
+        raise ValueError(
+            "FastEnv needs the task's own scale_rewards_by_dt, auto_reset and weight of `floor`; use ManagerBasedRlEnv"
+        )

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 def env_cfg(task: RlTask[Any], scene: SceneCfg, sim: SimulationCfg, seed: int) -> ManagerBasedRlEnvCfg:
     """Return mjlab's configuration of a task."""
-    pays_death = task.death_reward is not None
+    has_death_reward = task.death_reward is not None
     rewards: dict[str, RewardTermCfg] = {
-        name: RewardTermCfg(func=_reward_function(term, pays_death), weight=term.weight)
+        name: RewardTermCfg(func=_reward_function(term, has_death_reward), weight=term.weight)
         for name, term in task.rewards.items()
     }
     if task.death_reward is not None:
@@ -87,7 +87,7 @@ def task_of(cfg: ManagerBasedRlEnvCfg) -> Any:
 
 
 def terms_of(env: ManagerBasedRlEnv) -> TaskTerms[Any]:
-    """Return the terms of an environment of our own. Its action term holds them, because mjlab builds that first."""
+    """Return the terms of an environment of our own. The action term holds them because mjlab builds it first."""
     manager = env.action_manager
     actions = [manager.get_term(name) for name in manager.active_terms]
     return next(action.terms for action in actions if isinstance(action, TaskAction))
@@ -105,7 +105,7 @@ class TaskActionCfg(ActionTermCfg):
 
 
 class TaskAction(ActionTerm):
-    """Actions, which the task's robots turn into motor commands; mjlab's actuators are not used."""
+    """The action term. The task's robots turn actions into motor commands; mjlab's actuators are not used."""
 
     def __init__(self, cfg: TaskActionCfg, env: ManagerBasedRlEnv):
         super().__init__(cfg, env)
@@ -160,13 +160,13 @@ def observation_function(term: ObservationTerm[Any]) -> Callable[[ManagerBasedRl
     return observe
 
 
-def _reward_function(term: RewardTerm[Any], pays_death: bool) -> Callable[[ManagerBasedRlEnv], Tensor]:
-    """Return the function of a term for mjlab: 0 at death if death has a reward, otherwise 0 where physics broke."""
+def _reward_function(term: RewardTerm[Any], has_death_reward: bool) -> Callable[[ManagerBasedRlEnv], Tensor]:
+    """Return the function of a term for mjlab: 0 at death if death has its own reward, else 0 where physics broke."""
 
     def reward(env: ManagerBasedRlEnv) -> Tensor:
         terms = terms_of(env)
-        nothing = env.termination_manager.terminated if pays_death else terms.world.broken()
-        return term.value(terms.state).masked_fill(nothing, 0.0)
+        is_zero = env.termination_manager.terminated if has_death_reward else terms.world.broken()
+        return term.value(terms.state).masked_fill(is_zero, 0.0)
 
     return reward
 
@@ -176,12 +176,12 @@ def _death(env: ManagerBasedRlEnv) -> Tensor:
 
 
 def _floor(env: ManagerBasedRlEnv) -> Tensor:
-    """Return the amount that lifts a negative sum of all other terms to 0."""
+    """Return the reward that raises a negative sum of all other terms to 0."""
     return (-terms_of(env).weighted_sum()).clamp_min(0.0)
 
 
 def _died(env: ManagerBasedRlEnv) -> Tensor:
-    """Return the deaths; as the first term after the physics, read the sensors before mjlab's forward()."""
+    """Return the deaths. mjlab calls this term first after the physics, so it reads the sensors before forward()."""
     terms = terms_of(env)
     terms.robots.locate()
     terms.robots.read_sensors()

@@ -1,8 +1,8 @@
 """A task as one list of terms, and their evaluation, which is the same in every simulator.
 
-`RlTask` lists what a task observes, rewards and ends. Three executors read the list: `fast.FastEnv` (MuJoCo Warp, all
-but the physics recorded as CUDA graphs), `cpu.CpuEnv` (plain MuJoCo) and `mjlab.env_cfg` (mjlab's managers). A new term
-goes into the list and nowhere else.
+`RlTask` lists the observations, rewards and terminations of a task. Three executors read the list: `fast.FastEnv`
+(MuJoCo Warp, all but the physics recorded as CUDA graphs), `cpu.CpuEnv` (plain MuJoCo) and `mjlab.env_cfg` (mjlab's
+managers). A new term goes into the list and nowhere else.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ObservationTerm(Generic[S]):
     value: Callable[[S], Tensor]
     """State -> [B, size]."""
     noise: float = 0.0
-    """Largest size of the uniform noise that is added to an entry."""
+    """Amplitude of the uniform noise that is added to each entry."""
 
     @property
     def name(self) -> str:
@@ -74,14 +74,14 @@ def obs_terms(
 
 @dataclass(frozen=True)
 class PlannedEpisode:
-    """An episode of an evaluation that has the same start each time."""
+    """An episode of an evaluation with fixed starts."""
 
     split: str
-    """Split of the motions to which it belongs."""
+    """Split of its motion clip."""
     clip: str
-    """Motion that it follows, or a part of."""
+    """Motion clip that it follows, in whole or in part."""
     max_steps: int
-    """Control steps if it does not fail."""
+    """Number of control steps without a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,15 +98,15 @@ class RlTask(ABC, Generic[S]):
     time_outs: Sequence[Callable[[S], Tensor]] = ()
     """State -> [B, bool]: the episode is over without a failure. It always is after `max_steps`."""
     death_reward: float | None = None
-    """The whole reward of the step of death; None: the weighted sum, which is 0 where the simulation broke."""
+    """Reward of the step of death instead of the weighted sum; None: the sum, which is 0 where the simulation broke."""
     reward_at_least_0: bool = False
     """Replace negative sums by 0."""
     reward_per_second: bool = False
-    """Multiply the sum by the seconds of a step."""
+    """Multiply the sum by the duration of a step in seconds."""
     forward_speed: Callable[[S], Tensor] | None = None
     """State -> [B], m/s ahead in the last step; reported by evaluations of tasks that have it."""
     commanded_speed: Callable[[S], Tensor] | None = None
-    """State -> [B], m/s ahead that the robot should have, where the task has commands."""
+    """State -> [B], commanded m/s ahead, if the task has commands."""
     physics_dt: float
     decimation: int
     """Physics steps per control step."""
@@ -119,7 +119,7 @@ class RlTask(ABC, Generic[S]):
     view: View
     """Camera of films."""
     graph: BodyGraph | None = None
-    """The body of a policy, if the simulated model lacks joints of it; None: the simulated robot's."""
+    """Graph for policies if the simulated model lacks some of its joints; None: the graph of the simulated robot."""
 
     @property
     def control_dt(self) -> float:
@@ -143,12 +143,12 @@ class TaskRobots(ABC, Generic[S]):
     acts_between_physics_steps: bool
     """Whether `before_physics` does anything after the first physics step of a control step."""
     locates_bodies: bool = False
-    """Whether the task reads places of bodies, which simulators compute only when they are asked to."""
+    """Whether the task reads poses of bodies, which the simulators compute only on request."""
     plan: Sequence[PlannedEpisode] = ()
     """The episodes of an evaluation, one per environment; empty where `seed` chooses the starts."""
 
     def seed(self, seed: int) -> None:
-        """Choose the starts of all episodes to come."""
+        """Choose the starts of all further episodes."""
         self.starts.seed(seed)
 
     @abstractmethod
@@ -160,13 +160,13 @@ class TaskRobots(ABC, Generic[S]):
         """Prepare physics step number `step` of a control step: motors, and the ground under the robots."""
 
     def locate(self) -> None:
-        """Compute the places of bodies, after physics and after restarts, if the task reads them."""
+        """Compute the poses of bodies, after physics and after restarts, if the task reads them."""
         if self.locates_bodies:
             self.world.locate_bodies()
 
     @abstractmethod
     def read_sensors(self) -> None:
-        """Read all sensors after the physics of a control step, before anything else writes the simulator's memory."""
+        """Read all sensors after the physics of a control step, before the simulator's memory is written again."""
 
     @abstractmethod
     def restart(self, fresh: Tensor) -> None:
@@ -195,7 +195,7 @@ class TaskRobots(ABC, Generic[S]):
 class TaskTerms(Generic[S]):
     """The terms of a task for the robots of one world.
 
-    Nothing here waits for the device or brings numbers to it, so that a GPU can record all of it.
+    No method waits for the device or copies data to it, so CUDA graphs can record all of them.
     """
 
     def __init__(self, task: RlTask[S], world: World, seed: int, weights: Mapping[str, float]) -> None:
@@ -205,7 +205,7 @@ class TaskTerms(Generic[S]):
         self._noise = {group: self._largest_noise(group) for group in task.obs}
 
     def _largest_noise(self, group: str) -> Tensor | None:
-        """Return the largest error of each entry [O]; None for a group without noise."""
+        """Return the noise amplitude of each entry [O]; None for a group without noise."""
         noise = [term.noise for term in self.task.obs[group] for _ in range(term.owners.size)]
         return self.world.qpos.new_tensor(noise) if any(noise) else None
 
@@ -228,19 +228,19 @@ class TaskTerms(Generic[S]):
     def died(self) -> Tensor:
         """Return where the robot has failed or the simulation has broken, [B, bool].
 
-        If a broken simulation were a time-out, the learner would add the value of the next state, and breaking could
-        pay.
+        As a time-out, a broken simulation would add the value of the next state to the reward. A policy could then
+        learn to break it.
         """
-        return self._any(self.task.failures) | self.world.broken()
+        return self._holds_any(self.task.failures) | self.world.broken()
 
     def timed_out(self, died: Tensor) -> Tensor:
         """Return where the episode is over without a death, [B, bool]."""
         over = self.world.steps() >= self.task.max_steps
         if self.task.time_outs:
-            over = over | self._any(self.task.time_outs)
+            over = over | self._holds_any(self.task.time_outs)
         return over & ~died
 
-    def _any(self, conditions: Sequence[Callable[[S], Tensor]]) -> Tensor:
+    def _holds_any(self, conditions: Sequence[Callable[[S], Tensor]]) -> Tensor:
         """Return where at least one condition holds, [B, bool]."""
         return reduce(torch.logical_or, (condition(self.state) for condition in conditions))
 
@@ -265,7 +265,7 @@ class TaskTerms(Generic[S]):
         return None if self.task.forward_speed is None else self.task.forward_speed(self.state)
 
     def commanded_speed(self) -> Tensor | None:
-        """Return the speed ahead that the command asks for, [B], m/s; None for a task without commands."""
+        """Return the commanded speed ahead, [B], m/s; None for a task without commands."""
         return None if self.task.commanded_speed is None else self.task.commanded_speed(self.state)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mjlab.sim import Simulation
 
 MAX_SPEED, MAX_TURN = 50.0, 200.0
-"""m/s and rad/s; a faster simulation has broken. Humanoids with random actions reach 17 and 81."""
+"""Speeds above which a simulation counts as broken, m/s and rad/s. Humanoids with random actions reach 17 and 81."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class World:
     qvel: Tensor
     """[B, nv]"""
     warmstart: Tensor
-    """[B, nv], accelerations that the solver starts from."""
+    """[B, nv], accelerations from which the solver starts."""
     ctrl: Tensor
     """[B, nu], in the order of the model."""
     sensordata: Tensor
@@ -46,7 +46,7 @@ class World:
     act: Tensor
     """[B, na], activations of actuators that have a state."""
     body_pos: Tensor
-    """[B, nbody, 3], m, world. After a physics step, where bodies were before it, until `locate_bodies` is called."""
+    """[B, nbody, 3], m, world. After a physics step, the positions before it, until `locate_bodies` is called."""
     body_quat: Tensor
     """[B, nbody, 4], body to world; as `body_pos`."""
     subtree_center: Tensor
@@ -95,7 +95,7 @@ class World:
         return self.qpos.device
 
     def broken(self) -> Tensor:
-        """Return where a body is faster than any robot, or the state is not finite, [B, bool]."""
+        """Return where a speed is above `fastest` or the state is not finite, [B, bool]."""
         return ~((self.qvel.abs() <= self.fastest).all(1) & self.qpos.isfinite().all(1))
 
     def non_finite(self) -> Tensor:
@@ -111,14 +111,14 @@ class World:
 
 
 class WarpKinematics:
-    """Places of all bodies in MuJoCo Warp; on a GPU the first call records a CUDA graph."""
+    """Forward kinematics of all bodies in MuJoCo Warp; on a GPU the first call records a CUDA graph."""
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
         self._graph: Any = None
 
     def __call__(self) -> None:
-        """Compute the places from the joints' positions."""
+        """Compute the poses of the bodies from `qpos`."""
         import warp
 
         with warp.ScopedDevice(self._sim.wp_device):
@@ -140,7 +140,7 @@ class WarpKinematics:
         import warp
 
         was_enabled = gc.isenabled()
-        gc.disable()  # a graph that is deleted during the recording would become part of it
+        gc.disable()  # the deletion of another graph would be recorded as a part of this one
         try:
             with warp.ScopedCapture() as capture:
                 self._compute()
@@ -158,7 +158,7 @@ class Starts:
     """
 
     def __init__(self, world: World, drawn: Sequence[NDArray[np.float64]], seed: int, dtype: torch.dtype) -> None:
-        """`drawn`: qpos [starts, nq], qvel [starts, nv], and everything else that belongs to a start."""
+        """`drawn`: qpos [starts, nq], qvel [starts, nv], and further arrays of the task, such as commands."""
         self.drawn = [torch.tensor(array, dtype=dtype, device=world.device) for array in drawn]
         self.qpos, self.qvel = self.drawn[:2]
         self.episodes = torch.full((world.num_envs,), -1, device=world.device)
@@ -167,7 +167,7 @@ class Starts:
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
-        """Choose the starts of all episodes to come by the seed."""
+        """Choose the starts of all further episodes by the seed."""
         generator = torch.Generator().manual_seed(seed)
         self.first.copy_(torch.randint(len(self.qpos), self.first.shape, generator=generator))
         self.episodes.fill_(-1)
@@ -180,7 +180,7 @@ class Starts:
 
 
 NUM_STARTS = 8192
-"""Start states that a task draws."""
+"""Number of start states that a task draws."""
 Place = Callable[[np.random.Generator, int], NDArray[np.float64]]
 """Draws this number of positions of the robot's root, [n, 3], m."""
 
@@ -189,18 +189,18 @@ Place = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
 
 def joint_ids(model: mujoco.MjModel, names: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Return where the robot's hinge joints are in qpos and in qvel."""
+    """Return the addresses of the robot's hinge joints in qpos and in qvel."""
     joints = [model.joint(f"robot/{name}") for name in names]
     return [int(joint.qposadr[0]) for joint in joints], [int(joint.dofadr[0]) for joint in joints]
 
 
 def joint_ranges(model: mujoco.MjModel, names: Sequence[str]) -> NDArray[np.float64]:
-    """Return the lower and the upper ends of the robot's joints' ranges, [2, joints], rad."""
+    """Return the lower and upper limits of these joints of the robot, [2, joints], rad."""
     return np.array([model.joint(f"robot/{name}").range for name in names]).T
 
 
 def adjacent(addresses: Sequence[int], width: int = 1) -> slice:
-    """Return entries of this width that lie next to each other in the simulator's memory as one slice."""
+    """Return one slice for entries of this width that are adjacent in the simulator's memory."""
     first = addresses[0]
     if list(addresses) != list(range(first, first + width * len(addresses), width)):
         raise ValueError(f"entries are not adjacent in the simulator's memory: {addresses}")
@@ -241,7 +241,7 @@ def rotate(quat: Tensor, vector: Tensor) -> Tensor:
 
 
 def rotate_back(quat: Tensor, vector: Tensor) -> Tensor:
-    """Rotate vector [B, 3] or [B, S, 3] by the inverse of that quaternion: world to body."""
+    """Rotate vector [B, 3] or [B, S, 3] by the inverse of the quaternion [B, 4]: world to body."""
     return rotate(torch.cat([quat[:, :1], -quat[:, 1:]], -1), vector)
 
 

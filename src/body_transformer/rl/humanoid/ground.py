@@ -24,7 +24,7 @@ FEELERS_ALONG_FOOT = 4
 
 
 def add_planes(spec: mujoco.MjSpec, ground: Ground) -> None:
-    """Add feelers and their planes to a scene with the robot, and the height field to look at."""
+    """Add feelers and their planes to a scene with the robot, and the height field for rendering."""
     add_field(spec, ground, solid=False)
     number = 0
     for body in spec.bodies:
@@ -81,9 +81,12 @@ class FaceTable:
         self._last_cell = torch.tensor(first.shape, device=device) - 1
 
     def under(self, xy: Tensor) -> tuple[Tensor, Tensor]:
-        """Return unit normal [..., 3] and offset [..., 1] of the face at xy [..., 2]; outer faces have no end."""
+        """Return unit normal [..., 3] and offset [..., 1] of the face at xy [..., 2].
+
+        Beyond the ground, its outermost faces continue.
+        """
         cells = (xy - self._low) / self._grid
-        numbers = cells.long().clamp_min(0).minimum(self._last_cell)  # in range for NaN, too
+        numbers = cells.long().clamp_min(0).minimum(self._last_cell)  # in range even for NaN
         u, v = (cells - numbers).unbind(-1)
         i, j = numbers.unbind(-1)
         face = self._faces[i, j, (u > v).long()]
@@ -120,7 +123,7 @@ class LimbPlanes(FeelerPlanes):
         self._age.masked_fill_(fresh, 0)
 
     def note(self) -> None:
-        """Note the positions of the feelers after a physics step; the simulator computes the next ones only in it."""
+        """Store the positions of the feelers after a physics step, from which `lay` predicts the next ones."""
         self._before.copy_(self._centre)
         torch.index_select(self._geom_xpos, 1, self._feelers, out=self._centre)
         self._age.add_(1)

@@ -42,7 +42,7 @@ LOW = (-BORDER, -NUM_TILES[1] * TILE / 2 - BORDER)
 HIGH = (NUM_TILES[0] * TILE + BORDER, NUM_TILES[1] * TILE / 2 + BORDER)
 """The corners of the ground, m."""
 EDGE = 1.0
-"""Distance from the end of the ground at which an episode ends: no limb may hang over it."""
+"""Distance from the end of the ground at which an episode ends, m, so that no limb is beyond the ground."""
 
 
 def heights(seed: int) -> NDArray[np.float64]:
@@ -93,7 +93,7 @@ def task(seed: int) -> HumanoidTask:
 
 def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
     """Return mjlab's configuration of humanoid-hill."""
-    extent = 4.0  # of pictures; MuJoCo would choose the whole ground
+    extent = 4.0  # for the camera; by default it would be the size of the ground
     on_waves = scene(num_envs, mod.START_Z, spec_fn=partial(add_planes, ground=ground(seed)), extent=extent)
     return env_cfg(task(seed), on_waves, simulation(max_contacts=40, max_constraints=200), seed)
 

@@ -58,9 +58,9 @@ def humanoid_task(
     """Return a task with the observations, actions and rewards of humanoid-mod.
 
     Args:
-        target: x and y of the place to run to, m.
-        direction: the unit vector in which to look.
-        failure: where the robot has failed, [B, bool].
+        target: x and y of the target, m.
+        direction: returns the unit vector of the rewarded heading.
+        failure: returns where the robot has failed, [B, bool].
         privileged: terms that the critic observes beside those of the actor.
         options: further fields of the task.
     """

@@ -1,4 +1,4 @@
-"""Bodies of the humanoid tasks as MjSpecs, their contact sensors, and the physics they are simulated with."""
+"""Bodies of the humanoid tasks as MjSpecs, their contact sensors, and their physics."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def robot(start_z: float) -> EntityCfg:
 
 
 def scene(num_envs: int, start_z: float, others: Mapping[str, EntityCfg] | None = None, **options: Any) -> SceneCfg:
-    """Return a scene of the humanoid with the sensor of net contact forces, world frame: those that each body exerts.
+    """Return a scene of the humanoid with a sensor of the net contact forces, world frame, that each body exerts.
 
     `others` are further entities, and `options` those of SceneCfg.
     """
@@ -85,7 +85,7 @@ def cylinder_spec() -> mujoco.MjSpec:
     """Return the cylinder under the board: 12.57 kg, axis along x, free.
 
     It is a capsule with the mass and inertia of the cylinder, and its round ends lie outside the board. MuJoCo Warp
-    finds only one contact between a cylinder and a box, so the board would sink in; with a capsule it finds two.
+    finds only one contact between a cylinder and a box, so the board would sink in. With a capsule it finds two.
     """
     mass = DENSITY * math.pi * CYLINDER_RADIUS**2 * CYLINDER_LENGTH
     along = mass * CYLINDER_RADIUS**2 / 2

@@ -59,7 +59,7 @@ class HumanoidState:
     torso_vel: Tensor
     """[B, 3], m/s, world."""
     torso_spin: Tensor
-    """[B, 3], rad/s, in the torso's own frame, as the simulator holds it."""
+    """[B, 3], rad/s, in the torso's own frame, as in the simulator."""
     joint_pos: Tensor
     """[B, 21], rad."""
     joint_vel: Tensor
@@ -106,7 +106,7 @@ class Humanoids(TaskRobots[HumanoidState]):
         )
         rng = np.random.default_rng(seed)
         drawn = draw_starts(model, task.place, rng, NUM_STARTS, task.start_noise_curriculum)
-        # single precision in every simulator, so that all begin in the same states
+        # float32 in every simulator, so that episodes begin in the same states
         self.starts = Starts(world, drawn, seed, torch.float32)
         self.planes = None if task.ground is None else LimbPlanes(world, task.ground)
         """The uneven ground; flat ground is part of the scene."""
@@ -201,10 +201,10 @@ def robot_geoms(model: mujoco.MjModel) -> NDArray[np.bool_]:
 
 
 def entangled(model: mujoco.MjModel, data: mujoco.MjData, own: NDArray[np.bool_]) -> bool:
-    """Return whether the robot touches itself, or is so deep in something that it would come out sideways or below.
+    """Return whether the robot touches itself, or is so deep in a body that it would be pushed out sideways or down.
 
-    Of plain draws, 23 % have crossed legs: forces of hundreds of newtons between them would end the episode before its
-    first action. On a board, 1 % have a foot that would come out under the board.
+    Without this check, 23 % of the starts have crossed legs. Forces of hundreds of newtons between them would end the
+    episode before its first action. On the board, 1 % have a foot that would come out under it.
     """
     mujoco.mj_kinematics(model, data)
     mujoco.mj_comPos(model, data)

@@ -64,7 +64,7 @@ OBSERVATIONS: dict[str, Callable[[State], Tensor]] = {
 
 
 def _stack(state: State) -> Stack:
-    assert state.stack is not None  # these terms are listed only where board and cylinder are in the scene
+    assert state.stack is not None  # only scenes with board and cylinder have these terms
     return state.stack
 
 
@@ -149,7 +149,7 @@ def energy(state: State) -> Tensor:
 
 
 def limits(state: State) -> Tensor:
-    """Return how far joints are into the last hundredth of their range, from 0 to 1 at the end, weighted likewise."""
+    """Return how far joints are into the last hundredth of their range, 1 at its end, weighted like `energy`."""
     beyond = (joint_pos(state).abs() - 0.98).clamp_min(0.0) / 0.02
     return (beyond * state.joints.strength).sum(-1)
 
@@ -163,7 +163,7 @@ def forward_speed(state: State) -> Tensor:
 
 
 def fallen(state: State) -> Tensor:
-    """Return where more than 1 N acts on a body that is not a foot; contact of the robot with itself counts, too."""
+    """Return where more than 1 N acts on a body that is not a foot, including contact of the robot with itself."""
     hit = state.contact_force.square().sum(-1) > ALLOWED_FORCE_N**2
     for foot in _FEET:  # an index tensor would be copied from the host at every step
         hit[:, foot].fill_(False)
