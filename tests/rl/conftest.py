@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def new_env():
-    """Makes an environment that is not shared; the arguments are those of `task_cfg`."""
+    """Return a function that makes an environment of its own; the arguments are those of `task_cfg`."""
     pytest.importorskip("mjlab")
     from mjlab.envs import ManagerBasedRlEnv
 
@@ -30,7 +30,7 @@ def _shared(new_env):
 
 @pytest.fixture
 def env(_shared):
-    """The 8 robots of a task, at the start of their first episode."""
+    """Return a function that resets the shared environment of a task, with 8 robots, to their first episode."""
 
     def fresh(name, fast=True, **options):
         from body_transformer.rl.envs.mjlab import terms_of

@@ -20,7 +20,7 @@ TRACKING = "Mjlab-Tracking-Flat-Unitree-G1"
 
 
 def task_cfg(name: str, num_envs: int = 8, seed: int = 0, flat: bool = False, **options: Any) -> Any:
-    """mjlab's configuration of one of our tasks with the arguments of its `cfg`; a1-walk has a small ground."""
+    """Return mjlab's configuration of one of our tasks, with the arguments of its `cfg`; a1-walk has a small ground."""
     from body_transformer.rl.a1.terrain import Terrain
     from body_transformer.rl.registry import TASKS
 
@@ -31,7 +31,7 @@ def task_cfg(name: str, num_envs: int = 8, seed: int = 0, flat: bool = False, **
 
 
 def make_env(task: str, change: Callable[[Any], None] = lambda cfg: None, num_envs: int = 2, reset: bool = True) -> Any:
-    """An environment of mjlab's own, without noise."""
+    """Return an environment of mjlab's own, without noise."""
     import mjlab.tasks  # noqa: F401, fills the registry
     from mjlab.envs import ManagerBasedRlEnv
     from mjlab.tasks.registry import load_env_cfg
@@ -50,7 +50,7 @@ def make_env(task: str, change: Callable[[Any], None] = lambda cfg: None, num_en
 def settle(env: Any) -> None:
     """Compute everything that follows from positions and velocities, and the sensors."""
     env.sim.forward()
-    env.scene.update(dt=0.0)  # sensors forget what they had computed
+    env.scene.update(dt=0.0)  # clears the cached values of sensors
     env.sim.sense()
 
 

@@ -29,7 +29,7 @@ AS_RSL_RL: dict[str, Any] = {
     "learning_rate": 3e-3,
     "desired_kl": 0.01,
 }
-"""The defaults of rsl_rl's PPO, and small numbers."""
+"""The defaults of rsl_rl's PPO, with few epochs and minibatches."""
 AS_RL_GAMES: dict[str, Any] = {
     "entropy_coef": 0.0,
     "action_bound": 0.05,

@@ -1,4 +1,4 @@
-"""Whole environments on the CPU: the fast step is mjlab's; ends of episodes, and broken simulations."""
+"""Whole environments on the CPU: FastEnv equals mjlab's environment; ends of episodes; broken simulations."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def random_actions(steps: int, name: str, seed: int = 1, scale: float = 1.0) -> 
         ("a1-walk", {"latency": (0, 6), "stiffness": (1.0, 2.0)}),
     ],
 )
-def test_the_fast_step_is_mjlabs_step(env, name, options):
+def test_a_step_of_fast_env_has_the_results_of_mjlabs_environment(env, name, options):
     fast, stock = (env(name, fast, **QUIET.get(name, {}), **options) for fast in (True, False))
     groups = ["actor", "critic"] if name == "a1-walk" or options else ["actor"]
     torch.testing.assert_close(fast.get_observations(), stock.get_observations())
@@ -60,7 +60,7 @@ def test_the_fast_step_is_mjlabs_step(env, name, options):
         ("a1-walk", {"latency": (0, 4), "push_every_s": 0.1}),
     ],
 )
-def test_a_fast_step_brings_no_number_to_the_host_and_none_from_it(env, name, options):
+def test_a_step_of_fast_env_copies_nothing_between_host_and_device(env, name, options):
     check_no_host_traffic(env(name, **options), random_actions(3, name))
 
 
@@ -73,7 +73,7 @@ def test_an_episode_ends_by_time_out_after_exactly_1000_steps(env, name, fast, m
     made, (still,) = env(name, fast), random_actions(1, name, scale=0.0)
     assert made.max_episode_length == 1000
     for physics in ("step", "forward"):
-        monkeypatch.setattr(made.sim, physics, lambda: None)  # robots hang in the air: they live, and it is quick
+        monkeypatch.setattr(made.sim, physics, lambda: None)  # without physics robots survive, and the test is fast
     made.episode_length_buf[:] = 990
     for _ in range(9):
         _, _, died, late, _ = made.step(still)
@@ -92,7 +92,7 @@ def test_an_episode_ends_by_time_out_after_exactly_1000_steps(env, name, fast, m
         ("a1-walk", [(16.1, 0), (-4.1, 0), (8, 7.3), (8, -7.3)]),
     ],
 )
-def test_the_end_of_the_ground_is_a_time_out(env, name, ends):
+def test_an_episode_ends_by_time_out_at_the_end_of_the_ground(env, name, ends):
     made, (still,) = env(name), random_actions(1, name, scale=0.0)
     qpos = terms_of(made).world.qpos
     qpos[:4, :2] = torch.tensor(ends)
@@ -105,7 +105,7 @@ def test_the_end_of_the_ground_is_a_time_out(env, name, ends):
 
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("name", TASKS)
-def test_a_broken_simulation_is_death_and_the_next_episode_is_whole(env, name, fast):
+def test_a_broken_simulation_is_a_death_and_does_not_affect_the_next_episode(env, name, fast):
     made, (still,) = env(name, fast), random_actions(1, name, scale=0.0)
     if fast:
         made.broken.zero_()

@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_starts_on_mjlabs_random_ground_too():
     """mjlab places the robots at a reset on ground that the previous reset has drawn."""
     starts = []
     cfg = make_env_cfg(f"mjlab:{ROUGH_GO1}", 4, 0, play=True)
-    cfg.scene.terrain.terrain_generator.num_rows = cfg.scene.terrain.terrain_generator.num_cols = 3  # it is quick
+    cfg.scene.terrain.terrain_generator.num_rows = cfg.scene.terrain.terrain_generator.num_cols = 3  # for a fast test
     cfg.episode_length_s = 0.01  # one step
     with quiet():
         rough = ManagerBasedRlEnv(cfg, "cpu")
@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_starts_on_mjlabs_random_ground_too():
 
 
 def test_episode_lengths_set_by_the_caller_end_episodes_in_time(env):
-    """rsl_rl lets robots begin anywhere in their episodes; the recorded step must see it."""
+    """rsl_rl starts robots at any step of their episodes, and the recorded step must use these lengths."""
     env.reset(seed=0)
     tensor = env.episode_length_buf
     given = torch.tensor([0, 500, 998, 999])
@@ -86,7 +86,7 @@ def test_the_number_of_threads_of_plain_mujoco_changes_nothing(name):
 
 
 class Scripted:
-    """Two robots: one lives for all 4 steps, the other dies in the second."""
+    """Two robots, of which one survives all 4 steps and the other dies in the second step."""
 
     num_envs, device, max_episode_length = 2, "cpu", 4
 

@@ -1,4 +1,4 @@
-"""A still frame, where there is OpenGL."""
+"""Pictures of the humanoid tasks, on machines with OpenGL."""
 
 import numpy as np
 import pytest

@@ -73,8 +73,8 @@ def test_a_state_that_breaks_in_the_last_step_of_a_rollout_is_saved(tmp_path):
     assert load_file(tmp_path / "run" / "broken_states_0.safetensors")["env_ids"].tolist() == [2]
 
 
-def test_actions_that_are_not_finite_are_not_blamed_on_the_physics(tmp_path):
-    """The last minibatch's step may break them; the loss before it is a number."""
+def test_actions_that_are_not_finite_are_attributed_to_the_policy(tmp_path):
+    """The last optimizer step may break the weights although the loss before it was finite."""
     with closing(TrainingLoop(job(tmp_path / "run", 1), Ranks(), Progress(quiet=True))) as loop:
         loop.learner.actor.network.net.detokenizer.bias.data[3] = torch.nan
         with pytest.raises(ValueError, match="the policy gave actions that are not finite in 4 of 4 environments at "):

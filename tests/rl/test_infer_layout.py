@@ -1,4 +1,4 @@
-"""Layouts inferred from mjlab's environments: entries belong to the bodies that change them."""
+"""Layouts inferred from mjlab's environments: an entry belongs to the body whose state it shows."""
 
 import copy
 
@@ -68,7 +68,7 @@ def test_a_joints_state_changes_exactly_its_nodes_entry(go1, joint, quantity, te
 def test_other_entries_that_a_joint_changes_belong_to_bodies_below_it(go1):
     layout = infer_layout(go1, ["critic"]).layout
     index = go1.scene["robot"].joint_names.index("FR_thigh_joint")
-    go1.sim.data.qpos[:, 2] += 0.4  # in the air: on the ground one foot's load is another's relief
+    go1.sim.data.qpos[:, 2] += 0.4  # in the air, because on the ground the load on one foot changes that on the others
     settle(go1)
     before = observe(go1, "critic")
     address = int(go1.scene["robot"].indexing.joint_q_adr[index])
@@ -100,7 +100,7 @@ def test_a_foots_contact_changes_exactly_the_entries_of_its_leg(go1, foot):
     assert entries(layout, "foot_contact_forces", f"{foot}_calf") <= found
 
 
-def test_the_last_action_goes_to_the_joints_it_drove(yam):
+def test_the_last_action_belongs_to_the_joints_that_it_moved(yam):
     inferred = infer_layout(yam, ["actor"])
     layout, manager = inferred.layout, yam.action_manager
     for index, joint in enumerate(manager.get_term("joint_pos").target_names):
@@ -110,7 +110,7 @@ def test_the_last_action_goes_to_the_joints_it_drove(yam):
         assert layout.action_ids(layout.graph.joints[joint]) == [index]
 
 
-def test_a_site_term_goes_to_the_body_it_sits_on_and_another_entitys_to_the_root(yam):
+def test_a_term_of_a_site_belongs_to_the_sites_body_and_one_of_another_entity_to_the_root(yam):
     layout = infer_layout(yam, ["actor"]).layout
     assert {term.name: term.of for term in layout.obs}["ee_to_cube"] == ("link_6",)
     cube = yam.scene["cube"]
@@ -309,7 +309,7 @@ def test_an_override_wins(strange, place):
         ({"mystery": "bodies"}, "term 'mystery' has 12 entries, which 13 bodies cannot share evenly"),
     ],
 )
-def test_a_mistake_in_the_mapping_is_an_error(strange, overrides, message):
+def test_an_invalid_override_is_an_error(strange, overrides, message):
     with pytest.raises(ValueError, match=message):
         infer_layout(strange, ["actor"], overrides)
 

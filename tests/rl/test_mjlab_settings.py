@@ -1,4 +1,4 @@
-"""mjlab's settings of its tasks become ours; a setting that is not supported is refused, not ignored."""
+"""Settings of mjlab's tasks are taken from mjlab; a setting that is not supported is refused, not ignored."""
 
 from contextlib import closing
 
@@ -20,7 +20,7 @@ TASK = f"mjlab:{CARTPOLE}"
 
 @pytest.fixture
 def theirs(monkeypatch):
-    """mjlab's settings for the cartpole, which a test may change."""
+    """mjlab's settings of the cartpole, which a test may change."""
     from mjlab.tasks.registry import _REGISTRY, load_rl_cfg
 
     names()  # fills it

@@ -1,4 +1,4 @@
-"""PPO computes what it computed as a subclass of rsl_rl's, and without its additions what rsl_rl's own computes."""
+"""PPO has the results it had as a subclass of rsl_rl's; without its additions it has those of rsl_rl's own."""
 
 import copy
 import math
@@ -39,7 +39,7 @@ OURS_ALONE = ("min_learning_rate", "action_bound_coef", "normalize_values", "min
 
 
 @pytest.mark.parametrize("name", FROZEN)
-def test_a_training_has_the_results_that_it_had(name):
+def test_a_training_has_the_frozen_results(name):
     frozen = load_file(FROZEN_VALUES)
     for key, value in train(name).items():
         torch.testing.assert_close(value, frozen[f"{name}.{key}"], rtol=1e-5, atol=1e-6, msg=lambda m, key=key: key + m)
@@ -125,7 +125,7 @@ def test_gradients_can_be_clipped_together():
     assert norms == pytest.approx([math.sqrt(2) * 1e-3, 1e-3], rel=1e-2)
 
 
-def test_values_are_learned_on_one_scale_whatever_the_rewards_are():
+def test_the_value_loss_does_not_depend_on_the_scale_of_rewards():
     losses = []
     for scale in (1.0, 1000.0):
         ppo = make_ppo(normalize_values=True)
@@ -180,7 +180,7 @@ def test_a_restored_ppo_continues_like_the_saved_one():
     assert float(second.learning_rate) == float(first.learning_rate)
 
 
-def test_statistics_of_observations_move_after_the_updates_and_are_those_of_the_whole_rollout():
+def test_observation_statistics_are_updated_after_the_update_with_the_whole_rollout():
     theirs, ours = make_rsl_rl_ppo(), make_ppo()
     for ppo in (theirs, ours):
         for model in (ppo.actor, ppo.critic):
@@ -209,7 +209,7 @@ def test_the_divergence_can_be_measured_from_the_previous_epoch():
     assert all(near < far for near, far in zip(found["epoch"][8:], found["rollout"][8:], strict=True))
 
 
-def test_one_environment_can_be_a_minibatch_by_itself():
+def test_a_minibatch_can_be_a_single_environment():
     """Its tensors are then those of the rollout, which were written in inference mode."""
     obs = observations(torch.Generator().manual_seed(0))[:1]
     settings = config(num_envs=1, num_mini_batches=1, minibatch_by_env=True, kl_reference="epoch")

@@ -1,4 +1,4 @@
-"""`bot eval` in plain MuJoCo, of policies that come with the package, and as films; and how a policy gets there."""
+"""`bot eval` in plain MuJoCo, of the package's policies, and with films; adding a policy to the package."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ def small_policy(experiment: str, config: PolicyConfig = SMALL) -> Policy:
 
 
 def run_folder(folder: Path, policy: Policy, task: str = "humanoid-mod", checkpoint: str = "checkpoints/3") -> Path:
-    """The files of a run that these tests read."""
+    """Write the files of a run that these tests read."""
     from body_transformer.run import Run
 
     about = {
@@ -44,7 +44,7 @@ def run_folder(folder: Path, policy: Policy, task: str = "humanoid-mod", checkpo
 
 
 @pytest.fixture
-def shelf(tmp_path, monkeypatch):
+def package_folder(tmp_path, monkeypatch):
     """The folder of the package's policies."""
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "pretrained")
     (tmp_path / "pretrained").mkdir()
@@ -61,14 +61,14 @@ def evaluate(capsys, *arguments: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-# -- the shelf ---------------------------------------------------------------------------------------------------------
+# -- policies of the package -------------------------------------------------------------------------------------------
 
 
-def test_a_policy_of_an_unknown_name_is_refused_and_the_known_ones_are_named(shelf, capsys):
-    small_policy("humanoid-mod").save(shelf / "humanoid-mod")
-    (shelf / "unfinished").mkdir()
+def test_an_unknown_policy_is_refused_and_the_known_names_are_listed(package_folder, capsys):
+    small_policy("humanoid-mod").save(package_folder / "humanoid-mod")
+    (package_folder / "unfinished").mkdir()
     assert pretrained.names() == ["humanoid-mod"]
-    assert pretrained.path("humanoid-mod") == shelf / "humanoid-mod"
+    assert pretrained.path("humanoid-mod") == package_folder / "humanoid-mod"
     assert main(["eval", "pretrained:humanoid-mad"]) == 1
     assert "did you mean 'humanoid-mod'? have: 'humanoid-mod'" in capsys.readouterr().err
 
@@ -91,7 +91,7 @@ def test_every_page_that_offers_the_a1_policy_says_that_it_walks_in_a_curve():
 
 
 def test_the_wheel_holds_the_policies(tmp_path):
-    """A wheel of a copy with a policy on the shelf."""
+    """The wheel is built from a copy of the repository with one more policy."""
     pytest.importorskip("hatchling")
     listed = subprocess.run(["git", "ls-files", "-z", "src", "pyproject.toml", "README.md", "LICENSE"],
                             cwd=REPOSITORY, capture_output=True, text=True, check=False)  # fmt: skip
@@ -101,9 +101,9 @@ def test_the_wheel_holds_the_policies(tmp_path):
         if (REPOSITORY / name).is_file():
             (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "copy" / name).write_bytes((REPOSITORY / name).read_bytes())
-    shelf = tmp_path / "copy" / "src" / "body_transformer" / "pretrained"
-    small_policy("humanoid-mod").save(shelf / "some-task")
-    (shelf / "some-task" / "card.md").write_text("# some-task\n")
+    package_folder = tmp_path / "copy" / "src" / "body_transformer" / "pretrained"
+    small_policy("humanoid-mod").save(package_folder / "some-task")
+    (package_folder / "some-task" / "card.md").write_text("# some-task\n")
     program = f"from hatchling.build import build_wheel; print(build_wheel({str(tmp_path)!r}))"
     built = subprocess.run([sys.executable, "-c", program], cwd=tmp_path / "copy", capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
@@ -121,8 +121,10 @@ class TestWithMjlab:
         pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
     @pytest.mark.parametrize("name", ["humanoid-mod", "humanoid-mod.mlp"])
-    def test_a_pretrained_policy_does_in_plain_mujoco_what_it_does_in_mjlab(self, shelf, capsys, name):
-        small_policy("humanoid-mod").save(shelf / name)
+    def test_a_pretrained_policy_has_nearly_the_same_results_in_plain_mujoco_and_in_mjlab(
+        self, package_folder, capsys, name
+    ):
+        small_policy("humanoid-mod").save(package_folder / name)
         asked = [f"pretrained:{name}", "--episodes", "4", "--seed", "1"]
         plain = evaluate(capsys, *asked, "--simulator", "mujoco")
         assert plain["simulator"] == "mujoco"
@@ -189,14 +191,14 @@ class TestWithMjlab:
         assert "action entries: 21 for the checkpoint, 1 for the task" in said
 
 
-def test_without_mjlab_an_evaluation_is_an_error_with_the_command_that_installs_it(shelf, monkeypatch, capsys):
+def test_without_mjlab_an_evaluation_is_an_error_with_the_command_that_installs_it(package_folder, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "mjlab", None)
-    small_policy("humanoid-mod").save(shelf / "humanoid-mod")
+    small_policy("humanoid-mod").save(package_folder / "humanoid-mod")
     assert main(["eval", "pretrained:humanoid-mod", "--simulator", "mujoco"]) == 1
     assert "pip install -c constraints.txt -e '.[rl]'" in capsys.readouterr().err
 
 
-def test_a_run_of_imitation_has_no_choice_of_simulators(tmp_path, capsys):
+def test_the_simulator_cannot_be_chosen_for_a_run_of_imitation(tmp_path, capsys):
     from body_transformer.run import Run
 
     imitation = {"task": "tracking", "reader": "tracking", "num_epochs": 1}
@@ -206,7 +208,7 @@ def test_a_run_of_imitation_has_no_choice_of_simulators(tmp_path, capsys):
     assert "--simulator is for policies of reinforcement learning" in capsys.readouterr().err
 
 
-# -- how a policy gets on the shelf ------------------------------------------------------------------------------------
+# -- adding a policy to the package ------------------------------------------------------------------------------------
 
 NUMBERS = {"mean": 1234.5, "low": 1200.25, "high": 1300.0, "num_episodes": 100}
 
@@ -216,7 +218,7 @@ def evaluation(simulator: str, task: str = "humanoid-mod") -> dict:
     return {**about, "splits": {"rollouts": {"total_reward": NUMBERS}}}
 
 
-def test_a_runs_policy_is_shipped_with_its_card(tmp_path, shelf, ship_policy):
+def test_the_policy_of_a_run_is_added_with_its_card(tmp_path, package_folder, ship_policy):
     policy = small_policy("humanoid-mod")
     folder = run_folder(tmp_path / "run", policy)
     files = []
@@ -225,10 +227,10 @@ def test_a_runs_policy_is_shipped_with_its_card(tmp_path, shelf, ship_policy):
         Path(files[-1]).write_text(json.dumps(evaluation(simulator)))
     for _ in range(2):  # the second replaces the first
         ship_policy.main([str(folder), "humanoid-mod", "--evaluation", *files, "--note", "It runs in a curve."])
-    assert sorted(file.name for file in shelf.iterdir()) == ["humanoid-mod"]
+    assert sorted(file.name for file in package_folder.iterdir()) == ["humanoid-mod"]
     obs = torch.randn(3, 100)
     assert torch.equal(Policy.load(pretrained.path("humanoid-mod"))(obs), policy(obs))
-    card = (shelf / "humanoid-mod" / "card.md").read_text()
+    card = (package_folder / "humanoid-mod" / "card.md").read_text()
     ship_policy.main([str(folder), "humanoid-mod.mlp"])
     assert pretrained.names() == ["humanoid-mod", "humanoid-mod.mlp"]
     for line in (
@@ -246,7 +248,7 @@ def test_a_runs_policy_is_shipped_with_its_card(tmp_path, shelf, ship_policy):
         assert line in card
 
 
-def test_a_policy_that_is_too_large_or_of_another_task_is_not_shipped(tmp_path, shelf, ship_policy, monkeypatch):
+def test_a_policy_that_is_too_large_or_of_another_task_is_not_added(tmp_path, package_folder, ship_policy, monkeypatch):
     folder = run_folder(tmp_path / "run", small_policy("humanoid-mod"))
     with pytest.raises(SystemExit, match=r"must be 'humanoid-mod' or 'humanoid-mod\.mlp'; got 'humanoid-hill'"):
         ship_policy.main([str(folder), "humanoid-hill"])
@@ -257,4 +259,4 @@ def test_a_policy_that_is_too_large_or_of_another_task_is_not_shipped(tmp_path, 
     monkeypatch.setattr(ship_policy, "MAX_BYTES", 1000)
     with pytest.raises(SystemExit, match=r"the policy has [\d,]+ bytes; a shipped policy may have at most 1,000"):
         ship_policy.main([str(folder), "humanoid-mod"])
-    assert list(shelf.iterdir()) == []
+    assert list(package_folder.iterdir()) == []

@@ -61,7 +61,7 @@ class TestWithMjlab:
         assert (cfg.scene.num_envs, cfg.seed) == (5, 7)
 
     @pytest.mark.parametrize("name", ["Velocity-Flat-Unitree-Go1", "Velocity-Rough-Unitree-G1", "Cartpole-Balance"])
-    def test_a_task_of_mjlabs_is_played_without_noise_and_pushes_and_its_episodes_end_as_in_training(self, name):
+    def test_an_mjlab_task_is_evaluated_without_noise_and_pushes_and_its_episodes_end_as_in_training(self, name):
         training, playing = (registry.make_env_cfg(f"mjlab:Mjlab-{name}", 3, 2, play=play) for play in (False, True))
         assert training.observations["actor"].enable_corruption
         assert not playing.observations["actor"].enable_corruption
@@ -70,12 +70,12 @@ class TestWithMjlab:
         assert list(playing.terminations) == list(training.terminations)
         assert (playing.scene.num_envs, playing.seed) == (3, 2)
 
-    def test_a_task_of_ours_is_played_as_it_is_trained(self):
+    def test_one_of_our_tasks_is_evaluated_as_it_is_trained(self):
         training, playing = (registry.make_env_cfg("humanoid-mod", 3, 2, play=play) for play in (False, True))
         assert playing.observations.keys() == training.observations.keys()
         assert playing.episode_length_s == training.episode_length_s
 
-    def test_a_task_of_mjlabs_runs(self):
+    def test_an_mjlab_task_runs(self):
         import torch
 
         env = registry.make_env("mjlab:Mjlab-Cartpole-Balance", 2, 0, "cpu")
@@ -96,7 +96,7 @@ class TestWithMjlab:
         with pytest.raises(ValueError, match=f"unknown task '{name}'; {hint}.*have: 'humanoid-mod', 'humanoid-hill'"):
             registry.make_env_cfg(name, 1, 0)
 
-    def test_zero_robots_and_a_seed_that_mjlab_does_not_take_are_refused(self):
+    def test_zero_robots_and_seeds_out_of_range_are_refused(self):
         with pytest.raises(ValueError, match="num_envs must be 1 or more; got 0"):
             registry.make_env_cfg("humanoid-mod", 0, 0)
         for seed in (-1, 2**32):
@@ -137,7 +137,7 @@ class TestWithMjlab:
         assert group in load_env_cfg(name).observations
 
     @pytest.mark.parametrize("name", ["humanoid-mod", "a1-walk"])
-    def test_mjlabs_commands_make_flags_of_our_configurations_and_write_them_down(self, name, tmp_path):
+    def test_mjlabs_commands_turn_our_configurations_into_flags_and_save_them(self, name, tmp_path):
         """Its `train` passes the configuration through tyro, and writes it as YAML."""
         from dataclasses import asdict
 

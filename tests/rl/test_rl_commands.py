@@ -33,7 +33,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def evaluated(monkeypatch):
-    """Robots, noise and episode length of every environment of an evaluation, which is then made short."""
+    """Shorten evaluations and record the number of robots, the noise and the episode length of each."""
     from body_transformer.rl import evaluate as module
 
     rollouts, seen = module.rollouts, []
@@ -76,7 +76,7 @@ def test_a_resumed_run_takes_other_settings_and_records_them(run, tmp_path, monk
     assert found["command"] == begun["command"]
     assert Policy.load(longer).log_std.exp().max() < 0.05, "1 at first; the limit of iteration 2 of 3"
     assert main(["train", "--resume", str(longer), "--quiet"]) == 0
-    assert Run.open(longer).description() == found, "nothing is asked anew"
+    assert Run.open(longer).description() == found, "without new settings the description is unchanged"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_resuming_without_mjlab_is_an_error_with_the_command_that_installs_it(ru
     assert f"bot train: {NO_MJLAB}" in capsys.readouterr().err
 
 
-def test_observations_of_a_task_of_mjlabs_are_placed_and_the_layout_is_printed(tmp_path, capsys, evaluated):
+def test_layout_overrides_of_an_mjlab_task_are_used_and_the_layout_is_printed(tmp_path, capsys, evaluated):
     name = "mjlab:Mjlab-Cartpole-Balance"
     overrides = ["--rl.layout-overrides", "cart_pos", "pole_1"]
     assert (
@@ -165,7 +165,7 @@ def test_a_policy_with_layout_overrides_is_evaluated_in_plain_mujoco_too(tmp_pat
     assert json.loads(capsys.readouterr().out)["splits"]["rollouts"]["length"]["num_episodes"] == 2
 
 
-def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
+def test_an_mjlab_task_is_evaluated_with_mjlabs_configuration_for_playing(tmp_path, evaluated):
     folder = str(tmp_path / "run")
     assert main(["train", "mjlab:Mjlab-Cartpole-Balance", *SMALL, *QUICK, "--out", folder, "--quiet"]) == 0
     assert main(["eval", folder, "--episodes", "3", "--cpu", "--json"]) == 0
@@ -195,7 +195,7 @@ def test_a_task_of_mjlabs_is_evaluated_as_it_is_played(tmp_path, evaluated):
         (["mjlab:Mjlab-Cartpole-Balance", "--rl.layout-overrides", "cart_pos", "wheel"], "'wheel'"),
     ],
 )
-def test_a_training_that_is_impossible_is_refused_before_a_run_begins(tmp_path, capsys, arguments, message):
+def test_an_impossible_training_is_refused_before_a_run_begins(tmp_path, capsys, arguments, message):
     assert main(["train", *arguments, "--out", str(tmp_path / "run")]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -223,7 +223,7 @@ def test_a_damaged_motion_is_refused_before_a_run_begins(tmp_path, capsys, damag
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_that_no_simulator_takes_is_a_usage_error(tmp_path, capsys, seed):
+def test_a_seed_out_of_range_is_a_usage_error(tmp_path, capsys, seed):
     with pytest.raises(SystemExit) as stop:
         main(["train", "humanoid-mod", *SMALL, *QUICK, "--seed", str(seed), "--out", str(tmp_path / "run")])
     assert stop.value.code == 2

@@ -58,7 +58,7 @@ def test_a_resumed_run_restores_everything_that_was_saved(folder):
         assert loop.env.unwrapped.common_step_counter == saved.values["common_step_counter"]
 
 
-def test_robots_of_a_resumed_run_are_on_ground_of_the_saved_levels(tmp_path, monkeypatch):
+def test_robots_of_a_resumed_run_start_on_the_saved_terrain_levels(tmp_path, monkeypatch):
     folder, put = tmp_path / "run", []
     monkeypatch.setattr("body_transformer.rl.train.terrain_levels", lambda env: torch.tensor([3, 1, 4, 1]))
     monkeypatch.setattr(
@@ -107,13 +107,13 @@ def test_a_run_killed_before_its_final_evaluation_is_evaluated_when_it_is_resume
 
 
 def test_a_run_resumed_beyond_its_end_is_not_marked_as_finished_meanwhile(folder):
-    spoiled = job(folder, 3, resume=True)
+    longer = job(folder, 3, resume=True)
     with pytest.raises(
         ValueError, match=r"actor does not fit this run: .*is \[8, 8\] in the checkpoint and \[16, 8\] in"
     ):
-        train(replace(spoiled, policy=replace(SMALL, ff_dim=16)), Progress(quiet=True))  # before it continues
+        train(replace(longer, policy=replace(SMALL, ff_dim=16)), Progress(quiet=True))  # before it continues
     assert (folder / "evaluation.json").is_file()
-    with closing(TrainingLoop(spoiled, Ranks(), Progress(quiet=True))) as loop:
+    with closing(TrainingLoop(longer, Ranks(), Progress(quiet=True))) as loop:
         loop.iterate = lambda log: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[assignment]
         with pytest.raises(KeyboardInterrupt), StopRequest() as stop:
             loop.run(stop)

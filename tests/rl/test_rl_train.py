@@ -66,7 +66,7 @@ def test_the_final_evaluation_marks_the_run_as_finished_and_its_starts_do_not_de
     assert described["num_parameters"] == policy.num_parameters + Critic(policy.layout, SMALL).num_parameters
 
 
-def test_evaluations_leave_training_as_it_is(tmp_path, often):
+def test_evaluations_do_not_change_the_training(tmp_path, often):
     train(job(tmp_path / "none", 3, eval_every=None), Progress(quiet=True))
     without, with_evaluations = (
         [line["train/value"] for line in lines(folder) if "train/value" in line]
@@ -98,7 +98,7 @@ def test_settings_out_of_range_are_refused(options, message):
         RlConfig("humanoid-mod", **options)
 
 
-def test_two_processes_learn_one_policy(tmp_path):
+def test_two_processes_train_one_policy(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = Path(__file__).with_name("two_processes.py")
     subprocess.run(
@@ -141,5 +141,5 @@ def test_a_deviation_below_the_bound_is_unchanged_and_without_a_bound_any_deviat
         with closing(TrainingLoop(settings, Ranks(), Progress(quiet=True))) as loop:
             (parameter,) = loop.learner.actor.distribution.parameters()
             parameter.data.fill_(0.3 if std_type == "scalar" else math.log(0.3))
-            loop.learner.limit_std(1000)  # long after std_iterations: no lower than the final one
+            loop.learner.limit_std(1000)  # long after std_iterations, the bound is the final one
             assert loop.learner.policy().log_std.exp().tolist() == pytest.approx([expected] * 21)

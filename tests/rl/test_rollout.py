@@ -1,4 +1,4 @@
-"""Rollouts hold every step as the environments gave it, and every episode is counted once."""
+"""Rollouts store the steps of the environments, and every episode is counted once."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -69,7 +69,7 @@ def test_a_time_out_adds_the_value_of_the_state(env):
     torch.testing.assert_close(stored.rewards[0].mean() - 0.99 * values.mean(), bare, rtol=1e-4, atol=1e-5)
 
 
-def test_returns_and_lengths_are_of_whole_episodes():
+def test_returns_and_lengths_are_summed_over_whole_episodes():
     episodes = EpisodeStats(2, "cpu")
     for rewards, dones in (([1.0, 10.0], [0, 0]), ([2.0, 20.0], [0, 1]), ([3.0, 40.0], [1, 0])):
         episodes.add(torch.tensor(rewards), torch.tensor(dones))

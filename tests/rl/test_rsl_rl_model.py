@@ -1,4 +1,4 @@
-"""BodyModel in rsl_rl: its own PPO trains it, every distribution works, and exported models act alike."""
+"""BodyModel in rsl_rl: its own PPO trains it, every distribution works, and exported models give the same actions."""
 
 import copy
 from typing import Any
@@ -137,7 +137,7 @@ def test_mjlabs_runner_trains_exports_and_restores_it(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_names_in_mjlabs_own_configuration_are_enough(capsys):
+def test_mjlabs_own_configuration_needs_only_class_names(capsys):
     from dataclasses import asdict
 
     from mjlab.rl import MjlabOnPolicyRunner, RslRlOnPolicyRunnerCfg, RslRlPpoAlgorithmCfg, RslRlVecEnvWrapper
@@ -165,7 +165,7 @@ def test_names_in_mjlabs_own_configuration_are_enough(capsys):
     assert "4: cart_pos 1, pole_angle 2, pole_vel 1" in printed
 
 
-def test_a_configuration_says_which_groups_a_model_reads(go1):
+def test_a_configuration_must_list_the_groups_of_each_body_model(go1):
     with pytest.raises(ValueError, match="obs_groups has no entry for 'critic'; have: 'actor'"):
         with_layouts(runner_cfg("mlp", {"actor": ["actor"]}), go1)
     cfg = runner_cfg("mlp", GROUPS)
@@ -202,7 +202,7 @@ def test_every_distribution_works(layouts, name):
 
 @pytest.mark.parametrize("shared_tokenizer", [False, True])
 @pytest.mark.parametrize("variant", ["mlp", "bot-mix"])
-def test_the_spread_of_a_beta_starts_at_zero_whatever_the_head(layouts, variant, shared_tokenizer):
+def test_the_second_parameter_of_a_beta_starts_at_zero_with_any_head(layouts, variant, shared_tokenizer):
     policy = {"variant": variant, "shared_tokenizer": shared_tokenizer}
     model = make_model(layouts, distribution="beta", policy=policy)
     out = model.network(random_obs()["actor"])
@@ -213,7 +213,7 @@ def test_the_spread_of_a_beta_starts_at_zero_whatever_the_head(layouts, variant,
 
 @pytest.mark.parametrize("name", ["scalar std", "log std", "fixed std", "std of the state", "none"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_policy_of_a_model_acts_alike_after_a_few_updates(layouts, variant, name):
+def test_the_policy_of_a_model_gives_the_same_actions_after_a_few_updates(layouts, variant, name):
     changes = {"variant": variant, "obs_clip": 5.0, "squash": "tanh"}
     model = make_model(layouts, distribution=name, policy=changes, obs_normalization=True)
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 1e-2)
@@ -274,13 +274,13 @@ def test_the_running_normalization_is_the_mean_and_deviation_of_all_observations
     torch.testing.assert_close(again(random_obs()), model(random_obs()))
 
 
-def test_without_normalization_observations_are_left_alone(layouts):
+def test_without_normalization_observations_are_unchanged(layouts):
     model, obs = make_model(layouts), random_obs()
     model.update_normalization(obs)
     torch.testing.assert_close(model.get_latent(obs), obs["actor"])
 
 
-def test_observations_that_were_padded_for_a_recurrent_partner_are_unpadded(layouts):
+def test_observations_that_were_padded_for_a_recurrent_model_are_unpadded(layouts):
     from rsl_rl.utils import split_and_pad_trajectories
 
     model = make_model(layouts)
@@ -329,7 +329,7 @@ def test_on_the_cpu_precision_changes_nothing(layouts, precision):
 
 @pytest.mark.parametrize("name", ["scalar std", "std of the state", "beta", "none"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_torchscript_acts_alike(layouts, variant, name, tmp_path):
+def test_torchscript_gives_the_same_actions(layouts, variant, name, tmp_path):
     model = trained(layouts, variant, name)
     torch.jit.script(model.as_jit().to("cpu")).save(tmp_path / "policy.pt")
     scripted = torch.jit.load(tmp_path / "policy.pt")
@@ -347,7 +347,7 @@ def test_torchscript_acts_alike(layouts, variant, name, tmp_path):
         ("bot-mix", "scalar std", "rsl_rl"),
     ],
 )
-def test_onnx_as_mjlab_and_rsl_rl_export_it_acts_alike(layouts, variant, name, exporter, tmp_path):
+def test_onnx_files_of_mjlabs_and_rsl_rls_exporters_give_the_same_actions(layouts, variant, name, exporter, tmp_path):
     options: dict[str, Any] = {"dynamic_axes": {}, "dynamo": False}
     if exporter == "rsl_rl":
         pytest.importorskip("onnxscript")
@@ -360,7 +360,7 @@ def test_onnx_as_mjlab_and_rsl_rl_export_it_acts_alike(layouts, variant, name, e
 
 
 def trained(layouts, variant: str, name: str) -> Any:
-    """A model with a normalizer and heads that differ from their initial values."""
+    """Return a model whose normalizer and weights differ from their initial values."""
     model = make_model(layouts, distribution=name, policy={"variant": variant, "obs_clip": 5.0}, obs_normalization=True)
     model.update_normalization(random_obs(50, seed=3))
     with torch.no_grad():

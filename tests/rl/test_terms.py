@@ -1,4 +1,4 @@
-"""One list of terms: what is added to a task appears in all three executors."""
+"""One list of terms: a term that is added to a task appears in all three executors."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -31,7 +31,7 @@ def first_actions(state) -> torch.Tensor:
 
 
 def run(env, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Observations of the actor [T, B, O] and rewards [T, B]."""
+    """Return observations of the actor [T, B, O] and rewards [T, B]."""
     obs, rewards = [], []
     with closing(env), quiet():
         env.reset(seed=3)
@@ -43,7 +43,7 @@ def run(env, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def with_terms(cfg, **changes):
-    """The configuration of the task with other lists."""
+    """Return the configuration of the task with these fields changed."""
     return env_cfg(replace(task_of(cfg), **changes), cfg.scene, cfg.sim, cfg.seed)
 
 
@@ -97,7 +97,7 @@ def test_owners_without_a_function_and_functions_without_owners_are_refused():
         obs_terms(owners, dict.fromkeys(("height", "speed", "heat"), action_sum))
 
 
-# -- the fast step has no terms but the task's -------------------------------------------------------------------------
+# -- FastEnv accepts only the task's own terms -------------------------------------------------------------------------
 
 NOISE = UniformNoiseCfg(n_min=-0.1, n_max=0.1)
 CHANGES = {
@@ -117,7 +117,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_fast_step_refuses_a_configuration_that_differs_from_the_list(change):
+def test_fast_env_refuses_a_configuration_that_differs_from_the_list(change):
     name, apply = CHANGES[change]
     cfg = make_env_cfg(name, 1, 0, options={"privileged_critic": "true"} if name == "humanoid-board" else {})
     apply(cfg)

@@ -1,4 +1,4 @@
-"""Levels of the ground are restored from a checkpoint."""
+"""Terrain levels are restored from a checkpoint."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ def environment(num_envs: int, **options) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("num_envs", [3, 7])
-def test_robots_stand_on_ground_of_the_level_that_they_had_reached(num_envs):
+def test_robots_return_to_the_terrain_level_that_they_had_reached(num_envs):
     env = environment(num_envs, terrain_type="generator", terrain_generator=ROUGH_TERRAINS_CFG)
     restore_terrain_levels(env, torch.tensor([5, 0, 9]))
     levels = [5, 0, 9, 5, 0, 9, 5][:num_envs]

@@ -1,4 +1,4 @@
-"""Started by `torchrun`: trains, then every process says what its policy does; they must agree.
+"""Train in several processes and write the actions of the policy of each, which must be equal.
 
 torchrun --nproc-per-node 2 tests/rl/two_processes.py FOLDER
 """

@@ -1,4 +1,4 @@
-"""States of one A1 that are written by hand."""
+"""Hand-made states of one A1, and their observations."""
 
 from dataclasses import replace
 
@@ -15,18 +15,18 @@ TASK = walk.task(Terrain(0, num_tracks=(2, 2)), walk.WalkOptions())
 
 
 def make_state(dtype: torch.dtype = torch.float32, parameters: A1Parameters | None = None, **values) -> A1State:
-    """One level robot at rest in joint angles 0, except for the values."""
+    """Return the state of one level robot at rest with joint angles of 0, except for the values."""
     zeros = torch.zeros(1, 12, dtype=dtype)
     level = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=dtype)
     default = torch.tensor(DEFAULT_POSE, dtype=dtype)
     joints = A1Joints(default, default - 1, default + 1, torch.full((12,), 33.5, dtype=dtype))
     one = zeros[0, :1]
-    none = A1Parameters(one, zeros[:, :3], one, zeros, latency=one.long(), stiffness=one)
+    zero = A1Parameters(one, zeros[:, :3], one, zeros, latency=one.long(), stiffness=one)
     base = FreeBody(zeros[:, :3], level, zeros[:, :3], zeros[:, :3])
     changes = {name: torch.tensor([value]) for name, value in values.items()}
-    return replace(A1State.zeros(base, joints, parameters or none), **changes)
+    return replace(A1State.zeros(base, joints, parameters or zero), **changes)
 
 
 def observe(state: A1State, group: str = "actor") -> torch.Tensor:
-    """[1, O]: the observation without noise."""
+    """Return the observation without noise, [1, O]."""
     return torch.cat([term.value(state) for term in TASK.obs[group]], -1)

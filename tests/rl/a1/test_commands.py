@@ -66,7 +66,7 @@ def test_an_option_that_a_task_does_not_have_is_refused_before_a_run_begins(tmp_
 
 @pytest.mark.parametrize("simulator", ["warp", "mujoco"])
 def test_a_run_is_evaluated_in_either_simulator(run, capsys, simulator, monkeypatch):
-    monkeypatch.setattr("body_transformer.rl.a1.walk.MAX_STEPS", 100)  # a robot that only stands takes its time
+    monkeypatch.setattr("body_transformer.rl.a1.walk.MAX_STEPS", 100)  # standing robots live for all steps
     assert main(["eval", str(run), "--episodes", "2", "--cpu", "--json", "--simulator", simulator]) == 0
     found = json.loads(capsys.readouterr().out)["splits"]["rollouts"]
     assert found["length"]["num_episodes"] == 2

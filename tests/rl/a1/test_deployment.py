@@ -77,7 +77,7 @@ def test_the_robots_targets_are_those_of_the_training():
     q, v = [int(joint.qposadr[0]) for joint in joints], [int(joint.dofadr[0]) for joint in joints]
     contract = SimpleNamespace(control=CONTROL, obs=OBS, obs_dim=48)
     rng = np.random.default_rng(0)
-    cut = []
+    is_cut = []
     for _ in range(100):
         action = rng.normal(0, 1.5, 12)
         controller = Controller(contract, lambda obs: action, model.JOINTS[::-1], RuntimeConfig(), SafetyConfig())  # noqa: B023
@@ -90,11 +90,11 @@ def test_the_robots_targets_are_those_of_the_training():
         controller._act(0)
         trained = robots.targets[0, 0].numpy()
         np.testing.assert_allclose(controller.target, trained, rtol=0, atol=1e-6)
-        cut.append(np.abs(trained - (robots.joints.default.numpy() + model.ACTION_SCALE * action)) > 1e-9)
-    assert 0.2 < np.mean(cut) < 0.8
+        is_cut.append(np.abs(trained - (robots.joints.default.numpy() + model.ACTION_SCALE * action)) > 1e-9)
+    assert 0.2 < np.mean(is_cut) < 0.8
 
 
-def test_the_contract_notes_the_gains_of_the_training():
+def test_the_contract_has_the_gains_of_the_training():
     assert (SECTIONS.training_kp, SECTIONS.training_kd) == ((model.KP,) * 12, (model.KD,) * 12)
 
 

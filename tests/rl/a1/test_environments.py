@@ -57,7 +57,7 @@ def test_the_critic_observes_true_values_and_the_actor_noise_within_its_bounds(e
     assert obs["critic"][:, :3].abs().max() > 0
 
 
-def test_joints_are_in_the_tasks_order_whatever_the_models_is(env):
+def test_joints_have_the_order_of_the_task_not_of_the_model(env):
     made = env("a1-walk")
     robots, model = terms_of(made).robots, made.sim.mj_model
     for k, name in enumerate(JOINTS):
@@ -71,7 +71,7 @@ def test_joints_are_in_the_tasks_order_whatever_the_models_is(env):
 # -- starts of episodes ------------------------------------------------------------------------------------------------
 
 
-def test_episodes_begin_as_the_paper_says(env):
+def test_start_states_have_the_distributions_of_the_paper(env):
     starts = terms_of(env("a1-walk")).robots.starts
     model = env("a1-walk").sim.mj_model
     places = [int(model.joint(f"robot/{name}").qposadr[0]) for name in JOINTS]
@@ -135,7 +135,7 @@ def test_parameters_are_drawn_from_the_papers_ranges():
     assert few.stiffness.tolist() == [1.0] * 5
 
 
-def test_randomisation_reaches_the_physics(env):
+def test_drawn_parameters_are_those_of_the_simulated_models(env):
     made = env("a1-walk")
     parameters, model, plain = terms_of(made).robots.state.parameters, made.sim.model, made.sim.mj_model
     trunk = plain.body("robot/trunk").id
@@ -186,7 +186,7 @@ def test_an_action_takes_effect_after_the_latency_in_physics_steps(new_env):
     used = []
     for action in (small, 2 * small, 3 * small):
         robots.act(action)
-        robots.targets[0] = default + 0.5 * action  # not cut off, to tell them apart
+        robots.targets[0] = default + 0.5 * action  # without the bound, so that the actions differ
         used += [(robots._target(step) - default).mean().item() / 0.005 for step in range(4)]
     assert used == pytest.approx([0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2], abs=1e-2)
 
@@ -245,7 +245,7 @@ def test_the_ground_carries_the_robot_and_its_feet_are_in_contact(env):
     assert (state.air_time[standing] == 0).all()
 
 
-def test_feet_in_the_air_count_seconds_until_they_land(env):
+def test_air_time_counts_the_seconds_until_a_foot_lands(env):
     made = env("a1-walk", noise=False)
     state = terms_of(made).robots.state
     made.step(torch.zeros(8, 12))
@@ -259,14 +259,14 @@ def test_feet_in_the_air_count_seconds_until_they_land(env):
     assert (landed >= 1).float().mean() > 0.8
 
 
-def test_knees_feet_and_corners_are_where_mujoco_has_them(env):
+def test_positions_of_knees_feet_and_corners_are_those_of_mujoco(env):
     made = env("a1-walk")
     robots, model = terms_of(made).robots, made.sim.mj_model
     for action in random_actions(12):
         made.step(action)
     found = robots.planes.feelers(robots.state.joint_pos, robots.state.base_pos, robots.state.base_quat)
-    felt_by = dict(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))
-    geoms = [felt_by[model.geom(f"plane{k}").id] for k in range(model.npair)]
+    feeler_of = dict(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))
+    geoms = [feeler_of[model.geom(f"plane{k}").id] for k in range(model.npair)]
     data = mujoco.MjData(model)
     for k in range(8):
         data.qpos = made.sim.data.qpos[k].numpy()
@@ -275,7 +275,7 @@ def test_knees_feet_and_corners_are_where_mujoco_has_them(env):
 
 
 @pytest.mark.parametrize("yaw", [0.0, 2.0])
-def test_forward_speed_is_the_way_ahead_over_time(env, yaw):
+def test_forward_speed_is_the_distance_ahead_over_time(env, yaw):
     made = env("a1-walk", noise=False)
     state = terms_of(made).robots.state
     state.base_quat[:] = torch.tensor([math.cos(yaw / 2), 0, 0, math.sin(yaw / 2)])

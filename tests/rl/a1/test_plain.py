@@ -1,4 +1,4 @@
-"""a1-walk in plain MuJoCo: the same robots, starts and rules."""
+"""a1-walk in plain MuJoCo: the same robots and steps as in MuJoCo Warp."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from ..environments import task_cfg
 
 
 def lay_level(planes) -> None:
-    """All planes become that of flat ground."""
+    """Lay all planes on flat ground."""
     planes.point.zero_()
     planes.normal.copy_(torch.tensor([0.0, 0.0, 1.0]))
 
@@ -50,8 +50,10 @@ def test_robots_differ_in_plain_mujoco_too():
     env.close()
     model, parameters = env.world.model, env.robots.state.parameters
     trunk = model.body("robot/trunk").id
-    for k, kit in enumerate(env.robots._model_fields):
-        assert kit["body_mass"][trunk] == pytest.approx(4.714 + float(parameters.added_mass[k]))
-        assert kit["pair_friction"][:, :2] == pytest.approx((1 + float(parameters.friction[k])) / 2)
-        assert kit["body_subtreemass"][trunk] == pytest.approx(12.454 + float(parameters.added_mass[k]), abs=1e-3)
+    for k, model_fields in enumerate(env.robots._model_fields):
+        assert model_fields["body_mass"][trunk] == pytest.approx(4.714 + float(parameters.added_mass[k]))
+        assert model_fields["pair_friction"][:, :2] == pytest.approx((1 + float(parameters.friction[k])) / 2)
+        assert model_fields["body_subtreemass"][trunk] == pytest.approx(
+            12.454 + float(parameters.added_mass[k]), abs=1e-3
+        )
     assert model.body_mass[trunk] == pytest.approx(4.714)

@@ -16,12 +16,12 @@ from .states import TASK, make_state, observe
 
 
 def state(**values) -> A1State:
-    """One level robot at rest, except for the values; the command is 0.5 m/s ahead."""
+    """Return the state of one level robot at rest with the command 0.5 m/s ahead, except for the values."""
     return make_state(**{"command": (0.5, 0.0, 0.0)} | values)
 
 
 def turned(angle: float, axis: int) -> tuple[float, ...]:
-    """The quaternion of a turn about x, y or z."""
+    """Return the quaternion of a rotation about x, y or z."""
     quaternion = [math.cos(angle / 2), 0.0, 0.0, 0.0]
     quaternion[1 + axis] = math.sin(angle / 2)
     return tuple(quaternion)
@@ -46,8 +46,8 @@ def test_every_entry_is_in_its_place_and_scaled():
     assert sum(term.owners.size for term in TASK.obs["actor"]) == len(expected) == 48
 
 
-def test_velocity_is_seen_in_the_trunks_frame():
-    one = state(base_quat=turned(math.pi / 2, axis=2), base_vel=(0.0, 1.0, 0.0))  # it looks along y, and goes there
+def test_the_observed_velocity_is_in_the_trunks_frame():
+    one = state(base_quat=turned(math.pi / 2, axis=2), base_vel=(0.0, 1.0, 0.0))  # it faces along y and moves along y
     torch.testing.assert_close(terms.base_linear_velocity(one)[0], torch.tensor([2.0, 0.0, 0.0]))
 
 
@@ -63,13 +63,13 @@ def test_tracking_is_in_the_trunks_frame_and_world_velocity_in_the_worlds():
     assert terms.world_velocity(slow).item() == pytest.approx(0.5)
 
 
-def test_a_foot_that_lands_is_paid_for_its_time_in_the_air_beyond_half_a_second():
+def test_a_foot_that_lands_is_rewarded_for_its_time_in_the_air_beyond_half_a_second():
     landed = state(landed=(True, False, True, False), flight=(0.8, 9.0, 0.3, 0.0))
     assert terms.air_time(landed).item() == pytest.approx(0.3 - 0.2)
     assert terms.air_time(replace(landed, command=torch.tensor([[0.05, 0.0, 1.0]]))).item() == 0
 
 
-def test_more_reward_for_turning_as_commanded_changes_only_its_weight():
+def test_the_option_turning_changes_only_the_weight_of_that_reward():
     more = walk.task(TASK.terrain, walk.WalkOptions(turning=20.0))
     assert {name: term.value for name, term in more.rewards.items()} == {
         name: term.value for name, term in TASK.rewards.items()
@@ -95,5 +95,5 @@ def test_more_reward_for_turning_as_commanded_changes_only_its_weight():
         ({"base_pos": (0.0, 0.0, 1.51)}, True),
     ],
 )
-def test_a_trunk_that_is_touched_rolled_too_low_or_too_high_is_a_fall(values, falls):
+def test_a_robot_whose_trunk_touches_the_ground_rolls_over_or_leaves_its_heights_has_fallen(values, falls):
     assert terms.fallen(state(**{"base_pos": (0.0, 0.0, 0.3)} | values)).item() is falls

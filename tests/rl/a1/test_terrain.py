@@ -1,4 +1,4 @@
-"""The ground: its statistics, and the planes that stand for it."""
+"""The ground: its statistics, and the tangent planes that replace it in the physics."""
 
 import mujoco
 import numpy as np
@@ -84,7 +84,7 @@ def test_starts_are_above_the_ground_in_the_first_part_of_a_track_with_10_m_ahea
 
 @pytest.fixture(scope="module")
 def ball():
-    """A foot above the height field in plain MuJoCo."""
+    """A sphere of a foot's size above the height field in plain MuJoCo."""
     spec = mujoco.MjSpec()
     add_field(spec, SMALL.ground)
     body = spec.worldbody.add_body(name="ball")

@@ -22,7 +22,7 @@ def model() -> mujoco.MjModel:
     return scene_model(board.cfg(1, 0))
 
 
-def test_board_and_cylinder_weigh_what_the_authors_do(model):
+def test_board_and_cylinder_have_the_authors_masses_and_inertias(model):
     assert model.body("board/board").mass[0] == pytest.approx(12.0)
     assert model.geom("board/board").size.tolist() == pytest.approx([0.2, 0.3, 0.025])
     cylinder = model.body("cylinder/cylinder")
@@ -35,7 +35,7 @@ def test_board_and_cylinder_weigh_what_the_authors_do(model):
     assert abs(inertial[0, 0]) == pytest.approx(1.0)  # the first axis is x
 
 
-def test_board_and_cylinder_begin_at_rest_one_on_the_other(env):
+def test_the_board_starts_at_rest_on_the_cylinder(env):
     made = env("humanoid-board")
     qpos = terms_of(made).robots.world.qpos
     for _ in range(2):
@@ -101,14 +101,14 @@ def test_standing_at_the_origin_the_heading_is_that_of_the_start(env):
 
 
 def expected_of(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray) -> list[float]:
-    """[17], from MuJoCo's data alone."""
+    """Return the observations of board and cylinder, [17], from MuJoCo's data alone."""
     data = mujoco.MjData(model)
     data.qpos, data.qvel = qpos, qvel
     mujoco.mj_forward(model, data)
     torso, board, cylinder = (data.body(name) for name in ("robot/torso", "board/board", "cylinder/cylinder"))
     moves = []
     for body in (board, cylinder):
-        moves.append(np.zeros(6))  # how it turns, how it moves
+        moves.append(np.zeros(6))  # angular, then linear velocity
         mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_BODY, body.id, moves[-1], 0)
     frame, axis = board.xmat.reshape(3, 3), cylinder.xmat.reshape(3, 3)[:, 0]
     return [
@@ -124,7 +124,7 @@ def expected_of(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray) -> li
 
 
 def test_the_critic_observes_the_pose_and_motion_of_board_and_cylinder(env):
-    """Both are turned in all directions, and move in all."""
+    """Both have random rotations and velocities."""
     made = env("humanoid-board", privileged_critic=True)
     world, rng = terms_of(made).world, np.random.default_rng(0)
     poses = rng.normal(size=(8, 2, 7))
@@ -153,7 +153,7 @@ def test_with_a_privileged_critic_the_actor_and_all_else_stay_the_same_to_the_bi
     assert ends > 0
 
 
-def test_the_privileged_observations_go_to_the_root_without_a_guess(env):
+def test_the_root_owns_the_privileged_observations(env):
     found = model_layouts(env("humanoid-board", privileged_critic=True), {})
     actor, critic = found["actor"], found["critic"]
     assert actor.layout == model_layouts(env("humanoid-board"), {})["critic"].layout

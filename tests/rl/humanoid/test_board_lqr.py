@@ -1,4 +1,4 @@
-"""benchmarks/board_lqr.py: the pose is in balance, the regulator keeps it, and the tables say what was found."""
+"""benchmarks/board_lqr.py: the pose is in balance, the regulator keeps it, and the tables show the results."""
 
 import subprocess
 import sys
@@ -54,27 +54,27 @@ def test_the_linear_map_is_the_physics_of_a_control_step(trial, board_lqr):
     np.testing.assert_allclose(moved, expected, atol=0.03 * np.abs(expected).max())
 
 
-def test_left_alone_it_falls_and_the_regulator_makes_it_stable(trial, board_lqr):
+def test_the_robot_is_unstable_without_the_regulator_and_stable_with_it(trial, board_lqr):
     _, b = board_lqr.linearised(trial.model, trial.pose, trial.hold)
     assert len(board_lqr.doubling_steps(trial.a)) == 7
     assert board_lqr.doubling_steps(trial.a)[0] == pytest.approx(3.8, abs=0.2)
     assert board_lqr.doubling_steps(trial.a - b @ trial.gain) == []
 
 
-def test_it_stands_near_the_balance_and_noise_on_its_actions_makes_it_fall(trial):
+def test_the_robot_stands_near_the_balance_and_falls_with_noisy_actions(trial):
     trial.begin(near=0.003)
     assert trial.stood(200).tolist() == [200] * 4
     trial.begin(near=0.003)
     assert (trial.stood(200, noise=1.0) < 100).all()
 
 
-def test_without_the_gain_it_falls(trial, monkeypatch):
+def test_the_robot_falls_without_the_gain(trial, monkeypatch):
     monkeypatch.setattr(trial, "gain", np.zeros_like(trial.gain))
     trial.begin(near=0.003)
     assert (trial.stood(200) < 150).all()
 
 
-def test_a_spread_is_the_tasks_start_made_smaller_around_the_balance(trial):
+def test_a_spread_scales_the_start_of_the_task_around_the_balance(trial):
     trial.begin()
     task, velocities = trial.qpos.copy(), trial.qvel.copy()
     trial.begin(spread=0.05)

@@ -1,4 +1,4 @@
-"""Humanoids on the CPU: against plain MuJoCo; their rewards, and ends of their episodes."""
+"""Humanoids on the CPU: comparison with plain MuJoCo, rewards and ends of episodes."""
 
 import math
 
@@ -26,7 +26,7 @@ def random_actions(steps: int, num_envs: int = 8, seed: int = 1) -> torch.Tensor
 
 
 def contact_forces(model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
-    """[16, 3]: net contact force on each body of the robot, world frame."""
+    """Return the net contact force on each body of the robot, world frame, [16, 3]."""
     net, wrench = np.zeros((model.nbody, 3)), np.zeros(6)
     for k, contact in enumerate(data.contact):
         mujoco.mj_contactForce(model, data, k, wrench)
@@ -37,7 +37,7 @@ def contact_forces(model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
 
 
 def plain_observation(model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
-    """[100], from MuJoCo's data alone."""
+    """Return the observation [100] from MuJoCo's data alone."""
     joints = [model.joint(f"robot/{name}") for name in JOINTS]
     rotation = np.zeros(9)
     mujoco.mju_quat2Mat(rotation, data.qpos[3:7])
@@ -53,8 +53,8 @@ def plain_observation(model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
     return np.concatenate([root, pos, vel, contact_forces(model, data).ravel()])
 
 
-def test_the_observation_of_any_pose_is_that_of_mujocos_data(env):
-    """Torsos are turned in all directions, joints are all over their ranges, and nothing is in touch."""
+def test_the_observation_of_any_pose_follows_from_mujocos_data(env):
+    """Torsos have random rotations, joints random angles, and nothing touches."""
     made = env("humanoid-mod")
     world, rng = terms_of(made).world, np.random.default_rng(0)
     qpos = rng.normal(size=world.qpos.shape)
@@ -68,7 +68,7 @@ def test_the_observation_of_any_pose_is_that_of_mujocos_data(env):
 
 
 def against_plain_mujoco(made, scale: float) -> np.ndarray:
-    """[steps, 3]: difference of the state, difference of contact forces, largest contact force."""
+    """Return the differences of state and contact forces, and the largest contact force, [steps, 3]."""
     cfg = made.cfg if task_of(made.cfg).ground is None else on_height_field(made.cfg)
     world, model = terms_of(made).world, scene_model(cfg)
     found = []

@@ -1,4 +1,4 @@
-"""Uneven ground: planes under feelers, in MuJoCo Warp and in plain MuJoCo, against MuJoCo's height field."""
+"""Uneven ground: planes under feelers in both simulators, compared with MuJoCo's height field."""
 
 import copy
 
@@ -43,7 +43,7 @@ def anywhere(count: int, seed: int = 0) -> np.ndarray:
 
 
 def body_on_the_field(**geom) -> tuple[mujoco.MjModel, mujoco.MjData]:
-    """MuJoCo's height field and a free body of one geom."""
+    """Return a scene of MuJoCo's height field and a free body of one geom."""
     spec = mujoco.MjSpec()
     add_field(spec, GROUND)
     body = spec.worldbody.add_body(pos=[0, 0, 9])
@@ -54,7 +54,7 @@ def body_on_the_field(**geom) -> tuple[mujoco.MjModel, mujoco.MjData]:
 
 
 def touch(model: mujoco.MjModel, data: mujoco.MjData, pos, quat=(1, 0, 0, 0)) -> tuple[float, np.ndarray] | None:
-    """Depth of the deepest contact and its normal; none in the air."""
+    """Return the depth and the normal of the deepest contact; None in the air."""
     data.qpos = [*pos, *quat]
     mujoco.mj_kinematics(model, data)
     mujoco.mj_comPos(model, data)
@@ -154,7 +154,7 @@ def test_a_contact_with_a_plane_is_as_stiff_and_as_rough_as_one_with_the_height_
             np.testing.assert_allclose(contact.solimp, model.pair_solimp[k])
 
 
-def test_feelers_weigh_nothing_and_every_geom_has_some(env):
+def test_feelers_have_no_mass_and_every_geom_has_some(env):
     hilly, flat = (env(name).sim.mj_model for name in ("humanoid-hill", "humanoid-mod"))
     for body in range(1, flat.nbody):
         name = flat.body(body).name
@@ -172,7 +172,7 @@ def is_feeler(model: mujoco.MjModel, geom: int) -> bool:
 
 
 def test_a_plane_lies_where_its_feeler_is_when_the_physics_meets_it(env, faces):
-    """It is laid before the feeler moves there. Seen with robots at 3 m/s: 99 % within 0.07 mm, at worst 0.8 mm."""
+    """It is laid under the predicted feeler. Seen with robots at 3 m/s: 99 % within 0.07 mm, at worst 0.8 mm."""
     made = env("humanoid-hill")
     robots, model = terms_of(made).robots, made.sim.mj_model
     robots.state.torso_vel[:, 0] = 3.0
@@ -206,8 +206,8 @@ def test_physics_leaves_the_planes_where_they_were_laid(env):
 
 
 @pytest.mark.parametrize("normal", [(0, 0, 1), (0.6, 0, 0.8), (-0.36, 0.48, 0.8), (0, 0, 0)])
-def test_a_plane_lies_in_a_plain_model_as_it_was_put_there(env, normal):
-    """The last one is that of a plane that was never laid: it stays upright."""
+def test_a_plane_in_a_model_of_plain_mujoco_has_the_given_point_and_normal(env, normal):
+    """A normal of zeros belongs to a plane that was never laid, which stays upright."""
     model = copy.copy(env("humanoid-hill").sim.mj_model)
     mine, data = plane_ids(model, 43), mujoco.MjData(model)
     point = np.arange(43 * 3).reshape(43, 3) / 10.0

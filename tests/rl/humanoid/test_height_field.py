@@ -1,4 +1,4 @@
-"""benchmarks/height_field.py: one flat ground, made in four ways."""
+"""benchmarks/height_field.py: flat ground in four implementations."""
 
 from contextlib import closing
 

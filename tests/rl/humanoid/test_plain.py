@@ -17,8 +17,7 @@ STILL = torch.zeros(8, 21)
 
 @pytest.fixture
 def plain():
-    """Makes the 8 robots of a task in plain MuJoCo, at the start of their first episode."""
-
+    """Return a function that makes robots of a task in plain MuJoCo at the start of their first episode."""
     made = []
 
     def make(name, num_envs=8, num_threads=2, seed=0):
@@ -32,7 +31,7 @@ def plain():
 
 
 def both(plain, env, name, seed=3):
-    """The same task in plain MuJoCo and in mjlab, with the same starts."""
+    """Return the same task in plain MuJoCo and in mjlab with the same starts."""
     theirs = env(name)
     theirs.reset(seed=seed)
     theirs.episode_length_buf.zero_()
@@ -40,8 +39,10 @@ def both(plain, env, name, seed=3):
 
 
 def differences(ours, theirs, steps):
-    """[steps, 8] each: of the state, of the contact forces, of the reward, and the largest contact force; NaN after the
-    end of an episode."""
+    """Return the differences of state, contact forces and reward, and the largest contact force, [steps, 8] each.
+
+    They are NaN after the end of an episode.
+    """
     generator = torch.Generator().manual_seed(1)
     found, alive = [], torch.ones(8, dtype=torch.bool)
     for _ in range(steps):
@@ -83,9 +84,9 @@ def test_robots_in_the_air_fall_as_in_mjlab(plain, env):
     [
         # seen: state 1e-4, forces 0.2 N of up to 2500, reward 3e-5
         pytest.param("humanoid-mod", 15, 200, (5e-4, 1.0, 2e-4), id="on flat ground"),
-        # seen: state 3e-4, forces 0.3 N of up to 760, reward 1e-4. In the tenth step the feet of one robot are in touch
-        # with the board by less than 1e-5 m in the one and not in the other: from there on it goes its own way
-        pytest.param("humanoid-board", 9, 50, (1e-3, 1.0, 5e-4), id="on the board, until one lifts off here only"),
+        # seen: state 3e-4, forces 0.3 N of up to 760, reward 1e-4. In the tenth step one robot's feet touch
+        # the board by less than 1e-5 m in only one simulator, and its state differs from then on
+        pytest.param("humanoid-board", 9, 50, (1e-3, 1.0, 5e-4), id="on the board"),
     ],
 )
 def test_contact_forces_are_the_same(plain, env, name, steps, least_force, bounds):
@@ -133,7 +134,7 @@ def test_deaths_and_time_outs_are_counted_as_in_mjlab(plain, env, name):
     assert torch.equal(ours.going, ~(died | late))
 
 
-def test_a_robot_stays_where_it_is_after_its_episode(plain):
+def test_a_robot_is_not_simulated_after_its_episode(plain):
     ours = plain("humanoid-mod")
     ours.robots.state.torso_pos[0, 2] = 0.1
     ours.step(STILL)
@@ -155,7 +156,7 @@ def test_a_state_that_is_not_finite_is_an_error(plain):
 
 
 def sway(obs):
-    """Some function of the observation."""
+    """Return actions that depend on the observation."""
     return torch.tanh(-obs["actor"][:, 31:52] - 0.3 * obs["actor"][:, 10:31])
 
 

@@ -1,4 +1,4 @@
-"""Starts of episodes: their distribution, and which environment takes which."""
+"""Start states of episodes: their distribution and their assignment to environments."""
 
 from functools import cache
 
@@ -81,8 +81,8 @@ def test_crossed_legs_and_a_foot_through_the_board_are_entangled():
     assert entangled(model, data, robot_geoms(model))
 
 
-def test_a_dead_first_step_is_rare(env):
-    """With crossed legs among the starts, every fourth robot would die at once."""
+def test_deaths_in_the_first_step_are_rare(env):
+    """If starts could have crossed legs, one robot in four would die in its first step."""
     made = env("humanoid-mod")
     robots = terms_of(made).robots
     deaths = 0
@@ -102,7 +102,7 @@ def test_the_same_seed_gives_the_same_starts_and_another_seed_others(new_env):
     assert not torch.equal(first(5), first(6))
 
 
-def test_a_seed_of_a_reset_decides_on_all_starts_to_come(env):
+def test_the_seed_of_a_reset_determines_all_further_starts(env):
     made = env("humanoid-mod")
 
     def rollout(seed):
@@ -160,7 +160,7 @@ def test_starts_without_the_curriculum_are_drawn_in_the_original_order():
         assert (data.qpos[7:28] == start[7:28]).all()
 
 
-def test_the_curriculum_is_for_training_and_evaluations_start_with_full_noise(new_env):
+def test_evaluations_start_with_full_noise_in_spite_of_the_curriculum(new_env):
     made = new_env("humanoid-board", num_envs=1, start_noise_curriculum=True)
     reach = terms_of(made).robots.starts.qpos[:, 7:28].abs().amax(1) / 0.2
     assert reach.quantile(0.25) < 0.3

@@ -1,4 +1,4 @@
-"""Terms on states made by hand, with numbers worked out by hand."""
+"""Terms of hand-made states, compared with numbers computed by hand."""
 
 import math
 from functools import partial
@@ -17,7 +17,7 @@ JOINT_VALUES = HumanoidJoints.of(scene_model(mod.cfg(1, 0)))
 
 
 def state(**changes) -> HumanoidState:
-    """One robot upright at the origin, at rest, without contacts, except for the changes."""
+    """Return the state of one robot upright at the origin, at rest, without contacts, except for the changes."""
     values = {
         "torso_pos": [0, 0, 1.34],
         "torso_quat": [1, 0, 0, 0],
@@ -154,7 +154,7 @@ def test_energy_counts_strong_motors_more():
         (-37.5 + 1.01 * 82.5, 1.5),
     ],
 )
-def test_joints_near_their_limits_cost(degrees, expected):
+def test_joints_near_their_limits_are_penalised(degrees, expected):
     pose = [0.0] * 21
     pose[JOINTS.index("right_hip_y")] = math.radians(degrees)
     pose[JOINTS.index("right_knee")] = pose[JOINTS.index("left_knee")] = -0.5  # 0 is at 0.975 of the knee's range
