@@ -53,7 +53,7 @@ def table_row(row: Row, precision: str, effort: Effort) -> str:
     contenders = [
         Contender(name, partial(training_steps, name, row, precision))
         for name in IMPLEMENTATIONS
-        if name == "layers" or BACKENDS[name].take(num_nodes, width, heads, layers)
+        if name == "layers" or BACKENDS[name].supports(num_nodes, width, heads, layers)
     ]
     timings = measure(contenders, "cuda", effort, lambda name: None)
     times = marked([timings.get(name, Timing()).ms for name in IMPLEMENTATIONS])

@@ -137,7 +137,7 @@ class Problem:
 
 def settings_for(precision: str) -> dict[str, list[Setting]]:
     encoder = sizes.FusedSizes(LAYERS, NODES, EMBED, HIDDEN, HEADS)
-    return HOPPER if hopper.takes(encoder, precision, torch.device("cuda")) else GENERAL
+    return HOPPER if hopper.supports(encoder, precision, torch.device("cuda")) else GENERAL
 
 
 def use(kernel: str, precision: str, setting: Setting) -> None:

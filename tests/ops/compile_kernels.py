@@ -143,7 +143,7 @@ def hopper_constants(kind: str, sizes: EncoderSizes) -> Constants:
         return hopper_sizes.sum_constants(sizes)
     if kind == "total":
         starts = {name.upper(): sizes.starts[name] for name in ("norm1", "norm2")}
-        return {"LAYER": sizes.layer, **starts, **hopper_sizes.TOTAL}
+        return {"LAYER_NUMEL": sizes.layer_numel, **starts, **hopper_sizes.TOTAL}
     return hopper_sizes.constants(sizes, kind) | ({} if kind == "backward" else {"SAVE": kind == "forward"})
 
 

@@ -15,10 +15,10 @@ def test_every_parameter_starts_where_the_table_says():
     problem = draw_problem(case)
     one = sizes.FusedSizes.of(problem.x, problem.parameters, case.num_heads)
     flat, _ = passes.pack(problem.parameters, "fp32")
-    assert len(flat) == one.num_layers * one.layer
+    assert len(flat) == one.num_layers * one.layer_numel
     second = iter(problem.parameters[12:])
     for name, shape in one.shapes.items():
-        start = one.layer + one.starts[name]
+        start = one.layer_numel + one.starts[name]
         found = flat[start : start + torch.Size(shape).numel()].view(shape)
         assert torch.equal(found, next(second))
 

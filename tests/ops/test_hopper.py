@@ -149,7 +149,7 @@ SHAPE = EncoderSizes(10, 16, 64, 128, 2)
 
 
 @pytest.mark.parametrize(
-    ("changes", "precision", "taken"),
+    ("changes", "precision", "supported"),
     [
         ({}, "bf16", True),
         ({"num_nodes": 1}, "bf16", True),
@@ -166,17 +166,17 @@ SHAPE = EncoderSizes(10, 16, 64, 128, 2)
     ],
     ids=str,
 )
-def test_only_the_papers_sizes_in_bfloat16_are_supported(monkeypatch, changes, precision, taken):
+def test_only_the_papers_sizes_in_bfloat16_are_supported(monkeypatch, changes, precision, supported):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(sizes.triton.knobs.runtime, "interpret", False)
-    assert sizes.takes(replace(SHAPE, **changes), precision, torch.device("cuda")) is taken
+    assert sizes.supports(replace(SHAPE, **changes), precision, torch.device("cuda")) is supported
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (8, 9), (10, 0), (12, 0)])
 def test_gpus_other_than_hopper_use_the_general_kernels(monkeypatch, capability):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(sizes.triton.knobs.runtime, "interpret", False)
-    assert not sizes.takes(SHAPE, "bf16", torch.device("cuda"))
+    assert not sizes.supports(SHAPE, "bf16", torch.device("cuda"))
 
 
 @pytest.mark.parametrize("num_layers", [1, 10, 62])
@@ -186,7 +186,7 @@ def test_sums_fill_the_gpu_and_are_neither_too_long_nor_too_large(num_layers, ba
     for at_once in {1, num_layers}:
         found = sizes.shares(shape, at_once, 16 * batch)
         assert 16 * batch * 3 * 64 / min(found) < 2**31
-        assert max(found) * num_layers * shape.layer <= 2**26 or batch == 4_000_000
+        assert max(found) * num_layers * shape.layer_numel <= 2**26 or batch == 4_000_000
         if batch == 60_000 and num_layers < 62:
             assert 100 <= sum(found) * at_once <= 132
             assert found[0] < found[1]  # the feed-forward part's sums take more time
@@ -202,18 +202,18 @@ def test_without_gluon_the_general_kernels_are_used(monkeypatch):
     monkeypatch.setattr(sizes, "HAS_GLUON", False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(sizes.triton.knobs.runtime, "interpret", False)
-    assert not sizes.takes(SHAPE, "bf16", torch.device("cuda"))
+    assert not sizes.supports(SHAPE, "bf16", torch.device("cuda"))
 
 
 def test_on_a_cpu_the_general_kernels_are_used():
-    assert not sizes.takes(SHAPE, "bf16", torch.device("cpu"))
+    assert not sizes.supports(SHAPE, "bf16", torch.device("cpu"))
 
 
 def test_traced_tensors_match_the_saved_ones(monkeypatch):
     problem = draw_problem(PAPER, seed=0)
     shape = EncoderSizes.of(problem.x, problem.parameters, problem.num_heads)
     found = passes.forward(problem.x, problem.parameters, call_of(problem), shape, save=True)
-    monkeypatch.setattr(general, "takes", lambda *args: True)
+    monkeypatch.setattr(general, "hopper_supports", lambda *args: True)
     traced = general.fake_forward(problem.x, problem.parameters, problem.num_heads, "bf16", save=True)
     assert [(x.shape, x.dtype) for x in traced] == [(x.shape, x.dtype) for x in found]
 

@@ -87,7 +87,7 @@ def _check_limits(name: str, x: Tensor, num_heads: int, num_layers: int) -> None
         return
     row = BACKENDS[name]
     _, num_nodes, embed_dim = x.shape
-    if not row.take(num_nodes, embed_dim, num_heads, num_layers):
+    if not row.supports(num_nodes, embed_dim, num_heads, num_layers):
         layers = "" if row.max_layers == Limits.max_layers else f" and {row.max_layers} layers"
         raise ValueError(
             f"backend {name!r} takes widths of {row.embed_dim[0]} to {row.embed_dim[1]}, up to {row.max_nodes} nodes, "

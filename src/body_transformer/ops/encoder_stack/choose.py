@@ -23,7 +23,7 @@ class Limits:
     max_head_dim: int = 10**9
     max_layers: int = 10**9
 
-    def take(self, num_nodes: int, embed_dim: int, num_heads: int, num_layers: int) -> bool:
+    def supports(self, num_nodes: int, embed_dim: int, num_heads: int, num_layers: int) -> bool:
         return (
             num_nodes <= self.max_nodes
             and self.embed_dim[0] <= embed_dim <= self.embed_dim[1]
@@ -79,7 +79,7 @@ def choose_backend(
     sizes = (num_nodes, embed_dim, num_heads, num_layers)
     for choice in CHOICES:
         runs = choice.shared_kib <= shared_kib and (sound_ptxas or choice.backend != "fused")
-        if runs and precision in choice.precisions and choice.limits.take(*sizes):
+        if runs and precision in choice.precisions and choice.limits.supports(*sizes):
             return choice.backend
     return "reference"
 

@@ -82,7 +82,7 @@ class EncoderSizes:
         return dict(zip(self.shapes, (0, *ends), strict=False))
 
     @cached_property
-    def layer(self) -> int:
+    def layer_numel(self) -> int:
         """Number of parameters of one layer."""
         return sum(prod(shape) for shape in self.shapes.values())
 
@@ -97,7 +97,7 @@ class EncoderSizes:
 
 
 def pack(parameters: list[Tensor], precision: str) -> tuple[Tensor, Tensor]:
-    """Concatenate all parameters into one row [L * layer]: in float32, and as the products' operands."""
+    """Concatenate all parameters into one row [L * layer_numel]: in float32, and as the products' operands."""
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
     if precision == "bf16":
         return flat, flat.to(torch.bfloat16)

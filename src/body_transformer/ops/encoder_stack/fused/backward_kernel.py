@@ -141,7 +141,7 @@ def backward_kernel(
     # sizes
     batch, first_layer, count, num_layers, masked_layers, scale,
     N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr,
-    FC: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, LAYER: tl.constexpr,
+    FC: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, LAYER_NUMEL: tl.constexpr,
     STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """Go back through layers `first_layer` to `first_layer + count - 1`, last layer first.
@@ -167,7 +167,7 @@ def backward_kernel(
     for step in range(count):
         slot = count - 1 - step  # index among the factors
         layer = first_layer + slot
-        p = layer * LAYER
+        p = layer * LAYER_NUMEL
         sums = norm_sums_ptr + (program * num_layers + layer).to(tl.int64) * (4 * E)
         # the feed-forward part and the LayerNorm after it
         # values are loaded twice: keeping them or loading them earlier would cost more in registers than it saves
@@ -186,7 +186,7 @@ def backward_kernel(
         rstd = tl.load(rstd_ptr + 2 * layer * num_rows + rows, mask=exist, other=0.0)
         normed = tl.load(saved_ptr + 2 * layer * plane + at, mask=inside, other=0.0).to(tl.float32)
         if layer > 0:
-            before = norm2 + p - LAYER
+            before = norm2 + p - LAYER_NUMEL
             x = tl.load(saved_ptr + (2 * layer - 1) * plane + at, mask=inside, other=0.0).to(tl.float32)
             x = x * load_vector(before, e, E, E == EP) + load_vector(before + E, e, E, E == EP)
         else:

@@ -92,7 +92,7 @@ def forward_kernel(
     # sizes
     batch, num_layers, masked_layers, scale, eps,
     N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr,
-    FC: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, LAYER: tl.constexpr,
+    FC: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, LAYER_NUMEL: tl.constexpr,
     STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr, SAVE: tl.constexpr,
 ):  # fmt: skip
     """Compute x [B, N, E] -> out [B, N, E]; bit l of `masked_layers` is set if layer l is masked.
@@ -118,7 +118,7 @@ def forward_kernel(
     poison = tl.where(bad, float("nan"), 0.0)  # added to its output and, through rstd, to its gradients
     x = tl.where(bad[:, None], 0.0, x)
     for layer in range(num_layers):
-        p = layer * LAYER  # start of this layer's parameters
+        p = layer * LAYER_NUMEL  # start of this layer's parameters
         allowed = load_allowed(mask_ptr, (masked_layers >> layer) & 1, N, NP, S)
         # attention, residual sum, LayerNorm
         u = attention(

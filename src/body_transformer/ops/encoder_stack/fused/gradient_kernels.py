@@ -11,12 +11,12 @@ from .tiles import dot, fence, load_matrix, load_vector, operand, share_of_rows
 def weight_gradient_kernel(
     # inputs: the gradient at the layer's output [L, M, A]; its input [L, M, C], or that input before `norm`
     grad_ptr, input_ptr, norm_ptr,
-    # outputs: a weight [A, C] and a bias [A] within [shares, L, LAYER]
+    # outputs: a weight [A, C] and a bias [A] within [shares, L, LAYER_NUMEL]
     weight_ptr, bias_ptr,
     # sizes
     num_rows, rows_each, grad_stride, input_stride, first, num_layers,
     A: tl.constexpr, C: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_C: tl.constexpr, ROWS: tl.constexpr,
-    LAYER: tl.constexpr, AFTER: tl.constexpr, STAGES: tl.constexpr, FENCE: tl.constexpr, PRECISION: tl.constexpr,
+    LAYER_NUMEL: tl.constexpr, AFTER: tl.constexpr, STAGES: tl.constexpr, FENCE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Sum grad^T input and grad^T 1 over this program's share of the rows, for the layers from `first` on.
 
@@ -52,10 +52,10 @@ def weight_gradient_kernel(
             bias += grad
     bias = tl.sum(bias, axis=1) * (1.0 / 16 if BY_PRODUCT else 1.0)
     if AFTER:
-        norm = norm_ptr + (first + layer - 1) * LAYER + c
+        norm = norm_ptr + (first + layer - 1) * LAYER_NUMEL + c
         weight *= tl.load(norm, mask=c < C, other=1.0)[None, :]
         weight += bias[:, None] * tl.load(norm + C, mask=c < C, other=0.0)[None, :]
-    to = (tl.program_id(0) * num_layers + first + layer).to(tl.int64) * LAYER
+    to = (tl.program_id(0) * num_layers + first + layer).to(tl.int64) * LAYER_NUMEL
     inside = (a < A)[:, None] & (c < C)[None, :]
     tl.store(weight_ptr + to + a[:, None] * C + c[None, :], weight, mask=inside)
     if tl.program_id(2) % num_blocks == 0:
@@ -66,11 +66,11 @@ def weight_gradient_kernel(
 def feed_forward_gradient_kernel(
     # inputs: the gradient at the sum after it and the normalised values before it, [L, M, E] each; the parameters
     grad_ptr, normed_ptr, norm1, weight1, bias1, weight2,
-    # outputs, within [shares, L, LAYER]
+    # outputs, within [shares, L, LAYER_NUMEL]
     weight1_ptr, bias1_ptr, weight2_ptr, bias2_ptr,
     # sizes
     num_rows, rows_each, grad_stride, normed_stride, first, num_layers,
-    E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr, ROWS: tl.constexpr, LAYER: tl.constexpr,
+    E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr, ROWS: tl.constexpr, LAYER_NUMEL: tl.constexpr,
     STAGES: tl.constexpr, FENCE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Sum the feed-forward part's gradients over this program's rows, for FC hidden units and the layers from `first`.
@@ -81,7 +81,7 @@ def feed_forward_gradient_kernel(
     unit = tl.program_id(2) * FC + tl.arange(0, FC)
     e = tl.arange(0, EP)
     DT: tl.constexpr = grad_ptr.dtype.element_ty
-    p = (first + layer) * LAYER
+    p = (first + layer) * LAYER_NUMEL
     begin, size = share_of_rows(num_rows, rows_each)
     normed_ptr += layer * normed_stride + begin * E
     grad_ptr += layer * grad_stride + begin * E
@@ -113,7 +113,7 @@ def feed_forward_gradient_kernel(
         # the last product must not read a prefetched tile: Triton would overwrite the tile without waiting for it
         grad2 = dot(operand(hidden, DT, PRECISION), du, grad2, PRECISION)
         grad1 = dot(operand(grad, DT, PRECISION), y, grad1, PRECISION)
-    to = (tl.program_id(0) * num_layers + first + layer).to(tl.int64) * LAYER
+    to = (tl.program_id(0) * num_layers + first + layer).to(tl.int64) * LAYER_NUMEL
     inside = (unit < F)[:, None] & (e < E)[None, :]
     tl.store(weight1_ptr + to + unit[:, None] * E + e[None, :], grad1, mask=inside)
     tl.store(weight2_ptr + to + e[None, :] * F + unit[:, None], grad2, mask=inside)

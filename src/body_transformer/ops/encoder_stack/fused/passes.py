@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ...assembler import sound_assembler
 from ...dispatch import num_blocks
-from ..hopper.sizes import takes
+from ..hopper.sizes import supports as hopper_supports
 from ..packing import OPERANDS, Call, allocate_factors, allocate_saved, as_bits, pack, views
 from .backward_kernel import backward_kernel
 from .forward_kernel import forward_kernel
@@ -20,7 +20,7 @@ def forward(x: Tensor, parameters: list[Tensor], call: Call, save: bool) -> list
     These are all parameters in float32, all parameters as operands, normalised values, and 1 / standard deviations.
     """
     sizes, precision = FusedSizes.of(x, parameters, call.num_heads), call.precision
-    if takes(sizes, precision, x.device):
+    if hopper_supports(sizes, precision, x.device):
         from ..hopper import passes as hopper  # imports Gluon
 
         return hopper.forward(x, parameters, call, sizes, save)
@@ -48,9 +48,9 @@ def forward(x: Tensor, parameters: list[Tensor], call: Call, save: bool) -> list
 
 @sound_assembler()
 def backward(grad_out: Tensor, kept: list[Tensor], x: Tensor, parameters: list[Tensor], call: Call) -> list[Tensor]:
-    """Return the gradients of x [B, N, E] and of all parameters in one row [L * layer]."""
+    """Return the gradients of x [B, N, E] and of all parameters in one row [L * layer_numel]."""
     sizes, precision = FusedSizes.of(x, parameters, call.num_heads), call.precision
-    if takes(sizes, precision, x.device):
+    if hopper_supports(sizes, precision, x.device):
         from ..hopper import passes as hopper
 
         return hopper.backward(grad_out, kept, call, sizes)
@@ -101,8 +101,8 @@ def _turned(operands: Tensor, sizes: FusedSizes) -> list[Tensor]:
     for name in ("in_weight", "out_weight", "weight1", "weight2"):
         (rows, cols), start = sizes.shapes[name], sizes.starts[name]
         place = slice(start, start + rows * cols)
-        matrices = operands.view(-1, sizes.layer)[:, place].reshape(-1, rows, cols)
-        row.view(-1, sizes.layer)[:, place] = matrices.transpose(1, 2).flatten(1)
+        matrices = operands.view(-1, sizes.layer_numel)[:, place].reshape(-1, rows, cols)
+        row.view(-1, sizes.layer_numel)[:, place] = matrices.transpose(1, 2).flatten(1)
         parts.append(row[start:])
     return parts
 
@@ -127,7 +127,7 @@ class WeightGradients:
         self.num_layers = len(self.factors[0])
         # the number of sums depends on the sizes alone, so that results are repeatable
         shares = max(1, min(SHARES[precision], self.num_rows // 512))
-        self.sums = flat.new_empty(shares, sizes.num_layers, sizes.layer)
+        self.sums = flat.new_empty(shares, sizes.num_layers, sizes.layer_numel)
 
     def multiply(self, first: int, count: int) -> None:
         """Sum the factors of the `count` encoder layers from `first` on."""
@@ -198,9 +198,9 @@ def fake_forward(x: Tensor, parameters: list[Tensor], num_heads: int, precision:
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not save:
         return [out]
-    num_floats = sizes.num_layers * sizes.layer
+    num_floats = sizes.num_layers * sizes.layer_numel
     operands = x.new_empty(num_floats, dtype=OPERANDS[precision])
-    kept = allocate_saved(x, sizes, SAVED[precision], with_input=takes(sizes, precision, x.device))
+    kept = allocate_saved(x, sizes, SAVED[precision], with_input=hopper_supports(sizes, precision, x.device))
     return [out, x.new_empty(num_floats), operands, *kept]
 
 

@@ -117,7 +117,7 @@ class FusedSizes(EncoderSizes):
     def _sum_constants(self, launch: SumLaunch, precision: str) -> dict[str, Any]:
         return {
             "ROWS": launch.rows,
-            "LAYER": self.layer,
+            "LAYER_NUMEL": self.layer_numel,
             "STAGES": launch.stages,
             "FENCE": launch.stages > 1 and must_fence(),
             "PRECISION": precision,
@@ -141,7 +141,7 @@ class FusedSizes(EncoderSizes):
             "H": self.num_heads,
             "D": head_dim,
             "DP": padded(head_dim, least=16),
-            "LAYER": self.layer,
+            "LAYER_NUMEL": self.layer_numel,
             "STAGES": launch.stages,
             "FENCE": launch.stages > 1 and must_fence(),
             "DT": DTYPES[OPERANDS[precision]],

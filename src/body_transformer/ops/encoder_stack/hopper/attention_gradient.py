@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .layouts import by_columns, column, in_pieces
+from .layouts import by_columns, coalesced_matrix, column
 from .sums import allocate_tiles, fetch_tile, load_tile, sums_by_column, sums_by_row
 from .tiles import parameter_pointers
 
@@ -57,7 +57,7 @@ def store_input_gradient(
 @gluon.jit
 def attention_gradient(
     grad_qkv_ptr, mixed_ptr, grad_sum_ptr, saved_ptr, in_weight, norm2, sums_ptr, begin, size, num_rows, slot, layer,
-    E: gl.constexpr, F: gl.constexpr, ROWS: gl.constexpr, STAGES: gl.constexpr, LAYER: gl.constexpr,
+    E: gl.constexpr, F: gl.constexpr, ROWS: gl.constexpr, STAGES: gl.constexpr, LAYER_NUMEL: gl.constexpr,
 ):  # fmt: skip
     """Sum the gradients of `size` rows from `begin` for one layer, whose factors are at `slot`."""
     WARPS: gl.constexpr = gl.num_warps()
@@ -75,7 +75,7 @@ def attention_gradient(
 
     grad_q = warpgroup_mma_init(gl.zeros([E, E], gl.float32, LAYOUT))
     grad_k, grad_v, grad_out = grad_q, grad_q, grad_q
-    sum_q = gl.zeros([ROWS, E], gl.float32, in_pieces(E, WARPS))
+    sum_q = gl.zeros([ROWS, E], gl.float32, coalesced_matrix(E, WARPS))
     sum_v, sum_out, around = sum_q, sum_q, sum_q
     for step in range((size + ROWS - 1) // ROWS):
         grad_q, grad_k, grad_v, grad_out = warpgroup_mma_wait(0, [grad_q, grad_k, grad_v, grad_out])
@@ -98,10 +98,10 @@ def attention_gradient(
         sums_ptr, sums_ptr, E, F
     )
     e = column(gl.arange(0, E, gl.SliceLayout(0, LAYOUT)))
-    before = norm2 + gl.maximum(layer - 1, 0) * LAYER
+    before = norm2 + gl.maximum(layer - 1, 0) * LAYER_NUMEL
     scale = gl.where(layer > 0, gl.load(before + e), 1.0)  # the first layer's input is not the output of a LayerNorm
     shift = gl.where(layer > 0, gl.load(before + E + e), 0.0)
-    in_weight += layer * LAYER
+    in_weight += layer * LAYER_NUMEL
     bias = sums_by_row(sum_q, LAYOUT)
     norm_w, norm_b = store_input_gradient(grad_q, bias, 0, scale, shift, in_weight, in_weight_ptr, in_bias_ptr, LAYOUT)
     bias = gl.zeros_like(bias)  # a key's bias adds the same to all scores of a query, so its gradient is 0
@@ -115,6 +115,6 @@ def attention_gradient(
     bias = sums_by_column(sum_out, LAYOUT)
     gl.store(out_bias_ptr + e, bias)
     if layer > 0:
-        norm2_ptr -= LAYER  # the preceding layer
+        norm2_ptr -= LAYER_NUMEL  # the preceding layer
         gl.store(norm2_ptr + e, norm_w + more_w + last_w + sums_by_column(around, LAYOUT))
         gl.store(norm2_ptr + E + e, norm_b + more_b + last_b + bias)

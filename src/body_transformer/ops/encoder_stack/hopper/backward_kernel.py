@@ -108,7 +108,7 @@ def backward_kernel(
     # sizes
     batch, first_layer, count, num_layers, masked_layers, scale,
     N: gl.constexpr, S: gl.constexpr, E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr, H: gl.constexpr,
-    D: gl.constexpr, LAYER: gl.constexpr,
+    D: gl.constexpr, LAYER_NUMEL: gl.constexpr,
 ):  # fmt: skip
     """Go back through layers `first_layer` to `first_layer + count - 1`, last layer first.
 
@@ -124,7 +124,7 @@ def backward_kernel(
     part1, part2 = allocate_attention(H, D, E), allocate_feed_forward(E, F, FC)
     before1, before2 = allocate_vector(2 * E), allocate_vector(2 * E)
     after1, after2 = allocate_vector(2 * E), allocate_vector(2 * E)
-    last = (first_layer + count - 1) * LAYER
+    last = (first_layer + count - 1) * LAYER_NUMEL
     fetch_feed_forward(part2, weight1 + last, bias1 + last, weight2 + last, WARPS)
     fetch_vector(before2, norm1 + last, 2 * E, WARPS)
     fetch_vector(after2, norm2 + last, 2 * E, WARPS)
@@ -149,14 +149,14 @@ def backward_kernel(
     for step in range(count):
         slot = count - 1 - step  # index among the factors
         layer = first_layer + slot
-        p = layer * LAYER
+        p = layer * LAYER_NUMEL
         # the feed-forward part, while attention's weights are copied
         rstd = gl.load(rstd_ptr + (2 * layer + 1) * num_rows + rows, mask=exist, other=0.0)
         normed = load_rows(saved_ptr + (2 * layer + 2) * plane, batch, N, S * 16, E, WARPS)
         y = load_rows(saved_ptr + (2 * layer + 1) * plane, batch, N, S * 16, E, WARPS)
         async_copy.wait_group(0)
         fence_async_shared()
-        earlier = gl.maximum(layer - 1, 0) * LAYER
+        earlier = gl.maximum(layer - 1, 0) * LAYER_NUMEL
         fetch_attention(part1, in_weight + p, in_bias + p, out_weight + p, WARPS)
         fetch_vector(before1, norm2 + earlier, 2 * E, WARPS)
         fetch_vector(after1, norm1 + p, 2 * E, WARPS)

@@ -14,7 +14,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .layouts import by_rows, by_units, column, in_pieces, in_shared, left
+from .layouts import by_rows, by_rows_narrow, coalesced_matrix, column, left, shared_matrix
 from .sums import allocate_tiles, fetch_tile, load_tile, ones, sum_of, sums_by_column
 from .tiles import operand, parameter_pointers, relu_to_bfloat16
 
@@ -30,24 +30,24 @@ def fetch(n_tiles, du_tiles, normed_ptr, grad_sum_ptr, k, size, E: gl.constexpr,
 @gluon.jit
 def feed_forward_gradient(
     grad_sum_ptr, saved_ptr, norm1, weight1, bias1, weight2, sums_ptr, begin, size, num_rows, slot, layer,
-    E: gl.constexpr, F: gl.constexpr, ROWS: gl.constexpr, STAGES: gl.constexpr, LAYER: gl.constexpr,
+    E: gl.constexpr, F: gl.constexpr, ROWS: gl.constexpr, STAGES: gl.constexpr, LAYER_NUMEL: gl.constexpr,
 ):  # fmt: skip
     """Sum the gradients of `size` rows from `begin` for one layer, whose factors are at `slot`."""
     WARPS: gl.constexpr = gl.num_warps()
     LAYOUT: gl.constexpr = by_rows(E, WARPS)
-    p = layer * LAYER
+    p = layer * LAYER_NUMEL
     grad_sum_ptr += (slot * num_rows.to(gl.int64) + begin) * E
     saved_ptr += ((2 * layer + 1) * num_rows.to(gl.int64) + begin) * E
     n, du = allocate_tiles(ROWS, E, STAGES), allocate_tiles(ROWS, E, STAGES)
-    y = gl.allocate_shared_memory(gl.bfloat16, [ROWS, E], in_shared(E))  # the input of the feed-forward part
+    y = gl.allocate_shared_memory(gl.bfloat16, [ROWS, E], shared_matrix(E))  # the input of the feed-forward part
     for step in gl.static_range(STAGES - 2):
         fetch(n, du, saved_ptr, grad_sum_ptr, step, size, E, WARPS)
 
-    PIECES: gl.constexpr = in_pieces(E, WARPS)
-    unit = gl.arange(0, F, gl.SliceLayout(1, PIECES))
-    e = column(gl.arange(0, E, gl.SliceLayout(0, PIECES)))
-    w1 = gl.allocate_shared_memory(gl.bfloat16, [F, E], in_shared(E))
-    w2 = gl.allocate_shared_memory(gl.bfloat16, [F, E], in_shared(E))
+    COALESCED: gl.constexpr = coalesced_matrix(E, WARPS)
+    unit = gl.arange(0, F, gl.SliceLayout(1, COALESCED))
+    e = column(gl.arange(0, E, gl.SliceLayout(0, COALESCED)))
+    w1 = gl.allocate_shared_memory(gl.bfloat16, [F, E], shared_matrix(E))
+    w2 = gl.allocate_shared_memory(gl.bfloat16, [F, E], shared_matrix(E))
     w1.store(gl.load(weight1 + p + unit[:, None] * E + e[None, :]))
     w2.store(gl.load(weight2 + p + unit[:, None] + e[None, :] * F))
     scale, shift = gl.load(norm1 + p + e)[None, :], gl.load(norm1 + p + E + e)[None, :]
@@ -57,9 +57,9 @@ def feed_forward_gradient(
     zeros = gl.zeros([F, ROWS], gl.float32, HIDDEN)
     grad1 = warpgroup_mma_init(gl.zeros([F, E], gl.float32, LAYOUT))
     grad2 = warpgroup_mma_init(gl.zeros([F, E], gl.float32, LAYOUT))
-    sum1 = gl.zeros([F, 16], gl.float32, by_units(WARPS))
-    sum2 = gl.zeros([ROWS, E], gl.float32, PIECES)
-    around = gl.zeros([ROWS, E], gl.float32, PIECES)
+    sum1 = gl.zeros([F, 16], gl.float32, by_rows_narrow(WARPS))
+    sum2 = gl.zeros([ROWS, E], gl.float32, COALESCED)
+    around = gl.zeros([ROWS, E], gl.float32, COALESCED)
     for step in range((size + ROWS - 1) // ROWS):
         async_copy.wait_group(STAGES - 3)  # the last two products of the preceding step still use one more tile
         fetch(n, du, saved_ptr, grad_sum_ptr, step + STAGES - 2, size, E, WARPS)
@@ -73,7 +73,7 @@ def feed_forward_gradient(
         around += normed * grad_sum
         hidden, grad, grad1, grad2 = warpgroup_mma_wait(0, [hidden, grad, grad1, grad2])
         grad = gl.where(hidden > 0.0, grad, 0.0).to(gl.bfloat16)
-        sum1 = mma_v2(gl.convert_layout(grad, left(by_units(WARPS))), ones(ROWS, by_units(WARPS)), sum1)
+        sum1 = mma_v2(gl.convert_layout(grad, left(by_rows_narrow(WARPS))), ones(ROWS, by_rows_narrow(WARPS)), sum1)
         grad1 = warpgroup_mma(operand(grad, E, WARPS), n.index(at), grad1, is_async=True)
         grad2 = warpgroup_mma(operand(relu_to_bfloat16(hidden), E, WARPS), du.index(at), grad2, is_async=True)
     grad1, grad2 = warpgroup_mma_wait(0, [grad1, grad2])

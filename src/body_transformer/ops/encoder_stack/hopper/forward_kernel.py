@@ -76,7 +76,7 @@ def forward_kernel(
     # sizes
     batch, num_layers, masked_layers, scale, eps,
     N: gl.constexpr, S: gl.constexpr, E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr, H: gl.constexpr,
-    D: gl.constexpr, LAYER: gl.constexpr, SAVE: gl.constexpr,
+    D: gl.constexpr, LAYER_NUMEL: gl.constexpr, SAVE: gl.constexpr,
 ):  # fmt: skip
     """Compute x [B, N, E] -> out [B, N, E]; bit l of `masked_layers` is set if layer l is masked.
 
@@ -106,7 +106,7 @@ def forward_kernel(
         rstd_ptr += begin
         store_rows(saved_ptr, x, batch, N, E, WARPS)
     for layer in range(num_layers):
-        p = layer * LAYER  # start of this layer's parameters
+        p = layer * LAYER_NUMEL  # start of this layer's parameters
         # attention, while the weights of the feed-forward part are copied
         forbidden = load_forbidden(mask_ptr, (masked_layers >> layer) & 1, N, WARPS)
         async_copy.wait_group(0)
@@ -124,7 +124,7 @@ def forward_kernel(
         # the feed-forward part, while the next attention's weights are copied (the last layer copies its own again)
         async_copy.wait_group(0)
         fence_async_shared()
-        after = gl.minimum(layer + 1, num_layers - 1) * LAYER
+        after = gl.minimum(layer + 1, num_layers - 1) * LAYER_NUMEL
         fetch_attention(part1, in_weight + after, in_bias + after, out_weight + after, WARPS)
         fetch_vector(last_bias1, out_bias + after, E, WARPS)
         fetch_vector(after1, norm1 + after, 2 * E, WARPS)

@@ -30,8 +30,8 @@ def by_columns(cols, warps):
 
 
 @gluon.constexpr_function
-def by_units(warps):
-    """Layout of narrow products, [A, C], 16 rows per warp."""
+def by_rows_narrow(warps):
+    """Layout like `by_rows` of a product with few columns, [R, C]: 8 columns per instruction."""
     return gl.NVMMADistributedLayout([2, 0], [warps, 1], [16, 8])
 
 
@@ -63,26 +63,26 @@ def bits(size):
 
 
 @gluon.constexpr_function
-def in_shared(cols):
+def shared_matrix(cols):
     """Layout of a bfloat16 matrix in shared memory, as the matrix units read it."""
     return gl.NVMMASharedLayout(min(128, 2 * cols), 16, 2)
 
 
 @gluon.constexpr_function
-def in_pieces(cols, warps):
-    """Layout of a bfloat16 matrix that is copied to shared memory: 16 bytes per thread."""
+def coalesced_matrix(cols, warps):
+    """Layout of a matrix, [R, cols]: 8 neighbouring columns per thread, which are 16 bytes of bfloat16."""
     return gl.BlockedLayout([1, 8], [32 // (cols // 8), cols // 8], [warps, 1], [1, 0])
 
 
 @gluon.constexpr_function
-def in_order():
-    """Layout of a vector in shared memory."""
+def shared_vector():
+    """Layout of a vector in shared memory, in plain order."""
     return gl.SwizzledSharedLayout(1, 1, 1, [0])
 
 
 @gluon.constexpr_function
-def in_turn(size, warps):
-    """Layout of a vector that is copied to shared memory."""
+def coalesced_vector(size, warps):
+    """Layout of a vector, [size]: neighbouring entries per thread, in the order of the threads."""
     return gl.BlockedLayout([max(1, size // (32 * warps))], [32], [warps], [0])
 
 

@@ -41,7 +41,7 @@ def forward(x: Tensor, parameters: list[Tensor], call: Call, sizes: EncoderSizes
 
 
 def backward(grad_out: Tensor, kept: list[Tensor], call: Call, sizes: EncoderSizes) -> list[Tensor]:
-    """Return the gradients of x [B, N, E] and of all parameters in one row [L * layer]."""
+    """Return the gradients of x [B, N, E] and of all parameters in one row [L * layer_numel]."""
     flat, operands, saved, rstd = kept
     batch, num_rows, num_layers = len(grad_out), saved.shape[1], sizes.num_layers
     grad, mask = grad_out.contiguous(), call.mask.contiguous()
@@ -86,7 +86,7 @@ class Sums:
         """Allocate the sums; `at_once` layers are summed per launch."""
         self.sizes, self.num_rows = sizes, num_rows
         self.attention, self.feed_forward = shares(sizes, at_once, num_rows)
-        self.shares = flat.new_empty(max(self.attention, self.feed_forward), sizes.num_layers, sizes.layer)
+        self.shares = flat.new_empty(max(self.attention, self.feed_forward), sizes.num_layers, sizes.layer_numel)
 
     def add(self, factors: list[Tensor], saved: Tensor, flat: Tensor, operands: Tensor, first: int, count: int) -> None:
         """Sum the gradients of `count` layers from `first` on, from the factors that the backward kernel stored."""
@@ -121,7 +121,7 @@ class Sums:
             self.attention,
             self.feed_forward,
             len(last_norm),
-            LAYER=self.sizes.layer,
+            LAYER_NUMEL=self.sizes.layer_numel,
             NORM1=starts["norm1"],
             NORM2=starts["norm2"],
             **TOTAL,

@@ -23,7 +23,7 @@ def has_gluon() -> bool:
 HAS_GLUON = has_gluon()
 
 
-def takes(sizes: EncoderSizes, precision: str, device: torch.device) -> bool:
+def supports(sizes: EncoderSizes, precision: str, device: torch.device) -> bool:
     """Return whether these kernels support an encoder of these sizes.
 
     They support the paper's sizes with up to 16 nodes. Only 16 nodes were timed; smaller bodies are assumed to benefit
@@ -93,7 +93,7 @@ def shares(sizes: EncoderSizes, at_once: int, num_rows: int) -> tuple[int, int]:
     It depends on the sizes alone, so that sums are repeatable.
     """
     attention = round(SUMS.split * (PROGRAMS // at_once))
-    most = min(num_rows // MIN_ROWS, MAX_SUMS // (sizes.num_layers * sizes.layer))
+    most = min(num_rows // MIN_ROWS, MAX_SUMS // (sizes.num_layers * sizes.layer_numel))
     least = num_blocks(num_rows * 3 * sizes.embed_dim, MAX_NUMBERS)
     first, second = (max(1, least, min(wanted, most)) for wanted in (attention, PROGRAMS // at_once - attention))
     return first, second
@@ -102,7 +102,8 @@ def shares(sizes: EncoderSizes, at_once: int, num_rows: int) -> tuple[int, int]:
 def total_programs(sizes: EncoderSizes) -> int:
     """Return the number of programs that add up the sums: those for the last LayerNorm and those for the rest."""
     columns, block = int(TOTAL["COLUMNS"]), int(TOTAL["BLOCK"])
-    return (sizes.layer - sizes.starts["norm2"]) // columns + num_blocks(sizes.num_layers * sizes.layer, block)
+    norm_columns = sizes.layer_numel - sizes.starts["norm2"]
+    return norm_columns // columns + num_blocks(sizes.num_layers * sizes.layer_numel, block)
 
 
 def constants(sizes: EncoderSizes, kernel: str) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def constants(sizes: EncoderSizes, kernel: str) -> dict[str, Any]:
         "FC": min(launch.hidden, sizes.ff_dim),
         "H": sizes.num_heads,
         "D": sizes.embed_dim // sizes.num_heads,
-        "LAYER": sizes.layer,
+        "LAYER_NUMEL": sizes.layer_numel,
         **_options(launch.warps, launch.registers),
     }
 
@@ -126,7 +127,7 @@ def sum_constants(sizes: EncoderSizes) -> dict[str, Any]:
     return {
         "E": sizes.embed_dim,
         "F": sizes.ff_dim,
-        "LAYER": sizes.layer,
+        "LAYER_NUMEL": sizes.layer_numel,
         "ATTENTION_ROWS": SUMS.attention[0],
         "ATTENTION_STAGES": SUMS.attention[1],
         "FF_ROWS": SUMS.feed_forward[0],

@@ -5,7 +5,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from .layouts import in_pieces, in_shared, right, to_float32
+from .layouts import coalesced_matrix, right, shared_matrix, to_float32
 
 
 @gluon.jit
@@ -18,14 +18,14 @@ def share_of_rows(share, num_rows, rows_each):
 @gluon.jit
 def allocate_tiles(ROWS: gl.constexpr, E: gl.constexpr, STAGES: gl.constexpr):
     """Allocate shared memory for STAGES tiles [ROWS, E]."""
-    return gl.allocate_shared_memory(gl.bfloat16, [STAGES, ROWS, E], in_shared(E))
+    return gl.allocate_shared_memory(gl.bfloat16, [STAGES, ROWS, E], shared_matrix(E))
 
 
 @gluon.jit
 def fetch_tile(tiles, ptr, k, size, STRIDE: gl.constexpr, WARPS: gl.constexpr):
     """Start copying the k-th tile of `size` rows, STRIDE apart; rows beyond the end are zero."""
     ROWS: gl.constexpr = tiles.shape[1]
-    LAYOUT: gl.constexpr = in_pieces(tiles.shape[2], WARPS)
+    LAYOUT: gl.constexpr = coalesced_matrix(tiles.shape[2], WARPS)
     rows = k * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
     cols = gl.arange(0, tiles.shape[2], gl.SliceLayout(0, LAYOUT))
     at = ptr + rows[:, None] * STRIDE + cols[None, :]
@@ -47,7 +47,7 @@ def sum_of(product):
 @gluon.jit
 def load_tile(tile, WARPS: gl.constexpr):
     """Load a tile as [ROWS, E] float32."""
-    return to_float32(tile.load(in_pieces(tile.shape[1], WARPS)))
+    return to_float32(tile.load(coalesced_matrix(tile.shape[1], WARPS)))
 
 
 @gluon.jit

@@ -11,14 +11,14 @@ from .layouts import (
     by_rows,
     by_sample,
     by_samples,
+    coalesced_matrix,
+    coalesced_vector,
     from_memory,
     in_memory,
-    in_order,
-    in_pieces,
-    in_shared,
-    in_turn,
     left,
     right,
+    shared_matrix,
+    shared_vector,
     to_memory,
 )
 
@@ -80,24 +80,24 @@ def allocate_attention(H: gl.constexpr, D: gl.constexpr, E: gl.constexpr):
     It holds the weights of queries and keys per head, of values and of the output projection, and all biases but the
     last.
     """
-    qk = gl.allocate_shared_memory(gl.bfloat16, [H, 2 * D, E], in_shared(E))
-    v = gl.allocate_shared_memory(gl.bfloat16, [H, D, E], in_shared(E))
-    out = gl.allocate_shared_memory(gl.bfloat16, [H, E, D], in_shared(D))
+    qk = gl.allocate_shared_memory(gl.bfloat16, [H, 2 * D, E], shared_matrix(E))
+    v = gl.allocate_shared_memory(gl.bfloat16, [H, D, E], shared_matrix(E))
+    out = gl.allocate_shared_memory(gl.bfloat16, [H, E, D], shared_matrix(D))
     return qk, v, out, allocate_vector(4 * E)
 
 
 @gluon.jit
 def allocate_feed_forward(E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr):
     """Allocate shared memory for the feed-forward part: weights in pieces of FC hidden units, and the first bias."""
-    first = gl.allocate_shared_memory(gl.bfloat16, [F // FC, FC, E], in_shared(E))
-    second = gl.allocate_shared_memory(gl.bfloat16, [F // FC, E, FC], in_shared(FC))
+    first = gl.allocate_shared_memory(gl.bfloat16, [F // FC, FC, E], shared_matrix(E))
+    second = gl.allocate_shared_memory(gl.bfloat16, [F // FC, E, FC], shared_matrix(FC))
     return first, second, allocate_vector(F)
 
 
 @gluon.jit
 def allocate_vector(SIZE: gl.constexpr):
     """Allocate shared memory for a float32 vector."""
-    return gl.allocate_shared_memory(gl.float32, [SIZE], in_order())
+    return gl.allocate_shared_memory(gl.float32, [SIZE], shared_vector())
 
 
 @gluon.jit
@@ -107,7 +107,7 @@ def fetch_attention(part, in_weight, in_bias, out_weight, WARPS: gl.constexpr):
     H: gl.constexpr = out.shape[0]
     E: gl.constexpr = out.shape[1]
     D: gl.constexpr = out.shape[2]
-    r = gl.arange(0, 2 * E, gl.SliceLayout(1, in_pieces(E, WARPS)))
+    r = gl.arange(0, 2 * E, gl.SliceLayout(1, coalesced_matrix(E, WARPS)))
     # a head's queries, then its keys; in global memory all queries come first
     rows = r // D % 2 * E + r // (2 * D) * D + r % D
     _fetch_rows(_at_once(qk), in_weight, rows, E, WARPS)
@@ -134,32 +134,32 @@ def fetch_feed_forward(part, weight1, bias1, weight2, WARPS: gl.constexpr):
 def _at_once(pieces):
     """View [K, R, C] as [K * R, C] for one copy; with one per piece, all warps would synchronise after each."""
     ROWS: gl.constexpr = pieces.shape[0] * pieces.shape[1]
-    return pieces._reinterpret(gl.bfloat16, [ROWS, pieces.shape[2]], in_shared(pieces.shape[2]))
+    return pieces._reinterpret(gl.bfloat16, [ROWS, pieces.shape[2]], shared_matrix(pieces.shape[2]))
 
 
 @gluon.jit
 def _fetch(shared, ptr, STRIDE: gl.constexpr, WARPS: gl.constexpr):
-    rows = gl.arange(0, shared.shape[0], gl.SliceLayout(1, in_pieces(shared.shape[1], WARPS)))
+    rows = gl.arange(0, shared.shape[0], gl.SliceLayout(1, coalesced_matrix(shared.shape[1], WARPS)))
     _fetch_rows(shared, ptr, rows, STRIDE, WARPS)
 
 
 @gluon.jit
 def _fetch_rows(shared, ptr, rows, STRIDE: gl.constexpr, WARPS: gl.constexpr):
-    cols = gl.arange(0, shared.shape[1], gl.SliceLayout(0, in_pieces(shared.shape[1], WARPS)))
+    cols = gl.arange(0, shared.shape[1], gl.SliceLayout(0, coalesced_matrix(shared.shape[1], WARPS)))
     async_copy.async_copy_global_to_shared(shared, ptr + rows[:, None] * STRIDE + cols[None, :])
 
 
 @gluon.jit
 def fetch_vector(shared, ptr, SIZE: gl.constexpr, WARPS: gl.constexpr):
     """Start copying the first SIZE entries of a vector."""
-    at = gl.arange(0, shared.shape[0], in_turn(shared.shape[0], WARPS))
+    at = gl.arange(0, shared.shape[0], coalesced_vector(shared.shape[0], WARPS))
     async_copy.async_copy_global_to_shared(shared, ptr + at, mask=at < SIZE)
 
 
 @gluon.jit
 def vector(shared, start, SIZE: gl.constexpr, WARPS: gl.constexpr):
     """Load [1, SIZE] of a vector in shared memory from `start`, a multiple of SIZE."""
-    parts = shared._reinterpret(gl.float32, [shared.shape[0] // SIZE, SIZE], in_order())
+    parts = shared._reinterpret(gl.float32, [shared.shape[0] // SIZE, SIZE], shared_vector())
     return parts.index(start // SIZE).load(gl.SliceLayout(0, by_rows(SIZE, WARPS)))[None, :]
 
 
