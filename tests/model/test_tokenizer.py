@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from torch import Tensor, nn
 
 from body_transformer import BodyGraph, Layout, Term
@@ -9,6 +9,7 @@ from body_transformer.model.tokenizer import SharedTokenizer, Tokenizer
 
 from .bodies import layouts, random_obs, some
 
+UNUSED_OBS = Layout(BodyGraph.from_edges(["ball"], []), [Term.unused("clock", 2)], [Term.root("push", 1)])
 BOTH = pytest.mark.parametrize("kind", [Tokenizer, SharedTokenizer])
 
 
@@ -46,6 +47,7 @@ def test_the_tokenizer_equals_one_linear_layer_per_node(layout):
 
 @some
 @given(layouts())
+@example(UNUSED_OBS)
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_the_dense_product_gives_the_same_tokens_and_gradients(layout):
     tokenizer, obs = Tokenizer(layout, 6), random_obs(layout)

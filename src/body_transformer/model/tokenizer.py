@@ -67,7 +67,8 @@ class Tokenizer(nn.Module):
     def _dense_product(self, obs: Tensor, bias: Tensor) -> Tensor:
         entries = obs if self.uses_all else obs[:, self.used_ids]  # [B, used]
         num_used, embed_dim = self.weight.shape
-        whole = place_rows(self.weight, self.place_ids, num_used * self.num_nodes).view(num_used, -1)  # [used, N E]
+        whole = place_rows(self.weight, self.place_ids, num_used * self.num_nodes)  # [used N, E]
+        whole = whole.view(num_used, self.num_nodes * embed_dim)
         return torch.addmm(bias.view(-1), entries, whole).view(-1, self.num_nodes, embed_dim)
 
 
