@@ -26,6 +26,8 @@ from body_transformer.body.arrange import tidy_layout
 from body_transformer.body.draw import body_figure, draw_body, draw_mask, mask_figure, place_boxes
 from body_transformer.body.graph import BodyGraph
 
+from ..random_graphs import graphs
+
 
 def chain(count: int) -> BodyGraph:
     nodes = [f"link_{i}" for i in range(count)]
@@ -81,14 +83,8 @@ def a1_with_loops() -> BodyGraph:
     return BodyGraph.from_edges(a1.nodes, a1.edges, extra_edges=A1_LOOPS, joints=a1.joints)
 
 
-@st.composite
-def trees(draw: st.DrawFn) -> BodyGraph:
-    """Draw a tree with its nodes in random order and names of random length."""
-    parents = draw(st.lists(st.integers(0, 30), max_size=30))
-    lengths = draw(st.lists(st.integers(0, 20), min_size=len(parents) + 1, max_size=len(parents) + 1))
-    names = [f"{i}{'m' * length}" for i, length in enumerate(lengths)]
-    edges = [(names[parent % (i + 1)], names[i + 1]) for i, parent in enumerate(parents)]
-    return BodyGraph.from_edges(draw(st.permutations(names)), edges, root=names[0])
+def trees() -> st.SearchStrategy[BodyGraph]:
+    return graphs(max_nodes=31, loops=False, max_padding=20)
 
 
 def family_of(graph: BodyGraph, node: int) -> list[int]:

@@ -9,20 +9,9 @@ from hypothesis import strategies as st
 
 from body_transformer.body.graph import BodyGraph
 
+from ..random_graphs import graphs
+
 CHAIN = {"nodes": ["hip", "thigh", "shin", "foot"], "edges": [("hip", "thigh"), ("thigh", "shin"), ("shin", "foot")]}
-
-
-@st.composite
-def graphs(draw):
-    """Draw a tree with extra edges; the nodes are in any order, so a parent may come after its child."""
-    size = draw(st.integers(1, 12))
-    names = draw(st.permutations([f"n{k}" for k in range(size)]))
-    edges = [(names[draw(st.integers(0, k - 1))], names[k]) for k in range(1, size)]
-    pairs = st.tuples(st.sampled_from(names), st.sampled_from(names)).filter(lambda pair: pair[0] != pair[1])
-    extra = draw(st.lists(pairs, max_size=4)) if size > 1 else []
-    nodes = draw(st.permutations(names))
-    joints = {f"{name}_joint": name for name in draw(st.lists(st.sampled_from(nodes), unique=True))}
-    return BodyGraph.from_edges(nodes, draw(st.permutations(edges)), names[0], extra, joints, actuators=dict(joints))
 
 
 def adjacency(graph: BodyGraph) -> np.ndarray:
@@ -43,13 +32,13 @@ def floyd_warshall(neighbours: np.ndarray) -> np.ndarray:
 # -- distances and mask ------------------------------------------------------------------------------------------------
 
 
-@given(graphs())
+@given(graphs(joints=True))
 def test_hops_are_the_shortest_paths(graph):
     np.testing.assert_array_equal(graph.hops, floyd_warshall(adjacency(graph)))
     assert graph.diameter == graph.hops.max()
 
 
-@given(graphs())
+@given(graphs(joints=True))
 def test_the_mask_is_true_for_a_node_and_its_neighbours(graph):
     np.testing.assert_array_equal(graph.mask, adjacency(graph) | np.eye(graph.num_nodes, dtype=bool))
     np.testing.assert_array_equal(graph.mask, graph.mask.T)
@@ -59,7 +48,7 @@ def test_the_mask_is_true_for_a_node_and_its_neighbours(graph):
     assert graph.sparsity == pytest.approx(np.mean(~graph.mask), abs=1e-12)
 
 
-@given(graphs())
+@given(graphs(joints=True))
 def test_the_edges_are_a_tree_away_from_the_root(graph):
     assert len(graph.edges) == graph.num_nodes - 1
     assert [child for _, child in graph.edges] == [name for name in graph.nodes if name != graph.root]
@@ -70,7 +59,7 @@ def test_the_edges_are_a_tree_away_from_the_root(graph):
             assert len(line) <= graph.num_nodes
 
 
-@given(graphs(), st.randoms(use_true_random=False))
+@given(graphs(joints=True), st.randoms(use_true_random=False))
 def test_edges_may_be_given_in_either_direction_with_a_root(graph, random):
     edges = [random.choice([(a, b), (b, a)]) for a, b in graph.edges]
     assert BodyGraph.from_edges(graph.nodes, edges, graph.root).edges == graph.edges
@@ -141,7 +130,7 @@ def test_graphs_are_immutable_and_compared_by_value():
         graph.root = "foot"
 
 
-@given(graphs())
+@given(graphs(joints=True))
 def test_a_graph_is_restored_from_json(graph):
     back = BodyGraph.from_dict(json.loads(json.dumps(graph.to_dict())))
     assert back == graph

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from body_transformer.body.graph import BodyGraph
 from body_transformer.body.layout import UNUSED, Layout, Term
 
+from ..random_graphs import graphs
+
 LEG = """<mujoco>
   <worldbody><body name="pelvis"><freejoint name="floating"/>
     <body name="imu"/>
@@ -207,11 +209,9 @@ def test_a_wrong_layout_is_refused(graph, change, message):
 
 @st.composite
 def layouts(draw):
-    size = draw(st.integers(1, 8))
-    nodes = [f"n{k}" for k in range(size)]
-    edges = [(nodes[draw(st.integers(0, k - 1))], nodes[k]) for k in range(1, size)]
-    places = {f"{node} ü": node for node in nodes}
-    graph = BodyGraph.from_edges(nodes, edges, joints=places, actuators=places)
+    tree = draw(graphs(max_nodes=8, loops=False))
+    places = {f"{node} ü": node for node in tree.nodes}
+    graph = BodyGraph.from_edges(tree.nodes, tree.edges, joints=places, actuators=places)
     dims = {"dim": st.integers(1, 3), "steps": st.integers(1, 3)}
 
     def some(names):
@@ -222,8 +222,8 @@ def layouts(draw):
             "root": st.just(()),
             "joints": some(list(places)),
             "actuators": some(list(places)),
-            "bodies": some(nodes),
-            "node": st.sampled_from(nodes).map(lambda node: (node,)),
+            "bodies": some(graph.nodes),
+            "node": st.sampled_from(graph.nodes).map(lambda node: (node,)),
             "unused": st.just(()),
         }
         term = st.one_of(*(st.builds(Term, st.text(min_size=1), st.just(kind), owners[kind], **dims) for kind in kinds))

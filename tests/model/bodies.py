@@ -1,4 +1,4 @@
-"""Small bodies and policies, and hypothesis strategies for random bodies."""
+"""Small bodies and policies, and a hypothesis strategy for layouts."""
 
 from collections import Counter
 from itertools import pairwise
@@ -12,6 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from body_transformer import BodyGraph, Layout, Policy, PolicyConfig, Term
 from body_transformer.model.variants import VARIANTS
+
+from ..random_graphs import graphs
 
 ENCODERS = [name for name, variant in VARIANTS.items() if variant.encoder == "transformer"]
 SMALL = {"embed_dim": 8, "num_layers": 3, "num_heads": 2, "ff_dim": 16, "mlp_dim": 12}
@@ -62,17 +64,6 @@ def uneven_body() -> Layout:
         Term.unused("spare", 1),
     ]
     return Layout(graph, obs, [Term.bodies("ctrl", ["leg", "hand", "arm"], 2), Term.node("turn", "leg", 1)])
-
-
-@st.composite
-def graphs(draw: st.DrawFn, min_nodes: int = 1, max_nodes: int = 12, loops: bool = True) -> BodyGraph:
-    """Draw a tree in any node order, with up to four extra edges."""
-    size = draw(st.integers(min_nodes, max_nodes))
-    nodes = [f"n{k}" for k in draw(st.permutations(range(size)))]
-    edges = [(f"n{draw(st.integers(0, k - 1))}", f"n{k}") for k in range(1, size)]
-    pairs = [(f"n{i}", f"n{j}") for i in range(size) for j in range(i) if (f"n{j}", f"n{i}") not in edges]
-    extra = draw(st.lists(st.sampled_from(pairs), max_size=4, unique=True)) if loops and pairs else []
-    return BodyGraph.from_edges(nodes, edges, extra_edges=extra)
 
 
 @st.composite

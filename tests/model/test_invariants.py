@@ -12,7 +12,8 @@ from body_transformer.body.layout import UNUSED
 from body_transformer.model.mask import random_mask
 from body_transformer.model.variants import VARIANTS
 
-from .bodies import ENCODERS, chain, few, graphs, layouts, make_policy, random_obs, some
+from ..random_graphs import graphs
+from .bodies import ENCODERS, chain, few, layouts, make_policy, random_obs, some
 
 layers = st.integers(1, 3)
 

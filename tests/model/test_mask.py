@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from body_transformer import BodyGraph, robots
 from body_transformer.model.mask import random_mask
 
-from .bodies import chain, graphs, some
+from ..random_graphs import graphs
+from .bodies import chain, some
 
 seeds = st.integers(0, 2**32 - 1)
 
