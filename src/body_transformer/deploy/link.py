@@ -4,8 +4,8 @@
     payload (a fixed number of f64 for a given number of joints; names and reasons are UTF-8)
     CRC-32 of everything before it, u32
 
-A session starts with the controller's HELLO (the joint names it expects, or none) and the robot's WELCOME (its joint
-names, in its order) or REFUSE (the reason). From then on each side accepts a datagram only
+A session starts with the controller's HELLO, which holds the joint names it expects, or none. The robot answers WELCOME
+with its joint names in its order, or REFUSE with the reason. From then on each side accepts a datagram only
 
 - from the other side's address, with the session's number,
 - with the checksum of the agreed joint names, if it is a command or a state,

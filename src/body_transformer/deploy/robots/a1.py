@@ -7,8 +7,8 @@ Joint i is motor i of Unitree's `quadruped.h`; the names are those of Unitree's 
      2 FR_2  FR_calf_joint     5 FL_2  FL_calf_joint     8 RR_2  RR_calf_joint    11 RL_2  RL_calf_joint
 
 Angles, speeds and torques have the description's signs and units: no offset, no scale. `imu.quaternion` is w, x, y, z,
-body to world; `imu.gyroscope` is rad/s in the body's frame. `tick` is the robot's clock in ms (the header says µs; the
-robots count ms) and wraps at 2^32; there is no sequence number, so every new tick counts as one measurement.
+body to world; `imu.gyroscope` is rad/s in the body's frame. `tick` is the robot's clock in ms and wraps at 2^32; the
+header says µs, but the robots count ms. There is no sequence number, so every new tick counts as one measurement.
 
 The robot sends a state only in answer to a command, so entering sends a first command, damping. This takes the robot
 out of its own gaits: a standing robot sinks down. In `listen_only` mode, states are requested by commands without
