@@ -64,35 +64,49 @@ def infer_layout(
     """
     robot, decided = EnvRobot(env), dict(overrides or {})
     _check_names(env, groups, decided)
-    names = Counter(name for group in groups for name in env.observation_manager.active_terms[group])
-    obs: list[Term] = []
-    actions: list[Term] = []
-    guessed: list[str] = []
+    obs, guessed = _obs_terms(robot, groups, decided)
+    actions, guessed_actions = _action_terms(robot, decided)
+    obs_dim = sum(prod(shape) for group in groups for shape in env.observation_manager.group_obs_term_dim[group])
+    layout = Layout(robot.graph, obs, actions, obs_dim, env.action_manager.total_action_dim)
+    return InferredLayout(layout, guessed + guessed_actions)
+
+
+def _obs_terms(robot: EnvRobot, groups: Sequence[str], overrides: Mapping[str, str]) -> tuple[list[Term], list[str]]:
+    """Return the terms of these observation groups, and the names of the unknown ones."""
+    names = Counter(name for group in groups for name in robot.env.observation_manager.active_terms[group])
+    found: list[Term] = []
+    guessed = []
     for group in groups:
-        for term, steps in _read_group(env, group):
+        for term, steps in _read_group(robot.env, group):
             label = term.name if names[term.name] == 1 else f"{group}/{term.name}"
-            place = decided.get(f"{group}/{term.name}", decided.get(term.name))
+            place = overrides.get(f"{group}/{term.name}", overrides.get(term.name))
             stated = stated_owners(term.func)
             if stated is not None and place is None:
-                obs.append(replace(stated, name=label, steps=steps * stated.steps))
+                found.append(replace(stated, name=label, steps=steps * stated.steps))
                 continue
             owners = obs_owners(robot, term) if place is None else override_owners(robot, term.name, term.size, place)
             if owners is None:
                 guessed.append(label)
-            obs += as_terms(label, owners or [ROOT] * term.size, steps)
-    for name in env.action_manager.active_terms:
-        action = env.action_manager.get_term(name)
-        place = decided.get(ACTION + name)
+            found += as_terms(label, owners or [ROOT] * term.size, steps)
+    return found, guessed
+
+
+def _action_terms(robot: EnvRobot, overrides: Mapping[str, str]) -> tuple[list[Term], list[str]]:
+    """Return the terms of the actions, and the names of the unknown ones."""
+    found: list[Term] = []
+    guessed = []
+    for name in robot.env.action_manager.active_terms:
+        action = robot.env.action_manager.get_term(name)
+        place = overrides.get(ACTION + name)
         stated, size = stated_owners(action), action.action_dim
         if stated is not None and place is None:
-            actions.append(stated)
+            found.append(stated)
             continue
-        found = action_owners(robot, action) if place is None else override_owners(robot, name, size, place)
-        if found is None:
+        owners = action_owners(robot, action) if place is None else override_owners(robot, name, size, place)
+        if owners is None:
             guessed.append(ACTION + name)
-        actions += as_terms(name, found or [ROOT] * size, steps=1)
-    obs_dim = sum(prod(shape) for group in groups for shape in env.observation_manager.group_obs_term_dim[group])
-    return InferredLayout(Layout(robot.graph, obs, actions, obs_dim, env.action_manager.total_action_dim), guessed)
+        found += as_terms(name, owners or [ROOT] * size, steps=1)
+    return found, guessed
 
 
 def stated_owners(term: object) -> Term | None:
