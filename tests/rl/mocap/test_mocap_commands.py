@@ -50,7 +50,7 @@ def test_a_training_logs_evaluates_by_split_and_saves(run):
 
 
 def test_a_resumed_run_continues_with_the_sampling_statistics(run, tmp_path):
-    """Their counts fall by 0.1 % per step and rise by one per environment and step, wherever the walkers are."""
+    """The sum of visits falls by 0.1 % per step and rises by one per environment and step."""
     resumed = shutil.copytree(run, tmp_path / "run", symlinks=True)
     assert main(["train", "--resume", str(resumed), "--rl.max-iterations", "3", "--quiet"]) == 0
     sums = []
@@ -74,7 +74,7 @@ def test_a_resume_on_other_clips_is_refused(run, tmp_path, options, capsys):
 
 @pytest.fixture(scope="module")
 def evaluations(run):
-    """What `bot eval --json` prints for each simulator."""
+    """Return the output of `bot eval --json` for each simulator."""
     found = {}
     for simulator in ("warp", "mujoco"):
         with redirect_stdout(io.StringIO()) as out:
@@ -109,7 +109,7 @@ def test_both_simulators_give_nearly_the_same_lengths_and_returns(evaluations):
         assert row["normalized_return"] == pytest.approx(dm_control[clip]["normalized_return"], abs=0.06), clip
 
 
-def test_mistakes_are_one_sentence_before_any_work(tmp_path, options, capsys, monkeypatch):
+def test_mistakes_are_reported_before_a_run_begins(tmp_path, options, capsys, monkeypatch):
     train = ["train", "mocap-expert", *SMALL, *QUICK, "--out", str(tmp_path / "run")]
     for given, message in (
         ({}, "mocap-expert needs a file of motion clips: --rl.options clips FILE.hdf5"),

@@ -18,7 +18,7 @@ h5py = pytest.importorskip("h5py")
 
 @pytest.fixture
 def changed(clips_file, tmp_path):
-    """Changes a clip in a copy of the file, and returns the copy's path."""
+    """Return a function that changes a clip in a copy of the file and returns the path of the copy."""
 
     def change(edit, clip="CMU_900_02"):
         path = shutil.copy(clips_file, tmp_path / "changed.hdf5")
@@ -64,7 +64,7 @@ def test_an_evaluation_spreads_its_snippets_over_the_clips(clips_file):
     assert len(evaluation_snippets(clips, 1000)) == 5, "each snippet once"
 
 
-def test_a_missing_file_and_a_file_of_something_else_are_refused(tmp_path):
+def test_a_missing_file_and_a_file_without_clips_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none.hdf5: no such clip file"):
         ClipFile.open(tmp_path / "none.hdf5")
     (tmp_path / "text.hdf5").write_text("clips")
@@ -88,7 +88,7 @@ def test_clips_of_another_walker_rate_or_size_are_refused(changed):
         group["walkers/walker_0/joints"] = np.zeros((50, 90), np.float32)
 
     for edit, message in (
-        (model, "clip 'CMU_900_02' is for another walker, dm_control's number 3; needed: 4, CMU_2020"),
+        (model, "clip 'CMU_900_02' is for dm_control's walker number 3; it must be number 4, CMU_2020"),
         (rate, r"clip 'CMU_900_02' has frames every 0.01 s; they must be 0.03 s apart"),
         (joints, r"arrays of wrong shapes, which must be \[entries, 90\]: {'joints': \(50, 90\)}"),
     ):

@@ -1,4 +1,4 @@
-"""Where training episodes begin."""
+"""First frames of training episodes."""
 
 import dataclasses
 
@@ -67,7 +67,7 @@ def test_seconds_before_failures_are_drawn_more_often(sampler, motions):
     assert (after >= 0.2 * made.size / made.size.sum()).all(), "the uniform share remains"
 
 
-def test_a_hopeless_second_is_capped(motions, sampler):
+def test_the_failure_rate_of_a_second_is_capped(motions, sampler):
     """With few seconds, one that always fails is itself a large part of the mean."""
     shares = []
     for cap in (1.0, 1000.0):

@@ -1,4 +1,4 @@
-"""Observation, reward and end of an episode beside dm_control's own task, in the same physics."""
+"""Observation, reward and end of an episode, compared with dm_control's own task in the same physics."""
 
 from contextlib import closing
 
@@ -12,7 +12,7 @@ from body_transformer.rl.mocap.motions import Motions
 from body_transformer.rl.registry import make_env_cfg
 
 OLDER = ("sensors_torque", "sensors_touch")
-"""Observations of another time than dm_control's; see rl/mocap/expert.py."""
+"""Observations that are older than dm_control's; see rl/mocap/expert.py."""
 LIKE_DM_CONTROL = {"freeze_fingers": "false", "cone": "elliptic", "iterations": "100", "ls_iterations": "50"}
 
 
@@ -55,7 +55,7 @@ def test_each_snippet_has_the_steps_that_dm_control_gives_it(ours, theirs):
 
 @pytest.mark.parametrize("number", [0, 2, 4])
 def test_observations_rewards_and_ends_are_dm_controls(ours, theirs, layouts, number):
-    """From the first step to the last, in the same physics, with controls that do not keep to the reference.
+    """From the first step to the last, in the same physics, with controls that leave the reference.
 
     After each step, our walker continues from dm_control's state: the two would drift apart by rounding.
     """
@@ -128,7 +128,7 @@ def test_kernels_are_1_at_the_reference_and_fall_with_the_distance(ours):
 
 
 def test_the_critic_sees_the_next_frame_from_the_root(ours, layouts):
-    """At the first frame of a snippet, the reference is where the walker is, and a frame later where it moves to."""
+    """A snippet starts with the walker at the reference, so the next frame differs by one frame of motion."""
     obs = ours.reset(seed=0)[0]["critic"]
     assert obs.shape[1] == load_experiment("mocap-expert").critic_layout().obs_dim
     torch.testing.assert_close(obs[:, :1294], ours.reset(seed=0)[0]["actor"])

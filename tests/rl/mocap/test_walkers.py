@@ -79,7 +79,7 @@ def test_warp_and_plain_mujoco_give_the_same_observations(options):
             mine, theirs = (env.step(action)[0]["critic"] for env in (warp, cpu))
 
 
-def test_the_managers_of_mjlab_give_what_fast_env_gives(options):
+def test_mjlabs_environment_has_the_results_of_fast_env(options):
     from mjlab.envs import ManagerBasedRlEnv
 
     from body_transformer.rl.envs.fast import FastEnv
@@ -98,7 +98,7 @@ def test_the_managers_of_mjlab_give_what_fast_env_gives(options):
         env.close()
 
 
-def test_a_step_on_a_gpu_would_never_wait_for_the_host(env):
+def test_a_step_copies_nothing_between_host_and_device(env):
     env.reset()
     check_no_host_traffic(env, torch.zeros(3, 4, 56))
 
@@ -142,7 +142,7 @@ def followed(env, compensated: bool, monkeypatch) -> tuple[torch.Tensor, torch.T
 
 
 def swinging_walkers(folder, height_m: float):
-    """Return five walkers who follow slow swings of all joints with their root at this height."""
+    """Return five walkers that follow slow swings of all joints with their root at this height."""
     motions = {f"CMU_910_{k:02}": moving(90, k, swing_rad=0.1) for k in range(5)}
     for motion in motions.values():
         motion[:, 2] += height_m - STANDING_M
@@ -152,7 +152,7 @@ def swinging_walkers(folder, height_m: float):
 
 
 def test_compensated_controls_hold_longer_than_the_plain_reference(tmp_path, monkeypatch):
-    """Without balance all fall within a second or two; compensated targets put it off."""
+    """Without balance control all fall within a second or two; with compensated targets they fall later."""
     with closing(swinging_walkers(tmp_path, STANDING_M)) as env:
         (held, _), (lost, _) = (followed(env, compensated, monkeypatch) for compensated in (True, False))
     assert (held >= lost - 1).all()

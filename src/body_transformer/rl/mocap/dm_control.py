@@ -30,9 +30,9 @@ def play(
     snippets: list[Snippet],
     progress: Callable[..., object] = lambda completed, total: None,
 ) -> tuple[dict[str, torch.Tensor], list[PlannedEpisode]]:
-    """Play one episode from the start of each snippet; return the metrics of `rl.evaluate.rollouts` and the plan.
+    """Run one episode from the start of each snippet; return the metrics of `rl.evaluate.rollouts` and the plan.
 
-    `progress` is called with the number of finished episodes and their total. One process per core plays them.
+    `progress` is called with the number of finished episodes and their total. There is one process per core.
     """
     servo = Servo.of_walker("cpu", torch.float32)
     follow = following(servo, clips, snippets)

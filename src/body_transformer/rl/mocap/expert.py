@@ -1,4 +1,4 @@
-"""mocap-expert: track any of many motion clips, as dm_control's `MultiClipMocapTracking` asks and MoCapAct uses it.
+"""mocap-expert: track any of many motion clips, as in dm_control's `MultiClipMocapTracking`, which MoCapAct uses.
 
 The observation is the paper's: the 1,294 entries of MoCapAct's vector that its allocation uses (see
 experiments/mocapact.yaml). The control of a step is that of a servo which follows the next frame with springs, damping
@@ -53,9 +53,9 @@ class ExpertOptions:
     clips: str
     """Motion clips in dm_control's HDF5 format."""
     train_clips: str | None = None
-    """Text file with the names of the training clips, one per line; without any list, all clips are for training."""
+    """Text file with the names of the training clips, one per line. Without any list, all clips are for training."""
     validation_clips: str | None = None
-    """The same for the clips that are never trained on."""
+    """The same for the validation clips, which are never used for training."""
     only: tuple[str, ...] | None = None
     """Train on these clips alone."""
     action_scale: float = 0.33
@@ -65,7 +65,7 @@ class ExpertOptions:
     alive_weight: float = 0.2
     """Reward of each step."""
     kernel_weight: float = 0.3
-    """Weight of the rewards for joint angles and body rotations; that for joint velocities has a third of it."""
+    """Weight of the rewards for joint angles and body rotations; the weight for joint velocities is a third of it."""
     start_noise: float = 0.02
     """Standard deviation of joint angles at the start of an episode, rad."""
     start_at_rest: float = 0.5
@@ -74,7 +74,7 @@ class ExpertOptions:
     cap: float = SamplingSettings.cap
     clip_starts: float = SamplingSettings.clip_starts
     rewind: float = SamplingSettings.rewind
-    """These four: see `SamplingSettings`."""
+    """Settings of the sampling, like the three above; see `SamplingSettings`."""
     freeze_fingers: bool = True
     """Remove the joints of fingers and thumbs from the training model."""
     cone: Cone = "pyramidal"

@@ -40,7 +40,7 @@ def walker() -> Any:
 
 @contextmanager
 def _without_opengl() -> Iterator[None]:
-    """Let dm_control be imported on a machine without OpenGL; mjlab asks for it."""
+    """Import dm_control without OpenGL, which a machine may lack; mjlab's MUJOCO_GL would require it."""
     before = os.environ.get("MUJOCO_GL")
     os.environ["MUJOCO_GL"] = "disabled"
     try:
@@ -64,10 +64,10 @@ def walker_spec(freeze_fingers: bool) -> mujoco.MjSpec:
     joints of fingers and thumbs are missing: 56 degrees of freedom, for which MuJoCo Warp has a dense solver.
     """
     spec = mujoco.MjSpec.from_string(walker().mjcf_model.to_xml_string())
-    spec.njmax = spec.nconmax = -1  # sizes of plain MuJoCo, which the scene states otherwise
+    spec.njmax = spec.nconmax = -1  # the simulation sets these sizes
     root = spec.body("root")
     root.add_freejoint(name="root")
-    root.pos = [0.0, 0.0, 2.0]  # before the first reset; on the ground, it would have more contacts than there is room
+    root.pos = [0.0, 0.0, 2.0]  # until the first reset; on the ground it would have more contacts than fit
     for sensor in list(spec.sensors):
         if sensor.name not in (*TORQUE_SENSORS, *TOUCH_SENSORS):
             spec.delete(sensor)

@@ -50,7 +50,7 @@ class ClipFile:
         validation: str | os.PathLike[str] | None = None,
         only: Sequence[str] | None = None,
     ) -> ClipFile:
-        """Check a file before anything is computed.
+        """Check the file and the lists of clips.
 
         Args:
             path: the file.
@@ -107,7 +107,7 @@ def _check(what: str, group: Any) -> None:
             "`python -m body_transformer.imitation.tasks.mocap.clips` makes such a file from joint angles"
         ) from None
     if model != CMU_2020:
-        raise ValueError(f"{what} is for another walker, dm_control's number {model}; needed: {CMU_2020}, CMU_2020")
+        raise ValueError(f"{what} is for dm_control's walker number {model}; it must be number {CMU_2020}, CMU_2020")
     if not np.isclose(dt, DT_S):
         raise ValueError(f"{what} has frames every {dt} s; they must be {DT_S} s apart")
     wrong = {name: shape for name, shape in shapes.items() if shape != (SIZES[name], frames)}
@@ -197,4 +197,6 @@ class Motions:
         """Return the first frame of a snippet, and the frame at which an episode on it is over."""
         number = self.index[snippet.clip]
         start, last = int(self.start[number]), int(self.last[number])
-        return start + snippet.start, min(start + snippet.end - REF_STEPS[-1], last)  # the end is a frame of it
+        return start + snippet.start, min(
+            start + snippet.end - REF_STEPS[-1], last
+        )  # the end is a frame of the snippet

@@ -44,7 +44,7 @@ class ExpertState:
     center: Tensor
     """[B, 3], m: centre of mass."""
     limb_ids: Tensor
-    """[5]: places of LIMBS among the bodies."""
+    """[5]: indices of LIMBS among the bodies."""
     touch: Tensor
     """[B, 10], N; 0 in a fresh episode."""
     torque: Tensor
@@ -66,18 +66,18 @@ class ExpertTask(RlTask[ExpertState]):
     action_scale: float
     """Change of the control by an action of 1, in units of the control range [-1, 1]."""
     start_noise: float
-    """Standard deviation of the joints' angles at the start of a training episode, rad; of their velocities, a tenth
-    of it per frame."""
+    """Standard deviation of joint angles at the start of a training episode, rad. That of joint velocities is ten times
+    as large, in rad/s."""
     start_at_rest: float
-    """Share of training episodes that begin with activations of 0, as dm_control's; the others hold the motion."""
+    """Share of training episodes that begin with activations of 0, as in dm_control; the others hold the motion."""
     sampling: SamplingSettings
     error: Callable[[ExpertState], Tensor]
     """State -> [B]: distance from the reference."""
     max_error: float
-    """An episode fails beyond it."""
+    """Error above which an episode fails."""
 
     def make_robots(self, world: World, seed: int) -> Walkers:
-        """Return the walkers of a world. Their starts are drawn from PyTorch's generator, so the seed is not used."""
+        """Return the walkers of a world. The seed is not used, because PyTorch's generator draws the starts."""
         return Walkers(world, self)
 
 
@@ -91,14 +91,14 @@ class Walkers(TaskRobots[ExpertState]):
         model, self.world, self.task = world.model, world, task
         self.servo = Servo.of_walker(world.device, world.qpos.dtype)
         motions = Motions.read(task.clips, self.servo.file_order, world.device, world.qpos.dtype)
-        self.sampler = FrameSampler(motions, _numbers(motions, task.clips), task.sampling)
+        self.sampler = FrameSampler(motions, _training_clips(motions, task.clips), task.sampling)
         bodies = task_bodies(task)
         body_ids = adjacent([model.body(f"robot/{name}").id for name in bodies])
         root_id = model.body("robot/root").id
         simulated = [model.actuator(k).name.removeprefix("robot/") for k in range(model.nu)]
         ids = [model.joint(f"robot/{joint}").id for joint in simulated]
         self._simulated = self._tensor([self.servo.joints.index(joint) for joint in simulated])
-        """Places of the simulated joints among all 56; the model may lack fingers and thumbs."""
+        """Indices of the simulated joints among all 56; the model may lack fingers and thumbs."""
         self._qpos_ids, self._dof_ids = (self._tensor(table[ids]) for table in (model.jnt_qposadr, model.jnt_dofadr))
         self._sensors = [
             world.sensordata[:, adjacent([int(model.sensor(f"robot/{name}").adr[0]) for name in names], width)]
@@ -137,7 +137,7 @@ class Walkers(TaskRobots[ExpertState]):
     # -- a control step ------------------------------------------------------------------------------------------------
 
     def act(self, action: Tensor) -> None:
-        """Move on to the next frame, and add the actions [B, 56] to the controls that lead there."""
+        """Advance to the next frame of the reference, and add the actions [B, 56] to the controls that follow it."""
         state, motions = self.state, self.state.motions
         torch.minimum(state.frame + 1, state.end, out=state.frame)
         target = motions.joint_pos[state.frame], motions.joint_vel[state.frame]
@@ -145,7 +145,7 @@ class Walkers(TaskRobots[ExpertState]):
         self.world.ctrl.copy_(state.control[:, self._simulated])
         state.previous_quat.copy_(state.root_quat)
         kept = (1 - PHYSICS_DT / FILTER_S) ** DECIMATION
-        state.activation.copy_(torch.lerp(state.control, state.activation, kept))  # of fingers that are not simulated
+        state.activation.copy_(torch.lerp(state.control, state.activation, kept))  # for fingers that are not simulated
 
     def before_physics(self, step: int) -> None:
         """Do nothing: a control holds for the whole control step."""
@@ -218,7 +218,7 @@ def task_bodies(task: ExpertTask) -> tuple[str, ...]:
     return bodies
 
 
-def _numbers(motions: Motions, clips: ClipFile) -> Tensor:
+def _training_clips(motions: Motions, clips: ClipFile) -> Tensor:
     """Return the numbers of the training clips."""
     numbers = [motions.index[name] for name, split in clips.splits.items() if split == TRAIN]
     return torch.tensor(sorted(numbers), device=motions.clip.device)

@@ -19,11 +19,11 @@ BIN_FRAMES = 33
 REWIND_FRAMES = (33, 66)
 """Distance of a new start from the failure before it."""
 AHEAD = (1.0, 0.7, 0.4)
-"""Weights of the failures in a bin and in the two after it: an episode must begin before the place where it fails."""
+"""Weights of the failures in a bin and in the two after it, because an episode begins before it fails."""
 KEEP = 0.999
 """Weight of the past in each step's averages."""
 PRIOR_VISITS, PRIOR_RATE = 20.0, 0.01
-"""Visits, and failures per visit, that a bin is given at the start."""
+"""Initial number of visits of a bin, and initial failures per visit."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SamplingSettings:
     uniform: float = 0.2
     """Share of starts from any second with equal probability; the others depend on failures."""
     cap: float = 10.0
-    """Largest failure rate of a second, relative to the mean, because glitches in the data would use up all starts."""
+    """Largest failure rate of a second, relative to the mean. Otherwise, glitches in the data take all starts."""
     clip_starts: float = 0.2
     """Share of starts from the first frame of the chosen clip."""
     rewind: float = 0.5

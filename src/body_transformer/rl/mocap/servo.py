@@ -66,7 +66,7 @@ class Servo:
     def control(self, joint_pos: Tensor, joint_vel: Tensor, lead_s: float = LEAD_S) -> Tensor:
         """Return controls [B, 56] in [-1, 1] that move joints through this position with this velocity, [B, 56] each.
 
-        They overcome springs and damping. Without a lead they are the activations that hold the motion.
+        They compensate springs and damping. Without a lead they are the activations that hold the motion.
         """
         target = joint_pos + self.spring * (joint_pos - self.spring_rest) + (self.damping_s + lead_s) * joint_vel
         return self.uncompensated(target)

@@ -1,7 +1,7 @@
-"""Observation, reward and termination of motion tracking: pure functions of a ExpertState.
+"""Observation, reward and termination of motion tracking: pure functions of an ExpertState.
 
-Every function takes B environments and returns [B] values (observations: [B, width]). Names of observations are those
-of dm_control's observables. Where a function follows dm_control, a test compares the two.
+Every function takes B environments and returns [B] values (observations: [B, width]). Observations have the
+names of dm_control's observables. Where a function follows dm_control, a test compares the two.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .robots import ExpertState
 
 State = ExpertState
 TERMINATION_ERROR = 0.3
-"""dm_control's default, and MoCapAct's."""
+"""Default of dm_control, which MoCapAct also uses."""
 TOUCH_N = 1e-3
-"""A touch sensor with a larger force is in contact."""
+"""Force above which a touch sensor is in contact."""
 TORQUE_NM = 60.0
 """Scale of the torque sensors."""
 
@@ -80,7 +80,7 @@ def gyro_control(state: State) -> Tensor:
 
 
 def reference_rel_bodies_pos_local(state: State) -> Tensor:
-    """Return the reference's bodies at the next five frames from the walker's, in the root's frame, m."""
+    """Return the reference's bodies at the next five frames relative to the walker's, in the root's frame, m."""
     ahead = state.motions.body_pos[_ahead(state)]  # [B, 5, 31, 3]
     return rotate_back(state.root_quat, (ahead - state.body_pos[:, None]).flatten(1, 2)).flatten(1)
 
@@ -140,7 +140,10 @@ CRITIC_OBSERVATIONS: Mapping[str, Callable[[State], Tensor]] = {
 
 
 def comic(state: State) -> Tensor:
-    """Return dm_control's reward of that name (Hasenclever et al. 2020), at most 1.45; it knows the default error."""
+    """Return dm_control's reward of that name (Hasenclever et al. 2020), at most 1.45.
+
+    Its error term always uses TERMINATION_ERROR, not the task's `max_error`.
+    """
     motions, frame = state.motions, state.frame
     pose = (
         0.1 * torch.exp(-10 * (state.center - motions.center[frame]).square().sum(-1))
@@ -160,7 +163,7 @@ def joints(state: State) -> Tensor:
 def joint_velocities(state: State) -> Tensor:
     """Return 1 at the reference's velocities, and 0.6 where they differ by 1 rad/s on average.
 
-    dm_control's kernel has the sum over joints, which is 0.004 there: too little for a policy that explores.
+    dm_control's kernel sums over joints and is only 0.004 there, too little for a policy that explores.
     """
     difference = state.joint_vel - state.motions.joint_vel[state.frame]
     return torch.exp(-0.5 * difference.square().mean(-1))
