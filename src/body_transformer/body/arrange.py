@@ -15,6 +15,17 @@ Ints = npt.NDArray[np.int64]
 LEVEL_GAP = 0.2
 """Distance between a parent's box and its children's."""
 
+CURVE_MARGIN = 0.03
+"""Clearance of a curve from boxes and lines; nearer, it counts as inside or doubled."""
+MIN_CHORD = 0.3
+"""Minimum distance between the ends of a curve; an arc of two dashes between adjacent boxes is not visible."""
+BENDING, HIDDEN, DOUBLED, TOO_SHORT = 0.05, 20.0, 3.0, 20.0
+"""Costs that are added to the length of a curve, in inches.
+
+`BENDING` is for the integral of the squared curvature, so that bends are wide. The others are for each inch inside a
+box, on a line, and below `MIN_CHORD`: a detour of up to `HIDDEN` inches is preferred to one inch inside a box.
+"""
+
 _T = np.linspace(0, 1, 81)[:, None]
 _BERNSTEIN = np.concatenate([(1 - _T) ** 3, 3 * _T * (1 - _T) ** 2, 3 * _T**2 * (1 - _T), _T**3], axis=1)  # [P, 4]
 
@@ -77,17 +88,17 @@ def _arc(boxes: Floats, lines: Floats, a: int, b: int) -> Floats:
         controls.append([start, start + reach_a * out_a, end + reach_b * out_b, end])
     curves = _BERNSTEIN @ np.array(controls)  # [C, P, 2]
 
-    clearance = np.full((len(boxes), 1), 0.03)
+    clearance = np.full((len(boxes), 1), CURVE_MARGIN)
     clearance[[a, b]] = 0.0
     hidden = _length_inside(curves, boxes[:, :2] - clearance, boxes[:, 2:] + clearance)
-    doubled = _length_inside(curves, lines.min(axis=1) - 0.03, lines.max(axis=1) + 0.03)
+    doubled = _length_inside(curves, lines.min(axis=1) - CURVE_MARGIN, lines.max(axis=1) + CURVE_MARGIN)
     pieces = np.diff(curves, axis=1)
     steps = np.hypot(pieces[..., 0], pieces[..., 1])
     turns = np.diff(np.unwrap(np.arctan2(pieces[..., 1], pieces[..., 0])))
     bending = (turns**2 / (steps[:, 1:] + 1e-9)).sum(axis=1)
     chord = np.hypot(*(curves[:, -1] - curves[:, 0]).T)
-    too_short = np.maximum(0.0, 0.3 - chord)  # an arc of two dashes between adjacent boxes is not visible
-    cost = steps.sum(axis=1) + 0.05 * bending + 20 * hidden + 3 * doubled + 20 * too_short
+    too_short = np.maximum(0.0, MIN_CHORD - chord)
+    cost = steps.sum(axis=1) + BENDING * bending + HIDDEN * hidden + DOUBLED * doubled + TOO_SHORT * too_short
     return np.asarray(curves[cost.argmin()])
 
 

@@ -17,15 +17,14 @@ def differences(ours: Layout, theirs: Layout, names: Names = ("policy", "task"))
     Terms are compared by the owners of their entries. Terms of the root, of a body and of a node have the same owner if
     they name the same body.
     """
-    bodies = _sets("nodes", ours.graph.nodes, theirs.graph.nodes, names)
+    found = _sets("nodes", ours.graph.nodes, theirs.graph.nodes, names)
     if set(ours.graph.nodes) == set(theirs.graph.nodes):  # for another robot, all edges and owners differ
-        bodies += _values("root", repr(ours.graph.root), repr(theirs.graph.root), names)
-        bodies += _sets("edges", _edges(ours), _edges(theirs), names)
-    return [
-        *bodies,
-        *_terms("observation", ours, theirs, names, owners=not bodies),
-        *_terms("action", ours, theirs, names, owners=not bodies),
-    ]
+        found += _values("root", repr(ours.graph.root), repr(theirs.graph.root), names)
+        found += _sets("edges", _edges(ours), _edges(theirs), names)
+    root = None if found else ours.graph.root
+    found += _terms("observation", ours.obs, theirs.obs, root, names)
+    found += _terms("action", ours.actions, theirs.actions, root, names)
+    return found
 
 
 def check_same(ours: Layout, theirs: Layout, names: Names = ("policy", "task")) -> None:
@@ -53,33 +52,42 @@ def _edges(layout: Layout) -> list[str]:
     return sorted("-".join(sorted(pair)) for pair in (*layout.graph.edges, *layout.graph.extra_edges))
 
 
-def _terms(what: str, ours: Layout, theirs: Layout, names: Names, owners: bool) -> list[str]:
-    """Compare sizes, names and order of observation or action terms and, if `owners`, the owners of their entries."""
-    mine, other = (
-        {term.name: term for term in (layout.obs if what == "observation" else layout.actions)}
-        for layout in (ours, theirs)
-    )
-    sizes = [str(sum(term.size for term in terms.values())) for terms in (mine, other)]
-    found = _values(f"{what} entries", sizes[0], sizes[1], names)
-    found += _sets(f"{what} terms", list(mine), list(other), names)
-    for name in (name for name in mine if name in other):
-        label = f"{what} term {name!r}"
-        (kind, of, shape), (their_kind, their_of, their_shape) = (
-            _owned(term, layout) for term, layout in ((mine[name], ours), (other[name], theirs))
-        )
-        found += _values(label, shape, their_shape, names)
-        if owners:
-            found += _values(f"owners of {label}", kind, their_kind, names)
-        if owners and kind == their_kind:
-            found += _sets(f"owners of {label}", of, their_of, names)
+def _terms(what: str, ours: Sequence[Term], theirs: Sequence[Term], root: str | None, names: Names) -> list[str]:
+    """Compare sizes, names and order of terms and the owners of their entries.
+
+    `root` is the root of both bodies, or None if the bodies differ. Then owners are not compared.
+    """
+    found = _values(f"{what} entries", _num_entries(ours), _num_entries(theirs), names)
+    found += _sets(f"{what} terms", [term.name for term in ours], [term.name for term in theirs], names)
+    their_term = {term.name: term for term in theirs}
+    for mine in (term for term in ours if term.name in their_term):
+        label, other = f"{what} term {mine.name!r}", their_term[mine.name]
+        found += _values(label, _shape(mine), _shape(other), names)
+        if root is not None:
+            found += _owners(f"owners of {label}", mine, other, root, names)
     return found
 
 
-def _owned(term: Term, layout: Layout) -> tuple[str, tuple[str, ...], str]:
-    """Return the kind of the owners, the owners, and the shape of the entries of each."""
-    kind = {"root": "bodies", "node": "bodies"}.get(term.kind, term.kind)
-    of = (layout.graph.root,) if term.kind == "root" else term.of
-    return kind, of, f"{term.dim} x {term.steps} steps" if term.steps > 1 else str(term.dim)
+def _owners(what: str, mine: Term, other: Term, root: str, names: Names) -> list[str]:
+    (kind, owners), (their_kind, their_owners) = _kind_and_owners(mine, root), _kind_and_owners(other, root)
+    if kind != their_kind:
+        return _values(what, kind, their_kind, names)
+    return _sets(what, owners, their_owners, names)
+
+
+def _kind_and_owners(term: Term, root: str) -> tuple[str, tuple[str, ...]]:
+    """Return the kind and the names of a term's owners; the root and a node are bodies."""
+    kind = "bodies" if term.kind in ("root", "node") else term.kind
+    return kind, (root,) if term.kind == "root" else term.of
+
+
+def _num_entries(terms: Sequence[Term]) -> str:
+    return str(sum(term.size for term in terms))
+
+
+def _shape(term: Term) -> str:
+    """Return the number of entries per owner and, if there are several, of steps."""
+    return f"{term.dim} x {term.steps} steps" if term.steps > 1 else str(term.dim)
 
 
 def _values(what: str, ours: str, theirs: str, names: Names) -> list[str]:

@@ -45,24 +45,29 @@ def read_graph(source: Mapping[str, str], *options: Any) -> dict[str, Any]:
 
 
 def _reply(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the reader's reply, or an error that says how the reader ended."""
     with _lock:
-        for _ in range(2):
-            reader = _Reader.current()
-            try:
-                reply = reader.ask(request)
-            except BaseException:
-                reader.stop()  # otherwise the next request would get this request's reply
-                raise
-            if reply is not None:
-                return reply
-            status = reader.stop()
-            if status != 0:  # 0: it had exited after its idle time, so try once more
-                break
+        reply, status = _ask(request)
+        if reply is None and status == 0:  # the reader had exited after its idle time, so ask a new one
+            reply, status = _ask(request)
+    if reply is not None:
+        return reply
     name = describe(request["source"])
     if status is None:
         return {"wrong": f"{name} keeps MuJoCo's parser busy for over {TIMEOUT_S:.0f} s: it is malformed or huge"}
     reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
     return {"wrong": f"{name} crashes MuJoCo's parser ({reason}): it is malformed"}
+
+
+def _ask(request: dict[str, Any]) -> tuple[dict[str, Any] | None, int | None]:
+    """Return the reader's reply and None. Without a reply, return None and the result of `_Reader.stop`."""
+    reader = _Reader.current()
+    try:
+        reply = reader.ask(request)
+    except BaseException:
+        reader.stop()  # otherwise the next request would get this request's reply
+        raise
+    return (reply, None) if reply is not None else (None, reader.stop())
 
 
 def _working_folder() -> str:
