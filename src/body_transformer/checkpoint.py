@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from .files import atomic_write, digest, new_folder
 from .model.policy import Policy
+from .model.storage import read_tensors
 from .policy_folder import CHECKPOINTS, saved_steps
 
 LAST = "last"
@@ -104,6 +105,7 @@ def _read_state(folder: Path) -> TrainingState:
         content = json.loads((folder / VALUES).read_text())
         if digest(folder / TENSORS) != content["tensors_sha256"]:
             raise ValueError(f"{TENSORS} is not the file that {VALUES} was written with: truncated, changed or swapped")
-        return TrainingState(load_file(folder / TENSORS), content["values"])
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, SafetensorError) as error:
+        tensors, _ = read_tensors(folder / TENSORS)
+        return TrainingState(tensors, content["values"])
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"its training state is not complete: {error!r}") from None
