@@ -68,9 +68,8 @@ def balanced(model: mujoco.MjModel, joints: Array) -> tuple[Array, Array]:
         for side in ("right", "left"):
             data.joint(f"robot/{side}_{name}").qpos = angle
     mujoco.mj_forward(stiff, data)
-    data.joint("robot/root").qpos[0] -= data.body("robot/torso").subtree_com[
-        0
-    ]  # its centre of mass above the board's middle
+    centre_of_mass = data.body("robot/torso").subtree_com
+    data.joint("robot/root").qpos[0] -= centre_of_mass[0]  # so that it is above the board's middle
     stiff.qpos_spring = data.qpos
     stiff.jnt_stiffness[joints], stiff.dof_damping[model.jnt_dofadr[joints]] = STIFFNESS, DAMPING
     for _ in range(NUM_SETTLE):
@@ -107,11 +106,15 @@ def state_cost(model: mujoco.MjModel, qpos: Array, joints: Array) -> Array:
     feet = (moves["robot/right_foot"] + moves["robot/left_foot"]) / 2
     board, cylinder = moves["board/board"], moves["cylinder/cylinder"]  # the cylinder lies along x
     cost = np.diag(np.repeat([1e-8, VELOCITY], model.nv))
-    for price, rows in (
-        *((ABOVE, (mass_centre - feet)[:2]), (ABOVE, (mass_centre - cylinder)[1:2])),
-        *((CENTRED, (board - cylinder)[:2]), (CENTRED, (feet - board)[:2])),
-        *((TILT, turns["robot/torso"][:2]), (TILT, turns["board/board"][:1])),
-    ):
+    terms = [
+        (ABOVE, (mass_centre - feet)[:2]),
+        (ABOVE, (mass_centre - cylinder)[1:2]),
+        (CENTRED, (board - cylinder)[:2]),
+        (CENTRED, (feet - board)[:2]),
+        (TILT, turns["robot/torso"][:2]),
+        (TILT, turns["board/board"][:1]),
+    ]
+    for price, rows in terms:
         cost[: model.nv, : model.nv] += price * rows.T @ rows
     for joint in map(model.joint, joints):
         of_arm = "shoulder" in joint.name or "elbow" in joint.name

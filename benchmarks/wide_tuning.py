@@ -30,14 +30,23 @@ NODES, WIDTH, HIDDEN, LAYERS, HEADS, EPS = 32, 320, 1024, 16, 5, 1e-5
 MASKED = [layer % 2 == 0 for layer in range(LAYERS)]
 NORM_TILES = [Tiles(1024, 1), Tiles(1024, 2), Tiles(2048, 4), Tiles(4096, 4), Tiles(4096, 8)]
 NORM_BACKWARD_TILES = [
-    *(Tiles(2048, 4, 264), Tiles(2048, 4, 528), Tiles(4096, 4, 132), Tiles(4096, 4, 264), Tiles(4096, 8, 264)),
+    Tiles(2048, 4, 264),
+    Tiles(2048, 4, 528),
+    Tiles(4096, 4, 132),
+    Tiles(4096, 4, 264),
+    Tiles(4096, 8, 264),
 ]
 RELU_BACKWARD_TILES = [
-    *(Tiles(4096, 4, 264, columns=256), Tiles(4096, 4, 132, columns=256)),
+    Tiles(4096, 4, 264, columns=256),
+    Tiles(4096, 4, 132, columns=256),
     *(Tiles(4096, 4, programs, stages=2, columns=256) for programs in (66, 132, 198, 264)),
-    *(Tiles(4096, 4, 132, stages=3, columns=256), Tiles(2048, 4, 198, stages=3, columns=256)),
-    *(Tiles(8192, 8, 128, columns=256), Tiles(8192, 8, 256, columns=256), Tiles(4096, 4, 256, columns=512)),
-    *(Tiles(4096, 4, 264, stages=2, columns=512), Tiles(4096, 4, 66, stages=2, columns=128)),
+    Tiles(4096, 4, 132, stages=3, columns=256),
+    Tiles(2048, 4, 198, stages=3, columns=256),
+    Tiles(8192, 8, 128, columns=256),
+    Tiles(8192, 8, 256, columns=256),
+    Tiles(4096, 4, 256, columns=512),
+    Tiles(4096, 4, 264, stages=2, columns=512),
+    Tiles(4096, 4, 66, stages=2, columns=128),
 ]
 ATTENTION_SETTINGS = [tile.TileLaunch(32, pack, warps, 256) for pack, warps in ((1, 1), (1, 2), (1, 4), (2, 2), (4, 4))]
 
@@ -238,9 +247,10 @@ def check_errors(batch: int, mask: Tensor) -> None:
         return float((found[index].double() - exact[index]).norm() / exact[index].norm().clamp(min=1e-12))
 
     ratios = [(error(mine, k) / max(error(theirs, k), 1e-12), k) for k in range(len(exact)) if exact[k].norm() > 1e-6]
-    print(f"\nbf16 against float64, ours / torch autocast: output {error(mine, 0):.2e} / {error(theirs, 0):.2e}, "
-          f"x {error(mine, 1):.2e} / {error(theirs, 1):.2e}, worst ratio {max(ratios)}, "
-          f"median {statistics.median(r for r, _ in ratios):.2f}")  # fmt: skip
+    errors = [f"{what} {error(mine, k):.2e} / {error(theirs, k):.2e}" for k, what in enumerate(("output", "x"))]
+    median = statistics.median(ratio for ratio, _ in ratios)
+    print(f"\nbf16 against float64, ours / torch autocast: {', '.join(errors)}, ", end="")
+    print(f"worst ratio {max(ratios)}, median {median:.2f}")
 
 
 def main() -> None:

@@ -81,7 +81,7 @@ def test_recorded_updates_equal_eager_ones(variant):
         recorded.compute_returns()
         theirs, ours = plain.ppo, recorded.ppo
         if not theirs.rollout.distribution_params:
-            plain.collect()
+            plain.collect()  # allocates them; the collected values are overwritten by the copy
         copy(ours.rollout, theirs.rollout)
         losses = [collector.ppo.update() for collector in (recorded, plain)]
         assert losses[0] == pytest.approx(losses[1], rel=5e-2, abs=1e-3)

@@ -70,7 +70,8 @@ def test_the_limits_of_a_backend_are_checked_for_the_default_too(monkeypatch):
 def measured_rows() -> list[tuple[torch.dtype, bool, int, int, float, dict[str, float]]]:
     """Return the times that `benchmarks/attention_crossover.py` printed for Triton's backends on an H200."""
     rows = []
-    tables = re.findall(r"`(python [^`]*--backends [^`]*)`\n\n```text\n(.*?)```", MEASURED.read_text(), re.DOTALL)
+    command_and_table = r"```sh\n(python [^`]*--backends [^`]*)```\n\n```text\n(.*?)```"
+    tables = re.findall(command_and_table, MEASURED.read_text(), re.DOTALL)
     for command, table in tables:
         dtype = torch.bfloat16 if "bfloat16" in command else torch.float32
         header, *lines = table.splitlines()

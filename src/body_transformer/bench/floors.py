@@ -58,7 +58,7 @@ def floor_ms(amount: float, rate: float) -> float:
 
 
 MIN_CPU_EFFORT = Effort(budget_s=0.05)
-"""Minimum effort for a floor on a CPU: too few samples would overestimate it."""
+"""Effort for a floor on a CPU if the run's own takes fewer samples: too few would overestimate the time."""
 
 
 def copy_rate(device: str, effort: Effort, num_bytes: int | None = None) -> float:
@@ -97,4 +97,5 @@ def _floor_step_ms(step: Step, device: str, effort: Effort) -> float:
         warm_up([step])
         return time_with_events([step], effort)
     step()
-    return best_on_cpu([step], max(effort, MIN_CPU_EFFORT, key=lambda one: one.min_samples))
+    enough = effort.min_samples >= MIN_CPU_EFFORT.min_samples
+    return best_on_cpu([step], effort if enough else MIN_CPU_EFFORT)

@@ -168,13 +168,13 @@ def _measure_in_turns(contenders: Sequence[Contender], effort: Effort, say: Say)
         say(contender.name)
         try:
             steps = contender.build()
-            take_turns([steps], 1)
-            ((warm,),) = take_turns([steps], 1)
+            steps[0]()  # the first call may compile, so it is not timed
+            call_ms = take_turns([steps], 1)[0][0]
         except Exception as error:
             timings[contender.name] = Timing(error=first_line(error))
             continue
         ready[contender.name] = steps
-        num_samples = min(num_samples, effort.num_samples(warm / 1e3))
+        num_samples = min(num_samples, effort.num_samples(call_ms / 1e3))
     samples = take_turns(list(ready.values()), num_samples // effort.calls, effort.calls)
     for name, times in zip(ready, samples, strict=True):
         timings[name] = Timing(statistics.median(times), CLOCK, samples=times)

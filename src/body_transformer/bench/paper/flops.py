@@ -165,11 +165,23 @@ def compare_counts(head_dim: int, sparsity: float, exp_flops: int, num_nodes: in
     rng = np.random.default_rng(0)
     mask = random_mask(num_nodes, sparsity, rng)
     q, k, v = rng.standard_normal((3, num_nodes, head_dim)).tolist()
-    density, rows = float(mask.mean()), []
+    density = float(mask.mean())
+    rows: list[dict[str, object]] = []
     for name in ALGORITHMS:
-        counted, executed = (count(name, q, k, v, mask.tolist(), extra)[1].flops(exp_flops) for extra in (False, True))
-        reasons = {REASONS[why]: extra for why, extra in left_out(name, num_nodes, density).items()}
-        row = {"algorithm": name, "nodes": num_nodes, "ones": int(mask.sum()), "head_dim": head_dim}
-        row |= {"formula": formula(name, num_nodes, density, head_dim, exp_flops), "counted": counted}
-        rows.append(row | {"executed": executed, "executed_over_formula": executed / counted - 1, "reasons": reasons})
+        counted, executed = (
+            count(name, q, k, v, mask.tolist(), as_executed)[1].flops(exp_flops) for as_executed in (False, True)
+        )
+        rows.append(
+            {
+                "algorithm": name,
+                "nodes": num_nodes,
+                "ones": int(mask.sum()),
+                "head_dim": head_dim,
+                "formula": formula(name, num_nodes, density, head_dim, exp_flops),
+                "counted": counted,
+                "executed": executed,
+                "executed_over_formula": executed / counted - 1,
+                "reasons": {REASONS[why]: extra for why, extra in left_out(name, num_nodes, density).items()},
+            }
+        )
     return rows
