@@ -174,7 +174,7 @@ class VectorEnv:
             with warnings.catch_warnings(), contextlib.suppress(EOFError, OSError):  # the processes are gone
                 warnings.simplefilter("ignore")  # "while waiting for a pending call"
                 envs.close(terminate=True)
-            envs.closed = True
+            envs.closed = True  # also after an error, or its destructor would close it again
         elif envs is not None:
             envs.close()
 

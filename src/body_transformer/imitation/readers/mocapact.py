@@ -145,17 +145,22 @@ def _check_observables(file: Any, layout: Layout) -> None:
 
 def _locate(file: Any, name: str, file_bytes: int | None) -> tuple[tuple[int, ...], int | None]:
     """Return an array's shape and its offset in the file; the offset is None if h5py must read the array."""
+    if file_bytes is None or (found := _contiguous(file, name)) is None:
+        return dataset(file, name).shape, None
+    shape, start = found
+    if start + 4 * int(np.prod(shape)) > file_bytes:
+        raise ValueError(f"{name} extends beyond the end of the file: the file is truncated")
+    return shape, start
+
+
+def _contiguous(file: Any, name: str) -> tuple[tuple[int, ...], int] | None:
+    """Return the shape and the offset of an array that is stored contiguously in float32, or None for other arrays."""
     try:
         array = import_extra("h5py", "imitation").h5d.open(file.id, name.encode())  # much faster than file[name]
     except KeyError:
-        return dataset(file, name).shape, None  # raises an error with the cause
-    start = array.get_offset() if file_bytes is not None and array.dtype == np.dtype("<f4") else None
-    if start is None or file_bytes is None:
-        return dataset(file, name).shape, None
-    shape: tuple[int, ...] = array.shape
-    if start + 4 * int(np.prod(shape)) > file_bytes:
-        raise ValueError(f"{name} extends beyond the end of the file: the file is truncated")
-    return shape, int(start)
+        return None  # `dataset` raises an error with the cause
+    start = array.get_offset() if array.dtype == np.dtype("<f4") else None
+    return None if start is None else (array.shape, int(start))
 
 
 class MocapactEpisodes(GroupEpisodes):

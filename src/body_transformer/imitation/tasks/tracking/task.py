@@ -50,14 +50,14 @@ class TrackingTask(CollectableTask):
 
     def rollouts(self, act: Act, num_episodes: int, seed: int, split: str, on_done: OnDone = ignore) -> list[Rollout]:
         start = partial(self.start, split, seed)
-        return [rollout(one) for one in play(range(num_episodes), start, self.adapter, self._choose(act), on_done)]
+        return [rollout(one) for one in play(range(num_episodes), start, self.adapter, self._choose_by(act), on_done)]
 
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """Return the first rollout of the seed: the policy's body on the left, its reference on the right."""
         from .film import film
 
         poses: list[Doubles] = []
-        choose = self._choose(act)
+        choose = self._choose_by(act)
 
         def watch(bodies: Bodies, obs: Floats) -> tuple[Floats, Doubles]:
             poses.append(bodies.pos[0])
@@ -79,10 +79,13 @@ class TrackingTask(CollectableTask):
         def start(index: int) -> TrackingStart:
             return draw_start("train", self.clip_seed, self.num_clips, (seed, STREAMS["collect"]), index)
 
-        return play(episodes, start, self.adapter, self._choose(act, noise, episodes.start))
+        return play(episodes, start, self.adapter, self._choose_by(act, noise, episodes.start))
 
-    def _choose(self, act: Act, noise: Doubles | None = None, first: int = 0) -> Choose:
-        """Return the policy with noise [B, T, A] for the episodes from `first` on."""
+    def _choose_by(self, act: Act, noise: Doubles | None = None, first: int = 0) -> Choose:
+        """Return the function that `play` calls for actions: those of the policy, with noise, clipped.
+
+        `noise` [B, T, A] holds the noise of each episode from number `first` on and of each of its steps.
+        """
 
         def choose(bodies: Bodies, obs: Floats) -> tuple[Floats, Doubles]:
             actions = checked_actions(act(obs), (len(obs), self.action_dim))
