@@ -19,6 +19,7 @@ settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")  # the same examples in every run; `--hypothesis-profile default` draws others
 torch.set_num_threads(1)  # the models are small, so more threads only cost time
 os.environ.setdefault("MUJOCO_GL", "disabled")  # dm_control looks for a display at its import
+os.environ.pop("COLUMNS", None)  # the width of the window in which tests run; pytest-xdist sets 80
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background shell, subprocesses would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if not torch.cuda.is_available() and find_spec("triton"):

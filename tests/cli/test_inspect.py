@@ -68,10 +68,7 @@ def test_without_a_given_variant_an_experiment_is_counted_with_its_own(
     assert inspect_json(capsys, "adroit-door")["variant"] == "bot-hard"
 
 
-def test_the_table_has_a_row_for_each_node_and_the_summary_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, robot: str
-) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)  # the width of the window in which tests run
+def test_the_table_has_a_row_for_each_node_and_the_summary_line(capsys: pytest.CaptureFixture[str], robot: str) -> None:
     out = inspect(capsys, robot, "--root", "arm")
     rows = {cells[1].strip(): cells for line in out.splitlines() if len(cells := line.split("│")) == 7}
     assert list(rows) == ["arm", "plate", "[hand]"]
