@@ -162,7 +162,7 @@ def test_a_captured_graph_replays_on_new_inputs(backend):
 def test_an_unknown_mask_during_capture_is_a_clear_error():
     problem = make_problem((1, 1, 8, 16), tree(8), device="cuda")
     graph = torch.cuda.CUDAGraph()
-    with pytest.raises(RuntimeError, match="call it once with this same mask tensor"), torch.cuda.graph(graph):
+    with pytest.raises(RuntimeError, match="call the operator once with the same mask tensor"), torch.cuda.graph(graph):
         body_attention(problem.q, problem.k, problem.v, problem.mask, backend="triton")
 
 

@@ -215,7 +215,7 @@ def test_a_captured_training_step_replays_on_new_inputs(precision):
 def test_an_unknown_mask_during_capture_is_a_clear_error():
     problem = draw_problem(replace(PAPER, batch=2, num_layers=1), "cuda")
     graph = torch.cuda.CUDAGraph()
-    with pytest.raises(RuntimeError, match="call it once with this same mask tensor"), torch.cuda.graph(graph):
+    with pytest.raises(RuntimeError, match="call the operator once with the same mask tensor"), torch.cuda.graph(graph):
         problem.call()
 
 
