@@ -1,11 +1,15 @@
 """Whole environments on the CPU: FastEnv equals mjlab's environment; ends of episodes; broken simulations."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
 pytest.importorskip("mjlab")
 
 from body_transformer.rl.envs.mjlab import terms_of
+from body_transformer.rl.envs.world import World
 
 from .environments import check_no_host_traffic
 
@@ -148,3 +152,17 @@ def test_nothing_is_nan_and_all_contacts_have_room_over_many_random_steps(env, n
         ends += int((died | late).sum())
     assert ends > 4
     assert not made.sim.wp_data.overflow.numpy().any()
+
+
+def test_without_activations_the_simulators_empty_array_is_not_read(env):
+    """Some versions of PyTorch cannot wrap an empty array on a GPU."""
+    sim = env("humanoid-mod", True).sim
+
+    class Data:
+        def __getattr__(self, name: str) -> Any:
+            if name == "act":
+                raise RuntimeError("The specified pointer resides on host memory")
+            return getattr(sim.data, name)
+
+    made: Any = SimpleNamespace(sim=SimpleNamespace(mj_model=sim.mj_model, data=Data()))
+    assert World.of(made).act.shape == (8, 0)

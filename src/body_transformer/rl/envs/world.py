@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import mujoco
 import numpy as np
@@ -68,17 +68,20 @@ class World:
     @classmethod
     def of(cls, env: ManagerBasedRlEnv) -> World:
         """Return mjlab's arrays as tensors, without its wrappers."""
-        data: Any = env.sim.data
+        model, data = env.sim.mj_model, cast(Any, env.sim.data)
+        qpos: Tensor = data.qpos._tensor
+        # some versions of PyTorch raise an error for an empty array on a GPU
+        act: Tensor = data.act._tensor if model.na else qpos.new_zeros(len(qpos), 0)
         return cls(
-            env.sim.mj_model,
-            qpos=data.qpos._tensor,
+            model,
+            qpos=qpos,
             qvel=data.qvel._tensor,
             warmstart=data.qacc_warmstart._tensor,
             ctrl=data.ctrl._tensor,
             sensordata=data.sensordata._tensor,
             geom_xpos=data.geom_xpos._tensor,
             geom_xmat=data.geom_xmat._tensor,
-            act=data.act._tensor,
+            act=act,
             body_pos=data.xpos._tensor,
             body_quat=data.xquat._tensor,
             subtree_center=data.subtree_com._tensor,
