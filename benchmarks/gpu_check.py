@@ -6,7 +6,8 @@
 Needs the extra `rl`, pytest and hypothesis, but not pytest-xdist. The peers of the encoder are compiled while the tests
 run. PyTorch keeps them in its cache on disk for the timed run, during which nothing else runs.
 
-Writes OUT/tests.txt, with the outcome of every test, and the results of each benchmark to OUT/encoder and OUT/ppo.
+Writes OUT/tests.txt, with the outcome of every test, and the results of each benchmark to OUT/encoder and OUT/ppo. The
+output of each process of the tests is in OUT/tests, also if this program is killed before they end.
 """
 
 import argparse
@@ -14,7 +15,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -28,16 +28,16 @@ def run_tests(out: Path, processes: int, quick: list[str]) -> bool:
     """Run all tests and compile the peers; write the outcome of every test, and return whether none failed."""
     flags = ["--compile-workers", "4", "--compile-only"]
     compilation = subprocess.Popen([*BENCH, "encoder", *quick, *flags], stderr=subprocess.DEVNULL)
-    with tempfile.TemporaryDirectory() as folder:
-        logs = [Path(folder, str(number)) for number in range(1, processes + 1)]
-        running = [start_share(log, f"{log.name}/{processes}") for log in logs]
-        broken = [log for log, process in zip(logs, running, strict=True) if process.wait() not in (0, 5)]  # 5: no test
-        outcomes = dict(pair for log in logs for pair in OUTCOME.findall(log.read_text()))
-        for log in broken:
-            print(log.read_text()[-4000:], flush=True)
-    compilation.wait()
+    (out / "tests").mkdir(exist_ok=True)
+    logs = [out / "tests" / f"{number}.txt" for number in range(1, processes + 1)]
+    running = [start_share(log, f"{log.stem}/{processes}") for log in logs]
+    broken = [log for log, process in zip(logs, running, strict=True) if process.wait() not in (0, 5)]  # 5: no test
+    outcomes = dict(pair for log in logs for pair in OUTCOME.findall(log.read_text()))
+    for log in broken:
+        print(log.read_text()[-4000:], flush=True)
     (out / "tests.txt").write_text("".join(f"{outcome} {name}\n" for name, outcome in sorted(outcomes.items())))
     print(", ".join(f"{count} {outcome}" for outcome, count in Counter(outcomes.values()).items()), flush=True)
+    compilation.wait()
     return not broken
 
 
