@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from body_transformer.cli.main import main
+from body_transformer.report import svg
+from body_transformer.report.figures import histogram
 from body_transformer.report.page import write_report
 from body_transformer.report.text import grouped
 
@@ -161,6 +163,14 @@ print(write_report({str(tmp_path / "page.html")!r}, [{str(folder)!r}]).num_deplo
 
 
 # -- content -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_drawing_of_a_size_is_like_the_next() -> None:
+    values, marks = np.full(100, 0.4), {"p50": 0.4, "max": 0.5, "period": 10.0}  # the first two names nearly overlap
+    svg._axes.cache_clear()
+    with svg.page_style():
+        texts = [re.findall(r">([a-z0-9]+)</text>", histogram("work", "", values, marks).svg) for _ in range(2)]
+    assert texts[0] == texts[1]
 
 
 @pytest.mark.filterwarnings("error")

@@ -135,7 +135,7 @@ def new_axes(
 @cache
 def _axes(frame: ChartFrame, x_log: bool, y_log: bool) -> Axes:
     """Return axes that drawings of one size and scale share, because making axes takes most of a drawing's time."""
-    figure = Figure(figsize=(frame.width / 72, frame.height / 72))
+    figure = Figure(figsize=(frame.width / 72, frame.height / 72), dpi=72)  # print_svg would set it later
     figure.patch.set_visible(False)
     inner = (frame.width - frame.left - frame.right, frame.height - frame.top - frame.bottom)
     place = (frame.left / frame.width, frame.bottom / frame.height, inner[0] / frame.width, inner[1] / frame.height)
