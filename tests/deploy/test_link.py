@@ -224,7 +224,7 @@ def test_a_number_that_no_session_reaches_is_refused(ends):
 def test_an_empty_socket_does_not_block(ends):
     started = time.monotonic()
     assert list(ends[0].receive()) == []
-    assert time.monotonic() - started < 0.1
+    assert time.monotonic() - started < 2.0  # a loaded machine may stop the process between two lines
 
 
 def test_a_dead_peer_raises_nothing(ends):

@@ -125,7 +125,7 @@ def equal_time_steps(num_steps: int, out: Path, seeds: Sequence[int]) -> int:
         seconds = {
             name: sum(seconds_per_step(out / name / f"seed{seed}") for seed in seeds) for name in ("bot-hard", "mlp")
         }
-        steps = round(num_steps * seconds["bot-hard"] / seconds["mlp"])
+        steps = max(1, round(num_steps * seconds["bot-hard"] / seconds["mlp"]))
         atomic_write(file, json.dumps({"steps": steps, "seconds_a_step": seconds}) + "\n")
     return int(json.loads(file.read_text())["steps"])
 
