@@ -13,7 +13,7 @@ import pytest
 
 from body_transformer import Policy, robots
 from body_transformer.cli.main import main
-from body_transformer.deploy.contract import FIXED, TUNABLE, Contract
+from body_transformer.deploy.contract import FIXED, TUNABLE, Contract, Environment
 from body_transformer.deploy.control import Control, TorqueClip
 from body_transformer.deploy.export import Trained, make_contract
 from body_transformer.deploy.policy import OnnxPolicy
@@ -109,6 +109,32 @@ def test_the_contract_records_the_training(contract):
     about = contract.training
     assert (about.command, about.date) == ("bot train a1-walk --seed 4", "2025-01-02 03:04 UTC")
     assert (about.variant, about.seed, about.steps) == ("bot-mix", 4, 3 * 64 * 10)
+
+
+def test_an_export_without_facts_of_its_environment_is_read(copy, contract):
+    """Exports of earlier versions have none."""
+    change(copy, "environment", remove=True)
+    assert Contract.load(copy) == contract
+    assert contract.environment == Environment()
+
+
+def test_facts_of_the_environment_are_fixed(contract, tmp_path):
+    known = Environment("go1", (0.1, 0.0, 0.0), ((-1.0, 1.0), (-0.5, 0.5), (0.0, 0.0)))
+    layout = make_policy().layout
+    made = Contract.make("a1-walk", contract.obs, contract.control, layout, contract.checks, b"", None, known)
+    save_contract(made, tmp_path)
+    assert Contract.read(tmp_path) == made
+    change(tmp_path, "environment.command_range.0.1", 2.0)
+    with pytest.raises(ValueError, match=r"trained_sha256 is not the digest of the fixed part .*; environment"):
+        Contract.read(tmp_path)
+
+
+def test_a_default_command_beyond_the_trained_range_is_refused(contract):
+    known = Environment(command_range=((-0.4, 0.4),) * 3)
+    with pytest.raises(ValueError, match=r"trained with commands of -0.4 to 0.4, .*; got 0.5, 0, 0"):
+        Contract.make(
+            "a1-walk", contract.obs, contract.control, make_policy().layout, contract.checks, b"", None, known
+        )
 
 
 def test_every_digit_is_kept(contract, folder):

@@ -223,6 +223,11 @@ def test_a_robot_is_known_by_its_joints_in_any_order():
     assert hardware_of((*JOINTS[:-1], "tail_joint")) is None
 
 
+def test_another_robot_with_joints_of_the_same_names_is_not_an_a1():
+    assert hardware_of(JOINTS, "a1") is A1
+    assert hardware_of(JOINTS, "go1") is None
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from body_transformer.deploy.contract import Environment
 from body_transformer.deploy.observation import JointOrder, Measured, Observation, gravity_direction
 from body_transformer.deploy.robot import State
 
@@ -90,6 +91,16 @@ def test_the_observation_has_the_contracts_terms_in_its_order():
         ]
     )
     np.testing.assert_array_equal(obs, expected.astype(np.float32))
+
+
+def test_the_linear_velocity_is_that_of_the_imu():
+    values, rng = measured(), np.random.default_rng(0)
+    values.linear_velocity[:], values.angular_velocity[:], imu = rng.normal(size=(3, 3))
+    contract = Short((replace(a1_obs()[0], source="linear_velocity", clip=None),))
+    contract.environment = Environment(imu=tuple(imu))
+    obs = Observation(contract, values, np.zeros(12), np.zeros(3)).update()
+    expected = values.linear_velocity + np.cross(values.angular_velocity, imu)
+    np.testing.assert_allclose(obs, expected, atol=1e-6)
 
 
 def test_a_term_is_clipped_after_it_is_scaled():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from body_transformer.deploy.action_pipeline import LowPass
+from body_transformer.deploy.contract import Environment
 from body_transformer.deploy.real_time import SIGNALS
 from body_transformer.deploy.robot import Command
 from body_transformer.deploy.runtime import Runtime
@@ -25,6 +26,7 @@ from .virtual_robot import (
     VirtualRobot,
     VirtualTime,
     a1_contract,
+    a1_obs,
     is_damping,
     virtual_run,
 )
@@ -297,6 +299,29 @@ def test_a_contracts_command_beyond_the_allowed_range_is_refused(value):
     with pytest.raises(ValueError, match="a command's entries must be from -5 to 5; got"):
         RuntimeConfig().policy_command(control)
     assert RuntimeConfig(command=(5.0, -5.0, 0.0)).command == (5.0, -5.0, 0.0)
+
+
+def test_a_command_beyond_the_trained_range_is_refused_with_the_range():
+    contract = replace(a1_contract(), environment=Environment(command_range=((-1.0, 1.0), (-0.5, 0.5), (-0.7, 0.7))))
+    virtual_run(contract=contract, command=(1.0, -0.5, 0.7))
+    message = "the policy was trained with commands of -1 to 1, -0.5 to 0.5, -0.7 to 0.7; got 1.2, 0, 0"
+    with pytest.raises(ValueError, match=message):
+        virtual_run(contract=contract, command=(1.2, 0.0, 0.0))
+
+
+def test_a_robot_that_does_not_estimate_an_observed_linear_velocity_is_not_moved():
+    obs = (replace(a1_obs()[0], source="linear_velocity"), *a1_obs()[1:])
+    runtime, robot = virtual_run(contract=a1_contract(obs))
+    result = runtime.run()
+    assert "the policy observes the linear velocity, which this robot does not estimate" in str(result.stop)
+    assert all(is_damping(command) for _, command in robot.sent)
+
+    def estimated(state, seconds):
+        return [replace(state, linear_velocity=np.full(3, seconds))]
+
+    runtime, _ = virtual_run(contract=a1_contract(obs), fault=estimated)
+    assert runtime.run().stop is None
+    assert np.ptp(runtime.log.rows()["obs"][:, 0]) > 1
 
 
 def test_a_torque_policy_ramps_by_position_and_then_commands_torques():

@@ -62,6 +62,30 @@ class TrainingRecord:
 
 
 @dataclass(frozen=True)
+class Environment:
+    """Facts of the environment of the training; the defaults are those of exports that lack them."""
+
+    robot: str | None = None
+    """Name of the robot's model; None: the names of the joints identify it."""
+    imu: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """m, in the body's frame: the place whose linear velocity the policy observes."""
+    command_range: tuple[tuple[float, float], ...] | None = None
+    """Least and largest value of each entry of the command in the training; None if it is not known."""
+
+    def check_command(self, command: Sequence[float]) -> None:
+        """Refuse a command beyond the trained range."""
+        if self.command_range is None:
+            return
+        if len(command) != len(self.command_range):
+            raise ValueError(f"command_range has {len(self.command_range)} entries; the command has {len(command)}")
+        outside = [not low <= value <= high for value, (low, high) in zip(command, self.command_range, strict=True)]
+        if any(outside):
+            allowed = ", ".join(f"{low:g} to {high:g}" for low, high in self.command_range)
+            given = ", ".join(f"{value:g}" for value in command)
+            raise ValueError(f"the policy was trained with commands of {allowed}; got {given}")
+
+
+@dataclass(frozen=True)
 class Contract:
     """The contract, as policy.json has it; `make` fills in the digests."""
 
@@ -82,6 +106,8 @@ class Contract:
     """Observations and actions that the runtime compares before it moves a robot."""
     model_sha256: str
     """Digest of the file policy.onnx; in policy.json it is outside the contract."""
+    environment: Environment = Environment()
+    """Fixed by the training, too."""
 
     def __post_init__(self) -> None:
         rows = len(self.checks.obs)
@@ -112,19 +138,22 @@ class Contract:
         checks: Checks,
         model: bytes,
         training: TrainingRecord | None = None,
+        environment: Environment | None = None,
     ) -> Contract:
         """Make the contract of an export, with its digests."""
+        environment = environment or Environment()
         exported = None if control is None else {name: plain(getattr(control, name)) for name in TUNABLE}
         contract = cls(
             experiment,
             obs,
             control,
             exported,
-            _trained_digest(obs, control, exported),
+            _trained_digest(obs, control, exported, environment),
             json_digest(layout.to_dict()),
             training or TrainingRecord(),
             checks,
             hashlib.sha256(model).hexdigest(),
+            environment,
         )
         contract.check_layout(layout.to_dict())
         return contract
@@ -159,7 +188,8 @@ class Contract:
                 raise ValueError(f"contract must be a mapping of keys to values; got {shown(section)}")
             if "model_sha256" in section:
                 raise ValueError("contract: unknown key 'model_sha256'; it belongs outside the contract")
-            contract = build(cls, {**section, "model_sha256": content.get("model_sha256")}, complete=True)
+            section = {"environment": plain(Environment()), **section, "model_sha256": content.get("model_sha256")}
+            contract = build(cls, section, complete=True)
             contract.check_layout(content["policy"]["layout"])
             contract.check_edits()
         except (KeyError, TypeError) as error:
@@ -194,6 +224,7 @@ class Contract:
             raise ValueError(f"obs must have the layout's terms, {terms}; got {have}")
         if self.control is not None:
             _check_control(self.control, self.obs, layout)
+            self.environment.check_command(self.control.command)
 
     def check_edits(self) -> None:
         """Refuse changes of the fixed part, widened limits, and values beyond a known robot's hardware."""
@@ -202,15 +233,15 @@ class Contract:
                 f"exported must have the keys {listing(TUNABLE)}, or be null where control is; got "
                 f"{listing(self.exported or ())}"
             )
-        if self.trained_sha256 != _trained_digest(self.obs, self.control, self.exported):
+        if self.trained_sha256 != _trained_digest(self.obs, self.control, self.exported, self.environment):
             raise ValueError(
-                f"trained_sha256 is not the digest of the fixed part (obs; {', '.join(FIXED)} of control) and of "
-                "exported: one of them was changed since the export"
+                f"trained_sha256 is not the digest of the fixed part (obs; {', '.join(FIXED)} of control; environment) "
+                "and of exported: one of them was changed since the export"
             )
         if self.control is None or self.exported is None:
             return
         _check_tightened(plain(self.control), self.exported)
-        if (hardware := hardware_of(self.control.joints)) is not None:
+        if (hardware := hardware_of(self.control.joints, self.environment.robot)) is not None:
             hardware.check(self.control)
 
     def edits(self) -> tuple[str, ...]:
@@ -230,9 +261,12 @@ def _not_exported(source: str | os.PathLike[str], why: str) -> str:
     return f"no exported policy in {name!r}: {why}; `bot export {name} --out DIR` exports it"
 
 
-def _trained_digest(obs: Sequence[ContractTerm], control: Control | None, exported: Mapping[str, Any] | None) -> str:
+def _trained_digest(
+    obs: Sequence[ContractTerm], control: Control | None, exported: Mapping[str, Any] | None, environment: Environment
+) -> str:
     fixed = None if control is None else {name: plain(getattr(control, name)) for name in FIXED}
-    return json_digest({"control": fixed, "exported": exported, "obs": plain(tuple(obs))})
+    known = {} if environment == Environment() else {"environment": plain(environment)}  # older exports have none
+    return json_digest({"control": fixed, "exported": exported, "obs": plain(tuple(obs)), **known})
 
 
 def _check_control(control: Control, obs: Sequence[ContractTerm], layout: Layout) -> None:

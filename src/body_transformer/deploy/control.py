@@ -13,11 +13,19 @@ from ..errors import listing
 from ..schema import High, Low
 
 Source = Literal[
-    "", "zeros", "angular_velocity", "projected_gravity", "command", "joint_pos", "joint_vel", "previous_action"
+    "",
+    "zeros",
+    "linear_velocity",
+    "angular_velocity",
+    "projected_gravity",
+    "command",
+    "joint_pos",
+    "joint_vel",
+    "previous_action",
 ]
 Kind = Literal["position", "torque"]
 JOINT_SOURCES = ("joint_pos", "joint_vel", "previous_action")
-VECTOR_SOURCES = ("angular_velocity", "projected_gravity")
+VECTOR_SOURCES = ("linear_velocity", "angular_velocity", "projected_gravity")
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,8 @@ class Hardware:
     """Bounds of a robot's joints and gains. A contract beyond them is refused, a command is clipped to them."""
 
     name: str
+    model: str
+    """Name of the robot's model."""
     joints: Mapping[str, JointLimits]
     kp: float
     """Nm/rad"""
@@ -196,6 +198,7 @@ _THIGH = JointLimits(-1.05, 4.19, 28.6, 33.5)
 _CALF = JointLimits(-2.7, -0.916, 28.6, 33.5)
 A1 = Hardware(
     "the A1",
+    "a1",
     {
         f"{leg}_{part}_joint": limits
         for leg in ("FR", "FL", "RR", "RL")
@@ -213,7 +216,13 @@ thigh."""
 KNOWN = (A1,)
 
 
-def hardware_of(joints: Iterable[str]) -> Hardware | None:
-    """Return the known hardware with these joints, in any order; None if there is none."""
+def hardware_of(joints: Iterable[str], robot: str | None = None) -> Hardware | None:
+    """Return the known hardware with these joints, in any order; None if there is none.
+
+    `robot` is the name of the robot's model if it is known: the Go1 has joints of the same names as the A1.
+    """
     names = set(joints)
-    return next((hardware for hardware in KNOWN if names == set(hardware.joints)), None)
+    return next(
+        (known for known in KNOWN if names == set(known.joints) and robot in (None, known.model)),
+        None,
+    )

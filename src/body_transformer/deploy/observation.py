@@ -71,6 +71,7 @@ class Measured:
         self.quaternion[0] = 1
         self.gravity = np.array([0.0, 0.0, -1.0])
         """[3], gravity's direction in the body's frame."""
+        self.linear_velocity = np.zeros(3)
 
     @property
     def known(self) -> bool:
@@ -94,7 +95,15 @@ class Observation:
         unmeasured = [term.name for term in contract.obs if not term.source]
         if unmeasured:
             raise ValueError(f"no robot measures {listing(unmeasured)}: only the training's simulator knows them")
+        self._measured = measured
+        self._linear_velocity = np.zeros(3)
+        """[3], of the IMU."""
+        self._lever: Vector | None = None
+        """[3, 3], maps an angular velocity to the linear velocity that it gives the IMU; None if no term needs it."""
+        if any(term.source == "linear_velocity" for term in contract.obs):
+            self._lever = np.cross(np.eye(3), contract.environment.imu)
         sources = {
+            "linear_velocity": self._linear_velocity,
             "angular_velocity": measured.angular_velocity,
             "projected_gravity": measured.gravity,
             "command": command,
@@ -129,6 +138,9 @@ class Observation:
 
     def update(self) -> NDArray[np.float32]:
         """Return the observation [O]; the array changes with the next call."""
+        if self._lever is not None:
+            np.matmul(self._measured.angular_velocity, self._lever, out=self._linear_velocity)
+            self._linear_velocity += self._measured.linear_velocity
         newest = (np.concatenate(self._sources) - self._offset) * self._scale
         newest = np.maximum(np.minimum(newest, self._bound), -self._bound)
         self._history[:-1] = self._history[1:]

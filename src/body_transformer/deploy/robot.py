@@ -48,6 +48,8 @@ class State:
     """[3], rad/s, body frame."""
     quaternion: NDArray[np.float64]
     """[4], w x y z, body to world."""
+    linear_velocity: NDArray[np.float64] | None = None
+    """[3], m/s, of the origin of the body's frame, in that frame; None if the robot does not estimate it."""
 
     def fits(self, num_joints: int) -> bool:
         """Return whether every part has the documented type and shape, which a broken link does not guarantee."""
@@ -60,11 +62,12 @@ class State:
             and _is_vector(self.joint_torque, num_joints)
             and _is_vector(self.angular_velocity, 3)
             and _is_vector(self.quaternion, 4)
+            and (self.linear_velocity is None or _is_vector(self.linear_velocity, 3))
         )
 
     @property
     def parts(self) -> tuple[NDArray[np.float64], ...]:
-        """The arrays, in their order."""
+        """The arrays that every robot measures, in their order."""
         return self.joint_pos, self.joint_vel, self.joint_torque, self.angular_velocity, self.quaternion
 
 

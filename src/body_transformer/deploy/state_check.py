@@ -29,7 +29,14 @@ class StateCheck:
     MAX_STAMP_S = 1e11
     """Some thousand years. Beyond it, rounding of doubles hides differences of a millisecond."""
 
-    def __init__(self, control: Control, config: SafetyConfig, order: JointOrder, measured: Measured) -> None:
+    def __init__(
+        self,
+        control: Control,
+        config: SafetyConfig,
+        order: JointOrder,
+        measured: Measured,
+        needs_linear_velocity: bool = False,
+    ) -> None:
         size = len(control.joints)
         low, high = np.array(control.position_limits, np.float64).T
         self._velocity_limit = np.array(control.velocity_limits, np.float64)
@@ -50,6 +57,7 @@ class StateCheck:
         self._spin, self._quaternion = self._all[-7:-4], self._all[-4:]
         self._config, self._order, self._measured = config, order, measured
         self._joints = control.joints
+        self._needs_linear_velocity = needs_linear_velocity
         self.detail = ""
         """The measured values behind the last refusal."""
 
@@ -77,12 +85,17 @@ class StateCheck:
 
     def _shape(self, state: State) -> Reason | None:
         if state.fits(len(self._joints)):
-            return None
+            if state.linear_velocity is not None or not self._needs_linear_velocity:
+                return None
+            self.detail = "the policy observes the linear velocity, which this robot does not estimate"
+            return Reason.STATE_SHAPE
         self.detail = f"shapes {[np.shape(part) for part in state.parts]}"
         return Reason.STATE_SHAPE
 
     def _finite(self, state: State, inside: bool) -> Reason | None:
         finite = math.isfinite(state.stamp_s) and math.isfinite(state.received_s)
+        if state.linear_velocity is not None:
+            finite = finite and all_true(np.isfinite(state.linear_velocity))
         if not finite or not (inside or np.isfinite(self._all).all()):
             return Reason.STATE_NOT_FINITE
         return None
@@ -149,3 +162,5 @@ class StateCheck:
         measured.sequence, measured.stamp_s = int(state.sequence), float(state.stamp_s)
         measured.values[:] = self._all
         gravity_direction(measured.quaternion, measured.gravity)
+        if state.linear_velocity is not None:
+            measured.linear_velocity[:] = state.linear_velocity
