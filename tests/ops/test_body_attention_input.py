@@ -27,8 +27,8 @@ BAD = {
     "k of lists": (given(k=[[1.0]]), "k must be a tensor; got list"),
     "mask of NumPy": (given(mask=star(5).numpy()), "mask must be a tensor or None; got ndarray"),
     "bias of one number": (given(bias=0.5), "bias must be a tensor or None; got float"),
-    "q of three axes": (given(q=torch.zeros(1, 5, 8)), r"q, k and v must be \[B, H, N, D\] alike; got \[1, 5, 8\]"),
-    "other shapes": (given(k=torch.zeros(2, 1, 6, 8)), r"alike; got .*\[2, 1, 6, 8\]"),
+    "q of three axes": (given(q=torch.zeros(1, 5, 8)), r"must have one shape \[B, H, N, D\]; got \[1, 5, 8\]"),
+    "other shapes": (given(k=torch.zeros(2, 1, 6, 8)), r"one shape .*; got .*\[2, 1, 6, 8\]"),
     "no nodes": (
         given(**{name: torch.zeros(1, 1, 0, 8) for name in "qkv"}, mask=torch.zeros(0, 0).bool(), bias=None),
         "N and D must be at least 1",

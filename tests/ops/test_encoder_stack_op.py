@@ -153,7 +153,7 @@ WIDTHS = {"fused": 16, "wide": 136, "reference": 16}
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 BAD: dict[str, tuple[Change, str]] = {
     "no batch axis": (lambda a: {"x": a["x"][0]}, r"x must be \[B, N, E\].*; got \[5, \d+\]"),
-    "no nodes": (lambda a: {"x": a["x"][:, :0]}, r"N and E from 1 up; got \[3, 0, \d+\]"),
+    "no nodes": (lambda a: {"x": a["x"][:, :0]}, r"N and E at least 1; got \[3, 0, \d+\]"),
     "whole numbers": (lambda a: {"x": a["x"].long()}, r"x must be floating point; got torch.int64"),
     "3 heads": (lambda a: {"num_heads": 3}, r"num_heads must divide E = \d+; got 3"),
     "no heads": (lambda a: {"num_heads": 0}, r"num_heads must divide E = \d+; got 0"),

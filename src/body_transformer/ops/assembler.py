@@ -16,10 +16,10 @@ import triton
 SOUND = (12, 9)
 """The first correct version of ptxas."""
 SOUND_PTX = 88
-"""The version of PTX that came with it; an older ptxas refuses it."""
+"""The version of PTX that belongs to that ptxas. An older ptxas rejects it."""
 NONE_THERE = (
     "the fused kernels need a ptxas of CUDA 12.9 or newer whose output the driver can load, and Triton has none; "
-    "name one in TRITON_PTXAS_PATH"
+    "set TRITON_PTXAS_PATH to the path of one"
 )
 
 
@@ -38,15 +38,15 @@ def sound_ptxas() -> str | None:
 
 
 def sound_options() -> dict[str, int]:
-    """Return launch options with which Triton's cache, inside `sound_assembler`, returns no code of an older ptxas."""
+    """Return launch options for `sound_assembler`, which keep Triton's cache from returning code of an older ptxas."""
     return {} if triton.knobs.runtime.interpret or sound_ptxas() is None else {"ptx_version": SOUND_PTX}
 
 
 @contextmanager
 def sound_assembler(required: bool = True) -> Iterator[None]:
-    """Assemble kernels that are compiled inside with a correct ptxas.
+    """Use a correct ptxas for all kernels that are compiled inside the context.
 
-    If there is none, raise RuntimeError or, if it is not `required`, use Triton's own.
+    If there is none, raise RuntimeError or, if it is not `required`, use Triton's own ptxas.
     """
     interpreted = triton.knobs.runtime.interpret
     path = None if interpreted else sound_ptxas()

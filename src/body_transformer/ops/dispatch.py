@@ -23,7 +23,7 @@ def tf32_is_allowed() -> bool:
     """Return whether float32 products on CUDA may be computed in TF32, by either of PyTorch's two settings.
 
     `fp32_precision`, the newer setting, also shows a value set through `allow_tf32`, the older one. `allow_tf32` cannot
-    be read once the newer one was set.
+    be read after the newer one was set.
     """
     return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
@@ -44,7 +44,7 @@ def num_blocks(total: int, block: int) -> int:
 
 
 def padded(size: int, least: int = 1) -> int:
-    """Return the next power of two, since kernels support no other sizes."""
+    """Return the next power of two, but at least `least`: kernels support no other sizes."""
     return max(least, 1 << (size - 1).bit_length())
 
 

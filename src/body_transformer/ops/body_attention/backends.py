@@ -20,7 +20,7 @@ MAX_KERNEL_ROWS = 2**30
 
 @dataclass(frozen=True)
 class Backend:
-    """One implementation; None = no limit."""
+    """One implementation and its limits; None = no limit."""
 
     forward: Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
     """(q, k, v, mask, bias) -> attention, in q's layout."""
@@ -48,11 +48,11 @@ class Backend:
 
 
 def dtype_names(*dtypes: torch.dtype) -> str:
-    """Return `float16, float32`."""
+    """Return the names of dtypes, such as `float16, float32`."""
     return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
-# -- adapters of plain PyTorch and of kernels --------------------------------------------------------------------------
+# -- adapters for plain PyTorch and for kernels ------------------------------------------------------------------------
 
 
 def _plain(compute: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, *pairwise: Tensor | None) -> Tensor:

@@ -30,7 +30,7 @@ def check_backend_name(backend: Any) -> None:
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> None:
     """Check shapes, dtypes and devices; no values are read."""
     if q.ndim != 4 or k.shape != q.shape or v.shape != q.shape:
-        raise ValueError(f"q, k and v must be [B, H, N, D] alike; got {_shapes(q, k, v)}")
+        raise ValueError(f"q, k and v must have one shape [B, H, N, D]; got {_shapes(q, k, v)}")
     if q.shape[2] < 1 or q.shape[3] < 1:
         raise ValueError(f"N and D must be at least 1; q is {_shapes(q)}")
     if q.dtype not in ALL_FLOATS or k.dtype != q.dtype or v.dtype != q.dtype:

@@ -1,11 +1,11 @@
 """The choice of the fastest backend, as one table.
 
-The table follows from crossovers measured by `benchmarks/attention_crossover.py` on a CPU and on an H200
-(`benchmarks/results/crossovers_h200.md`): forward and backward, trees and random masks of several densities.
+The table follows from times of forward and backward passes with trees and with random masks of several densities.
+`benchmarks/attention_crossover.py` measured them on a CPU and on an H200 (`benchmarks/results/crossovers_h200.md`).
 
-It departs from them in two cases. One is masks with self-loops only, which no body has. The other is dense float32
-masks with 17 to 32 nodes. There the reference was an eighth faster in replays of a CUDA graph, but without a graph it
-launches six kernels.
+The table departs from them in two cases. One is masks with self-loops only, which no body has. The other is dense
+float32 masks with 17 to 32 nodes. There the reference was an eighth faster in replays of a CUDA graph, but without a
+graph it needs six kernel launches.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ SINGLE = (torch.float32,)
 
 @dataclass(frozen=True)
 class AttentionChoice:
-    """A row of the table. The first row that applies, and whose backend supports the problem, decides."""
+    """A row of the table. The first row that applies, and whose backend supports the problem, is used."""
 
     backend: str
     device: str

@@ -43,8 +43,8 @@ _known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def facts_of(mask: Tensor) -> MaskFacts:
-    """Return the facts of a bool mask [N, N]; changes in place through `.data` or NumPy are missed."""
-    if mask.is_inference():  # it has no version counter, so changes would be missed
+    """Return the facts of a bool mask [N, N]; changes in place through `.data` or NumPy go unnoticed."""
+    if mask.is_inference():  # it has no version counter, so changes would go unnoticed
         return _read(mask, ())
     state = (mask._version, mask.data_ptr(), mask.device, mask.shape, mask.stride())
     facts: MaskFacts | None = _known.get(mask)  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """Attention over neighbour lists with Triton kernels: time and memory are linear in the number of ones of the mask.
 
-The backward pass recomputes the probabilities from q, k and v, so that nothing else is kept for it. `between` passes
-probabilities and score gradients from its first kernel to its second.
+The backward pass recomputes the probabilities from q, k and v, so the forward pass saves nothing else. The tensor
+`between` passes probabilities and score gradients from the first backward kernel to the second.
 """
 
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ SETTINGS = {
 """The fastest settings that `benchmarks/attention_tuning.py` found for rows of 64, 128 and 256 bytes and up to five
 neighbours. The settings for 512 bytes are extrapolated. Each thread holds 16 bytes of a row."""
 MOST_BOUNDED = 5
-"""Largest number of slots with a register limit: with more, registers would spill."""
+"""Largest number of slots with a register limit. With more slots, the limit would make registers spill."""
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None, out: Tensor) -> None:

@@ -12,7 +12,7 @@ from ..triton_common import LOG2E, to_float32
 
 @triton.jit
 def load_rows(x, strides, pair, nodes, here, D: tl.constexpr, DP: tl.constexpr):
-    """Load the rows of these nodes as [..., DP] float32; zeros where `here` is False, None = all exist."""
+    """Load the rows of these nodes as [..., DP] float32; zeros where `here` is False. None = all exist."""
     exists = tl.arange(0, DP)[None, :] < D
     if here is not None:
         exists = exists & here[:, None]

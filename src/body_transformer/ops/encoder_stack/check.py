@@ -46,7 +46,7 @@ def _check_input(x: Tensor, num_heads: int) -> None:
     if not isinstance(num_heads, int):
         raise ValueError(f"num_heads must be a whole number; got {num_heads!r}")
     if x.ndim != 3 or x.shape[1] < 1 or x.shape[2] < 1:
-        raise ValueError(f"x must be [B, N, E] with N and E from 1 up; got {list(x.shape)}")
+        raise ValueError(f"x must be [B, N, E] with N and E at least 1; got {list(x.shape)}")
     if not x.dtype.is_floating_point:
         raise ValueError(f"x must be floating point; got {x.dtype}")
     if num_heads < 1 or x.shape[2] % num_heads:

@@ -43,8 +43,8 @@ BACKENDS = {
 class Choice:
     """A row of the table: sizes and precisions for which a backend is chosen.
 
-    `benchmarks/encoder_crossover.py` timed a width of 64 with 8 to 64 nodes, 32 with 16 and 32 nodes, and 128 with 16;
-    `bot bench encoder` timed the paper's 320. Other sizes are assumed.
+    `benchmarks/encoder_crossover.py` timed a width of 64 with 8 to 64 nodes, 32 with 16 and 32 nodes, and 128 with 16.
+    `bot bench encoder` timed the paper's 320. The choice for other sizes is an assumption.
     """
 
     backend: str
@@ -60,7 +60,7 @@ CHOICES = (
     Choice("wide", Limits(64, (129, 4096), 64), ("tf32", "bf16"), shared_kib=100),
     Choice("wide", Limits(128, (65, 4096), 128), ("tf32", "bf16"), shared_kib=220),
 )
-"""The first row that applies decides; if none does, the backend is "reference"."""
+"""The first row that applies is used; if none does, the backend is "reference"."""
 
 
 def choose_backend(
@@ -111,7 +111,10 @@ def _warn() -> None:
 
 
 def current_precision(device: str) -> str | None:
-    """Return the precision of PyTorch's settings: autocast's dtype, else TF32 if allowed; None = not supported."""
+    """Return the precision of PyTorch's settings, or None if it is not supported.
+
+    It is that of autocast. Without autocast, it is TF32 if allowed, else float32.
+    """
     if torch.is_autocast_enabled(device):
         return {torch.bfloat16: "bf16", torch.float32: "fp32"}.get(torch.get_autocast_dtype(device))
     return "tf32" if device == "cuda" and tf32_is_allowed() else "fp32"

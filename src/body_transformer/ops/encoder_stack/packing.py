@@ -129,7 +129,7 @@ def allocate_saved(x: Tensor, sizes: EncoderSizes, dtype: torch.dtype, with_inpu
 
 
 FACTOR_BYTES = 2 * 1024**3
-"""Limit on the bytes of weight gradients' factors that are stored at a time; one layer alone may exceed it."""
+"""Limit on the bytes of the stored factors of weight gradients. The factors of a single layer may exceed it."""
 
 
 def allocate_factors(operands: Tensor, sizes: EncoderSizes, num_rows: int) -> list[Tensor]:

@@ -35,7 +35,10 @@ def feed_forward_backward(
     E: tl.constexpr, EP: tl.constexpr, F: tl.constexpr, FC: tl.constexpr, TURNED: tl.constexpr,
     STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradient at y from du [R, EP], that at the sum before the second LayerNorm; both paths."""
+    """Compute the gradient at y from du [R, EP], the gradient at the sum before the second LayerNorm.
+
+    It is the sum over the residual path and the feed-forward path.
+    """
     e = tl.arange(0, EP)
     f = tl.arange(0, FC)
     whole: tl.constexpr = (E == EP) and (F % FC == 0)
@@ -65,7 +68,10 @@ def attention_backward(
     DP: tl.constexpr, TURNED: tl.constexpr, STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradient at x from du [R, EP], that at the sum before the first LayerNorm; both paths."""
+    """Compute the gradient at x from du [R, EP], the gradient at the sum before the first LayerNorm.
+
+    It is the sum over the residual path and the attention path.
+    """
     e = tl.arange(0, EP)
     d = tl.arange(0, DP)
     whole: tl.constexpr = (E == EP) and (D == DP)
@@ -123,7 +129,7 @@ def attention_backward(
 
 @triton.jit
 def norm_backward(grad, normed, rstd, weight_ptr, sums_ptr, E: tl.constexpr, EP: tl.constexpr):
-    """Return the gradient before a LayerNorm; store what these rows add to those of its weight and bias."""
+    """Return the gradient before a LayerNorm; store these rows' part of the gradients of its weight and bias."""
     e = tl.arange(0, EP)
     tl.store(sums_ptr + e, tl.sum(grad * normed, axis=0), mask=e < E)
     tl.store(sums_ptr + E + e, tl.sum(grad, axis=0), mask=e < E)
@@ -144,7 +150,7 @@ def backward_kernel(
     FC: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, LAYER_NUMEL: tl.constexpr,
     STAGES: tl.constexpr, FENCE: tl.constexpr, DT: tl.constexpr, PRECISION: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """Go back through layers `first_layer` to `first_layer + count - 1`, last layer first.
+    """Backpropagate through layers `first_layer` to `first_layer + count - 1`, last layer first.
 
     The input is the gradient of their output [B, N, E]. Store the gradient of their input, the factors of the weight
     gradients [count, B * N, width], and this program's part of the LayerNorms' gradients [programs, L, 4E].

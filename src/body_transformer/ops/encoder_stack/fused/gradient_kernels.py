@@ -9,7 +9,7 @@ from .tiles import dot, fence, load_matrix, load_vector, operand, share_of_rows
 
 @triton.jit(do_not_specialize=["num_rows", "rows_each", "first", "num_layers"])
 def weight_gradient_kernel(
-    # inputs: the gradient at the layer's output [L, M, A]; its input [L, M, C], or that input before `norm`
+    # inputs: the gradient at the linear layer's output [L, M, A]; its input [L, M, C] or, with AFTER, normalised values
     grad_ptr, input_ptr, norm_ptr,
     # outputs: a weight [A, C] and a bias [A] within [shares, L, LAYER_NUMEL]
     weight_ptr, bias_ptr,
@@ -20,8 +20,8 @@ def weight_gradient_kernel(
 ):  # fmt: skip
     """Sum grad^T input and grad^T 1 over this program's share of the rows, for the layers from `first` on.
 
-    AFTER: the true input is `input * weight + bias` with the preceding layer's last LayerNorm. By linearity, the
-    LayerNorm is applied to the sums instead.
+    AFTER: the input is the output of the preceding layer's last LayerNorm, but only its normalised values are given. By
+    linearity, the LayerNorm's weight and bias are applied to the sums instead.
     """
     layer = tl.program_id(1)
     num_blocks: tl.constexpr = (C + BLOCK_C - 1) // BLOCK_C
@@ -64,7 +64,8 @@ def weight_gradient_kernel(
 
 @triton.jit(do_not_specialize=["num_rows", "rows_each", "first", "num_layers"])
 def feed_forward_gradient_kernel(
-    # inputs: the gradient at the sum after it and the normalised values before it, [L, M, E] each; the parameters
+    # inputs: the gradient at the sum after the feed-forward part and the normalised values before it, [L, M, E] each;
+    # the parameters
     grad_ptr, normed_ptr, norm1, weight1, bias1, weight2,
     # outputs, within [shares, L, LAYER_NUMEL]
     weight1_ptr, bias1_ptr, weight2_ptr, bias2_ptr,

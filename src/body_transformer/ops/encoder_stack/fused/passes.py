@@ -148,7 +148,8 @@ class WeightGradients:
     def _linear(self, name: str, grad: Tensor, given: Tensor, first: int, normed: bool) -> None:
         """Sum the gradients of one linear layer in each encoder layer from `first` on.
 
-        `normed`: the last LayerNorm of the preceding encoder layer was applied to its input.
+        `normed`: `given` are normalised values of the preceding encoder layer's last LayerNorm, whose weight and bias
+        the kernel applies.
         """
         count, _, outputs = grad.shape
         constants = self.sizes.product_constants(self.precision, outputs, given.shape[2])

@@ -62,7 +62,7 @@ def dot(a, b, acc, PRECISION: tl.constexpr):
 def load_matrix(
     ptr, rows, cols, stride: tl.constexpr, num_rows: tl.constexpr, num_cols: tl.constexpr, whole: tl.constexpr
 ):
-    """Load entries [rows, cols] of a row-major matrix, with zeros beyond its edges; `whole`: none are beyond."""
+    """Load entries [rows, cols] of a row-major matrix, with zeros beyond its edges; with `whole`, all are inside."""
     if whole:
         return tl.load(ptr + rows * stride + cols)
     else:
@@ -135,7 +135,10 @@ def per_sample(rows: tl.constexpr, cols: tl.constexpr, S: tl.constexpr):
 
 @triton.jit
 def load_allowed(mask_ptr, masked, N: tl.constexpr, NP: tl.constexpr, S: tl.constexpr):
-    """Load where attention is allowed, [1, NP, NP]: by the mask, or everywhere; padding nodes attend to themselves."""
+    """Return where attention is allowed, [1, NP, NP]: by the mask if `masked`, else everywhere.
+
+    Padding nodes attend to themselves.
+    """
     i = tl.arange(0, NP)[:, None]
     j = tl.arange(0, NP)[None, :]
     inside = (i < N) & (j < N)

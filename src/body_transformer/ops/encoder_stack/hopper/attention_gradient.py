@@ -2,9 +2,9 @@
 """Gradients of attention's weights, and of the LayerNorm before it: sums over all rows, for many layers at once.
 
 The input of attention is n w + b, with the normalised values n and the weight w and bias b of the preceding LayerNorm.
-With the sums G of grad^T n and g of grad over all rows, the gradient of attention's weight W is G w + g b. The gradient
-of w is the sum of W G over outputs, and that of b the sum of W g, both plus the residual path. So the rows are read
-only once.
+Let G be the sum of grad^T n over all rows, and g the sum of grad. Then the gradient of attention's weight W is
+G w + g b. The gradient of w is the sum of W G over outputs, and that of b the sum of W g, both plus the residual path.
+So the rows are read only once.
 """
 
 from triton.experimental import gluon
@@ -35,7 +35,7 @@ def fetch(tiles, grad_qkv_ptr, normed_ptr, mixed_ptr, grad_sum_ptr, k, size, E: 
 
 @gluon.jit
 def over_rows(a, b, acc):
-    """Start acc [A, C] + a^T b of tiles a [ROWS, A] and b [ROWS, C]."""
+    """Start the product acc [A, C] + a^T b of tiles a [ROWS, A] and b [ROWS, C]."""
     return warpgroup_mma(a.permute((1, 0)), b, acc, is_async=True)
 
 

@@ -44,7 +44,10 @@ def norm_backward(grad, normed, rstd, weight):
 
 @gluon.jit
 def feed_forward_backward(y, du, part, WARPS: gl.constexpr):
-    """Compute the gradient at y from du [R, E], that at the sum before the second LayerNorm; both paths."""
+    """Compute the gradient at y from du [R, E], the gradient at the sum before the second LayerNorm.
+
+    It is the sum over the residual path and the feed-forward path.
+    """
     first, second, bias = part
     FC: gl.constexpr = second.shape[2]
     dy = warpgroup_mma_init(du)
@@ -62,7 +65,10 @@ def feed_forward_backward(y, du, part, WARPS: gl.constexpr):
 def attention_backward(
     x, du, part, forbidden, scale, mixed_ptr, grad_qkv_ptr, batch, N: gl.constexpr, WARPS: gl.constexpr
 ):
-    """Compute the gradient at x from du [R, E], that at the sum before the first LayerNorm; both paths."""
+    """Compute the gradient at x from du [R, E], the gradient at the sum before the first LayerNorm.
+
+    It is the sum over the residual path and the attention path.
+    """
     qk, values, out, bias = part
     H: gl.constexpr = out.shape[0]
     E: gl.constexpr = out.shape[1]
@@ -110,7 +116,7 @@ def backward_kernel(
     N: gl.constexpr, S: gl.constexpr, E: gl.constexpr, F: gl.constexpr, FC: gl.constexpr, H: gl.constexpr,
     D: gl.constexpr, LAYER_NUMEL: gl.constexpr,
 ):  # fmt: skip
-    """Go back through layers `first_layer` to `first_layer + count - 1`, last layer first.
+    """Backpropagate through layers `first_layer` to `first_layer + count - 1`, last layer first.
 
     The input is the gradient of their output [B, N, E]. Store the gradient of their input, the factors of the weight
     gradients [count, B * N, width], and this program's part of the last LayerNorm's gradient [programs, 2, E]. The

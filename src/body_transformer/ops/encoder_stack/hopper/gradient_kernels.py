@@ -17,7 +17,7 @@ from .tiles import parameter_pointers
 
 @gluon.jit(do_not_specialize=["num_rows", "attention_shares", "attention_rows", "ff_rows", "first", "num_layers"])
 def weight_gradient_kernel(
-    # inputs: factors [count, M, width] of the layers from `first` on; of all layers the saved values and parameters
+    # inputs: factors [count, M, width] of the layers from `first` on; saved values and parameters of all layers
     mixed_ptr, grad_qkv_ptr, grad_sum1_ptr, grad_sum2_ptr, saved_ptr, flat_ptr, operands_ptr,
     # output [shares, L, LAYER_NUMEL]
     sums_ptr,

@@ -220,7 +220,7 @@ def normalise(x, eps):
 
 @gluon.jit
 def load_forbidden(mask_ptr, masked, N: gl.constexpr, WARPS: gl.constexpr):
-    """Load the summand of scores, [1, 16, 16]: 0, or -inf where masked; padding nodes attend to themselves."""
+    """Return the term that masks scores, [1, 16, 16]: 0, or -inf where masked. Padding nodes attend to themselves."""
     LAYOUT: gl.constexpr = by_samples(WARPS)
     i = gl.arange(0, 16, gl.SliceLayout(0, gl.SliceLayout(2, LAYOUT)))[None, :][:, :, None]
     j = gl.arange(0, 16, gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT)))[None, :][:, None, :]

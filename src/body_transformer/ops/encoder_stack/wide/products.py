@@ -1,6 +1,6 @@
 """Matrix products of a wide layer by PyTorch's libraries, with sums in float32 and results in given tensors.
 
-On a CPU the operands are stored in the same dtype as on a GPU but multiplied in float32, since many CPUs cannot
+On a CPU the operands are stored in the same dtype as on a GPU. They are multiplied in float32, since many CPUs cannot
 multiply bfloat16 matrices.
 """
 

@@ -43,7 +43,7 @@ RELU_BACKWARD = Tiles(entries=4096, columns=512, warps=4, programs=256)
 
 
 class Stream(NamedTuple):
-    """The residual stream: `value`, and its rounding error in the operands' dtype (None = not rounded)."""
+    """The residual stream: `value`, and its rounding error `rest` in the operands' dtype (None = not rounded)."""
 
     value: Tensor
     rest: Tensor | None
@@ -60,7 +60,7 @@ def add_norm(
     eps: float,
     tiles: Tiles = NORM,
 ) -> None:
-    """Write `out` = LayerNorm(stream + update + bias), row by row; `out` may share its rest with `stream`.
+    """Write `out` = LayerNorm(stream + update + bias), row by row; `out.rest` may be `stream.rest`.
 
     Args:
         update, stream, out: [M, E].
@@ -92,7 +92,7 @@ def norm_backward(
 
     Args:
         first, second, out: [M, E].
-        sums: [P, 3, E] float32, partial column sums: the gradients of weight, of shift and of a bias in the input.
+        sums: [P, 3, E] float32, partial column sums for the gradients of weight, of shift and of a bias in the input.
     """
     num_rows, width = out.shape
     kernels.norm_backward[(sums.shape[0],)](
