@@ -10,6 +10,7 @@ pytest.importorskip("mjlab")
 
 from body_transformer import robots
 from body_transformer.deploy.config import contract_sections
+from body_transformer.deploy.contract import Environment
 from body_transformer.deploy.controller import Controller
 from body_transformer.deploy.observation import Measured, Observation, gravity_direction
 from body_transformer.deploy.robots import sim_body
@@ -75,7 +76,7 @@ def test_the_robots_targets_are_those_of_the_training():
     world, robots = env.world, env.robots
     joints = [world.model.joint(f"robot/{name}") for name in model.JOINTS]
     q, v = [int(joint.qposadr[0]) for joint in joints], [int(joint.dofadr[0]) for joint in joints]
-    contract = SimpleNamespace(control=CONTROL, obs=OBS, obs_dim=48)
+    contract = SimpleNamespace(control=CONTROL, obs=OBS, obs_dim=48, environment=Environment())
     rng = np.random.default_rng(0)
     is_cut = []
     for _ in range(100):
