@@ -1,17 +1,36 @@
 """Wording of errors: the given name, the known names, and how to install a missing package."""
 
+import json
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
+PACKAGE = "body-transformer"
 _MAX_LISTED = 60
 
 
 def install(extra: str = "") -> str:
-    """Return the command that installs the package with an extra; it runs in a clone, as no index has the package."""
-    what = f"'.[{extra}]'" if extra else "."
-    return f"pip install -c constraints.txt -e {what} in a clone"
+    """Return the command that installs the package's dependencies and an extra, in the way the package is installed."""
+    brackets = f"[{extra}]" if extra else ""
+    clone = _clone()
+    if clone is None:
+        return f"pip install '{PACKAGE}{brackets}'" if extra else f"pip install {PACKAGE}"
+    what = f"'.{brackets}'" if extra else "."
+    return f"pip install -c constraints.txt -e {what} in {clone}"
+
+
+def _clone() -> str | None:
+    """Return the clone that the package runs from; None if it was installed from a wheel or an archive."""
+    try:
+        origin = json.loads(distribution(PACKAGE).read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:  # the source tree is on PYTHONPATH
+        return "a clone"
+    if not origin.get("dir_info", {}).get("editable"):
+        return None
+    return unquote(urlsplit(origin["url"]).path)
 
 
 def import_extra(module: str, extra: str) -> Any:

@@ -8,6 +8,7 @@ import torch
 
 from body_transformer.bench.harness import Bench
 from body_transformer.bench.latency import ALL, RUNNERS, percentiles, run
+from body_transformer.errors import install
 from body_transformer.experiment import load_experiment
 from body_transformer.model.policy import Policy
 
@@ -40,4 +41,4 @@ def test_without_onnx_its_rows_fail_with_the_command_that_installs_it_and_the_th
         assert row["eager_p50"] > 0
     assert len(bench.notes) == 1 + len(ALL)
     assert bench.notes[1].startswith("a1-walk mlp, ONNX Runtime: ValueError: import of onnx halted")
-    assert "pip install -c constraints.txt -e '.[deploy]' in a clone" in bench.notes[1]
+    assert install("deploy") in bench.notes[1]

@@ -9,6 +9,7 @@ import pytest
 
 from body_transformer import __version__
 from body_transformer.cli.main import VERBS, main
+from body_transformer.errors import install
 
 VERBS_FILE = sys.modules[main.__module__].__file__
 
@@ -77,7 +78,7 @@ def test_a_package_that_is_not_installed_is_named_in_one_sentence(
     assert main(["list"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("bot list: the Python package 'tyro.conf' is not installed")
-    assert said.endswith("pip install -c constraints.txt -e . in a clone\n")
+    assert said.endswith(f"install the whole package: {install()}\n")
     assert said.count("\n") == 1
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from body_transformer import BodyGraph, Layout, PolicyConfig, Term
+from body_transformer.body.owners import ROOT, Owner, as_terms
 
 from .environments import CARTPOLE, G1, GO1, ROUGH_GO1, TRACKING, YAM, changed, make_env, observe, settle
 
@@ -192,8 +193,7 @@ def test_all_terms_of_mjlabs_own_robots_are_recognised(task, obs_dims, num_nodes
 
 def test_several_geoms_of_one_foot_belong_to_that_foot():
     """A sensor with geoms that alternate between bodies becomes several terms."""
-    as_terms, owner = module.as_terms, module.Owner
-    left, right = owner("bodies", "left"), owner("bodies", "right")
+    left, right = Owner("bodies", "left"), Owner("bodies", "right")
     assert as_terms("touch", [left] * 3 + [right] * 3, 2) == [Term.bodies("touch", ["left", "right"], 3, 2)]
     assert as_terms("touch", [left, right] * 2, 1) == [Term.bodies("touch", ["left", "right"], 1, steps=2)]
     assert as_terms("touch", [left, left, right], 2) == [
@@ -205,7 +205,7 @@ def test_several_geoms_of_one_foot_belong_to_that_foot():
 
 
 def test_names_alone_can_decide_the_owners_of_a_term(go1):
-    from body_transformer.rl.env_robot import ROOT, EnvRobot, Owner
+    from body_transformer.rl.env_robot import EnvRobot
     from body_transformer.rl.term_owners import EnvTerm, obs_owners
 
     robot = EnvRobot(go1)

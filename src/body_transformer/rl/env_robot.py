@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import mujoco
 
 from ..body.graph import BodyGraph
 from ..body.layout import Kind
+from ..body.owners import ROOT, Owner
 from ..errors import listing
 
 if TYPE_CHECKING:
@@ -20,15 +21,6 @@ _WRAPPER = "mocap_base"
 """Body that mjlab puts under a robot on a fixed base, to place it in each environment."""
 
 
-class Owner(NamedTuple):
-    """The owner of an entry, as a `Term` names it."""
-
-    kind: Kind
-    name: str = ""
-    """Empty for the kinds `root` and `unused`."""
-
-
-ROOT = Owner("root")
 Selected = Literal["joint", "actuator", "body", "site", "geom"]
 """Parts of a robot that a term's configuration can select."""
 

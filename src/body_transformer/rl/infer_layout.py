@@ -5,19 +5,16 @@ Terms of our own tasks state their owners. Those of other tasks are inferred (se
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from ..body.layout import Layout, Term, allocation_table
+from ..body.layout import Layout, Term
+from ..body.owners import ROOT, InferredLayout, as_terms
 from ..errors import listing, unknown
-from .env_robot import ROOT, EnvRobot, Owner
+from .env_robot import EnvRobot
 from .term_owners import EnvTerm, action_owners, obs_owners, override_owners, with_defaults
 
 if TYPE_CHECKING:
@@ -25,26 +22,6 @@ if TYPE_CHECKING:
 
 ACTION = "action/"
 """Prefix of the name of an action term in layout overrides."""
-
-
-@dataclass(frozen=True)
-class InferredLayout:
-    """A layout, and the terms that could not be inferred."""
-
-    layout: Layout
-    guessed: list[str]
-    """Names of unknown terms, which the root owns."""
-
-    def describe(self) -> str:
-        """Return the table that `bot inspect` prints, one row per node, and the guessed terms."""
-        layout = self.layout
-        out = Console(file=io.StringIO(), width=140)
-        out.print(allocation_table(layout.graph, layout))
-        out.print(f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions")
-        if self.guessed:
-            out.print(f"unknown terms {listing(self.guessed)} go to the root; layout overrides can place them")
-        assert isinstance(out.file, io.StringIO)
-        return out.file.getvalue()
 
 
 def infer_layout(
@@ -113,39 +90,6 @@ def stated_owners(term: object) -> Term | None:
     """Return the owners that an observation function or action term states, as those of our own tasks do."""
     owners = getattr(term, "owners", None)
     return owners if isinstance(owners, Term) else None
-
-
-def as_terms(name: str, owners: Sequence[Owner], steps: int) -> list[Term]:
-    """Return one Term if possible, otherwise several: a Term has each owner once, with equally many entries."""
-    pieces: list[list[tuple[Owner, int]]] = []
-    for owner, count in [(owner, len(list(entries))) for owner, entries in groupby(owners)]:
-        if pieces and _can_extend(pieces[-1], owner, count):
-            pieces[-1].append((owner, count))
-        else:
-            pieces.append([(owner, count)])
-    if len(pieces) == 1:
-        return [_term(name, pieces[0], steps)]
-    if pieces.count(pieces[0]) == len(pieces):
-        return [_term(name, pieces[0], len(pieces) * steps)]  # positions of all joints, then their velocities
-    return [
-        _term(f"{name}{f'@{step}' if steps > 1 else ''}.{k}", piece, 1)
-        for step in range(steps)
-        for k, piece in enumerate(pieces)
-    ]
-
-
-def _can_extend(piece: Sequence[tuple[Owner, int]], owner: Owner, count: int) -> bool:
-    """Return whether the Term of a piece can also hold the next `count` entries, which belong to `owner`."""
-    (first, size), known = piece[0], [other for other, _ in piece]
-    return owner.name != "" and (owner.kind, count) == (first.kind, size) and owner not in known
-
-
-def _term(name: str, piece: Sequence[tuple[Owner, int]], steps: int) -> Term:
-    of = tuple(owner.name for owner, _ in piece if owner.name)
-    kind, dim = piece[0][0].kind, piece[0][1]
-    if kind == "unused":
-        return Term.unused(name, dim * steps)
-    return Term(name, kind, of, dim, steps)
 
 
 def _read_group(env: ManagerBasedRlEnv, group: str) -> Iterator[tuple[EnvTerm, int]]:

@@ -10,10 +10,11 @@ import torch
 from mjlab.envs import ManagerBasedRlEnv
 from tensordict import TensorDict
 
+from ..body.owners import InferredLayout
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from .config import RlConfig
-from .infer_layout import InferredLayout, infer_layout
+from .infer_layout import infer_layout
 from .ppo import PPO
 from .rollout import RolloutBuffer
 from .rsl_rl_model import BodyModel

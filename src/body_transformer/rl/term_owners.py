@@ -6,22 +6,17 @@ The rules are tried in order, and the first that applies decides. A term without
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+from ..body.owners import ACTION_WORDS, BODY_WORDS, GLOBAL_WORDS, JOINT_WORDS, ROOT, Owner, spread, words_of
 from ..errors import listing
-from .env_robot import ROOT, EnvRobot, Owner, Selected
+from .env_robot import EnvRobot, Selected
 
 if TYPE_CHECKING:
     from mjlab.managers.action_manager import ActionTerm
 
-GLOBAL_WORDS = {"base", "root", "gravity", "command", "commands", "clock", "phase", "heading", "goal", "imu", "twist"}
-"""Words in the names of terms about the whole robot, which the root owns unless another rule applies."""
-JOINT_WORDS = {"joint", "joints", "dof", "dofs"}
-BODY_WORDS = {"body", "bodies", "link", "links", "contact", "contacts"}
-ACTION_WORDS = {"action", "actions"}
 PLACES = ("root", "unused", "joints", "actuators", "bodies", "actions")
 """Values of layout overrides, beside the names of bodies."""
 
@@ -41,7 +36,7 @@ class EnvTerm:
     def words(self) -> set[str]:
         """Words in the names of the term and its function."""
         func = getattr(self.func, "__name__", type(self.func).__name__)
-        return set(re.findall("[a-z]+", f"{self.name}_{func}".lower()))
+        return words_of(self.name, func)
 
 
 def with_defaults(func: Any, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +85,7 @@ def _motion(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     if term.words & {"command", "commands"} and term.size == 2 * len(joints):
         return joints * 2
     if term.words & BODY_WORDS:
-        return _spread([robot.owner_of("body", body) for body in command.cfg.body_names], term.size)
+        return spread([robot.owner_of("body", body) for body in command.cfg.body_names], term.size)
     return None
 
 
@@ -110,7 +105,7 @@ def _selection(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     owners = chosen[0]
     if owners and owners[0].kind in ("joints", "actuators") and len(owners) not in (1, term.size):
         return None  # the order is unknown: cosine and sine of each joint, or all cosines before all sines
-    return _spread(owners, term.size)
+    return spread(owners, term.size)
 
 
 def _sensor(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
@@ -132,7 +127,7 @@ def _sensor(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
         places = [robot.owner_of_sensor(names[0])]
     else:
         return None
-    return _spread(places, term.size)
+    return spread(places, term.size)
 
 
 def _by_name(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
@@ -142,7 +137,7 @@ def _by_name(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
     if term.words & JOINT_WORDS and term.size == len(robot.select("joint")):
         return robot.select("joint")
     if term.words & BODY_WORDS and term.size % len(robot.select("body")) == 0:
-        return _spread(robot.select("body"), term.size)
+        return spread(robot.select("body"), term.size)
     named = [body for body in robot.graph.bodies if term.name == body or term.name.startswith(f"{body}_")]
     return [Owner("bodies", max(named, key=len))] * term.size if named else None
 
@@ -173,13 +168,6 @@ def _other_entities(robot: EnvRobot, term: EnvTerm) -> set[str]:
         if isinstance(value, str | SceneEntityCfg)
     }
     return named & (robot.env.scene.entities.keys() - {robot.name})
-
-
-def _spread(owners: Sequence[Owner], size: int) -> list[Owner] | None:
-    """Return the owners of `size` entries, equally many adjacent ones per owner; None if that is impossible."""
-    if not owners or size % len(owners):
-        return None
-    return [owner for owner in owners for _ in range(size // len(owners))]
 
 
 # -- actions ---------------------------------------------------------------------------------------------------------
@@ -230,7 +218,7 @@ def override_owners(robot: EnvRobot, name: str, size: int, place: str) -> list[O
             f"{listing(robot.graph.bodies)}"
         )
     owners = groups[place]()
-    shared = _spread(owners, size)
+    shared = spread(owners, size)
     if shared is None:
         raise ValueError(f"term {name!r} has {size} entries, which {len(owners)} {place} cannot share evenly")
     return shared
