@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from . import robots
-from .body.graph import BodyGraph, Edge, Fixed
+from .body.forest import Edge
+from .body.graph import BodyGraph, Fixed
 from .body.layout import Layout, Term
 from .deploy.config import DeployConfig
 from .errors import listing, unknown
@@ -34,8 +35,8 @@ class RobotSpec:
 
     file: str
     """Name of a shipped robot, or path of an MJCF or URDF file, relative to the experiment's own file."""
-    root: str | None = None
-    """The robot's root body; needed if the file holds several trees."""
+    root: str | tuple[str, ...] | None = None
+    """The robot's root body, several of them, or `world` for the whole file; needed if the file holds several trees."""
     fixed: Fixed = "keep"
     """Whether a body without a joint keeps its own node or merges into its parent."""
     extra_edges: tuple[Edge, ...] = ()

@@ -251,7 +251,8 @@ SCENE = mjcf(
 
 def test_several_trees_need_a_root_and_the_candidates_are_listed():
     assert message_of(BodyGraph.from_xml, SCENE) == (
-        "the given text has several top-level bodies; choose the robot's with root= (--root): 'pelvis', 'ball'"
+        "the given text has several top-level bodies; choose the robot's with root= (--root): 'pelvis', 'ball', "
+        "several of them, or 'world' for all"
     )
 
 
@@ -269,11 +270,11 @@ def test_the_root_may_be_inside_a_tree():
     assert graph.joints == {"hip": "thigh", "knee": "shin"}
 
 
-@pytest.mark.parametrize("root", ["Pelvis", "world", ""])
+@pytest.mark.parametrize("root", ["Pelvis", "World", ""])
 def test_an_unknown_root_is_refused_with_the_bodies(root):
     message = message_of(BodyGraph.from_xml, SCENE, root=root)
     assert message.startswith(f"the given text: unknown root body {root!r};")
-    assert message.endswith("have: 'pelvis', 'thigh', 'shin', 'tail', 'ball'")
+    assert message.endswith("have: 'pelvis', 'thigh', 'shin', 'tail', 'ball', 'world'")
 
 
 # -- bodies without a joint --------------------------------------------------------------------------------------------

@@ -51,9 +51,9 @@ def test_json_of_a_robot_file_with_a_variant_counts_its_parameters(
 ) -> None:
     content = inspect_json(capsys, robot, "--root", "arm", "--variant", "mlp")
     assert content["variant"] == "mlp"
-    assert (content["obs_dim"], content["used_obs_dim"], content["action_dim"]) == (10, 10, 1)
+    assert (content["obs_dim"], content["used_obs_dim"], content["action_dim"]) == (4, 4, 1)
     flat = 3 * 64  # nodes x token
-    tokenizer, encoder = 10 * 64 + flat, (flat + 1) * 150 + 151 * 150 + 151 * flat
+    tokenizer, encoder = 4 * 64 + flat, (flat + 1) * 150 + 151 * 150 + 151 * flat
     assert content["parameters"] == tokenizer + encoder + flat + 1
 
 

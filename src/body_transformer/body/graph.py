@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -14,13 +14,15 @@ import numpy.typing as npt
 
 from ..errors import listing, unknown
 from ..schema import build, plain
+from .forest import Edge, check_edges, check_nodes, check_roots, orient, pairs, root_names
 
 if TYPE_CHECKING:
     import mujoco
 
-Edge = tuple[str, str]
 Fixed = Literal["keep", "merge"]
 JointType = Literal["hinge", "slide", "ball", "free"]
+Root = str | Sequence[str] | None
+"""The body at the top, several of them, "world" for the whole file, or None for the only one."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,16 @@ class BodyGraph:
     """A graph with one node per body part and one edge per connection.
 
     `BodyGraph.from_file` reads a robot's description; `BodyGraph.from_edges` takes names. The edges form a tree under
-    `root`. Connections that close a loop (a parallel leg, a hand holding a bar) are in `extra_edges`.
+    `root`, and one under each of `other_roots`. Connections that close a loop (a parallel leg, a hand holding a bar)
+    are in `extra_edges`.
     """
 
     nodes: tuple[str, ...]
     """Names of the body parts, in the order of the tokens."""
     edges: tuple[Edge, ...]
-    """(parent, child) for every node except the root, in the order of the children."""
+    """(parent, child) for every node except the roots, in the order of the children."""
     root: str
-    """The node at the top of the tree."""
+    """The node at the top of the first tree, which owns the terms about the whole robot."""
     extra_edges: tuple[Edge, ...] = ()
     """Connections beside the tree; `hops` and `mask` include them."""
     joints: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -47,20 +50,29 @@ class BodyGraph:
     """Actuator name -> the node it belongs to, in the order of the file."""
     bodies: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Body name -> its node: itself, or the node it was merged into."""
+    other_roots: tuple[str, ...] = ()
+    """Roots of further trees. All roots are neighbours of each other: two arms on a table are one hop apart."""
+    mimics: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Joint -> the joint that it follows, such as the second finger of a gripper."""
+    floating: tuple[str, ...] | None = None
+    """Nodes that move freely in the world, so that joint positions do not tell their pose; by default all roots."""
 
     def __post_init__(self) -> None:
-        _check_nodes(self.nodes)
-        _check_edges(self.nodes, (*self.edges, *self.extra_edges))
-        if self.root not in self.nodes:
-            raise ValueError(unknown("root", self.root, self.nodes))
-        oriented = _orient(self.nodes, self.edges, self.root)
-        if oriented != self.edges:
+        check_nodes(self.nodes)
+        check_edges(self.nodes, (*self.edges, *self.extra_edges))
+        check_roots(self.nodes, self.roots)
+        if orient(self.nodes, self.edges, self.roots) != self.edges:
             raise ValueError(
-                f"edges must be (parent, child) away from the root {self.root!r}, in the order of the children; "
+                f"edges must be (parent, child) away from the {root_names(self.roots)}, in the order of the children; "
                 "BodyGraph.from_edges puts them in that form"
             )
         if not self.bodies:
             object.__setattr__(self, "bodies", {name: name for name in self.nodes})
+        if self.floating is None:
+            object.__setattr__(self, "floating", self.roots)
+        for node in self.floating or ():
+            if node not in self.nodes:
+                raise ValueError("floating: " + unknown("node", node, self.nodes))
         for kind, places in (("joint", self.joints), ("actuator", self.actuators), ("body", self.bodies)):
             for name, node in places.items():
                 if node not in self.nodes:
@@ -71,6 +83,12 @@ class BodyGraph:
         if self.joint_types.keys() != self.joints.keys():
             types: dict[str, JointType] = {name: self.joint_types.get(name, "hinge") for name in self.joints}
             object.__setattr__(self, "joint_types", types)
+        for follower, leader in self.mimics.items():
+            for name in (follower, leader):
+                if name not in self.joints:
+                    raise ValueError("mimics: " + unknown("joint", name, self.joints))
+            if leader in self.mimics:
+                raise ValueError(f"mimics: joint {follower!r} follows {leader!r}, which follows another joint itself")
 
     # -- construction ----------------------------------------------------------------------------------------------
 
@@ -78,7 +96,7 @@ class BodyGraph:
     def from_file(
         cls,
         path: str | os.PathLike[str],
-        root: str | None = None,
+        root: Root = None,
         fixed: Fixed = "keep",
         extra_edges: Iterable[Edge] = (),
         equality_edges: bool = False,
@@ -87,7 +105,8 @@ class BodyGraph:
 
         Args:
             path: the robot's description.
-            root: the body to start from; required if the file has several top-level bodies.
+            root: the body to start from, several of them (two arms), or "world" for all bodies below a node of the
+                world. It is required if the file has several top-level bodies.
             fixed: `"merge"` joins a body without a joint to its parent, `"keep"` gives it its own node.
             extra_edges: more connections, by body name.
             equality_edges: use the file's `connect` and `weld` constraints as connections, too.
@@ -97,13 +116,13 @@ class BodyGraph:
         source = {"path": os.fspath(path)}
         if source["path"].lstrip().startswith("<"):
             raise ValueError("BodyGraph.from_file takes the path of a file; BodyGraph.from_xml takes a document")
-        return cls.from_dict(read_graph(source, root, fixed, _pairs(extra_edges), equality_edges))
+        return cls.from_dict(read_graph(source, root, fixed, pairs(extra_edges), equality_edges))
 
     @classmethod
     def from_xml(
         cls,
         text: str,
-        root: str | None = None,
+        root: Root = None,
         fixed: Fixed = "keep",
         extra_edges: Iterable[Edge] = (),
         equality_edges: bool = False,
@@ -115,50 +134,52 @@ class BodyGraph:
             raise ValueError(f"an MJCF or URDF document must be given as a string; got {type(text).__name__}")
         if not text.isascii() and text.encode(errors="ignore").decode() != text:
             raise ValueError("the given text has unpaired surrogates, which UTF-8 cannot encode")
-        return cls.from_dict(read_graph({"text": text}, root, fixed, _pairs(extra_edges), equality_edges))
+        return cls.from_dict(read_graph({"text": text}, root, fixed, pairs(extra_edges), equality_edges))
 
     @classmethod
     def from_spec(
         cls,
         spec: mujoco.MjSpec,
-        root: str | None = None,
+        root: Root = None,
         fixed: Fixed = "keep",
         extra_edges: Iterable[Edge] = (),
         equality_edges: bool = False,
     ) -> BodyGraph:
         """Read a `mujoco.MjSpec`; the arguments are those of `from_file`."""
         from .description import read_spec
+        from .urdf import Urdf
 
-        return cls.from_dict(read_spec(spec, "the given MjSpec", root, fixed, extra_edges, equality_edges))
+        return cls.from_dict(read_spec(spec, "the given MjSpec", Urdf(), root, fixed, extra_edges, equality_edges))
 
     @classmethod
     def from_edges(
         cls,
         nodes: Sequence[str],
         edges: Iterable[Edge],
-        root: str | None = None,
+        root: Root = None,
         extra_edges: Iterable[Edge] = (),
         joints: Mapping[str, str] | None = None,
         actuators: Mapping[str, str] | None = None,
     ) -> BodyGraph:
         """Build a graph from names. Edges are (parent, child), or in either direction if `root` is given."""
         nodes = tuple(nodes)
-        _check_nodes(nodes)
-        edges = _pairs(edges)
-        _check_edges(nodes, edges)
+        check_nodes(nodes)
+        edges = pairs(edges)
+        check_edges(nodes, edges)
         if root is None:
             children = {child for _, child in edges}
             tops = [name for name in nodes if name not in children]
             if len(tops) > 1:
                 raise ValueError(f"several nodes have no parent: {listing(tops)}; connect them, or give root=")
             root = tops[0] if tops else nodes[0]
-        elif root not in nodes:
-            raise ValueError(unknown("root", root, nodes))
+        roots = (root,) if isinstance(root, str) else tuple(root)
+        check_roots(nodes, roots)
         return cls(
             nodes=nodes,
-            edges=_orient(nodes, edges, root),
-            root=root,
-            extra_edges=_pairs(extra_edges),
+            edges=orient(nodes, edges, roots),
+            root=roots[0],
+            other_roots=roots[1:],
+            extra_edges=pairs(extra_edges),
             joints=dict(joints or {}),
             actuators=dict(actuators or {}),
         )
@@ -169,11 +190,32 @@ class BodyGraph:
     def num_nodes(self) -> int:
         return len(self.nodes)
 
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Roots of all trees."""
+        return (self.root, *self.other_roots)
+
+    @property
+    def root_edges(self) -> tuple[Edge, ...]:
+        """Connections between the trees: every pair of roots."""
+        return tuple(combinations(self.roots, 2))
+
+    @property
+    def is_fixed_base(self) -> bool:
+        """Whether nothing moves freely, so that the joint positions tell the pose of the whole body."""
+        return not self.floating
+
+    @property
+    def independent_joints(self) -> tuple[str, ...]:
+        """Hinge and slide joints that follow no other joint, in the order of the file."""
+        return tuple(n for n, kind in self.joint_types.items() if kind in ("hinge", "slide") and n not in self.mimics)
+
     @cached_property
     def hops(self) -> npt.NDArray[np.int64]:
         """[N, N] Length of the shortest path between each pair of nodes."""
         hops = np.zeros((self.num_nodes, self.num_nodes), dtype=np.int64)
-        placed = [self.index(self.root)]
+        placed = [self.index(root) for root in self.roots]
+        hops[np.ix_(placed, placed)] = ~np.eye(len(placed), dtype=np.bool_)
         for parent, family in self.children.items():
             for child in family:
                 hops[child, placed] = hops[placed, child] = hops[parent, placed] + 1
@@ -208,7 +250,7 @@ class BodyGraph:
 
     @cached_property
     def parents(self) -> Mapping[str, str]:
-        """Node -> its parent, for every node except the root."""
+        """Node -> its parent, for every node except the roots."""
         return {child: parent for parent, child in self.edges}
 
     @cached_property
@@ -217,7 +259,7 @@ class BodyGraph:
         families: list[list[int]] = [[] for _ in self.nodes]
         for parent, child in self.edges:
             families[self.index(parent)].append(self.index(child))
-        order = [self.index(self.root)]
+        order = [self.index(root) for root in self.roots]
         for node in order:  # grows during the loop
             order += families[node]
         return {node: families[node] for node in order}
@@ -236,67 +278,13 @@ class BodyGraph:
     # -- JSON ------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the graph as a JSON-serialisable dict."""
+        """Return the graph as a JSON-serialisable dict; what only some robots have is left out of the others."""
         data: dict[str, Any] = plain(self)
-        return data
+        usual: dict[str, Any] = {"other_roots": [], "mimics": {}, "floating": list(self.roots)}
+        return {key: value for key, value in data.items() if key not in usual or value != usual[key]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> BodyGraph:
         """Return the graph that `to_dict` wrote."""
-        return build(cls, data, "body graph", complete=True)
-
-
-def _pairs(edges: Iterable[Edge]) -> tuple[Edge, ...]:
-    edges = tuple(edges)
-    for edge in edges:
-        if not isinstance(edge, tuple | list) or len(edge) != 2 or not all(isinstance(name, str) for name in edge):
-            raise ValueError(f"an edge is a pair of node names; got {edge!r}")
-    return tuple((a, b) for a, b in edges)
-
-
-def _check_nodes(nodes: Sequence[str]) -> None:
-    if not nodes:
-        raise ValueError("a body graph needs at least one node; none was given")
-    wrong = [name for name in nodes if not isinstance(name, str) or not name]
-    if wrong:
-        raise ValueError(f"node names must be non-empty strings; got {wrong[0]!r}")
-    repeated = [name for name, count in Counter(nodes).items() if count > 1]
-    if repeated:
-        raise ValueError(f"node names must differ; given more than once: {listing(repeated)}")
-
-
-def _check_edges(nodes: Sequence[str], edges: Iterable[Edge]) -> None:
-    for a, b in edges:
-        for name in (a, b):
-            if name not in nodes:
-                raise ValueError(f"edge ({a!r}, {b!r}): " + unknown("node", name, nodes))
-        if a == b:
-            raise ValueError(f"edge ({a!r}, {b!r}) joins a node to itself; every node attends to itself already")
-
-
-def _orient(nodes: Sequence[str], edges: Sequence[Edge], root: str) -> tuple[Edge, ...]:
-    """Return the edges as (parent, child) away from the root, in the order of the children; they must form one tree."""
-    neighbours: dict[str, list[str]] = {name: [] for name in nodes}
-    for a, b in edges:
-        neighbours[a].append(b)
-        neighbours[b].append(a)
-    parents: dict[str, str | None] = {root: None}
-    queue = [root]
-    while queue:
-        node = queue.pop()
-        back = parents[node]
-        for other in neighbours[node]:
-            if other == back:
-                back = None  # only one edge leads back; a second closes a loop of two
-            elif other in parents:
-                raise ValueError(
-                    f"edges close a loop through {node!r} and {other!r}; the body must be a tree: "
-                    "give the edge that closes it in extra_edges"
-                )
-            else:
-                parents[other] = node
-                queue.append(other)
-    lost = [name for name in nodes if name not in parents]
-    if lost:
-        raise ValueError(f"edges do not connect {listing(lost)} to the root {root!r}")
-    return tuple((parent, name) for name in nodes if (parent := parents[name]) is not None)
+        usual: dict[str, Any] = {"other_roots": (), "mimics": {}, "floating": None}
+        return build(cls, usual | data if isinstance(data, dict) else data, "body graph", complete=True)

@@ -200,11 +200,14 @@ def _limit_memory() -> None:
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the graph, or the error."""
     from .description import BrokenParserError, parse, read_spec
+    from .urdf import read_urdf
 
     name = describe(request["source"])
     try:
         os.chdir(request["folder"])  # paths may be relative to it
-        return {"graph": read_spec(parse(request["source"], name), name, *request["options"])}
+        source = {key: os.path.abspath(value) if key == "path" else value for key, value in request["source"].items()}
+        spec, urdf = parse(source, name), read_urdf(source, name)
+        return {"graph": read_spec(spec, name, urdf, *request["options"])}
     except FileNotFoundError as error:
         return {"missing": str(error)}
     except BrokenParserError as error:

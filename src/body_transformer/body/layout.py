@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,6 @@ import numpy.typing as npt
 from ..errors import listing, unknown
 from ..schema import build
 from .graph import BodyGraph
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 Kind = Literal["root", "joints", "actuators", "bodies", "node", "unused"]
 UNUSED = -1
@@ -63,7 +60,7 @@ class Term:
 
     @classmethod
     def root(cls, name: str, dim: int, steps: int = 1) -> Term:
-        """Make a term about the whole robot, which the root owns."""
+        """Make a term about the whole robot, which the root owns; of several roots, the first."""
         return cls(name, "root", (), dim, steps)
 
     @classmethod
@@ -174,12 +171,13 @@ class Layout:
     def proprioceptive(cls, graph: BodyGraph) -> Layout:
         """Return a layout that most robots can provide.
 
-        The observation is gravity and turning rate at the root, and joint positions and velocities. There is one action
-        per actuator or, if the file has no actuators, per hinge or slide joint.
+        The observation is gravity and turning rate at each floating base, and joint positions and velocities. There is
+        one action per actuator or, if the file has no actuators, per hinge or slide joint. A joint that follows another
+        one has no entry.
         """
-        single = [name for name, kind in graph.joint_types.items() if kind in ("hinge", "slide")]
+        single = graph.independent_joints
         ball = [name for name, kind in graph.joint_types.items() if kind == "ball"]
-        obs = [Term.root("gravity", 3), Term.root("angular_velocity", 3)]
+        obs = _base_terms(graph)
         if single:
             obs += [Term.joints("joint_pos", single), Term.joints("joint_vel", single)]
         if ball:
@@ -249,25 +247,12 @@ class Layout:
         return build(cls, data, "layout")
 
 
-def allocation_table(graph: BodyGraph, layout: Layout | None) -> Table:
-    """Return a table with one row per node: its joints, observation entries and actions."""
-    from rich.table import Table
-
-    joints: dict[str, list[str]] = {node: [] for node in graph.nodes}
-    for joint, node in graph.joints.items():
-        joints[node].append(joint)
-    table = Table("node", "parent", "joints", "observation entries", "actions")
-    for k, node in enumerate(graph.nodes):
-        owned = [_summary(terms, graph, k) for terms in (layout.obs, layout.actions)] if layout else ["", ""]
-        table.add_row(node, graph.parents.get(node, "(root)"), ", ".join(joints[node]), *owned)
-    return table
-
-
-def _summary(terms: Sequence[Term], graph: BodyGraph, node_id: int) -> str:
-    """Return `7: joint_pos 2, joint_vel 2, contact_force 3`."""
-    counts = Counter({term.name: int((term.node_ids(graph) == node_id).sum()) for term in terms})
-    total = counts.total()
-    return f"{total}: " + ", ".join(f"{name} {count}" for name, count in counts.items() if count) if total else "-"
+def _base_terms(graph: BodyGraph) -> list[Term]:
+    """Return gravity and turning rate of each floating base; a fixed base has none."""
+    names = ("gravity", "angular_velocity") if graph.floating else ()
+    if graph.floating == (graph.root,):
+        return [Term.root(name, 3) for name in names]
+    return [Term.bodies(name, graph.floating or (), 3) for name in names]
 
 
 def _names(term: str, names: Iterable[str]) -> tuple[str, ...]:

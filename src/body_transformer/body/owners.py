@@ -10,7 +10,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ..errors import listing
-from .layout import Kind, Layout, Term, allocation_table
+from .layout import Kind, Layout, Term
+from .table import allocation_table
 
 GLOBAL_WORDS = {"base", "root", "gravity", "command", "commands", "clock", "phase", "heading", "goal", "imu", "twist"}
 """Words in the names of terms about the whole robot, which the root owns unless another rule applies."""

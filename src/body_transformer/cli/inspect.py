@@ -11,7 +11,8 @@ import tyro
 
 from .. import robots
 from ..body.graph import BodyGraph, Fixed
-from ..body.layout import Layout, allocation_table
+from ..body.layout import Layout
+from ..body.table import allocation_table
 from ..errors import listing, unknown
 from ..experiment import SUFFIXES, Experiment, experiment_names, load_experiment
 from ..model.config import PolicyConfig
@@ -109,7 +110,7 @@ def find_subject(options: Inspect) -> Subject:
     graph = BodyGraph.from_file(
         find_robot(options.what), options.root, options.fixed, equality_edges=options.equality_edges
     )
-    controllable = graph.actuators or {"hinge", "slide"} & set(graph.joint_types.values())
+    controllable = graph.actuators or graph.independent_joints
     layout_or_none = Layout.proprioceptive(graph) if controllable else None
     return Subject(graph, layout_or_none, PolicyConfig(variant=options.variant or PolicyConfig.variant), None)
 
