@@ -35,7 +35,7 @@ def test_the_users_choice_is_the_only_platform(no_screen, monkeypatch):
 def test_rendering_can_be_turned_off(no_screen, monkeypatch, word):
     monkeypatch.setenv("MUJOCO_GL", word.upper())
     assert platforms() == ()
-    with pytest.raises(ValueError, match=f"cannot render here; MUJOCO_GL={word} forbids it"), opengl():
+    with pytest.raises(ValueError, match=f"cannot render here; MUJOCO_GL={word} turns it off"), opengl():
         pass
 
 
@@ -90,7 +90,7 @@ MODEL = """
 
 @pytest.fixture(scope="module")
 def some_opengl():
-    """Select a platform that works, even if MUJOCO_GL forbids it; skip without one."""
+    """Select a platform that works, even if MUJOCO_GL turns it off; skip without one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MUJOCO_GL", raising=False)
         try:

@@ -42,10 +42,10 @@ def load(
     Args:
         path: the file.
         experiment: `mocapact`, `adroit-door`, `adroit-hammer` or `adroit-relocate`.
-        variant: the architecture. The file does not show it, because hard, mix and plain transformers have equal
+        variant: the architecture. It cannot be read from the file: hard, mix and plain transformers have the same
             tensors.
-        num_heads: the number of attention heads, which the tensors do not show. By default it is `num_heads` in the
-            file's metadata, or else the experiment's value.
+        num_heads: the number of attention heads, which cannot be read from the tensors. By default it is `num_heads` in
+            the file's metadata, or else the experiment's value.
     """
     setting = load_experiment(experiment)
     if setting.critic:
@@ -78,7 +78,7 @@ def load(
 
 
 class _Tensors:
-    """Tensors of a file, with a record of those that were used."""
+    """Tensors of a file, with a record of those that were taken."""
 
     def __init__(self, path: Path) -> None:
         self.source = repr(str(path))

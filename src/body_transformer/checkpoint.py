@@ -50,7 +50,7 @@ class Checkpoint:
 def save_checkpoint(run: Path, step: int, policy: Policy, state: TrainingState, keep: int = 2) -> Path:
     """Write checkpoints/<step>, point `last` at it and remove all but the newest `keep`.
 
-    Checkpoints of later steps are removed, too: a run repeats a step only if it could not read them.
+    Checkpoints of later steps are removed too: a run repeats a step only if their files could not be read.
     """
     parent = run / CHECKPOINTS
     path = parent / str(step)

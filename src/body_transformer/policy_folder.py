@@ -6,8 +6,8 @@
     policy.onnx         the exported network, which is all that a robot's computer needs besides policy.json
 
 The weights' metadata hold a digest of policy.json without its `LATER_KEYS`, so each file refers to the other.
-`find_policy` is the only place that decides what a path or a name on the command line means. Neither PyTorch nor YAML
-is needed here.
+Every path or name of a policy on the command line is resolved by `find_policy`. This module needs neither PyTorch nor
+YAML.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS = f"a folder with {DESCRIPTION}, a run folder, a checkpoint of a run, or {
 
 @dataclass(frozen=True)
 class PolicyFolder:
-    """Where a policy is stored, and what it belongs to."""
+    """The place of a stored policy, and the run that it belongs to."""
 
     path: Path
     """The folder that holds policy.json."""

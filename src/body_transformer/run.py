@@ -87,7 +87,7 @@ class Run:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Lock the run while the context is entered: two processes that write to one run would corrupt it."""
+        """Lock the run inside the context: two processes that write to one run would corrupt it."""
         with (self.folder / LOCK).open("a+") as file:
             if not try_lock(file):
                 file.seek(0)
@@ -153,11 +153,11 @@ def experiment_of(policy: PolicyFolder) -> str | None:
 
 
 DIRTY = "-dirty"
-"""Suffix of a commit from which files of the source tree differ."""
+"""Suffix of the commit if the source tree has uncommitted changes."""
 
 
 def git_commit() -> str | None:
-    """Return the commit of the source tree, with DIRTY if its files differ; None for an installed package."""
+    """Return the commit of the source tree, with the suffix DIRTY after changes; None for an installed package."""
     source = Path(__file__).resolve().parent
     if not (source.parents[1] / ".git").exists():
         return None

@@ -18,7 +18,7 @@ from .errors import listing, unknown
 T = TypeVar("T")
 Low = Annotated[float, -math.inf]
 High = Annotated[float, math.inf]
-"""A limit; null in a file, which cannot hold infinity, means no limit."""
+"""Limits. JSON has no infinity, so null in a file means no limit."""
 
 _short = Repr()
 _short.maxstring = _short.maxother = 80
@@ -28,11 +28,11 @@ def build(kind: type[T], data: Any, where: str = "", complete: bool = False, wha
     """Build a dataclass from the data of a JSON or YAML file.
 
     Args:
-        kind: the dataclass; its type hints say what each key may hold.
+        kind: the dataclass; its type hints define the allowed values.
         data: a mapping of keys to values.
-        where: the dotted path that errors name, such as `control.filter`.
-        complete: require keys that have a default, too.
-        what: the noun for an unknown key in errors.
+        where: the dotted path for error messages, such as `control.filter`.
+        complete: require the keys that have a default, too.
+        what: the noun for an unknown key in error messages.
     """
     if not isinstance(data, Mapping):
         raise ValueError(f"{where or 'this'} must be a mapping of keys to values; got {shown(data)}")
@@ -61,7 +61,11 @@ def build(kind: type[T], data: Any, where: str = "", complete: bool = False, wha
 def check_fields(
     config: Any, non_negative: Sequence[str] = (), fractions: Sequence[str] = (), signed: Sequence[str] = ()
 ) -> None:
-    """Check the fields of a dataclass by their type hints; numbers must be above 0, except for the named fields."""
+    """Check the fields of a dataclass by their type hints.
+
+    Numbers must be above 0, except for the named fields: `non_negative` ones must be 0 or above, `fractions` from 0 to
+    1, and `signed` ones may be any number.
+    """
     for name, hint in get_type_hints(type(config)).items():
         value = getattr(config, name)
         _convert(hint, value, name, complete=False)
@@ -78,7 +82,7 @@ def check_fields(
 
 
 def plain(value: Any) -> Any:
-    """Return the value as JSON can hold it: dataclasses become mappings, tuples lists and infinities null."""
+    """Convert a value to JSON's types: dataclasses become mappings, tuples become lists, and infinities null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
@@ -129,7 +133,7 @@ def _one_of(hints: tuple[Any, ...], value: Any, where: str, complete: bool) -> A
 
 
 def _description(hint: Any) -> str:
-    """Return what a type hint asks for, in words."""
+    """Describe the values that a type hint allows."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
         return f"one of {listing(args)}"
@@ -175,7 +179,7 @@ def read_json(file: Path) -> Any:
 
 def yaml_mapping(text: bytes, name: str) -> dict[str, Any]:
     """Parse YAML that holds a mapping; `name` stands for the text in errors."""
-    import yaml  # a robot's computer has none
+    import yaml  # not installed on a robot's computer
 
     try:
         content = yaml.safe_load(text)

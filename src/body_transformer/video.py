@@ -35,7 +35,7 @@ VARIABLE = "MUJOCO_GL"
 OFF = ("disable", "disabled", "off", "false", "0")
 """Values of MUJOCO_GL that turn rendering off."""
 TIMEOUT_S = 60
-"""Time after which a graphics driver is taken as hanging; drawing a whole film takes seconds."""
+"""Time after which a graphics driver is considered to hang. Drawing a whole film takes seconds."""
 _PROBE = """
 import mujoco
 model = mujoco.MjModel.from_xml_string("<mujoco/>")
@@ -46,7 +46,7 @@ with mujoco.Renderer(model, 16, 16) as renderer:
 
 
 def platforms() -> tuple[str, ...]:
-    """Return the values of MUJOCO_GL to try: the user's choice, or all that may work here, software rendering last."""
+    """Return the values of MUJOCO_GL to try: the user's choice, or all that may work, software rendering last."""
     chosen = _user_choice()
     if chosen:
         return () if chosen in OFF else (chosen,)
@@ -74,7 +74,8 @@ def opengl() -> Iterator[None]:
     tried = platforms()
     working = next((platform for platform in tried if runs_with(platform, (sys.executable, "-c", _PROBE))), None)
     if working is None:
-        raise ValueError(no_opengl(f"tried {', '.join(tried)}" if tried else f"{VARIABLE}={_user_choice()} forbids it"))
+        why = f"tried {', '.join(tried)}" if tried else f"{VARIABLE}={_user_choice()} turns it off"
+        raise ValueError(no_opengl(why))
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = working
     try:

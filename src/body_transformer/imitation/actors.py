@@ -1,4 +1,4 @@
-"""Policies as functions of NumPy observations: this package's, and the DAPG experts of the Adroit demonstrations."""
+"""Policies as functions of NumPy arrays: those of this package, and DAPG's experts for the Adroit tasks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Actor:
 
 
 def load_actor(path: Path) -> Actor:
-    """Load a DAPG expert (.npz), or a policy that `find_policy` finds onto the GPU if there is one."""
+    """Load a DAPG expert (.npz) or any policy that `find_policy` finds; a policy runs on the GPU if there is one."""
     if path.suffix == ".npz":
         return load_dapg(path)
     if path.is_file():

@@ -23,9 +23,9 @@ Ids = npt.NDArray[np.int64]
 WINDOW_BYTES = 512 * 2**20
 WINDOW_SHARE = 16
 """Approximate minimum number of windows for data that do not fit in one. The first access to new memory can be several
-times slower than reading into it, because a virtual machine gets its pages from the host. If two windows held all the
-data, the first epoch would be read at a third of the usual speed; with two sixteenths it is hardly slower. The
-disadvantage is that steps are shuffled only within a sixteenth of the episodes, a different one in every epoch."""
+times slower than reading into it, because a virtual machine gets its pages from the host. With two windows for all the
+data, the first epoch would be read at a third of the usual speed. With windows of a sixteenth it is hardly slower. The
+disadvantage is that steps are shuffled only within a sixteenth of the episodes, which differs from epoch to epoch."""
 WINDOW_EPISODES = 64
 """A window has room for at least this many of the longest episodes, so that a batch mixes many of them."""
 

@@ -117,7 +117,7 @@ def _check(num_episodes: int, seed: int, noise: float, labels: str) -> None:
     if seed < 0:
         raise ValueError(f"the seed must be a whole number, 0 or more; got {seed}")
     if not (math.isfinite(noise) and noise >= 0):
-        raise ValueError(f"the noise is a standard deviation, 0 or more; got {noise}")
+        raise ValueError(f"the noise must be a standard deviation of 0 or more; got {noise}")
     if labels not in get_args(Labels):
         raise ValueError(unknown("kind of labels", labels, get_args(Labels)))
 

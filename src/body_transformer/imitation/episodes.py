@@ -74,7 +74,7 @@ class Episodes(ABC):
     def draw(self, number: int, seed: int) -> Episodes:
         """Draw `number` episodes without replacement."""
         if not 1 <= number <= len(self):
-            raise ValueError(f"cannot draw {number} demonstrations: there are {len(self)}")
+            raise ValueError(f"the number of demonstrations must be from 1 to {len(self)}; got {number}")
         order = np.random.default_rng(seed).permutation(len(self))
         return Subset(self, sorted(order[:number].tolist()))
 

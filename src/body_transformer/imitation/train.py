@@ -159,7 +159,7 @@ class _CloningLoop:
             log.write(self.step, {**self._times(), "train/loss": loss, "train/learning_rate": rate})
 
     def _times(self) -> dict[str, float]:
-        """Return the number of epochs and the time spent on training so far, without evaluations."""
+        """Update the training time, without evaluations; return it and the number of epochs."""
         now = time.perf_counter()
         self.elapsed_s, self.timed_since = self.elapsed_s + now - self.timed_since, now
         return {"epoch": self.step / len(self.batches), "time_s": round(self.elapsed_s, 3)}

@@ -55,7 +55,7 @@ class PolicyConfig:
     init: Init = "torch"
     """Initial weights. "torch": PyTorch's defaults. "normal": N(0, 0.02) for every linear layer and embedding, zero
     biases. "normal-encoder": the same for the encoder only. "far": as "normal", but with the attention's output
-    projection as large as its input projection, so that information from nodes several hops away gets through. The
+    projection as large as its input projection. It lets through information from nodes several hops away. The
     attention's input projection is always Xavier-uniform."""
     mask_seed: int = 0
     """Seed of the random mask, for the variants that have one."""

@@ -1,4 +1,4 @@
-"""The transformer encoder over body parts: parameters and masks. The layers' maths is `ops.encoder_stack.reference`."""
+"""Parameters and masks of the transformer encoder. `ops.encoder_stack.reference` defines the computation."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ MIN_SPARSE_NODES = 192
 
 
 class Encoder(nn.Module):
-    """[B, N, E] -> [B, N, E]; the variant decides which layers see the mask.
+    """[B, N, E] -> [B, N, E]; the variant defines which layers use the mask.
 
     On a GPU the layers of a post-norm encoder run as one operator, `ops.encoder_stack`, with the same parameters.
     """
@@ -54,7 +54,7 @@ class Encoder(nn.Module):
         self.position = None
         if config.positional_encoding:
             self.position = nn.Parameter(torch.randn(graph.num_nodes, config.embed_dim))
-        self.hop_bias = nn.Parameter(torch.zeros(graph.diameter + 1)) if variant.hop_bias else None  # drawn in init.py
+        self.hop_bias = nn.Parameter(torch.zeros(graph.diameter + 1)) if variant.hop_bias else None  # see init.py
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[B, N, E] -> [B, N, E]; the tokens include the positional encoding."""
@@ -72,7 +72,7 @@ class Encoder(nn.Module):
 
     @torch.jit.unused
     def _by_operator(self, tokens: Tensor) -> Tensor | None:
-        """Run all layers as one operator; None if it does not serve this encoder on this device."""
+        """Run all layers as one operator; return None if it does not support this encoder on this device."""
         wanted = tokens.is_cuda or self.backend is not None
         if not self.stackable or not wanted or self.backend == "layers" or _needs_plain_pytorch():
             return None
@@ -158,14 +158,14 @@ class SelfAttention(reference.AttentionSpec, nn.Module):
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
     """Compute `body_attention` by its operator where that is faster and allowed, else by its specification."""
-    if torch.jit.is_scripting() or not _pays_to_dispatch(q, mask):  # type: ignore
+    if torch.jit.is_scripting() or not _operator_is_faster(q, mask):  # type: ignore
         return reference_attention(q, k, v, mask, bias)
     return body_attention(q, k, v, mask, bias)
 
 
 @torch.jit.unused
-def _pays_to_dispatch(q: Tensor, mask: Tensor | None) -> bool:
-    """Return whether the operator is faster: always on a GPU, for large sparse bodies on a CPU."""
+def _operator_is_faster(q: Tensor, mask: Tensor | None) -> bool:
+    """Return whether the operator may run and is faster: always on a GPU, for large sparse bodies on a CPU."""
     return not _needs_plain_pytorch() and (q.is_cuda or (mask is not None and q.shape[2] >= MIN_SPARSE_NODES))
 
 

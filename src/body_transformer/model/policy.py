@@ -12,7 +12,7 @@ from .trunk import Trunk
 
 
 class Policy(Trunk):
-    """A robot's policy; `forward` is the deterministic (mean) action, which is what an exported policy computes."""
+    """A robot's policy. `forward` computes the deterministic (mean) action, as the exported policy does."""
 
     log_std: Tensor | None
 

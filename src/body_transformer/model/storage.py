@@ -27,9 +27,10 @@ T = TypeVar("T", bound=Trunk)
 
 
 def save_policy(policy: Trunk, path: str | os.PathLike[str]) -> None:
-    """Write both files to a temporary folder, then move them into place: a reader finds the old policy or the new one.
+    """Write both files to a temporary folder, then move them into place.
 
-    In an existing folder, the files are replaced one by one. After a crash in between, `load_policy` refuses it.
+    A new folder appears with both files. In an existing folder, the files are replaced one by one. After a crash in
+    between, `load_policy` refuses the folder.
     """
     path = Path(path).resolve()  # a link is kept; the folder it points to is written
     if path.exists() and not path.is_dir():

@@ -11,7 +11,7 @@ from ..body.layout import UNUSED, Layout
 Ids = npt.NDArray[np.int64]
 
 MAX_DENSE = 1 << 22
-"""Largest number of entries of the mostly empty matrix that replaces one product per node on a GPU."""
+"""Largest number of entries of the matrix with which a GPU computes all nodes in one product. Most are zero."""
 
 
 class Tokenizer(nn.Module):

@@ -31,7 +31,7 @@ class Trunk(nn.Module):
     __jit_unused_properties__ = ("num_parameters",)  # TorchScript would try to compile the property
 
     def __init__(self, layout: Layout, config: PolicyConfig, output_node_ids: Sequence[int]) -> None:
-        """`output_node_ids` names the node of each output."""
+        """`output_node_ids` holds the node of each output."""
         super().__init__()
         self.layout = layout
         self.config = config

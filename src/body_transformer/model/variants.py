@@ -13,7 +13,7 @@ class Variant:
     masked_layers: Literal["none", "all", "even"] = "none"
     """Encoder layers that attend only where the mask is True; the others attend everywhere."""
     mask: Literal["body", "random"] = "body"
-    """The body's own mask, or a random one with equally many ones."""
+    """The body's own mask, or a random one with as many ones."""
     hop_bias: bool = False
     """Whether a learned scalar per hop distance is added to the attention scores of every head and layer."""
 

@@ -12,7 +12,7 @@ Out = TypeVar("Out")
 """The function's result: a tensor, or a tuple of tensors."""
 
 NUM_EAGER = 3
-"""Calls before recording: kernels are compiled, libraries choose algorithms, optimizers allocate their state."""
+"""Calls before recording, in which kernels are compiled, libraries choose algorithms and optimizers allocate state."""
 
 
 class CudaGraphed(Generic[Out]):
@@ -39,7 +39,7 @@ class CudaGraphed(Generic[Out]):
         return self._replays[shapes](*inputs)
 
     def _run_eagerly(self, *inputs: Tensor) -> Out:
-        """Run on the stream of the recording: autograd remembers on which stream a gradient was first accumulated."""
+        """Run on the stream of the recording, since autograd accumulates a gradient on the stream of its first use."""
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):

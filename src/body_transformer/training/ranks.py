@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, distributed
 
 PATIENCE = timedelta(hours=12)
-"""Timeout of collective operations: the other processes wait while one evaluates."""
+"""Timeout of collective operations. It is long, since the other processes wait while one evaluates."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Ranks:
 
     @contextmanager
     def joined(self, device: str) -> Iterator[None]:
-        """Join the process group while the context is entered.
+        """Join the process group inside the context.
 
         Afterwards the group and its threads are gone, because a thread that releases a tensor during interpreter
         shutdown ends the process with SIGABRT.

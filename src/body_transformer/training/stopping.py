@@ -15,11 +15,11 @@ if TYPE_CHECKING:  # simulator processes, which import this module, start much f
     import torch
 
 ASK_EVERY = 10
-"""Updates after which several processes agree again on whether to stop."""
+"""Number of updates after which several processes agree again whether to stop."""
 
 
 class StopRequest:
-    """A record of Ctrl-C and SIGTERM. While it is entered, they do not end the process, except a second Ctrl-C."""
+    """A record of Ctrl-C and SIGTERM. Inside the context, they do not end the process, except a second Ctrl-C."""
 
     def __init__(self) -> None:
         self.signal_name = ""
@@ -60,15 +60,15 @@ class StopRequest:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Let processes that are started while the context is entered ignore stop signals.
+    """Make processes that are started inside the context ignore stop signals.
 
-    Ctrl-C goes to all processes of a terminal and SIGTERM often to a whole group, but the parent may have to finish an
+    Ctrl-C goes to all processes of a terminal, and SIGTERM often to a whole group. But the parent may have to finish an
     evaluation first. The started processes end with their parent, or are killed.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # it starts with the first process otherwise, and unblocks both signals
+    resource_tracker.ensure_running()  # otherwise it starts with the first process, and unblocks both signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield

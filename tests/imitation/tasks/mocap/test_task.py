@@ -136,7 +136,7 @@ def test_a_film_shows_the_rollout(task, clips_file, both, tmp_path):
 
 def test_a_film_without_opengl_is_refused_with_the_reason(task, act, env, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "disabled")
-    with pytest.raises(ValueError, match="no film: MuJoCo cannot render here; MUJOCO_GL=disabled forbids it"):
+    with pytest.raises(ValueError, match="no film: MuJoCo cannot render here; MUJOCO_GL=disabled turns it off"):
         task.film(act, 0, "train")
 
     def broken(self):

@@ -5,8 +5,8 @@
 A clip is an array [T, 63] in the npz: root position (m), root quaternion (w, x, y, z), 56 hinge angles (rad). The other
 features (positions and orientations of the bodies, centre of mass, velocities) are computed on dm_control's V2020 CMU
 humanoid. Angles outside a joint's range are clipped to it. That walker is 1.2 times as large as the CMU humanoid of its
-model file. Root positions of motions for the smaller one are scaled by the same factor (`scale`); otherwise the feet
-would be 19 cm in the ground.
+model file. Root positions of motions for the smaller one are scaled by the same factor (`scale`). Without the scaling,
+the feet would be 19 cm in the ground.
 """
 
 from __future__ import annotations

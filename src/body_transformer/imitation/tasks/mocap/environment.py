@@ -86,7 +86,7 @@ class SnippetTracking(tracking.MultiClipMocapTracking):  # type: ignore[misc]
 class MocapEnv(gymnasium.Env[Floats, Floats]):
     """A humanoid that tracks snippets of the clips in a file.
 
-    `reset(options={"snippet": Snippet, "start_step": frame})` starts an episode; without `start_step` it starts at the
+    `reset(options={"snippet": Snippet, "start_step": frame})` starts an episode. The default of `start_step` is the
     snippet's first frame. An episode is terminated if the walker is too far from the reference or the physics diverges,
     and truncated at the snippet's end. `info["max_steps"]` is the longest possible length of the episode.
     """

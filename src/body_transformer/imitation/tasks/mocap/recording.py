@@ -17,7 +17,7 @@ from .snippets import MIN_STEPS, REF_STEPS, Snippet
 
 DISCOUNT = 0.95
 GAE_LAMBDA = 0.95
-"""Both values are those of the training of MoCapAct's experts; `values` and `advantages` use them."""
+"""Both values are from the training of MoCapAct's experts; `values` and `advantages` use them."""
 VALUES_NOTE = (
     "values: at each frame, the mean discounted return-to-go (0.95) of the snippet's rollouts that pass it; there is "
     "no learned critic. advantages: GAE(0.95) with these."

@@ -12,8 +12,8 @@ from .observation import LayoutAdapter
 from .play import play
 
 MAX_NOISE = 0.45
-"""Largest standard deviation of the noise on an action. Without noise a clone has a lower loss but loses its clip in a
-tenth of the time, because the data contain no errors to recover from."""
+"""Largest standard deviation of the noise on an action. Without noise a clone has a lower loss, but it loses its clip
+in a tenth of the time: the data contain no errors to recover from."""
 
 
 def open_episodes(

@@ -16,9 +16,9 @@ CONTROL_HZ = 50
 PHYSICS_STEPS = 4
 """Simulation steps per action: at 200 Hz even the lightest joint, an ankle, is far from unstable."""
 MAX_DAMPING = 0.2
-"""Nm s/rad. The 5 of the model file would hold the limbs by itself and hide wrong torques."""
+"""Nm s/rad. The model file's value of 5 alone would hold the limbs still and hide wrong torques."""
 ARMATURE = 0.03
-"""kg m², three times that of the model file, with which small errors of the torque would throw the light ankles."""
+"""kg m², three times the model file's value. That would let small torque errors swing the light ankles too far."""
 HANDS = ("right_hand", "left_hand")
 """The bodies that carry the loads."""
 

@@ -61,7 +61,7 @@ def _play(bodies: Bodies, adapter: LayoutAdapter, choose: Choose) -> Iterator[St
             truncated=~is_lost & (bodies.time == NUM_STEPS),
             infos={"success": ~is_lost},
         )
-        bodies.keep(~is_lost)  # a lost body may rotate ever faster if it goes on
+        bodies.keep(~is_lost)  # a lost body could rotate faster and faster
         obs = next_obs[~is_lost]
 
 
