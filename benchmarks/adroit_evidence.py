@@ -4,10 +4,10 @@
 
 Groups the runs below the given folders by task, demonstrations, epochs, data and variant, as in their
 `experiment.yaml`. Writes `table.md` with the seeds that all variants have (a seed also draws the demonstrations), and
-`results.json` with all runs. The score of a run is the paper's: the fraction of successes at the last step, averaged
-over the evaluations of the last ten epochs. The table also has the fraction of successes at any step and the final
-loss, in the order of the variants. Intervals are 95 % bootstrap intervals of the mean over seeds, which resample the
-seeds and then the evaluations of each seed.
+`results.json` with all runs. The score of a run is the paper's, the fraction of successes at the last step. It is
+averaged over the evaluations of the last ten epochs. The table also has the fraction of successes at any step and the
+final loss, in the order of the variants. Intervals are 95 % bootstrap intervals of the mean over seeds, which resample
+the seeds and then the evaluations of each seed.
 """
 
 import argparse

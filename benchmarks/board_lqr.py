@@ -4,8 +4,8 @@
 
 A linear-quadratic regulator observes the whole state, including board and cylinder, and balances in humanoid-board in
 plain MuJoCo. The physics are linearised around a balanced pose, over one control step. The regulator applies the
-optimal feedback for this linear map and a quadratic cost. Far from the pose the linear map is wrong, so the result is a
-lower bound of what is possible. Needs mjlab and scipy (`pip install -c constraints.txt -e '.[rl]'` installs both).
+optimal feedback for this linear map and a quadratic cost. Far from the pose the linear map is wrong, so a
+better controller may exist. Needs mjlab and scipy (`pip install -c constraints.txt -e '.[rl]'` installs both).
 """
 
 import argparse
@@ -82,9 +82,9 @@ def balanced(model: mujoco.MjModel, joints: Array) -> tuple[Array, Array]:
 
 
 def linearised(model: mujoco.MjModel, qpos: Array, ctrl: Array) -> tuple[Array, Array]:
-    """Return A [2 nv, 2 nv], B [2 nv, nu]: a deviation x and a change u of actions become the deviation A x + B u."""
+    """Return A [2 nv, 2 nv] and B [2 nv, nu]: from a deviation x, actions changed by u lead to A x + B u."""
     exact = copy.copy(model)
-    exact.opt.iterations, exact.opt.tolerance = 200, 1e-15  # else finite differences contain the solver's residual
+    exact.opt.iterations, exact.opt.tolerance = 200, 1e-15  # otherwise finite differences contain the solver's residual
     data = mujoco.MjData(exact)
     data.qpos, data.ctrl = qpos, ctrl
     mujoco.mj_forward(exact, data)

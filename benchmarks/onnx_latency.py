@@ -2,8 +2,8 @@
 
     python benchmarks/onnx_latency.py before/policy.onnx after/policy.onnx --rounds 60
 
-Each call has one observation and one thread. Each round gives a median; the smallest median is the one that other load
-on the machine affects least.
+Each call has one observation and one thread. Each round gives a median. Other load on the machine affects the smallest
+median least.
 """
 
 from __future__ import annotations

@@ -3,15 +3,15 @@
     python benchmarks/reading_speed.py                # 40 files of 65 MB, too many for one window
     python benchmarks/reading_speed.py --files 4      # they fit into one window, which is kept
 
-Writes files in MoCapAct's layout (random numbers) to a temporary folder and reads them from the file cache, in turns:
-by h5py (all observations and actions of every rollout), by `Episodes.read`, and as an epoch of shuffled batches. Speeds
-are in bytes of the files per second.
+Writes files in MoCapAct's layout (random numbers) to a temporary folder and reads them from the file cache. Three
+readers take turns: h5py (all observations and actions of every rollout), `Episodes.read`, and an epoch of shuffled
+batches. Speeds are in bytes of the files per second.
 
 In the first epoch of a run, the memory of the windows is new. The first epoch is therefore measured in new processes,
-alternating h5py and this package, and compared with h5py's first round. A pause precedes each process, since memory
-that another process has just freed is available faster than memory that a virtual machine must request from its host.
-"With the check" includes opening the files, each of which is checked before training. Data that fit in one window are
-read in the first epoch only, so the speeds of later epochs are then not those of reading. h5py alone keeps nothing.
+alternating h5py and this package, and compared with h5py's first round. A pause precedes each process: memory that
+another process has just freed is available faster than memory that a virtual machine must request from its host. "With
+the check" includes opening the files, each of which is checked before training. Data that fit in one window are read in
+the first epoch only, so later epochs then measure no reading. h5py alone caches nothing.
 """
 
 import argparse

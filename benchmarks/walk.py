@@ -1,13 +1,15 @@
-"""Measure whether an exported policy walks across the link, in good and in worse conditions.
+"""Measure how often an exported policy walks on the simulated robot, in good and in worse conditions.
 
     bot export RUN --out a1
     python benchmarks/walk.py a1 --out build/walk
 
-Runs rollouts of `bot deploy` on the simulated robot, in real time, one after the other. 5 are on flat ground (the
-paper's test of the real robot) and 5 without the filter. 20 each have 20 ms of latency, 5 % loss, 2 kg more, and 2 kg
-less. That takes 25 minutes on an otherwise idle computer. Measurements are as noisy as in training; without noise,
-rollouts would differ only by chance of timing. Writes OUT/table.md, OUT/rollouts.json, and the log of every rollout;
-filter_figure.py draws those with and without the filter.
+Runs rollouts of `bot deploy` on the simulated robot, in real time, one after the other. Five rollouts are on flat
+ground (the paper's test of the real robot), and five are without the filter. The other conditions have 20 rollouts
+each: 20 ms of latency, 5 % loss, 2 kg more, and 2 kg less. That takes 25 minutes on an otherwise idle computer.
+Measurements are as noisy as in training; without noise, rollouts would differ only in their timing.
+
+Writes OUT/table.md, OUT/rollouts.json, and the log of every rollout. filter_figure.py draws the logs with and without
+the filter.
 
 The load of a virtual machine's host is not visible from inside. Before each rollout, an empty loop of 100 Hz therefore
 counts the ticks that are late by a whole period.
@@ -117,7 +119,7 @@ def run(policy: Path, name: str, seed: int, seconds: float, out: Path) -> Rollou
 
 def problem(result: dict[str, Any]) -> str:
     """Return the reason for an early end or `fell`, from a result of `bot deploy --json`; empty for a success."""
-    if result["stop"] is not None:  # a robot that is stopped falls
+    if result["stop"] is not None:  # a robot falls when it is stopped
         return str(result["stop"]).partition(":")[0]
     report = result["report"]
     return "no report" if report is None else "fell" if report["fell"] else ""
