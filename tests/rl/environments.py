@@ -1,7 +1,6 @@
 """Small environments of our tasks and of mjlab's, and checks of environments."""
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -20,14 +19,16 @@ TRACKING = "Mjlab-Tracking-Flat-Unitree-G1"
 
 
 def task_cfg(name: str, num_envs: int = 8, seed: int = 0, flat: bool = False, **options: Any) -> Any:
-    """Return mjlab's configuration of one of our tasks, with the arguments of its `cfg`; a1-walk has a small ground."""
+    """Return mjlab's configuration of one of our tasks with these options; a1-walk has a small ground."""
     from body_transformer.rl.a1.terrain import Terrain
-    from body_transformer.rl.registry import TASKS
+    from body_transformer.rl.registry import task_spec
 
+    spec = task_spec(name)
+    args = [spec.options(**options)] if spec.options else []
     if name == "a1-walk":
         even = {"scale": (0.0, 0.0), "border_scale": 0.0} if flat else {}
-        options["terrain"] = Terrain(seed, num_tracks=(6, 4), **even)
-    return import_module(f"body_transformer.rl.{TASKS[name]}").cfg(num_envs, seed, **options)
+        args.append(Terrain(seed, num_tracks=(6, 4), **even))
+    return spec.cfg(num_envs, seed, *args)
 
 
 def make_env(task: str, change: Callable[[Any], None] = lambda cfg: None, num_envs: int = 2, reset: bool = True) -> Any:

@@ -7,9 +7,9 @@ import torch
 
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
-from mjlab.envs import ManagerBasedRlEnv
-
 from body_transformer.rl.envs.cpu import CpuEnv
+from body_transformer.rl.envs.interface import RlEnv
+from body_transformer.rl.envs.mjlab import MjlabEnv
 from body_transformer.rl.evaluate import evaluate, rollouts
 from body_transformer.rl.registry import make_env, make_env_cfg, quiet
 
@@ -41,7 +41,7 @@ def test_the_same_seed_gives_the_same_starts_on_mjlabs_random_ground_too():
     cfg.scene.terrain.terrain_generator.num_rows = cfg.scene.terrain.terrain_generator.num_cols = 3  # for a fast test
     cfg.episode_length_s = 0.01  # one step
     with quiet():
-        rough = ManagerBasedRlEnv(cfg, "cpu")
+        rough = MjlabEnv(cfg, "cpu")
     with closing(rough):
 
         def act(obs):
@@ -85,7 +85,7 @@ def test_the_number_of_threads_of_plain_mujoco_changes_nothing(name):
         assert torch.equal(values, found[1][metric])
 
 
-class Scripted:
+class Scripted(RlEnv):
     """Two robots, of which one survives all 4 steps and the other dies in the second step."""
 
     num_envs, device, max_episode_length = 2, "cpu", 4

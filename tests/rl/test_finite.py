@@ -43,7 +43,7 @@ def test_a_state_of_an_mjlab_task_that_is_not_finite_is_saved(tmp_path):
     with closing(
         TrainingLoop(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance"), Ranks(), Progress())
     ) as loop:
-        data = loop.env.unwrapped.sim.data
+        data = loop.env.sim.data
         data.qvel[1] = torch.nan
         loop.collector.collect()
         with pytest.raises(ValueError, match="1 of 4 environments"):
@@ -58,7 +58,7 @@ def test_a_state_that_breaks_in_the_last_step_of_a_rollout_is_saved(tmp_path):
     with closing(
         TrainingLoop(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance"), Ranks(), Progress())
     ) as loop:
-        env = loop.env.unwrapped
+        env = loop.env
         step, taken = env.step, []
 
         def spoiled(action):
@@ -107,7 +107,7 @@ def test_every_process_saves_its_own_broken_states(tmp_path):
     begun = job(tmp_path / "run", 1)
     for rank, robot in ((0, 1), (1, 0)):
         with closing(TrainingLoop(begun, Ranks(rank, rank, 2), Progress(quiet=True))) as loop:
-            loop.env.unwrapped.robots.world.qvel[robot] = torch.nan
+            loop.env.robots.world.qvel[robot] = torch.nan
             loop.collector.collect()
             with pytest.raises(ValueError, match=f"1 of 2 environments .*broken_states_{rank}"):
                 loop.check.check_rollout(loop.collector.obs, 1)

@@ -10,6 +10,7 @@ import torch
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from body_transformer.checkpoint import newest_checkpoint
+from body_transformer.rl.envs.fast import FastEnv
 from body_transformer.rl.train import TrainingLoop, train
 from body_transformer.rl.training_state import ppo_state
 from body_transformer.training.progress import Progress
@@ -55,20 +56,23 @@ def test_a_resumed_run_restores_everything_that_was_saved(folder):
         assert float(ppo.learning_rate) != pytest.approx(loop.config.learning_rate), "the learning rate has changed"
         assert all(group["lr"] is ppo.learning_rate for group in ppo.optimizer.param_groups), "it can change again"
         assert (loop.iteration, loop.env_steps, loop.elapsed_s) == (2, 32, saved.values["elapsed_s"])
-        assert loop.env.unwrapped.common_step_counter == saved.values["common_step_counter"]
+        assert loop.env.common_step_counter == saved.values["common_step_counter"]
 
 
 def test_robots_of_a_resumed_run_start_on_the_saved_terrain_levels(tmp_path, monkeypatch):
     folder, put = tmp_path / "run", []
-    monkeypatch.setattr("body_transformer.rl.train.terrain_levels", lambda env: torch.tensor([3, 1, 4, 1]))
-    monkeypatch.setattr(
-        "body_transformer.rl.train.restore_terrain_levels", lambda env, levels: put.append(levels.tolist())
-    )
+
+    def restore(env, tensors):
+        put.append(tensors["terrain_levels"].tolist())
+        return True
+
+    monkeypatch.setattr(FastEnv, "training_state", lambda env: {"terrain_levels": torch.tensor([3, 1, 4, 1])})
+    monkeypatch.setattr(FastEnv, "restore", restore)
     train(job(folder, 1), Progress(quiet=True))
     assert put == []
     with closing(TrainingLoop(job(folder, 2, resume=True), Ranks(), Progress(quiet=True))) as loop:
         assert put == [[3, 1, 4, 1]]
-        assert loop.env.unwrapped.episode_length_buf.tolist() == [0] * 4, "a reset puts them there"
+        assert loop.env.episode_length_buf.tolist() == [0] * 4, "a reset puts them there"
 
 
 @pytest.mark.parametrize("std_type", ["log", "scalar"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,22 +12,15 @@ from rich.progress import Progress as Bars
 from ..body.compare import check_same
 from ..experiment import load_experiment
 from ..rl.config import RlConfig
-from ..rl.registry import TASKS, make_env, make_env_cfg, need_mjlab, task_module, task_options
+from ..rl.registry import TASKS, Episodes, make_env, make_env_cfg, need_mjlab, task_options, task_spec
 from .run_options import EvalOptions, device_of, machine
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..body.layout import Layout
     from ..model.policy import Policy
     from ..policy_folder import PolicyFolder
     from ..rl.envs.cpu import CpuEnv
-    from ..rl.envs.terms import PlannedEpisode
     from ..training.evaluation import Summary
-
-
-Episodes = tuple[dict[str, "Tensor"], Sequence["PlannedEpisode"]]
-"""Metric -> its value in each episode, and the plan of the episodes if the task has one."""
 
 
 def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> tuple[Summary, dict[str, Any]]:
@@ -57,7 +49,7 @@ def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> 
 
 def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> Episodes:
     """Evaluate in mjlab's simulator, MuJoCo Warp."""
-    from ..rl.evaluate import cuda_graphed, mean_action, plan_of, rollouts
+    from ..rl.evaluate import cuda_graphed, mean_action, rollouts
     from ..rl.infer_layout import infer_layout
 
     env = make_env(
@@ -65,25 +57,22 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions)
     )
     with closing(env):
         check_same(policy.layout, infer_layout(env, ["actor"], config.layout_overrides).layout)
-        return rollouts(cuda_graphed(mean_action(policy), ["actor"], device), env, options.seed), plan_of(env)
+        return rollouts(cuda_graphed(mean_action(policy), ["actor"], device), env, options.seed), env.plan
 
 
 def in_mujoco(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> Episodes:
     """Evaluate one of our tasks in plain MuJoCo, on the CPU; the policy stays on its device."""
-    from ..rl.evaluate import mean_action, plan_of, rollouts
+    from ..rl.evaluate import mean_action, rollouts
 
     check_same(policy.layout, task_layout(config))
-    play = getattr(task_module(config.task), "play_in_dm_control", None)
+    play = task_spec(config.task).play
     if play is not None:
         with bars(options) as shown:
-            done = shown.add_task("episodes", total=None)
-            given = task_options(config.task, config.options)
-            found: Episodes = play(policy, given, options.episodes, partial(shown.update, done))
-            return found
+            watch = partial(shown.update, shown.add_task("episodes", total=None))
+            return play(policy, task_options(config.task, config.options), options.episodes, watch)
     with closing(cpu_env(config, options.episodes, options.seed)) as env, bars(options) as shown:
-        steps = shown.add_task("steps", total=env.max_episode_length + 1)
-        watch = partial(shown.advance, steps)
-        return rollouts(mean_action(policy), env, options.seed, watch), plan_of(env)
+        watch = partial(shown.advance, shown.add_task("steps", total=env.max_episode_length + 1))
+        return rollouts(mean_action(policy), env, options.seed, watch), env.plan
 
 
 def task_layout(config: RlConfig) -> Layout:

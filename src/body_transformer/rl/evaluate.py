@@ -15,9 +15,7 @@ from ..training.evaluation import Summary, estimate
 from .registry import quiet
 
 if TYPE_CHECKING:
-    from mjlab.envs import ManagerBasedRlEnv
-
-    from .envs.cpu import CpuEnv
+    from .envs.interface import RlEnv
     from .envs.terms import PlannedEpisode
 
 CHECK_EVERY = 50
@@ -31,17 +29,9 @@ SPLIT = "rollouts"
 """Name of the only split if the episodes are not planned."""
 
 
-def evaluate(
-    act: Act, env: ManagerBasedRlEnv | CpuEnv, seed: int, watch: Callable[[], object] = lambda: None
-) -> Summary:
+def evaluate(act: Act, env: RlEnv, seed: int, watch: Callable[[], object] = lambda: None) -> Summary:
     """Return the mean of each metric of `rollouts` by split."""
-    return summarize(rollouts(act, env, seed, watch), plan_of(env))
-
-
-def plan_of(env: ManagerBasedRlEnv | CpuEnv) -> Sequence[PlannedEpisode]:
-    """Return the planned episodes of an evaluation; empty where the seed chooses the starts."""
-    plan: Sequence[PlannedEpisode] = getattr(env, "plan", ())
-    return plan
+    return summarize(rollouts(act, env, seed, watch), env.plan)
 
 
 def summarize(found: Mapping[str, Tensor], plan: Sequence[PlannedEpisode]) -> Summary:
@@ -81,9 +71,7 @@ def with_shares(found: Mapping[str, Tensor], plan: Sequence[PlannedEpisode]) -> 
 
 
 @torch.inference_mode()
-def rollouts(
-    act: Act, env: ManagerBasedRlEnv | CpuEnv, seed: int, watch: Callable[[], object] = lambda: None
-) -> dict[str, Tensor]:
+def rollouts(act: Act, env: RlEnv, seed: int, watch: Callable[[], object] = lambda: None) -> dict[str, Tensor]:
     """Run the first episode of every robot; the same seed gives the same initial states.
 
     Args:
@@ -93,7 +81,54 @@ def rollouts(
         watch: called at the start and after each step.
 
     Returns:
-        Metric -> its value in each episode, [B].
+        Metric -> its value in each episode, [B]; see `FirstEpisodes.metrics`.
+    """
+    with quiet():  # mjlab prints its seed
+        env.reset(seed=seed)  # mjlab draws its terrain here and places the robots on it in the next reset
+        obs, _ = env.reset(seed=seed)
+    episodes = FirstEpisodes(env)
+    on_gpu = episodes.running.device.type == "cuda"
+    actions: Tensor | None = None
+    watch()
+    for step in range(1, env.max_episode_length + 1):
+        seen = TensorDict(dict(obs), batch_size=[env.num_envs])
+        if on_gpu or actions is None:
+            actions = act(seen)
+        else:  # a CPU takes less time for fewer robots
+            actions[episodes.running] = act(seen[episodes.running]).to(actions)
+        obs, rewards, died, timed_out, _ = env.step(actions)
+        episodes.add(rewards, died, timed_out)
+        watch()
+        if (not on_gpu or step % CHECK_EVERY == 0) and not bool(episodes.running.any()):
+            break
+    return episodes.metrics()
+
+
+class FirstEpisodes:
+    """Sums over the first episode of each of B environments, on their device."""
+
+    def __init__(self, env: RlEnv) -> None:
+        """Begin to count after a reset, while the commands are those of the first episodes."""
+        self.env = env
+        self.running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        self.died = torch.zeros_like(self.running)
+        self.returns, self.lengths, self.distances = torch.zeros(
+            3, env.num_envs, dtype=torch.float64, device=env.device
+        )
+        commanded = env.commanded_speed
+        self.commanded = None if commanded is None else commanded.clone()
+
+    def add(self, rewards: Tensor, died: Tensor, timed_out: Tensor) -> None:
+        """Add the step that the environments have just taken, [B] each."""
+        self.returns += rewards * self.running
+        self.lengths += self.running
+        if self.env.forward_speed is not None:
+            self.distances += self.env.forward_speed * self.running
+        self.died |= died & self.running
+        self.running &= ~(died | timed_out)
+
+    def metrics(self) -> dict[str, Tensor]:
+        """Return metric -> its value in each episode, [B].
 
         - `total_reward`, not scaled; `length` in steps; `survived`, 0 after a death and 1 otherwise.
         - `forward_speed` in m/s, averaged over the episode, if the environment reports it: along the world's x axis,
@@ -101,41 +136,13 @@ def rollouts(
         - `speed_error`, the absolute difference from the commanded speed, if there is one.
         - `normalized_length` and `normalized_return`, both divided by the planned steps, if the episodes are planned.
           Such an episode survives if it reaches its end.
-    """
-    with quiet():  # mjlab prints its seed
-        env.reset(seed=seed)  # mjlab draws its terrain here and places the robots on it in the next reset
-        obs, _ = env.reset(seed=seed)
-    running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
-    died = torch.zeros_like(running)
-    returns, lengths, distances = (torch.zeros(env.num_envs, dtype=torch.float64, device=env.device) for _ in range(3))
-    commanded: Tensor | None = getattr(env, "commanded_speed", None)
-    if commanded is not None:
-        commanded = commanded.clone()  # the next episode may have another command
-    on_gpu = running.device.type == "cuda"
-    actions: Tensor | None = None
-    watch()
-    for step in range(1, int(env.max_episode_length) + 1):
-        seen = TensorDict(dict(obs), batch_size=[env.num_envs])
-        if on_gpu or actions is None:
-            actions = act(seen)
-        else:  # a CPU takes less time for fewer robots
-            actions[running] = act(seen[running]).to(actions)
-        obs, rewards, dies, times_out, _ = env.step(actions)
-        returns += rewards * running
-        lengths += running
-        speed: Tensor | None = getattr(env, "forward_speed", None)
-        distances += 0.0 if speed is None else speed * running
-        died |= dies & running
-        running &= ~(dies | times_out)
-        watch()
-        if (not on_gpu or step % CHECK_EVERY == 0) and not bool(running.any()):
-            break
-    found = {"total_reward": returns, "length": lengths, "survived": ~died}
-    if speed is not None:
-        found["forward_speed"] = distances / lengths
-        if commanded is not None:
-            found["speed_error"] = (found["forward_speed"] - commanded).abs()
-    return with_shares(found, plan_of(env))
+        """
+        found = {"total_reward": self.returns, "length": self.lengths, "survived": ~self.died}
+        if self.env.forward_speed is not None:
+            found["forward_speed"] = self.distances / self.lengths
+            if self.commanded is not None:
+                found["speed_error"] = (found["forward_speed"] - self.commanded).abs()
+        return with_shares(found, self.env.plan)
 
 
 def mean_action(policy: Policy) -> Act:

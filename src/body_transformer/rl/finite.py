@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from mjlab.envs import ManagerBasedRlEnv
 from safetensors.torch import save_file
 from tensordict import TensorDict
 from torch import Tensor
@@ -16,6 +15,7 @@ from torch import Tensor
 from ..checkpoint import newest_path
 from ..errors import listing
 from ..files import atomic_write
+from .envs.interface import RlEnv
 from .rollout import RolloutBuffer
 
 FILE = "broken_states_{rank}.safetensors"
@@ -29,7 +29,7 @@ class FiniteCheck:
     """The run's folder."""
     rank: int
     """Rank of this process."""
-    env: ManagerBasedRlEnv
+    env: RlEnv
     rollout: RolloutBuffer
 
     def check_rollout(self, obs: TensorDict, iteration: int) -> None:
@@ -40,9 +40,8 @@ class FiniteCheck:
         rollout = self.rollout
         columns = [*rollout.observations.values(), rollout.rewards, *(obs[name][None] for name in rollout.observations)]
         is_broken = ~_finite_envs(columns)
-        non_finite: Tensor | None = getattr(self.env, "non_finite", None)  # FastEnv has already reset these
-        if non_finite is not None:
-            is_broken |= non_finite
+        if self.env.non_finite is not None:  # FastEnv has already reset these
+            is_broken |= self.env.non_finite
         ids = is_broken.nonzero().flatten()  # waits for the device
         if not len(ids):
             return
@@ -78,11 +77,9 @@ class FiniteCheck:
 
     def _save(self, ids: Tensor) -> str:
         """Save observations and actions [T, ids, …] and simulator states [ids, …]; return a sentence with the file."""
-        now = {name: getattr(self.env.sim.data, name) for name in ("qpos", "qvel")}
-        states = getattr(self.env, "final_state", now)  # from before the reset, where the environment keeps it
         columns = {f"obs.{name}": column for name, column in self.rollout.observations.items()}
         tensors = {name: column[:, ids] for name, column in (columns | {"actions": self.rollout.actions}).items()}
-        tensors |= {name: state[ids] for name, state in states.items()} | {"env_ids": ids}
+        tensors |= {name: state[ids] for name, state in self.env.final_state().items()} | {"env_ids": ids}
         contiguous = {name: value.contiguous() for name, value in tensors.items()}
         file = self.run / FILE.format(rank=self.rank)
         atomic_write(file, lambda path: save_file(contiguous, str(path)))

@@ -221,6 +221,10 @@ class Collector:
         self.env, self.obs, self.ppo = env, obs, ppo
         self.episodes = EpisodeStats(env.num_envs, str(env.device))
 
+    def reset(self) -> None:
+        """Begin an episode in every environment."""
+        self.obs, _ = self.env.reset()
+
     @torch.inference_mode()
     def collect(self) -> None:
         """Fill the rollout."""

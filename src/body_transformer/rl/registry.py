@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
@@ -15,9 +15,16 @@ import numpy as np
 import yaml
 
 from ..errors import install, listing, unknown
+from ..schema import build
 
 if TYPE_CHECKING:
-    from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
+    from mjlab.envs import ManagerBasedRlEnvCfg
+    from torch import Tensor
+
+    from ..model.policy import Policy
+    from .envs.fast import FastEnv
+    from .envs.mjlab import MjlabEnv
+    from .envs.terms import PlannedEpisode
 
 TASKS = {
     "humanoid-mod": "humanoid.mod",
@@ -26,17 +33,32 @@ TASKS = {
     "a1-walk": "a1.walk",
     "mocap-expert": "mocap.expert",
 }
-"""Our tasks -> the module of rl/ with their `cfg(num_envs, seed, **options)`.
-
-A module may also have OPTIONS (names of the options), TRAINING_ONLY (options that evaluations leave out), PATHS
-(options that are paths of files), `evaluation_cfg` (used instead of `cfg` by evaluations) and `play_in_dm_control`.
-"""
+"""Our tasks -> the module of rl/ whose SPEC, a `TaskSpec`, describes them."""
 NEED_DATA = ("mocap-expert",)
 """Tasks with a required option that names the user's data."""
 MJLAB = "mjlab:"
 MOTION = ("joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w")
 """Arrays that mjlab reads from a recorded motion, [T, …] each."""
+Episodes = tuple[dict[str, "Tensor"], Sequence["PlannedEpisode"]]
+"""Metric -> its value in each episode, and the plan of the episodes if the task has one."""
 NO_MJLAB = f"reinforcement learning needs mjlab; install it with: {install('rl')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """What a module of one of our tasks offers."""
+
+    cfg: Callable[..., ManagerBasedRlEnvCfg]
+    """(number of environments, seed, options if the task has any) -> mjlab's configuration of a training."""
+    evaluation_cfg: Callable[..., ManagerBasedRlEnvCfg] | None = None
+    """The same for evaluations, where they differ; it may make fewer environments."""
+    options: type | None = None
+    """Dataclass of the task's options."""
+    paths: tuple[str, ...] = ()
+    """Options that are paths of files."""
+    play: Callable[[Policy, Any, int, Callable[..., object]], Episodes] | None = None
+    """(policy, options, number of episodes, progress) -> an evaluation in a simulator of the task's own, which replaces
+    plain MuJoCo."""
 
 
 def names() -> list[str]:
@@ -60,8 +82,7 @@ def make_env_cfg(
         seed: seed of the start states.
         motion: the file that a tracking task follows.
         play: configure for evaluation. mjlab's tasks get mjlab's configuration for playing, without noise and pushes,
-            but their episodes end as in training. Our tasks ignore the options in TRAINING_ONLY. An `evaluation_cfg`
-            may make fewer environments than `num_envs`.
+            but their episodes end as in training. Ours get `TaskSpec.evaluation_cfg`.
         options: options of one of our tasks, as YAML.
     """
     if num_envs < 1:
@@ -77,43 +98,38 @@ def make_env_cfg(
         return _mjlab_cfg(name, num_envs, seed, motion, play)
     if motion is not None:
         raise ValueError(f"{name} does not follow a recorded motion; got {motion!r}")
-    module = task_module(name)
-    training_only: Sequence[str] = getattr(module, "TRAINING_ONLY", ())
-    chosen = task_options(name, options or {})
-    make = module.cfg
-    if play:
-        chosen = {option: value for option, value in chosen.items() if option not in training_only}
-        make = getattr(module, "evaluation_cfg", make)
-    cfg: ManagerBasedRlEnvCfg = make(num_envs, seed, **chosen)
-    return cfg
+    spec, parsed = task_spec(name), task_options(name, options or {})
+    make = spec.evaluation_cfg if play and spec.evaluation_cfg else spec.cfg
+    return make(num_envs, seed) if spec.options is None else make(num_envs, seed, parsed)
 
 
-def task_module(name: str) -> ModuleType:
-    """Return the module of one of our tasks."""
+def task_spec(name: str) -> TaskSpec:
+    """Return the description of one of our tasks."""
     need_mjlab()
-    return import_module(f".{TASKS[name]}", __package__)
+    spec: TaskSpec = import_module(f".{TASKS[name]}", __package__).SPEC
+    return spec
 
 
-def with_absolute_paths(name: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a task with absolute paths of files, for a later resume from another folder."""
-    paths = getattr(task_module(name), "PATHS", ()) if name in TASKS else ()
-    return {key: str(Path(value).expanduser().absolute()) if key in paths else value for key, value in options.items()}
-
-
-def task_options(name: str, given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of one of our tasks, read as YAML."""
-    known: Sequence[str] = getattr(task_module(name), "OPTIONS", ())
-    if given and not known:
-        raise ValueError(f"{name} has no options; got {listing(given)}")
+def task_options(name: str, given: Mapping[str, str]) -> Any:
+    """Build the options of one of our tasks from YAML values; None for a task without options."""
+    kind = task_spec(name).options
+    if kind is None:
+        if given:
+            raise ValueError(f"{name} has no options; got {listing(given)}")
+        return None
     found = {}
     for option, value in given.items():
-        if option not in known:
-            raise ValueError(unknown(f"option of {name}", option, known))
         try:
             found[option] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise ValueError(f"option {option} of {name} must be YAML; got {value!r}") from None
-    return found
+    return build(kind, found, f"options of {name}", what="option")
+
+
+def with_absolute_paths(name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a task with absolute paths of files, for a later resume from another folder."""
+    paths = task_spec(name).paths if name in TASKS else ()
+    return {key: str(Path(value).expanduser().absolute()) if key in paths else value for key, value in options.items()}
 
 
 def make_env(
@@ -124,20 +140,18 @@ def make_env(
     motion: str | None = None,
     play: bool = False,
     options: Mapping[str, str] | None = None,
-) -> ManagerBasedRlEnv:
-    """Return an environment of a task: a FastEnv for ours, mjlab's own for mjlab's."""
+) -> FastEnv | MjlabEnv:
+    """Return an environment of a task; the arguments are those of `make_env_cfg`."""
     cfg = make_env_cfg(name, num_envs, seed, motion, play, options)
-    from mjlab.envs import ManagerBasedRlEnv
     from mjlab.tasks.registry import load_rl_cfg
 
     from .envs.fast import FastEnv
-    from .envs.mjlab import ClippedEnv
+    from .envs.mjlab import MjlabEnv
 
     with quiet():
         if name in TASKS:
             return FastEnv(cfg, device)
-        limit = load_rl_cfg(name.removeprefix(MJLAB)).clip_actions
-        return ManagerBasedRlEnv(cfg, device) if limit is None else ClippedEnv(cfg, device, limit)
+        return MjlabEnv(cfg, device, load_rl_cfg(name.removeprefix(MJLAB)).clip_actions)
 
 
 @contextmanager

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from mjlab.envs import ManagerBasedRlEnv
 from mjlab.rl import RslRlVecEnvWrapper
 
 from ..body.compare import check_same
@@ -28,18 +27,12 @@ from .finite import FiniteCheck
 from .learner import Learner
 from .ppo import Collector
 from .registry import make_env
-from .training_state import (
-    ppo_state,
-    random_state,
-    restore_ppo,
-    restore_random_state,
-    restore_task_state,
-    restore_terrain_levels,
-    task_state,
-    terrain_levels,
-)
+from .training_state import ppo_state, random_state, restore_ppo, restore_random_state
 
-LEVELS = "terrain_levels"
+if TYPE_CHECKING:
+    from .envs.fast import FastEnv
+    from .envs.mjlab import MjlabEnv
+
 FINAL = 2**32 - 1
 """Replaces the iteration in the seed of the final evaluation, so its starts do not depend on `max_iterations`."""
 
@@ -77,16 +70,16 @@ class TrainingLoop:
     def __init__(self, job: RlJob, ranks: Ranks, progress: Progress) -> None:
         self.job, self.config, self.ranks, self.progress = job, job.config, ranks, progress
         own_seed = derived_seed(job.seed, ranks.rank)
-        env = self._make_env(ranks.share(self.config.num_envs, "num_envs"), own_seed)
-        self.env = RslRlVecEnvWrapper(env)
-        obs = self.env.get_observations()
+        self.env = env = self._make_env(ranks.share(self.config.num_envs, "num_envs"), own_seed)
+        wrapped = RslRlVecEnvWrapper(env)
+        obs = wrapped.get_observations()
         torch.manual_seed(job.seed)  # all processes start with the same weights
         self.learner = Learner(env, obs, job.policy, self.config, ranks.size)
         torch.manual_seed(own_seed)  # and explore differently
-        self.collector = Collector(self.env, obs, self.learner.ppo)
+        self.collector = Collector(wrapped, obs, self.learner.ppo)
         self.check = FiniteCheck(job.run.folder, ranks.rank, env, self.learner.ppo.rollout)
         job.show_layout(self.learner.describe())
-        self.eval_env: ManagerBasedRlEnv | None = None
+        self.eval_env: FastEnv | MjlabEnv | None = None
         self.eval_policy = cuda_graphed(self.learner.actor, self.learner.groups["actor"], job.device)
         self.iteration, self.env_steps, self.elapsed_s = 0, 0, 0.0
         checkpoint = newest_checkpoint(job.run.folder) if job.resume else None
@@ -95,7 +88,7 @@ class TrainingLoop:
         if self.config.random_initial_step:
             env.episode_length_buf = torch.randint_like(env.episode_length_buf, int(env.max_episode_length))
 
-    def _make_env(self, num_envs: int, seed: int, play: bool = False) -> ManagerBasedRlEnv:
+    def _make_env(self, num_envs: int, seed: int, play: bool = False) -> FastEnv | MjlabEnv:
         config = self.config
         return make_env(
             config.task, num_envs, seed, self.job.device, motion=config.motion, play=play, options=config.options
@@ -103,7 +96,7 @@ class TrainingLoop:
 
     def close(self) -> None:
         """Close the environments."""
-        for env in (self.env.unwrapped, self.eval_env):
+        for env in (self.env, self.eval_env):
             if env is not None:
                 env.close()
 
@@ -171,11 +164,10 @@ class TrainingLoop:
 
     def _num_broken(self) -> dict[str, float]:
         """Return the number of episodes since the last call that ended because the simulation broke."""
-        count: torch.Tensor | None = getattr(self.env.unwrapped, "broken", None)
-        if count is None:
+        if self.env.broken is None:
             return {}
-        broken = float(count)
-        count.zero_()
+        broken = float(self.env.broken)
+        self.env.broken.zero_()
         return {"train/broken": broken}
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
@@ -207,11 +199,9 @@ class TrainingLoop:
             return
         learned = ppo_state(self.learner.ppo)
         self.check.check_weights(learned, self.iteration)
-        levels = terrain_levels(self.env.unwrapped)
-        tensors = {**learned, **random_state(self.job.device), **({} if levels is None else {LEVELS: levels})}
-        tensors |= task_state(self.env.unwrapped)
+        tensors = {**learned, **random_state(self.job.device), **self.env.training_state()}
         values = {"iteration": self.iteration, "env_steps": self.env_steps, "elapsed_s": self.elapsed_s}
-        values["common_step_counter"] = int(self.env.unwrapped.common_step_counter)
+        values["common_step_counter"] = int(self.env.common_step_counter)
         state = TrainingState(tensors, values)
         policy = self.learner.policy()
         save_checkpoint(self.job.run.folder, self.iteration, policy, state, self.config.keep_checkpoints)
@@ -224,14 +214,9 @@ class TrainingLoop:
         steps_per_iteration = self.config.num_envs * self.config.num_steps_per_env
         self.env_steps = values.get("env_steps", self.iteration * steps_per_iteration)
         restore_ppo(self.learner.ppo, tensors)
-        if restore_task_state(self.env.unwrapped, tensors):
-            self.collector.obs, _ = self.env.reset()
-        if LEVELS in tensors:
-            restore_terrain_levels(self.env.unwrapped, tensors[LEVELS])
-            self.collector.obs, _ = (
-                self.env.reset()
-            )  # before the step counter is set, because mjlab's curricula skip step 0
-        self.env.unwrapped.common_step_counter = values["common_step_counter"]
+        if self.env.restore(tensors):  # before the step counter is set, because mjlab's curricula skip step 0
+            self.collector.reset()
+        self.env.common_step_counter = values["common_step_counter"]
         if self.ranks.is_first:
             restore_random_state(tensors, self.job.device)
         else:  # the saved state is that of the first process; shared, all processes would draw the same actions

@@ -1,18 +1,14 @@
-"""The training state of a checkpoint: models, optimizer, random numbers and terrain levels."""
+"""The training state of a checkpoint: models, optimizer and random numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
-from mjlab.envs import ManagerBasedRlEnv
 from torch import Tensor, nn
 
-from .envs.terms import TaskRobots
 from .ppo import PPO
 
-TASK = "task."
 NUM_NAMED = 4
 """Largest number of differences that an error lists."""
 
@@ -86,43 +82,3 @@ def restore_random_state(tensors: Mapping[str, Tensor], device: str) -> None:
     torch.set_rng_state(tensors["random.cpu"])
     if "random.cuda" in tensors and torch.device(device).type == "cuda":
         torch.cuda.set_rng_state(tensors["random.cuda"], device)
-
-
-# -- tasks of our own --------------------------------------------------------------------------------------------------
-
-
-def task_state(env: ManagerBasedRlEnv) -> dict[str, Tensor]:
-    """Return the tensors that a task adds to a checkpoint."""
-    robots: TaskRobots[Any] | None = getattr(env, "robots", None)
-    return {} if robots is None else {f"{TASK}{name}": tensor for name, tensor in robots.training_state().items()}
-
-
-def restore_task_state(env: ManagerBasedRlEnv, tensors: Mapping[str, Tensor]) -> bool:
-    """Restore the tensors of `task_state`; return False for a task without any."""
-    robots: TaskRobots[Any] | None = getattr(env, "robots", None)
-    if robots is None or not robots.training_state():
-        return False
-    robots.restore(_under(TASK, tensors))
-    return True
-
-
-# -- terrain levels ----------------------------------------------------------------------------------------------------
-
-
-def terrain_levels(env: ManagerBasedRlEnv) -> Tensor | None:
-    """Return the terrain level of every environment [B], or None for a terrain without levels.
-
-    They are the only state of mjlab's curricula that does not follow from the step counter.
-    """
-    terrain: Any = env.scene.terrain
-    return None if terrain is None or terrain.terrain_origins is None else terrain.terrain_levels
-
-
-def restore_terrain_levels(env: ManagerBasedRlEnv, saved: Tensor) -> None:
-    """Set the terrain levels for the next reset; if there are more environments than saved levels, these repeat."""
-    terrain, levels = env.scene.terrain, terrain_levels(env)
-    if terrain is None or levels is None:
-        return
-    own = saved.to(levels)[torch.arange(len(levels), device=levels.device) % len(saved)]
-    levels.copy_(own.clamp(max=terrain.max_terrain_level - 1))
-    terrain.env_origins.copy_(terrain.terrain_origins[levels, terrain.terrain_types])

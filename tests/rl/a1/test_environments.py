@@ -304,7 +304,7 @@ def test_forward_speed_is_the_distance_ahead_over_time(env, yaw):
     ],
 )
 def test_options_out_of_range_or_of_the_wrong_type_are_refused(options, message):
-    from body_transformer.rl.a1 import walk
+    from body_transformer.rl.a1.walk import WalkOptions
 
     with pytest.raises(ValueError, match=message):
-        walk.cfg(1, 0, **options)
+        WalkOptions(**options)

@@ -120,7 +120,7 @@ def test_mistakes_are_reported_before_a_run_begins(tmp_path, options, capsys, mo
         ({**options, "action_scale": "-1"}, "action_scale must be above 0; got -1"),
         ({**options, "rewind": "2"}, "rewind must be from 0 to 1; got 2"),
         ({**options, "cone": "round"}, "unknown value 'round'"),
-        ({**options, "speed": "1"}, "unknown option of mocap-expert 'speed'"),
+        ({**options, "speed": "1"}, "options of mocap-expert: unknown option 'speed'"),
     ):
         assert main([*train, *(flags(given) if given else [])]) == 1, given
         assert message in capsys.readouterr().err

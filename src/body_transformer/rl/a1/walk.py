@@ -47,9 +47,8 @@ Where this differs from the authors' environment:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -64,6 +63,7 @@ from ..envs.mjlab import env_cfg
 from ..envs.terms import ACTOR, CRITIC, RewardTerm, RlTask, obs_terms
 from ..envs.world import NUM_STARTS, Starts, World
 from ..ground import add_field, part_around
+from ..registry import TaskSpec
 from . import terms
 from .ground import add_planes
 from .model import BASE, CONTROL_DT, DECIMATION, PHYSICS_DT, contact_sensors, robot, simulation
@@ -117,9 +117,6 @@ class WalkOptions:
     def push(self) -> Push:
         every = None if self.push_every_s is None else round(self.push_every_s / CONTROL_DT)
         return Push(every, self.push_speed)
-
-
-OPTIONS = tuple(field.name for field in fields(WalkOptions))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,8 +177,10 @@ def task(terrain: Terrain, options: WalkOptions) -> WalkTask:
     )
 
 
-def cfg(num_envs: int, seed: int, terrain: Terrain | None = None, **options: Any) -> ManagerBasedRlEnvCfg:
-    """Return mjlab's configuration of a1-walk; options are fields of WalkOptions."""
+def cfg(
+    num_envs: int, seed: int, options: WalkOptions | None = None, terrain: Terrain | None = None
+) -> ManagerBasedRlEnvCfg:
+    """Return mjlab's configuration of a1-walk."""
     scene = SceneCfg(
         num_envs=num_envs,
         env_spacing=0.0,
@@ -190,4 +189,7 @@ def cfg(num_envs: int, seed: int, terrain: Terrain | None = None, **options: Any
         spec_fn=add_planes,
         extent=2.0,
     )
-    return env_cfg(task(terrain or Terrain(seed), WalkOptions(**options)), scene, simulation(), seed)
+    return env_cfg(task(terrain or Terrain(seed), options or WalkOptions()), scene, simulation(), seed)
+
+
+SPEC = TaskSpec(cfg=cfg, options=WalkOptions)

@@ -6,7 +6,6 @@ mjlab only compiles the scene; its environments and MuJoCo Warp are not used her
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -21,8 +20,9 @@ from mjlab.scene import Scene
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .interface import RlEnv
 from .mjlab import task_of
-from .terms import PlannedEpisode, RlTask, TaskTerms, reward_weights
+from .terms import RlTask, TaskTerms, reward_weights
 from .world import World
 
 
@@ -33,22 +33,22 @@ def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
     return model
 
 
-class CpuEnv:
-    """B robots in one episode each, with those parts of the interface of mjlab's environment that evaluations use.
-
-    A robot is not simulated further when its episode is over.
+class CpuEnv(RlEnv):
+    """B robots in one episode each; a robot is not simulated further when its episode is over.
 
     Threads share the robots, because MuJoCo releases Python's lock while it steps. Each thread has one MjModel and one
     MjData. A robot's parameters and state are written there before a physics step, and read after it.
     """
 
+    terms: TaskTerms[Any]
+    device = torch.device("cpu")
+
     def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int | None = None) -> None:
         model = scene_model(cfg)
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # a broken state must stay visible
         self._cfg, self._num_threads = cfg, num_threads or torch.get_num_threads()
-        self.num_envs = num_envs = cfg.scene.num_envs
-        self.device = torch.device("cpu")
         self.task: RlTask[Any] = task_of(cfg)
+        num_envs = cfg.scene.num_envs
         self.steps = torch.zeros(num_envs, dtype=torch.long)
         """[B]"""
         self.going = torch.zeros(num_envs, dtype=torch.bool)
@@ -78,24 +78,12 @@ class CpuEnv:
         self.robots.prepare_model(model)
 
     @property
+    def num_envs(self) -> int:
+        return self.world.num_envs
+
+    @property
     def max_episode_length(self) -> int:
-        """Steps until time-out."""
         return self.task.max_steps
-
-    @property
-    def forward_speed(self) -> Tensor | None:
-        """[B], m/s ahead in the last step; None for a task that does not report it."""
-        return self.terms.forward_speed()
-
-    @property
-    def commanded_speed(self) -> Tensor | None:
-        """[B], commanded m/s ahead; None for a task without commands."""
-        return self.terms.commanded_speed()
-
-    @property
-    def plan(self) -> Sequence[PlannedEpisode]:
-        """The episodes of an evaluation with fixed starts."""
-        return self.robots.plan
 
     def reset(self, *, seed: int) -> tuple[VecEnvObs, dict[str, Any]]:
         """Begin an episode of every robot in the start that mjlab's environment has with this seed.
@@ -125,6 +113,7 @@ class CpuEnv:
         died = self.terms.died()
         late = self.terms.timed_out(died)
         reward = self.terms.reward(died)
+        self.forward_speed = self.terms.forward_speed()
         self.robots.push()
         self.going &= ~(died | late)
         return self._observations(), reward, died, late, {}

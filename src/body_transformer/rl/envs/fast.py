@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,14 +12,15 @@ from mjlab.envs.types import VecEnvObs, VecEnvStepReturn
 from torch import Tensor
 
 from ...training.cuda_graphs import CudaGraphed
+from .interface import RlEnv
 from .mjlab import env_cfg, task_of, terms_of
-from .terms import PlannedEpisode
+from .terms import TaskTerms
 
 Part = Callable[[], tuple[Tensor, ...]]
 """A part of a step, recorded or not."""
 
 
-class FastEnv(ManagerBasedRlEnv):
+class FastEnv(ManagerBasedRlEnv, RlEnv):
     """ManagerBasedRlEnv for our own tasks, with a faster step.
 
     A step leaves out mjlab's second forward(), resets by masks instead of by indices, and never waits for the device.
@@ -28,16 +29,10 @@ class FastEnv(ManagerBasedRlEnv):
     terminations) is missing.
     """
 
-    _episode_length: Tensor
-    forward_speed: Tensor
-    """[B], m/s ahead in the last step, if the task has it."""
+    terms: TaskTerms[Any]
     broken: Tensor
-    """[]: number of episodes that ended because the simulation broke."""
     non_finite: Tensor
-    """[B, bool]: whether the state was not finite in any step since this tensor was cleared."""
-    final_state: dict[str, Tensor]
-    """qpos [B, nq] and qvel [B, nv] after the physics of the last step; for `non_finite` environments, after the step
-    that broke them."""
+    _episode_length: Tensor
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, render_mode: str | None = None, **kwargs: Any):
         _refuse_changes(cfg)
@@ -46,7 +41,7 @@ class FastEnv(ManagerBasedRlEnv):
         self.robots = self.terms.robots
         self.broken = torch.zeros((), dtype=torch.long, device=device)
         self.non_finite = torch.zeros(self.num_envs, dtype=torch.bool, device=device)
-        self.final_state = {name: getattr(self.terms.world, name).clone() for name in ("qpos", "qvel")}
+        self._final_state = {name: getattr(self.terms.world, name).clone() for name in ("qpos", "qvel")}
         self.record(CudaGraphed if torch.device(device).type == "cuda" else lambda compute: compute)
 
     def record(self, recorder: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -60,15 +55,9 @@ class FastEnv(ManagerBasedRlEnv):
         else:
             self.post_physics = recorder(partial(self._post_physics, self._outcome, self._observe))
 
-    @property
-    def commanded_speed(self) -> Tensor | None:
-        """[B], commanded m/s ahead; None for a task without commands."""
-        return self.terms.commanded_speed()
-
-    @property
-    def plan(self) -> Sequence[PlannedEpisode]:
-        """The episodes of an evaluation with fixed starts."""
-        return self.robots.plan
+    def final_state(self) -> dict[str, Tensor]:
+        """Return qpos and qvel after the last step's physics; where `non_finite`, after the step that broke them."""
+        return self._final_state
 
     @property
     def episode_length_buf(self) -> Tensor:
@@ -132,7 +121,7 @@ class FastEnv(ManagerBasedRlEnv):
         reward = terms.reward(died)
         broken = world.broken()
         self.broken.add_(broken.sum())
-        for name, final in self.final_state.items():
+        for name, final in self._final_state.items():
             torch.where(self.non_finite[:, None], final, getattr(world, name), out=final)
         self.non_finite.logical_or_(world.non_finite())
         speed = terms.forward_speed()

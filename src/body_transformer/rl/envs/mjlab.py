@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,7 @@ from mjlab.sim import MujocoCfg, SimulationCfg
 from mjlab.utils.noise import UniformNoiseCfg
 from torch import Tensor
 
+from .interface import RlEnv
 from .terms import ObservationTerm, RewardTerm, RlTask, TaskTerms, reward_weights
 from .world import World
 
@@ -206,12 +207,41 @@ def _restart(env: ManagerBasedRlEnv, env_ids: Tensor) -> None:
 # -- mjlab's own tasks -------------------------------------------------------------------------------------------------
 
 
-class ClippedEnv(ManagerBasedRlEnv):
-    """An environment that clips actions to ±`limit`, as mjlab's runner does with its setting `clip_actions`."""
+LEVELS = "terrain_levels"
+"""Name of the terrain levels in a checkpoint."""
 
-    def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, limit: float) -> None:
+
+class MjlabEnv(ManagerBasedRlEnv, RlEnv):
+    """One of mjlab's tasks; actions are clipped to ±`clip_actions`, as mjlab's runner does."""
+
+    def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, clip_actions: float | None = None) -> None:
         super().__init__(cfg, device)
-        self.limit = limit
+        self.clip_actions = clip_actions
 
     def step(self, action: Tensor) -> VecEnvStepReturn:
-        return super().step(action.clamp(-self.limit, self.limit))
+        limit = self.clip_actions
+        return super().step(action if limit is None else action.clamp(-limit, limit))
+
+    def final_state(self) -> dict[str, Tensor]:
+        """Return the current qpos and qvel: mjlab keeps none from before a reset."""
+        return {name: getattr(self.sim.data, name) for name in ("qpos", "qvel")}
+
+    def training_state(self) -> dict[str, Tensor]:
+        """Return the terrain level of every environment [B], if the terrain has levels.
+
+        They are the only state of mjlab's curricula that does not follow from the step counter.
+        """
+        terrain: Any = self.scene.terrain
+        return {} if terrain is None or terrain.terrain_origins is None else {LEVELS: terrain.terrain_levels}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Set the terrain levels; if there are more environments than saved levels, these repeat."""
+        own = self.training_state()
+        if LEVELS not in tensors or not own:
+            return False
+        terrain: Any = self.scene.terrain
+        levels, saved = own[LEVELS], tensors[LEVELS]
+        repeated = saved.to(levels)[torch.arange(len(levels), device=levels.device) % len(saved)]
+        levels.copy_(repeated.clamp(max=terrain.max_terrain_level - 1))
+        terrain.env_origins.copy_(terrain.terrain_origins[levels, terrain.terrain_types])
+        return True

@@ -20,12 +20,14 @@ Where this differs from the authors' environment, beyond the differences of huma
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 
 from mjlab.envs import ManagerBasedRlEnvCfg
 from mjlab.terrains import TerrainEntityCfg
 
 from ..envs.mjlab import env_cfg
+from ..registry import TaskSpec
 from . import terms
 from .mod import humanoid_task, origin
 from .model import BOARD_SIZE, CYLINDER_RADIUS, board_spec, cylinder_spec, resting, scene, simulation
@@ -35,31 +37,43 @@ START_Z = 1.532
 """m; feet are 3.5 mm inside the board, as in the authors' environment."""
 DEATH_Z = 1.3
 
-OPTIONS = ("start_noise_curriculum", "privileged_critic")
-TRAINING_ONLY = ("start_noise_curriculum",)
+
+@dataclass(frozen=True, kw_only=True)
+class BoardOptions:
+    """Options beyond the paper."""
+
+    start_noise_curriculum: bool = False
+    """Give every start of a training episode a random share of the random pose, from none to all of it."""
+    privileged_critic: bool = False
+    """Let the critic observe board and cylinder."""
 
 
-def task(start_noise_curriculum: bool = False, privileged_critic: bool = False) -> HumanoidTask:
+def task(options: BoardOptions) -> HumanoidTask:
     """Return humanoid-board."""
     return humanoid_task(
         target=(0.0, 0.0),
         direction=terms.straight_ahead,
         failure=partial(terms.below, height=DEATH_Z),
-        privileged=terms.PRIVILEGED if privileged_critic else (),
+        privileged=terms.PRIVILEGED if options.privileged_critic else (),
         place=partial(origin, z=START_Z),
-        start_noise_curriculum=start_noise_curriculum,
+        start_noise_curriculum=options.start_noise_curriculum,
         has_stack=True,
     )
 
 
-def cfg(num_envs: int, seed: int, **options: bool) -> ManagerBasedRlEnvCfg:
-    """Return mjlab's configuration of humanoid-board; options are the arguments of `task`."""
-    for name, value in options.items():
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} must be true or false; got {value!r}")
+def cfg(num_envs: int, seed: int, options: BoardOptions | None = None) -> ManagerBasedRlEnvCfg:
+    """Return mjlab's configuration of humanoid-board."""
     stack = {
         "board": resting(board_spec, 2 * CYLINDER_RADIUS + BOARD_SIZE[2] / 2),
         "cylinder": resting(cylinder_spec, CYLINDER_RADIUS),
     }
     on_stack = scene(num_envs, START_Z, stack, terrain=TerrainEntityCfg(terrain_type="plane"))
-    return env_cfg(task(**options), on_stack, simulation(max_contacts=48, max_constraints=240), seed)
+    return env_cfg(task(options or BoardOptions()), on_stack, simulation(max_contacts=48, max_constraints=240), seed)
+
+
+def evaluation_cfg(num_envs: int, seed: int, options: BoardOptions) -> ManagerBasedRlEnvCfg:
+    """Return mjlab's configuration of an evaluation, which begins in the paper's starts."""
+    return cfg(num_envs, seed, replace(options, start_noise_curriculum=False))
+
+
+SPEC = TaskSpec(cfg=cfg, evaluation_cfg=evaluation_cfg, options=BoardOptions)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from ..envs.mjlab import env_cfg, task_of
 from ..ground import Ground, add_field
+from ..registry import TaskSpec
 from . import mod, terms
 from .ground import add_planes
 from .model import scene, simulation
@@ -96,6 +97,9 @@ def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
     extent = 4.0  # for the camera; by default it would be the size of the ground
     on_waves = scene(num_envs, mod.START_Z, spec_fn=partial(add_planes, ground=ground(seed)), extent=extent)
     return env_cfg(task(seed), on_waves, simulation(max_contacts=40, max_constraints=200), seed)
+
+
+SPEC = TaskSpec(cfg=cfg)
 
 
 def on_height_field(cfg: ManagerBasedRlEnvCfg) -> ManagerBasedRlEnvCfg:

@@ -35,6 +35,7 @@ from ...experiment import load_experiment
 from ...video import View
 from ..envs.mjlab import env_cfg
 from ..envs.terms import ACTOR, CRITIC, ObservationTerm, RewardTerm, obs_terms
+from ..registry import TaskSpec
 from . import terms
 from .model import DECIMATION, PHYSICS_DT, scene, simulation
 from .robots import HumanoidState, HumanoidTask
@@ -109,3 +110,6 @@ def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
     """Return mjlab's configuration of humanoid-mod."""
     on_plane = scene(num_envs, START_Z, terrain=TerrainEntityCfg(terrain_type="plane"))
     return env_cfg(task(), on_plane, simulation(max_contacts=40, max_constraints=200), seed)
+
+
+SPEC = TaskSpec(cfg=cfg)

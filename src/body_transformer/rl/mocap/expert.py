@@ -18,23 +18,22 @@ Where training differs from dm_control's task:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
 
 from mjlab.envs import ManagerBasedRlEnvCfg
 from mjlab.scene import SceneCfg
 from mjlab.terrains import TerrainEntityCfg
-from torch import Tensor
 
 from ...experiment import load_experiment
 from ...imitation.tasks.mocap.snippets import MAX_SNIPPET_STEPS, Snippet
 from ...model.policy import Policy
-from ...schema import build, check_fields
+from ...schema import check_fields
 from ...video import View
 from ..envs.mjlab import env_cfg
-from ..envs.terms import ACTOR, CRITIC, PlannedEpisode, RewardTerm, obs_terms
+from ..envs.terms import ACTOR, CRITIC, RewardTerm, obs_terms
+from ..registry import Episodes, TaskSpec
 from . import terms
 from .model import DECIMATION, PHYSICS_DT, Cone, robot, simulation
 from .motions import TRAIN, VALIDATION, ClipFile
@@ -50,8 +49,8 @@ MAX_STEPS = 300
 class ExpertOptions:
     """Options of the task, `--rl.options NAME VALUE …`."""
 
-    clips: str
-    """Motion clips in dm_control's HDF5 format."""
+    clips: str = ""
+    """Motion clips in dm_control's HDF5 format; this option is required."""
     train_clips: str | None = None
     """Text file with the names of the training clips, one per line. Without any list, all clips are for training."""
     validation_clips: str | None = None
@@ -84,6 +83,11 @@ class ExpertOptions:
     """Iterations of the contact solver, and of its line search."""
 
     def __post_init__(self) -> None:
+        if not self.clips:
+            raise ValueError(
+                f"{NAME} needs a file of motion clips: --rl.options clips FILE.hdf5; "
+                "`python -m body_transformer.imitation.tasks.mocap.clips` makes one from joint angles"
+            )
         shares = ("uniform", "clip_starts", "rewind", "start_at_rest", "start_noise")
         check_fields(self, non_negative=("alive_weight", "kernel_weight"), fractions=shares)
 
@@ -93,21 +97,6 @@ class ExpertOptions:
 
     def sampling(self) -> SamplingSettings:
         return SamplingSettings(**{item.name: getattr(self, item.name) for item in fields(SamplingSettings)})
-
-
-OPTIONS = tuple(item.name for item in fields(ExpertOptions))
-PATHS = ("clips", "train_clips", "validation_clips")
-"""Options that are files."""
-
-
-def options_of(given: Mapping[str, Any]) -> ExpertOptions:
-    """Return the options; the file of clips must be among them."""
-    if given.get("clips") is None:
-        raise ValueError(
-            f"{NAME} needs a file of motion clips: --rl.options clips FILE.hdf5; "
-            "`python -m body_transformer.imitation.tasks.mocap.clips` makes one from joint angles"
-        )
-    return build(ExpertOptions, given, f"options of {NAME}", what="option")
 
 
 def task(options: ExpertOptions, clips: ClipFile) -> ExpertTask:
@@ -143,15 +132,13 @@ def task(options: ExpertOptions, clips: ClipFile) -> ExpertTask:
     )
 
 
-def cfg(num_envs: int, seed: int, **given: Any) -> ManagerBasedRlEnvCfg:
-    """Return mjlab's configuration of training; options are fields of ExpertOptions."""
-    options = options_of(given)
+def cfg(num_envs: int, seed: int, options: ExpertOptions) -> ManagerBasedRlEnvCfg:
+    """Return mjlab's configuration of training."""
     return _cfg(task(options, options.clip_file()), options, num_envs, seed)
 
 
-def evaluation_cfg(num_envs: int, seed: int, **given: Any) -> ManagerBasedRlEnvCfg:
+def evaluation_cfg(num_envs: int, seed: int, options: ExpertOptions) -> ManagerBasedRlEnvCfg:
     """Return mjlab's configuration of an evaluation on at most `num_envs` snippets of each split."""
-    options = options_of(given)
     trained = task(replace(options, max_error=terms.TERMINATION_ERROR), options.clip_file())
     snippets = evaluation_snippets(trained.clips, num_envs)
     evaluated = replace(
@@ -173,13 +160,10 @@ def evaluation_snippets(clips: ClipFile, count: int) -> list[Snippet]:
     return chosen
 
 
-def play_in_dm_control(
-    policy: Policy, given: Mapping[str, Any], count: int, progress: Callable[..., object]
-) -> tuple[dict[str, Tensor], list[PlannedEpisode]]:
+def play_in_dm_control(policy: Policy, options: ExpertOptions, count: int, progress: Callable[..., object]) -> Episodes:
     """Evaluate on at most `count` snippets of each split in dm_control; see `dm_control.play`."""
     from .dm_control import play
 
-    options = options_of(given)
     clips = options.clip_file()
     return play(policy, options.action_scale, clips, evaluation_snippets(clips, count), progress)
 
@@ -193,3 +177,12 @@ def _cfg(task: ExpertTask, options: ExpertOptions, num_envs: int, seed: int) -> 
     )
     physics = simulation(options.cone, options.iterations, options.ls_iterations, dense=options.freeze_fingers)
     return env_cfg(task, scene, physics, seed)
+
+
+SPEC = TaskSpec(
+    cfg=cfg,
+    evaluation_cfg=evaluation_cfg,
+    options=ExpertOptions,
+    paths=("clips", "train_clips", "validation_clips"),
+    play=play_in_dm_control,
+)

@@ -1,0 +1,92 @@
+"""RlEnv: what training and evaluation use of an environment, whatever simulates it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ...errors import listing
+from .terms import PlannedEpisode, TaskTerms
+
+if TYPE_CHECKING:
+    from mjlab.envs.types import VecEnvObs, VecEnvStepReturn
+
+TASK = "task."
+"""Prefix of the tensors that one of our tasks adds to a checkpoint."""
+
+
+class RlEnv(Protocol):
+    """B environments with one robot each.
+
+    `fast.FastEnv` and `mjlab.MjlabEnv` are for training and evaluation, `cpu.CpuEnv` is for evaluation alone. The
+    former two are also mjlab's ManagerBasedRlEnv, from whose managers training reads names and sizes. Everything
+    implemented here is derived from the terms of the task, or is the default of an environment without our terms.
+    """
+
+    terms: TaskTerms[Any] | None = None
+    """The terms of one of our tasks; None for other tasks."""
+
+    @property
+    def num_envs(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device | str: ...
+
+    @property
+    def max_episode_length(self) -> int:
+        """Steps until time-out."""
+        ...
+
+    def reset(self, *, seed: int) -> tuple[VecEnvObs, dict[str, Any]]:
+        """Begin episodes in starts chosen by the seed; return group -> observations [B, O], and {}."""
+        ...
+
+    def step(self, action: Tensor) -> VecEnvStepReturn:
+        """Take a step: action [B, A] -> observations, rewards [B], died [B], timed out [B], extras."""
+        ...
+
+    # -- for evaluations -----------------------------------------------------------------------------------------------
+
+    forward_speed: Tensor | None = None
+    """[B], m/s ahead in the last step; None for a task that does not report it."""
+
+    @property
+    def commanded_speed(self) -> Tensor | None:
+        """[B], commanded m/s ahead; None for a task without commands."""
+        return None if self.terms is None else self.terms.commanded_speed()
+
+    @property
+    def plan(self) -> Sequence[PlannedEpisode]:
+        """The episodes of an evaluation with fixed starts; empty where the seed chooses the starts."""
+        return () if self.terms is None else self.terms.robots.plan
+
+    # -- for training --------------------------------------------------------------------------------------------------
+
+    broken: Tensor | None = None
+    """[]: number of episodes that ended because the simulation broke, reset to 0 by its reader; None: not counted."""
+    non_finite: Tensor | None = None
+    """[B, bool]: whether a state was not finite in any step since this tensor was cleared; None if observations and
+    rewards tell it."""
+
+    def final_state(self) -> dict[str, Tensor]:
+        """Return qpos [B, nq] and qvel [B, nv], where possible from before the resets of the last step."""
+        return {}
+
+    def training_state(self) -> dict[str, Tensor]:
+        """Return the tensors that a checkpoint of a training holds beside the policy's, by name."""
+        own = {} if self.terms is None else self.terms.robots.training_state()
+        return {f"{TASK}{name}": tensor for name, tensor in own.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Continue from those of a checkpoint's tensors that `training_state` wrote; return whether to reset now."""
+        names = self.training_state().keys()
+        if not names:
+            return False
+        if missing := sorted(names - tensors.keys()):
+            raise ValueError(f"the checkpoint's training state lacks {listing(missing)}")
+        assert self.terms is not None  # otherwise there would be no names
+        self.terms.robots.restore({name.removeprefix(TASK): tensors[name] for name in names})
+        return True
