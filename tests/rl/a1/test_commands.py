@@ -41,7 +41,7 @@ def test_the_critic_of_a_run_observes_more_than_the_actor(run):
     ("task", "option", "error"),
     [
         ("a1-walk", ["pushes", "1"], "options of a1-walk: unknown option 'pushes'"),
-        ("a1-walk", ["latency", "[2, 1]"], "latency must be 0 <= low <= high, in physics steps; got [2, 1]"),
+        ("a1-walk", ["latency", "[2, 1]"], "latency must be 0 <= low <= high, in physics steps; got (2, 1)"),
         ("a1-walk", ["latency", "[2,"], "option latency of a1-walk must be YAML; got '[2,'"),
         ("humanoid-mod", ["noise", "false"], "humanoid-mod has no options; got 'noise'"),
     ],
