@@ -17,7 +17,6 @@ from rsl_rl.storage import RolloutStorage
 from body_transformer.rl.normalization import ValueScale
 from body_transformer.rl.ppo import PPO
 from body_transformer.rl.rollout import RolloutBuffer
-from body_transformer.rl.training_state import ppo_state, restore_ppo
 
 from .ppo_trainings import (
     ACTIONS,
@@ -170,7 +169,7 @@ def test_a_restored_ppo_continues_like_the_saved_one():
     first, second = make_ppo(**options), make_ppo(**options)
     play(first)
     first.update()
-    restore_ppo(second, copy.deepcopy(ppo_state(first)))
+    second.restore(copy.deepcopy(first.training_state()))
     assert float(second.learning_rate) == float(first.learning_rate)
     for ppo in (first, second):
         play(ppo, 1)

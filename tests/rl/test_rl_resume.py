@@ -12,7 +12,6 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from body_transformer.checkpoint import newest_checkpoint
 from body_transformer.rl.envs.fast import FastEnv
 from body_transformer.rl.train import TrainingLoop, train
-from body_transformer.rl.training_state import ppo_state
 from body_transformer.training.progress import Progress
 from body_transformer.training.ranks import Ranks
 from body_transformer.training.stopping import StopRequest
@@ -49,7 +48,8 @@ def test_a_resumed_run_restores_everything_that_was_saved(folder):
     saved = newest_checkpoint(folder).state
     with closing(TrainingLoop(job(folder, 3, resume=True), Ranks(), Progress(quiet=True))) as loop:
         assert torch.equal(torch.get_rng_state(), saved.tensors["random.cpu"])
-        found, ppo = ppo_state(loop.learner.ppo), loop.learner.ppo
+        ppo = loop.learner.ppo
+        found = ppo.training_state()
         assert saved.tensors.keys() == found.keys() | {"random.cpu"}
         for name, value in found.items():
             torch.testing.assert_close(value, saved.tensors[name], rtol=0, atol=0, msg=name)

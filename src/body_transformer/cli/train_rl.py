@@ -167,15 +167,15 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, facts: Mapping
     if is_first_process() and not found["cpu"] and device == "cpu":
         print(f"bot train: {no_gpu('--cpu')}", file=sys.stderr)
     job = RlJob(
-        run,
-        build(PolicyConfig, found["policy"], "policy"),
-        RlConfig.from_run(found["rl"]),
-        int(found["seed"]),
-        device,
-        facts is not None,
-        found["wandb"],
-        (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr)),
-        facts or {},
+        run=run,
+        policy=build(PolicyConfig, found["policy"], "policy"),
+        config=RlConfig.from_run(found["rl"]),
+        seed=int(found["seed"]),
+        device=device,
+        resume=facts is not None,
+        wandb_project=found["wandb"],
+        show_layout=(lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr)),
+        facts=facts or {},
     )
     train(job, Progress(f"{found['name']} {found['variant']}", quiet=quiet))
     if is_first_process():

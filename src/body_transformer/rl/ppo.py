@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 STATS = ("value", "surrogate", "entropy", "bound", "kl")
 """Statistics of an update, averaged over its minibatches."""
+NUM_NAMED = 4
+"""Largest number of differences between a checkpoint and this run that an error lists."""
 
 
 class PPO:
@@ -201,12 +203,53 @@ class PPO:
 
     # -- checkpoint ----------------------------------------------------------------------------------------------------
 
-    def load_optimizer(self, state: dict[str, Any], learning_rate: float) -> None:
-        """Restore the optimizer; its parameter groups keep the learning rate as a tensor."""
-        self.optimizer.load_state_dict(state)
-        self.learning_rate.fill_(learning_rate)
+    def training_state(self) -> dict[str, Tensor]:
+        """Return the tensors of actor, critic, value scale and optimizer."""
+        found = {
+            f"{part}.{name}": tensor
+            for part, module in self._modules().items()
+            for name, tensor in module.state_dict().items()
+        }
+        for index, state in self.optimizer.state_dict()["state"].items():
+            found |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+        return found | {"learning_rate": self.learning_rate}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from the tensors of `training_state`; refuse those of another architecture."""
+        for part, module in self._modules().items():
+            saved = _under(f"{part}.", tensors)
+            if differences := _differences(saved, module.state_dict()):
+                raise ValueError(f"the checkpoint's {part} does not fit this run: {differences}")
+            module.load_state_dict(saved)
+        optimizer = self.optimizer.state_dict()
+        optimizer["state"] = {index: _under(f"optimizer.{index}.", tensors) for index in range(len(self.parameters))}
+        self.optimizer.load_state_dict(optimizer)
+        self.learning_rate.fill_(float(tensors["learning_rate"]))
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
+            group["lr"] = self.learning_rate  # a tensor on the device, which loading has replaced
+
+    def _modules(self) -> dict[str, nn.Module]:
+        modules: dict[str, nn.Module] = {"actor": self.actor, "critic": self.critic}
+        return modules if self.value_scale is None else modules | {"value_scale": self.value_scale}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    if not found:
+        raise ValueError(f"the checkpoint's training state lacks {prefix}*")
+    return found
+
+
+def _differences(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
+    """Return the first differences between the tensors of a checkpoint and of this run; empty if there are none."""
+    there, here = ({name: list(tensor.shape) for name, tensor in tensors.items()} for tensors in (saved, own))
+    found = [
+        f"{name!r} is {there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this run"
+        for name in there | here
+        if there.get(name) != here.get(name)
+    ]
+    more = f"; {len(found) - NUM_NAMED} more such differences" if len(found) > NUM_NAMED else ""
+    return "; ".join(found[:NUM_NAMED]) + more
 
 
 def standardized(values: Tensor) -> Tensor:

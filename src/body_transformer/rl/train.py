@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from mjlab.rl import RslRlVecEnvWrapper
+from torch import Tensor
 
 from ..body.compare import check_same
 from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
@@ -27,7 +28,6 @@ from .finite import FiniteCheck
 from .learner import Learner
 from .ppo import Collector
 from .registry import make_env
-from .training_state import ppo_state, random_state, restore_ppo, restore_random_state
 
 if TYPE_CHECKING:
     from .envs.fast import FastEnv
@@ -197,7 +197,7 @@ class TrainingLoop:
         """Write a checkpoint; only the first process does."""
         if not self.ranks.is_first:
             return
-        learned = ppo_state(self.learner.ppo)
+        learned = self.learner.ppo.training_state()
         self.check.check_weights(learned, self.iteration)
         tensors = {**learned, **random_state(self.job.device), **self.env.training_state()}
         values = {"iteration": self.iteration, "env_steps": self.env_steps, "elapsed_s": self.elapsed_s}
@@ -213,7 +213,7 @@ class TrainingLoop:
         # Older checkpoints lack env_steps, which does not follow from the iteration if a resume changed num_envs.
         steps_per_iteration = self.config.num_envs * self.config.num_steps_per_env
         self.env_steps = values.get("env_steps", self.iteration * steps_per_iteration)
-        restore_ppo(self.learner.ppo, tensors)
+        self.learner.ppo.restore(tensors)
         if self.env.restore(tensors):  # before the step counter is set, because mjlab's curricula skip step 0
             self.collector.reset()
         self.env.common_step_counter = values["common_step_counter"]
@@ -221,3 +221,18 @@ class TrainingLoop:
             restore_random_state(tensors, self.job.device)
         else:  # the saved state is that of the first process; shared, all processes would draw the same actions
             torch.manual_seed(derived_seed(self.job.seed, self.ranks.rank, self.iteration))
+
+
+def random_state(device: str) -> dict[str, Tensor]:
+    """Return the states of the random number generators."""
+    state = {"random.cpu": torch.get_rng_state()}
+    if torch.device(device).type == "cuda":
+        state["random.cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore_random_state(tensors: Mapping[str, Tensor], device: str) -> None:
+    """Set the random number generators to saved states."""
+    torch.set_rng_state(tensors["random.cpu"])
+    if "random.cuda" in tensors and torch.device(device).type == "cuda":
+        torch.cuda.set_rng_state(tensors["random.cuda"], device)

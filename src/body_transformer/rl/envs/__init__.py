@@ -1,4 +1,4 @@
-"""Environments of our own tasks: `terms` is the list, `fast`, `cpu` and `mjlab` execute it."""
+"""Environments: `interface` is what others use of them; `terms` is a task's list, `fast`, `cpu`, `mjlab` execute it."""
 
 from contextlib import suppress
 

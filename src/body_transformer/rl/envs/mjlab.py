@@ -1,4 +1,4 @@
-"""A task as terms of mjlab's managers."""
+"""A task of ours as terms of mjlab's managers, and the environment of mjlab's own tasks."""
 
 from __future__ import annotations
 
