@@ -14,23 +14,21 @@ NUM_ENVS = 64
 
 
 def make_collector(variant: str, recorded: bool, task: str = "humanoid-mod"):
-    from mjlab.rl import RslRlVecEnvWrapper
-
     from body_transformer.rl.learner import Learner
     from body_transformer.rl.ppo import Collector
     from body_transformer.rl.registry import make_env
+    from body_transformer.rl.rollout import grouped
 
     experiment = load_experiment(task)
     config = replace(experiment.rl, num_envs=NUM_ENVS, num_steps_per_env=8, num_mini_batches=4, num_learning_epochs=2)
     env = make_env(task, NUM_ENVS, 0, "cuda:0")
-    wrapped = RslRlVecEnvWrapper(env)
-    obs = wrapped.get_observations()
+    obs = grouped(env.reset()[0])
     torch.manual_seed(0)
     learner = Learner(env, obs, experiment.policy_config(variant), config)
     if not recorded:
         env.record(lambda compute: compute)
         learner.ppo._decide, learner.ppo._train_step = learner.ppo.decide, learner.ppo.train_step
-    return Collector(wrapped, obs, learner.ppo)
+    return Collector(env, obs, learner.ppo)
 
 
 @torch.inference_mode()

@@ -8,14 +8,12 @@ import torch
 
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
-from mjlab.rl import RslRlVecEnvWrapper
-
 from body_transformer import PolicyConfig
 from body_transformer.rl.config import RlConfig
 from body_transformer.rl.learner import Learner
 from body_transformer.rl.ppo import Collector
 from body_transformer.rl.registry import make_env
-from body_transformer.rl.rollout import EpisodeStats
+from body_transformer.rl.rollout import EpisodeStats, grouped
 
 SMALL = PolicyConfig(variant="bot-hard", embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal")
 CONFIG = RlConfig("humanoid-mod", num_envs=4, num_steps_per_env=40, num_mini_batches=2, normalize_values=False)
@@ -24,13 +22,13 @@ CONFIG = RlConfig("humanoid-mod", num_envs=4, num_steps_per_env=40, num_mini_bat
 @pytest.fixture(scope="module")
 def env():
     with closing(make_env("humanoid-mod", 4, 0, "cpu")) as made:
-        yield RslRlVecEnvWrapper(made)
+        yield made
 
 
-def collector(env: RslRlVecEnvWrapper, **options) -> Collector:
-    obs, _ = env.reset()
+def collector(env, **options) -> Collector:
+    obs = grouped(env.reset()[0])
     torch.manual_seed(0)
-    return Collector(env, obs, Learner(env.unwrapped, obs, SMALL, replace(CONFIG, **options)).ppo)
+    return Collector(env, obs, Learner(env, obs, SMALL, replace(CONFIG, **options)).ppo)
 
 
 def test_observations_actions_and_rewards_are_stored_step_by_step(env, monkeypatch):
@@ -47,10 +45,10 @@ def test_observations_actions_and_rewards_are_stored_step_by_step(env, monkeypat
     stored = found.ppo.rollout
     assert len(steps) == 40
     torch.testing.assert_close(stored.observations["actor"][0], first)
-    for k, (actions, obs, rewards, dones, extras) in enumerate(steps):
+    for k, (actions, obs, rewards, died, timed_out, _) in enumerate(steps):
         torch.testing.assert_close(stored.actions[k], actions)
-        torch.testing.assert_close(stored.dones[k, :, 0], dones.to(stored.dones))
-        expected = 0.01 * rewards + 0.99 * stored.values[k, :, 0] * extras["time_outs"]
+        torch.testing.assert_close(stored.dones[k, :, 0], died | timed_out)
+        expected = 0.01 * rewards + 0.99 * stored.values[k, :, 0] * timed_out
         torch.testing.assert_close(stored.rewards[k, :, 0], expected)
         if k + 1 < len(steps):
             torch.testing.assert_close(stored.observations["actor"][k + 1], obs["actor"])
@@ -60,7 +58,7 @@ def test_observations_actions_and_rewards_are_stored_step_by_step(env, monkeypat
 
 def test_a_time_out_adds_the_value_of_the_state(env):
     found = collector(env, num_steps_per_env=1)
-    env.unwrapped.episode_length_buf = torch.full((4,), 999)
+    env.episode_length_buf = torch.full((4,), 999)
     values = found.ppo.critic(found.obs).detach()
     found.collect()
     stored = found.ppo.rollout

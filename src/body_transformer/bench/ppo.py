@@ -174,18 +174,16 @@ def time_iterations(bench: Bench, task: str, variants: Sequence[str], rounds: in
 
 
 def make_collector(task: str, variant: str, config: RlConfig, device: str) -> Collector:
-    from mjlab.rl import RslRlVecEnvWrapper
-
     from ..rl.learner import Learner
     from ..rl.ppo import Collector
     from ..rl.registry import make_env
+    from ..rl.rollout import grouped
 
     env = make_env(task, config.num_envs, 0, device)
-    wrapped = RslRlVecEnvWrapper(env)
-    obs = wrapped.get_observations()
+    obs = grouped(env.reset()[0])
     torch.manual_seed(0)
     policy = load_experiment(task).policy_config(variant)
-    return Collector(wrapped, obs, Learner(env, obs, policy, config).ppo)
+    return Collector(env, obs, Learner(env, obs, policy, config).ppo)
 
 
 def iterate(collector: Collector) -> tuple[float, float]:
@@ -201,7 +199,7 @@ def iterate(collector: Collector) -> tuple[float, float]:
 
 def parts_of(bench: Bench, collector: Collector, total_ms: float) -> dict[str, float]:
     """Return the milliseconds of each part of an iteration."""
-    env, ppo = collector.env.unwrapped, collector.ppo
+    env, ppo = collector.env, collector.ppo
     config, repeats = ppo.config, 2 if bench.quick else 20
     collector.collect()
     collector.compute_returns()

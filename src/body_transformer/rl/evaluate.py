@@ -13,6 +13,7 @@ from ..model.policy import Policy
 from ..training.cuda_graphs import CudaGraphed
 from ..training.evaluation import Summary, estimate
 from .registry import quiet
+from .rollout import grouped
 
 if TYPE_CHECKING:
     from .envs.interface import RlEnv
@@ -91,7 +92,7 @@ def rollouts(act: Act, env: RlEnv, seed: int, watch: Callable[[], object] = lamb
     actions: Tensor | None = None
     watch()
     for step in range(1, env.max_episode_length + 1):
-        seen = TensorDict(dict(obs), batch_size=[env.num_envs])
+        seen = grouped(obs)
         if on_gpu or actions is None:
             actions = act(seen)
         else:  # a CPU takes less time for fewer robots
@@ -162,7 +163,7 @@ def cuda_graphed(act: Act, groups: Sequence[str], device: str) -> Act:
         return act
 
     def on_tensors(*tensors: Tensor) -> Tensor:
-        return act(TensorDict(dict(zip(groups, tensors, strict=True)), batch_size=[len(tensors[0])]))
+        return act(grouped(dict(zip(groups, tensors, strict=True))))
 
     graphed = CudaGraphed(on_tensors)
     return lambda obs: graphed(*(obs[group] for group in groups))

@@ -12,10 +12,10 @@ from torch import Tensor, distributed, nn
 from ..training.cuda_graphs import CudaGraphed
 from .config import RlConfig
 from .normalization import ValueScale
-from .rollout import EpisodeStats, RolloutBuffer
+from .rollout import EpisodeStats, RolloutBuffer, grouped
 
 if TYPE_CHECKING:
-    from mjlab.rl import RslRlVecEnvWrapper
+    from .envs.interface import RlEnv
 
 STATS = ("value", "surrogate", "entropy", "bound", "kl")
 """Statistics of an update, averaged over its minibatches."""
@@ -199,7 +199,7 @@ class PPO:
 
     def _as_dict(self, groups: Sequence[Tensor]) -> TensorDict:
         """Return the observation groups under their names."""
-        return TensorDict(dict(zip(self.rollout.observations, groups, strict=True)), batch_size=[len(groups[0])])
+        return grouped(dict(zip(self.rollout.observations, groups, strict=True)))
 
     # -- checkpoint ----------------------------------------------------------------------------------------------------
 
@@ -260,21 +260,23 @@ def standardized(values: Tensor) -> Tensor:
 class Collector:
     """The environments, their current observations, and the statistics of their episodes."""
 
-    def __init__(self, env: RslRlVecEnvWrapper, obs: TensorDict, ppo: PPO) -> None:
+    def __init__(self, env: RlEnv, obs: TensorDict, ppo: PPO) -> None:
+        """`obs`: observations after the environments' reset."""
         self.env, self.obs, self.ppo = env, obs, ppo
         self.episodes = EpisodeStats(env.num_envs, str(env.device))
 
     def reset(self) -> None:
         """Begin an episode in every environment."""
-        self.obs, _ = self.env.reset()
+        self.obs = grouped(self.env.reset()[0])
 
     @torch.inference_mode()
     def collect(self) -> None:
         """Fill the rollout."""
         scale = self.ppo.config.reward_scale
         for _ in range(self.ppo.rollout.num_steps):
-            self.obs, rewards, dones, extras = self.env.step(self.ppo.act(self.obs))
-            self.ppo.process_env_step(rewards * scale, dones, extras.get("time_outs"))
+            obs, rewards, died, timed_out, _ = self.env.step(self.ppo.act(self.obs))
+            self.obs, dones = grouped(obs), died | timed_out
+            self.ppo.process_env_step(rewards * scale, dones, None if self.env.is_finite_horizon else timed_out)
             self.episodes.add(rewards, dones)
 
     @torch.inference_mode()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+
+
+def grouped(obs: Mapping[str, Any]) -> TensorDict:
+    """Return groups of observations, [B, …] each, as one TensorDict of batch size B."""
+    return TensorDict(dict(obs), batch_size=[len(next(iter(obs.values())))])
 
 
 class RolloutBuffer:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from mjlab.rl import RslRlVecEnvWrapper
 from torch import Tensor
 
 from ..body.compare import check_same
@@ -28,6 +27,7 @@ from .finite import FiniteCheck
 from .learner import Learner
 from .ppo import Collector
 from .registry import make_env
+from .rollout import grouped
 
 if TYPE_CHECKING:
     from .envs.fast import FastEnv
@@ -71,12 +71,11 @@ class TrainingLoop:
         self.job, self.config, self.ranks, self.progress = job, job.config, ranks, progress
         own_seed = derived_seed(job.seed, ranks.rank)
         self.env = env = self._make_env(ranks.share(self.config.num_envs, "num_envs"), own_seed)
-        wrapped = RslRlVecEnvWrapper(env)
-        obs = wrapped.get_observations()
+        obs = grouped(env.reset()[0])
         torch.manual_seed(job.seed)  # all processes start with the same weights
         self.learner = Learner(env, obs, job.policy, self.config, ranks.size)
         torch.manual_seed(own_seed)  # and explore differently
-        self.collector = Collector(wrapped, obs, self.learner.ppo)
+        self.collector = Collector(env, obs, self.learner.ppo)
         self.check = FiniteCheck(job.run.folder, ranks.rank, env, self.learner.ppo.rollout)
         job.show_layout(self.learner.describe())
         self.eval_env: FastEnv | MjlabEnv | None = None

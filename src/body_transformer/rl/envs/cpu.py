@@ -85,13 +85,11 @@ class CpuEnv(RlEnv):
     def max_episode_length(self) -> int:
         return self.task.max_steps
 
-    def reset(self, *, seed: int) -> tuple[VecEnvObs, dict[str, Any]]:
-        """Begin an episode of every robot in the start that mjlab's environment has with this seed.
-
-        Return observations and {}.
-        """
-        torch.manual_seed(seed)  # for the noise
-        self.robots.seed(seed)
+    def reset(self, *, seed: int | None = None) -> tuple[VecEnvObs, dict[str, Any]]:
+        """Begin an episode of every robot; with a seed, in the start that mjlab's environment has with this seed."""
+        if seed is not None:
+            torch.manual_seed(seed)  # for the noise
+            self.robots.seed(seed)
         self.robots.restart(torch.ones_like(self.going))
         self.robots.locate()
         self.steps.zero_()

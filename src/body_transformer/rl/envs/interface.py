@@ -40,12 +40,19 @@ class RlEnv(Protocol):
         """Steps until time-out."""
         ...
 
-    def reset(self, *, seed: int) -> tuple[VecEnvObs, dict[str, Any]]:
-        """Begin episodes in starts chosen by the seed; return group -> observations [B, O], and {}."""
+    def reset(self, *, seed: int | None = None) -> tuple[VecEnvObs, dict[str, Any]]:
+        """Begin an episode in every environment; return group -> observations [B, O], and extras.
+
+        A seed chooses the starts of all further episodes.
+        """
         ...
 
     def step(self, action: Tensor) -> VecEnvStepReturn:
         """Take a step: action [B, A] -> observations, rewards [B], died [B], timed out [B], extras."""
+        ...
+
+    def close(self) -> None:
+        """Free what the simulator holds."""
         ...
 
     # -- for evaluations -----------------------------------------------------------------------------------------------
@@ -65,6 +72,8 @@ class RlEnv(Protocol):
 
     # -- for training --------------------------------------------------------------------------------------------------
 
+    is_finite_horizon: bool = False
+    """Whether a time-out is an end like any other, after which no rewards would have followed."""
     broken: Tensor | None = None
     """[]: number of episodes that ended because the simulation broke, reset to 0 by its reader; None: not counted."""
     non_finite: Tensor | None = None

@@ -216,7 +216,7 @@ class MjlabEnv(ManagerBasedRlEnv, RlEnv):
 
     def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, clip_actions: float | None = None) -> None:
         super().__init__(cfg, device)
-        self.clip_actions = clip_actions
+        self.clip_actions, self.is_finite_horizon = clip_actions, cfg.is_finite_horizon
 
     def step(self, action: Tensor) -> VecEnvStepReturn:
         limit = self.clip_actions
