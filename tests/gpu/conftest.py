@@ -1,4 +1,4 @@
-"""Collect the kernel tests too for `pytest tests/gpu` on a GPU; without one, Triton's interpreter runs them.
+"""On a GPU, `pytest tests/gpu` collects the kernel tests too. Without a GPU, they run in Triton's interpreter.
 
 `--share 2/8` runs the second of eight shares, so that eight processes run all tests without pytest-xdist.
 """
@@ -25,12 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items[:] = share_of(items, config.getoption("--share", "1/1"))  # the option is unknown where all of tests/ is run
+    items[:] = share_of(items, config.getoption("--share", "1/1"))  # not registered when all of tests/ is run
 
 
 def share_of(items: list[T], share: str) -> list[T]:
     """Return every N-th item from the K-th on, so that the cases of a long test go to different shares."""
     number, _, count = share.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise pytest.UsageError(f"--share is K/N with K from 1 to N, such as 2/8; got {share}")
+        raise pytest.UsageError(f"--share must be K/N with K from 1 to N, such as 2/8; got {share}")
     return items[int(number) - 1 :: int(count)]

@@ -80,7 +80,7 @@ def layouts(draw: st.DrawFn, min_nodes: int = 1, max_nodes: int = 12, loops: boo
 
 
 def scrambled(module: nn.Module, scale: float = 0.3) -> nn.Module:
-    """Add noise to all weights, so that a forgotten bias or norm shows."""
+    """Add noise to all weights, so that a forgotten bias or norm changes the output."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in module.parameters():

@@ -107,7 +107,7 @@ def test_the_same_policy_gives_the_same_bytes(layout, tmp_path):
 
 
 def test_parameters_that_are_views_of_one_vector_can_be_saved(policy, tmp_path):
-    vector_to_parameters(parameters_to_vector(policy.parameters()), policy.parameters())  # as line searches do
+    vector_to_parameters(parameters_to_vector(policy.parameters()), policy.parameters())  # as for a line search
     policy.save(tmp_path / "policy")
     assert_same(Policy.load(tmp_path / "policy"), policy)
 

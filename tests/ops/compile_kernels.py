@@ -176,7 +176,7 @@ def main() -> None:
     for name in ("nodes", "width", "hidden", "heads"):
         parser.add_argument(name, type=int)
     parser.add_argument("--capability", type=int, default=90)
-    parser.add_argument("--own-fences", action="store_true", help="as with a Triton that inserts none")
+    parser.add_argument("--own-fences", action="store_true", help="insert fences, as for a Triton that inserts none")
     options = parser.parse_args()
     sizes = FusedSizes(10, options.nodes, options.width, options.hidden, options.heads)
     own_fences = options.own_fences or TorchVersion(triton.__version__) < "3.7.1"

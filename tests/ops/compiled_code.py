@@ -55,6 +55,7 @@ def overtaken(ttgir: str) -> list[str]:
 
 
 def _conflicts(before: list[str], loop: list[str], num_slots: dict[str, int]) -> list[str]:
+    """Follow three iterations of a loop; return its copies to buffers that products in flight read."""
     whole: dict[str, str] = {name: name for name in num_slots}  # pipelined buffer or part of one -> the buffer
     for line in (*before, *loop):
         if (part := PART.search(line)) and part[2] in whole:

@@ -46,7 +46,7 @@ class Case:
 
 
 PAPER = Case(1003, 16, 64, 128, 2, num_layers=10)
-"""The paper's reinforcement-learning sizes, with a batch that no block divides."""
+"""The paper's reinforcement-learning sizes, with a batch that is not a multiple of any block size."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Problem:
 
 
 def draw_problem(case: Case, device: str = "cpu", seed: int | None = None) -> Problem:
-    """Draw a problem in which no parameter has its usual initial value, so that an unused parameter shows."""
+    """Draw a problem in which no parameter has its usual initial value, so that every parameter has an effect."""
     generator = seeded(seed)
 
     def draw(*shape: int) -> Tensor:

@@ -1,6 +1,7 @@
-"""An interpreter for Gluon kernels, which Gluon lacks: one program after the other, in plain Python on PyTorch tensors.
+"""An interpreter for Gluon kernels, since Gluon has none.
 
-It computes the same results, but does not model which thread holds which value: layouts have no effect.
+It runs one program after the other, in plain Python on PyTorch tensors. The results are the same, but the distribution
+of values over threads is not modelled: layouts have no effect.
 """
 
 import itertools
@@ -227,7 +228,7 @@ def as_python(kernel: GluonJITFunction, language: SimpleNamespace) -> Callable[.
     def converted(value: Any) -> Any:
         if isinstance(value, GluonJITFunction):
             return as_python(value, language)
-        return getattr(value, "value", value)  # of a constexpr
+        return getattr(value, "value", value)  # a constexpr holds its value in `value`
 
     used = set(kernel.fn.__code__.co_names)
     scope = {name: converted(value) for name, value in kernel.fn.__globals__.items() if name in used}

@@ -55,7 +55,7 @@ WIDE = [
     Case(4, 8, 32, 64, 2),
     Case(2, 16, 64, 32, 4, 2, "hard"),
     Case(2, 4, 16, 16, 1, 1, "unmasked"),
-    Case(3, 5, 48, 100, 3, 3),  # nothing divides
+    Case(3, 5, 48, 100, 3, 3),  # no block size divides these sizes
     Case(3, 5, 40, 100, 5, 2, "mix", "asymmetric"),
     Case(5, 1, 24, 20, 1, 1, "hard", "identity"),
     Case(1, 33, 32, 24, 2),
@@ -139,7 +139,7 @@ USUAL = [
 
 @pytest.mark.parametrize(("backend", "precision", "case", "limit"), USUAL, ids=str)
 def test_low_precision_products_of_the_usual_sizes_are_close(device, backend, precision, case, limit):
-    """Some ReLU inputs change sign here, so gradients can only show a wrong formula."""
+    """Rounding changes the sign of some ReLU inputs here, so only large errors of gradients count."""
     problem = draw_problem(case, device)
     wrong = errors(outcome(problem, backend=backend, precision=precision), exact(problem))
     assert wrong["out"] < limit

@@ -25,7 +25,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no signal masks")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signal masks")
 def test_every_worker_process_blocks_stop_signals_the_first_one_included(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     run = subprocess.run([sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, check=True)

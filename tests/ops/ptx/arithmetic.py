@@ -19,8 +19,8 @@ TYPES: dict[str, type] = {
 }
 INTEGERS = ("s16", "u16", "s32", "u32", "s64", "u64")
 BITS = ("b16", "b32", "b64")
-HOW = {"rn", "approx", "full", "ftz", "lo"}
-"""Parts of a name without effect here: they restate the default, or allow less accuracy."""
+MODIFIERS = {"rn", "approx", "full", "ftz", "lo"}
+"""Parts of an instruction's name without effect here: they restate the default, or allow less accuracy."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Operation:
 
 
 def bits(values: np.ndarray) -> np.ndarray:
-    """Convert to register contents: truth values unchanged, all others unsigned."""
+    """Convert to register contents: booleans unchanged, all other values unsigned."""
     return values if values.dtype == bool else np.ascontiguousarray(values).view(f"u{values.itemsize}")
 
 
@@ -60,7 +60,7 @@ def _fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def _field(values: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Return bits `start` to `start + length` of 32; the range must be inside."""
+    """Return bits `start` to `start + length` of 32; the range must lie within them."""
     left = (32 - start.astype(np.int64) - length).astype(values.dtype)
     return (values << left) >> (32 - length.astype(np.int64)).astype(values.dtype)
 
@@ -146,7 +146,7 @@ OPERATIONS: dict[str, Operation] = {
 @cache
 def operation(name: str) -> Operation:
     """Return the operation of an instruction's name."""
-    found = OPERATIONS.get(".".join(part for part in name.split(".") if part not in HOW))
+    found = OPERATIONS.get(".".join(part for part in name.split(".") if part not in MODIFIERS))
     if found is None:
         raise NotImplementedError(f"unknown instruction: {name}")
     return found

@@ -61,9 +61,9 @@ class Block:
         """Wait until at most `count` groups are in flight."""
         while len(self.groups) > count:
             for product in self.groups.pop(0):
-                self.shared.multiplied_until_now(product.addresses)
+                self.shared.end_product_read(product.addresses)
         for product in self._products():  # it may read the same data
-            self.shared.multiplied_from_now(product.addresses)
+            self.shared.begin_product_read(product.addresses)
         self._registers_in_flight()
 
     def end(self) -> None:

@@ -44,8 +44,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--pattern", default="hard", help="which layers are masked")
     parser.add_argument("--mask", default="star")
-    parser.add_argument("--programs", type=int, default=sizes.PROGRAMS, help="sums at a time")
-    parser.add_argument("--min-rows", type=int, default=sizes.MIN_ROWS, help="rows in a sum")
+    parser.add_argument("--programs", type=int, default=sizes.PROGRAMS, help="number of simultaneous sums")
+    parser.add_argument("--min-rows", type=int, default=sizes.MIN_ROWS, help="minimum number of rows per sum")
     options = parser.parse_args()
     case = Case(options.batch, options.nodes, 64, 128, 2, options.layers, options.pattern, options.mask)
     with mock.patch.multiple(sizes, PROGRAMS=options.programs, MIN_ROWS=options.min_rows):

@@ -1,4 +1,4 @@
-"""Execution of one block of a program: all threads run in step and take every branch together."""
+"""Execution of one block of a program: all threads run in lockstep and take every branch together."""
 
 import re
 from collections.abc import Callable
@@ -38,7 +38,7 @@ BRANCHES = ("bra", "bra.uni")
 
 
 def run(program: Program, block: Block, kernel: str = "") -> None:
-    """Run to the end; faults are named by `kernel` and instruction."""
+    """Run to the end; the location of a fault is `kernel` and the instruction."""
     at = 0
     with np.errstate(all="ignore"):
         while (instruction := program.instructions[at]).name != "ret":
@@ -69,7 +69,7 @@ def _all_or_none(instruction: Instruction, mask: np.ndarray) -> bool:
 
 @cache
 def _function(name: str) -> Callable[[Block, Instruction, np.ndarray], None]:
-    """Return the function of an instruction."""
+    """Return the function that executes instructions of this name."""
     for pattern, function in ALONE.items():
         if re.fullmatch(pattern, name):
             return function

@@ -10,7 +10,7 @@ from .shared_memory import SharedMemory
 
 
 def move(block: Block, instruction: Instruction, mask: np.ndarray) -> None:
-    """Move one register, pack several registers into one that is as long as all of them, or unpack such a register."""
+    """Move a register, pack several registers into a wide one, or unpack a wide register."""
     to, source = instruction.registers(0), instruction.registers(1)
     size = int(instruction.parts[-1][1:])
     parts = [block.registers.get(register, f"b{size // len(source)}") for register in source]

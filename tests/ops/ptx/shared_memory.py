@@ -1,10 +1,10 @@
 """The shared memory of one block, with a check that all accesses are ordered.
 
-Threads run in step here, but not on a GPU, so the last accesses of each byte are recorded. Time is counted in barriers:
-accesses of two threads between the same two barriers may happen in any order. A copy (cp.async) is complete once its
-thread has waited for it. The reads of a matrix product (wgmma) are complete once its warps have waited for it. Other
-threads can rely on both from the next barrier on. Products read through another proxy than all other instructions, so
-a fence must separate a write from a product that reads it.
+Threads run in lockstep here, but not on a GPU, so the last accesses of each byte are recorded. Time is counted in
+barriers: accesses of two threads between the same two barriers may happen in any order. A copy (cp.async) is complete
+once its thread has waited for it. The reads of a matrix product (wgmma) are complete once its warps have waited for it.
+Other threads can rely on both from the next barrier on. Products read through another proxy than all other
+instructions, so a fence must separate a write from a product that reads it.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from .faults import Faults
 START = 1024
 """The first address; 0 would be a null pointer."""
 NEVER, PENDING = -1, 2**62
-"""In place of a time: never, or still possible."""
+"""Special times of an access: it never happened, or it may still happen."""
 NO_THREAD, SEVERAL = -1, -2
-"""In place of a thread: none, or more than one."""
+"""Special threads: none, or more than one."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class SharedMemory:
         self.now = 0
         self.threads = np.arange(threads)
         # time of the last access
-        self.written, self.read, self.multiplied = (np.full(self.end, NEVER) for _ in range(3))
+        self.written, self.read, self.product_read = (np.full(self.end, NEVER) for _ in range(3))
         self.writer, self.reader = np.full(self.end, NO_THREAD), np.full(self.end, NO_THREAD)
         self.fenced = np.full(self.end, PENDING)  # time of the first fence after the write
         self.begun: list[Copy] = []
@@ -65,7 +65,7 @@ class SharedMemory:
         self._check_write(at, thread)
         self.values[at] = values[mask].ravel()
         self.faults.check("threads write different values", self.values[at] != values[mask].ravel())
-        self._wrote(at, thread, self.now)
+        self._record_write(at, thread, self.now)
 
     def barrier(self) -> None:
         self.now += 1
@@ -77,7 +77,7 @@ class SharedMemory:
         at, thread = self._of_threads(addresses, mask)
         self._check_write(at, thread)
         self.values[at] = 0xFF  # the copy may also arrive early, so the old content is lost
-        self._wrote(at, thread, PENDING)
+        self._record_write(at, thread, PENDING)
         self.begun.append(Copy(at, values[mask].ravel()))
 
     def commit_copies(self) -> None:
@@ -97,20 +97,20 @@ class SharedMemory:
         """Make earlier writes visible to products."""
         self.fenced[(self.written != PENDING) & (self.fenced == PENDING)] = self.now
 
-    def multiply(self, addresses: np.ndarray) -> np.ndarray:
+    def read_operand(self, addresses: np.ndarray) -> np.ndarray:
         """Return the bytes, in the shape of the addresses, that a product reads if it runs immediately."""
         self.faults.check("a product reads uninitialised memory", self.writer[addresses] == NO_THREAD)
         self.faults.check("a product reads before a barrier", self.written[addresses] >= self.now)
         self.faults.check("a product reads without a fence", self.fenced[addresses] == PENDING)
-        self.multiplied_from_now(addresses)
+        self.begin_product_read(addresses)
         return self.values[addresses]
 
-    def multiplied_from_now(self, addresses: np.ndarray) -> None:
-        """Record that a product in flight may read there at any time."""
-        self.multiplied[addresses] = PENDING
+    def begin_product_read(self, addresses: np.ndarray) -> None:
+        """Record that a product in flight may read these bytes at any time."""
+        self.product_read[addresses] = PENDING
 
-    def multiplied_until_now(self, addresses: np.ndarray) -> None:
-        self.multiplied[addresses] = self.now
+    def end_product_read(self, addresses: np.ndarray) -> None:
+        self.product_read[addresses] = self.now
 
     def clipped(self, addresses: np.ndarray) -> np.ndarray:
         """Return the addresses of a product, with those outside of memory replaced."""
@@ -141,7 +141,7 @@ class SharedMemory:
         self.faults.check("unordered writes", self._unordered_write(at, thread))
         read_by_others = (self.read[at] == self.now) & (self.reader[at] != thread)
         self.faults.check("overwrites data that another thread may still read", read_by_others)
-        self.faults.check("overwrites data that a product may still read", self.multiplied[at] >= self.now)
+        self.faults.check("overwrites data that a product may still read", self.product_read[at] >= self.now)
 
-    def _wrote(self, at: np.ndarray, thread: np.ndarray, when: int) -> None:
+    def _record_write(self, at: np.ndarray, thread: np.ndarray, when: int) -> None:
         self.writer[at], self.written[at], self.fenced[at] = thread, when, PENDING

@@ -12,7 +12,7 @@ GROUP = 128
 WIDTHS = {1: 128, 2: 64, 3: 32}
 """Highest two bits of a descriptor -> bytes per row of the matrix's swizzle pattern."""
 DEPTH = 16
-"""Number of products that are summed for one number of the result."""
+"""Length of the axis over which a product sums."""
 
 
 def fence(block: Block, instruction: Instruction) -> None:
@@ -22,7 +22,7 @@ def fence(block: Block, instruction: Instruction) -> None:
 
 
 def product(block: Block, instruction: Instruction) -> None:
-    """Multiply; the first operand is in registers or, as the second, in shared memory.
+    """Multiply two matrices: the first in registers or in shared memory, the second in shared memory.
 
     The product is computed immediately. A change of an operand or a use of the result before the wait is a fault.
     """
@@ -34,7 +34,7 @@ def product(block: Block, instruction: Instruction) -> None:
     _check_registers(block, sums, in_registers)
     used = [] if in_registers else [_addresses(block, left, 64, *turn_left)]
     used.append(_addresses(block, right, cols, turn_right))
-    factors = [from_bf16(block.shared.multiply(at).view(np.uint16)[..., 0]) for at in used]
+    factors = [from_bf16(block.shared.read_operand(at).view(np.uint16)[..., 0]) for at in used]
     if in_registers:
         fragments = left_factor([block.registers.peek(name, "u32") for name in in_registers])
         factors.insert(0, fragments.reshape(-1, 64, DEPTH))
@@ -60,7 +60,7 @@ def _add(block: Block, sums: list[str], result: np.ndarray, accumulate: np.ndarr
 
 
 def _addresses(block: Block, descriptor: str, rows: int, turned: bool) -> np.ndarray:
-    """Return the addresses of both bytes of each number, [groups, rows, DEPTH, 2]."""
+    """Return the addresses of both bytes of each element, [groups, rows, DEPTH, 2]."""
     given = block.registers.get(descriptor, "u64").reshape(-1, GROUP)
     block.faults.check("threads disagree on a product's operand", given != given[:, :1])
     first = np.stack([places(int(of_group), rows, turned, block.faults) for of_group in given[:, 0]])
@@ -68,7 +68,7 @@ def _addresses(block: Block, descriptor: str, rows: int, turned: bool) -> np.nda
 
 
 def places(descriptor: int, rows: int, turned: bool, faults: Faults) -> np.ndarray:
-    """Return the address of each number, [rows, DEPTH].
+    """Return the address of each element, [rows, DEPTH].
 
     Rows or, if turned, columns are contiguous. They are stored in rows of `width` bytes. Eight of these rows form a
     swizzle pattern, which permutes pieces of 16 bytes.
