@@ -33,8 +33,9 @@ OF_GRAPH = (
     "sparsity",
     "diameter",
 )
+OF_SOME_GRAPHS = ("other_roots", "mimics")
 OF_LAYOUT = ("obs_dim", "used_obs_dim", "action_dim")
-"""Attributes of the body graph and of the layout that `--json` prints."""
+"""Attributes of the body graph, of a graph that has them, and of the layout that `--json` prints."""
 
 
 @dataclass
@@ -43,8 +44,9 @@ class Inspect:
 
     what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ROBOT|EXPERIMENT")]
     """An MJCF or URDF file, a shipped robot (humanoid, a1, …), an experiment (humanoid-mod, …) or its YAML file."""
-    root: Annotated[str | None, tyro.conf.arg(metavar="BODY")] = None
-    """The robot's root body; needed if the file holds several trees."""
+    root: Annotated[tuple[str, ...], tyro.conf.arg(metavar="BODY ...")] = ()
+    """The robot's root body; needed if the file holds several trees. Several roots, as of two arms, become neighbours of
+    each other; `world` stands for the whole file, below a node of its own."""
     fixed: Annotated[Fixed, tyro.conf.arg(metavar="keep|merge")] = "keep"
     """Whether a body without a joint keeps its own node or merges into its parent."""
     equality_edges: Flag = False
@@ -108,7 +110,7 @@ def find_subject(options: Inspect) -> Subject:
         layout = experiment.layout()
         return Subject(layout.graph, layout, experiment.policy_config(options.variant), experiment)
     graph = BodyGraph.from_file(
-        find_robot(options.what), options.root, options.fixed, equality_edges=options.equality_edges
+        find_robot(options.what), options.root or None, options.fixed, equality_edges=options.equality_edges
     )
     controllable = graph.actuators or graph.independent_joints
     layout_or_none = Layout.proprioceptive(graph) if controllable else None
@@ -130,6 +132,7 @@ def find_robot(what: str) -> Path:
 def as_json(subject: Subject, count: bool) -> dict[str, Any]:
     """Return the graph and, with `count`, the sizes of layout and policy."""
     content = {name: plain(getattr(subject.graph, name)) for name in OF_GRAPH}
+    content |= {name: plain(value) for name in OF_SOME_GRAPHS if (value := getattr(subject.graph, name))}
     if count:
         parameters = sum(subject.count_parameters().values())
         content |= {name: getattr(subject.layout, name) for name in OF_LAYOUT}
@@ -143,10 +146,15 @@ def show(subject: Subject) -> None:
     out = console()
     out.print(allocation_table(graph, layout))
     loops = f", {len(graph.extra_edges)} extra edges" if graph.extra_edges else ""
+    followers = f", {len(graph.mimics)} of which follow another" if graph.mimics else ""
     out.print(
         f"\n{graph.num_nodes} nodes, {graph.num_ones} ones in the mask, sparsity {graph.sparsity:.4f}, "
-        f"diameter {graph.diameter}{loops}, {len(graph.joints)} joints, {len(graph.actuators)} actuators"
+        f"diameter {graph.diameter}{loops}, {len(graph.joints)} joints{followers}, {len(graph.actuators)} actuators"
     )
+    if graph.other_roots:
+        out.print(f"{len(graph.roots)} trees, whose roots are neighbours of each other: {listing(graph.roots)}")
+    if graph.is_fixed_base:
+        out.print("fixed base: no joint moves it freely, so gravity and its velocity tell nothing new")
     if layout is None:
         out.print("nothing to control: neither actuators nor hinge or slide joints")
     else:
