@@ -61,6 +61,9 @@ def test_terms_of_the_root_and_of_its_body_or_node_have_the_same_owner():
         (layout(graph(extra=[("torso", "foot")])), ["edges that only the task has: 'foot-torso'"]),
         (layout(graph(root="hip"), obs=(Term.node("gravity", "torso", 3), *OBS[1:])),
          ["root: 'torso' for the policy, 'hip' for the task"]),
+        (layout(graph(edges=[("torso", "hip")], root=("torso", "foot"))),
+         ["root: 'torso' for the policy, 'torso', 'foot' for the task",
+          "edges that only the policy has: 'foot-hip'"]),
     ],
 )  # fmt: skip
 def test_every_difference_is_one_line(other, expected):

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
@@ -64,6 +65,7 @@ ROBOTS: dict[str, Callable[[], BodyGraph]] = {
     "hand": lambda: limbs("palm", **dict.fromkeys(("first", "middle", "ring", "little", "thumb"), FINGER)),
     "chain of 30": lambda: chain(30),
     "star of 20": lambda: star(20),
+    "two arms": lambda: BodyGraph.from_edges("abcde", [("a", "b"), ("b", "c"), ("d", "e")], root=["a", "d"]),
     "single node": lambda: chain(1),
     "names with signs": lambda: BodyGraph.from_edges(
         ["$x_1$", "a&<b>", "ünïcode"], [("$x_1$", "a&<b>"), ("$x_1$", "ünïcode")]
@@ -84,11 +86,17 @@ def a1_with_loops() -> BodyGraph:
 
 
 def trees() -> st.SearchStrategy[BodyGraph]:
-    return graphs(max_nodes=31, loops=False, max_padding=20)
+    return graphs(max_nodes=31, loops=False, max_padding=20, max_roots=3)
 
 
 def family_of(graph: BodyGraph, node: int) -> list[int]:
     return [graph.index(child) for parent, child in graph.edges if parent == graph.nodes[node]]
+
+
+def families_of(graph: BodyGraph) -> list[tuple[int | None, list[int]]]:
+    """Return the children of every node, and the roots as the children of None."""
+    families = [(node, family_of(graph, node)) for node in range(graph.num_nodes)]
+    return [*families, (None, [graph.index(root) for root in graph.roots])]
 
 
 def subtree_of(graph: BodyGraph, node: int) -> list[int]:
@@ -119,9 +127,8 @@ def test_the_layout_keeps_nodes_and_subtrees_apart_and_parents_midway_over_their
     widths = np.array([random.uniform(0.1, 3.0) for _ in graph.nodes])
     centres, depth = tidy_layout(graph, widths, gap)
     assert len(set(zip(centres, depth, strict=True))) == graph.num_nodes
-    for node in range(graph.num_nodes):
-        family = family_of(graph, node)
-        if family:
+    for node, family in families_of(graph):
+        if family and node is not None:
             assert (depth[family] == depth[node] + 1).all()
             assert centres[node] == pytest.approx((centres[family[0]] + centres[family[-1]]) / 2)
         for first, second in combinations((subtree_of(graph, child) for child in family), 2):
@@ -191,6 +198,30 @@ def test_a_mask_of_another_size_is_refused(tmp_path) -> None:
     with pytest.raises(ValueError, match=r"shape \[3, 3\]; this body needs \[5, 5\]"):
         draw_mask(chain(5), tmp_path / "mask.png", np.eye(3, dtype=bool))
     assert not list(tmp_path.iterdir())
+
+
+def box_colours(graph: BodyGraph) -> dict[str, str]:
+    """Return the colour of each node's frame."""
+    boxes = body_figure(graph).axes[0].patches
+    return {name: to_hex(box.get_edgecolor()) for name, box in zip(graph.nodes, boxes, strict=True)}
+
+
+def test_each_of_several_trees_has_its_own_colour() -> None:
+    colours = box_colours(ROBOTS["two arms"]())
+    assert colours["a"] == colours["b"] == colours["c"] != colours["d"] == colours["e"]
+
+
+def test_fingers_have_their_own_colours_unless_there_are_too_many_limbs() -> None:
+    chains = [f"{side}_arm {side}_hand {side}_{finger}1 {side}_{finger}2" for side in "lr" for finger in "abcd"]
+    edges = {edge for chain in chains for edge in pairwise(["torso", *chain.split()])}
+    nodes = ["torso", *sorted({child for _, child in edges})]
+    colours = box_colours(BodyGraph.from_edges(nodes, edges))
+    assert colours["l_arm"] == colours["l_hand"] == colours["l_a2"] == colours["l_d2"] != colours["r_arm"]
+    one_hand = BodyGraph.from_edges(
+        [name for name in nodes if name[0] != "r"], [edge for edge in edges if edge[1][0] != "r"]
+    )
+    colours = box_colours(one_hand)
+    assert len({colours[f"l_{finger}1"] for finger in "abcd"} | {colours["l_hand"]}) == 5
 
 
 def test_extra_edges_are_dashed_arcs_that_cross_no_box(a1_with_loops) -> None:

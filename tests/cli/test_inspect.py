@@ -76,6 +76,35 @@ def test_the_table_has_a_row_for_each_node_and_the_summary_line(capsys: pytest.C
     assert "3 nodes, 7 ones in the mask, sparsity 0.2222, diameter 2, 2 joints, 1 actuators" in out
 
 
+def test_several_roots_and_the_world_are_roots(capsys: pytest.CaptureFixture[str], robot: str) -> None:
+    assert inspect_json(capsys, robot, "--root", "arm", "table")["other_roots"] == ["table"]
+    assert inspect_json(capsys, "--root", "table", "arm", "--fixed", "keep", robot)["root"] == "table"
+    assert inspect_json(capsys, robot, "--root", "world")["edges"][:2] == [["world", "table"], ["world", "arm"]]
+    out = inspect(capsys, robot, "--root", "arm", "table")
+    assert "2 trees, whose roots are neighbours of each other: 'arm', 'table'" in out
+    assert "fixed base: the file has no free joint, so there are no gravity and velocity terms of the base" in out
+
+
+def test_a_follower_is_shown_with_its_leader(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "gripper.xml"
+    coupling = '<equality><joint joint1="grip" joint2="lift"/></equality></mujoco>'
+    file.write_text(TWO_TREES.replace("</mujoco>", coupling).replace('joint="grip"/></act', 'joint="lift"/></act'))
+    out = inspect(capsys, str(file), "--root", "arm")
+    assert "grip (follows lift)" in out
+    assert "2 joints, 1 of which follow another, 1 actuators" in out
+    assert inspect_json(capsys, str(file), "--root", "arm")["mimics"] == {"grip": "lift"}
+
+
+def test_masked_layers_that_do_not_reach_across_the_body_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "snake.xml"
+    file.write_text(f"<mujoco><worldbody>{'<body><joint/>' * 13}{'</body>' * 13}</worldbody></mujoco>")
+    note = "10 masked layers: nodes more than 10 hops apart do not see each other"
+    assert note in inspect(capsys, str(file), "--variant", "bot-hard")
+    assert note not in inspect(capsys, str(file), "--variant", "bot-mix")
+
+
 def test_pictures_are_written_and_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "pictures"
     out = inspect(capsys, "a1", "--out", str(folder))

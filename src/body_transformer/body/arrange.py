@@ -33,18 +33,21 @@ _BERNSTEIN = np.concatenate([(1 - _T) ** 3, 3 * _T * (1 - _T) ** 2, 3 * _T**2 * 
 def tidy_layout(graph: BodyGraph, extents: Floats, gap: float) -> tuple[Floats, Ints]:
     """Return the position of each node: its centre across the tree [N], and its depth [N].
 
-    Subtrees of siblings lie side by side with a `gap` between them, and a parent is midway over its children.
+    Subtrees of siblings and of roots lie side by side with a `gap` between them, and a parent is midway over its
+    children.
     """
+    roots = [graph.index(root) for root in graph.roots]
     low, high = -extents / 2, extents / 2  # of each subtree, from the centre of its root
     offsets = np.zeros(graph.num_nodes)
-    for node, family in reversed(graph.children.items()):
+    for node, family in [*reversed(graph.children.items()), (None, roots)]:
         if family:
             ends = np.cumsum(high[family] - low[family] + gap)
             places = ends - high[family]
             offsets[family] = places - (places[0] + places[-1]) / 2
+        if family and node is not None:
             low[node] = min(low[node], (offsets + low)[family[0]])
             high[node] = max(high[node], (offsets + high)[family[-1]])
-    centres, depth = np.zeros(graph.num_nodes), np.zeros(graph.num_nodes, dtype=np.int64)
+    centres, depth = offsets.copy(), np.zeros(graph.num_nodes, dtype=np.int64)
     for node, family in graph.children.items():
         centres[family] = centres[node] + offsets[family]
         depth[family] = depth[node] + 1
@@ -52,20 +55,31 @@ def tidy_layout(graph: BodyGraph, extents: Floats, gap: float) -> tuple[Floats, 
 
 
 def brackets(graph: BodyGraph, boxes: Floats, upright: bool) -> Floats:
-    """Return the line segments [S, 2, 2] between parents and children: a stem, a bar and a drop per child."""
+    """Return the line segments [S, 2, 2] between parents and children: a stem, a bar and a drop per child.
+
+    Several roots are joined by a bar without a stem.
+    """
     view = boxes if upright else boxes[:, [1, 0, 3, 2]]
     across = (view[:, 0] + view[:, 2]) / 2
     leave, arrive = (view[:, 1], view[:, 3]) if upright else (view[:, 3], view[:, 1])
     pieces = []
     for node, family in graph.children.items():
         if family:
-            ends, arrival = across[family], arrive[family[0]]
+            arrival = arrive[family[0]]
             bend = arrival + np.clip(leave[node] - arrival, -LEVEL_GAP, LEVEL_GAP) / 2
             pieces.append([(across[node], leave[node]), (across[node], bend)])
-            pieces.append([(ends.min(), bend), (ends.max(), bend)])
-            pieces += [[(end, bend), (end, arrival)] for end in ends]
+            pieces += _bar(across[family], arrival, bend)
+    if graph.other_roots:
+        roots = [graph.index(root) for root in graph.roots]
+        arrival = arrive[roots[0]]
+        pieces += _bar(across[roots], arrival, arrival + np.sign(arrival - leave[roots[0]]) * LEVEL_GAP / 2)
     lines = np.array(pieces).reshape(-1, 2, 2)
     return lines if upright else lines[..., ::-1]
+
+
+def _bar(ends: Floats, arrival: float, bend: float) -> list[list[tuple[float, float]]]:
+    """Return a bar at `bend` over all `ends`, and a drop from it to each end at `arrival`."""
+    return [[(ends.min(), bend), (ends.max(), bend)], *([(end, bend), (end, arrival)] for end in ends)]
 
 
 def curves(graph: BodyGraph, boxes: Floats, lines: Floats) -> list[Floats]:

@@ -19,7 +19,7 @@ def differences(ours: Layout, theirs: Layout, names: Names = ("policy", "task"))
     """
     found = _sets("nodes", ours.graph.nodes, theirs.graph.nodes, names)
     if set(ours.graph.nodes) == set(theirs.graph.nodes):  # for another robot, all edges and owners differ
-        found += _values("root", repr(ours.graph.root), repr(theirs.graph.root), names)
+        found += _values("root", listing(ours.graph.roots), listing(theirs.graph.roots), names)
         found += _sets("edges", _edges(ours), _edges(theirs), names)
     root = None if found else ours.graph.root
     found += _terms("observation", ours.obs, theirs.obs, root, names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import cycle
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def body_figure(graph: BodyGraph) -> Figure:
     boxes, upright = place_boxes(graph)
     lines = brackets(graph, boxes, upright)
     arcs = curves(graph, boxes, lines)
-    corners = np.concatenate([boxes[:, :2], boxes[:, 2:], *arcs])
+    corners = np.concatenate([boxes[:, :2], boxes[:, 2:], lines.reshape(-1, 2), *arcs])
     (left, low), (right, top) = corners.min(axis=0) - MARGIN, corners.max(axis=0) + MARGIN
     legend = _legend(graph)
     if legend:
@@ -134,24 +135,36 @@ def _look(colour: str, filled: bool) -> dict[str, Any]:
 def _limb_colours(graph: BodyGraph) -> list[str]:
     """Return the colour of each node's limb, or grey for the trunk: [N].
 
-    Limbs start at the children of the first fork. They also start at the children of each later fork at which at least
-    two children have children. So the legs below a spine are limbs, but fingers of one body each belong to the arm.
+    Limbs start at the children of the first fork, or at the roots if there are several. They also start at the children
+    of each later fork at which at least two children have children. So the legs below a spine are limbs, but fingers of
+    one body each belong to the arm. With more limbs than colours, the deepest forks do not count: longer fingers, too,
+    belong to the arm.
     """
-    children = graph.children
+    children, depth = graph.children, graph.hops[list(map(graph.index, graph.roots))].min(axis=0)
     forks = [node for node, family in children.items() if len(family) > 1]
-    forks = [n for n in forks if n == forks[0] or sum(bool(children[child]) for child in children[n]) > 1]
-    above = set(forks)
-    for node, family in reversed(children.items()):
-        if above.intersection(family):
-            above.add(node)
-    colours, limbs = [TRUNK] * graph.num_nodes, 0
+    top = [] if graph.other_roots else forks[:1]
+    forks = [n for n in forks if n in top or sum(bool(children[child]) for child in children[n]) > 1]
+    limbs = _limbs(graph, forks)
+    while len(limbs) > len(LIMBS) and (fewer := [node for node in forks if depth[node] < depth[forks[-1]]]):
+        forks, limbs = fewer, _limbs(graph, fewer)
+    colours = [TRUNK] * graph.num_nodes
+    for node, colour in zip(limbs, cycle(LIMBS), strict=False):
+        colours[node] = colour
     for node, family in children.items():
         for child in family:
-            if child in above:
-                continue
-            colours[child] = LIMBS[limbs % len(LIMBS)] if node in above else colours[node]
-            limbs += node in above
+            colours[child] = colours[node] if colours[child] == TRUNK else colours[child]
     return colours
+
+
+def _limbs(graph: BodyGraph, forks: list[int]) -> list[int]:
+    """Return the first node of each limb, if limbs start below these forks."""
+    trunk = set(forks)
+    for node, family in reversed(graph.children.items()):
+        if trunk.intersection(family):
+            trunk.add(node)
+    starts = [graph.index(root) for root in graph.roots if graph.other_roots]
+    starts += [child for node, family in graph.children.items() if node in trunk for child in family]
+    return [node for node in starts if node not in trunk]
 
 
 def _legend(graph: BodyGraph) -> list[Patch | Line2D]:

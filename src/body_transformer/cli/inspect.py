@@ -45,8 +45,8 @@ class Inspect:
     what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ROBOT|EXPERIMENT")]
     """An MJCF or URDF file, a shipped robot (humanoid, a1, …), an experiment (humanoid-mod, …) or its YAML file."""
     root: Annotated[tuple[str, ...], tyro.conf.arg(metavar="BODY ...")] = ()
-    """The robot's root body; needed if the file holds several trees. Several roots, as of two arms, become neighbours of
-    each other; `world` stands for the whole file, below a node of its own."""
+    """The robot's root body; needed if the file holds several trees. Several roots, of two arms, become neighbours;
+    `world` puts the whole file below a node of its own."""
     fixed: Annotated[Fixed, tyro.conf.arg(metavar="keep|merge")] = "keep"
     """Whether a body without a joint keeps its own node or merges into its parent."""
     equality_edges: Flag = False
@@ -153,8 +153,8 @@ def show(subject: Subject) -> None:
     )
     if graph.other_roots:
         out.print(f"{len(graph.roots)} trees, whose roots are neighbours of each other: {listing(graph.roots)}")
-    if graph.is_fixed_base:
-        out.print("fixed base: no joint moves it freely, so gravity and its velocity tell nothing new")
+    if graph.is_fixed_base and not subject.experiment:
+        out.print("fixed base: the file has no free joint, so there are no gravity and velocity terms of the base")
     if layout is None:
         out.print("nothing to control: neither actuators nor hinge or slide joints")
     else:
@@ -165,6 +165,9 @@ def show(subject: Subject) -> None:
             f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions{note}"
         )
         out.print(f"{subject.config.variant}: {sum(counts.values()):,} parameters{parts}")
+        is_masked = subject.config.architecture.masked_layers == "all"
+        if is_masked and (layers := subject.config.num_layers) < graph.diameter:
+            out.print(f"{layers} masked layers: nodes more than {layers} hops apart do not see each other")
 
 
 def draw(subject: Subject, folder: Path, suffix: str) -> list[Path]:

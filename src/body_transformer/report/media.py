@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from base64 import b64encode
 from collections.abc import Callable, Sequence
@@ -88,15 +87,15 @@ def _scores(run: LoadedRun) -> str:
 
 def bodies(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
     """Return each different body once, with its mask and the variants that use it."""
-    found: dict[str, tuple[BodyGraph, list[str]]] = {}
+    found: dict[Any, tuple[BodyGraph, list[str]]] = {}
     for group in groups:
         graph = next((body for run in group.runs if (body := _read_graph(run)) is not None), None)
         if graph is not None:
-            key = json.dumps(graph.to_dict(), sort_keys=True)
+            key = (graph.nodes, graph.edges, graph.extra_edges, graph.roots, frozenset(graph.joints.values()))
             found.setdefault(key, (graph, []))[1].append(group.variant)
     return [
         {
-            "root": graph.root,
+            "roots": f"roots are {', '.join(graph.roots)}" if graph.other_roots else f"root is {graph.root}",
             "num_nodes": graph.num_nodes,
             "tree": _picture(draw_body, graph),
             "mask": _picture(draw_mask, graph),
