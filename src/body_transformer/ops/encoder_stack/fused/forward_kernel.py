@@ -111,11 +111,12 @@ def forward_kernel(
         saved_ptr += first * E
         rstd_ptr += first
         KEPT: tl.constexpr = saved_ptr.dtype.element_ty
-    # samples share products, in which NaN or infinity in one would spread to the others: replace such a sample by zeros
+    # Samples share products, in which NaN or infinity would spread from one sample to others. So such a sample is
+    # replaced by zeros.
     bad = tl.max(tl.where(x - x == 0.0, 0, 1), axis=1)
     bad = tl.max(tl.reshape(bad, [S, NP]), axis=1)
     bad = tl.reshape(tl.broadcast_to(bad[:, None], [S, NP]), [S * NP]) != 0
-    poison = tl.where(bad, float("nan"), 0.0)  # added to its output and, through rstd, to its gradients
+    poison = tl.where(bad, float("nan"), 0.0)  # added to the sample's output and, through rstd, gradients
     x = tl.where(bad[:, None], 0.0, x)
     for layer in range(num_layers):
         p = layer * LAYER_NUMEL  # start of this layer's parameters

@@ -87,7 +87,7 @@ def feed_forward_gradient_kernel(
     normed_ptr += layer * normed_stride + begin * E
     grad_ptr += layer * grad_stride + begin * E
     w1 = load_matrix(weight1 + p, unit[:, None], e[None, :], E, F, E, (E == EP) and (F % FC == 0))
-    w2 = load_matrix(weight2 + p, e[None, :], unit[:, None], F, E, F, (E == EP) and (F % FC == 0))  # turned
+    w2 = load_matrix(weight2 + p, e[None, :], unit[:, None], F, E, F, (E == EP) and (F % FC == 0))  # transposed
     b1 = tl.load(bias1 + p + unit, mask=unit < F, other=0.0)[:, None]
     norm = load_vector(norm1 + p, e, E, E == EP)
     shift = load_vector(norm1 + p + E, e, E, E == EP)

@@ -61,7 +61,7 @@ def backward(grad_out: Tensor, kept: list[Tensor], x: Tensor, parameters: list[T
     grad, x = grad_out.contiguous(), x.contiguous()
     grad_x = torch.empty_like(grad)
     gradients = WeightGradients(x, flat, operands, saved, sizes, precision)
-    turned = _turned(operands, sizes)
+    turned = _transposed(operands, sizes)
     for first in reversed(range(0, sizes.num_layers, gradients.num_layers)):
         count = min(gradients.num_layers, sizes.num_layers - first)
         backward_kernel[(programs,)](
@@ -92,7 +92,7 @@ def backward(grad_out: Tensor, kept: list[Tensor], x: Tensor, parameters: list[T
     return [grad_x, grads.view(-1)]
 
 
-def _turned(operands: Tensor, sizes: FusedSizes) -> list[Tensor]:
+def _transposed(operands: Tensor, sizes: FusedSizes) -> list[Tensor]:
     """Return the four matrices of every layer transposed, at their places in a row; bfloat16 needs no transpose."""
     if operands.dtype == torch.bfloat16:
         return [operands] * 4
@@ -158,8 +158,8 @@ class WeightGradients:
             grad,
             given,
             self.flat[self.sizes.starts["norm2"] :],
-            *self._places(f"{name}_weight", f"{name}_bias"),
-            *self._counts(grad, given, first, constants["ROWS"]),
+            *self._sums_from(f"{name}_weight", f"{name}_bias"),
+            *self._size_arguments(grad, given, first, constants["ROWS"]),
             AFTER=normed,
             **constants,
         )
@@ -175,17 +175,20 @@ class WeightGradients:
             self.operands[at["weight1"] :],
             self.flat[at["bias1"] :],
             self.operands[at["weight2"] :],
-            *self._places("weight1", "bias1", "weight2", "bias2"),
-            *self._counts(grad, between, first, constants["ROWS"]),
+            *self._sums_from("weight1", "bias1", "weight2", "bias2"),
+            *self._size_arguments(grad, between, first, constants["ROWS"]),
             **constants,
         )
 
-    def _places(self, *names: str) -> list[Tensor]:
-        """Return views of the sums from the first layer's parameters on."""
+    def _sums_from(self, *names: str) -> list[Tensor]:
+        """Return a view of the sums per parameter, from its place in the first layer on."""
         return [self.sums.view(-1)[self.sizes.starts[name] :] for name in names]
 
-    def _counts(self, grad: Tensor, given: Tensor, first: int, block: int) -> list[int]:
-        """Return the rows, the rows per share in whole blocks, strides between layers, the first layer, the layers."""
+    def _size_arguments(self, grad: Tensor, given: Tensor, first: int, block: int) -> list[int]:
+        """Return the sizes that the kernels take.
+
+        These are rows, rows per share (whole blocks), strides between layers, first layer, and number of layers.
+        """
         each = num_blocks(self.num_rows, len(self.sums) * block) * block
         return [self.num_rows, each, grad.stride(0), given.stride(0), first, self.sizes.num_layers]
 

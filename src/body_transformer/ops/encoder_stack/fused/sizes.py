@@ -14,7 +14,8 @@ from ..packing import OPERANDS, EncoderSizes
 
 DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 SAVED = {"fp32": torch.float32, "tf32": torch.float16, "bf16": torch.bfloat16}
-"""Precision -> dtype of saved normalised values. None exceeds √E, and float16 has as many fraction bits as TF32."""
+"""Precision -> dtype of saved normalised values. No value exceeds √E, so float16 suffices for TF32: both have ten
+fraction bits."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ LAUNCH = {
     "forward": {"bf16": Launch(128, 128, 4, None, 2), "tf32": Launch(128, 128, 8, 128), "fp32": Launch()},
     "backward": {"bf16": Launch(64, 64, 4, 128, 2), "tf32": Launch(64, 128), "fp32": Launch()},
 }
-"""Pass -> precision -> settings for widths up to 64: the best that `benchmarks/encoder_tuning.py` found on an H200. The
-settings of fp32 are not tuned, here and below."""
+"""Pass -> precision -> settings for widths up to 64, the best that `benchmarks/encoder_tuning.py` found on an H200. The
+settings of fp32 are not tuned, neither here nor in the tables below."""
 
 BROAD = {"bf16": Launch(stages=2), "tf32": Launch(), "fp32": Launch()}
 """Settings for larger widths and bodies, whose tiles fill registers and shared memory anyway; not tuned."""

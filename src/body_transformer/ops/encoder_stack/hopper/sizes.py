@@ -63,14 +63,14 @@ class HopperSumLaunch:
     attention: tuple[int, int]
     """Rows per tile, and the number of tiles that are in flight or in use."""
     feed_forward: tuple[int, int]
-    """The same for the feed-forward part."""
+    """The same two numbers for the feed-forward part."""
     split: float
     """Share of all programs that work on attention."""
     warps: int = 8
 
 
 SUMS = HopperSumLaunch((64, 3), (64, 4), 0.46)
-"""The best split in time: attention's sums read three times as much, the feed-forward part's multiply twice as much."""
+"""The fastest settings. Attention's sums read three times as much; the feed-forward part's multiply twice as much."""
 PROGRAMS = 132
 """Number of simultaneous sums over all layers, one per multiprocessor of an H200."""
 MIN_ROWS = 512

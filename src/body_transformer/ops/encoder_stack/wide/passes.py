@@ -21,8 +21,8 @@ def forward(x: Tensor, parameters: Sequence[Tensor], call: Call, save: bool) -> 
 
     x is [B, N, E] float32, with any strides.
     """
-    out, *tensors = _empty(x, parameters, call.precision, len(call.masked) if save else 1)
-    stack, (operands, kept) = layers(parameters), _parts(tensors)
+    out, *tensors = _allocate(x, parameters, call.precision, len(call.masked) if save else 1)
+    stack, (operands, kept) = layers(parameters), _unpack(tensors)
     operands.fill(stack)
     depth, rows = len(kept.x), x.contiguous().view(-1, x.shape[2])
     attention = PackedAttention(x, call)
@@ -51,11 +51,11 @@ def forward(x: Tensor, parameters: Sequence[Tensor], call: Call, save: bool) -> 
 def backward(
     grad_out: Tensor, saved: Sequence[Tensor], x: Tensor, parameters: Sequence[Tensor], call: Call
 ) -> list[Tensor]:
-    """Return the gradient of x, [B, N, E] float32, and the parameters' as `empty_stacks` describes them.
+    """Return the gradient of x, [B, N, E] float32, and the parameters' gradients as `empty_stacks` describes them.
 
-    `grad_out` is [B, N, E] float32, with any strides; `saved` are the tensors that `forward` returned after its output.
+    `grad_out` is [B, N, E] float32, with any strides. `saved` are the tensors that `forward` returned after its output.
     """
-    stack, (operands, kept), stacks = layers(parameters), _parts(saved), empty_stacks(parameters)
+    stack, (operands, kept), stacks = layers(parameters), _unpack(saved), empty_stacks(parameters)
     by_layer = operands.by_layer()
     attention, run = PackedAttention(x, call), layers_at_once(kept)
     gradients = _empty_gradients(run, kept)
@@ -89,15 +89,15 @@ def _empty_gradients(depth: int, kept: Activations) -> Gradients:
     return Gradients.empty(depth, kept, norm_sums, RELU_BACKWARD.partials(num_rows, hidden))
 
 
-def _empty(x: Tensor, parameters: Sequence[Tensor], precision: str, depth: int) -> list[Tensor]:
+def _allocate(x: Tensor, parameters: Sequence[Tensor], precision: str, depth: int) -> list[Tensor]:
     """Allocate the output, the operands of all layers, and `Activations` of `depth` layers."""
     operands = Operands.empty(parameters, OPERANDS[precision])
     kept = Activations.empty(depth, x, operands.bias1.shape[1], OPERANDS[precision])
     return [x.new_empty(x.shape), *operands, *kept]
 
 
-def _parts(saved: Sequence[Tensor]) -> tuple[Operands, Activations]:
-    """Return the tensors that `_empty` allocated after the output."""
+def _unpack(saved: Sequence[Tensor]) -> tuple[Operands, Activations]:
+    """Return the tensors that `_allocate` returned after the output."""
     count = len(Operands._fields)
     return Operands(*saved[:count]), Activations(*saved[count:])
 
@@ -107,7 +107,7 @@ def _parts(saved: Sequence[Tensor]) -> tuple[Operands, Activations]:
 
 def fake_forward(x: Tensor, parameters: Sequence[Tensor], num_heads: int, precision: str, save: bool) -> list[Tensor]:
     """Return empty tensors like those of `forward`."""
-    return _empty(x, parameters, precision, len(parameters) // LAYER_SIZE) if save else [x.new_empty(x.shape)]
+    return _allocate(x, parameters, precision, len(parameters) // LAYER_SIZE) if save else [x.new_empty(x.shape)]
 
 
 def fake_backward(x: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
