@@ -1,4 +1,4 @@
-"""Run several trainings as processes, some at once; skip finished runs and resume stopped ones."""
+"""Run several trainings as processes, some in parallel; skip finished runs and resume stopped ones."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Planned:
         run = Run(self.folder)
         if not run.exists:
             return
-        begun = shlex.split(str(run.description().get("command", "")))[2:]  # bot train …
-        if begun[: len(self.args)] != list(self.args) or begun[len(self.args) : len(self.args) + 1] != ["--out"]:
+        given = shlex.split(str(run.description().get("command", "")))[2:]  # bot train …
+        if given[: len(self.args)] != list(self.args) or given[len(self.args) : len(self.args) + 1] != ["--out"]:
             raise ValueError(
-                f"{str(self.folder)!r} holds a run with other arguments: {shlex.join(begun)}; expected: "
+                f"{str(self.folder)!r} holds a run with other arguments: {shlex.join(given)}; expected: "
                 f"{shlex.join(self.args)}. Give another --out, or remove that folder"
             )
 

@@ -18,7 +18,7 @@ PHYSICS_STEPS = 4
 MAX_DAMPING = 0.2
 """Nm s/rad. The model file's value of 5 alone would hold the limbs still and hide wrong torques."""
 ARMATURE = 0.03
-"""kg m², three times the model file's value. That would let small torque errors swing the light ankles too far."""
+"""kg m², three times the model file's value, with which small torque errors would swing the light ankles too far."""
 HANDS = ("right_hand", "left_hand")
 """The bodies that carry the loads."""
 
