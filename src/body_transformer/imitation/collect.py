@@ -138,7 +138,10 @@ def _play(
     std: npt.NDArray[np.float64] | None,
     found: CollectedDataset,
 ) -> Iterator[Trajectory]:
-    """Play `num_episodes` episodes, then others to replace those that were not kept."""
+    """Play `num_episodes` episodes, then others to replace those that were not kept.
+
+    The caller counts each trajectory in `found` before it takes the next.
+    """
     limit = 10 * num_episodes + 50  # beyond this failure rate, collecting would take too long
     while missing := num_episodes - found.num_episodes:
         if found.num_played >= limit:

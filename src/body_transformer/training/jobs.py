@@ -90,7 +90,7 @@ def run_all(
                 time.sleep(POLL_S)
                 for label, (job, process) in list(running.items()):
                     _show(bars, tasks[label], job)
-                    if _is_busy(job) if process is None else process.poll() is None:
+                    if _is_running(job, process):
                         continue
                     del running[label]
                     if process is None and not job.is_finished:
@@ -129,6 +129,11 @@ def _start(job: Planned, threads: str) -> subprocess.Popen[bytes]:
             start_new_session=True,
             pass_fds=[lock.fileno()],
         )
+
+
+def _is_running(job: Planned, process: subprocess.Popen[bytes] | None) -> bool:
+    """Return whether a run's process works on it; None stands for a process of another command."""
+    return _is_busy(job) if process is None else process.poll() is None
 
 
 def _is_busy(job: Planned) -> bool:
