@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 
 import torch
 from torch import Tensor
 
 from ..ops.body_attention import reference
 from .attention_peers import DTYPES, Attention, Inputs, attention_step
-from .encoder_peers import OURS, PLAIN, TimedExperiment
+from .encoder_peers import ENCODERS, PLAIN, TimedExperiment
 from .harness import Bench, first_line
 from .results import ResultColumn, ResultTable
 from .steps import matmul_precision, output_and_gradients
@@ -73,14 +72,15 @@ ERROR_COLUMNS = (
 def find_errors(bench: Bench, timed: TimedExperiment, batch: int, precisions: Sequence[str]) -> ResultTable:
     """Tabulate the errors of the encoder and of PyTorch in the same precision, both against float64."""
     x, grad = timed.draw(batch, 2, seed=3)
-    exact = PLAIN.make(deepcopy(timed.encoder).double())
+    exact = PLAIN.make(timed.in_float64())
     truth = output_and_gradients(exact, x.double().requires_grad_(), grad.double(), "fp32")
     x.requires_grad_()
     rows = []
     for precision in precisions:
         bench.say(f"errors: {precision}")
         try:
-            results = [output_and_gradients(kind.make(timed.encoder), x, grad, precision) for kind in (OURS, PLAIN)]
+            kinds = (ENCODERS["ours"], PLAIN)
+            results = [output_and_gradients(kind.make(timed), x, grad, precision) for kind in kinds]
         except Exception as error:
             bench.notes.append(f"errors, {precision}: {first_line(error)}")
             continue

@@ -13,15 +13,8 @@ from torch import Tensor
 
 from .accuracy import find_errors
 from .clocks import Step
-from .encoder_peers import (
-    POLICY_TITLES,
-    TimedExperiment,
-    build_policy,
-    config_of,
-    encoder_kinds,
-    load_timed,
-)
-from .floors import BACKWARD, encoder_flops, floor_ms, matmul_rate, policy_flops
+from .encoder_peers import ENCODERS, POLICIES, TimedExperiment, TimedKind, chosen_kinds, load_timed
+from .floors import BACKWARD, floor_ms, matmul_rate
 from .harness import Bench, Contender
 from .results import ResultColumn, ResultTable, Row
 from .steps import ON_DEVICE, TimedModel, forward_steps, gradient_steps, optimizer_steps, what_ran
@@ -49,25 +42,13 @@ def load(bench: Bench, experiment: str) -> TimedExperiment:
 
 
 @dataclass(frozen=True)
-class Entrant:
-    """An encoder or a policy at one precision: one row of a table."""
-
-    name: str
-    """`ours`, or a peer's name."""
-    title: str
-    precision: str
-    make: Callable[[], TimedModel]
-    flops: int
-    """Operations of one step."""
-
-
-@dataclass(frozen=True)
 class StepCase:
-    """One table: entrants that take the same step on the same inputs."""
+    """One table: implementations that take the same step on the same inputs."""
 
     key: str
     title: str
-    entrants: Sequence[Entrant]
+    timed: TimedExperiment
+    kinds: Mapping[str, TimedKind]
     inputs: list[Tensor]
     make_steps: MakeSteps
 
@@ -117,17 +98,10 @@ def imitation_cases(bench: Bench) -> Iterator[StepCase]:
 def _encoder_case(
     bench: Bench, experiment: TimedExperiment, key: str, body: str, step: str, make_steps: MakeSteps
 ) -> StepCase:
-    """Return a case with every kind of encoder at every precision."""
-    graph, config, batch = experiment.layout.graph, experiment.config, batch_of(bench, key)
-    token_bytes = 4 * batch * graph.num_nodes * config.embed_dim
-    flops = (1 if make_steps is forward_steps else BACKWARD) * batch * encoder_flops(graph, config)
-    entrants = [
-        Entrant(name, kind.title, precision, partial(kind.make, experiment.encoder), flops)
-        for name, kind in encoder_kinds(bench.peers, bench.compile_peers).items()
-        for precision in ON_DEVICE[bench.device]
-    ]
+    batch = batch_of(bench, key)
+    token_bytes = 4 * batch * experiment.layout.graph.num_nodes * experiment.config.embed_dim
     inputs = experiment.draw(batch, bench.num_sets(2 * token_bytes), seed=1)
-    return StepCase(key, f"{body} encoder, batch {batch}, {step}", entrants, inputs, make_steps)
+    return StepCase(key, f"{body} encoder, batch {batch}, {step}", experiment, ENCODERS, inputs, make_steps)
 
 
 def policy_cases(bench: Bench) -> Iterator[StepCase]:
@@ -145,26 +119,8 @@ def policy_cases(bench: Bench) -> Iterator[StepCase]:
     def steps(model: TimedModel, inputs: list[Tensor], precision: str) -> list[Step]:
         return optimizer_steps(model, inputs, targets, precision, torch.optim.Adam)
 
-    entrants = [
-        Entrant(
-            name,
-            POLICY_TITLES[name],
-            precision,
-            partial(build_policy, name, experiment, bench.device),
-            BACKWARD * batch * policy_flops(layout, config_of(name, experiment.config)),
-        )
-        for name, precision in policy_entrants(bench)
-    ]
     title = f"humanoid-mod policy, batch {batch}, forward+backward+Adam"
-    yield StepCase("policy", title, entrants, obs, steps)
-
-
-def policy_entrants(bench: Bench) -> list[tuple[str, str]]:
-    """Return (policy, precision) pairs; the compiled policy, which takes minutes, only has the fastest precision."""
-    precisions = dict.fromkeys(POLICY_TITLES, ON_DEVICE[bench.device])
-    precisions["compiled"] = precisions["compiled"][:1] if bench.compile_peers else ()
-    names = POLICY_TITLES if bench.peers else ("ours",)
-    return [(name, precision) for name in names for precision in precisions[name]]
+    yield StepCase("policy", title, experiment, POLICIES, obs, steps)
 
 
 CASES: Mapping[str, Callable[[Bench], Iterator[StepCase]]] = {
@@ -199,30 +155,32 @@ SERIES: Mapping[str, Callable[[Row], Any]] = {
 
 
 def time_case(bench: Bench, case: StepCase, rates: Mapping[str, float]) -> ResultTable:
-    """Time all entrants; this package's rows also name the operators that ran.
+    """Time all kinds in all precisions; this package's rows also name the operators that ran.
 
     `rates` are those of a large matrix product: precision -> operations per second.
     """
-    ran: dict[str, str] = {}
+    kinds, ran = chosen_kinds(case.kinds, bench), dict[str, str]()
 
-    def build(entrant: Entrant) -> list[Step]:
-        model = entrant.make()
-        if entrant.name == "ours":
-            ran[entrant.precision] = what_ran(forward_steps(model, case.inputs[:1], entrant.precision)[0])
-        return case.make_steps(model, case.inputs, entrant.precision)
+    def build(name: str, precision: str) -> list[Step]:
+        model = kinds[name].make(case.timed)
+        if name == "ours":
+            ran[precision] = what_ran(forward_steps(model, case.inputs[:1], precision)[0])
+        return case.make_steps(model, case.inputs, precision)
 
-    contenders = [Contender(f"{one.name} {one.precision}", partial(build, one)) for one in case.entrants]
+    entrants = entrants_of(kinds, bench.device)
+    contenders = [Contender(f"{name} {precision}", partial(build, name, precision)) for name, precision in entrants]
     timings = bench.time(case.title, contenders)
+    samples = len(case.inputs[0]) * (1 if case.make_steps is forward_steps else BACKWARD)
     rows: list[dict[str, Any]] = []
-    for one in case.entrants:
-        timing, ours = timings[f"{one.name} {one.precision}"], timings[f"ours {one.precision}"].ms
-        floor = floor_ms(one.flops, rates[one.precision])
+    for name, precision in entrants:
+        timing, ours = timings[f"{name} {precision}"], timings[f"ours {precision}"].ms
+        floor = floor_ms(samples * kinds[name].flops(case.timed), rates[precision])
         rows.append(
             {
-                "contender": one.name,
-                "title": one.title,
-                "precision": one.precision,
-                "ran": ran.get(one.precision) if one.name == "ours" else None,
+                "contender": name,
+                "title": kinds[name].title,
+                "precision": precision,
+                "ran": ran.get(precision) if name == "ours" else None,
                 "ms": timing.shown,
                 "floor": floor,
                 "over_floor": timing.ms / floor if timing.ms else None,
@@ -232,3 +190,11 @@ def time_case(bench: Bench, case: StepCase, rates: Mapping[str, float]) -> Resul
             }
         )
     return ResultTable(case.key, case.title, COLUMNS, rows, "{title}, {precision}", SERIES)
+
+
+def entrants_of(kinds: Mapping[str, TimedKind], device: str) -> list[tuple[str, str]]:
+    """Return (kind, precision) pairs, one per row; the fastest precision comes first."""
+    precisions = ON_DEVICE[device]
+    return [
+        (name, one) for name, kind in kinds.items() for one in (precisions[:1] if kind.fastest_only else precisions)
+    ]

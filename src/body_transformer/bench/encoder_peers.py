@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +19,8 @@ from ..model.encoder import Encoder, EncoderLayer
 from ..model.policy import Policy
 from ..ops.body_attention import reference
 from ..ops.encoder_stack import PARAMETERS
+from .floors import encoder_flops, policy_flops
+from .harness import Bench
 from .steps import TimedModel
 
 
@@ -30,12 +32,18 @@ class TimedExperiment:
     config: PolicyConfig
     encoder: Encoder
 
+    @property
+    def device(self) -> torch.device:
+        return self.encoder.mask.device
+
     def draw(self, batch: int, count: int, seed: int) -> list[Tensor]:
         """Draw `count` sets of tokens [B, N, E]."""
-        device = self.encoder.mask.device
-        generator = torch.Generator(device=device).manual_seed(seed)
+        generator = torch.Generator(device=self.device).manual_seed(seed)
         shape = (batch, self.layout.graph.num_nodes, self.config.embed_dim)
-        return [torch.randn(shape, generator=generator, device=device) for _ in range(count)]
+        return [torch.randn(shape, generator=generator, device=self.device) for _ in range(count)]
+
+    def in_float64(self) -> TimedExperiment:
+        return replace(self, encoder=deepcopy(self.encoder).double())
 
 
 def load_timed(name: str, device: str, max_layers: int = 99) -> TimedExperiment:
@@ -47,16 +55,30 @@ def load_timed(name: str, device: str, max_layers: int = 99) -> TimedExperiment:
     return TimedExperiment(layout, config, Encoder(layout.graph, config).to(device))
 
 
-# -- encoders ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
-class EncoderKind:
-    """One way to run an encoder; each model it makes has its own copy of the weights."""
+class TimedKind:
+    """One implementation of an encoder or a policy; each model it makes has its own copy of the weights."""
 
     title: str
-    make: Callable[[Encoder], TimedModel]
+    make: Callable[[TimedExperiment], TimedModel]
+    flops: Callable[[TimedExperiment], int]
+    """Counts the operations of one sample's forward pass."""
     compiled: bool = False
+    """Whether it needs `torch.compile`."""
+    fastest_only: bool = False
+    """Whether it is timed only in the fastest precision, because it takes minutes to compile."""
+
+
+def chosen_kinds(kinds: Mapping[str, TimedKind], bench: Bench) -> dict[str, TimedKind]:
+    """Return the kinds to time: `ours`, and the peers that the run includes."""
+    return {
+        name: kind
+        for name, kind in kinds.items()
+        if name == "ours" or (bench.peers and (bench.compile_peers or not kind.compiled))
+    }
+
+
+# -- encoders ----------------------------------------------------------------------------------------------------------
 
 
 def layers_of(encoder: Encoder) -> list[list[Tensor]]:
@@ -64,13 +86,14 @@ def layers_of(encoder: Encoder) -> list[list[Tensor]]:
     return [layer.in_order() for layer in encoder.layers if isinstance(layer, EncoderLayer)]
 
 
-def _ours(encoder: Encoder) -> TimedModel:
-    encoder = deepcopy(encoder)
+def _ours(timed: TimedExperiment) -> TimedModel:
+    encoder = deepcopy(timed.encoder)
     return TimedModel(encoder, list(encoder.layers.parameters()))
 
 
-def _torch_layers(encoder: Encoder) -> TimedModel:
+def _torch_layers(timed: TimedExperiment) -> TimedModel:
     """Use PyTorch's own `nn.TransformerEncoderLayer`."""
+    encoder = timed.encoder
     layers = nn.ModuleList(_torch_layer(parts, encoder.num_heads) for parts in layers_of(encoder))
     layers.eval()  # there is no dropout, and without gradients PyTorch then takes its fast path
     masks = [~encoder.mask if is_masked else None for is_masked in encoder.masked]  # there, True = may not attend
@@ -123,56 +146,71 @@ class PlainEncoder(nn.Module):
         return x
 
 
-def _plain_layers(encoder: Encoder, attend: Any, compiled: bool) -> TimedModel:
-    model = PlainEncoder(deepcopy(encoder), attend, compiled)
+def _plain_layers(timed: TimedExperiment, attend: Any, compiled: bool) -> TimedModel:
+    model = PlainEncoder(deepcopy(timed.encoder), attend, compiled)
     return TimedModel(model, list(model.encoder.layers.parameters()))
 
 
-def _plain_kind(title: str, attend: Any, compiled: bool) -> EncoderKind:
-    return EncoderKind(f"plain layers, {title}", partial(_plain_layers, attend=attend, compiled=compiled), compiled)
+def _encoder_kind(title: str, make: Callable[[TimedExperiment], TimedModel], compiled: bool = False) -> TimedKind:
+    return TimedKind(title, make, lambda timed: encoder_flops(timed.layout.graph, timed.config), compiled)
 
 
-OURS = EncoderKind("ours", _ours)
+def _plain_kind(title: str, attend: Any, compiled: bool) -> TimedKind:
+    make = partial(_plain_layers, attend=attend, compiled=compiled)
+    return _encoder_kind(f"plain layers, {title}", make, compiled)
+
+
 PLAIN = _plain_kind("eager", reference.body_attention, compiled=False)
 """The reference of the accuracy tables; not timed."""
-PEERS = {
-    "torch": EncoderKind("nn.TransformerEncoderLayer, eager", _torch_layers),
+ENCODERS = {
+    "torch": _encoder_kind("nn.TransformerEncoderLayer, eager", _torch_layers),
     "plain_sdpa": _plain_kind("SDPA, eager", F.scaled_dot_product_attention, compiled=False),
     "compiled_sdpa": _plain_kind("SDPA, compiled", F.scaled_dot_product_attention, compiled=True),
     "compiled_softmax": _plain_kind("matmul-softmax, compiled", reference.body_attention, compiled=True),
+    "ours": _encoder_kind("ours", _ours),
 }
-
-
-def encoder_kinds(peers: bool, compile_peers: bool) -> dict[str, EncoderKind]:
-    """Return the encoders to time, this package's last."""
-    chosen = {name: kind for name, kind in PEERS.items() if peers and (compile_peers or not kind.compiled)}
-    return chosen | {"ours": OURS}
 
 
 # -- whole policies ----------------------------------------------------------------------------------------------------
 
-POLICY_TITLES = {
-    "mlp": "mlp, eager",
-    "reference": "bot-mix, reference encoder, eager",
-    "compiled": "bot-mix, tokenizer, plain layers and detokenizer compiled",
-    "ours": "bot-mix, ours",
+
+def _use_reference(policy: Policy) -> None:
+    policy.encoder.backend = "reference"  # type: ignore[assignment]  # a plain attribute of Encoder
+
+
+def _compile_parts(policy: Policy) -> None:
+    assert isinstance(policy.encoder, Encoder)
+    policy.encoder = PlainEncoder(policy.encoder, reference.body_attention, compiled=True)
+    for part in (policy.normalizer, policy.tokenizer, policy.detokenizer):
+        part.compile(dynamic=False)
+
+
+def _policy_kind(
+    title: str, variant: str | None = None, change: Callable[[Policy], None] = lambda policy: None, **settings: bool
+) -> TimedKind:
+    """Return a policy with seeded weights: the experiment's own architecture, or another variant of it."""
+
+    def config(timed: TimedExperiment) -> PolicyConfig:
+        return replace(timed.config, variant=variant or timed.config.variant)
+
+    def make(timed: TimedExperiment) -> TimedModel:
+        torch.manual_seed(0)
+        policy = Policy(timed.layout, config(timed)).to(timed.device)
+        learned = [parameter for key, parameter in policy.named_parameters() if key != "log_std"]  # not in this loss
+        change(policy)
+        return TimedModel(policy, learned)
+
+    return TimedKind(title, make, lambda timed: policy_flops(timed.layout, config(timed)), **settings)
+
+
+POLICIES = {
+    "mlp": _policy_kind("mlp, eager", "mlp"),
+    "reference": _policy_kind("bot-mix, reference encoder, eager", change=_use_reference),
+    "compiled": _policy_kind(
+        "bot-mix, tokenizer, plain layers and detokenizer compiled",
+        change=_compile_parts,
+        compiled=True,
+        fastest_only=True,
+    ),
+    "ours": _policy_kind("bot-mix, ours"),
 }
-
-
-def config_of(name: str, config: PolicyConfig) -> PolicyConfig:
-    return replace(config, variant="mlp") if name == "mlp" else config
-
-
-def build_policy(name: str, timed: TimedExperiment, device: str) -> TimedModel:
-    """Build one of POLICY_TITLES with seeded weights."""
-    torch.manual_seed(0)
-    policy = Policy(timed.layout, config_of(name, timed.config)).to(device)
-    learned = [parameter for key, parameter in policy.named_parameters() if key != "log_std"]  # not in this loss
-    if name == "reference":
-        policy.encoder.backend = "reference"  # type: ignore[assignment]  # a plain attribute of Encoder
-    elif name == "compiled":
-        assert isinstance(policy.encoder, Encoder)
-        policy.encoder = PlainEncoder(policy.encoder, reference.body_attention, compiled=True)
-        for part in (policy.normalizer, policy.tokenizer, policy.detokenizer):
-            part.compile(dynamic=False)
-    return TimedModel(policy, learned)
