@@ -1,18 +1,20 @@
 """Peers of masked attention, which are timed only if their output is correct."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from body_transformer.bench.accuracy import check
 from body_transformer.bench.attention_peers import (
     PEERS,
-    attention_step,
+    attention_steps,
     backends_on,
+    chosen_kinds,
     draw_inputs,
     gather,
     naive,
     ours,
-    peer_names,
 )
 from body_transformer.bench.masks import tree_mask
 from body_transformer.ops.body_attention import reference
@@ -24,8 +26,8 @@ def test_masked_peers_agree_with_the_reference_forward_and_backward(make) -> Non
     (inputs,) = draw_inputs((3, 2, 13, 8), "fp32", "cpu", 1)
     attention = make(mask)
     check(attention, mask, inputs, "fp32")
-    grads = attention_step(attention, inputs, "fp32", backward=True)()
-    expected = attention_step(lambda q, k, v: reference.body_attention(q, k, v, mask), inputs, "fp32", backward=True)()
+    exact = partial(reference.body_attention, mask=mask)
+    grads, expected = (attention_steps(one, [inputs], "fp32", backward=True)[0]() for one in (attention, exact))
     for grad, wanted in zip(grads, expected, strict=True):
         torch.testing.assert_close(grad, wanted, rtol=1e-4, atol=1e-5)
 
@@ -66,5 +68,8 @@ def test_triton_backends_are_not_timed_in_an_interpreter() -> None:
 
 
 def test_compiled_peers_replace_their_eager_forms() -> None:
-    assert peer_names(compile_peers=False) == ["sdpa_unmasked", "sdpa", "naive", "gather"]
-    assert peer_names(compile_peers=True) == ["sdpa_unmasked", "sdpa", "naive_compiled", "flex", "gather_compiled"]
+    eager, compiled = (list(chosen_kinds("cpu", compile_peers=compile_peers)) for compile_peers in (False, True))
+    own = ["ours", "reference", "neighbours"]
+    assert eager == ["sdpa_unmasked", "sdpa", "naive", "gather", *own]
+    assert compiled == ["sdpa_unmasked", "sdpa", "naive_compiled", "flex", "gather_compiled", *own]
+    assert list(chosen_kinds("cpu", peers=False)) == own

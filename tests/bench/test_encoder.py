@@ -30,8 +30,8 @@ def test_the_timed_encoder_is_the_experiments_cut_to_two_layers(timed) -> None:
 def test_every_encoder_gives_the_same_output_and_gradients(timed, name: str) -> None:
     x, grad = timed.draw(3, 2, seed=0)
     exact = PLAIN.make(timed.in_float64())
-    truth = output_and_gradients(exact, x.double().requires_grad_(), grad.double(), "fp32")
-    found = output_and_gradients(EAGER[name].make(timed), x.requires_grad_(), grad, "fp32")
+    truth = output_and_gradients(exact, (x.double().requires_grad_(),), grad.double(), "fp32")
+    found = output_and_gradients(EAGER[name].make(timed), (x.requires_grad_(),), grad, "fp32")
     shapes = [value.shape for value in truth]
     assert sorted(map(tuple, shapes)) == sorted(tuple(value.shape) for value in found)
     assert relative_error(found[0], truth[0]) < 1e-5

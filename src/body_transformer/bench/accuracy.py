@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from ..ops.body_attention import reference
-from .attention_peers import DTYPES, Attention, Inputs, attention_step
+from .attention_peers import DTYPES, Attention, Inputs
 from .encoder_peers import ENCODERS, PLAIN, TimedExperiment
 from .harness import Bench, first_line
 from .results import ResultColumn, ResultTable
-from .steps import matmul_precision, output_and_gradients
+from .steps import TimedModel, forward, output_and_gradients
 
 CHECKED_SAMPLES = 2
 """Number of samples per batch that are compared with float64."""
@@ -31,19 +31,17 @@ def check(attention: Attention, mask: Tensor, inputs: Inputs, dtype: str, is_our
     The whole batch is computed, as in the timed run, and its first samples are compared. For this package (`is_ours`)
     the tolerance is lower, and the gradients are compared too.
     """
-    numbers = DTYPES[dtype]
-    q, k, v, _ = inputs
-    with matmul_precision(numbers.matmul), torch.no_grad():
-        out = attention(q, k, v)[:CHECKED_SAMPLES]
-    few = few_samples(inputs, numbers.dtype)
+    numbers, model = DTYPES[dtype], TimedModel(attention)
+    tolerance = numbers.our_tolerance if is_ours else numbers.tolerance
     exact = few_samples(inputs, torch.float64)
-    wanted = reference.body_attention(*exact[:3], mask)
-    _compare("output", out, wanted, numbers.our_tolerance if is_ours else numbers.tolerance)
+    truth = reference.body_attention(*exact[:3], mask)
+    _compare("output", forward(model, inputs[:3], numbers.matmul)[:CHECKED_SAMPLES], truth, tolerance)
     if is_ours:
-        found = attention_step(attention, few, dtype, backward=True)()
-        grads = torch.autograd.grad(wanted, exact[:3], exact[3])
-        for name, value, truth in zip("qkv", found, grads, strict=True):
-            _compare(f"gradient of {name}", value, truth, numbers.our_tolerance)
+        few = few_samples(inputs, numbers.dtype)
+        found = output_and_gradients(model, few[:3], few[3], numbers.matmul)[1:]
+        grads = torch.autograd.grad(truth, exact[:3], exact[3])
+        for name, value, wanted in zip("qkv", found, grads, strict=True):
+            _compare(f"gradient of {name}", value, wanted, tolerance)
 
 
 def few_samples(inputs: Inputs, dtype: torch.dtype) -> Inputs:
@@ -73,14 +71,14 @@ def find_errors(bench: Bench, timed: TimedExperiment, batch: int, precisions: Se
     """Tabulate the errors of the encoder and of PyTorch in the same precision, both against float64."""
     x, grad = timed.draw(batch, 2, seed=3)
     exact = PLAIN.make(timed.in_float64())
-    truth = output_and_gradients(exact, x.double().requires_grad_(), grad.double(), "fp32")
+    truth = output_and_gradients(exact, (x.double().requires_grad_(),), grad.double(), "fp32")
     x.requires_grad_()
     rows = []
     for precision in precisions:
         bench.say(f"errors: {precision}")
         try:
             kinds = (ENCODERS["ours"], PLAIN)
-            results = [output_and_gradients(kind.make(timed), x, grad, precision) for kind in kinds]
+            results = [output_and_gradients(kind.make(timed), (x,), grad, precision) for kind in kinds]
         except Exception as error:
             bench.notes.append(f"errors, {precision}: {first_line(error)}")
             continue

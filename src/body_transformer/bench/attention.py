@@ -11,16 +11,14 @@ from ..ops.body_attention import BACKENDS
 from .accuracy import check
 from .attention_peers import (
     DTYPES,
-    PEERS,
+    OURS,
     Attention,
-    MakeAttention,
+    AttentionKind,
     Shape,
     attention_steps,
-    backends_on,
     chosen_backend,
+    chosen_kinds,
     draw_inputs,
-    ours,
-    peer_names,
 )
 from .clocks import Step
 from .floors import attention_bytes, copy_rate, floor_ms
@@ -65,15 +63,15 @@ def run(bench: Bench, rows: Sequence[str], dtypes: Sequence[str]) -> list[Result
 
 def time_shapes(bench: Bench, names: Sequence[str], dtypes: Sequence[str], rate: float) -> ResultTable:
     """Time all contenders on every shape; `rate` is the bytes per second of a copy."""
-    entrants, shapes = _entrants(bench), row_shapes(bench.device, bench.quick)
+    kinds = chosen_kinds(bench.device, bench.peers, bench.compile_peers)
+    shapes = row_shapes(bench.device, bench.quick)
     cases = [(name, dtype) for name in names for dtype in dtypes]
-    rows = [row for name, dtype in cases for row in time_shape(bench, name, shapes[name], dtype, rate, entrants)]
-    titles = {name: PEERS[name].title if name in PEERS else name for name in entrants}
+    rows = [row for name, dtype in cases for row in time_shape(bench, name, shapes[name], dtype, rate, kinds)]
     columns = (
         ResultColumn("row", "B x H x N x D"),
         ResultColumn("dtype", "dtype"),
         ResultColumn("pass", "pass"),
-        *(ResultColumn(name, title, "number") for name, title in titles.items()),
+        *(ResultColumn(name, kind.title, "number") for name, kind in kinds.items()),
         ResultColumn("chosen", "ours is"),
         ResultColumn("floor", "floor", "number"),
         *([ResultColumn("speedup", "best masked peer / ours", "ratio")] if bench.peers else []),
@@ -94,33 +92,33 @@ def time_shape(
     shape: Shape,
     dtype: str,
     rate: float,
-    entrants: Mapping[str, MakeAttention],
+    kinds: Mapping[str, AttentionKind],
     checked: bool = True,
 ) -> list[dict[str, Any]]:
-    """Time all entrants on the same inputs, compared with float64 first if `checked`; return one row per pass."""
+    """Time all kinds on the same inputs, compared with float64 first if `checked`; return one row per pass."""
     mask = tree_mask(shape[2]).to(bench.device)
     num_bytes = {backward: attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward) for backward in PASSES}
     sets = draw_inputs(shape, dtype, bench.device, bench.num_sets(num_bytes[False]))
-    entrants = {
-        entrant: make
-        for entrant, make in entrants.items()
-        if entrant not in BACKENDS or not BACKENDS[entrant].refusal(DTYPES[dtype].dtype, *shape[2:])
+    kinds = {
+        kind: one
+        for kind, one in kinds.items()
+        if kind not in BACKENDS or not BACKENDS[kind].refusal(DTYPES[dtype].dtype, *shape[2:])
     }
 
     @cache
-    def ready(entrant: str) -> Attention:
-        attention = entrants[entrant](mask)
-        if checked and (entrant not in PEERS or PEERS[entrant].masked):
-            check(attention, mask, sets[0], dtype, is_ours=entrant not in PEERS)
+    def ready(kind: str) -> Attention:
+        attention = kinds[kind].make(mask)
+        if checked and kinds[kind].is_masked:
+            check(attention, mask, sets[0], dtype, kinds[kind].is_ours)
         return attention
 
-    def build(entrant: str, backward: bool) -> list[Step]:
-        return attention_steps(ready(entrant), sets, dtype, backward)
+    def build(kind: str, backward: bool) -> list[Step]:
+        return attention_steps(ready(kind), sets, dtype, backward)
 
-    # both passes of an entrant are one family: it is compiled and checked once
+    # both passes of a kind are one family: it is compiled and checked once
     contenders = [
-        Contender(f"{entrant} {title}", partial(build, entrant, backward), family=entrant)
-        for entrant in entrants
+        Contender(f"{kind} {title}", partial(build, kind, backward), family=kind)
+        for kind in kinds
         for backward, title in PASSES.items()
     ]
     timings = bench.time(f"{name} {dtype}", contenders)
@@ -133,17 +131,17 @@ def time_shape(
     }
     rows = []
     for backward, title in PASSES.items():
-        own = {entrant: timings[f"{entrant} {title}"] for entrant in entrants}
+        own = {kind: timings[f"{kind} {title}"] for kind in kinds}
         floor = floor_ms(num_bytes[backward], rate)
-        times = {entrant: timing.shown for entrant, timing in own.items()}
-        rows.append({**about, "pass": title, **times, "floor": floor, **compare(own, floor)})
+        times = {kind: timing.shown for kind, timing in own.items()}
+        rows.append({**about, "pass": title, **times, "floor": floor, **compare(kinds, own, floor)})
     return rows
 
 
-def compare(timings: Mapping[str, Timing], floor: float) -> dict[str, Any]:
+def compare(kinds: Mapping[str, AttentionKind], timings: Mapping[str, Timing], floor: float) -> dict[str, Any]:
     """Compare this package with the best masked peer and with the floor."""
     own = timings["ours"].ms
-    times = {name: timings[name].ms for name, peer in PEERS.items() if peer.masked and name in timings}
+    times = {name: timings[name].ms for name, kind in kinds.items() if kind.is_masked and not kind.is_ours}
     best_ms, best = min(((ms, name) for name, ms in times.items() if ms is not None), default=(None, None))
     return {
         "best_peer": best,
@@ -151,12 +149,6 @@ def compare(timings: Mapping[str, Timing], floor: float) -> dict[str, Any]:
         "speedup": best_ms / own if best_ms and own else None,
         "over_floor": own / floor if own else None,
     }
-
-
-def _entrants(bench: Bench) -> dict[str, MakeAttention]:
-    """Return the peers, the backend that the dispatch table chooses, and each backend by itself."""
-    peers = {name: PEERS[name].make for name in peer_names(bench.compile_peers)} if bench.peers else {}
-    return {**peers, "ours": ours, **{name: partial(ours, backend=name) for name in backends_on(bench.device)}}
 
 
 # -- cost per node -----------------------------------------------------------------------------------------------------
@@ -191,7 +183,7 @@ def time_scaling(bench: Bench, dtypes: Sequence[str], rate: float) -> ResultTabl
 def _time_body(bench: Bench, nodes: int, tokens: int, dtype: str, rate: float) -> dict[str, Any]:
     shape = (tokens // nodes, HEADS, nodes, HEAD_DIM)
     # unchecked: for the largest bodies the reference needs more memory than there is
-    passes = time_shape(bench, f"{SCALING} {nodes} nodes", shape, dtype, rate, {"ours": ours}, checked=False)
+    passes = time_shape(bench, f"{SCALING} {nodes} nodes", shape, dtype, rate, {"ours": OURS}, checked=False)
     row: dict[str, Any] = {"nodes": nodes, "batch": shape[0], "dtype": dtype, "chosen": passes[0]["chosen"]}
     for name, timed in zip(("forward", "both"), passes, strict=True):
         row[f"{name}_ns"] = timed["ours"] if timed["ours"] == "failed" else 1e6 * timed["ours"] / tokens

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..ops.body_attention import BACKENDS, body_attention, choose_backend, reference
 from .clocks import Step
-from .steps import matmul_precision
+from .steps import TimedModel, forward, gradients
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 """q, k, v [B, H, N, D] -> [B, H, N, D]"""
@@ -44,10 +44,24 @@ DTYPES = {
 }
 
 
+@dataclass(frozen=True)
+class AttentionKind:
+    """One way to compute masked attention."""
+
+    title: str
+    make: MakeAttention
+    is_ours: bool = False
+    is_masked: bool = True
+    """Whether it applies the mask; without it, its time is shown for context only."""
+    compiled: bool = False
+    """Whether it needs `torch.compile`."""
+
+
 # -- this package ------------------------------------------------------------------------------------------------------
 
 
 def ours(mask: Tensor, backend: str | None = None) -> Attention:
+    """Use this backend, or the one that the dispatch table chooses."""
     return partial(body_attention, mask=mask, backend=backend)
 
 
@@ -63,19 +77,10 @@ def backends_on(device: str) -> list[str]:
     return [name for name, backend in BACKENDS.items() if device == "cuda" or not backend.needs_triton]
 
 
+OURS = AttentionKind("ours", ours, is_ours=True)
+
+
 # -- peers -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class AttentionPeer:
-    """One way to compute masked attention without this package."""
-
-    title: str
-    make: MakeAttention
-    masked: bool = True
-    """Whether it applies the mask; without it, its time is shown for context only."""
-    compiled: bool = False
-    """Whether it needs `torch.compile`."""
 
 
 def naive(mask: Tensor) -> Attention:
@@ -120,20 +125,25 @@ def _compiled(make: MakeAttention) -> MakeAttention:
 
 
 PEERS = {
-    "sdpa_unmasked": AttentionPeer("SDPA, no mask", lambda mask: F.scaled_dot_product_attention, masked=False),
-    "sdpa": AttentionPeer("SDPA + mask", lambda mask: partial(F.scaled_dot_product_attention, attn_mask=mask)),
-    "naive": AttentionPeer("naive", naive),
-    "gather": AttentionPeer("gather", gather),
-    "naive_compiled": AttentionPeer("naive, comp.", _compiled(naive), compiled=True),
-    "flex": AttentionPeer("Flex, comp.", _flex, compiled=True),
-    "gather_compiled": AttentionPeer("gather, comp.", _compiled(gather), compiled=True),
+    "sdpa_unmasked": AttentionKind("SDPA, no mask", lambda mask: F.scaled_dot_product_attention, is_masked=False),
+    "sdpa": AttentionKind("SDPA + mask", lambda mask: partial(F.scaled_dot_product_attention, attn_mask=mask)),
+    "naive": AttentionKind("naive", naive),
+    "gather": AttentionKind("gather", gather),
+    "naive_compiled": AttentionKind("naive, comp.", _compiled(naive), compiled=True),
+    "flex": AttentionKind("Flex, comp.", _flex, compiled=True),
+    "gather_compiled": AttentionKind("gather, comp.", _compiled(gather), compiled=True),
 }
 
 
-def peer_names(compile_peers: bool) -> list[str]:
-    """Return the peers to time; with `compile_peers`, a compiled form replaces the eager one."""
+def chosen_kinds(device: str, peers: bool = True, compile_peers: bool = False) -> dict[str, AttentionKind]:
+    """Return the peers, this package with the backend that the dispatch table chooses, and each backend by itself.
+
+    With `compile_peers`, the compiled form of a peer replaces the eager one.
+    """
     left_out = {"naive", "gather"} if compile_peers else {name for name, peer in PEERS.items() if peer.compiled}
-    return [name for name in PEERS if name not in left_out]
+    others = {name: peer for name, peer in PEERS.items() if peers and name not in left_out}
+    backends = {name: AttentionKind(name, partial(ours, backend=name), is_ours=True) for name in backends_on(device)}
+    return others | {"ours": OURS} | backends
 
 
 # -- inputs and steps --------------------------------------------------------------------------------------------------
@@ -151,22 +161,8 @@ def draw_inputs(shape: Shape, dtype: str, device: str, count: int) -> list[Input
     return [(draw_leaf(), draw_leaf(), draw_leaf(), draw()) for _ in range(count)]
 
 
-def attention_step(
-    attention: Attention, inputs: Inputs, dtype: str, backward: bool
-) -> Callable[[], Tensor | tuple[Tensor, ...]]:
-    q, k, v, grad = inputs
-    precision = DTYPES[dtype].matmul
-
-    def forward() -> Tensor:
-        with matmul_precision(precision), torch.no_grad():
-            return attention(q, k, v)
-
-    def both() -> tuple[Tensor, ...]:
-        with matmul_precision(precision):
-            return torch.autograd.grad(attention(q, k, v), (q, k, v), grad)
-
-    return both if backward else forward
-
-
 def attention_steps(attention: Attention, sets: Sequence[Inputs], dtype: str, backward: bool) -> list[Step]:
-    return [attention_step(attention, inputs, dtype, backward) for inputs in sets]
+    model, precision = TimedModel(attention), DTYPES[dtype].matmul
+    if backward:
+        return [partial(gradients, model, inputs[:3], inputs[3], precision) for inputs in sets]
+    return [partial(forward, model, inputs[:3], precision) for inputs in sets]

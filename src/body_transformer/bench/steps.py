@@ -63,39 +63,43 @@ def autocast(name: str, device: str) -> torch.autocast:
 
 @dataclass(frozen=True)
 class TimedModel:
-    """An encoder or a policy as a function, with its trainable parameters."""
+    """An attention, an encoder or a policy as a function, with its trainable parameters."""
 
-    forward: Callable[[Tensor], Tensor]
-    parameters: Sequence[Tensor]
+    forward: Callable[..., Tensor]
+    parameters: Sequence[Tensor] = ()
+
+
+def forward(model: TimedModel, inputs: Sequence[Tensor], precision: str) -> Tensor:
+    """Compute the output without gradients."""
+    with matmul_precision(precision), torch.no_grad(), autocast(precision, inputs[0].device.type):
+        return model.forward(*inputs)
+
+
+def output_and_gradients(
+    model: TimedModel, inputs: Sequence[Tensor], grad: Tensor, precision: str
+) -> tuple[Tensor, ...]:
+    """Return the output, then the gradients of the inputs (which are leaves) and of every parameter."""
+    with matmul_precision(precision):
+        with autocast(precision, grad.device.type):
+            out = model.forward(*inputs)
+        return out, *torch.autograd.grad(out, (*inputs, *model.parameters), grad.to(out.dtype))
+
+
+def gradients(model: TimedModel, inputs: Sequence[Tensor], grad: Tensor, precision: str) -> tuple[Tensor, ...]:
+    """Return the gradients of the inputs and of every parameter."""
+    return output_and_gradients(model, inputs, grad, precision)[1:]
 
 
 def forward_steps(model: TimedModel, inputs: Sequence[Tensor], precision: str) -> list[Step]:
     """Return one step per input: the forward pass without gradients."""
-
-    def step(x: Tensor) -> Tensor:
-        with matmul_precision(precision), torch.no_grad(), autocast(precision, x.device.type):
-            return model.forward(x)
-
-    return [partial(step, x) for x in inputs]
+    return [partial(forward, model, (x,), precision) for x in inputs]
 
 
 def gradient_steps(model: TimedModel, inputs: Sequence[Tensor], precision: str) -> list[Step]:
     """Return one step per input: the forward pass, then the gradients of the input and of every parameter."""
     generator = torch.Generator(device=inputs[0].device).manual_seed(4)
     grad = torch.randn(inputs[0].shape, generator=generator, device=inputs[0].device)
-
-    def step(x: Tensor) -> tuple[Tensor, ...]:
-        return output_and_gradients(model, x, grad, precision)[1:]
-
-    return [partial(step, x.detach().requires_grad_()) for x in inputs]
-
-
-def output_and_gradients(model: TimedModel, x: Tensor, grad: Tensor, precision: str) -> tuple[Tensor, ...]:
-    """Return the output, then the gradients of the input (a leaf) and of every parameter."""
-    with matmul_precision(precision):
-        with autocast(precision, x.device.type):
-            out = model.forward(x)
-        return out, *torch.autograd.grad(out, (x, *model.parameters), grad.to(out.dtype))
+    return [partial(gradients, model, (x.detach().requires_grad_(),), grad, precision) for x in inputs]
 
 
 def optimizer_steps(
