@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +36,18 @@ def atomic_write(path: Path, content: str | Callable[[Path], object]) -> Path:
     finally:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
+
+
+def check_writable(folder: Path, what: str) -> None:
+    """Create the folder; raise an error before any work is done if `what`, such as "a report", cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except FileExistsError:
+        raise OSError(f"cannot write {what} to {str(folder)!r}: it is a file, not a folder") from None
+    except OSError as error:
+        raise OSError(f"cannot write {what} to {str(folder)!r}: {error.strerror}") from None
 
 
 def replace_folder(new: Path, out: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from body_transformer.report.aggregate import RunGroup, SeedRange, clear_winner, compare, over_seeds
+from body_transformer.report.aggregate import RunGroup, clear_winner, compare, over_seeds
 from body_transformer.report.curves import Curve, curve, thinned
-from body_transformer.report.load import LoadedRun, LoggedPoint, LoggedValue
+from body_transformer.report.load import LoadedRun, LoggedPoint, ValueRange
 from body_transformer.report.text import decimals, duration, rounded, short
 
 KEY = ("train", "length")
@@ -16,13 +16,13 @@ KEY = ("train", "length")
 
 def make_run(
     seed: int,
-    result: LoggedValue | None = None,
+    result: ValueRange | None = None,
     points: Sequence[tuple[int, float]] = (),
     notes: tuple[str, ...] = (),
     key: tuple[str, str] = KEY,
 ) -> LoadedRun:
     curves = (
-        {"x": [LoggedPoint(step, step / 10, LoggedValue(value, value, value)) for step, value in points]}
+        {"x": [LoggedPoint(step, step / 10, ValueRange(value, value, value)) for step, value in points]}
         if points
         else {}
     )
@@ -32,7 +32,7 @@ def make_run(
 
 
 def make_group(label: str, *means: float, half: float = 0.01, notes: tuple[str, ...] = ()) -> RunGroup:
-    runs = [make_run(k, LoggedValue(m, m - half, m + half, 100), notes=notes) for k, m in enumerate(means)]
+    runs = [make_run(k, ValueRange(m, m - half, m + half, 100), notes=notes) for k, m in enumerate(means)]
     return RunGroup("demo", label, tuple(runs))
 
 
@@ -40,16 +40,16 @@ def make_group(label: str, *means: float, half: float = 0.01, notes: tuple[str, 
 
 
 def test_several_seeds_give_their_mean_with_the_lowest_and_highest_seed() -> None:
-    assert over_seeds(make_group("a", 0.2, 0.6, 0.4).runs, *KEY) == SeedRange(pytest.approx(0.4), 0.2, 0.6, 3, 100)
+    assert over_seeds(make_group("a", 0.2, 0.6, 0.4).runs, *KEY) == ValueRange(pytest.approx(0.4), 0.2, 0.6, 100, 3)
 
 
 def test_one_seed_gives_its_interval_over_episodes() -> None:
-    assert over_seeds(make_group("a", 0.5, half=0.1).runs, *KEY) == SeedRange(0.5, 0.4, 0.6, 1, 100)
+    assert over_seeds(make_group("a", 0.5, half=0.1).runs, *KEY) == ValueRange(0.5, 0.4, 0.6, 100)
 
 
 def test_a_seed_without_a_value_is_left_out() -> None:
     runs = [*make_group("a", 0.5, 0.7).runs, make_run(2)]
-    assert over_seeds(runs, *KEY) == SeedRange(pytest.approx(0.6), 0.5, 0.7, 2, 100)
+    assert over_seeds(runs, *KEY) == ValueRange(pytest.approx(0.6), 0.5, 0.7, 100, 2)
     assert over_seeds([make_run(0)], *KEY) is None
 
 
@@ -66,7 +66,7 @@ def test_a_seed_without_a_value_is_left_out() -> None:
     ],
 )
 def test_a_winner_is_clear_only_where_its_interval_touches_no_other(intervals, higher_is_better, best) -> None:
-    cells = {k: SeedRange((low + high) / 2, low, high, 2, None) for k, (low, high) in enumerate(intervals)}
+    cells = {k: ValueRange((low + high) / 2, low, high) for k, (low, high) in enumerate(intervals)}
     assert clear_winner(cells, higher_is_better) == best
 
 
@@ -82,9 +82,7 @@ def test_the_verdict_names_the_winner_and_is_open_while_runs_are_unfinished() ->
 
 def test_lower_is_better_for_errors_and_losses() -> None:
     key = ("train", "tracking_error")
-    groups = [
-        RunGroup("demo", str(mean), (make_run(0, LoggedValue(mean, mean, mean), key=key),)) for mean in (0.2, 0.8)
-    ]
+    groups = [RunGroup("demo", str(mean), (make_run(0, ValueRange(mean, mean, mean), key=key),)) for mean in (0.2, 0.8)]
     assert [(column.best, column.higher_is_better) for column in compare(groups)] == [(0, False)]
 
 

@@ -47,7 +47,7 @@ def test_logs_inside_a_run_belong_to_the_run(tmp_path: Path) -> None:
     run = write_run(tmp_path, film=None, checkpoint=False)
     deploy(run / "tried")
     assert find_folders([tmp_path]) == ([run], [])
-    assert write_report(tmp_path / "page.html", [tmp_path]).num_runs == 1
+    assert len(write_report(tmp_path / "page.html", [tmp_path]).runs) == 1
     assert find_folders([run / "tried"]) == ([], [run / "tried"])
 
 

@@ -129,7 +129,7 @@ def test_lines_hold_the_measured_and_commanded_values(real: Path, page: str) -> 
 def test_ten_minutes_at_200_hz_make_a_small_page_that_shows_a_single_tick(tmp_path: Path) -> None:
     folder, spike = ten_minutes(tmp_path / "long", deploy(tmp_path / "short", seconds=0.1))
     written = write_report(tmp_path / "page.html", [folder])
-    assert written.num_bytes < 1_500_000
+    assert written.path.stat().st_size < 1_500_000
     drawn = charts(Reader(written.path.read_text()))
     line = drawn[4][1]["measured"]
     assert line["mean"][int(np.argmax(line["mean"]))] == 3.25
@@ -157,9 +157,9 @@ import sys
 for name in ("torch", "mujoco", "onnxruntime", "scipy"):
     sys.modules[name] = None  # its import is an ImportError
 from body_transformer.report.page import write_report
-print(write_report({str(tmp_path / "page.html")!r}, [{str(folder)!r}]).num_deployments)
+print(write_report({str(tmp_path / "page.html")!r}, [{str(folder)!r}]).deployments[0].label)
 """
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "log\n"
 
 
 # -- content -----------------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_a_stop_is_explained_and_drawn_in_every_chart(tmp_path: Path) -> None:
     folder = deploy(tmp_path / "log", fault=tilting)
     written = write_report(tmp_path / "page.html", [folder])
     read = Reader(written.path.read_text())
-    ((stopped, why),) = written.stopped
+    ((stopped, why),) = written.stopped.items()
     assert stopped == folder
     assert why.startswith("tilted: 1.0")
     assert ("p", f"{why}.") in read.texts

@@ -69,7 +69,7 @@ def test_the_table_has_the_last_evaluation_and_how_many_steps_it_took(tmp_path):
     write_run(tmp_path / "runs", "mlp", 0, 10.0)
     written = write_report(tmp_path / "page.html", [tmp_path / "runs"])
     page = (tmp_path / "page.html").read_text()
-    assert written.unfinished == ()
+    assert written.unfinished == []
     assert 'data-mean="40.0"' in page
     assert re.search(r"environment steps</th>", page)
     assert '<td class="number">256</td>' in page

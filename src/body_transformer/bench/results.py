@@ -6,7 +6,6 @@ import json
 import math
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..files import atomic_write
+from ..files import atomic_write, check_writable
 from ..report.text import markdown_table
 
 Cell = float | int | str | bool | None
@@ -133,20 +132,13 @@ def _bullets(texts: Iterable[str]) -> str:
 
 
 def output_folder(given: str | None) -> Path | None:
-    """Create the folder for results; raise an error before any work is done if it cannot be written."""
+    """Create the folder for results; raise an error if it cannot be written."""
     if given is None:
         return None
     if not given:
         raise ValueError("--out is empty; give a folder for the results ('.' is the current one)")
-    folder = Path(given)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except FileExistsError:
-        raise OSError(f"cannot write results to {given!r}: it is a file, not a folder") from None
-    except OSError as error:
-        raise OSError(f"cannot write results to {given!r}: {error.strerror}") from None
+    check_writable(Path(given), "results")
+    return Path(given)
 
 
 # -- environment -------------------------------------------------------------------------------------------------------

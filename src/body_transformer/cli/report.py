@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
@@ -35,16 +35,14 @@ def main(args: list[str]) -> None:
     from ..report.text import file_size
 
     page = write_report(options.out, options.runs, options.title)
-    count, kind = (page.num_deployments, "deployment") if page.num_deployments else (page.num_runs, "run")
+    num_bytes, stopped = page.path.stat().st_size, {str(folder): why for folder, why in page.stopped.items()}
+    count, kind = (len(page.deployments), "deployment") if page.deployments else (len(page.runs), "run")
     if options.json:
-        facts: dict[str, Any] = {"path": str(page.path), "bytes": page.num_bytes, f"{kind}s": count}
-        if page.num_deployments:
-            print_json({**facts, "stopped": {str(folder): why for folder, why in page.stopped}})
-        else:
-            print_json({**facts, "unfinished": [str(folder) for folder in page.unfinished]})
+        missing = {"stopped": stopped} if page.deployments else {"unfinished": list(map(str, page.unfinished))}
+        print_json({"path": str(page.path), "bytes": num_bytes, f"{kind}s": count, **missing})
         return
-    print(f"wrote {page.path} ({file_size(page.num_bytes)}, {count} {kind}{'s' * (count != 1)})")
+    print(f"wrote {page.path} ({file_size(num_bytes)}, {count} {kind}{'s' * (count != 1)})")
     for folder in page.unfinished:
         print(f"unfinished: {folder}", file=sys.stderr)
-    for folder, why in page.stopped:
-        print(f"ended early: {folder}: {why}", file=sys.stderr)
+    for name, why in stopped.items():
+        print(f"ended early: {name}: {why}", file=sys.stderr)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from .load import LoadedRun
+from .load import LoadedRun, ValueRange
 
 PER_RUN = {
     "seed",
@@ -140,25 +140,12 @@ def _unique_label(group: RunGroup, groups: Sequence[RunGroup]) -> str:
 
 
 @dataclass(frozen=True)
-class SeedRange:
-    """A metric of one group."""
-
-    mean: float
-    low: float
-    high: float
-    """`low` and `high` are the lowest and highest seed; for one seed, they bound the interval over episodes."""
-    num_seeds: int
-    num_episodes: int | None
-    """Episodes per seed, if equal for all."""
-
-
-@dataclass(frozen=True)
 class MetricColumn:
     """One metric on one split, over all groups."""
 
     split: str
     metric: str
-    cells: tuple[SeedRange | None, ...]
+    cells: tuple[ValueRange | None, ...]
     """One entry per group; None without a value."""
     best: int | None
     """Index of the group whose interval lies clear of all others."""
@@ -178,20 +165,19 @@ def compare(groups: Sequence[RunGroup]) -> list[MetricColumn]:
     return [_column(groups, split, metric) for split, metric in ordered]
 
 
-def over_seeds(runs: Sequence[LoadedRun], split: str, metric: str) -> SeedRange | None:
+def over_seeds(runs: Sequence[LoadedRun], split: str, metric: str) -> ValueRange | None:
     """Return the mean of the seeds' means with the lowest and highest; for one seed, its own mean and interval."""
     found = [run.results[split, metric] for run in runs if (split, metric) in run.results]
     if not found:
         return None
-    numbers = {one.num_episodes for one in found}
-    num_episodes = numbers.pop() if len(numbers) == 1 else None
     if len(found) == 1:
-        return SeedRange(found[0].mean, found[0].low, found[0].high, 1, num_episodes)
-    means = [one.mean for one in found]
-    return SeedRange(sum(means) / len(means), min(means), max(means), len(means), num_episodes)
+        return found[0]
+    means, numbers = [one.mean for one in found], {one.num_episodes for one in found}
+    num_episodes = numbers.pop() if len(numbers) == 1 else None
+    return ValueRange(sum(means) / len(means), min(means), max(means), num_episodes, len(means))
 
 
-def clear_winner(cells: Mapping[int, SeedRange], higher_is_better: bool) -> int | None:
+def clear_winner(cells: Mapping[int, ValueRange], higher_is_better: bool) -> int | None:
     """Return the index whose interval lies on the better side of all others and touches none."""
     best = (max if higher_is_better else min)(cells, key=lambda index: cells[index].mean)
     others = [cell for index, cell in cells.items() if index != best]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..deploy.saved_log import link_trouble
 from .deployment import POLICY, Deployment
-from .figures import DETAIL, USUAL, Dots, Trace, dot_plot, events_chart, histogram, time_chart
+from .figures import DETAIL, USUAL, Series, dot_plot, events_chart, histogram, time_chart
 from .svg import Drawing, label_styles
 from .text import decimals, rounded
 
@@ -101,15 +101,13 @@ def _comparison_charts(deployments: Sequence[Deployment], styles: Sequence[int])
     charts = []
     pairs = list(zip(deployments, styles, strict=True))
     if any(one.speed_mps is not None for one in deployments):
-        names = [one.label for one in deployments]
-        dots = [
-            Dots(one.label, style, [one.speed_mps if one is other else None for other in deployments])
-            for one, style in pairs
-        ]
+        names, speeds = [one.label for one in deployments], np.array([one.speed_mps for one in deployments], np.float64)
+        rows = np.arange(len(deployments))
+        dots = [Series(one.label, style, np.where(rows == k, speeds, np.nan)) for k, (one, style) in enumerate(pairs)]
         charts.append(dot_plot("Speed", "m/s, forward", names, dots, _commanded_speed(deployments)))
     for joints in dict.fromkeys(one.joints for one in deployments):  # robots may differ
         dots = [
-            Dots(f"{one.label}, {what}", style, each.tolist(), is_open)
+            Series(f"{one.label}, {what}", style, each, is_open)
             for is_open, what in ((True, "policy's targets"), (False, "commanded"))
             for one, style in pairs
             if one.joints == joints and (each := one.roughness(one.targets if is_open else one.commanded)) is not None
@@ -183,7 +181,7 @@ def _positions(draw: Draw, one: Deployment) -> list[Drawing]:
     )
     charts = []
     for k, (joint, (low, high)) in enumerate(zip(one.joints, one.facts.limits.position, strict=True)):
-        traces = [Trace(name, style, values[:, k]) for name, style, values in columns]
+        traces = [Series(name, style, values[:, k]) for name, style, values in columns]
         note = f"{rounded(low, 2)} to {rounded(high, 2)} rad"
         charts.append(draw(joint, note, traces, limits=(low, high), only_near=True))
     return charts
@@ -204,9 +202,9 @@ def _torques(draw: Draw, one: Deployment, trusted: npt.NDArray[np.bool_]) -> lis
     charts = []
     for k, (joint, limit) in enumerate(zip(one.joints, one.facts.limits.torque, strict=True)):
         limit *= one.facts.safety.torque_fraction
-        traces = [Trace("estimate", MEASURED, measured[:, k])]
+        traces = [Series("estimate", MEASURED, measured[:, k])]
         if one.commanded_torque is not None:
-            traces.insert(0, Trace("commanded", COMMANDED, one.commanded_torque[:, k]))
+            traces.insert(0, Series("commanded", COMMANDED, one.commanded_torque[:, k]))
         most = float(np.nanmax(np.abs(np.append(measured[trusted, k], 0.0))))
         charts.append(draw(joint, f"at most {most:.1f} of {limit:.1f} Nm", traces, limits=(-limit, limit), least=1.0))
     return charts
@@ -214,8 +212,8 @@ def _torques(draw: Draw, one: Deployment, trusted: npt.NDArray[np.bool_]) -> lis
 
 def _body(draw: Draw, one: Deployment) -> list[Drawing]:
     rates, most = one.measured("angular_velocity"), one.facts.safety.max_tilt_rad
-    tilt = [Trace("tilt", TILT, one.tilt_rad)]
-    turning = [Trace(name, style, rates[:, k]) for k, (name, style) in enumerate(ANGULAR_VELOCITY.items())]
+    tilt = [Series("tilt", TILT, one.tilt_rad)]
+    turning = [Series(name, style, rates[:, k]) for k, (name, style) in enumerate(ANGULAR_VELOCITY.items())]
     return [
         draw("Tilt", f"rad; a stop at {most:g}", tilt, limits=[most], frame=USUAL),
         draw("Angular velocity", "rad/s, in the body's frame", turning, least=0.5, frame=USUAL),
@@ -229,8 +227,8 @@ def _timing(draw: Draw, one: Deployment) -> list[Drawing]:
         note = f"ms: {', '.join(f'{name} {value:.2f}' for name, value in work.items())}, period {period:g}"
         marks = {**work, "period": period}
         charts.append(histogram("Work of the ticks that ran the policy", note, one.work_ms, marks))
-    load = [Trace("work", WORK, rows["work_ms"]), Trace("late", LATE, rows["late_ms"])]
-    age = [Trace("age", AGE, np.where(one.during("wait"), np.nan, rows["age_ms"]))]
+    load = [Series("work", WORK, rows["work_ms"]), Series("late", LATE, rows["late_ms"])]
+    age = [Series("age", AGE, np.where(one.during("wait"), np.nan, rows["age_ms"]))]
     note = f"ms; the period is {period:g}"
     charts.append(draw("Work and lateness", note, load, limits=[period], least=0.1, frame=USUAL))
     note = f"ms; a stop at {stale:g}"

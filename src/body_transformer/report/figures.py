@@ -83,19 +83,21 @@ def _padded(low: float, high: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Trace:
-    """A quantity over the ticks of a deployment, [T]; NaN where it has no value."""
+class Series:
+    """Values per tick of a deployment or per row of a dot plot, with their label and style; NaN where there is none."""
 
     label: str
     style: int
     values: Floats
+    is_open: bool = False
+    """Whether its dots are drawn as rings."""
 
 
 def time_chart(
     one: Deployment,
     title: str,
     note: str,
-    traces: Sequence[Trace],
+    traces: Sequence[Series],
     limits: Sequence[float] = (),
     only_near: bool = False,
     least: float = 0.2,
@@ -228,31 +230,19 @@ def histogram(title: str, note: str, values_ms: Floats, marks_ms: Mapping[str, f
     return drawing(axes, title, note, f"{title}, {len(values_ms)} ticks: {listed}")
 
 
-@dataclass(frozen=True)
-class Dots:
-    """A compared series: one value per row, None where it has none."""
-
-    label: str
-    style: int
-    values: Sequence[float | None]
-    is_open: bool = False
-    """Drawn as rings."""
-
-
 def dot_plot(
-    title: str, unit: str, rows: Sequence[str], dots: Sequence[Dots], commanded: float | None = None
+    title: str, unit: str, rows: Sequence[str], dots: Sequence[Series], commanded: float | None = None
 ) -> Drawing:
     """Draw one value per named row, from zero to the right; `commanded` is a vertical line."""
-    known = [value for one in dots for value in (*one.values, commanded) if value is not None]
-    low, high = min([0.0, *known]), max([0.0, *known]) or 1.0
+    drawn = np.concatenate([[0.0 if commanded is None else commanded, 0.0], *(one.values for one in dots)])
+    low, high = float(np.nanmin(drawn)), float(np.nanmax(drawn)) or 1.0
     axes = _axes_of_rows(rows, (low, high + 0.04 * (high - low)), unit)
     if commanded is not None:
         axes.axvline(commanded, **LIMIT_LINE)
     for one in dots:
-        values = [np.nan if value is None else value for value in one.values]
         colour = COLOURS[one.style % len(COLOURS)][0]
-        axes.plot(values, np.arange(len(rows)) + 0.5, color=colour, markersize=8, **RING if one.is_open else DOT)
-    texts = [[short(value) if value is not None else "none" for value in one.values] for one in dots]
+        axes.plot(one.values, np.arange(len(rows)) + 0.5, color=colour, markersize=8, **RING if one.is_open else DOT)
+    texts = [["none" if np.isnan(value) else short(value) for value in one.values] for one in dots]
     label = "; ".join(f"{one.label}: {', '.join(values)}" for one, values in zip(dots, texts, strict=True))
     note = "" if commanded is None else f"commanded: {commanded:g}"
     return drawing(axes, title, note, f"{title}, {unit}: {label}")

@@ -27,13 +27,15 @@ FolderPath = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class LoggedValue:
-    """A logged number, or the mean over episodes with its interval."""
+class ValueRange:
+    """A logged number, the mean over episodes with its interval, or the mean over seeds with the lowest and highest."""
 
     mean: float
     low: float
     high: float
     num_episodes: int | None = None
+    """Episodes per seed, if equal for all."""
+    num_seeds: int = 1
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class LoggedPoint:
     step: int
     time_s: float | None
     """Training time until then, without evaluations."""
-    value: LoggedValue
+    value: ValueRange
     env_steps: int | None = None
     """Steps of all environments together, in reinforcement learning; a step is then an iteration of PPO."""
 
@@ -57,7 +59,7 @@ class LoadedRun:
     """Content of `experiment.yaml`; settings of reinforcement learning have their current names."""
     curves: Mapping[str, Sequence[LoggedPoint]]
     """Points by step, per logged name."""
-    results: Mapping[tuple[str, str], LoggedValue]
+    results: Mapping[tuple[str, str], ValueRange]
     """Final evaluation by (split, metric); the last evaluations during training as long as there is none."""
     step: int
     """Last logged step."""
@@ -250,7 +252,7 @@ def _curves(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[LoggedPoint]]:
     return {key: [points[step] for step in sorted(points)] for key, points in found.items()}
 
 
-def _read_evaluation(file: Path) -> tuple[dict[tuple[str, str], LoggedValue], str]:
+def _read_evaluation(file: Path) -> tuple[dict[tuple[str, str], ValueRange], str]:
     """Return the final evaluation, or the reason why there is none."""
     if not file.is_file():
         return {}, "no final evaluation yet"
@@ -263,11 +265,11 @@ def _read_evaluation(file: Path) -> tuple[dict[tuple[str, str], LoggedValue], st
     return (found, "") if found else ({}, f"{EVALUATION} holds no values")
 
 
-def _value(content: Any) -> LoggedValue | None:
+def _value(content: Any) -> ValueRange | None:
     """Return a finite number, or a mapping with a finite mean, as a value."""
     given = content if isinstance(content, Mapping) else {"mean": content}
     if not is_number(given.get("mean")):
         return None
     mean, low, high = (float(given[key if is_number(given.get(key)) else "mean"]) for key in ("mean", "low", "high"))
     number = given.get("num_episodes")
-    return LoggedValue(mean, low, high, number if type(number) is int else None)
+    return ValueRange(mean, low, high, number if type(number) is int else None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -13,11 +12,11 @@ from typing import Any
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ..files import atomic_write
+from ..files import atomic_write, check_writable
 from .aggregate import group_runs
-from .deployment import read_deployments
+from .deployment import Deployment, read_deployments
 from .deployment_page import deployment_page
-from .load import FolderPath, find_folders, read_run
+from .load import FolderPath, LoadedRun, find_folders, read_run
 from .run_page import run_page
 from .svg import COLOURS, DASHES, NUM_STYLES, page_style
 from .text import grouped
@@ -27,16 +26,22 @@ SUFFIXES = (".html", ".htm")
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """The page that `write_report` wrote."""
+    """The page that `write_report` wrote, and what it shows."""
 
     path: Path
-    num_bytes: int
-    num_runs: int = 0
-    unfinished: tuple[Path, ...] = ()
-    """Folders of unfinished runs."""
-    num_deployments: int = 0
-    stopped: tuple[tuple[Path, str], ...] = ()
-    """Folders of deployments that ended early, with the reason."""
+    runs: tuple[LoadedRun, ...] = ()
+    deployments: tuple[Deployment, ...] = ()
+    """Empty on a page about runs, which is one without deployments."""
+
+    @property
+    def unfinished(self) -> list[Path]:
+        """Folders of unfinished runs."""
+        return [run.folder for run in self.runs if not run.is_finished]
+
+    @property
+    def stopped(self) -> dict[Path, str]:
+        """Folders of deployments that ended early, with the reason."""
+        return {one.folder: one.stop for one in self.deployments if one.stop}
 
 
 def write_report(
@@ -48,37 +53,27 @@ def write_report(
         paragraphs: plain text above the results.
     """
     path = Path(path)
-    check_writable(path)
-    found: dict[str, Any]
+    check_page(path)
     with page_style():
         folders, logs = find_folders(places)
+        shown = WrittenReport(path, tuple(map(read_run, folders)), tuple(read_deployments(logs)))
         if logs:
-            deployments = read_deployments(logs)
-            template, content = "deployments.html", deployment_page(deployments)
-            stopped = tuple((one.folder, one.stop) for one in deployments if one.stop)
-            found = {"num_deployments": len(deployments), "stopped": stopped}
+            template, content = "deployments.html", deployment_page(shown.deployments)
         else:
-            runs = [read_run(folder) for folder in folders]
-            template, content = "runs.html", run_page(group_runs(runs))
-            found = {"num_runs": len(runs), "unfinished": tuple(run.folder for run in runs if not run.is_finished)}
+            template, content = "runs.html", run_page(group_runs(shown.runs))
     content |= {"title": title or content["title"], "paragraphs": paragraphs}
     command = shlex.join(["bot", "report", *map(str, places), "--out", str(path)])
     atomic_write(path, render(template, command=command, **content))
-    return WrittenReport(path, path.stat().st_size, **found)
+    return shown
 
 
-def check_writable(path: Path) -> None:
+def check_page(path: Path) -> None:
     """Raise an error, before the work, if the page cannot be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"cannot write a report to {str(path)!r}: its name must end in {' or '.join(SUFFIXES)}")
     if path.is_dir():
         raise ValueError(f"cannot write a report to {str(path)!r}: it is a folder")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise OSError(f"cannot write a report to {str(path)!r}: {error.strerror}") from None
+    check_writable(path.parent, "a report")
 
 
 def render(template: str, **context: Any) -> str:
