@@ -7,6 +7,8 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import Any
 
+from torch import Tensor
+
 from ..ops.body_attention import BACKENDS
 from .accuracy import check
 from .attention_peers import (
@@ -14,6 +16,7 @@ from .attention_peers import (
     OURS,
     Attention,
     AttentionKind,
+    Inputs,
     Shape,
     attention_steps,
     chosen_backend,
@@ -99,29 +102,8 @@ def time_shape(
     mask = tree_mask(shape[2]).to(bench.device)
     num_bytes = {backward: attention_bytes(shape, DTYPES[dtype].dtype.itemsize, backward) for backward in PASSES}
     sets = draw_inputs(shape, dtype, bench.device, bench.num_sets(num_bytes[False]))
-    kinds = {
-        kind: one
-        for kind, one in kinds.items()
-        if kind not in BACKENDS or not BACKENDS[kind].refusal(DTYPES[dtype].dtype, *shape[2:])
-    }
-
-    @cache
-    def ready(kind: str) -> Attention:
-        attention = kinds[kind].make(mask)
-        if checked and kinds[kind].is_masked:
-            check(attention, mask, sets[0], dtype, kinds[kind].is_ours)
-        return attention
-
-    def build(kind: str, backward: bool) -> list[Step]:
-        return attention_steps(ready(kind), sets, dtype, backward)
-
-    # both passes of a kind are one family: it is compiled and checked once
-    contenders = [
-        Contender(f"{kind} {title}", partial(build, kind, backward), family=kind)
-        for kind in kinds
-        for backward, title in PASSES.items()
-    ]
-    timings = bench.time(f"{name} {dtype}", contenders)
+    kinds = {kind: one for kind, one in kinds.items() if supports(kind, shape, dtype)}
+    timings = bench.time(f"{name} {dtype}", contenders_of(kinds, mask, sets, dtype, checked))
     about = {
         "row": name,
         **dict(zip(("batch", "heads", "nodes", "head_dim"), shape, strict=True)),
@@ -136,6 +118,32 @@ def time_shape(
         times = {kind: timing.shown for kind, timing in own.items()}
         rows.append({**about, "pass": title, **times, "floor": floor, **compare(kinds, own, floor)})
     return rows
+
+
+def supports(kind: str, shape: Shape, dtype: str) -> bool:
+    return kind not in BACKENDS or not BACKENDS[kind].refusal(DTYPES[dtype].dtype, *shape[2:])
+
+
+def contenders_of(
+    kinds: Mapping[str, AttentionKind], mask: Tensor, sets: Sequence[Inputs], dtype: str, checked: bool
+) -> list[Contender]:
+    """Return the contenders of both passes; those of one kind are a family, which is compiled and checked once."""
+
+    @cache
+    def ready(kind: str) -> Attention:
+        attention = kinds[kind].make(mask)
+        if checked and kinds[kind].is_masked:
+            check(attention, mask, sets[0], dtype, kinds[kind].is_ours)
+        return attention
+
+    def build(kind: str, backward: bool) -> list[Step]:
+        return attention_steps(ready(kind), sets, dtype, backward)
+
+    return [
+        Contender(f"{kind} {title}", partial(build, kind, backward), family=kind)
+        for kind in kinds
+        for backward, title in PASSES.items()
+    ]
 
 
 def compare(kinds: Mapping[str, AttentionKind], timings: Mapping[str, Timing], floor: float) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -41,7 +40,7 @@ def run(bench: Bench, rows: Sequence[str], variants: Sequence[str | None]) -> li
             f"{where}"
         )
         timed = [time_policy(bench, name, variant, rate) for name in rows for variant in variants]
-    runners = runners_on(bench.device)
+    runners = RUNNERS[bench.device]
     columns = (
         ResultColumn("experiment", "experiment"),
         ResultColumn("variant", "variant"),
@@ -82,8 +81,8 @@ def time_policy(bench: Bench, experiment: str, variant: str | None, rate: float)
         "weights_ms": memory,
         "floor": floor,
     }
-    runners = runners_on(bench.device)
-    contenders = [Contender(runner.title, partial(runner.steps, policy, obs)) for runner in runners.values()]
+    runners = RUNNERS[bench.device]
+    contenders = [runner.contender(policy, obs) for runner in runners.values()]
     effort = QUICK_EFFORT if bench.quick else EFFORT
     timings = bench.time(f"{experiment} {config.variant}", contenders, effort, wall_clock=True)
     for name, runner in runners.items():
@@ -115,12 +114,11 @@ class Runner:
     """One way to run a policy on one observation; the action is returned in CPU memory, where a robot needs it."""
 
     title: str
-    device: str
     make: Callable[[Policy, Tensor], Step]
     """A policy and an observation [1, O], both on the CPU -> the step to time."""
 
-    def steps(self, policy: Policy, obs: Tensor) -> list[Step]:
-        return [self.make(policy, obs)]
+    def contender(self, policy: Policy, obs: Tensor) -> Contender:
+        return Contender(self.title, lambda: [self.make(policy, obs)])
 
 
 def _eager(policy: Policy, obs: Tensor) -> Step:
@@ -170,12 +168,13 @@ def _graph_on_gpu(policy: Policy, obs: Tensor) -> Step:
 
 
 RUNNERS = {
-    "eager": Runner("PyTorch eager", "cpu", _eager),
-    "onnx": Runner("ONNX Runtime", "cpu", _onnx_runtime),
-    "eager_gpu": Runner("PyTorch eager", "cuda", _eager_on_gpu),
-    "graph": Runner("CUDA graph", "cuda", _graph_on_gpu),
+    "cpu": {
+        "eager": Runner("PyTorch eager", _eager),
+        "onnx": Runner("ONNX Runtime", _onnx_runtime),
+    },
+    "cuda": {
+        "eager_gpu": Runner("PyTorch eager", _eager_on_gpu),
+        "graph": Runner("CUDA graph", _graph_on_gpu),
+    },
 }
-
-
-def runners_on(device: str) -> dict[str, Runner]:
-    return {name: runner for name, runner in RUNNERS.items() if runner.device == device}
+"""Device -> its runners by name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
@@ -131,8 +131,8 @@ class PaperOptions(OutputOptions):
     def settings(self) -> PaperSettings:
         from ..bench.paper.sweeps import QUICK, PaperSettings
 
-        names = ("draws", "masks", "body_draws", "head_dim", "dtype", "exp_flops", "seed")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        options = {field.name: getattr(self, field.name, None) for field in fields(PaperSettings)}
+        given = {name: value for name, value in options.items() if value is not None}
         return replace(QUICK if self.quick else PaperSettings(), **given)
 
 

@@ -121,17 +121,17 @@ def time_chart(
     ticks = (one.time_s >= start_s) & (one.time_s <= end_s)
     believed = ticks if trusted is None else ticks & trusted
     low, high = _finite_span([trace.values[believed] for trace in traces], least)
-    shown = [limit for limit in limits if not only_near or 2 * low - high <= limit <= 2 * high - low]
-    low, high = min([low, *shown]), max([high, *shown])
+    if only_near:
+        limits = [limit for limit in limits if 2 * low - high <= limit <= 2 * high - low]
+    low, high = min([low, *limits]), max([high, *limits])
     spare = 0.06 * (high - low)
     low, high = low - spare, high + spare
     axes = new_axes(frame, (start_s, end_s), (low, high), x_label="seconds")
-    for limit in shown:
+    for limit in limits:
         axes.axhline(limit, **LIMIT_LINE)
     lines = []
     for trace in traces:
-        values = np.clip(trace.values[ticks], low, high)
-        curve, breaks = _thinned(one.time_s[ticks], values, one.gap_s, detail)
+        curve, breaks = _thinned(one.time_s[ticks], np.clip(trace.values[ticks], low, high), one.gap_s, detail)
         if len(curve.at):
             lines.append(Line(trace.label, trace.style, curve))
             _stroke(axes, _broken(curve.at, breaks), _broken(curve.mean, breaks), trace.style, 1)
