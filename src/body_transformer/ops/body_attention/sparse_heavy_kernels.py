@@ -40,7 +40,10 @@ def backward_rows_heavy(
     nodes, start, other, num_heavy, num_nodes, num_ones, heads, scale,
     D: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Compute dq and the packed entries, with one loop for the softmax and the mean of dp and one for the gradients."""
+    """Compute dq and the packed entries.
+
+    The first loop computes the softmax's denominator and the mean of dp, the second the gradients.
+    """
     node, pair, first, last = _heavy_row(nodes, start, num_heavy, heads)
     q_row = _row(q, q_strides, pair, node, D, DP)
     do_row = _row(grad_out, grad_out_strides, pair, node, D, DP)

@@ -79,7 +79,8 @@ def attention_gradient(
     sum_v, sum_out, around = sum_q, sum_q, sum_q
     for step in range((size + ROWS - 1) // ROWS):
         grad_q, grad_k, grad_v, grad_out = warpgroup_mma_wait(0, [grad_q, grad_k, grad_v, grad_out])
-        # this wait follows that for the products: it synchronises all warps, and the next copy overwrites their tiles
+        # This wait comes after the one for the products, because it synchronises all warps. The next copy overwrites
+        # tiles that the products of any warp have read.
         async_copy.wait_group(STAGES - 2)
         fetch(tiles, grad_qkv_ptr, saved_ptr, mixed_ptr, grad_sum_ptr, step + STAGES - 1, size, E, WARPS)
         fence_async_shared()

@@ -61,7 +61,7 @@ def feed_forward_gradient(
     sum2 = gl.zeros([ROWS, E], gl.float32, COALESCED)
     around = gl.zeros([ROWS, E], gl.float32, COALESCED)
     for step in range((size + ROWS - 1) // ROWS):
-        async_copy.wait_group(STAGES - 3)  # the last two products of the preceding step still use one more tile
+        async_copy.wait_group(STAGES - 3)  # the last two products of the preceding step still read one tile
         fetch(n, du, saved_ptr, grad_sum_ptr, step + STAGES - 2, size, E, WARPS)
         at = step % STAGES
         normed, grad_sum = load_tile(n.index(at), WARPS), load_tile(du.index(at), WARPS)

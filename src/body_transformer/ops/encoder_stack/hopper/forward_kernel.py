@@ -44,7 +44,7 @@ def attention(x, acc, part, forbidden, scale, WARPS: gl.constexpr):
         product = start_product(x, qk.index(h).permute((1, 0)), WARPS)  # [R, 2 D]: queries and keys in one product
         product, acc = warpgroup_mma_wait(0, [product, acc])  # acc: the output projection of the preceding head
         q, k = queries_and_keys(product, bias, h, scale, WARPS)
-        v = start_product(x, values.index(h).permute((1, 0)), WARPS)  # [R, D], computed behind the softmax
+        v = start_product(x, values.index(h).permute((1, 0)), WARPS)  # [R, D], computed during the softmax
         p, total = softmax_numerator(sample_product(q, transposed(k), WARPS), forbidden)
         v = warpgroup_mma_wait(0, [v]) + vector(bias, 2 * E + h * D, D, WARPS)
         v = by_sample(v.to(gl.bfloat16), WARPS)

@@ -58,7 +58,7 @@ def in_memory(rows, cols, warps):
 
 @gluon.constexpr_function
 def bits(size):
-    """Return 1, 2, 4, ... below a power of two."""
+    """Return the powers of two below `size`, which is itself a power of two."""
     return [1 << k for k in range(size.bit_length() - 1)]
 
 

@@ -193,7 +193,7 @@ def start_product(x, weight, WARPS: gl.constexpr):
 
 @gluon.jit
 def start_accumulate(acc, x, weight, WARPS: gl.constexpr):
-    """Start acc [R, C] + x [R, K] weight [K, C], with the weight in shared memory."""
+    """Start the product acc [R, C] + x [R, K] weight [K, C], with the weight in shared memory."""
     return warpgroup_mma(operand(x, weight.shape[1], WARPS), weight, acc, is_async=True)
 
 
@@ -220,7 +220,10 @@ def normalise(x, eps):
 
 @gluon.jit
 def load_forbidden(mask_ptr, masked, N: gl.constexpr, WARPS: gl.constexpr):
-    """Return the term that masks scores, [1, 16, 16]: 0, or -inf where masked. Padding nodes attend to themselves."""
+    """Load the mask as a term of the scores, [1, 16, 16]: 0, or -inf where masked.
+
+    Padding nodes attend to themselves.
+    """
     LAYOUT: gl.constexpr = by_samples(WARPS)
     i = gl.arange(0, 16, gl.SliceLayout(0, gl.SliceLayout(2, LAYOUT)))[None, :][:, :, None]
     j = gl.arange(0, 16, gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT)))[None, :][:, None, :]

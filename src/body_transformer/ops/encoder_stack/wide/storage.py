@@ -15,7 +15,7 @@ LAYER_SIZE = len(Layer._fields)
 
 
 class Operands(NamedTuple):
-    """The parameters that are operands of matrix products, one tensor per kind for all layers; or their gradients."""
+    """The parameters that are operands of matrix products, or their gradients: one tensor per kind for all layers."""
 
     in_weight: Tensor  # [L, 3E, E]
     out_weight: Tensor  # [L, E, E]
@@ -80,7 +80,7 @@ class Activations(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of R layers' activations, in the operands' dtype, and P or Q partial column sums for their vectors."""
+    """Gradients of R layers' activations in the operands' dtype, and P or Q partial sums of the vectors' gradients."""
 
     qkv: Tensor  # [R, M, 3E]
     update1: Tensor  # [R, M, E] of the attention's update to the residual stream
