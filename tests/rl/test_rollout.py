@@ -10,9 +10,10 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from body_transformer import PolicyConfig
 from body_transformer.rl.config import RlConfig
+from body_transformer.rl.envs.mjlab import MjlabEnv
 from body_transformer.rl.learner import Learner
 from body_transformer.rl.ppo import Collector
-from body_transformer.rl.registry import make_env
+from body_transformer.rl.registry import make_env, make_env_cfg, quiet
 from body_transformer.rl.rollout import EpisodeStats, grouped
 
 SMALL = PolicyConfig(variant="bot-hard", embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal")
@@ -65,6 +66,23 @@ def test_a_time_out_adds_the_value_of_the_state(env):
     assert stored.dones.all()
     bare = found.episodes.sums[0] / 4 * 0.01
     torch.testing.assert_close(stored.rewards[0].mean() - 0.99 * values.mean(), bare, rtol=1e-4, atol=1e-5)
+
+
+def test_a_time_out_of_a_finite_horizon_is_an_end_like_any_other(env, monkeypatch):
+    monkeypatch.setattr(env, "is_finite_horizon", True)
+    found = collector(env, num_steps_per_env=1)
+    env.episode_length_buf = torch.full((4,), 999)
+    found.collect()
+    bare = found.episodes.sums[0] / 4 * 0.01
+    torch.testing.assert_close(found.ppo.rollout.rewards[0].mean(), bare)
+
+
+def test_a_task_of_mjlab_states_whether_its_horizon_is_finite():
+    for is_finite in (True, False):
+        cfg = make_env_cfg("mjlab:Mjlab-Cartpole-Balance", 1, 0)
+        cfg.is_finite_horizon = is_finite
+        with quiet(), closing(MjlabEnv(cfg, "cpu")) as made:
+            assert made.is_finite_horizon == is_finite
 
 
 def test_returns_and_lengths_are_summed_over_whole_episodes():

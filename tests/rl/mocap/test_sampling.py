@@ -122,6 +122,6 @@ def test_the_state_is_restored_and_that_of_other_clips_is_refused(sampler, motio
 
 @pytest.mark.parametrize("setting", [field.name for field in dataclasses.fields(SamplingSettings)])
 def test_each_setting_is_an_option_of_the_task(setting):
-    from body_transformer.rl.mocap.expert import ExpertOptions
+    from body_transformer.rl.mocap.options import ExpertOptions
 
     assert setting in {field.name for field in dataclasses.fields(ExpertOptions)}

@@ -16,7 +16,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ..envs.world import World, rotate
+from ..envs.geometry import rotate
+from ..envs.world import World
 from ..ground import FEELER, PLANE, FeelerPlanes, Ground, add_feeler, add_plane, plane_ids
 from .model import BASE, FEET, LEGS
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..envs.world import outside_rectangle, pitch, roll, rotate_back
+from ..envs.geometry import outside_rectangle, pitch, roll, rotate_back
 from .model import CONTROL_DT, DECIMATION
 from .robots import A1State
 

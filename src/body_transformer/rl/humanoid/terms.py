@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ...body.layout import Term
+from ..envs.geometry import outside_rectangle, pitch, roll, rotate, yaw
 from ..envs.terms import ObservationTerm
-from ..envs.world import outside_rectangle, pitch, roll, rotate, yaw
 from .model import BODIES, CONTROL_DT, FEET
 from .robots import HumanoidState, Stack
 

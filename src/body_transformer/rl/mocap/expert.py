@@ -19,7 +19,7 @@ Where training differs from dm_control's task:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import partial
 
 from mjlab.envs import ManagerBasedRlEnvCfg
@@ -29,74 +29,18 @@ from mjlab.terrains import TerrainEntityCfg
 from ...experiment import load_experiment
 from ...imitation.tasks.mocap.snippets import MAX_SNIPPET_STEPS, Snippet
 from ...model.policy import Policy
-from ...schema import check_fields
 from ...video import View
 from ..envs.mjlab import env_cfg
 from ..envs.terms import ACTOR, CRITIC, RewardTerm, obs_terms
 from ..registry import Episodes, TaskSpec
 from . import terms
-from .model import DECIMATION, PHYSICS_DT, Cone, robot, simulation
+from .model import DECIMATION, PHYSICS_DT, robot, simulation
 from .motions import TRAIN, VALIDATION, ClipFile
+from .options import NAME, TERMINATION_ERROR, ExpertOptions
 from .robots import ExpertTask
-from .sampling import SamplingSettings
 
-NAME = "mocap-expert"
 MAX_STEPS = 300
 """Of an episode in training: nine seconds."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExpertOptions:
-    """Options of the task, `--rl.options NAME VALUE …`."""
-
-    clips: str = ""
-    """Motion clips in dm_control's HDF5 format; this option is required."""
-    train_clips: str | None = None
-    """Text file with the names of the training clips, one per line. Without any list, all clips are for training."""
-    validation_clips: str | None = None
-    """The same for the validation clips, which are never used for training."""
-    only: tuple[str, ...] | None = None
-    """Train on these clips alone."""
-    action_scale: float = 0.33
-    """Change of the control by an action of 1, in units of the control range [-1, 1]."""
-    max_error: float = terms.TERMINATION_ERROR
-    """Error beyond which a training episode fails; evaluations have dm_control's 0.3."""
-    alive_weight: float = 0.2
-    """Reward of each step."""
-    kernel_weight: float = 0.3
-    """Weight of the rewards for joint angles and body rotations; the weight for joint velocities is a third of it."""
-    start_noise: float = 0.02
-    """Standard deviation of joint angles at the start of an episode, rad."""
-    start_at_rest: float = 0.5
-    """Share of episodes that begin with activations of 0."""
-    uniform: float = SamplingSettings.uniform
-    cap: float = SamplingSettings.cap
-    clip_starts: float = SamplingSettings.clip_starts
-    rewind: float = SamplingSettings.rewind
-    """Settings of the sampling, like the three above; see `SamplingSettings`."""
-    freeze_fingers: bool = True
-    """Remove the joints of fingers and thumbs from the training model."""
-    cone: Cone = "pyramidal"
-    """Friction cones of the training model."""
-    iterations: int = 4
-    ls_iterations: int = 8
-    """Iterations of the contact solver, and of its line search."""
-
-    def __post_init__(self) -> None:
-        if not self.clips:
-            raise ValueError(
-                f"{NAME} needs a file of motion clips: --rl.options clips FILE.hdf5; "
-                "`python -m body_transformer.imitation.tasks.mocap.clips` makes one from joint angles"
-            )
-        shares = ("uniform", "clip_starts", "rewind", "start_at_rest", "start_noise")
-        check_fields(self, non_negative=("alive_weight", "kernel_weight"), fractions=shares)
-
-    def clip_file(self) -> ClipFile:
-        """Check the file of clips."""
-        return ClipFile.open(self.clips, self.train_clips, self.validation_clips, self.only)
-
-    def sampling(self) -> SamplingSettings:
-        return SamplingSettings(**{item.name: getattr(self, item.name) for item in fields(SamplingSettings)})
 
 
 def task(options: ExpertOptions, clips: ClipFile) -> ExpertTask:
@@ -123,12 +67,7 @@ def task(options: ExpertOptions, clips: ClipFile) -> ExpertTask:
         view=View(body="robot/root"),
         graph=experiment.robot.graph(),
         clips=clips,
-        action_scale=options.action_scale,
-        start_noise=options.start_noise,
-        start_at_rest=options.start_at_rest,
-        sampling=options.sampling(),
-        error=terms.tracking_error,
-        max_error=options.max_error,
+        options=options,
     )
 
 
@@ -139,7 +78,7 @@ def cfg(num_envs: int, seed: int, options: ExpertOptions) -> ManagerBasedRlEnvCf
 
 def evaluation_cfg(num_envs: int, seed: int, options: ExpertOptions) -> ManagerBasedRlEnvCfg:
     """Return mjlab's configuration of an evaluation on at most `num_envs` snippets of each split."""
-    trained = task(replace(options, max_error=terms.TERMINATION_ERROR), options.clip_file())
+    trained = task(replace(options, max_error=TERMINATION_ERROR), options.clip_file())
     snippets = evaluation_snippets(trained.clips, num_envs)
     evaluated = replace(
         trained,

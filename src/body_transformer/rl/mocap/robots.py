@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,8 @@ from ..envs.terms import PlannedEpisode, RlTask, TaskRobots
 from ..envs.world import FreeBody, World, adjacent
 from .model import DECIMATION, FILTER_S, PHYSICS_DT, TORQUE_SENSORS, TOUCH_SENSORS
 from .motions import TRAIN, ClipFile, Motions
-from .sampling import FrameSampler, SamplingSettings
+from .options import ExpertOptions
+from .sampling import FrameSampler
 from .servo import Servo
 
 LIMBS = ("rradius", "lradius", "rfoot", "lfoot", "head")
@@ -63,18 +64,7 @@ class ExpertTask(RlTask[ExpertState]):
     clips: ClipFile
     snippets: tuple[Snippet, ...] = ()
     """The snippets of an evaluation, one per environment; empty in training."""
-    action_scale: float
-    """Change of the control by an action of 1, in units of the control range [-1, 1]."""
-    start_noise: float
-    """Standard deviation of joint angles at the start of a training episode, rad. That of joint velocities is ten times
-    as large, in rad/s."""
-    start_at_rest: float
-    """Share of training episodes that begin with activations of 0, as in dm_control; the others hold the motion."""
-    sampling: SamplingSettings
-    error: Callable[[ExpertState], Tensor]
-    """State -> [B]: distance from the reference."""
-    max_error: float
-    """Error above which an episode fails."""
+    options: ExpertOptions
 
     def make_robots(self, world: World, seed: int) -> Walkers:
         """Return the walkers of a world. The seed is not used, because PyTorch's generator draws the starts."""
@@ -91,7 +81,7 @@ class Walkers(TaskRobots[ExpertState]):
         model, self.world, self.task = world.model, world, task
         self.servo = Servo.of_walker(world.device, world.qpos.dtype)
         motions = Motions.read(task.clips, self.servo.file_order, world.device, world.qpos.dtype)
-        self.sampler = FrameSampler(motions, _training_clips(motions, task.clips), task.sampling)
+        self.sampler = FrameSampler(motions, _training_clips(motions, task.clips), task.options)
         bodies = task_bodies(task)
         body_ids = adjacent([model.body(f"robot/{name}").id for name in bodies])
         root_id = model.body("robot/root").id
@@ -141,7 +131,7 @@ class Walkers(TaskRobots[ExpertState]):
         state, motions = self.state, self.state.motions
         torch.minimum(state.frame + 1, state.end, out=state.frame)
         target = motions.joint_pos[state.frame], motions.joint_vel[state.frame]
-        state.control.copy_(self.servo.corrected(*target, self.task.action_scale * action))
+        state.control.copy_(self.servo.corrected(*target, self.task.options.action_scale * action))
         self.world.ctrl.copy_(state.control[:, self._simulated])
         state.previous_quat.copy_(state.root_quat)
         kept = (1 - PHYSICS_DT / FILTER_S) ** DECIMATION
@@ -156,7 +146,8 @@ class Walkers(TaskRobots[ExpertState]):
         self._read_joints()
         for own, sensed in zip((state.touch, state.torque), self._sensors, strict=True):
             own.copy_(sensed)
-        self._failed.copy_((self.task.error(state) > self.task.max_error) | self.world.broken())
+        failed = torch.stack([failure(state) for failure in self.task.failures]).any(0)
+        self._failed.copy_(failed | self.world.broken())
         self.sampler.note(state.frame, self._failed)
 
     def _read_joints(self) -> None:
@@ -175,7 +166,8 @@ class Walkers(TaskRobots[ExpertState]):
         state, motions, world = self.state, self.state.motions, self.world
         if self._spans is None:
             frame = self.sampler.draw_after(state.frame, self._failed)
-            end, noise, at_rest = motions.last[motions.clip[frame]], self.task.start_noise, self.task.start_at_rest
+            options, end = self.task.options, motions.last[motions.clip[frame]]
+            noise, at_rest = options.start_noise, options.start_at_rest
         else:
             (frame, end), noise, at_rest = self._spans, 0.0, 1.0
         joint_pos, joint_vel = motions.joint_pos[frame], motions.joint_vel[frame]

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from ...imitation.tasks.mocap.snippets import REF_STEPS
-from ..envs.world import rotate, rotate_back
+from ..envs.geometry import rotate, rotate_back
 from .model import CONTROL_DT
+from .options import TERMINATION_ERROR
 from .robots import ExpertState
 
 State = ExpertState
-TERMINATION_ERROR = 0.3
-"""Default of dm_control, which MoCapAct also uses."""
 TOUCH_N = 1e-3
 """Force above which a touch sensor is in contact."""
 TORQUE_NM = 60.0
