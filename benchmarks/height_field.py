@@ -22,7 +22,7 @@ from mjlab.envs import ManagerBasedRlEnvCfg
 from body_transformer import Policy, pretrained
 from body_transformer.rl.envs.cpu import CpuEnv
 from body_transformer.rl.envs.mjlab import env_cfg, task_of
-from body_transformer.rl.evaluate import evaluate, mean_action
+from body_transformer.rl.evaluate import mean_action, rollouts
 from body_transformer.rl.ground import Ground
 from body_transformer.rl.humanoid.ground import add_planes
 from body_transformer.rl.humanoid.hill import on_height_field
@@ -113,9 +113,8 @@ def hill(folders: Sequence[Path], episodes: int, seed: int) -> None:
 
 def numbers(policy: Policy, env: CpuEnv, seed: int, watch: Callable[[], object] = lambda: None) -> str:
     """Return four columns of either table."""
-    found = {
-        metric: value.mean for metric, value in evaluate(mean_action(policy), env, seed, watch)["rollouts"].items()
-    }
+    estimates = rollouts(mean_action(policy), env, seed, watch).summary()["rollouts"]
+    found = {metric: value.mean for metric, value in estimates.items()}
     survived, speed = f"{found['survived']:.0%}", f"{found['forward_speed']:.2f}"
     return f"{found['total_reward']:.0f} | {found['length']:.0f} | {survived} | {speed}"
 

@@ -10,7 +10,7 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from body_transformer.rl.envs.cpu import CpuEnv
 from body_transformer.rl.envs.interface import RlEnv
 from body_transformer.rl.envs.mjlab import MjlabEnv
-from body_transformer.rl.evaluate import evaluate, rollouts
+from body_transformer.rl.evaluate import rollouts
 from body_transformer.rl.registry import make_env, make_env_cfg, quiet
 
 from .environments import ROUGH_GO1, task_cfg
@@ -27,11 +27,11 @@ def still(obs):
 
 
 def test_an_evaluation_has_a_mean_of_each_metric(env):
-    found = evaluate(still, env, seed=1)["rollouts"]
+    found = rollouts(still, env, seed=1).summary()["rollouts"]
     assert list(found) == ["total_reward", "length", "survived", "forward_speed"]
     assert all(value.num_episodes == 4 for value in found.values())
-    assert found == evaluate(still, env, seed=1)["rollouts"], "the same seed gives the same starts"
-    assert found != evaluate(still, env, seed=2)["rollouts"]
+    assert found == rollouts(still, env, seed=1).summary()["rollouts"], "the same seed gives the same starts"
+    assert found != rollouts(still, env, seed=2).summary()["rollouts"]
 
 
 def test_the_same_seed_gives_the_same_starts_on_mjlabs_random_ground_too():
@@ -80,7 +80,7 @@ def test_the_number_of_threads_of_plain_mujoco_changes_nothing(name):
     for num_threads in (1, 3):
         with closing(CpuEnv(task_cfg(name), num_threads)) as env:
             num_actions = env.task.actions.size
-            found.append(rollouts(act, env, seed=5))
+            found.append(rollouts(act, env, seed=5).metrics)
     for metric, values in found[0].items():
         assert torch.equal(values, found[1][metric])
 
@@ -111,7 +111,7 @@ class Walking(Scripted):
 
 
 def means(env):
-    found = evaluate(lambda obs: torch.zeros(len(obs), 1), env, seed=0)["rollouts"]
+    found = rollouts(lambda obs: torch.zeros(len(obs), 1), env, seed=0).summary()["rollouts"]
     return {name: pytest.approx(value.mean) for name, value in found.items()}
 
 

@@ -35,6 +35,7 @@ def run(tmp_path_factory):
 def evaluated(monkeypatch):
     """Shorten evaluations and record the number of robots, the noise and the episode length of each."""
     from body_transformer.rl import evaluate as module
+    from body_transformer.rl import train
 
     rollouts, seen = module.rollouts, []
 
@@ -43,7 +44,8 @@ def evaluated(monkeypatch):
         env.cfg.episode_length_s = 0.5
         return rollouts(act, env, seed, *watch)
 
-    monkeypatch.setattr(module, "rollouts", watched)
+    for user in (module, train):
+        monkeypatch.setattr(user, "rollouts", watched)
     return seen
 
 

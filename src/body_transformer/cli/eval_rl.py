@@ -12,7 +12,7 @@ from rich.progress import Progress as Bars
 from ..body.compare import check_same
 from ..experiment import load_experiment
 from ..rl.config import RlConfig
-from ..rl.registry import TASKS, Episodes, make_env, make_env_cfg, need_mjlab, task_options, task_spec
+from ..rl.registry import TASKS, make_env, make_env_cfg, need_mjlab, task_options, task_spec
 from .run_options import EvalOptions, device_of, machine
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from ..model.policy import Policy
     from ..policy_folder import PolicyFolder
     from ..rl.envs.cpu import CpuEnv
+    from ..rl.episodes import Episodes
     from ..training.evaluation import Summary
 
 
 def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> tuple[Summary, dict[str, Any]]:
     """Evaluate a policy; return its metrics, and a description of task, simulator, machine and planned clips."""
     from ..model.policy import Policy
-    from ..rl.evaluate import by_clip, summarize
     from ..video import opengl
 
     if options.split:
@@ -40,11 +40,12 @@ def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> 
         need_mjlab()
         device = device_of(options.cpu)
         policy = Policy.load(found.path).to(device).eval()
-        values, plan = {"warp": in_warp, "mujoco": in_mujoco}[simulator](policy, config, device, options)
+        episodes = {"warp": in_warp, "mujoco": in_mujoco}[simulator](policy, config, device, options)
         if options.video is not None:
             write_film(policy, config, options)
     about = {"policy": str(options.run), "task": task, "simulator": simulator, "machine": machine(device == "cpu")}
-    return summarize(values, plan), about | ({"clips": by_clip(values, plan)} if plan else {})
+    clips = episodes.by_clip()
+    return episodes.summary(), about | ({"clips": clips} if clips else {})
 
 
 def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> Episodes:
@@ -57,7 +58,7 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions)
     )
     with closing(env):
         check_same(policy.layout, infer_layout(env, ["actor"], config.layout_overrides).layout)
-        return rollouts(cuda_graphed(mean_action(policy), ["actor"], device), env, options.seed), env.plan
+        return rollouts(cuda_graphed(mean_action(policy), ["actor"], device), env, options.seed)
 
 
 def in_mujoco(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> Episodes:
@@ -72,7 +73,7 @@ def in_mujoco(policy: Policy, config: RlConfig, device: str, options: EvalOption
             return play(policy, task_options(config.task, config.options), options.episodes, watch)
     with closing(cpu_env(config, options.episodes, options.seed)) as env, bars(options) as shown:
         watch = partial(shown.advance, shown.add_task("steps", total=env.max_episode_length + 1))
-        return rollouts(mean_action(policy), env, options.seed, watch), env.plan
+        return rollouts(mean_action(policy), env, options.seed, watch)
 
 
 def task_layout(config: RlConfig) -> Layout:

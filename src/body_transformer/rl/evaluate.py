@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from tensordict import TensorDict
@@ -11,13 +11,12 @@ from torch import Tensor
 
 from ..model.policy import Policy
 from ..training.cuda_graphs import CudaGraphed
-from ..training.evaluation import Summary, estimate
+from .episodes import Episodes
 from .registry import quiet
 from .rollout import grouped
 
 if TYPE_CHECKING:
     from .envs.interface import RlEnv
-    from .envs.terms import PlannedEpisode
 
 CHECK_EVERY = 50
 """Steps between checks for the end of all episodes on a GPU; in each the host waits for the device."""
@@ -26,53 +25,8 @@ Act = Callable[[TensorDict], Tensor]
 """Observations -> actions [B, A]."""
 
 
-SPLIT = "rollouts"
-"""Name of the only split if the episodes are not planned."""
-
-
-def evaluate(act: Act, env: RlEnv, seed: int, watch: Callable[[], object] = lambda: None) -> Summary:
-    """Return the mean of each metric of `rollouts` by split."""
-    return summarize(rollouts(act, env, seed, watch), env.plan)
-
-
-def summarize(found: Mapping[str, Tensor], plan: Sequence[PlannedEpisode]) -> Summary:
-    """Return the mean of each metric by split."""
-    splits = [episode.split for episode in plan] or [SPLIT] * len(found["length"])
-    return {
-        split: {
-            name: estimate([value for value, own in zip(values.tolist(), splits, strict=True) if own == split])
-            for name, values in found.items()
-        }
-        for split in dict.fromkeys(splits)
-    }
-
-
-def by_clip(found: Mapping[str, Tensor], plan: Sequence[PlannedEpisode]) -> dict[str, dict[str, Any]]:
-    """Return clip -> its split, its number of episodes and their mean metrics."""
-    rows: dict[str, list[int]] = {}
-    for number, episode in enumerate(plan):
-        rows.setdefault(episode.clip, []).append(number)
-    return {
-        clip: {
-            "split": plan[numbers[0]].split,
-            "episodes": len(numbers),
-            **{name: float(values[numbers].double().mean()) for name, values in found.items()},
-        }
-        for clip, numbers in rows.items()
-    }
-
-
-def with_shares(found: Mapping[str, Tensor], plan: Sequence[PlannedEpisode]) -> dict[str, Tensor]:
-    """Add the length and the return of each planned episode, divided by its number of steps."""
-    if not plan:
-        return dict(found)
-    steps = torch.tensor([episode.max_steps for episode in plan], device=found["length"].device)
-    shares = {"normalized_length": found["length"] / steps, "normalized_return": found["total_reward"] / steps}
-    return {**shares, **found}
-
-
 @torch.inference_mode()
-def rollouts(act: Act, env: RlEnv, seed: int, watch: Callable[[], object] = lambda: None) -> dict[str, Tensor]:
+def rollouts(act: Act, env: RlEnv, seed: int, watch: Callable[[], object] = lambda: None) -> Episodes:
     """Run the first episode of every robot; the same seed gives the same initial states.
 
     Args:
@@ -82,7 +36,7 @@ def rollouts(act: Act, env: RlEnv, seed: int, watch: Callable[[], object] = lamb
         watch: called at the start and after each step.
 
     Returns:
-        Metric -> its value in each episode, [B]; see `FirstEpisodes.metrics`.
+        Metrics of each episode; see `FirstEpisodes.result`.
     """
     with quiet():  # mjlab prints its seed
         env.reset(seed=seed)  # mjlab draws its terrain here and places the robots on it in the next reset
@@ -102,7 +56,7 @@ def rollouts(act: Act, env: RlEnv, seed: int, watch: Callable[[], object] = lamb
         watch()
         if (not on_gpu or step % CHECK_EVERY == 0) and not bool(episodes.running.any()):
             break
-    return episodes.metrics()
+    return episodes.result()
 
 
 class FirstEpisodes:
@@ -128,22 +82,21 @@ class FirstEpisodes:
         self.died |= died & self.running
         self.running &= ~(died | timed_out)
 
-    def metrics(self) -> dict[str, Tensor]:
-        """Return metric -> its value in each episode, [B].
+    def result(self) -> Episodes:
+        """Return the metrics of each episode.
 
         - `total_reward`, not scaled; `length` in steps; `survived`, 0 after a death and 1 otherwise.
         - `forward_speed` in m/s, averaged over the episode, if the environment reports it: along the world's x axis,
           or along the robot's heading if a speed is commanded.
         - `speed_error`, the absolute difference from the commanded speed, if there is one.
-        - `normalized_length` and `normalized_return`, both divided by the planned steps, if the episodes are planned.
-          Such an episode survives if it reaches its end.
+        - `normalized_length` and `normalized_return` of planned episodes, which survive if they reach their end.
         """
         found = {"total_reward": self.returns, "length": self.lengths, "survived": ~self.died}
         if self.env.forward_speed is not None:
             found["forward_speed"] = self.distances / self.lengths
             if self.commanded is not None:
                 found["speed_error"] = (found["forward_speed"] - self.commanded).abs()
-        return with_shares(found, self.env.plan)
+        return Episodes(found, self.env.plan)
 
 
 def mean_action(policy: Policy) -> Act:

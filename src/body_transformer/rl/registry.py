@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,12 +19,11 @@ from ..schema import build
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnvCfg
-    from torch import Tensor
 
     from ..model.policy import Policy
     from .envs.fast import FastEnv
     from .envs.mjlab import MjlabEnv
-    from .envs.terms import PlannedEpisode
+    from .episodes import Episodes
 
 TASKS = {
     "humanoid-mod": "humanoid.mod",
@@ -39,8 +38,6 @@ NEED_DATA = ("mocap-expert",)
 MJLAB = "mjlab:"
 MOTION = ("joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w")
 """Arrays that mjlab reads from a recorded motion, [T, …] each."""
-Episodes = tuple[dict[str, "Tensor"], Sequence["PlannedEpisode"]]
-"""Metric -> its value in each episode, and the plan of the episodes if the task has one."""
 NO_MJLAB = f"reinforcement learning needs mjlab; install it with: {install('rl')}"
 
 

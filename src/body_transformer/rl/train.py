@@ -22,7 +22,7 @@ from ..training.progress import Progress
 from ..training.ranks import Ranks, derived_seed
 from ..training.stopping import Saver, StopRequest
 from .config import RlConfig
-from .evaluate import cuda_graphed, evaluate
+from .evaluate import cuda_graphed, rollouts
 from .finite import FiniteCheck
 from .learner import Learner
 from .ppo import Collector
@@ -180,7 +180,7 @@ class TrainingLoop:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):  # evaluations leave training unchanged
             if self.eval_env is None:
                 self.eval_env = self._make_env(self.config.eval_episodes, self.job.seed, play=True)
-            found = evaluate(self.eval_policy, self.eval_env, seed)
+            found = rollouts(self.eval_policy, self.eval_env, seed).summary()
         log.write(self.iteration, {**self._progress_values(), **to_metrics(found)})
         return found, seed
 

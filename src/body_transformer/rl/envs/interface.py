@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ...errors import listing
-from .terms import PlannedEpisode, TaskTerms
+from ..episodes import PlannedEpisode
+from .terms import TaskTerms
 
 if TYPE_CHECKING:
     from mjlab.envs.types import VecEnvObs, VecEnvStepReturn

@@ -23,6 +23,7 @@ from ...body.graph import BodyGraph
 from ...body.layout import Term
 from ...errors import listing
 from ...video import View
+from ..episodes import PlannedEpisode
 from .world import Starts, World
 
 if TYPE_CHECKING:
@@ -70,18 +71,6 @@ def obs_terms(
     if set(names) != set(values):
         raise ValueError(f"the layout has the terms {listing(names)}; the task computes {listing(values)}")
     return tuple(ObservationTerm(term, values[term.name], (noise or {}).get(term.name, 0.0)) for term in owners)
-
-
-@dataclass(frozen=True)
-class PlannedEpisode:
-    """An episode of an evaluation with fixed starts."""
-
-    split: str
-    """Split of its motion clip."""
-    clip: str
-    """Motion clip that it follows, in whole or in part."""
-    max_steps: int
-    """Number of control steps without a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,7 @@ from ...imitation.tasks.mocap.snippets import Snippet
 from ...imitation.tasks.mocap.task import MAX_PROCESSES, make_env
 from ...imitation.vector_env import EnvSpec, VectorEnv, allowed_processes
 from ...model.policy import Policy
-from ..envs.terms import PlannedEpisode
-from ..evaluate import with_shares
+from ..episodes import Episodes, PlannedEpisode
 from .motions import ClipFile, Motions
 from .servo import Servo
 
@@ -29,8 +28,8 @@ def play(
     clips: ClipFile,
     snippets: list[Snippet],
     progress: Callable[..., object] = lambda completed, total: None,
-) -> tuple[dict[str, torch.Tensor], list[PlannedEpisode]]:
-    """Run one episode from the start of each snippet; return the metrics of `rl.evaluate.rollouts` and the plan.
+) -> Episodes:
+    """Run one episode from the start of each snippet; the metrics are those of `rl.evaluate.rollouts`.
 
     `progress` is called with the number of finished episodes and their total. There is one process per core.
     """
@@ -66,7 +65,7 @@ def play(
         for snippet, most in zip(snippets, steps, strict=True)
     ]
     found = {"total_reward": returns, "length": lengths, "survived": survived}
-    return with_shares({name: torch.from_numpy(values) for name, values in found.items()}, plan), plan
+    return Episodes({name: torch.from_numpy(values) for name, values in found.items()}, plan)
 
 
 def following(servo: Servo, clips: ClipFile, snippets: list[Snippet]) -> NDArray[np.float64]:

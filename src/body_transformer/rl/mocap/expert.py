@@ -32,7 +32,8 @@ from ...model.policy import Policy
 from ...video import View
 from ..envs.mjlab import env_cfg
 from ..envs.terms import ACTOR, CRITIC, RewardTerm, obs_terms
-from ..registry import Episodes, TaskSpec
+from ..episodes import Episodes
+from ..registry import TaskSpec
 from . import terms
 from .model import DECIMATION, PHYSICS_DT, robot, simulation
 from .motions import TRAIN, VALIDATION, ClipFile

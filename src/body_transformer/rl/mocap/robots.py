@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ...imitation.tasks.mocap.snippets import Snippet
-from ..envs.terms import PlannedEpisode, RlTask, TaskRobots
+from ..envs.terms import RlTask, TaskRobots
 from ..envs.world import FreeBody, World, adjacent
+from ..episodes import PlannedEpisode
 from .model import DECIMATION, FILTER_S, PHYSICS_DT, TORQUE_SENSORS, TOUCH_SENSORS
 from .motions import TRAIN, ClipFile, Motions
 from .options import ExpertOptions

@@ -1,0 +1,72 @@
+"""Episodes of an evaluation: their metrics, and means by split and by motion clip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..training.evaluation import Summary, estimate
+
+SPLIT = "rollouts"
+"""Name of the only split if the episodes are not planned."""
+
+
+@dataclass(frozen=True)
+class PlannedEpisode:
+    """An episode of an evaluation with fixed starts."""
+
+    split: str
+    """Split of its motion clip."""
+    clip: str
+    """Motion clip that it follows, in whole or in part."""
+    max_steps: int
+    """Number of control steps without a failure."""
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """The episodes of an evaluation."""
+
+    metrics: Mapping[str, Tensor]
+    """Metric -> its value in each episode, [B]. `total_reward` and `length` are among them."""
+    plan: Sequence[PlannedEpisode] = ()
+    """What was planned for each episode; empty where the seed chose the starts.
+
+    With a plan, there are two metrics more: length and return divided by the planned number of steps.
+    """
+
+    def __post_init__(self) -> None:
+        if self.plan:
+            found = self.metrics
+            steps = torch.tensor([episode.max_steps for episode in self.plan], device=found["length"].device)
+            shares = {"normalized_length": found["length"] / steps, "normalized_return": found["total_reward"] / steps}
+            object.__setattr__(self, "metrics", {**shares, **found})
+
+    def summary(self) -> Summary:
+        """Return the mean of each metric by split."""
+        splits = [episode.split for episode in self.plan] or [SPLIT] * len(self.metrics["length"])
+        return {
+            split: {
+                name: estimate([value for value, own in zip(values.tolist(), splits, strict=True) if own == split])
+                for name, values in self.metrics.items()
+            }
+            for split in dict.fromkeys(splits)
+        }
+
+    def by_clip(self) -> dict[str, dict[str, Any]]:
+        """Return clip -> its split, its number of episodes and their mean metrics; empty without a plan."""
+        rows: dict[str, list[int]] = {}
+        for number, episode in enumerate(self.plan):
+            rows.setdefault(episode.clip, []).append(number)
+        return {
+            clip: {
+                "split": self.plan[numbers[0]].split,
+                "episodes": len(numbers),
+                **{name: float(values[numbers].double().mean()) for name, values in self.metrics.items()},
+            }
+            for clip, numbers in rows.items()
+        }
