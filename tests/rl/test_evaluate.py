@@ -80,7 +80,7 @@ def test_the_number_of_threads_of_plain_mujoco_changes_nothing(name):
     for num_threads in (1, 3):
         with closing(CpuEnv(task_cfg(name), num_threads)) as env:
             num_actions = env.task.actions.size
-            found.append(rollouts(act, env, seed=5).metrics)
+            found.append(rollouts(act, env, seed=5).values)
     for metric, values in found[0].items():
         assert torch.equal(values, found[1][metric])
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..model.policy import Policy
     from ..policy_folder import PolicyFolder
     from ..rl.envs.cpu import CpuEnv
-    from ..rl.episodes import Episodes
+    from ..rl.episode_metrics import EpisodeMetrics
     from ..training.evaluation import Summary
 
 
@@ -48,7 +48,7 @@ def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> 
     return episodes.summary(), about | ({"clips": clips} if clips else {})
 
 
-def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> Episodes:
+def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> EpisodeMetrics:
     """Evaluate in mjlab's simulator, MuJoCo Warp."""
     from ..rl.evaluate import cuda_graphed, mean_action, rollouts
     from ..rl.infer_layout import infer_layout
@@ -61,7 +61,7 @@ def in_warp(policy: Policy, config: RlConfig, device: str, options: EvalOptions)
         return rollouts(cuda_graphed(mean_action(policy), ["actor"], device), env, options.seed)
 
 
-def in_mujoco(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> Episodes:
+def in_mujoco(policy: Policy, config: RlConfig, device: str, options: EvalOptions) -> EpisodeMetrics:
     """Evaluate one of our tasks in plain MuJoCo, on the CPU; the policy stays on its device."""
     from ..rl.evaluate import mean_action, rollouts
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..model.policy import Policy
 from ..training.cuda_graphs import CudaGraphed
-from .episodes import Episodes
+from .episode_metrics import EpisodeMetrics
 from .registry import quiet
 from .rollout import grouped
 
@@ -26,7 +26,7 @@ Act = Callable[[TensorDict], Tensor]
 
 
 @torch.inference_mode()
-def rollouts(act: Act, env: RlEnv, seed: int, watch: Callable[[], object] = lambda: None) -> Episodes:
+def rollouts(act: Act, env: RlEnv, seed: int, watch: Callable[[], object] = lambda: None) -> EpisodeMetrics:
     """Run the first episode of every robot; the same seed gives the same initial states.
 
     Args:
@@ -82,7 +82,7 @@ class FirstEpisodes:
         self.died |= died & self.running
         self.running &= ~(died | timed_out)
 
-    def result(self) -> Episodes:
+    def result(self) -> EpisodeMetrics:
         """Return the metrics of each episode.
 
         - `total_reward`, not scaled; `length` in steps; `survived`, 0 after a death and 1 otherwise.
@@ -96,7 +96,7 @@ class FirstEpisodes:
             found["forward_speed"] = self.distances / self.lengths
             if self.commanded is not None:
                 found["speed_error"] = (found["forward_speed"] - self.commanded).abs()
-        return Episodes(found, self.env.plan)
+        return EpisodeMetrics(found, self.env.plan)
 
 
 def mean_action(policy: Policy) -> Act:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..model.policy import Policy
     from .envs.fast import FastEnv
     from .envs.mjlab import MjlabEnv
-    from .episodes import Episodes
+    from .episode_metrics import EpisodeMetrics
 
 TASKS = {
     "humanoid-mod": "humanoid.mod",
@@ -53,7 +53,7 @@ class TaskSpec:
     """Dataclass of the task's options."""
     paths: tuple[str, ...] = ()
     """Options that are paths of files."""
-    play: Callable[[Policy, Any, int, Callable[..., object]], Episodes] | None = None
+    play: Callable[[Policy, Any, int, Callable[..., object]], EpisodeMetrics] | None = None
     """(policy, options, number of episodes, progress) -> an evaluation in a simulator of the task's own, which replaces
     plain MuJoCo."""
 

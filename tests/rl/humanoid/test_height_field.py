@@ -18,7 +18,7 @@ def test_only_the_cells_of_a_height_field_make_a_running_robot_fall(benchmark_sc
     for name, cfg in height_field.grounds(num_envs=1, seed=1).items():
         with closing(CpuEnv(cfg, num_threads=1)) as env:
             watch = height_field.Watch(env)
-            lengths[name] = int(rollouts(act, env, 1, watch).metrics["length"])
+            lengths[name] = int(rollouts(act, env, 1, watch).values["length"])
         assert watch.num_contacts > 100
         tilted[name] = watch.share
     plane, coarse, fine, feelers = tilted.values()

@@ -162,7 +162,7 @@ def sway(obs):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_rollouts_are_those_of_mjlabs_environment(plain, env, name):
-    ours, theirs = (rollouts(sway, made, seed=5).metrics for made in (plain(name), env(name)))
+    ours, theirs = (rollouts(sway, made, seed=5).values for made in (plain(name), env(name)))
     assert ours.keys() == theirs.keys()
     assert len(ours["length"].unique()) > 3
     torch.testing.assert_close(ours["length"], theirs["length"], atol=3, rtol=0)
@@ -172,7 +172,7 @@ def test_rollouts_are_those_of_mjlabs_environment(plain, env, name):
 
 def test_forward_speed_is_distance_over_time(plain):
     ours, xs = plain("humanoid-hill"), []
-    found = rollouts(sway, ours, seed=5, watch=lambda: xs.append(ours.world.qpos[:, 0].clone())).metrics
+    found = rollouts(sway, ours, seed=5, watch=lambda: xs.append(ours.world.qpos[:, 0].clone())).values
     lengths = found["length"].long()
     assert len(xs) == lengths.max() + 1
     for end in (torch.full_like(lengths, -1), lengths):  # a robot stays where its episode ended

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import listing
-from ..episodes import PlannedEpisode
+from ..episode_metrics import PlannedEpisode
 from .terms import TaskTerms
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from ...body.graph import BodyGraph
 from ...body.layout import Term
 from ...errors import listing
 from ...video import View
-from ..episodes import PlannedEpisode
+from ..episode_metrics import PlannedEpisode
 from .world import Starts, World
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ...imitation.tasks.mocap.snippets import Snippet
 from ...imitation.tasks.mocap.task import MAX_PROCESSES, make_env
 from ...imitation.vector_env import EnvSpec, VectorEnv, allowed_processes
 from ...model.policy import Policy
-from ..episodes import Episodes, PlannedEpisode
+from ..episode_metrics import EpisodeMetrics, PlannedEpisode
 from .motions import ClipFile, Motions
 from .servo import Servo
 
@@ -28,7 +28,7 @@ def play(
     clips: ClipFile,
     snippets: list[Snippet],
     progress: Callable[..., object] = lambda completed, total: None,
-) -> Episodes:
+) -> EpisodeMetrics:
     """Run one episode from the start of each snippet; the metrics are those of `rl.evaluate.rollouts`.
 
     `progress` is called with the number of finished episodes and their total. There is one process per core.
@@ -65,7 +65,7 @@ def play(
         for snippet, most in zip(snippets, steps, strict=True)
     ]
     found = {"total_reward": returns, "length": lengths, "survived": survived}
-    return Episodes({name: torch.from_numpy(values) for name, values in found.items()}, plan)
+    return EpisodeMetrics({name: torch.from_numpy(values) for name, values in found.items()}, plan)
 
 
 def following(servo: Servo, clips: ClipFile, snippets: list[Snippet]) -> NDArray[np.float64]:

@@ -32,7 +32,7 @@ from ...model.policy import Policy
 from ...video import View
 from ..envs.mjlab import env_cfg
 from ..envs.terms import ACTOR, CRITIC, RewardTerm, obs_terms
-from ..episodes import Episodes
+from ..episode_metrics import EpisodeMetrics
 from ..registry import TaskSpec
 from . import terms
 from .model import DECIMATION, PHYSICS_DT, robot, simulation
@@ -100,7 +100,9 @@ def evaluation_snippets(clips: ClipFile, count: int) -> list[Snippet]:
     return chosen
 
 
-def play_in_dm_control(policy: Policy, options: ExpertOptions, count: int, progress: Callable[..., object]) -> Episodes:
+def play_in_dm_control(
+    policy: Policy, options: ExpertOptions, count: int, progress: Callable[..., object]
+) -> EpisodeMetrics:
     """Evaluate on at most `count` snippets of each split in dm_control; see `dm_control.play`."""
     from .dm_control import play
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...imitation.tasks.mocap.snippets import Snippet
 from ..envs.terms import RlTask, TaskRobots
 from ..envs.world import FreeBody, World, adjacent
-from ..episodes import PlannedEpisode
+from ..episode_metrics import PlannedEpisode
 from .model import DECIMATION, FILTER_S, PHYSICS_DT, TORQUE_SENSORS, TOUCH_SENSORS
 from .motions import TRAIN, ClipFile, Motions
 from .options import ExpertOptions

@@ -1,4 +1,4 @@
-"""Episodes of an evaluation: their metrics, and means by split and by motion clip."""
+"""Metrics of the episodes of an evaluation, and their means by split and by motion clip."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class PlannedEpisode:
 
 
 @dataclass(frozen=True)
-class Episodes:
-    """The episodes of an evaluation."""
+class EpisodeMetrics:
+    """Metrics of the episodes of an evaluation."""
 
-    metrics: Mapping[str, Tensor]
+    values: Mapping[str, Tensor]
     """Metric -> its value in each episode, [B]. `total_reward` and `length` are among them."""
     plan: Sequence[PlannedEpisode] = ()
     """What was planned for each episode; empty where the seed chose the starts.
@@ -41,18 +41,18 @@ class Episodes:
 
     def __post_init__(self) -> None:
         if self.plan:
-            found = self.metrics
+            found = self.values
             steps = torch.tensor([episode.max_steps for episode in self.plan], device=found["length"].device)
             shares = {"normalized_length": found["length"] / steps, "normalized_return": found["total_reward"] / steps}
-            object.__setattr__(self, "metrics", {**shares, **found})
+            object.__setattr__(self, "values", {**shares, **found})
 
     def summary(self) -> Summary:
         """Return the mean of each metric by split."""
-        splits = [episode.split for episode in self.plan] or [SPLIT] * len(self.metrics["length"])
+        splits = [episode.split for episode in self.plan] or [SPLIT] * len(self.values["length"])
         return {
             split: {
-                name: estimate([value for value, own in zip(values.tolist(), splits, strict=True) if own == split])
-                for name, values in self.metrics.items()
+                name: estimate([value for value, own in zip(column.tolist(), splits, strict=True) if own == split])
+                for name, column in self.values.items()
             }
             for split in dict.fromkeys(splits)
         }
@@ -66,7 +66,7 @@ class Episodes:
             clip: {
                 "split": self.plan[numbers[0]].split,
                 "episodes": len(numbers),
-                **{name: float(values[numbers].double().mean()) for name, values in self.metrics.items()},
+                **{name: float(column[numbers].double().mean()) for name, column in self.values.items()},
             }
             for clip, numbers in rows.items()
         }
