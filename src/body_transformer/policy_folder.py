@@ -4,6 +4,7 @@
                         and, once exported, {contract, model_sha256}
     policy.safetensors  weights; a robot's computer does not need them
     policy.onnx         the exported network, which is all that a robot's computer needs besides policy.json
+    robot.xml           the robot's model, from which simulated robots are built
 
 The weights' metadata hold a digest of policy.json without its `LATER_KEYS`, so each file refers to the other.
 Every path or name of a policy on the command line is resolved by `find_policy`. This module needs neither PyTorch nor
@@ -22,7 +23,7 @@ from . import __version__, pretrained
 from .errors import unknown
 from .schema import json_digest, read_json, shown
 
-DESCRIPTION, WEIGHTS, MODEL = "policy.json", "policy.safetensors", "policy.onnx"
+DESCRIPTION, WEIGHTS, MODEL, ROBOT = "policy.json", "policy.safetensors", "policy.onnx", "robot.xml"
 FORMAT, VERSION = "body_transformer.policy", 2
 READABLE = (1, 2)
 """Format versions that can be read; version 1 has no contract."""

@@ -19,7 +19,7 @@ def command(value: float = 0.25, num_joints: int = 2) -> Command:
 
 def state(num_joints: int = 2) -> State:
     rng = np.random.default_rng(0)
-    arrays = [rng.normal(size=size) for size in (num_joints, num_joints, num_joints, 3, 4)]
+    arrays = [rng.normal(size=size) for size in (num_joints, num_joints, num_joints, 3, 4, 3)]
     return State(7, 1.5, 99.0, *arrays)
 
 
@@ -58,7 +58,7 @@ def malformed(rng: np.random.Generator, valid: bytes) -> bytes:
             data[bit // 8] ^= 1 << int(bit) % 8
         return bytes(data)
     if way == 4:
-        data[4] = int(rng.choice([0, 2, 3, 255]))
+        data[4] = int(rng.choice([0, 1, 3, 255]))
         return resealed(bytes(data))
     if way == 5:
         return bytes(data[:-4]) + rng.bytes(4)

@@ -1,5 +1,6 @@
 """The contract: its content, refused files, and the values that may be set for a robot."""
 
+import hashlib
 import json
 import math
 import warnings
@@ -15,7 +16,7 @@ from body_transformer import Policy, robots
 from body_transformer.cli.main import main
 from body_transformer.deploy.contract import FIXED, TUNABLE, Contract, Environment
 from body_transformer.deploy.control import Control, TorqueClip
-from body_transformer.deploy.export import Trained, make_contract
+from body_transformer.deploy.export import Trained, make_contract, sections_of
 from body_transformer.deploy.policy import OnnxPolicy
 from body_transformer.experiment import load_experiment
 from body_transformer.schema import json_digest
@@ -67,7 +68,7 @@ def test_an_action_is_bounded_by_the_policys_squash_and_the_experiments_clip(squ
     known = load_experiment("a1-walk")
     known = replace(known, deploy=replace(known.deploy, action_clip=experiment))
     policy = make_policy(squash=squash)
-    contract = make_contract(policy, Trained(policy, "a1-walk"), known, b"model")
+    contract = make_contract(policy, Trained(policy, "a1-walk"), sections_of(policy, known), b"model")
     assert contract.control.clip == clip
 
 
@@ -111,11 +112,18 @@ def test_the_contract_records_the_training(contract):
     assert (about.variant, about.seed, about.steps) == ("bot-mix", 4, 3 * 64 * 10)
 
 
-def test_an_export_without_facts_of_its_environment_is_read(copy, contract):
-    """Exports of earlier versions have none."""
-    change(copy, "environment", remove=True)
-    assert Contract.load(copy) == contract
-    assert contract.environment == Environment()
+def test_an_export_without_facts_of_its_environment_is_read(tmp_path):
+    """Exports of earlier versions have none, and no model of the robot."""
+    contract = a1_contract()
+    save_contract(contract, tmp_path)
+    change(tmp_path, "environment", remove=True)
+    assert Contract.read(tmp_path) == contract
+    assert (contract.environment, contract.robot_sha256) == (Environment(), None)
+
+
+def test_an_export_names_the_robots_model_and_holds_its_digest(contract, folder):
+    assert contract.environment.robot == "a1"
+    assert contract.robot_sha256 == hashlib.sha256((folder / "robot.xml").read_bytes()).hexdigest()
 
 
 def test_facts_of_the_environment_are_fixed(contract, tmp_path):
@@ -160,7 +168,8 @@ def test_the_digest_covers_the_layout_in_any_order_of_keys(contract, policy):
 
 def test_a_missing_limit_is_null_in_the_file_and_infinite_in_python(tmp_path):
     policy = make_policy("humanoid-hill")
-    contract = make_contract(policy, Trained(policy, "humanoid-hill"), load_experiment("humanoid-hill"), b"model")
+    sections = sections_of(policy, load_experiment("humanoid-hill"))
+    contract = make_contract(policy, Trained(policy, "humanoid-hill"), sections, b"model")
     assert contract.control.velocity_limits == (math.inf,) * 21
     policy.save(tmp_path)
     contract.save(tmp_path)

@@ -26,7 +26,7 @@ from .conftest import make_policy, make_run
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-FILES = ["policy.json", "policy.onnx", "policy.safetensors"]
+FILES = ["policy.json", "policy.onnx", "policy.safetensors", "robot.xml"]
 OPTIONS = {
     **{variant: {"variant": variant} for variant in VARIANTS},
     "every option": {

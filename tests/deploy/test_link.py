@@ -28,9 +28,9 @@ from .datagrams import JOINTS, command, packet, received, resealed, state, udp
 # -- datagrams ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_layout_of_version_1_does_not_change():
+def test_the_layout_of_version_2_does_not_change():
     data = encode(Packet(Kind.COMMAND, 0x01020304, 0x0A0B0C0D, 9, 1.5, b"xy"))
-    body = "426f544c 01 02 0200 04030201 0d0c0b0a 0900000000000000 000000000000f83f 7879"
+    body = "426f544c 02 02 0200 04030201 0d0c0b0a 0900000000000000 000000000000f83f 7879"
     assert data[:-4] == bytes.fromhex(body)
     assert data[-4:] == zlib.crc32(data[:-4]).to_bytes(4, "little")
 
@@ -49,7 +49,7 @@ def test_a_packet_survives_encoding():
         (lambda data: data + b"\0", "length"),
         (lambda data: data * 200, "length"),
         (lambda data: resealed(b"BoTX" + data[4:]), "magic"),
-        (lambda data: resealed(data[:4] + b"\x02" + data[5:]), "version"),
+        (lambda data: resealed(data[:4] + b"\x01" + data[5:]), "version"),
         (lambda data: resealed(data[:5] + b"\x63" + data[6:]), "kind"),
         (lambda data: resealed(data[:6] + b"\xff" + data[7:]), "length"),
         (lambda data: data[:-4] + b"\0\0\0\0", "checksum"),

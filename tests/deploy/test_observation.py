@@ -18,8 +18,8 @@ def test_joints_states_and_commands_are_reordered_by_name_both_ways():
     for k, name in enumerate(JOINTS):
         np.testing.assert_array_equal(ordered[:, k], given[:, ROBOT_JOINTS.index(name)])
     np.testing.assert_array_equal(order.to_robot(ordered), given)
-    state = State(1, 0.0, 0.0, *given[:3], rng.normal(size=3), rng.normal(size=4))
-    whole = [*ordered[:3].ravel(), *state.angular_velocity, *state.quaternion]
+    state = State(1, 0.0, 0.0, *given[:3], *(rng.normal(size=size) for size in (3, 4, 3)))
+    whole = [*ordered[:3].ravel(), *state.angular_velocity, *state.quaternion, *state.linear_velocity]
     np.testing.assert_array_equal(order.state_from_robot(state), whole)
 
 

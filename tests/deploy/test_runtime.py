@@ -295,9 +295,9 @@ def test_the_policy_sees_its_previous_action():
 
 @pytest.mark.parametrize("value", [float("nan"), 1e9, -5.01])
 def test_a_contracts_command_beyond_the_allowed_range_is_refused(value):
-    control = replace(a1_contract().control, command=(0.5, value, 0.0))
+    contract = a1_contract(command=(0.5, value, 0.0))
     with pytest.raises(ValueError, match="a command's entries must be from -5 to 5; got"):
-        RuntimeConfig().policy_command(control)
+        RuntimeConfig().policy_command(contract)
     assert RuntimeConfig(command=(5.0, -5.0, 0.0)).command == (5.0, -5.0, 0.0)
 
 
@@ -309,16 +309,15 @@ def test_a_command_beyond_the_trained_range_is_refused_with_the_range():
         virtual_run(contract=contract, command=(1.2, 0.0, 0.0))
 
 
-def test_a_robot_that_does_not_estimate_an_observed_linear_velocity_is_not_moved():
+def test_a_robot_that_does_not_estimate_an_observed_linear_velocity_is_refused(monkeypatch):
     obs = (replace(a1_obs()[0], source="linear_velocity"), *a1_obs()[1:])
-    runtime, robot = virtual_run(contract=a1_contract(obs))
-    result = runtime.run()
-    assert "the policy observes the linear velocity, which this robot does not estimate" in str(result.stop)
-    assert all(is_damping(command) for _, command in robot.sent)
+    with pytest.raises(ValueError, match="the policy observes the linear velocity, which this robot does not estimate"):
+        virtual_run(contract=a1_contract(obs))
 
     def estimated(state, seconds):
         return [replace(state, linear_velocity=np.full(3, seconds))]
 
+    monkeypatch.setattr(VirtualRobot, "estimates_velocity", True)
     runtime, _ = virtual_run(contract=a1_contract(obs), fault=estimated)
     assert runtime.run().stop is None
     assert np.ptp(runtime.log.rows()["obs"][:, 0]) > 1

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..body.layout import Layout, Term
 from ..errors import listing, unknown
-from ..schema import shown
-from .control import ContractTerm, Control, Filter, Kind, Source, TorqueClip
+from ..schema import High, Low, shown
+from .control import ContractTerm, Control, Environment, Filter, Kind, Source, TorqueClip
 
 Named = Literal["default_pose", "range_middle", "per_half_range", "torque_limits"]
 """Numbers per joint that are given elsewhere: in this section, or in the robot's file."""
@@ -34,8 +34,8 @@ class ObsSource:
     """A list has one number per entry."""
     scale: PerJoint | tuple[float, ...] = 1.0
     """A list has one number per entry."""
-    clip: float | None = None
-    """Symmetric bound."""
+    clip: float | tuple[Low, High] | None = None
+    """A symmetric bound, or (low, high), in which null means no bound."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,10 @@ class DeployConfig:
     """Low-pass filter of the targets."""
     command: tuple[float, ...] = ()
     """Default command of the policy, if it takes one."""
+    command_range: tuple[Limits, ...] | None = None
+    """(low, high) of each entry of the command in the training; commands beyond it are refused."""
+    imu: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """m, in the root body's frame: the place whose linear velocity the policy observes."""
     training: Training | None = None
     """Gains of the training, if the robot's differ, and its torque clip."""
 
@@ -117,10 +121,16 @@ class Sections:
     control: Control
     training_kp: tuple[float, ...] | None
     training_kd: tuple[float, ...] | None
+    environment: Environment = field(default_factory=Environment)
+    """Facts of the environment of the training."""
+    robot: str | None = None
+    """MJCF of the robot's model that travels with the policy, from `robot_model.portable`."""
 
 
 def contract_sections(deploy: DeployConfig, robot: Path, layout: Layout, bound: float | None = None) -> Sections:
     """Return the contract's sections; `bound` is the largest action that the policy can give."""
+    from .robot_model import model_name, portable, robot_limits  # needs MuJoCo
+
     joints = _joints(layout)
     positions, torques = robot_limits(robot, joints)
     named = {
@@ -160,34 +170,14 @@ def contract_sections(deploy: DeployConfig, robot: Path, layout: Layout, bound: 
         _sourced(term, deploy.obs[term.name], named) if term.name in deploy.obs else unsourced(term)
         for term in layout.obs
     )
-    return Sections(tuple(obs), control, kp, kd)
+    model = portable(robot)
+    environment = Environment(model_name(model), deploy.imu, deploy.command_range)
+    return Sections(tuple(obs), control, kp, kd, environment, model)
 
 
 def unsourced(term: Term) -> ContractTerm:
     """Return a contract term without a source. Its steps may lie in the future, so they are not a history."""
     return ContractTerm(term.name, term.size, "", (0.0,) * term.size, (1.0,) * term.size, None)
-
-
-def robot_limits(robot: Path, joints: Sequence[str]) -> tuple[tuple[Limits, ...], tuple[float, ...]]:
-    """Return the position limits (low, high) and torque limits in the robot's file; infinite where it sets none."""
-    import mujoco
-
-    model = mujoco.MjModel.from_xml_path(str(robot))
-    positions, torques = [], []
-    for name in joints:
-        joint = model.joint(name)
-        low, high = joint.range.tolist() if model.jnt_limited[joint.id] else (-math.inf, math.inf)
-        positions.append((float(low), float(high)))
-        is_here = (model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT) & (model.actuator_trnid[:, 0] == joint.id)
-        torques.append(sum(_strength(model, motor) for motor in is_here.nonzero()[0]) or math.inf)
-    return tuple(positions), tuple(torques)
-
-
-def _strength(model: Any, motor: int) -> float:
-    """Return the motor's largest torque in Nm: gear x the smaller of its control and force limits."""
-    control = model.actuator_ctrlrange[motor, 1] if model.actuator_ctrllimited[motor] else math.inf
-    force = model.actuator_forcerange[motor, 1] if model.actuator_forcelimited[motor] else math.inf
-    return float(abs(model.actuator_gear[motor, 0]) * min(control, force))
 
 
 def _joints(layout: Layout) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from ..errors import listing
 from ..files import atomic_write
 from ..policy_folder import DESCRIPTION, MODEL, find_policy, read_description
 from ..schema import build, json_digest, json_text, plain, shown
-from .control import JOINT_SOURCES, ContractTerm, Control
-from .limits import hardware_of
+from .control import JOINT_SOURCES, ContractTerm, Control, Environment
+from .limits import Hardware, hardware_of
 
 FIXED = ("kind", "hz", "joints", "scale", "offset", "clip", "torque_clip", "default_pose")
 """Parts of the control that cannot be edited; the observation cannot be edited, either."""
@@ -62,30 +62,6 @@ class TrainingRecord:
 
 
 @dataclass(frozen=True)
-class Environment:
-    """Facts of the environment of the training; the defaults are those of exports that lack them."""
-
-    robot: str | None = None
-    """Name of the robot's model; None: the names of the joints identify it."""
-    imu: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """m, in the body's frame: the place whose linear velocity the policy observes."""
-    command_range: tuple[tuple[float, float], ...] | None = None
-    """Least and largest value of each entry of the command in the training; None if it is not known."""
-
-    def check_command(self, command: Sequence[float]) -> None:
-        """Refuse a command beyond the trained range."""
-        if self.command_range is None:
-            return
-        if len(command) != len(self.command_range):
-            raise ValueError(f"command_range has {len(self.command_range)} entries; the command has {len(command)}")
-        outside = [not low <= value <= high for value, (low, high) in zip(command, self.command_range, strict=True)]
-        if any(outside):
-            allowed = ", ".join(f"{low:g} to {high:g}" for low, high in self.command_range)
-            given = ", ".join(f"{value:g}" for value in command)
-            raise ValueError(f"the policy was trained with commands of {allowed}; got {given}")
-
-
-@dataclass(frozen=True)
 class Contract:
     """The contract, as policy.json has it; `make` fills in the digests."""
 
@@ -106,8 +82,10 @@ class Contract:
     """Observations and actions that the runtime compares before it moves a robot."""
     model_sha256: str
     """Digest of the file policy.onnx; in policy.json it is outside the contract."""
-    environment: Environment = Environment()
+    environment: Environment = field(default_factory=Environment)
     """Fixed by the training, too."""
+    robot_sha256: str | None = None
+    """Digest of the robot's model in robot.xml; None, and not in the file, if no model travels with the policy."""
 
     def __post_init__(self) -> None:
         rows = len(self.checks.obs)
@@ -119,6 +97,11 @@ class Contract:
             for k, row in enumerate(getattr(self.checks, name)):
                 if len(row) != dim:
                     raise ValueError(f"checks.{name}[{k}] must have {dim} entries; got {len(row)}")
+
+    @property
+    def hardware(self) -> Hardware | None:
+        """The known hardware that the contract is for."""
+        return None if self.control is None else hardware_of(self.control.joints, self.environment.robot)
 
     @property
     def obs_dim(self) -> int:
@@ -139,8 +122,9 @@ class Contract:
         model: bytes,
         training: TrainingRecord | None = None,
         environment: Environment | None = None,
+        robot: str | None = None,
     ) -> Contract:
-        """Make the contract of an export, with its digests."""
+        """Make the contract of an export, with its digests; `robot` is the content of robot.xml."""
         environment = environment or Environment()
         exported = None if control is None else {name: plain(getattr(control, name)) for name in TUNABLE}
         contract = cls(
@@ -154,6 +138,7 @@ class Contract:
             checks,
             hashlib.sha256(model).hexdigest(),
             environment,
+            None if robot is None else hashlib.sha256(robot.encode()).hexdigest(),
         )
         contract.check_layout(layout.to_dict())
         return contract
@@ -165,6 +150,8 @@ class Contract:
         content = read_description(Path(folder))
         section = plain(replace(self, model_sha256=""))
         del section["model_sha256"]
+        if self.robot_sha256 is None:
+            del section["robot_sha256"]
         content |= {"contract": section, "model_sha256": self.model_sha256}
         atomic_write(Path(folder) / DESCRIPTION, json_text(content) + "\n")
 
@@ -188,8 +175,9 @@ class Contract:
                 raise ValueError(f"contract must be a mapping of keys to values; got {shown(section)}")
             if "model_sha256" in section:
                 raise ValueError("contract: unknown key 'model_sha256'; it belongs outside the contract")
-            section = {"environment": plain(Environment()), **section, "model_sha256": content.get("model_sha256")}
-            contract = build(cls, section, complete=True)
+            older = {"environment": plain(Environment()), "robot_sha256": None}
+            given = {**older, **section, "model_sha256": content.get("model_sha256")}
+            contract = build(cls, given, complete=True)
             contract.check_layout(content["policy"]["layout"])
             contract.check_edits()
         except (KeyError, TypeError) as error:
@@ -241,8 +229,8 @@ class Contract:
         if self.control is None or self.exported is None:
             return
         _check_tightened(plain(self.control), self.exported)
-        if (hardware := hardware_of(self.control.joints, self.environment.robot)) is not None:
-            hardware.check(self.control)
+        if self.hardware is not None:
+            self.hardware.check(self.control)
 
     def edits(self) -> tuple[str, ...]:
         """Return a text per edited key of the control, such as `kp 50.0 (exported: 100.0)`."""

@@ -5,7 +5,9 @@ They are the `obs` and `control` sections of a contract; each class checks its o
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,8 +44,8 @@ class ContractTerm:
     """[size], subtracted first."""
     scale: tuple[float, ...]
     """[size]"""
-    clip: float | None
-    """Symmetric bound on the scaled entries."""
+    clip: float | tuple[Low, High] | None
+    """Bounds on the scaled entries: a symmetric one, or (low, high), in which null means no bound."""
     history: int = 1
     """Number of measurements in the observation, oldest first."""
 
@@ -54,10 +56,18 @@ class ContractTerm:
         for name in ("offset", "scale"):
             if len(getattr(self, name)) != self.size:
                 raise ValueError(f"{name} must have {self.size} entries; got {len(getattr(self, name))}")
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"clip must be above 0; got {self.clip}")
+        low, high = self.bounds
+        if not low < high:
+            raise ValueError(f"clip must be above 0, or (low, high); got {self.clip}")
         if self.source in VECTOR_SOURCES and self.size != 3:
             raise ValueError(f"{self.source} has 3 entries; got {self.size}")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Smallest and largest scaled entry."""
+        if self.clip is None:
+            return -math.inf, math.inf
+        return self.clip if isinstance(self.clip, tuple) else (-self.clip, self.clip)
 
     @property
     def width(self) -> int:
@@ -169,3 +179,27 @@ class Control:
         for name in ("kp", "kd"):
             if not getattr(self, name)[k] >= 0:
                 raise ValueError(f"{name} of {joint!r} must be 0 or above; got {getattr(self, name)[k]}")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Facts of the environment of the training; the defaults are those of exports that lack them."""
+
+    robot: str | None = None
+    """Name of the robot's model; None: the names of the joints identify it."""
+    imu: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """m, in the body's frame: the place whose linear velocity the policy observes."""
+    command_range: tuple[tuple[float, float], ...] | None = None
+    """Least and largest value of each entry of the command in the training; None if it is not known."""
+
+    def check_command(self, command: Sequence[float]) -> None:
+        """Refuse a command beyond the trained range."""
+        if self.command_range is None:
+            return
+        if len(command) != len(self.command_range):
+            raise ValueError(f"command_range has {len(self.command_range)} entries; the command has {len(command)}")
+        outside = [not low <= value <= high for value, (low, high) in zip(command, self.command_range, strict=True)]
+        if any(outside):
+            allowed = ", ".join(f"{low:g} to {high:g}" for low, high in self.command_range)
+            given = ", ".join(f"{value:g}" for value in command)
+            raise ValueError(f"the policy was trained with commands of {allowed}; got {given}")

@@ -59,11 +59,9 @@ class Controller:
         self.command = self.pipeline.command
         """In the robot's order; its arrays change with the next tick."""
         self._policy = policy
-        command = np.array(config.policy_command(control), np.float64)
-        contract.environment.check_command(config.policy_command(control))
+        command = np.array(config.policy_command(contract), np.float64)
         self._observation = Observation(contract, self.measured, self.action, command)
-        needs_linear_velocity = any(term.source == "linear_velocity" for term in contract.obs)
-        self._check = StateCheck(control, safety, self.order, self.measured, needs_linear_velocity)
+        self._check = StateCheck(control, safety, self.order, self.measured)
         self._limiter = self.pipeline.limiter
         self._freshness = Freshness(safety.clock_drift)
         self._deadlines = DeadlineBudget(safety.missed_allowed(self.hz))

@@ -18,11 +18,11 @@ from ..errors import listing
 from ..experiment import SUFFIXES, Experiment, experiment_names, load_experiment
 from ..files import new_folder
 from ..model.policy import Policy
-from ..policy_folder import DESCRIPTION, MODEL, WEIGHTS, PolicyFolder, find_policy, read_description
+from ..policy_folder import DESCRIPTION, MODEL, ROBOT, WEIGHTS, PolicyFolder, find_policy, read_description
 from ..rl.config import RlConfig
 from ..run import Run, experiment_of, without_place
 from ..schema import build
-from .config import contract_sections, unsourced
+from .config import Sections, contract_sections, unsourced
 from .contract import Checks, Contract, TrainingRecord
 from .onnx_file import Exporter, frozen, to_onnx
 from .policy import INPUT, OUTPUT, TOLERANCE, OnnxPolicy, check_agreement, deviation, open_session
@@ -45,6 +45,8 @@ class Trained:
     experiment: str | None
     """Name of its experiment, which may be another package's task; None if it is not known."""
     training: TrainingRecord = field(default_factory=TrainingRecord)
+    sections: Sections | None = None
+    """Parts of the contract that the task's environment gives; None: those of the experiment's `deploy` section."""
 
 
 @dataclass(frozen=True)
@@ -96,36 +98,47 @@ def export(trained: Trained, out: str | os.PathLike[str], exporter: Exporter = "
     known = _known(trained.experiment)
     if known is not None:
         check_same(policy.layout, known.layout(), ("policy", f"experiment {known.name!r}"))
+        trained = replace(trained, experiment=known.name)
+    sections = trained.sections or sections_of(policy, known)
     model = to_onnx(policy, exporter)
-    contract = make_contract(policy, trained, known, model)
+    contract = make_contract(policy, trained, sections, model)
     with new_folder(out) as unfinished:
         policy.save(unfinished)
         (unfinished / MODEL).write_bytes(model)
+        if sections is not None and sections.robot is not None:
+            (unfinished / ROBOT).write_text(sections.robot, encoding="utf-8")
         contract.save(unfinished)
         off = max(OnnxPolicy(unfinished, verify=False).verify(), _as_one_batch(model, contract))
     return Exported(out, contract, off)
 
 
-def make_contract(policy: Policy, trained: Trained, experiment: Experiment | None, model: bytes) -> Contract:
-    """Return the contract of this policy and its network."""
-    layout = policy.layout
-    terms, control = tuple(map(unsourced, layout.obs)), None
-    training = replace(trained.training, variant=policy.config.variant, kp=None, kd=None)
-    if experiment is not None and experiment.deploy is not None:
-        bound = 1.0 if policy.config.squash == "tanh" else None
-        sections = contract_sections(experiment.deploy, experiment.robot.path, layout, bound)
-        terms, control = sections.obs, sections.control
-        training = replace(training, kp=sections.training_kp, kd=sections.training_kd)
+def make_contract(policy: Policy, trained: Trained, sections: Sections | None, model: bytes) -> Contract:
+    """Return the contract of this policy and its network; without sections no robot can run it."""
     obs, actions = check_vectors(policy)
+    checks = Checks(tuple(map(tuple, obs.tolist())), tuple(map(tuple, actions.tolist())))
+    training = replace(trained.training, variant=policy.config.variant, kp=None, kd=None)
+    if sections is None:
+        terms = tuple(map(unsourced, policy.layout.obs))
+        return Contract.make(trained.experiment, terms, None, policy.layout, checks, model, training)
     return Contract.make(
-        trained.experiment if experiment is None else experiment.name,
-        terms,
-        control,
-        layout,
-        Checks(tuple(map(tuple, obs.tolist())), tuple(map(tuple, actions.tolist()))),
+        trained.experiment,
+        sections.obs,
+        sections.control,
+        policy.layout,
+        checks,
         model,
-        training,
+        replace(training, kp=sections.training_kp, kd=sections.training_kd),
+        sections.environment,
+        sections.robot,
     )
+
+
+def sections_of(policy: Policy, experiment: Experiment | None) -> Sections | None:
+    """Return the contract's parts from the experiment's `deploy` section; None if there is none."""
+    if experiment is None or experiment.deploy is None:
+        return None
+    bound = 1.0 if policy.config.squash == "tanh" else None
+    return contract_sections(experiment.deploy, experiment.robot.path, policy.layout, bound)
 
 
 def _known(name: str | None) -> Experiment | None:
@@ -147,7 +160,7 @@ def _check_place(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise ValueError(f"{str(out)!r} is a file, an export is a folder: name another --out")
     present = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
-    if present and not (MODEL in present and DESCRIPTION in present and present <= {MODEL, DESCRIPTION, WEIGHTS}):
+    if present and not ({MODEL, DESCRIPTION} <= present <= {MODEL, DESCRIPTION, WEIGHTS, ROBOT}):
         raise ValueError(
             f"{str(out)!r} is not empty: name another --out, or empty it; it holds {listing(sorted(present))}"
         )

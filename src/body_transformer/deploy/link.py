@@ -29,10 +29,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .robot import COMMAND, FLOAT64, Command, State
+from .robot import BODY, COMMAND, FLOAT64, Command, State, split_body
 
 MAGIC = b"BoTL"
-VERSION = 1
+VERSION = 2
+"""Version 1 had no linear velocity in states."""
 MAX_JOINTS = 64
 MAX_DATAGRAM = 4096
 """Bytes; the longest COMMAND, for 64 joints, has 2596."""
@@ -160,18 +161,9 @@ def pack_state(state: State, echo_s: float) -> bytes:
 
 def unpack_state(packet: Packet, num_joints: int, received_s: float) -> tuple[State, float]:
     """Read `pack_state`. Values may be NaN or absurd; `StateCheck` refuses them."""
-    values = _floats(packet.payload, 3 * num_joints + 8)
-    j = num_joints
-    state = State(
-        packet.sequence,
-        packet.stamp_s,
-        received_s,
-        joint_pos=values[:j],
-        joint_vel=values[j : 2 * j],
-        joint_torque=values[2 * j : 3 * j],
-        angular_velocity=values[3 * j : 3 * j + 3],
-        quaternion=values[3 * j + 3 : 3 * j + 7],
-    )
+    values = _floats(packet.payload, 3 * num_joints + BODY + 1)
+    joints = values[: 3 * num_joints].reshape(3, num_joints)
+    state = State(packet.sequence, packet.stamp_s, received_s, *joints, *split_body(values[:-1]))
     return state, float(values[-1])
 
 

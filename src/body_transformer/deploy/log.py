@@ -39,6 +39,7 @@ def columns(num_joints: int, obs_dim: int) -> dict[str, tuple[type[np.generic], 
         "joint_torque": (np.float64, joints),
         "angular_velocity": (np.float64, (3,)),
         "quaternion": (np.float64, (4,)),
+        "linear_velocity": (np.float64, (3,)),
         "obs": (np.float32, (obs_dim,)),
         "action": (np.float64, joints),
         "target": (np.float64, joints),  # before filter, interpolation and limits
@@ -104,7 +105,7 @@ class Log:
             return
         for name in ("joint_pos", "joint_vel", "joint_torque"):
             row[name][...] = self._order.from_robot(getattr(state, name))
-        for name in ("sequence", "stamp_s", "received_s", "angular_velocity", "quaternion"):
+        for name in ("sequence", "stamp_s", "received_s", "angular_velocity", "quaternion", "linear_velocity"):
             row[name][...] = getattr(state, name)
 
     def _fits(self, state: State) -> bool:

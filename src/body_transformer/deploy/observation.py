@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import listing
-from .robot import State
+from .robot import BODY, State, split_body
 
 if TYPE_CHECKING:
     from .contract import Contract
@@ -38,8 +38,8 @@ class JointOrder:
         self.contract_joints, self.robot_joints = tuple(contract_joints), tuple(robot_joints)
         self._in_robot = np.array([robot_joints.index(name) for name in contract_joints])
         self._in_contract = np.array([contract_joints.index(name) for name in robot_joints])
-        places = np.arange(3 * len(contract_joints) + 7)
-        self._state_in_robot = np.concatenate([*places[:-7].reshape(3, -1)[:, self._in_robot], places[-7:]])
+        places = np.arange(3 * len(contract_joints) + BODY)
+        self._state_in_robot = np.concatenate([*places[:-BODY].reshape(3, -1)[:, self._in_robot], places[-BODY:]])
 
     def from_robot(self, values: Vector) -> Vector:
         """Return [..., J] in the contract's order, given the robot's."""
@@ -50,7 +50,7 @@ class JointOrder:
         return values.take(self._in_contract, axis=-1)
 
     def state_from_robot(self, state: State) -> Vector:
-        """Return the concatenated parts [3 J + 7] of a state of the right shape, in the contract's order."""
+        """Return the concatenated parts [3 J + 10] of a state of the right shape, in the contract's order."""
         return np.concatenate(state.parts).take(self._state_in_robot)
 
 
@@ -64,14 +64,13 @@ class Measured:
     def __init__(self, num_joints: int) -> None:
         self.sequence = -1
         self.stamp_s = -math.inf
-        self.values = np.zeros(3 * num_joints + 7)
+        self.values = np.zeros(3 * num_joints + BODY)
         """All arrays below except gravity, concatenated."""
-        self.joint_pos, self.joint_vel, self.joint_torque = self.values[:-7].reshape(3, num_joints)
-        self.angular_velocity, self.quaternion = self.values[-7:-4], self.values[-4:]
+        self.joint_pos, self.joint_vel, self.joint_torque = self.values[:-BODY].reshape(3, num_joints)
+        self.angular_velocity, self.quaternion, self.linear_velocity = split_body(self.values)
         self.quaternion[0] = 1
         self.gravity = np.array([0.0, 0.0, -1.0])
         """[3], gravity's direction in the body's frame."""
-        self.linear_velocity = np.zeros(3)
 
     @property
     def known(self) -> bool:
@@ -120,8 +119,8 @@ class Observation:
                 raise ValueError(f"obs term {term.name!r} has {term.size} entries; {term.source} has {len(source)}")
         self._offset = np.concatenate([np.array(term.offset, np.float64) for term in terms])
         self._scale = np.concatenate([np.array(term.scale, np.float64) for term in terms])
-        bounds = [math.inf if term.clip is None else term.clip for term in terms]
-        self._bound = np.repeat(bounds, [term.size for term in terms])
+        bounds = np.array([term.bounds for term in terms])  # [terms, 2]
+        self._low, self._high = np.repeat(bounds, [term.size for term in terms], axis=0).T
         length = max(term.history for term in terms)
         self._history = np.zeros((length, len(self._scale)))
         """Scaled measurements of all terms, the oldest first."""
@@ -142,7 +141,7 @@ class Observation:
             np.matmul(self._measured.angular_velocity, self._lever, out=self._linear_velocity)
             self._linear_velocity += self._measured.linear_velocity
         newest = (np.concatenate(self._sources) - self._offset) * self._scale
-        newest = np.maximum(np.minimum(newest, self._bound), -self._bound)
+        newest = np.maximum(np.minimum(newest, self._high), self._low)
         self._history[:-1] = self._history[1:]
         # the first measurement fills the whole history
         self._history[0 if self._first else -1 :] = newest

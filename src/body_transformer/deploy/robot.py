@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FLOAT64 = np.dtype(np.float64)
+BODY = 10
+"""Numbers in a state besides those of the joints."""
 DAMPING_KD = 5.0
 """Default gain of damping, Nm s/rad."""
 
@@ -48,8 +50,8 @@ class State:
     """[3], rad/s, body frame."""
     quaternion: NDArray[np.float64]
     """[4], w x y z, body to world."""
-    linear_velocity: NDArray[np.float64] | None = None
-    """[3], m/s, of the origin of the body's frame, in that frame; None if the robot does not estimate it."""
+    linear_velocity: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
+    """[3], m/s, of the origin of the body's frame, in that frame; 0 from a robot that does not estimate it."""
 
     def fits(self, num_joints: int) -> bool:
         """Return whether every part has the documented type and shape, which a broken link does not guarantee."""
@@ -62,13 +64,19 @@ class State:
             and _is_vector(self.joint_torque, num_joints)
             and _is_vector(self.angular_velocity, 3)
             and _is_vector(self.quaternion, 4)
-            and (self.linear_velocity is None or _is_vector(self.linear_velocity, 3))
+            and _is_vector(self.linear_velocity, 3)
         )
 
     @property
     def parts(self) -> tuple[NDArray[np.float64], ...]:
-        """The arrays that every robot measures, in their order."""
-        return self.joint_pos, self.joint_vel, self.joint_torque, self.angular_velocity, self.quaternion
+        """The arrays, in their order."""
+        joints = self.joint_pos, self.joint_vel, self.joint_torque
+        return *joints, self.angular_velocity, self.quaternion, self.linear_velocity
+
+
+def split_body(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """Return views of angular velocity [3], quaternion [4] and linear velocity [3], the last parts of a state."""
+    return values[-10:-7], values[-7:-3], values[-3:]
 
 
 def _is_vector(value: object, size: int) -> bool:
@@ -112,7 +120,7 @@ class Command:
                 raise ValueError(f"{name} of a command must be {num_joints} finite numbers; got {values}")
 
 
-COMMAND = tuple(field.name for field in fields(Command))
+COMMAND = tuple(part.name for part in fields(Command))
 """The parts of a command, in their order."""
 
 
@@ -135,6 +143,8 @@ class Robot(ABC):
     """Reason of the robot's own protection for accepting only damping; empty while it accepts every command."""
     round_trip_s: float = math.nan
     """Latency of the link, there and back; NaN if it is not known."""
+    estimates_velocity: bool = False
+    """Whether states have the body's linear velocity; a policy that observes it runs on no other robot."""
     shares_computer: bool = False
     """Whether the robot is a program on this computer; it then runs on other cores than the loop."""
 

@@ -31,6 +31,8 @@ EARLY_S = 0.003
 def check(contract: Contract, policy: Policy, robot: Robot, config: RuntimeConfig, safety: SafetyConfig) -> None:
     """Refuse an impossible contract, rate, command or log size; the robot need not be entered yet."""
     controller = Controller(contract, policy, contract.control.joints if contract.control else (), config, safety)
+    if not robot.estimates_velocity and any(term.source == "linear_velocity" for term in contract.obs):
+        raise ValueError("the policy observes the linear velocity, which this robot does not estimate")
     slowest, fastest = robot.rates_hz
     if not slowest <= controller.hz <= fastest:
         raise ValueError(
@@ -329,7 +331,7 @@ class Runtime:
             safety=self.safety,
             limits=limits,
             filter=control.filter if self.config.filter else None,
-            command=self.config.policy_command(control),
+            command=self.config.policy_command(self.contract),
             reasons=tuple(reason.text for reason in Reason),
             phases=tuple(phase.name.lower() for phase in Phase),
             robot=robot,

@@ -73,12 +73,14 @@ class RuntimeConfig:
         if self.loop_hz is not None and self.loop_hz > MAX_LOOP_HZ:
             raise ValueError(f"loop_hz must be at most {MAX_LOOP_HZ:g}; got {self.loop_hz:g}")
 
-    def policy_command(self, control: Control) -> tuple[float, ...]:
-        """Return the command that the policy gets."""
-        command = control.command if self.command is None else self.command
-        if len(command) != len(control.command):
-            raise ValueError(f"the command must have {len(control.command)} entries; got {len(command)}: {command}")
+    def policy_command(self, contract: Contract) -> tuple[float, ...]:
+        """Return the command that the policy gets; refuse one beyond the commands of its training."""
+        usual = control_of(contract).command
+        command = usual if self.command is None else self.command
+        if len(command) != len(usual):
+            raise ValueError(f"the command must have {len(usual)} entries; got {len(command)}: {command}")
         _check_command(command)
+        contract.environment.check_command(command)
         return command
 
     def ticks_per_step(self, control: Control) -> int:

@@ -113,6 +113,8 @@ class SafetyConfig:
     """A torque beyond this multiple of its limit is an absurd measurement."""
     max_angular_velocity: float = 40.0
     """rad/s; more is an absurd measurement, as a common gyroscope ends at 35."""
+    max_linear_velocity: float = 20.0
+    """m/s; more is an absurd measurement."""
     jump_rad: float = 0.1
     """Allowed distance of a joint from where its speed predicts it, plus a quarter of the way at its velocity limit."""
     start_margin_rad: float = 0.1

@@ -29,6 +29,8 @@ from .safety import SafetyConfig
 ARRAYS, DESCRIPTION, FORMAT, VERSION = "log.npz", "log.json", "body_transformer.deploy_log", 1
 DIGEST = "arrays_sha256"
 """Key of log.json with the digest of log.npz; older logs have none."""
+NEW_COLUMN = "linear_velocity"
+"""A column that older logs lack; no robot estimated the velocity then."""
 _BROKEN = (
     *(ValueError, OSError, EOFError, KeyError, RecursionError, MemoryError, RuntimeError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error, struct.error, SyntaxError, tokenize.TokenError),
@@ -156,6 +158,7 @@ class SavedLog:
             description = build(LogDescription, {key: value for key, value in content.items() if key in known})
             with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
                 rows = {name: arrays[name] for name in arrays.files}
+            rows.setdefault(NEW_COLUMN, np.zeros((description.kept_ticks, 3)))
             _check_rows(rows, description)
         except _BROKEN as error:
             raise ValueError(f"the log in {str(folder)!r} is damaged: {str(error) or type(error).__name__}") from None
@@ -182,6 +185,7 @@ class SavedLog:
                 torque,
                 rows["angular_velocity"][k],
                 rows["quaternion"][k],
+                rows["linear_velocity"][k],
             )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .observation import JointOrder, Measured, gravity_direction
-from .robot import State, all_true
+from .robot import BODY, State, all_true, split_body
 from .safety import Reason, SafetyConfig
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ class StateCheck:
         config: SafetyConfig,
         order: JointOrder,
         measured: Measured,
-        needs_linear_velocity: bool = False,
     ) -> None:
         size = len(control.joints)
         low, high = np.array(control.position_limits, np.float64).T
@@ -47,17 +46,17 @@ class StateCheck:
                 np.array(control.torque_limits, np.float64) * config.max_torque_factor,
                 np.full(3, config.max_angular_velocity),
                 np.full(4, LONGEST_QUATERNION),
+                np.full(3, config.max_linear_velocity),
             ]
         )
         self._least, self._most = -most, most
         self._least[:size] = low - config.range_margin_rad
         self._all = np.zeros(len(most))
-        """Positions, velocities, torques (in the contract's order), angular velocity, quaternion, as one array."""
+        """The parts of a state, joints in the contract's order, as one array."""
         self._pos, self._vel, self._torque = self._all[: 3 * size].reshape(3, size)
-        self._spin, self._quaternion = self._all[-7:-4], self._all[-4:]
+        self._spin, self._quaternion, self._velocity = split_body(self._all)
         self._config, self._order, self._measured = config, order, measured
         self._joints = control.joints
-        self._needs_linear_velocity = needs_linear_velocity
         self.detail = ""
         """The measured values behind the last refusal."""
 
@@ -85,17 +84,12 @@ class StateCheck:
 
     def _shape(self, state: State) -> Reason | None:
         if state.fits(len(self._joints)):
-            if state.linear_velocity is not None or not self._needs_linear_velocity:
-                return None
-            self.detail = "the policy observes the linear velocity, which this robot does not estimate"
-            return Reason.STATE_SHAPE
+            return None
         self.detail = f"shapes {[np.shape(part) for part in state.parts]}"
         return Reason.STATE_SHAPE
 
     def _finite(self, state: State, inside: bool) -> Reason | None:
         finite = math.isfinite(state.stamp_s) and math.isfinite(state.received_s)
-        if state.linear_velocity is not None:
-            finite = finite and all_true(np.isfinite(state.linear_velocity))
         if not finite or not (inside or np.isfinite(self._all).all()):
             return Reason.STATE_NOT_FINITE
         return None
@@ -129,13 +123,15 @@ class StateCheck:
         if inside and SHORTEST_QUATERNION < norm < LONGEST_QUATERNION:
             return None
         outside = (self._all < self._least) | (self._all > self._most)
-        kind, joint = divmod(int(outside[:-7].argmax()), len(self._joints))
-        if outside[:-7].any():
+        kind, joint = divmod(int(outside[:-BODY].argmax()), len(self._joints))
+        if outside[:-BODY].any():
             what = ("position", "velocity", "torque")[kind]
             value = (self._pos, self._vel, self._torque)[kind][joint]
             self.detail = f"joint {what} of {self._joints[joint]} {value:.3g}"
-        elif outside[-7:-4].any():
+        elif outside[-10:-7].any():
             self.detail = f"angular velocity {np.abs(self._spin).max():.3g} rad/s"
+        elif outside[-3:].any():
+            self.detail = f"linear velocity {np.abs(self._velocity).max():.3g} m/s"
         else:
             self.detail = f"quaternion of length {norm:.3g}"
         return Reason.STATE_ABSURD
@@ -162,5 +158,3 @@ class StateCheck:
         measured.sequence, measured.stamp_s = int(state.sequence), float(state.stamp_s)
         measured.values[:] = self._all
         gravity_direction(measured.quaternion, measured.gravity)
-        if state.linear_velocity is not None:
-            measured.linear_velocity[:] = state.linear_velocity
