@@ -91,7 +91,7 @@ def test_the_policy_in_compiled_parts_gives_the_same_action(timed, monkeypatch: 
     torch.testing.assert_close(compiled.forward(obs), wanted)
 
 
-# -- what ran ----------------------------------------------------------------------------------------------------------
+# -- operators that ran ------------------------------------------------------------------------------------------------
 
 
 def test_an_operator_is_recorded_with_its_backend() -> None:

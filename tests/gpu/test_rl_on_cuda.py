@@ -33,7 +33,7 @@ def make_collector(variant: str, recorded: bool, task: str = "humanoid-mod"):
 
 @torch.inference_mode()
 def copy(ours, theirs) -> None:
-    """Copy a rollout."""
+    """Copy the rollout `ours` to `theirs`."""
     for name in ("actions", "values", "advantages", "returns", "log_probs"):
         getattr(theirs, name).copy_(getattr(ours, name))
     for name, group in theirs.observations.items():

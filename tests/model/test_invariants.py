@@ -32,7 +32,7 @@ def within(layout: Layout, reach: np.ndarray) -> np.ndarray:
 
 
 def hops_along(mask: np.ndarray, num_hops: int) -> np.ndarray:
-    """Return the pairs at most `num_hops` apart: [N, N]."""
+    """Return which pairs of nodes are at most `num_hops` apart: [N, N]."""
     return np.linalg.matrix_power(mask.astype(float), num_hops) > 0
 
 
