@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -55,3 +57,10 @@ def unknown(kind: str, given: str, have: Iterable[str]) -> str:
     close = get_close_matches(str(given), have, n=1)
     hint = f" did you mean {close[0]!r}?" if close else ""
     return f"unknown {kind} {given!r};{hint} have: {listing(have)}"
+
+
+def broken(what: str, error: BaseException) -> str:
+    """Return `WHAT: KeyError: 'x' (env.py, line 3)`: an error in somebody else's code, and where it was raised."""
+    frames = extract_tb((error.__cause__ or error).__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{what}: {type(error).__name__}: {' '.join(str(error).split())}{place}"

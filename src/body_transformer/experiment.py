@@ -19,7 +19,7 @@ from .body.graph import BodyGraph, Fixed
 from .body.layout import Layout, Term
 from .deploy.config import DeployConfig
 from .errors import listing, unknown
-from .imitation.config import ImitationConfig
+from .imitation.config import ImitationConfig, named_task, without_other_options
 from .model.config import PolicyConfig
 from .model.variants import VARIANTS
 from .rl.config import RlConfig
@@ -139,12 +139,18 @@ def _resolve(source: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
     if source in below:
         raise ValueError(f"experiments are each other's base: {' -> '.join((*below, source))}")
     data = yaml_mapping(_content(source), f"experiment {source!r}")
+    own = data.get("imitation")
+    if isinstance(own, Mapping):
+        data["imitation"] = own = named_task(own)
     base = data.pop("base", None)
     if base is None:
         return data
     if str(base).endswith(SUFFIXES):
         base = str(Path(source).parent / base)
-    return _merged(_resolve(str(base), (*below, source)), data)
+    whole = _resolve(str(base), (*below, source))
+    if isinstance(own, Mapping) and isinstance(whole.get("imitation"), Mapping):
+        whole["imitation"] = without_other_options(whole["imitation"], own)
+    return _merged(whole, data)
 
 
 def _content(source: str) -> bytes:

@@ -43,7 +43,9 @@ def test_an_experiment_file_is_trained_resumed_and_exported(mine, tmp_path, monk
     assert f"is a run of '{mine}', not of 'demo'" in capsys.readouterr().err
     assert main(["export", str(folder), "--out", str(tmp_path / "out")]) == 0
     assert main(["eval", str(folder)]) == 1
-    assert "set imitation.task to one of: 'adroit', 'mocap', 'tracking'" in capsys.readouterr().err
+    assert (
+        "set imitation.task to one of: 'adroit', 'gym', 'mocap', 'tracking', or MODULE:CLASS" in capsys.readouterr().err
+    )
 
 
 def test_the_flags_of_a_resumed_run_have_a_help_text(capsys):

@@ -14,8 +14,9 @@ import pytest
 import body_transformer
 from body_transformer.experiment import load_experiment
 from body_transformer.imitation.collect import CollectedDataset, collect
-from body_transformer.imitation.tasks.adroit import AdroitTask, episode_seed
+from body_transformer.imitation.tasks.adroit import AdroitTask
 from body_transformer.imitation.tasks.base import Act, Trajectory
+from body_transformer.imitation.tasks.gym import episode_seed
 
 
 class Counting:
@@ -24,6 +25,7 @@ class Counting:
     env_id = "Counting-v0"
     action_dim = 2
     requirements = ("numpy",)
+    has_success = True
     num_steps = 4
 
     def record(self, act: Act, episodes: range, seed: int, std: Any = None) -> Iterator[Trajectory]:

@@ -18,7 +18,7 @@ from ..errors import listing
 from ..experiment import Experiment, experiment_names, load_experiment
 from ..imitation.actors import Actor, load_actor
 from ..imitation.collect import CollectedDataset, Labels, collect
-from ..imitation.tasks import is_collectable, make_task
+from ..imitation.tasks import import_beside, is_collectable, make_task
 from ..imitation.tasks.base import CollectableTask
 from .output import print_json
 from .run_options import Flag
@@ -55,6 +55,7 @@ class Collect:
 def main(args: list[str]) -> None:
     options = tyro.cli(Collect, prog="bot collect", args=args)
     experiment = load_experiment(options.experiment)
+    import_beside(options.experiment)
     task = make_collectable(experiment)
     actor = load_actor(options.policy)
     check_fit(actor, experiment, options.policy)
@@ -81,10 +82,10 @@ def main(args: list[str]) -> None:
         seconds = time.perf_counter() - start
         print_json({"experiment": options.experiment, "dataset": found.path, **found.summary(), "seconds": seconds})
         return
-    print(
-        f"wrote {found.path}: {found.num_episodes} episodes, {found.num_steps} steps; success in "
-        f"{found.num_successes / found.num_played:.1%} of {found.num_played} played"
+    success = (
+        "" if found.success_rate is None else f"; success in {found.success_rate:.1%} of {found.num_played} played"
     )
+    print(f"wrote {found.path}: {found.num_episodes} episodes, {found.num_steps} steps{success}")
 
 
 def collectable() -> list[str]:
@@ -128,7 +129,7 @@ def progress_bar(num_episodes: int) -> Iterator[Callable[[CollectedDataset], Non
         bar = bars.add_task("", total=num_episodes, success="-")
 
         def show(found: CollectedDataset) -> None:
-            rate = found.num_successes / found.num_played
-            bars.update(bar, completed=found.num_episodes, success=f"{rate:.1%}")
+            rate = "-" if found.success_rate is None else f"{found.success_rate:.1%}"
+            bars.update(bar, completed=found.num_episodes, success=rate)
 
         yield show

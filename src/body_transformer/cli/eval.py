@@ -82,7 +82,7 @@ def evaluate_imitation(options: EvalOptions, found: PolicyFolder, config: Imitat
     import torch
 
     from ..imitation.actors import acting
-    from ..imitation.tasks import make_task
+    from ..imitation.tasks import import_beside, make_task
     from ..imitation.tasks.base import evaluate
     from ..model.policy import Policy
     from ..video import write_video
@@ -91,9 +91,11 @@ def evaluate_imitation(options: EvalOptions, found: PolicyFolder, config: Imitat
         raise ValueError("--simulator is for policies of reinforcement learning; this one was trained by imitation")
     device = "cuda" if torch.cuda.is_available() and not options.cpu else "cpu"
     policy = Policy.load(found.path).to(device).eval()
+    import_beside(options.experiment or experiment_of(found) or "")
     task = make_task(config.task, policy.layout, config.task_options)
     act, splits = acting(policy), options.split or task.splits
     with closing(task):
+        frames = task.film(act, options.seed, splits[0]) if options.video is not None else []
         with Bars(console=Console(stderr=True), disable=options.json) as bars:
             tasks = {split: bars.add_task(split, total=options.episodes) for split in splits}
 
@@ -102,7 +104,7 @@ def evaluate_imitation(options: EvalOptions, found: PolicyFolder, config: Imitat
 
             estimates = evaluate(act, task, options.episodes, options.seed, splits, show_done)
         if options.video is not None:
-            write_video(options.video, task.film(act, options.seed, splits[0]), task.frames_hz)
+            write_video(options.video, frames, task.frames_hz)
     return estimates
 
 

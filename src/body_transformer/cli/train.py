@@ -10,7 +10,7 @@ import tyro
 
 from ..errors import unknown
 from ..experiment import SUFFIXES, Experiment, experiment_names, load_experiment
-from ..imitation.config import ImitationConfig
+from ..imitation.config import ImitationConfig, without_other_options
 from ..model.config import PolicyConfig
 from ..rl.registry import MJLAB
 from ..run import Run
@@ -77,6 +77,7 @@ def trainable() -> list[str]:
 def start(args: list[str], experiment: Experiment) -> None:
     """Start a new run, with the experiment's settings and those in `args`."""
     from ..imitation.demonstrations import share_split_options
+    from ..imitation.tasks import import_beside
 
     own = experiment.imitation
     if own is None:
@@ -92,10 +93,13 @@ def start(args: list[str], experiment: Experiment) -> None:
     options = tyro.cli(Train, prog="bot train", args=args, default=default)
     options.check_variant(default.policy.variant)
     given = options.imitation
-    reader_options = own.options if own.reader == given.reader else {}  # another reader has other options
+    kept = without_other_options(plain(own), plain(given))
     given = replace(
-        given, options={**reader_options, **given.options}, task_options={**own.task_options, **given.task_options}
+        given,
+        options={**kept.get("options", {}), **given.options},
+        task_options={**kept.get("task_options", {}), **given.task_options},
     )
+    import_beside(options.experiment)
     run = Run(options.folder)
     if is_first_process():
         run.check_free()
@@ -131,7 +135,7 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool)
     from ..imitation.actors import acting
     from ..imitation.demonstrations import demonstrations
     from ..imitation.losses import check_loss
-    from ..imitation.tasks import make_task
+    from ..imitation.tasks import import_beside, make_task
     from ..imitation.tasks.base import evaluate
     from ..imitation.train import CloningJob, total_steps, train
     from ..model.policy import Policy
@@ -146,6 +150,7 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool)
     except (KeyError, TypeError) as error:
         raise ValueError(f"cannot resume {str(run.folder)!r}: its description is incomplete: {error!r}") from None
     check_loss(config.loss, architecture)
+    import_beside(found["name"])
     episodes = demonstrations(config, layout, seed)  # raises an error if anything is wrong with the data
     is_evaluated = config.task and not found["no_eval"]
     task = make_task(config.task, layout, config.task_options) if is_evaluated else None

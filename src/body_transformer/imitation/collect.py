@@ -41,6 +41,8 @@ class CollectedDataset:
     """Played episodes with success at any step."""
     total_reward: float = 0.0
     """Sum of the returns of the episodes in the dataset."""
+    has_success: bool = True
+    """Whether its episodes are judged as successes or not."""
 
     def add(self, trajectory: Trajectory, keep: bool) -> None:
         """Count a played episode, which is in the dataset if `keep`."""
@@ -52,14 +54,19 @@ class CollectedDataset:
             self.num_steps += trajectory.num_steps
             self.total_reward += float(trajectory.rewards.sum())
 
-    def summary(self) -> dict[str, float]:
+    @property
+    def success_rate(self) -> float | None:
+        """Fraction of the played episodes with success at the last step; None if they are not judged."""
+        return self.num_successes / self.num_played if self.has_success else None
+
+    def summary(self) -> dict[str, float | None]:
         """Return the counts and rates, for the dataset's metadata and the command's output."""
         return {
             "num_episodes": self.num_episodes,
             "num_steps": self.num_steps,
             "num_played": self.num_played,
-            "success_rate": self.num_successes / self.num_played,
-            "success_any_rate": self.num_successes_any / self.num_played,
+            "success_rate": self.success_rate,
+            "success_any_rate": self.num_successes_any / self.num_played if self.has_success else None,
             "mean_return": self.total_reward / self.num_episodes,
         }
 
@@ -90,8 +97,10 @@ def collect(
         on_episode: called after each episode.
     """
     _check(num_episodes, seed, noise, labels)
+    if only_successes and not task.has_success:
+        raise ValueError(f"{task.env_id} does not tell successes from failures: name its key of success in the task")
     std = _std(task.action_dim, noise, own_std)
-    found = CollectedDataset(str(out))
+    found = CollectedDataset(str(out), has_success=task.has_success)
     folder = Path(out).resolve()  # a symbolic link stays, and its target is replaced
     _check_out(folder, overwrite)
     with new_folder(folder) as unfinished:
@@ -102,7 +111,7 @@ def collect(
             keep = bool(trajectory.success[-1]) or not only_successes
             if keep:
                 actions = trajectory.executed if labels == "executed" else trajectory.clean
-                _write(storage, found.num_episodes, trajectory, actions)
+                _write(storage, found, trajectory, actions)
             found.add(trajectory, keep)
             on_episode(found)
         settings = {"seed": seed, "noise": noise, "sampled": own_std is not None, "labels": labels}
@@ -152,8 +161,8 @@ def _play(
         yield from task.record(act, range(found.num_played, found.num_played + missing), seed, std)
 
 
-def _write(storage: Any, index: int, trajectory: Trajectory, actions: npt.NDArray[np.float32]) -> None:
-    """Write a trajectory with these actions as episode `index` of a Minari dataset."""
+def _write(storage: Any, found: CollectedDataset, trajectory: Trajectory, actions: npt.NDArray[np.float32]) -> None:
+    """Write a trajectory with these actions as the next episode of a Minari dataset."""
     buffer = import_extra("minari.data_collector.episode_buffer", "imitation").EpisodeBuffer
     is_last = np.arange(trajectory.num_steps) == trajectory.num_steps - 1
     never = np.zeros(trajectory.num_steps, dtype=bool)
@@ -164,16 +173,17 @@ def _write(storage: Any, index: int, trajectory: Trajectory, actions: npt.NDArra
         rewards=trajectory.rewards,
         terminations=is_last if trajectory.terminated else never,
         truncations=never if trajectory.terminated else is_last,
-        infos={"success": np.concatenate([[False], trajectory.success])},  # one per observation
+        # one per observation
+        infos={"success": np.concatenate([[False], trajectory.success])} if found.has_success else {},
     )
     storage.update_episodes([episode])
+    success = {"success": bool(trajectory.success[-1]), "success_any": bool(trajectory.success.any())}
     metadata = {
         "clip": trajectory.clip,
-        "success": bool(trajectory.success[-1]),
-        "success_any": bool(trajectory.success.any()),
+        **(success if found.has_success else {}),
         "total_reward": float(trajectory.rewards.sum()),
     }
-    storage.update_episode_metadata([metadata], [index])
+    storage.update_episode_metadata([metadata], [found.num_episodes])
 
 
 def _metadata(name: str, task: CollectableTask, made: dict[str, Any]) -> dict[str, Any]:

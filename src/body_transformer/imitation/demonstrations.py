@@ -32,11 +32,11 @@ def demonstrations(config: ImitationConfig, layout: Layout, seed: int) -> Episod
 def share_split_options(config: ImitationConfig) -> ImitationConfig:
     """Copy options that define the split to both reader and task; raise if their values differ."""
     given = (config.options, config.task_options)
-    shared: dict[str, str] = {}
+    shared: dict[str, object] = {}
     for name in SPLITTING:
         if config.task and name in READERS.options(config.reader) and name in TASKS.options(config.task):
             values = [options[name] for options in given if name in options]
-            if len(set(values)) > 1:
+            if len({str(value) for value in values}) > 1:
                 raise ValueError(
                     f"reader and task must split the data alike: {name} is {values[0]!r} in options and "
                     f"{values[1]!r} in task_options; give it once"

@@ -46,7 +46,7 @@ def allowed_processes(given: int | None, most: int) -> int:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """A gymnasium environment with flat observations, actions in [-1, 1] and numeric infos."""
+    """A gymnasium environment with flat observations and actions, and numeric infos."""
 
     make: Callable[[], Any]
     """Picklable function (not a lambda) that makes the environment; it is called in the environment's process."""
@@ -57,6 +57,10 @@ class EnvSpec:
     """Keys of each step's info to keep; their values are numbers."""
     own_process: bool = False
     """Start a process even where one is enough; otherwise the environments run in this process."""
+    low: Array | float = -1.0
+    """Lower bound of the actions, or [A] bounds; actions are clipped."""
+    high: Array | float = 1.0
+    """Upper bound of the actions, or [A] bounds."""
 
 
 class VectorEnv:
@@ -79,7 +83,7 @@ class VectorEnv:
     ) -> Iterator[StepBatch]:
         """Play one episode per start, which holds the arguments of `reset`; a free lane takes the next episode.
 
-        `added` [len(starts), T, A], such as noise, is added to the actions, and the sum is clipped to [-1, 1]. The
+        `added` [len(starts), T, A], such as noise, is added to the actions, and the sum is clipped to their bounds. The
         assignment of episodes to lanes depends on the episodes' lengths alone, not on the speed of a process.
         """
         try:
@@ -111,12 +115,12 @@ class VectorEnv:
             actions = checked_actions(act(obs[lanes].astype(np.float32)), (len(lanes), self.spec.action_dim))
             wanted = actions if added is None else actions + added[episodes, lengths[episodes]]
             lengths[episodes] += 1
-            executed = np.clip(wanted, -1.0, 1.0).astype(np.float32)
+            executed = np.clip(wanted, self.spec.low, self.spec.high).astype(np.float32)
             next_obs, results = self._step(lanes, executed)
             step = StepBatch(
                 episodes=episodes,
                 obs=obs[lanes],
-                clean=np.clip(actions, -1.0, 1.0),
+                clean=np.clip(actions, self.spec.low, self.spec.high),
                 executed=executed,
                 next_obs=next_obs[lanes],
                 rewards=results["reward"],
@@ -165,6 +169,11 @@ class VectorEnv:
         """Reorder [groups, slots, ...] to [lanes, ...]: lane k is slot k // groups of group k % groups."""
         return grouped.swapaxes(0, 1).reshape(-1, *grouped.shape[2:])[: self.num_lanes].copy()
 
+    def frames(self) -> list[Frame]:
+        """Return the frames of all environments, whose `render` returns those of their last episode."""
+        with self._explained():
+            return [frame for group in self._envs.call("render") for frame in group]
+
     def close(self) -> None:
         """End all environments and processes."""
         envs, is_spawned = self._envs, bool(self.processes)
@@ -191,7 +200,7 @@ class _EnvGroup:
         box = import_extra("gymnasium", "imitation").spaces.Box
         self.metadata: dict[str, Any] = {}
         self.observation_space = box(-np.inf, np.inf, (slots, spec.obs_dim), spec.obs_dtype)
-        self.action_space = box(-1.0, 1.0, (slots, spec.action_dim), np.float32)
+        self.action_space = box(-np.inf, np.inf, (slots, spec.action_dim), np.float32)  # the caller clips
         self._spec, self._first, self._stride = spec, first, stride
         self._envs: dict[int, Any] = {}  # slot -> environment, made when it is first needed
         self._running: set[int] = set()
@@ -218,6 +227,13 @@ class _EnvGroup:
             if terminated or truncated:
                 self._running.discard(slot)
         return self._obs.copy(), 0.0, False, False, {name: array.copy() for name, array in self._infos.items()}
+
+    def render(self) -> list[Frame]:
+        return [frame for env in self._envs.values() for frame in env.render()]
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """Return an attribute; gymnasium's vector classes look methods up with this one."""
+        return getattr(self, name)
 
     def close(self) -> None:
         for env in self._envs.values():

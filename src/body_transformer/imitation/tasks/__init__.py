@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from ...body.layout import Layout
 from ...errors import listing
@@ -13,12 +16,24 @@ TASKS = Catalog(
     "task",
     {
         "adroit": ".tasks.adroit:AdroitTask",
+        "gym": ".tasks.gym:GymTask",
         "mocap": ".tasks.mocap.task:MocapTask",
         "tracking": ".tasks.tracking.task:TrackingTask",
     },
     num_given=1,
+    base=ImitationTask,
 )
 """Tasks, made from the layout of a policy."""
+
+
+def import_beside(experiment: str) -> None:
+    """Let modules be imported from the current folder and the folder of an experiment's file, after all others.
+
+    Processes that are started later have the same folders.
+    """
+    for folder in (Path.cwd(), Path(experiment).absolute().parent):
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
 
 
 def is_collectable(name: str | None) -> bool:
@@ -27,9 +42,10 @@ def is_collectable(name: str | None) -> bool:
     return isinstance(task, type) and issubclass(task, CollectableTask)
 
 
-def make_task(name: str | None, layout: Layout, options: Mapping[str, str]) -> ImitationTask:
-    """Make a task of the table."""
+def make_task(name: str | None, layout: Layout, options: Mapping[str, Any]) -> ImitationTask:
+    """Make a task of the table, or of another module."""
     if name is None:
-        raise ValueError(f"the experiment has no task: set imitation.task to one of: {listing(TASKS.places)}")
+        have = listing(TASKS.places)
+        raise ValueError(f"the experiment has no task: set imitation.task to one of: {have}, or MODULE:CLASS")
     task: ImitationTask = TASKS.call(name, layout, options=options)
     return task

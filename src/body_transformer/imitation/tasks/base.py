@@ -122,22 +122,25 @@ def trajectories(
 
 
 class ImitationTask(ABC):
-    """A simulated task with start states, rewards and a rule that ends episodes."""
+    """A simulated task with start states, rewards and a rule that ends episodes.
 
-    splits: tuple[str, ...]
+    A task is made with the policy's layout; the other arguments of `__init__` are the task's options.
+    """
+
+    splits: tuple[str, ...] = ("validation",)
     """Sets of start states; the first one is the default."""
-    metrics: tuple[str, ...]
+    metrics: tuple[str, ...] = ("total_reward", "length")
     """Fields of `Rollout` that measure a policy, the most important first."""
-    frames_hz: float
+    frames_hz: float = 25.0
     """Frame rate of `film`."""
 
     @abstractmethod
     def rollouts(self, act: Act, num_episodes: int, seed: int, split: str, on_done: OnDone = ignore) -> list[Rollout]:
         """Roll the policy out; equal seeds give equal start states."""
 
-    @abstractmethod
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """Return the frames of one rollout."""
+        raise ValueError(f"no film: the task {type(self).__name__} has no method 'film'")
 
     def close(self) -> None:  # noqa: B027  (most tasks have nothing to release)
         """Release processes and windows."""
@@ -149,6 +152,8 @@ class CollectableTask(ImitationTask):
     env_id: str
     """Name of the environment."""
     action_dim: int
+    has_success: bool = True
+    """Whether the successes of a trajectory have a meaning; if not, datasets do not hold them."""
     requirements: tuple[str, ...]
     """Packages that the outcome of an episode depends on; a dataset records their versions."""
 
