@@ -45,11 +45,11 @@ def folder(tmp_path_factory):
     """Return a folder with an experiment `mine.yaml`, its robot and the module of its environment."""
     folder = tmp_path_factory.mktemp("project")
     code = (TESTS / "imitation" / "tasks" / "own" / "my_pkg.py").read_text(encoding="utf-8")
-    (folder / "arm_envs.py").write_text(code.replace("-v0", "-v5"), encoding="utf-8")
+    (folder / "arm_envs.py").write_text(code.replace('register("', 'register("Arm'), encoding="utf-8")
     (folder / "arm.xml").write_text(ARM, encoding="utf-8")
     obs = [{"name": name, **JOINTS, "size": 2} for name in ("joint_pos", "joint_vel")]
     obs.append({"name": "target", "kind": "node", "of": ["lower"], "dim": 2, "size": 2})
-    task = {"gym": "arm_envs:Reach-v5", "success": "reached", "options": {"length_m": 0.5}, "num_processes": 2}
+    task = {"gym": "arm_envs:ArmReach-v0", "success": "reached", "options": {"length_m": 0.5}, "num_processes": 2}
     write(folder / "mine.yaml", experiment("arm.xml", obs, JOINTS, task))
     return folder
 
@@ -111,7 +111,7 @@ def test_the_module_of_a_task_may_lie_in_the_current_folder(folder, tmp_path, mo
         "from body_transformer.imitation.tasks.gym import GymTask",
         "class Here(GymTask):",
     )
-    body = "    def __init__(self, layout):\n        super().__init__(layout, 'arm_envs:Reach-v5')\n"
+    body = "    def __init__(self, layout):\n        super().__init__(layout, 'arm_envs:ArmReach-v0')\n"
     Path("here_tasks.py").write_text("\n".join((*lines, body)), encoding="utf-8")
     monkeypatch.syspath_prepend(str(folder))
     given = ["--policy", str(folder / "untrained"), "--episodes", "1", "--out", "set"]
@@ -131,7 +131,7 @@ def test_no_task_is_a_task_in_a_file_and_as_a_flag(folder, collected, trained, t
 
 
 def test_the_task_and_its_options_are_flags(trained, capsys):
-    given = ["--imitation.task", "gym", "--imitation.task-options", "id", "arm_envs:Reach-v5"]
+    given = ["--imitation.task", "gym", "--imitation.task-options", "id", "arm_envs:ArmReach-v0"]
     assert trained(*given, "options", "{length_m: 2.0}", "max_steps", "4", "--out", "other") == 0
     found = json.loads(Path("other", "evaluation.json").read_text())["splits"]["validation"]
     assert found["success"]["num_episodes"] == 2  # options of the same task are merged
@@ -143,11 +143,11 @@ def test_the_task_and_its_options_are_flags(trained, capsys):
 @pytest.mark.parametrize(
     ("task", "more", "message"),
     [
-        ({"gymn": "Reach-v5"}, {}, "imitation.task must be a name, or a mapping that holds `gym: ENVIRONMENT`"),
-        ({"gym": "Reach-v5"}, {"task_options": {"success": "x"}}, "and all other options of the task; got task"),
+        ({"gymn": "Reach-v0"}, {}, "imitation.task must be a name, or a mapping that holds `gym: ENVIRONMENT`"),
+        ({"gym": "Reach-v0"}, {"task_options": {"success": "x"}}, "and all other options of the task; got task"),
         ("gymnasium", {}, "unknown task 'gymnasium'; have: 'adroit', 'gym', 'mocap', 'tracking', or MODULE:CLASS"),
         ("no_such_module:Task", {}, "the task 'no_such_module:Task' cannot be imported: ModuleNotFoundError"),
-        ({"gym": "arm_envs:Reach-v5", "options": {"fault": "nan"}}, {}, "is not finite (NaN or infinite) at step 2"),
+        ({"gym": "arm_envs:ArmReach-v0", "options": {"fault": "nan"}}, {}, "is not finite (NaN or infinite) at step 2"),
     ],
 )
 def test_a_wrong_task_is_one_line(folder, tmp_path, capsys, task, more, message):
@@ -164,7 +164,7 @@ def test_a_wrong_task_is_one_line(folder, tmp_path, capsys, task, more, message)
 
 
 def test_a_film_that_cannot_be_drawn_is_refused_before_the_evaluation(folder, tmp_path, capsys):
-    own = {"imitation": {"task": {"gym": "arm_envs:Blind-v5"}}, "robot": {"file": f"{folder}/arm.xml"}}
+    own = {"imitation": {"task": {"gym": "arm_envs:ArmBlind-v0"}}, "robot": {"file": f"{folder}/arm.xml"}}
     file = write(tmp_path / "blind.yaml", {"base": f"{folder}/mine.yaml", **own})
     sys.path.append(str(folder))
     given = ["--experiment", str(file), "--episodes", "100000", "--video", str(tmp_path / "a.gif")]
