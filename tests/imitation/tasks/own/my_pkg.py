@@ -40,7 +40,7 @@ class ReachEnv(gymnasium.Env):
         info = {"reached": distance < GOAL_M, "distance": distance}
         if self.fault == "late" and self.steps < 20:
             del info["reached"]
-        return self.obs(), np.nan if self.fault == "reward" else -distance, bool(distance < 0.01), False, info
+        return self.obs(), np.nan if self.fault == "reward" else -distance, False, False, info
 
     def obs(self):
         broken = self.fault == "nan" and self.steps == 2
