@@ -9,12 +9,13 @@ use mean actions and the task's own starts; training samples actions.
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from body_transformer.files import atomic_write
+from body_transformer.pictures import save
 from body_transformer.rl.config import RlConfig
 from body_transformer.run import Run
 
@@ -64,11 +65,9 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.png")
     options = parser.parse_args(args)
     try:
-        figure = draw(options.runs)
+        print(save(partial(draw, options.runs), options.out, dpi=110))
     except (OSError, ValueError) as error:
         sys.exit(f"board_figure: {error}")
-    atomic_write(options.out, lambda file: figure.savefig(file, format="png", dpi=110))
-    print(options.out)
 
 
 if __name__ == "__main__":

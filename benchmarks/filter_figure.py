@@ -9,13 +9,14 @@ steps. It is drawn for the policy's targets, and for the commands after filter, 
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from body_transformer.files import atomic_write
+from body_transformer.pictures import save
 from body_transformer.report.deployment import POLICY, Deployment, read_deployments
 from body_transformer.report.load import find_folders
 
@@ -95,7 +96,7 @@ def main(args: list[str] | None = None) -> None:
             f"{name}: {len(one)} rollouts, {np.mean(speeds(one)):.3f} m/s, "
             f"roughness {wanted:.1f} wanted, {commanded:.1f} commanded"
         )
-    atomic_write(options.out, lambda path: draw(sets).savefig(path, dpi=110, format="png"))
+    save(partial(draw, sets), options.out, dpi=110)
 
 
 if __name__ == "__main__":

@@ -40,8 +40,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "robots": set(),
     "pretrained": set(),
     "video": set(),
+    "pictures": set(),
     "ops": set(),
-    "body": set(),
+    "body": {"pictures"},
     "policy_folder": {"pretrained"},
     "run": {"policy_folder", "pretrained"},
     "metrics": {"run"},
@@ -76,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "experiment",
         "model",
         "ops",
+        "pictures",
         "report.text",
         "rl",
         "rl.config",
@@ -83,7 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "training",
     },
     "reproduce": {"report", "run", "training"},
-    "cli": {"bench", "deploy", "deploy.export", "imitation", "pretrained", "report", "reproduce", "rl"}
+    "cli": {"bench", "deploy", "deploy.export", "imitation", "pictures", "pretrained", "report", "reproduce", "rl"}
     | SECTIONS
     | LEARNING,
     "__init__": {"authors", "body", "model", "robots"},

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from body_transformer.bench.chart import chart, save, series_of
+from body_transformer.bench.chart import chart, series_of
 from body_transformer.bench.results import BenchReport, ResultColumn, ResultTable, significant, written
+from body_transformer.pictures import save
 
 ROWS = [{"name": "a|b", "ms": 0.01634, "ratio": 2.0}, {"name": "c", "ms": "failed", "ratio": None}]
 COLUMNS = [
@@ -18,7 +19,7 @@ COLUMNS = [
 ]
 SERIES = {"time": itemgetter("ms"), "ratio": itemgetter("ratio"), "none": lambda row: None}
 TABLE = ResultTable("times", "some times", COLUMNS, ROWS, "{name}", SERIES)
-FIGURES = {"chart.png": partial(save, partial(chart, "a chart", [TABLE]))}
+FIGURES = {"chart.png": partial(chart, "a chart", [TABLE])}
 REPORT = BenchReport("attention", {"device": "a CPU"}, [TABLE], ["a note"], FIGURES)
 
 

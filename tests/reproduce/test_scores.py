@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import matplotlib as mpl
+
 from body_transformer.cli.main import main
 from body_transformer.report.load import LoadedRun
 from body_transformer.reproduce.scores import as_markdown, evaluations, position, score
@@ -70,6 +72,10 @@ def test_existing_runs_are_drawn(tmp_path, capsys):
     assert found["finished"] == 8
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
     assert "1,000" in (tmp_path / "scaling.md").read_text()
+    usual = (tmp_path / "scaling.png").read_bytes()
+    with mpl.rc_context({"axes.facecolor": "black", "text.color": "white", "savefig.bbox": "tight", "font.size": 30}):
+        assert main(["reproduce", "scaling", "--draw", "--seeds", "1", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "scaling.png").read_bytes() == usual, "a user's style changes nothing"
 
 
 def test_the_runs_are_listed_with_their_state(tmp_path, capsys):

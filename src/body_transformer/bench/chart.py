@@ -1,9 +1,7 @@
 """Charts of tables: dots on a logarithmic axis, one panel per table."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -13,17 +11,10 @@ from .results import ResultTable
 # Okabe and Ito's palette suits the common kinds of colour blindness; the floor is grey, since it is not a contender.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 FLOOR = "#888888"
-LINE, GAP, WIDTH, HEADER, DPI = 0.13, 0.1, 8.0, 0.75, 150  # inches; dots per inch
+LINE, GAP, WIDTH, HEADER = 0.13, 0.1, 8.0, 0.75  # inches
 
 Series = Mapping[str, Sequence[float | None]]
 """Name -> one value per row; None draws no dot. The series called `floor` is grey."""
-
-
-def save(draw: Callable[[], Figure], path: Path) -> None:
-    """Write a figure as a PNG file, in Matplotlib's own style instead of the user's."""
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        draw().savefig(path, format="png", dpi=DPI)
 
 
 def chart(title: str, tables: Sequence[ResultTable]) -> Figure:

@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..files import atomic_write, check_writable
 from ..report.text import markdown_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Cell = float | int | str | bool | None
 Row = Mapping[str, Any]
@@ -96,8 +99,8 @@ class BenchReport:
     environment: Mapping[str, str]
     tables: Sequence[ResultTable]
     notes: Sequence[str] = field(default_factory=tuple)
-    figures: Mapping[str, Callable[[Path], object]] = field(default_factory=dict)
-    """File name -> function that draws the figure to a path."""
+    figures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
+    """File name -> function that draws the figure."""
     content: Mapping[str, Any] | None = None
     """Content of results.json; by default the environment, tables and notes."""
 
@@ -120,10 +123,12 @@ class BenchReport:
 
     def write(self, folder: Path) -> list[Path]:
         """Write `results.json`, `table.md` and the figures; each file appears only when it is complete."""
+        from ..pictures import save
+
         return [
             atomic_write(folder / "results.json", json.dumps(self.to_dict(), indent=1) + "\n"),
             atomic_write(folder / "table.md", self.to_markdown()),
-            *(atomic_write(folder / name, draw) for name, draw in self.figures.items()),
+            *(save(draw, folder / name) for name, draw in self.figures.items()),
         ]
 
 

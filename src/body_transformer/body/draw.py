@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import cycle
 from math import ceil
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
@@ -20,16 +19,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.textpath import text_to_path
 
-from ..errors import listing
-from ..files import atomic_write
+from ..pictures import save
 from .arrange import LEVEL_GAP, brackets, curves, tidy_layout
 from .graph import BodyGraph
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
-# Suffix -> metadata; without a date, the same picture is the same file.
-FORMATS: Mapping[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 # Okabe and Ito's colours and Tol's indigo, which remain distinct in the common forms of colour blindness.
 LIMBS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#332288")
 TRUNK, INK = "#666666", "#222222"
@@ -46,24 +42,12 @@ def draw_body(graph: BodyGraph, path: Path) -> None:
 
     Each limb has its colour, a filled box has a joint, and a dashed arc is one of `extra_edges`.
     """
-    _save(lambda: body_figure(graph), path)
+    save(lambda: body_figure(graph), path, DPI)
 
 
 def draw_mask(graph: BodyGraph, path: Path, mask: Bools | None = None, title: str | None = None) -> None:
     """Draw an attention mask [N, N], by default the body's: rows are queries, filled cells are visible keys."""
-    _save(lambda: mask_figure(graph, mask, title), path)
-
-
-def _save(draw: Callable[[], Figure], path: Path) -> None:
-    suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        raise ValueError(f"unknown picture format {path.suffix!r} in {str(path)!r}; have: {listing(FORMATS)}")
-    with mpl.rc_context():
-        mpl.rcdefaults()  # under a user's dark style, names would be white on white
-        mpl.rc("pdf", fonttype=42)  # publishers refuse the default, Type 3
-        mpl.rc("svg", hashsalt="body")  # or its ids differ from run to run
-        figure = draw()
-        atomic_write(path, lambda file: figure.savefig(file, format=suffix[1:], dpi=DPI, metadata=FORMATS[suffix]))
+    save(lambda: mask_figure(graph, mask, title), path, DPI)
 
 
 def _text_width(text: str, size: float = FONT) -> float:

@@ -132,10 +132,10 @@ def bench_timed(run: Callable[[Any, Bench], list[ResultTable]], options: TimedOp
     tables = run(options, bench)
     if bench.compile_only:
         return
-    from ..bench.chart import chart, save
+    from ..bench.chart import chart
 
     name = args[0]
-    figures = {"chart.png": partial(save, partial(chart, BENCHMARKS[name][0], tables))}
+    figures = {"chart.png": partial(chart, BENCHMARKS[name][0], tables)}
     notes = list(dict.fromkeys(bench.notes))
     publish(BenchReport(name, describe(bench.device, command_of(args)), tables, notes, figures), options, folder)
 

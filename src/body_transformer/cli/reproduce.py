@@ -101,6 +101,7 @@ def run_missing(runs: Sequence[Planned], options: Reproduce) -> ValueError | Non
 def write_results(study: Study, out: Path, seeds: int) -> list[Path]:
     """Write the table, and the figure if the study has one."""
     from ..files import atomic_write
+    from ..pictures import save
     from ..reproduce import learning, scores
     from ..reproduce.study import read_study
 
@@ -108,6 +109,5 @@ def write_results(study: Study, out: Path, seeds: int) -> list[Path]:
     arms = read_study(study, out, seeds)
     files = [atomic_write(out / f"{study.name}.md", module.as_markdown(study, arms, seeds))]
     if study.x is not None or study.statistic == "curves":
-        draw = partial(module.draw_figure, study, arms, num_seeds=seeds)
-        files.append(atomic_write(out / f"{study.name}.png", draw))
+        files.append(save(partial(module.draw_figure, study, arms, seeds), out / f"{study.name}.png"))
     return files

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -95,7 +94,7 @@ def _missing(arms: ArmRuns, num_seeds: int) -> str:
 # -- the figure --------------------------------------------------------------------------------------------------------
 
 
-def draw_figure(study: Study, arms: ArmRuns, file: Path, num_seeds: int) -> None:
+def draw_figure(study: Study, arms: ArmRuns, num_seeds: int) -> Figure:
     """Draw a column per task, with the return by steps above and by time below."""
     tasks = list(dict.fromkeys(arm.experiment for arm, _ in arms))
     styles = label_styles(arm.label for arm, _ in arms if arm.against is None)
@@ -118,7 +117,7 @@ def draw_figure(study: Study, arms: ArmRuns, file: Path, num_seeds: int) -> None
     band = f"mean and standard error over {num_seeds} seeds" if num_seeds > 1 else "one seed"
     heading = filter(None, (f"Evaluations during training, {band}.", _missing(arms, num_seeds)))
     figure.suptitle("\n".join(heading), fontsize="medium")
-    figure.savefig(file, format="png", dpi=150)
+    return figure
 
 
 def _plot(axes: Axes, at: Sequence[float], values: Sequence[SeedMean], label: str, colour: str, style: str) -> None:

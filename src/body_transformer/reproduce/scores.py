@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean, pstdev
 
 import numpy as np
@@ -89,7 +88,7 @@ def _paper_text(numbers: Sequence[float] | None) -> str:
 # -- the figure --------------------------------------------------------------------------------------------------------
 
 
-def draw_figure(study: Study, arms: ArmRuns, file: Path, num_seeds: int) -> None:
+def draw_figure(study: Study, arms: ArmRuns, num_seeds: int) -> Figure:
     """Draw a panel per part, metric and split, with a curve per label and its spread over seeds."""
     parts = sorted({arm.panel for arm, _ in arms})
     panels = [(part, metric, split) for part in parts for metric in study.metrics for split in study.splits]
@@ -106,4 +105,4 @@ def draw_figure(study: Study, arms: ArmRuns, file: Path, num_seeds: int) -> None
         axes.set(title=" ".join(filter(None, (part, metric.replace("_", " "), split))), xlabel=study.x)
         if axes.has_data():
             axes.legend(fontsize="small")
-    figure.savefig(file, dpi=150)
+    return figure

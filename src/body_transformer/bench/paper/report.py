@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...schema import plain
-from ..chart import save
 from ..results import BenchReport, ResultColumn, ResultTable
 from .algorithms import IMPLEMENTATIONS
 from .flops import compare_counts
@@ -24,7 +23,7 @@ def report(record: Record) -> BenchReport:
     content = summary(record)
     sweeps = [name for name in SWEEPS if record.sweep(name)]
     tables = [_table(name, record.sweep(name)) for name in sweeps]
-    figures = {f"paper_{name}.png": partial(save, partial(SWEEPS[name][1], record)) for name in sweeps}
+    figures = {f"paper_{name}.png": partial(SWEEPS[name][1], record) for name in sweeps}
     return BenchReport("paper", record.environment, tables, notes(content), figures, content)
 
 

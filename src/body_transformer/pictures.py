@@ -1,0 +1,31 @@
+"""Write Matplotlib figures to files, in Matplotlib's own style instead of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from .errors import listing
+from .files import atomic_write
+
+# Suffix -> metadata; without a date, the same picture is the same file.
+FORMATS: Mapping[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+
+
+def save(draw: Callable[[], Figure], path: Path, dpi: int = 150) -> Path:
+    """Draw a figure and write it in the format of the path's suffix."""
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        raise ValueError(f"unknown picture format {path.suffix!r} in {str(path)!r}; have: {listing(FORMATS)}")
+    with mpl.rc_context():
+        mpl.rcdefaults()  # under a user's dark style, names would be white on white
+        mpl.rc("pdf", fonttype=42)  # publishers refuse the default, Type 3
+        mpl.rc("svg", hashsalt="body")  # or its ids differ from run to run
+        figure = draw()
+        return atomic_write(
+            path, lambda file: figure.savefig(file, format=suffix[1:], dpi=dpi, metadata=FORMATS[suffix])
+        )
