@@ -69,7 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "deploy.rewrite": {"deploy.graph", "model", "ops"},
     "deploy.onnx_file": {"deploy", "deploy.rewrite", "model"},
     "deploy.export": {"body", "deploy", "deploy.onnx_file", "experiment", "model", "policy_folder", "run", *SECTIONS},
-    "report": {"body", "deploy", "policy_folder", "rl.config", "run"},
+    "report": {"body", "deploy", "pictures", "policy_folder", "rl.config", "run"},
     "bench": {
         "body",
         "deploy",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,27 @@ from .files import atomic_write
 FORMATS: Mapping[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 
 
+SETTINGS: Mapping[str, Any] = {
+    "pdf.fonttype": 42,  # publishers refuse the default, Type 3
+    "svg.hashsalt": "body",  # or ids differ from run to run
+}
+
+
+@contextmanager
+def own_style(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Use Matplotlib's defaults with these settings; under a user's dark style, names would be white on white."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(settings)  # type: ignore[arg-type]  # keys of a mapping are not literals
+        yield
+
+
 def save(draw: Callable[[], Figure], path: Path, dpi: int = 150) -> Path:
     """Draw a figure and write it in the format of the path's suffix."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         raise ValueError(f"unknown picture format {path.suffix!r} in {str(path)!r}; have: {listing(FORMATS)}")
-    with mpl.rc_context():
-        mpl.rcdefaults()  # under a user's dark style, names would be white on white
-        mpl.rc("pdf", fonttype=42)  # publishers refuse the default, Type 3
-        mpl.rc("svg", hashsalt="body")  # or its ids differ from run to run
+    with own_style(SETTINGS):
         figure = draw()
         return atomic_write(
             path, lambda file: figure.savefig(file, format=suffix[1:], dpi=dpi, metadata=FORMATS[suffix])

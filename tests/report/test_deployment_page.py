@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from body_transformer.cli.main import main
+from body_transformer.pictures import own_style
 from body_transformer.report import svg
 from body_transformer.report.figures import histogram
 from body_transformer.report.page import write_report
@@ -156,6 +157,7 @@ def test_neither_torch_nor_mujoco_nor_onnxruntime_is_needed(tmp_path: Path) -> N
 import sys
 for name in ("torch", "mujoco", "onnxruntime", "scipy"):
     sys.modules[name] = None  # its import is an ImportError
+from body_transformer.pictures import own_style
 from body_transformer.report.page import write_report
 print(write_report({str(tmp_path / "page.html")!r}, [{str(folder)!r}]).deployments[0].label)
 """
@@ -168,7 +170,7 @@ print(write_report({str(tmp_path / "page.html")!r}, [{str(folder)!r}]).deploymen
 def test_the_first_drawing_of_a_size_is_like_the_next() -> None:
     values, marks = np.full(100, 0.4), {"p50": 0.4, "max": 0.5, "period": 10.0}  # the first two names nearly overlap
     svg._axes.cache_clear()
-    with svg.page_style():
+    with own_style(svg.PAGE_STYLE):
         texts = [re.findall(r">([a-z0-9]+)</text>", histogram("work", "", values, marks).svg) for _ in range(2)]
     assert texts[0] == texts[1]
 

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from jinja2 import UndefinedError
 
+from body_transformer.pictures import own_style
 from body_transformer.report.curves import Curve
 from body_transformer.report.figures import Series, curves_chart, dot_plot
 from body_transformer.report.page import render, write_report
-from body_transformer.report.svg import NUM_STYLES, Line, label_styles, page_style
+from body_transformer.report.svg import NUM_STYLES, PAGE_STYLE, Line, label_styles
 
 from .run_folders import METRICS, SPLITS, bare_run, small_policy, write_demo, write_evaluation, write_run
 
@@ -256,7 +257,7 @@ def test_the_commit_of_the_runs_can_be_checked_out(tmp_path: Path, suffix: str, 
 def test_charts_keep_hostile_names_as_text_and_follow_the_style_sheet() -> None:
     evil = "</svg><script>alert(1)</script> $x$ \x01"
     at = np.arange(3.0)
-    with page_style():
+    with own_style(PAGE_STYLE):
         chart = curves_chart(evil, evil, [Line(evil, 0, Curve(at, at, at, at))])
         dots = dot_plot("Speed", "m/s", [evil], [Series(evil, 0, np.ones(1))])
     for drawing in (chart.svg, dots.svg):

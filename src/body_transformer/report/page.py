@@ -13,12 +13,13 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..files import atomic_write, check_writable
+from ..pictures import own_style
 from .aggregate import group_runs
 from .deployment import Deployment, read_deployments
 from .deployment_page import deployment_page
 from .load import FolderPath, LoadedRun, find_folders, read_run
 from .run_page import run_page
-from .svg import COLOURS, DASHES, NUM_STYLES, page_style
+from .svg import COLOURS, DASHES, NUM_STYLES, PAGE_STYLE
 from .text import grouped
 
 SUFFIXES = (".html", ".htm")
@@ -54,7 +55,7 @@ def write_report(
     """
     path = Path(path)
     check_page(path)
-    with page_style():
+    with own_style(PAGE_STYLE):
         folders, logs = find_folders(places)
         shown = WrittenReport(path, tuple(map(read_run, folders)), tuple(read_deployments(logs)))
         if logs:

@@ -6,8 +6,7 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -46,7 +45,7 @@ VARIABLES |= {light: f"var(--c{index})" for index, (light, _) in enumerate(COLOU
 """Colours of a drawing -> variables of the style sheet, which have other values in dark mode."""
 CLASSES = {"line", "band", "dot", "ring", "bar", "limit", "stop", "quantile", "phase", "intervention"}
 """Group ids of a drawing's parts, which become classes in the page."""
-_RC: dict[str, Any] = {
+PAGE_STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "0",
     "font.size": 12,
@@ -68,6 +67,7 @@ _RC: dict[str, Any] = {
     "ytick.color": SOFT,
     "ytick.left": False,
 }
+"""Settings of matplotlib in which all drawings of a page are made, whatever the user's."""
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML does not allow, but a name may contain."""
 _HREF = "{http://www.w3.org/1999/xlink}href"
@@ -86,15 +86,6 @@ def stroke_style(style: int) -> dict[str, Any]:
     """Return colour and dashes as matplotlib's arguments."""
     dashes = DASHES[style // len(COLOURS) % len(DASHES)]
     return {"color": COLOURS[style % len(COLOURS)][0], "linestyle": (0, dashes) if dashes else "-"}
-
-
-@contextmanager
-def page_style() -> Iterator[None]:
-    """Use the page's matplotlib style while the context is entered, whatever the user's style."""
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(_RC)  # type: ignore[arg-type]  # keys of a dict are not literals
-        yield
 
 
 # -- axes --------------------------------------------------------------------------------------------------------------
