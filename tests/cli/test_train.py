@@ -41,11 +41,37 @@ def test_an_experiment_file_is_trained_resumed_and_exported(mine, tmp_path, monk
     assert main(["train", str(mine), "--resume", str(folder), "--cpu", "--quiet"]) == 0
     assert main(["train", "demo", "--resume", str(folder)]) == 1
     assert f"is a run of '{mine}', not of 'demo'" in capsys.readouterr().err
+    for refused in ("--seed=1", "--imitation.num-steps"):
+        assert main(["train", "--resume", str(folder), refused, "9"]) == 1
+        name = refused.split("=")[0]
+        assert f"a resumed run keeps its settings, so '{name}' is refused" in capsys.readouterr().err
     assert main(["export", str(folder), "--out", str(tmp_path / "out")]) == 0
     assert main(["eval", str(folder)]) == 1
     assert (
         "set imitation.task to one of: 'adroit', 'gym', 'mocap', 'tracking', or MODULE:CLASS" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("demo --imitation.lr 1e-3", "--imitation.learning-rate"),
+        ("demo --lr=1e-3", "--imitation.learning-rate"),
+        ("demo --policy.nh 4", "--policy.num-heads"),
+        ("humanoid-mod --rl.lr 1e-3", "--rl.learning-rate"),
+    ],
+)
+def test_a_setting_given_by_its_initials_is_named(line, meant, capsys):
+    assert main(["train", *line.split()]) == 1
+    flag = line.split()[1].split("=")[0]
+    assert f"unknown flag '{flag}'; did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_any_other_unknown_flag_is_explained_by_tyro(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "demo", "--policy.layers", "3"])
+    assert end.value.code == 2
+    assert "--policy.num-layers" in capsys.readouterr().err
 
 
 def test_the_flags_of_a_resumed_run_have_a_help_text(capsys):

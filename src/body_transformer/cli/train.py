@@ -18,6 +18,7 @@ from ..schema import build, plain
 from . import train_rl
 from .output import console
 from .run_options import Flag, ResumeOptions, RunOptions, experiment_id, is_first_process, value_of
+from .train_flags import parse
 
 
 @dataclass(kw_only=True)
@@ -90,7 +91,7 @@ def start(args: list[str], experiment: Experiment) -> None:
         policy=experiment.policy_config(value_of("--variant", args)),
         imitation=replace(own, options={}, task_options={}),  # tyro would make a flag of each
     )
-    options = tyro.cli(Train, prog="bot train", args=args, default=default)
+    options = parse(Train, args, default)
     options.check_variant(default.policy.variant)
     given = options.imitation
     kept = without_other_options(plain(own), plain(given))
@@ -121,7 +122,7 @@ def resume(args: list[str], named: str | None = None) -> None:
     if "rl" in found:
         train_rl.resume(args, run)
         return
-    options = tyro.cli(Resume, prog="bot train", args=args)
+    options = parse(Resume, args)
     given = {
         "cpu": options.cpu or bool(found.get("cpu")),
         "no_eval": options.no_eval or bool(found.get("no_eval")),

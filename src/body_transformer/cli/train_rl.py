@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from ..checkpoint import newest_path
 from ..errors import listing
 from ..experiment import Experiment
@@ -23,6 +21,7 @@ from ..schema import build, plain
 from ..training.ranks import Ranks
 from .output import console
 from .run_options import ResumeOptions, RunOptions, command_line, device_of, is_first_process, no_gpu, value_of
+from .train_flags import parse
 
 
 @dataclass(kw_only=True)
@@ -67,7 +66,7 @@ def main_mjlab(args: list[str]) -> None:
 
 def start(args: list[str], default: TrainRl, title: str) -> None:
     """Check the settings, then start a new run."""
-    options = tyro.cli(TrainRl, prog="bot train", args=args, default=default)
+    options = parse(TrainRl, args, default)
     options.check_variant(default.policy.variant)
     config = checked(options.rl, default.rl.task)
     check_shares(config)
@@ -123,7 +122,7 @@ def resume(args: list[str], run: Run) -> None:
     former = RlConfig.from_run(found["rl"])
     # without the mappings, because tyro would make a flag of each of their keys
     default = ResumeRl(resume=run.folder, rl=replace(former, options={}, layout_overrides={}))
-    options = tyro.cli(ResumeRl, prog="bot train", args=args, default=default)
+    options = parse(ResumeRl, args, default)
     config = merged(former, options.rl)
     newest = newest_path(run.folder)
     step = 0 if newest is None else int(newest.name)

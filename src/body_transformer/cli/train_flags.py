@@ -1,0 +1,38 @@
+"""Command line of `bot train`: tyro parses it, and two kinds of wrong flags have an explanation of their own."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+import tyro
+
+from .run_options import ResumeOptions
+
+T = TypeVar("T")
+
+
+def parse(kind: type[T], args: list[str], default: Any = None) -> T:
+    """Parse the flags of a new or resumed training; `default` holds the experiment's settings."""
+    _, unknown = tyro.cli(kind, prog="bot train", args=args, default=default, return_unknown_args=True)
+    refused = [arg.split("=")[0] for arg in unknown]
+    if refused and issubclass(kind, ResumeOptions):
+        raise ValueError(
+            f"a resumed run keeps its settings, so {refused[0]!r} is refused; "
+            "`bot train --resume RUN --help` lists the flags that it takes"
+        )
+    for flag in refused:
+        if meant := _written_out(flag, default):
+            raise ValueError(f"unknown flag {flag!r}; did you mean {meant!r}?")
+    return tyro.cli(kind, prog="bot train", args=args, default=default)  # tyro explains the others
+
+
+def _written_out(flag: str, default: object) -> str | None:
+    """Return the setting that a flag such as `--imitation.lr` or `--lr` names by its initials."""
+    section, _, short = flag.removeprefix("--").rpartition(".")
+    for name, settings in vars(default).items():
+        if section in ("", name) and is_dataclass(settings):
+            for item in fields(settings):
+                if "".join(word[0] for word in item.name.split("_")) == short:
+                    return f"--{name}.{item.name.replace('_', '-')}"
+    return None
