@@ -24,7 +24,8 @@ def parse(kind: type[T], args: list[str], default: Any = None) -> T:
     for flag in refused:
         if meant := _written_out(flag, default):
             raise ValueError(f"unknown flag {flag!r}; did you mean {meant!r}?")
-    return tyro.cli(kind, prog="bot train", args=args, default=default)  # tyro explains the others
+    options: T = tyro.cli(kind, prog="bot train", args=args, default=default)  # or an error, if a flag is unknown
+    return options
 
 
 def _written_out(flag: str, default: object) -> str | None:
