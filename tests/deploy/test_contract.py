@@ -68,7 +68,7 @@ def test_an_action_is_bounded_by_the_policys_squash_and_the_experiments_clip(squ
     known = load_experiment("a1-walk")
     known = replace(known, deploy=replace(known.deploy, action_clip=experiment))
     policy = make_policy(squash=squash)
-    contract = make_contract(policy, Trained(policy, "a1-walk"), sections_of(policy, known), b"model")
+    contract = make_contract(policy, Trained(policy, "a1-walk", sections=sections_of(policy, known)), b"model")
     assert contract.control.clip == clip
 
 
@@ -169,7 +169,7 @@ def test_the_digest_covers_the_layout_in_any_order_of_keys(contract, policy):
 def test_a_missing_limit_is_null_in_the_file_and_infinite_in_python(tmp_path):
     policy = make_policy("humanoid-hill")
     sections = sections_of(policy, load_experiment("humanoid-hill"))
-    contract = make_contract(policy, Trained(policy, "humanoid-hill"), sections, b"model")
+    contract = make_contract(policy, Trained(policy, "humanoid-hill", sections=sections), b"model")
     assert contract.control.velocity_limits == (math.inf,) * 21
     policy.save(tmp_path)
     contract.save(tmp_path)

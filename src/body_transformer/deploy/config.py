@@ -118,9 +118,9 @@ class Sections:
 
     obs: tuple[ContractTerm, ...]
     """The layout's terms with their sources."""
-    control: Control
-    training_kp: tuple[float, ...] | None
-    training_kd: tuple[float, ...] | None
+    control: Control | None = None
+    training_kp: tuple[float, ...] | None = None
+    training_kd: tuple[float, ...] | None = None
     environment: Environment = field(default_factory=Environment)
     """Facts of the environment of the training."""
     robot: str | None = None

@@ -46,7 +46,7 @@ class Trained:
     """Name of its experiment, which may be another package's task; None if it is not known."""
     training: TrainingRecord = field(default_factory=TrainingRecord)
     sections: Sections | None = None
-    """Parts of the contract that the task's environment gives; None: those of the experiment's `deploy` section."""
+    """Parts of the contract from the task's environment; None: those of the experiment's `deploy` section."""
 
 
 @dataclass(frozen=True)
@@ -95,57 +95,50 @@ def export(trained: Trained, out: str | os.PathLike[str], exporter: Exporter = "
     out = Path(out).resolve()
     _check_place(out)
     policy = frozen(trained.policy)
-    known = _known(trained.experiment)
-    if known is not None:
+    name = trained.experiment
+    if name is not None and (name in experiment_names() or name.endswith(SUFFIXES)):  # not another package's task
+        known = load_experiment(name)
         check_same(policy.layout, known.layout(), ("policy", f"experiment {known.name!r}"))
-        trained = replace(trained, experiment=known.name)
-    sections = trained.sections or sections_of(policy, known)
+        sections = trained.sections or sections_of(policy, known)
+        trained = replace(trained, experiment=known.name, sections=sections)
     model = to_onnx(policy, exporter)
-    contract = make_contract(policy, trained, sections, model)
+    contract = make_contract(policy, trained, model)
     with new_folder(out) as unfinished:
         policy.save(unfinished)
         (unfinished / MODEL).write_bytes(model)
-        if sections is not None and sections.robot is not None:
-            (unfinished / ROBOT).write_text(sections.robot, encoding="utf-8")
+        if trained.sections is not None and trained.sections.robot is not None:
+            (unfinished / ROBOT).write_text(trained.sections.robot, encoding="utf-8")
         contract.save(unfinished)
         off = max(OnnxPolicy(unfinished, verify=False).verify(), _as_one_batch(model, contract))
     return Exported(out, contract, off)
 
 
-def make_contract(policy: Policy, trained: Trained, sections: Sections | None, model: bytes) -> Contract:
+def make_contract(policy: Policy, trained: Trained, model: bytes) -> Contract:
     """Return the contract of this policy and its network; without sections no robot can run it."""
     obs, actions = check_vectors(policy)
-    checks = Checks(tuple(map(tuple, obs.tolist())), tuple(map(tuple, actions.tolist())))
-    training = replace(trained.training, variant=policy.config.variant, kp=None, kd=None)
-    if sections is None:
-        terms = tuple(map(unsourced, policy.layout.obs))
-        return Contract.make(trained.experiment, terms, None, policy.layout, checks, model, training)
+    sections = trained.sections or Sections(tuple(map(unsourced, policy.layout.obs)))
+    training = replace(
+        trained.training, variant=policy.config.variant, kp=sections.training_kp, kd=sections.training_kd
+    )
     return Contract.make(
         trained.experiment,
         sections.obs,
         sections.control,
         policy.layout,
-        checks,
+        Checks(tuple(map(tuple, obs.tolist())), tuple(map(tuple, actions.tolist()))),
         model,
-        replace(training, kp=sections.training_kp, kd=sections.training_kd),
+        training,
         sections.environment,
         sections.robot,
     )
 
 
-def sections_of(policy: Policy, experiment: Experiment | None) -> Sections | None:
+def sections_of(policy: Policy, experiment: Experiment) -> Sections | None:
     """Return the contract's parts from the experiment's `deploy` section; None if there is none."""
-    if experiment is None or experiment.deploy is None:
+    if experiment.deploy is None:
         return None
     bound = 1.0 if policy.config.squash == "tanh" else None
     return contract_sections(experiment.deploy, experiment.robot.path, policy.layout, bound)
-
-
-def _known(name: str | None) -> Experiment | None:
-    """Return the experiment of that name or file; None for another package's task."""
-    if name is None or not (name in experiment_names() or name.endswith(SUFFIXES)):
-        return None
-    return load_experiment(name)
 
 
 def _as_one_batch(model: bytes, contract: Contract) -> float:
@@ -214,12 +207,11 @@ def rounding(policy: Policy, exact: Policy, obs: Tensor) -> NDArray[np.float64]:
 
     Neighbours of each observation count, too, because a single one may be exact by chance.
     """
-    generator = torch.Generator().manual_seed(0)
-    signs = torch.randint(2, (NUM_NEAR, obs.shape[1]), generator=generator) * 2.0 - 1
-    worst = np.zeros(len(obs))
+    signs = torch.randint(2, (NUM_NEAR, 1, obs.shape[1]), generator=torch.Generator().manual_seed(0)) * 2.0 - 1
+    near = torch.cat([obs[None], obs.nextafter(torch.inf * signs)]).flatten(0, 1)
     with torch.no_grad():
-        for near in (obs, *(obs.nextafter((torch.inf * side).expand_as(obs)) for side in signs)):
-            worst = np.maximum(worst, deviation(policy(near).numpy(), exact(near.double()).numpy()))
+        apart = deviation(policy(near).numpy(), exact(near.double()).numpy())
+    worst: NDArray[np.float64] = apart.reshape(1 + NUM_NEAR, len(obs)).max(0)
     return worst
 
 
