@@ -8,7 +8,7 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,25 +53,20 @@ def to_onnx(policy: Policy, exporter: Exporter = "torchscript") -> bytes:
     if extra or any(tensor.external_data for tensor in model.graph.initializer):
         raise ValueError(f"the exporter wrote side files: {extra}; a robot gets one file")
     _tidy(model)
+    del model.graph.value_info[:]  # intermediate shapes, which a reader infers
     onnx.checker.check_model(model, full_check=True)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
 
 
-def _tidy(model: Any) -> None:
-    """Remove the exporters' notes on this machine, such as source lines and paths; keep the names of dimensions."""
-    model.doc_string = ""
-    for part in (model.graph, *model.functions):
-        part.doc_string = ""
-        del part.metadata_props[:]
-        for node in part.node:
-            node.doc_string = ""
-            del node.metadata_props[:]
-    for value in (*model.graph.value_info, *model.graph.initializer, *model.graph.input, *model.graph.output):
-        value.doc_string = ""
-        del value.metadata_props[:]
-    del model.metadata_props[:]
-    del model.graph.value_info[:]  # intermediate shapes, which a reader infers
+def _tidy(message: Any) -> None:
+    """Remove the exporters' notes on this machine, such as source lines and paths, from every part of the model."""
+    for field, value in message.ListFields():
+        if field.name in ("doc_string", "metadata_props"):
+            message.ClearField(field.name)
+        elif field.message_type:
+            for part in value if isinstance(value, Sequence) else [value]:
+                _tidy(part)
 
 
 @contextlib.contextmanager
