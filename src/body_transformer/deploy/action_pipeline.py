@@ -57,7 +57,7 @@ class ActionPipeline:
         self.command = Command(*self._commanded)
         """In the robot's order; its arrays change with the next tick."""
         self._order, self._interventions = order, interventions
-        self._pos, self._vel, self._cut = measured.joint_pos, measured.joint_vel, control.torque_clip
+        self._pos, self._vel, self._torque_clip = measured.joint_pos, measured.joint_vel, control.torque_clip
         self._max_action, self._action_clip, self._largest = safety.max_action, control.clip, 0.0
         self._scale, self._offset = np.array(control.scale, np.float64), np.array(control.offset, np.float64)
         low_pass = control.filter if filtered else None
@@ -77,8 +77,8 @@ class ActionPipeline:
         self._clip()
         np.multiply(self.action, self._scale, out=self.target)
         self.target += self._offset
-        if self._cut is not None:
-            clip_target(self.target, self._pos, self._vel, self._cut)
+        if self._torque_clip is not None:
+            clip_target(self.target, self._pos, self._vel, self._torque_clip)
         self.aim()
         return True
 

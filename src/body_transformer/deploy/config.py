@@ -40,14 +40,14 @@ class ObsSource:
 
 @dataclass(frozen=True)
 class Training:
-    """Treatment of targets during training."""
+    """Gains of the motors during training, and the clip of their targets."""
 
     kp: PerJoint
     """Nm/rad."""
     kd: PerJoint
     """Nm s/rad."""
     torque: PerJoint | None = None
-    """Nm; targets were clipped where these gains would need more torque at the measured state."""
+    """Nm; a target was clipped if these gains would have needed more torque at the measured state."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from .control import JOINT_SOURCES, ContractTerm, Control, Environment
 from .limits import Hardware, hardware_of
 
 FIXED = ("kind", "hz", "joints", "scale", "offset", "clip", "torque_clip", "default_pose")
-"""Parts of the control that cannot be edited; the observation cannot be edited, either."""
+"""Parts of the control that cannot be edited, as the observation cannot."""
 TUNABLE = ("kp", "kd", "position_limits", "velocity_limits", "torque_limits", "filter", "command")
 """Parts of the control that may be set for a robot."""
 
@@ -83,7 +83,7 @@ class Contract:
     model_sha256: str
     """Digest of the file policy.onnx; in policy.json it is outside the contract."""
     environment: Environment = field(default_factory=Environment)
-    """Fixed by the training, too."""
+    """Facts about the training environment, which cannot be edited."""
     robot_sha256: str | None = None
     """Digest of the robot's model in robot.xml; None, and not in the file, if no model travels with the policy."""
 
@@ -126,7 +126,7 @@ class Contract:
     ) -> Contract:
         """Make the contract of an export, with its digests; `robot` is the content of robot.xml."""
         environment = environment or Environment()
-        exported = None if control is None else {name: plain(getattr(control, name)) for name in TUNABLE}
+        exported = _part(control, TUNABLE)
         contract = cls(
             experiment,
             obs,
@@ -252,9 +252,14 @@ def _not_exported(source: str | os.PathLike[str], why: str) -> str:
 def _trained_digest(
     obs: Sequence[ContractTerm], control: Control | None, exported: Mapping[str, Any] | None, environment: Environment
 ) -> str:
-    fixed = None if control is None else {name: plain(getattr(control, name)) for name in FIXED}
+    fixed = {"control": _part(control, FIXED), "exported": exported, "obs": plain(tuple(obs))}
     known = {} if environment == Environment() else {"environment": plain(environment)}  # older exports have none
-    return json_digest({"control": fixed, "exported": exported, "obs": plain(tuple(obs)), **known})
+    return json_digest({**fixed, **known})
+
+
+def _part(control: Control | None, names: Sequence[str]) -> dict[str, Any] | None:
+    """Return the named values of a control as JSON has them."""
+    return None if control is None else {name: plain(getattr(control, name)) for name in names}
 
 
 def _check_control(control: Control, obs: Sequence[ContractTerm], layout: Layout) -> None:

@@ -183,12 +183,12 @@ class Control:
 
 @dataclass(frozen=True)
 class Environment:
-    """Facts of the environment of the training; the defaults are those of exports that lack them."""
+    """Facts about the training environment; the defaults hold for exports without them."""
 
     robot: str | None = None
     """Name of the robot's model; None: the names of the joints identify it."""
     imu: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """m, in the body's frame: the place whose linear velocity the policy observes."""
+    """m, in the root body's frame: the place whose linear velocity the policy observes."""
     command_range: tuple[tuple[float, float], ...] | None = None
     """Least and largest value of each entry of the command in the training; None if it is not known."""
 

@@ -189,9 +189,8 @@ def check_vectors(policy: Policy, seed: int = 0) -> tuple[Tensor, Tensor]:
     wanted = _candidates(policy, seed)
     rows = []
     for candidates in wanted:
-        fit = np.flatnonzero(rounding(policy, exact, candidates) <= TOLERANCE / MARGIN)
-        if len(fit):
-            rows.append(candidates[fit[0]])
+        suitable = np.flatnonzero(rounding(policy, exact, candidates) <= TOLERANCE / MARGIN)
+        rows += [candidates[k] for k in suitable[:1]]
     if 2 * len(rows) < len(wanted):
         raise ValueError(
             f"this policy's actions are not finite, or single precision does not determine them: of {len(wanted)} "
@@ -216,10 +215,10 @@ def rounding(policy: Policy, exact: Policy, obs: Tensor) -> NDArray[np.float64]:
 
 
 def _candidates(policy: Policy, seed: int) -> list[Tensor]:
-    """Return observations [1, O], and large ones [len(LARGE), O], of which the largest possible is taken.
+    """Return the candidates for each check vector, [1, O] or [len(LARGE), O]; the first suitable one is taken.
 
-    They are zeros, the mean, denormal numbers, the bounds of the normalised observation, random observations as in
-    training, and observations of the sizes LARGE in five directions.
+    Single candidates are zeros, the mean, denormal numbers, the bounds of the normalised observation, and random
+    observations as in training. Each of five directions has candidates of the sizes LARGE.
     """
     shift, scale, bound = policy.normalizer.shift, policy.normalizer.scale, policy.normalizer.clip or 5.0
     noise = torch.randn(NUM_RANDOM, policy.obs_dim, generator=torch.Generator().manual_seed(seed))

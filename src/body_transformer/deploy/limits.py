@@ -185,7 +185,10 @@ class CommandBounds:
         self._least[2:4] = 0.0
 
     def __call__(self, command: Command) -> Command:
-        """Return the clipped command, the same object if unchanged; a target without a gain has no effect and stays."""
+        """Return the clipped command; the same object if nothing changes.
+
+        A target without a gain has no effect, so it stays as it is.
+        """
         asked = np.array(command.parts)
         cut = np.minimum(np.maximum(asked, self._least), self._most)
         free = cut[2:4] == 0.0
