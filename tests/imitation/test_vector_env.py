@@ -16,7 +16,7 @@ import gymnasium
 
 from body_transformer.imitation.vector_env import EnvSpec, VectorEnv
 
-SPEC = EnvSpec(partial(gymnasium.make, "InvertedPendulum-v5", disable_env_checker=True), 4, 1, np.float64, ())
+SPEC = EnvSpec(partial(gymnasium.make, "InvertedPendulum-v5", disable_env_checker=True), 1, ())
 STARTS = [{"seed": seed} for seed in range(7)]
 NOISE = np.broadcast_to((np.arange(7) % 3 / 2)[:, None, None], (7, 1000, 1))
 """Different per episode, so that their lengths differ."""
@@ -81,7 +81,7 @@ def test_environments_are_reused():
 
 
 def test_an_error_in_a_process_is_raised_in_the_caller_without_warnings(recwarn):
-    envs = VectorEnv(EnvSpec(partial(gymnasium.make, "NoSuchTask-v0"), 4, 1, np.float64, ()), 2, 2)
+    envs = VectorEnv(EnvSpec(partial(gymnasium.make, "NoSuchTask-v0"), 1, ()), 2, 2)
     with pytest.raises(gymnasium.error.NameNotFound, match="NoSuchTask"):
         next(envs.play(STARTS, act, NOISE))
     assert not recwarn

@@ -1,14 +1,13 @@
 """Parallel episodes in several processes, on gymnasium's vector environments.
 
 A lane plays one episode at a time. Results do not depend on the number of processes: every episode has its own seed,
-and the number of lanes alone determines which episodes form a batch. Gymnasium's automatic resets are off, and `play`
-resets a lane for its next episode.
+and the number of lanes alone determines which episodes form a batch. Gymnasium's vector environments start the
+processes, call them and return their errors; each process has the environments of several lanes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import warnings
 import weakref
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ from ..video import Frame
 from .tasks.base import Act, StepBatch, checked_actions
 
 Array = npt.NDArray[Any]
+Value = TypeVar("Value")
 
 
 def allowed_processes(given: int | None, most: int) -> int:
@@ -50,9 +50,7 @@ class EnvSpec:
 
     make: Callable[[], Any]
     """Picklable function (not a lambda) that makes the environment; it is called in the environment's process."""
-    obs_dim: int
     action_dim: int
-    obs_dtype: type[np.float32] | type[np.float64]
     infos: tuple[str, ...]
     """Keys of each step's info to keep; their values are numbers."""
     own_process: bool = False
@@ -72,7 +70,6 @@ class VectorEnv:
     def __init__(self, spec: EnvSpec, num_lanes: int, num_processes: int) -> None:
         self.spec, self.num_lanes, self.num_processes = spec, num_lanes, num_processes
         self._envs: Any = None
-        self._num_groups = 0
 
     @property
     def processes(self) -> Sequence[BaseProcess]:
@@ -96,140 +93,115 @@ class VectorEnv:
         self, starts: Sequence[Mapping[str, Any]], act: Act, added: npt.NDArray[np.float64] | None
     ) -> Iterator[StepBatch]:
         self._start(min(self.num_processes, self.num_lanes, max(1, len(starts))))
-        waiting = iter(range(len(starts)))
+        waiting = iter(enumerate(starts))
         running: dict[int, int] = {}  # lane -> episode
+        obs: dict[int, Array] = {}  # lane -> observation
         lengths = np.zeros(len(starts), dtype=int)
-        obs = np.empty((self.num_lanes, self.spec.obs_dim), self.spec.obs_dtype)
         while True:
             free = [lane for lane in range(self.num_lanes) if lane not in running]
-            begun = {lane: episode for lane, episode in zip(free, waiting)}  # noqa: B905, C416  (zip stops at the shorter one)
+            begun = dict(zip(free, waiting, strict=False))  # as many as there are of both
             if begun:
-                with self._explained():
-                    options = {"starts": {lane: starts[episode] for lane, episode in begun.items()}}
-                    obs = self._by_lane(self._envs.reset(options=options)[0])
-                running |= begun
+                obs |= self._call("begin", {lane: start for lane, (_, start) in begun.items()})
+                running |= {lane: episode for lane, (episode, _) in begun.items()}
             if not running:
                 return
             lanes = sorted(running)
             episodes = np.array([running[lane] for lane in lanes])
-            actions = checked_actions(act(obs[lanes].astype(np.float32)), (len(lanes), self.spec.action_dim))
+            before = np.stack([obs[lane] for lane in lanes])
+            actions = checked_actions(act(before.astype(np.float32)), (len(lanes), self.spec.action_dim))
             wanted = actions if added is None else actions + added[episodes, lengths[episodes]]
             lengths[episodes] += 1
             executed = np.clip(wanted, self.spec.low, self.spec.high).astype(np.float32)
-            next_obs, results = self._step(lanes, executed)
+            results = self._call("advance", dict(zip(lanes, executed, strict=True)))
+            obs = {lane: result[0] for lane, result in results.items()}
+            values = np.array([results[lane][1] for lane in lanes])  # [B, 3 + infos]
             step = StepBatch(
                 episodes=episodes,
-                obs=obs[lanes],
+                obs=before,
                 clean=np.clip(actions, self.spec.low, self.spec.high),
                 executed=executed,
-                next_obs=next_obs[lanes],
-                rewards=results["reward"],
-                terminated=results["terminated"] > 0,
-                truncated=results["truncated"] > 0,
-                infos={name: results[name] for name in self.spec.infos},
+                next_obs=np.stack([obs[lane] for lane in lanes]),
+                rewards=values[:, 0],
+                terminated=values[:, 1] > 0,
+                truncated=values[:, 2] > 0,
+                infos=dict(zip(self.spec.infos, values.T[3:], strict=True)),
             )
             yield step
-            obs = next_obs
-            for lane, over in zip(lanes, step.over.tolist(), strict=True):
-                if over:
-                    del running[lane]
+            running = {lane: running[lane] for lane, over in zip(lanes, step.over.tolist(), strict=True) if not over}
 
-    def _start(self, num_groups: int) -> None:
-        if self._num_groups >= num_groups:
+    def _start(self, num_workers: int) -> None:
+        if self._envs is not None and self._envs.num_envs >= num_workers:
             return
         self.close()
         vector = import_extra("gymnasium.vector", "imitation")
-        self._slots = math.ceil(self.num_lanes / num_groups)
-        groups = [partial(_EnvGroup, self.spec, self._slots, group, num_groups) for group in range(num_groups)]
-        mode = vector.AutoresetMode.DISABLED
-        if num_groups == 1 and not self.spec.own_process:
-            self._envs = vector.SyncVectorEnv(groups, autoreset_mode=mode)
-        else:
-            # Not "fork": a child would share this process's CUDA state and the locks of its threads.
-            with _errors_explained(), signals_held(), _killed_on_error():
-                self._envs = vector.AsyncVectorEnv(groups, context="spawn", autoreset_mode=mode)
-            # also at exit: the processes ignore stop signals
-            self._kill = weakref.finalize(self, _kill, self.processes)
-        self._num_groups = num_groups
+        workers = [partial(_Worker, self.spec, first, num_workers) for first in range(num_workers)]
+        if num_workers == 1 and not self.spec.own_process:
+            self._envs = vector.SyncVectorEnv(workers)
+            return
+        # Not "fork": a child would share this process's CUDA state and the locks of its threads.
+        with _errors_explained(), signals_held(), _killed_on_error():
+            self._envs = vector.AsyncVectorEnv(workers, shared_memory=False, context="spawn")
+        self._kill = weakref.finalize(self, _kill, self.processes)  # also at exit: they ignore stop signals
 
-    def _step(self, lanes: list[int], actions: npt.NDArray[np.float32]) -> tuple[Array, dict[str, Array]]:
-        """Take a step in these lanes; return the observations of all lanes, and name -> result of these lanes."""
-        padded = np.zeros((self._slots * self._num_groups, self.spec.action_dim), np.float32)
-        padded[lanes] = actions
-        grouped = padded.reshape(self._slots, self._num_groups, -1).swapaxes(0, 1)
-        with self._explained():
-            next_obs, _, _, _, info = self._envs.step(np.ascontiguousarray(grouped))
-        results = {name: self._by_lane(info[name])[lanes] for name in (*_RESULTS, *self.spec.infos)}
-        return self._by_lane(next_obs), results
-
-    def _explained(self) -> contextlib.AbstractContextManager[None]:
-        return _errors_explained() if self.processes else contextlib.nullcontext()
-
-    def _by_lane(self, grouped: Array) -> Array:
-        """Reorder [groups, slots, ...] to [lanes, ...]: lane k is slot k // groups of group k % groups."""
-        return grouped.swapaxes(0, 1).reshape(-1, *grouped.shape[2:])[: self.num_lanes].copy()
+    def _call(self, method: str, *args: Mapping[int, Any]) -> dict[int, Any]:
+        """Call a method of all workers, and return lane -> result."""
+        with _errors_explained() if self.processes else contextlib.nullcontext():
+            parts = self._envs.call(method, *args)
+        return {lane: result for part in parts for lane, result in part.items()}
 
     def frames(self) -> list[Frame]:
         """Return the frames of all environments, whose `render` returns those of their last episode."""
-        with self._explained():
-            return [frame for group in self._envs.call("render") for frame in group]
+        return [frame for frames in self._call("draw").values() for frame in frames]
 
     def close(self) -> None:
         """End all environments and processes."""
         envs, is_spawned = self._envs, bool(self.processes)
-        self._envs, self._num_groups = None, 0
+        self._envs = None
         if is_spawned:
             self._kill()
-            with warnings.catch_warnings(), contextlib.suppress(EOFError, OSError):  # the processes are gone
-                warnings.simplefilter("ignore")  # "while waiting for a pending call"
-                envs.close(terminate=True)
-            envs.closed = True  # also after an error, or its destructor would close it again
+            envs.closed = True  # or its destructor would wait for the processes
         elif envs is not None:
             envs.close()
 
 
-_RESULTS = ("reward", "terminated", "truncated")
+class _Worker:
+    """The environments of every `stride`-th lane, as a single environment for gymnasium's vector classes.
 
-
-class _EnvGroup:
-    """The environments of every `stride`-th lane, as a single environment for gymnasium's vector classes."""
+    Its methods map lanes to values and leave out the lanes of other workers.
+    """
 
     render_mode = None
 
-    def __init__(self, spec: EnvSpec, slots: int, first: int, stride: int) -> None:
-        box = import_extra("gymnasium", "imitation").spaces.Box
+    def __init__(self, spec: EnvSpec, first: int, stride: int) -> None:
         self.metadata: dict[str, Any] = {}
-        self.observation_space = box(-np.inf, np.inf, (slots, spec.obs_dim), spec.obs_dtype)
-        self.action_space = box(-np.inf, np.inf, (slots, spec.action_dim), np.float32)  # the caller clips
+        # unused: observations and actions are arguments and results of the methods
+        self.observation_space = self.action_space = import_extra("gymnasium", "imitation").spaces.Discrete(1)
         self._spec, self._first, self._stride = spec, first, stride
-        self._envs: dict[int, Any] = {}  # slot -> environment, made when it is first needed
-        self._running: set[int] = set()
-        self._obs = np.zeros((slots, spec.obs_dim), spec.obs_dtype)
-        self._infos = {name: np.zeros(slots) for name in (*_RESULTS, *spec.infos)}
+        self._envs: dict[int, Any] = {}  # lane -> environment
 
-    def reset(self, *, seed: None = None, options: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
-        for lane, start in options["starts"].items():
-            slot, group = divmod(lane, self._stride)
-            if group == self._first:
-                if slot not in self._envs:
-                    self._envs[slot] = self._spec.make()
-                self._obs[slot], _ = self._envs[slot].reset(**start)
-                self._running.add(slot)
-        return self._obs.copy(), {}
+    def begin(self, starts: Mapping[int, Mapping[str, Any]]) -> dict[int, Array]:
+        """Start episodes, given the arguments of `reset`; return their observations."""
+        starts = self._mine(starts)
+        self._envs |= {lane: self._spec.make() for lane in starts if lane not in self._envs}
+        return {lane: np.array(self._envs[lane].reset(**start)[0]) for lane, start in starts.items()}
 
-    def step(self, actions: npt.NDArray[np.float32]) -> tuple[Array, float, bool, bool, dict[str, Array]]:
-        for slot in sorted(self._running):
-            obs, reward, terminated, truncated, info = self._envs[slot].step(actions[slot])
-            self._obs[slot] = obs
-            values = (reward, terminated, truncated, *(info[name] for name in self._spec.infos))
-            for name, value in zip(self._infos, values, strict=True):
-                self._infos[name][slot] = float(value)
-            if terminated or truncated:
-                self._running.discard(slot)
-        return self._obs.copy(), 0.0, False, False, {name: array.copy() for name, array in self._infos.items()}
+    def advance(self, actions: Mapping[int, Array]) -> dict[int, tuple[Array, list[float]]]:
+        """Take a step; return observations, and lists of reward, terminated, truncated and the infos."""
+        results = {}
+        for lane, action in self._mine(actions).items():
+            obs, *outcome, info = self._envs[lane].step(action)
+            results[lane] = (
+                np.array(obs),
+                [float(value) for value in (*outcome, *(info[name] for name in self._spec.infos))],
+            )
+        return results
 
-    def render(self) -> list[Frame]:
-        return [frame for env in self._envs.values() for frame in env.render()]
+    def draw(self) -> dict[int, list[Frame]]:
+        """Return the frames of the environments."""
+        return {lane: env.render() for lane, env in self._envs.items()}
+
+    def _mine(self, by_lane: Mapping[int, Value]) -> dict[int, Value]:
+        return {lane: value for lane, value in by_lane.items() if lane % self._stride == self._first}
 
     def get_wrapper_attr(self, name: str) -> Any:
         """Return an attribute; gymnasium's vector classes look methods up with this one."""
@@ -272,16 +244,3 @@ def _errors_explained() -> Iterator[None]:
         except Exception as error:
             error.add_note("".join(f"{report.message}\n" for report in reports))
             raise
-
-
-def film_episode(env: Any, act: Act, obs: npt.NDArray[Any], render: Callable[[], Frame], every: int = 1) -> list[Frame]:
-    """Play an episode from its first observation; return the first frame and one per `every` steps."""
-    frames = [render()]
-    over, step = False, 0
-    while not over:
-        actions = checked_actions(act(obs[None].astype(np.float32)), (1, env.action_space.shape[0]))
-        obs, _, terminated, truncated, _ = env.step(np.clip(actions[0], -1.0, 1.0))
-        over, step = terminated or truncated, step + 1
-        if step % every == 0:
-            frames.append(render())
-    return frames

@@ -252,7 +252,7 @@ def test_an_environment_that_cannot_be_drawn_is_one_sentence(name, fault, messag
 def test_a_simulator_that_needs_opengl_says_so_where_there_is_none(monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "disabled")
     task = GymTask(layout_of(1, obs=4), "InvertedPendulum-v5")
-    with closing(task), pytest.raises(ValueError, match=r"cannot be drawn: .*MUJOCO_GL=disabled forbids"):
+    with closing(task), pytest.raises(ValueError, match=r"cannot be drawn: .*MUJOCO_GL=disabled turns it off"):
         task.film(lambda obs: obs[:, :1], 0, "validation")
 
 

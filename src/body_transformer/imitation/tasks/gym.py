@@ -75,7 +75,7 @@ class GymTask(CollectableTask):
             steps_hz = float(env.env.metadata.get("render_fps") or MAX_FRAMES_HZ)
         self._frame_stride = math.ceil(steps_hz / MAX_FRAMES_HZ)
         self.frames_hz = steps_hz / self._frame_stride
-        spec = EnvSpec(self._make, layout.obs_dim, self.action_dim, np.float64, ("success",), low=low, high=high)
+        spec = EnvSpec(self._make, self.action_dim, ("success",), low=low, high=high)
         self._envs = VectorEnv(spec, MAX_LANES, allowed_processes(num_processes, MAX_LANES))
 
     # -- evaluation ----------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def play(
     survived = np.zeros(len(snippets), dtype=bool)
     num_lanes = allowed_processes(None, min(MAX_PROCESSES, len(snippets)))
     make = partial(make_env, clips.path, layout)
-    spec = EnvSpec(make, layout.obs_dim, layout.action_dim, np.float32, ("max_steps",), own_process=True)
+    spec = EnvSpec(make, layout.action_dim, ("max_steps",), own_process=True)
     finished = 0
     with closing(VectorEnv(spec, num_lanes, num_lanes)) as envs:
         for step in envs.play([{"options": {"snippet": snippet}} for snippet in snippets], correct, follow):

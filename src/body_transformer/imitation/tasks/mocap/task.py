@@ -11,8 +11,8 @@ import numpy as np
 
 from ....body.layout import Layout
 from ....video import Frame, no_opengl, opengl
-from ...vector_env import EnvSpec, VectorEnv, allowed_processes, film_episode
-from ..base import Act, ImitationTask, OnDone, Rollout, ignore
+from ...vector_env import EnvSpec, VectorEnv, allowed_processes
+from ..base import Act, ImitationTask, OnDone, Rollout, checked_actions, ignore
 from .clips import DT_S, clip_lengths
 from .snippets import Snippet, available, read_splits
 
@@ -62,7 +62,7 @@ class MocapTask(ImitationTask):
         num_lanes = allowed_processes(num_processes, MAX_PROCESSES)
         make = partial(make_env, self.clips_file, layout)
         # Even a single simulator has its own process, which turns OpenGL off: a film needs it in this process.
-        spec = EnvSpec(make, layout.obs_dim, layout.action_dim, np.float32, ("max_steps",), own_process=True)
+        spec = EnvSpec(make, layout.action_dim, ("max_steps",), own_process=True)
         self._envs = VectorEnv(spec, num_lanes, num_lanes)
 
     def draw(self, num_episodes: int, seed: int, split: str) -> list[Snippet]:
@@ -99,7 +99,13 @@ class MocapTask(ImitationTask):
             env = MocapEnv(self.clips_file, ghost=True)
             check_layout(self.layout, env.obs_sizes, env.action_dim)
             obs, _ = env.reset(options={"snippet": snippet})
-            return film_episode(env, act, obs, lambda: _rendered(env))
+            frames, over = [_rendered(env)], False
+            while not over:
+                actions = checked_actions(act(obs[None]), (1, env.action_dim))
+                obs, _, terminated, truncated, _ = env.step(actions[0])
+                over = terminated or truncated
+                frames.append(_rendered(env))
+            return frames
 
     def close(self) -> None:
         self._envs.close()
