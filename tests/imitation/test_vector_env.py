@@ -14,7 +14,7 @@ pytest.importorskip("gymnasium", reason="needs the extra 'imitation'")
 
 import gymnasium
 
-from body_transformer.imitation.vector_env import EnvSpec, VectorEnv
+from body_transformer.imitation.vector_env import EnvSpec, VectorEnv, allowed_processes
 
 SPEC = EnvSpec(partial(gymnasium.make, "InvertedPendulum-v5", disable_env_checker=True), 1, ())
 STARTS = [{"seed": seed} for seed in range(7)]
@@ -60,6 +60,15 @@ def test_the_number_of_processes_changes_neither_episodes_nor_batches():
     assert play(3, 1, replace(SPEC, own_process=True)) == alone
     assert play(3, 2) == alone  # one process has two lanes
     assert play(2, 2) == play(2)
+
+
+def test_the_number_of_processes_is_limited_by_cores_and_omp_num_threads(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    cores = allowed_processes(None, 1000)
+    for threads, expected in (("1", 1), ("100000", cores), ("0", 1), ("4,2", cores), ("", cores)):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        assert allowed_processes(None, 1000) == expected
+    assert (allowed_processes(None, 1), allowed_processes(7, 5)) == (1, 5)
 
 
 def test_a_lane_that_is_free_takes_the_next_episode():

@@ -26,6 +26,7 @@ from ..training.stopping import signals_held
 from ..video import Frame
 from .tasks.base import Act, StepBatch, checked_actions
 
+gymnasium = import_extra("gymnasium", "imitation")
 Array = npt.NDArray[Any]
 Value = TypeVar("Value")
 
@@ -133,14 +134,13 @@ class VectorEnv:
         if self._envs is not None and self._envs.num_envs >= num_workers:
             return
         self.close()
-        vector = import_extra("gymnasium.vector", "imitation")
         workers = [partial(_Worker, self.spec, first, num_workers) for first in range(num_workers)]
         if num_workers == 1 and not self.spec.own_process:
-            self._envs = vector.SyncVectorEnv(workers)
+            self._envs = gymnasium.vector.SyncVectorEnv(workers)
             return
         # Not "fork": a child would share this process's CUDA state and the locks of its threads.
         with _errors_explained(), signals_held(), _killed_on_error():
-            self._envs = vector.AsyncVectorEnv(workers, shared_memory=False, context="spawn")
+            self._envs = gymnasium.vector.AsyncVectorEnv(workers, shared_memory=False, context="spawn")
         self._kill = weakref.finalize(self, _kill, self.processes)  # also at exit: they ignore stop signals
 
     def _call(self, method: str, *args: Mapping[int, Any]) -> dict[int, Any]:
@@ -175,7 +175,7 @@ class _Worker:
     def __init__(self, spec: EnvSpec, first: int, stride: int) -> None:
         self.metadata: dict[str, Any] = {}
         # unused: observations and actions are arguments and results of the methods
-        self.observation_space = self.action_space = import_extra("gymnasium", "imitation").spaces.Discrete(1)
+        self.observation_space = self.action_space = gymnasium.spaces.Discrete(1)
         self._spec, self._first, self._stride = spec, first, stride
         self._envs: dict[int, Any] = {}  # lane -> environment
 

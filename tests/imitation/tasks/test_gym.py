@@ -16,7 +16,7 @@ import minari
 from body_transformer import BodyGraph, Layout, Term
 from body_transformer.imitation.collect import collect
 from body_transformer.imitation.tasks import import_beside, make_task
-from body_transformer.imitation.tasks.gym import GymTask, episode_seed
+from body_transformer.imitation.tasks.gym import STREAMS, GymTask, episode_seed
 
 OWN = Path(__file__).parent / "own"
 REACH = "my_pkg:Reach-v0"
@@ -100,10 +100,32 @@ def test_actions_are_in_the_environments_units_and_clipped_to_its_space():
     assert np.array_equal(one.clean, one.executed)
     moved = np.diff(one.obs[:, 4:6], axis=0)
     np.testing.assert_allclose(moved, 0.05 * one.executed, atol=1e-6)
-    noisy, _ = played(reach(), still, std=np.array([0.1, 5.0]))
+
+
+def test_noise_is_added_to_the_executed_action_only_and_is_that_of_the_episode():
+    std = np.array([0.1, 5.0])
+    noisy, other = played(reach(), still, std=std)
     assert not noisy.clean.any()
     assert 0.05 < noisy.executed[:, 0].std() < 0.2
     assert np.abs(noisy.executed[:, 1]).max() == 2.0
+    assert not np.array_equal(noisy.executed, other.executed)
+    with closing(reach()) as task:
+        (again,) = task.record(still, range(1, 2), 0, std)
+    assert np.array_equal(again.executed, other.executed)
+
+
+def test_the_policy_gets_float32_and_the_recording_keeps_float64():
+    seen = []
+
+    def act(obs):
+        seen.append(obs)
+        return obs[:, :1]
+
+    (one,) = played(GymTask(layout_of(1, obs=4), "InvertedPendulum-v5", num_processes=1), act, num_episodes=1)
+    assert {obs.dtype for obs in seen} == {np.dtype(np.float32)}
+    assert (one.obs.shape, one.obs.dtype) == ((one.num_steps + 1, 4), np.float64)
+    assert np.array_equal(one.obs[:-1].astype(np.float32), np.concatenate(seen))
+    assert not np.array_equal(one.obs[:-1], np.concatenate(seen))
 
 
 def test_bounds_that_float32_cannot_hold_are_rounded_towards_the_inside():
@@ -181,6 +203,29 @@ def test_equal_seeds_give_equal_episodes_and_demonstrations_start_elsewhere_than
     first, again = played(reach(), seed=5), played(reach(), seed=5)
     assert all(np.array_equal(one.obs, two.obs) for one, two in zip(first, again, strict=True))
     assert episode_seed(5, 0, "train") == first[0].seed != episode_seed(5, 0, "validation")
+
+
+def test_seeds_differ_between_episodes_splits_and_seeds():
+    seeds = {episode_seed(seed, k, split) for seed in (0, 1) for k in range(50) for split in STREAMS}
+    assert len(seeds) == 200
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_more_episodes_than_lanes_are_played_in_rounds_and_do_not_depend_on_each_other(monkeypatch):
+    sizes, done = [], []
+
+    def act(obs):
+        sizes.append(len(obs))
+        return towards(obs)
+
+    with closing(reach()) as task:
+        whole = task.rollouts(towards, 5, 0, "validation")
+        monkeypatch.setattr("body_transformer.imitation.tasks.gym.MAX_LANES", 2)
+        assert task.rollouts(act, 5, 0, "validation", done.append) == whole
+        (third,) = task.record(towards, range(2, 3), seed=0)
+        assert np.array_equal(third.obs, list(task.record(towards, range(3), seed=0))[2].obs)
+    assert sizes == [2] * 20 + [2] * 20 + [1] * 20
+    assert done == [1, 2, 3, 4, 5]
 
 
 def test_an_environment_that_cannot_be_pickled_runs_in_several_processes():

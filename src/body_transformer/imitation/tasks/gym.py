@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ...body.layout import Layout
-from ...errors import import_extra
 from ...video import Frame, opengl
 from ..vector_env import EnvSpec, VectorEnv, allowed_processes
 from .base import Act, CollectableTask, OnDone, Rollout, Trajectory, ignore, trajectories
-from .gym_env import FlatEnv
+from .gym_env import FlatEnv, gymnasium
 
 Singles = npt.NDArray[np.float32]
+Box = gymnasium.spaces.Box
 STREAMS = {"validation": 0, "train": 1}
 """Split -> number that is part of every seed, so that demonstrations and evaluations have different starts."""
 _NOISE = 2
@@ -155,7 +155,7 @@ def episode_seed(seed: int, episode: int, split: str) -> int:
 def _bounds(env: FlatEnv) -> tuple[Singles, Singles]:
     """Return the lower and upper bounds [A] of the actions."""
     space = env.env.action_space
-    if not isinstance(space, _box()) or space.dtype.kind != "f":
+    if not isinstance(space, Box) or space.dtype.kind != "f":
         raise ValueError(
             f"environment {env.env_id!r} has the action space {space}; a policy needs a Box of floating-point numbers"
         )
@@ -188,8 +188,8 @@ def _description(env: FlatEnv) -> dict[str, Any]:
     """Return the spaces of the recorded arrays; the environment's specification, too, if it has the same spaces."""
     own, flat = (env.env.observation_space, env.env.action_space), []
     for space, size in zip(own, (sum(env.obs_sizes.values()), env.env.action_space.low.size), strict=True):
-        is_flat = isinstance(space, _box()) and space.shape == (size,)
-        flat.append(space if is_flat else _box()(-np.inf, np.inf, (size,), np.float64))
+        is_flat = isinstance(space, Box) and space.shape == (size,)
+        flat.append(space if is_flat else Box(-np.inf, np.inf, (size,), np.float64))
     spec = env.env.spec
     is_same = tuple(flat) == own and isinstance(spec.entry_point, str)
     return {"observation_space": flat[0], "action_space": flat[1], "env_spec": spec if is_same else None}
@@ -203,7 +203,3 @@ def _requirements(env: FlatEnv) -> tuple[str, ...]:
     except PackageNotFoundError:
         package = "gymnasium"
     return package, "mujoco"
-
-
-def _box() -> Any:
-    return import_extra("gymnasium.spaces", "imitation").Box

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ...errors import broken, import_extra, unknown
 from ...video import Frame
 
+gymnasium = import_extra("gymnasium", "imitation")
 Doubles = npt.NDArray[np.float64]
 
 
@@ -45,21 +46,20 @@ class FlatEnv:
         """
         self.env_id, self._success, self._stride = env_id, success, frame_stride
         drawn = {} if frame_stride is None else {"render_mode": "rgb_array"}
-        self._spaces = import_extra("gymnasium.spaces", "imitation")
         register(env_id)
         with self._explained("cannot be made"):
-            make = import_extra("gymnasium", "imitation").make
-            self.env = make(env_id, disable_env_checker=True, max_episode_steps=max_steps, **options, **drawn)
+            given = {**options, **drawn}
+            self.env = gymnasium.make(env_id, disable_env_checker=True, max_episode_steps=max_steps, **given)
         self.parts = self._parts(obs_keys, terms)
         """Key -> space, in the order of the flat observation; a single "" if the observation is not a dictionary."""
-        self.obs_sizes = {key: int(self._spaces.flatdim(space)) for key, space in self.parts.items()}
+        self.obs_sizes = {key: int(gymnasium.spaces.flatdim(space)) for key, space in self.parts.items()}
         """Key -> number of entries."""
         self._num_steps = 0
         self._frames: list[Frame] = []
 
     def _parts(self, obs_keys: Sequence[str], terms: Sequence[str]) -> dict[str, Any]:
         space = self.env.observation_space
-        if not isinstance(space, self._spaces.Dict):
+        if not isinstance(space, gymnasium.spaces.Dict):
             if obs_keys:
                 raise ValueError(f"environment {self.env_id!r} has one observation without keys; remove obs_keys")
             parts = {"": space}
@@ -107,7 +107,7 @@ class FlatEnv:
     def _flat(self, obs: Any) -> Doubles:
         with self._explained("returned an observation that does not fit its space"):
             arrays = [
-                self._spaces.flatten(space, obs[key] if key else obs).astype(np.float64)
+                gymnasium.spaces.flatten(space, obs[key] if key else obs).astype(np.float64)
                 for key, space in self.parts.items()
             ]
             if [len(array) for array in arrays] != list(self.obs_sizes.values()):
@@ -148,7 +148,7 @@ class FlatEnv:
         """Turn any error of the environment's own code into one sentence."""
         try:
             yield
-        except (import_extra("gymnasium", "imitation").error.Error, ImportError) as error:
+        except (gymnasium.error.Error, ImportError) as error:
             raise ValueError(f"environment {self.env_id!r} {what}: {error}") from error
         except Exception as error:
             raise ValueError(broken(f"environment {self.env_id!r} {what}", error)) from error
@@ -156,7 +156,6 @@ class FlatEnv:
 
 def register(env_id: str) -> None:
     """Register the environments of gymnasium-robotics if Gymnasium has none of this name; `MODULE:NAME` needs none."""
-    gymnasium = import_extra("gymnasium", "imitation")
     if ":" not in env_id and env_id not in gymnasium.registry:
         with redirect_stderr(io.StringIO()):  # its import prints a notice
             robotics = import_extra("gymnasium_robotics", "imitation")
