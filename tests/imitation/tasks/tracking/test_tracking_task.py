@@ -15,8 +15,7 @@ from body_transformer.imitation.tasks.tracking.demonstrations import demonstrate
 from body_transformer.imitation.tasks.tracking.model import joint_names, pinned_model
 from body_transformer.imitation.tasks.tracking.motions import CLIP_SEED, NUM_STEPS, draw_start
 from body_transformer.imitation.tasks.tracking.observation import LayoutAdapter
-from body_transformer.imitation.tasks.tracking.play import play, rewards
-from body_transformer.imitation.tasks.tracking.task import TrackingTask
+from body_transformer.imitation.tasks.tracking.task import TrackingTask, play, rewards
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +152,7 @@ def test_the_same_seed_gives_the_same_rollouts_for_every_batch_size(task, layout
     whole = task.rollouts(policy, 12, 5, "train")
     assert 0.05 < np.mean([result.normalized_length for result in whole]) < 1  # some end before others
     assert task.rollouts(policy, 12, 6, "train") != whole
-    monkeypatch.setattr("body_transformer.imitation.tasks.tracking.play.BATCH_SIZE", 5)
+    monkeypatch.setattr("body_transformer.imitation.tasks.tracking.task.BATCH_SIZE", 5)
     assert task.rollouts(policy, 12, 5, "train", calls.append) == whole
     assert calls == sorted(calls)
     assert calls[-1] == 12

@@ -9,7 +9,7 @@ from ...episodes import EpisodeInfo, Episodes, Floats, InMemory
 from .bodies import Bodies
 from .motions import CLIP_SEED, NUM_STEPS, STREAMS, Doubles, TrackingStart, draw_start
 from .observation import LayoutAdapter
-from .play import play
+from .task import play
 
 MAX_NOISE = 0.45
 """Largest standard deviation of the noise on an action. Without noise a clone has a lower loss, but it loses its clip
