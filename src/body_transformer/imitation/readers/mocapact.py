@@ -52,7 +52,7 @@ def open_episodes(
     offsets: list[Offsets | None] = []
     for path in _files(data):
         with naming(path), open_hdf5(path) as file:
-            for group, info, start in _rollouts(file, path, layout, ACTIONS[actions], splits):
+            for group, info, start in _rollouts(file, layout, ACTIONS[actions], splits):
                 places.append((path, group))
                 infos.append(info)
                 offsets.append(start)
@@ -86,7 +86,7 @@ def _check_clips(data: str, splits: Mapping[str, str] | None, found: set[str], a
 
 
 def _rollouts(
-    file: Any, path: Path, layout: Layout, actions: str, splits: Mapping[str, str] | None
+    file: Any, layout: Layout, actions: str, splits: Mapping[str, str] | None
 ) -> Iterator[tuple[str, EpisodeInfo, Offsets | None]]:
     """Check a file, without reading observations or actions, and yield its complete rollouts: group, info and offsets.
 
@@ -97,8 +97,6 @@ def _rollouts(
     snippets = [(name, match["clip"]) for name in file if (match := SNIPPET.fullmatch(name)) and is_group(file[name])]
     if not snippets:
         raise ValueError(f"no snippet (a group named clip-start-end); have: {listing(file)}")
-    # with a user block or another driver, HDF5's offsets are not offsets in the file
-    file_bytes = path.stat().st_size if file.driver == "sec2" and file.userblock_size == 0 else None
     for snippet, clip in snippets:
         if splits is not None and clip not in splits:
             continue
@@ -111,8 +109,8 @@ def _rollouts(
             )
         for rollout in np.flatnonzero(~terminated[()].astype(bool)).tolist():
             group = f"{snippet}/{rollout}"
-            actions_shape, actions_start = _locate(file, f"{group}/{actions}", file_bytes)
-            obs_shape, obs_start = _locate(file, f"{group}/{OBS}", file_bytes)
+            actions_shape, actions_start = _locate(file, f"{group}/{actions}")
+            obs_shape, obs_start = _locate(file, f"{group}/{OBS}")
             num_steps = actions_shape[0]
             check_matrix(f"{group}/{actions}", actions_shape, None, layout.action_dim)
             check_matrix(f"{group}/{OBS} (one row more than actions)", obs_shape, num_steps + 1, layout.obs_dim)
@@ -143,24 +141,18 @@ def _check_observables(file: Any, layout: Layout) -> None:
             )
 
 
-def _locate(file: Any, name: str, file_bytes: int | None) -> tuple[tuple[int, ...], int | None]:
+def _locate(file: Any, name: str) -> tuple[tuple[int, ...], int | None]:
     """Return an array's shape and its offset in the file; the offset is None if h5py must read the array."""
-    if file_bytes is None or (found := _contiguous(file, name)) is None:
-        return dataset(file, name).shape, None
-    shape, start = found
-    if start + 4 * int(np.prod(shape)) > file_bytes:
-        raise ValueError(f"{name} extends beyond the end of the file: the file is truncated")
-    return shape, start
-
-
-def _contiguous(file: Any, name: str) -> tuple[tuple[int, ...], int] | None:
-    """Return the shape and the offset of an array that is stored contiguously in float32, or None for other arrays."""
     try:
         array = import_extra("h5py", "imitation").h5d.open(file.id, name.encode())  # much faster than file[name]
     except KeyError:
-        return None  # `dataset` raises an error with the cause
-    start = array.get_offset() if array.dtype == np.dtype("<f4") else None
-    return None if start is None else (array.shape, int(start))
+        array = None  # `dataset` raises an error with the cause
+    start = array.get_offset() if array is not None and array.dtype == np.dtype("<f4") else None
+    if start is None or file.driver != "sec2" or file.userblock_size:  # HDF5's offset is not the file's
+        return dataset(file, name).shape, None
+    if start + array.get_storage_size() > file.id.get_filesize():
+        raise ValueError(f"{name} extends beyond the end of the file: the file is truncated")
+    return array.shape, int(start)
 
 
 class MocapactEpisodes(GroupEpisodes):
