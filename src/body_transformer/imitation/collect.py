@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -107,13 +107,15 @@ def collect(
         storage = import_extra("minari.dataset.minari_storage", "imitation").MinariStorage.new(
             unfinished, **task.describe()
         )
-        for trajectory in _play(task, act, num_episodes, seed, std, found):
-            keep = bool(trajectory.success[-1]) or not only_successes
-            if keep:
-                actions = trajectory.executed if labels == "executed" else trajectory.clean
-                _write(storage, found, trajectory, actions)
-            found.add(trajectory, keep)
-            on_episode(found)
+        while missing := num_episodes - found.num_episodes:
+            _check_rate(found, num_episodes)
+            for trajectory in task.record(act, range(found.num_played, found.num_played + missing), seed, std):
+                keep = bool(trajectory.success[-1]) or not only_successes
+                if keep:
+                    actions = trajectory.executed if labels == "executed" else trajectory.clean
+                    _write(storage, found, trajectory, actions)
+                found.add(trajectory, keep)
+                on_episode(found)
         settings = {"seed": seed, "noise": noise, "sampled": own_std is not None, "labels": labels}
         made = {"version": __version__, "policy": policy_name, "only_successes": only_successes, **settings}
         storage.update_metadata(_metadata(name, task, made | found.summary()))
@@ -139,26 +141,13 @@ def _std(action_dim: int, noise: float, own: npt.NDArray[np.float64] | None) -> 
     return std if std.any() else None
 
 
-def _play(
-    task: CollectableTask,
-    act: Act,
-    num_episodes: int,
-    seed: int,
-    std: npt.NDArray[np.float64] | None,
-    found: CollectedDataset,
-) -> Iterator[Trajectory]:
-    """Play `num_episodes` episodes, then others to replace those that were not kept.
-
-    The caller counts each trajectory in `found` before it takes the next.
-    """
-    limit = 10 * num_episodes + 50  # beyond this failure rate, collecting would take too long
-    while missing := num_episodes - found.num_episodes:
-        if found.num_played >= limit:
-            raise ValueError(
-                f"the policy succeeded in {found.num_successes} of {found.num_played} episodes: too rarely to "
-                f"collect {num_episodes} successful ones"
-            )
-        yield from task.record(act, range(found.num_played, found.num_played + missing), seed, std)
+def _check_rate(found: CollectedDataset, num_episodes: int) -> None:
+    """Raise if so few episodes succeed that collecting would take too long."""
+    if found.num_played >= 10 * num_episodes + 50:
+        raise ValueError(
+            f"the policy succeeded in {found.num_successes} of {found.num_played} episodes: too rarely to "
+            f"collect {num_episodes} successful ones"
+        )
 
 
 def _write(storage: Any, found: CollectedDataset, trajectory: Trajectory, actions: npt.NDArray[np.float32]) -> None:

@@ -78,21 +78,21 @@ def run_all(
         job.check()
     waiting = [job for job in planned if not job.is_finished]
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
-    running: dict[str, tuple[Planned, subprocess.Popen[bytes] | None]] = {}  # None: a process of another command
+    running: dict[Planned, subprocess.Popen[bytes] | None] = {}  # None: a process of another command
     failures: list[str] = []
     with _bars(console) as bars, _sigterm_as_ctrl_c():
-        tasks = {job.label: bars.add_task(job.label, total=1.0, note="waiting") for job in waiting}
+        tasks = {job: bars.add_task(job.label, total=1.0, note="waiting") for job in waiting}
         try:
             while waiting or running:
                 while waiting and len(running) < num_jobs:
                     job = waiting.pop(0)
-                    running[job.label] = job, None if _is_busy(job) else _start(job, threads)
+                    running[job] = None if _is_busy(job) else _start(job, threads)
                 time.sleep(POLL_S)
-                for label, (job, process) in list(running.items()):
-                    _show(bars, tasks[label], job)
-                    if _is_running(job, process):
+                for job, process in list(running.items()):
+                    _show(bars, tasks[job], job)
+                    if _is_busy(job) if process is None else process.poll() is None:
                         continue
-                    del running[label]
+                    del running[job]
                     if process is None and not job.is_finished:
                         waiting.insert(0, job)  # the other process has stopped
                         continue
@@ -100,9 +100,9 @@ def run_all(
                     if failure and not keep_going:
                         raise ValueError(failure)
                     failures += [failure] if failure else []
-                    bars.update(tasks[label], completed=1.0, note="failed" if failure else "done")
+                    bars.update(tasks[job], completed=1.0, note="failed" if failure else "done")
         finally:
-            _stop([process for _, process in running.values() if process])
+            _stop([process for process in running.values() if process])
     if failures:
         raise ValueError("; ".join(failures))
 
@@ -129,11 +129,6 @@ def _start(job: Planned, threads: str) -> subprocess.Popen[bytes]:
             start_new_session=True,
             pass_fds=[lock.fileno()],
         )
-
-
-def _is_running(job: Planned, process: subprocess.Popen[bytes] | None) -> bool:
-    """Return whether a run's process works on it; None stands for a process of another command."""
-    return _is_busy(job) if process is None else process.poll() is None
 
 
 def _is_busy(job: Planned) -> bool:
