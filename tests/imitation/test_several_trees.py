@@ -69,7 +69,7 @@ def test_two_arms_are_trained_and_exported_from_files_of_the_user(root, home, ho
     assert (content["root"], content.get("other_roots", [])) == (graph.root, list(graph.other_roots))
 
 
-def test_what_one_arm_observes_reaches_the_other_only_through_enough_layers(tmp_path):
+def test_observations_of_one_arm_reach_the_other_only_through_enough_layers(tmp_path):
     run = tmp_path / "run"
     file = write_experiment(tmp_path, "[left/base, right/base]")
     assert main(["train", str(file), "--cpu", "--no-eval", "--quiet", "--out", str(run)]) == 0

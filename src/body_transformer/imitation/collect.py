@@ -98,7 +98,9 @@ def collect(
     """
     _check(num_episodes, seed, noise, labels)
     if only_successes and not task.has_success:
-        raise ValueError(f"{task.env_id} does not tell successes from failures: name its key of success in the task")
+        raise ValueError(
+            f"{task.env_id} has no successes: set the task's option success to the key of info that holds them"
+        )
     std = _std(task.action_dim, noise, own_std)
     found = CollectedDataset(str(out), has_success=task.has_success)
     folder = Path(out).resolve()  # a symbolic link stays, and its target is replaced

@@ -55,7 +55,7 @@ class EnvSpec:
     infos: tuple[str, ...]
     """Keys of each step's info to keep; their values are numbers."""
     own_process: bool = False
-    """Start a process even where one is enough; otherwise the environments run in this process."""
+    """Whether the environments never run in this process, not even if a single process is enough."""
     low: Array | float = -1.0
     """Lower bound of the actions, or [A] bounds; actions are clipped."""
     high: Array | float = 1.0

@@ -171,7 +171,7 @@ def test_without_a_key_a_task_has_returns_and_lengths_only(tmp_path):
         found = collect(task, still, 2, tmp_path / "set")
         assert (found.success_rate, found.summary()["success_any_rate"]) == (None, None)
         assert "success" not in minari.MinariDataset(tmp_path / "set")[0].infos
-        with pytest.raises(ValueError, match="my_pkg:Reach-v0 does not tell successes from failures"):
+        with pytest.raises(ValueError, match="my_pkg:Reach-v0 has no successes: set the task's option"):
             collect(task, still, 2, tmp_path / "other", only_successes=True)
 
 
@@ -289,7 +289,7 @@ def test_a_film_is_drawn_without_opengl_if_the_environment_needs_none(monkeypatc
         (REACH, "render", r"cannot be drawn: ValueError: render must return \[height, width, 3\] of uint8; got object"),
     ],
 )
-def test_an_environment_that_cannot_be_drawn_is_one_sentence(name, fault, message):
+def test_an_environment_that_cannot_be_drawn_is_named(name, fault, message):
     with closing(GymTask(ARM, name, options={"fault": fault})) as task, pytest.raises(ValueError, match=message):
         task.film(still, 0, "validation")
 
@@ -341,7 +341,7 @@ STEP = r"failed at step 3: KeyError: 'motor' \(my_pkg.py, line 39\)"
         (1, "", "reachd", r"unknown key of info 'reachd'; did you mean 'reached'\? have: 'reached', 'distance'"),
     ],
 )
-def test_a_fault_during_an_episode_is_one_sentence(num_processes, fault, success, message, recwarn):
+def test_a_fault_during_an_episode_is_reported_in_one_sentence(num_processes, fault, success, message, recwarn):
     task = reach(success=success, options={"fault": fault}, num_processes=num_processes)
     with closing(task), pytest.raises(ValueError, match=message) as caught:
         task.rollouts(still, 2, 0, "validation")
@@ -425,6 +425,6 @@ def test_a_task_of_another_module_is_made_with_the_layout_and_its_options():
         ("own_tasks:Typed", "the types of the options of task 'own_tasks:Typed' cannot be read: name 'Layout' is not"),
     ],
 )
-def test_a_name_that_is_no_task_is_refused(name, message):
+def test_a_name_that_is_not_a_task_is_refused(name, message):
     with pytest.raises(ValueError, match=message):
         make_task(name, ARM, {})

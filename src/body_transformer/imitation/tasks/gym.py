@@ -53,7 +53,7 @@ class GymTask(CollectableTask):
 
         Args:
             id: name in Gymnasium's registry; `MODULE:NAME` imports the module that registers it.
-            success: key of `info` that holds the success; without one, the task is judged by its return only.
+            success: key of `info` that holds the success; without one, only returns are measured.
             options: keyword options of the environment.
             obs_keys: keys of the observation, in order.
             max_steps: time limit; by default the environment's own.
@@ -149,7 +149,7 @@ def episode_seed(seed: int, episode: int, split: str) -> int:
     return int(state[0] >> np.uint64(1))  # HDF5 readers expect signed integers
 
 
-# -- what the environment says about itself ----------------------------------------------------------------------------
+# -- properties of the environment -------------------------------------------------------------------------------------
 
 
 def _bounds(env: FlatEnv) -> tuple[Singles, Singles]:

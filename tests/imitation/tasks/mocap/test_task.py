@@ -59,7 +59,7 @@ def test_rollouts_are_normalised_by_the_clip_that_was_tracked(task, act):
         assert 0 < result.normalized_return < 1
 
 
-def test_the_same_seed_gives_the_same_rollouts_however_many_run_at_a_time(task, act, layout, clips_file, both):
+def test_the_same_seed_gives_the_same_rollouts_in_any_number_of_processes(task, act, layout, clips_file, both):
     with closing(MocapTask(layout, str(clips_file), both, num_processes=1)) as alone:
         assert alone.rollouts(act, 3, 5, "train") == task.rollouts(act, 3, 5, "train")
 
