@@ -50,17 +50,13 @@ class Bodies:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def observe(self) -> dict[str, Doubles]:
-        """Return term name -> [B, steps, owners, dim]; joints are in the model's order, hands in that of `HANDS`."""
+    def observe(self) -> Doubles:
+        """Return the entries of all observable terms, [B, entries], in the order of `observation._terms`."""
         ahead = slice(self.time + 1, self.time + 1 + LOOKAHEAD)
-        return {
-            "gravity": self._gravity[:, None, None],
-            "joint_pos": self.pos[:, None, :, None],
-            "joint_vel": self.vel[:, None, :, None],
-            "pos_error": (self._clip_pos[:, ahead] - self.pos[:, None])[..., None],
-            "vel_error": (self._clip_vel[:, ahead] - self.vel[:, None])[..., None],
-            "payload": self._payloads[:, None, :, None],
-        }
+        pos_errors = self._clip_pos[:, ahead] - self.pos[:, None]  # [B, steps, J]
+        vel_errors = self._clip_vel[:, ahead] - self.vel[:, None]
+        parts = (self._gravity, self.pos, self.vel, pos_errors, vel_errors, self._payloads)
+        return np.concatenate([part.reshape(len(self), -1) for part in parts], 1)
 
     def expert(self) -> Doubles:
         """Return the expert's actions [B, J] by computed torque, with the simulator's own model."""

@@ -20,8 +20,11 @@ class LayoutAdapter:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        available = {term.name: term for term in _terms()}
-        self._owner_ids = {term.name: _owner_ids(term, available) for term in layout.obs}
+        available = _terms()
+        for term in layout.obs:
+            _check(term, {one.name: one for one in available})
+        names = [name for term in available for name in term.entry_names()]
+        self._obs_ids = [names.index(name) for name in layout.obs_names()]
         joints = [joint for term in layout.actions for joint in term.of]
         if sorted(joints) != sorted(joint_names()) or layout.action_dim != len(joints):
             raise ValueError(f"this task has one action per joint: {listing(joint_names())}; got {listing(joints)}")
@@ -29,9 +32,7 @@ class LayoutAdapter:
 
     def obs(self, bodies: Bodies) -> npt.NDArray[np.float32]:
         """Return the flat observation [B, O]."""
-        found = bodies.observe()
-        parts = [found[name][:, :, ids].reshape(len(bodies), -1) for name, ids in self._owner_ids.items()]
-        return np.concatenate(parts, 1, dtype=np.float32)
+        return bodies.observe()[:, self._obs_ids].astype(np.float32)
 
     def to_joints(self, actions: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Reorder actions [B, A] from the layout's order to the model's."""
@@ -55,8 +56,8 @@ def _terms() -> list[Term]:
     ]
 
 
-def _owner_ids(term: Term, available: dict[str, Term]) -> list[int]:
-    """Return the indices of the term's owners among all owners of that term."""
+def _check(term: Term, available: dict[str, Term]) -> None:
+    """Raise if a term of the layout is not one of the available terms, or has another shape or other owners."""
     if term.name not in available:
         raise ValueError(unknown("term of the tracking task", term.name, available))
     full = available[term.name]
@@ -68,4 +69,3 @@ def _owner_ids(term: Term, available: dict[str, Term]) -> list[int]:
     for owner in term.of:
         if owner not in full.of:
             raise ValueError(f"term {term.name!r}: " + unknown("owner", owner, full.of))
-    return [full.of.index(owner) for owner in term.of] or [0]
