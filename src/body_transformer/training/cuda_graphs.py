@@ -1,4 +1,4 @@
-"""CUDA graphs: record a function's kernels once and replay them, because launching a small kernel outlasts its run."""
+"""CUDA graphs: record kernels once and replay them, because a small kernel takes longer to launch than to run."""
 
 from __future__ import annotations
 

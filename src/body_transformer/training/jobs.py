@@ -71,8 +71,8 @@ def run_all(
     """Run the unfinished runs, `num_jobs` at a time.
 
     The first failure stops the others and is raised with the end of its output. With `keep_going` the others continue,
-    and all failures are raised at the end. If another process works on a run, the run is awaited, not started again;
-    the command that started it may have been killed.
+    and all failures are raised at the end. A run on which another process works is awaited, not started again: the
+    command that started it may have been killed.
     """
     for job in planned:
         job.check()
