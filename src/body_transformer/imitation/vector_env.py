@@ -12,7 +12,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
@@ -150,7 +150,7 @@ class VectorEnv:
         return {lane: result for part in parts for lane, result in part.items()}
 
     def frames(self) -> list[Frame]:
-        """Return the frames of all environments, whose `render` returns those of their last episode."""
+        """Return the new frames of all environments, whose `render` returns those since its last call."""
         return [frame for frames in self._call("draw").values() for frame in frames]
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ class _Worker:
         return results
 
     def draw(self) -> dict[int, list[Frame]]:
-        """Return the frames of the environments."""
+        """Return the new frames of the environments."""
         return {lane: env.render() for lane, env in self._envs.items()}
 
     def _mine(self, by_lane: Mapping[int, Value]) -> dict[int, Value]:
@@ -244,3 +244,12 @@ def _errors_explained() -> Iterator[None]:
         except Exception as error:
             error.add_note("".join(f"{report.message}\n" for report in reports))
             raise
+
+
+def film(spec: EnvSpec, make: Callable[[], Any], start: Mapping[str, Any], act: Act) -> list[Frame]:
+    """Play and film an episode of `make`'s environment in another process, because graphics drivers may crash."""
+    frames: list[Frame] = []
+    with contextlib.closing(VectorEnv(replace(spec, make=make, own_process=True), 1, 1)) as envs:
+        for _ in envs.play([start], act):
+            frames += envs.frames()
+    return frames

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from ...body.layout import Layout
 from ...video import Frame, opengl
-from ..vector_env import EnvSpec, VectorEnv, allowed_processes
+from ..vector_env import EnvSpec, VectorEnv, allowed_processes, film
 from .base import Act, CollectableTask, OnDone, Rollout, Trajectory, ignore, trajectories
 from .gym_env import FlatEnv, gymnasium
 
@@ -90,7 +89,7 @@ class GymTask(CollectableTask):
         return found
 
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
-        """Return the first rollout of the seed, drawn in a process of its own: drivers of graphics may crash."""
+        """Return the frames of the first rollout of the seed."""
         if "rgb_array" not in self._render_modes:
             modes = ", ".join(map(str, self._render_modes)) or "none"
             raise ValueError(
@@ -103,10 +102,8 @@ class GymTask(CollectableTask):
                 hint = ""
             except ValueError as error:  # an environment may draw without OpenGL
                 hint = f"; {error}"
-            envs = stack.enter_context(closing(VectorEnv(replace(self._envs.spec, make=make, own_process=True), 1, 1)))
             try:
-                list(envs.play([{"seed": episode_seed(seed, 0, split)}], act))
-                return envs.frames()
+                return film(self._envs.spec, make, {"seed": episode_seed(seed, 0, split)}, act)
             except ValueError as error:
                 raise ValueError(f"{error}{hint}") from error
 

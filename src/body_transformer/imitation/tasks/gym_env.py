@@ -98,8 +98,9 @@ class FlatEnv:
         return self._flat(obs), reward, bool(terminated), bool(truncated), {"success": success}
 
     def render(self) -> list[Frame]:
-        """Return the frames of the episode so far: its start, and one per `frame_stride` steps."""
-        return self._frames
+        """Return the frames since the last call: the episode's start, and one per `frame_stride` steps."""
+        frames, self._frames = self._frames, []
+        return frames
 
     def close(self) -> None:
         self.env.close()

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....errors import install
+from ....video import Frame, no_opengl
 from .clips import DT_S, clip_lengths
 from .snippets import MIN_STEPS, REF_STEPS, Snippet, available
 
@@ -91,6 +92,8 @@ class MocapEnv(gymnasium.Env[Floats, Floats]):
     and truncated at the snippet's end. `info["max_steps"]` is the longest possible length of the episode.
     """
 
+    render_mode = "rgb_array"
+
     def __init__(self, clips_file: str | os.PathLike[str], ghost: bool = False) -> None:
         """With `ghost`, the reference is drawn beside the walker."""
         self.clips_file = os.fspath(clips_file)
@@ -163,10 +166,13 @@ class MocapEnv(gymnasium.Env[Floats, Floats]):
         reward = float(time_step.reward)
         return self._flat(time_step.observation), reward, terminated, self._over and not terminated, info
 
-    def render(self) -> npt.NDArray[np.uint8]:
+    def render(self) -> Frame:
         """Return a picture [480, 640, 3] from the camera that follows the walker."""
         camera = self.env.physics.model.name2id("walker/side", "camera")
-        return np.array(self.env.physics.render(480, 640, camera_id=camera), dtype=np.uint8)
+        try:
+            return np.array(self.env.physics.render(480, 640, camera_id=camera), dtype=np.uint8)
+        except Exception as error:  # each renderer has its own errors
+            raise ValueError(no_opengl(f"dm_control: {error}")) from None
 
     def _flat(self, observation: Any) -> Floats:
         return np.concatenate([np.ravel(observation[f"walker/{name}"]) for name in self.obs_sizes]).astype(np.float32)

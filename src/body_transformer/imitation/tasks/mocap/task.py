@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ....body.layout import Layout
-from ....video import Frame, no_opengl, opengl
-from ...vector_env import EnvSpec, VectorEnv, allowed_processes
-from ..base import Act, ImitationTask, OnDone, Rollout, checked_actions, ignore
+from ....video import Frame, opengl
+from ...vector_env import EnvSpec, VectorEnv, allowed_processes, film
+from ..base import Act, ImitationTask, OnDone, Rollout, ignore
 from .clips import DT_S, clip_lengths
 from .snippets import Snippet, available, read_splits
-
-if TYPE_CHECKING:
-    from .environment import MocapEnv
 
 MAX_PROCESSES = 32
 
@@ -92,33 +89,25 @@ class MocapTask(ImitationTask):
 
     def film(self, act: Act, seed: int, split: str) -> list[Frame]:
         """Return frames of the walker, with the reference as a grey figure beside it."""
-        snippet = self.draw(1, seed, split)[0]
+        start = {"options": {"snippet": self.draw(1, seed, split)[0]}}
         with opengl():
-            from .environment import MocapEnv  # dm_control selects its renderer when it is imported
-
-            env = MocapEnv(self.clips_file, ghost=True)
-            check_layout(self.layout, env.obs_sizes, env.action_dim)
-            obs, _ = env.reset(options={"snippet": snippet})
-            frames, over = [_rendered(env)], False
-            while not over:
-                actions = checked_actions(act(obs[None]), (1, env.action_dim))
-                obs, _, terminated, truncated, _ = env.step(actions[0])
-                over = terminated or truncated
-                frames.append(_rendered(env))
-            return frames
+            return film(self._envs.spec, partial(make_env, self.clips_file, self.layout, filmed=True), start, act)
 
     def close(self) -> None:
         self._envs.close()
 
 
-def make_env(clips_file: str, layout: Layout) -> Any:
-    """Make the environment of a simulator process, which needs no OpenGL."""
-    os.environ["MUJOCO_GL"] = "disabled"
+def make_env(clips_file: str, layout: Layout, filmed: bool = False) -> Any:
+    """Make the environment of a simulator process; only a filmed one needs OpenGL."""
+    if not filmed:
+        os.environ["MUJOCO_GL"] = "disabled"
+    import gymnasium
+
     from .environment import MocapEnv
 
-    env = MocapEnv(clips_file)
+    env = MocapEnv(clips_file, ghost=filmed)
     check_layout(layout, env.obs_sizes, env.action_dim)
-    return env
+    return gymnasium.wrappers.RenderCollection(env) if filmed else env
 
 
 def check_layout(layout: Layout, obs_sizes: Mapping[str, int], action_dim: int) -> None:
@@ -131,10 +120,3 @@ def check_layout(layout: Layout, obs_sizes: Mapping[str, int], action_dim: int) 
             f"{action_dim} actions; the layout has {layout.obs_dim} and {layout.action_dim}; "
             f"terms that differ: {', '.join(different) or 'only their order'}"
         )
-
-
-def _rendered(env: MocapEnv) -> Frame:
-    try:
-        return env.render()
-    except Exception as error:  # each renderer has its own errors
-        raise ValueError(no_opengl(f"dm_control: {error}")) from None
