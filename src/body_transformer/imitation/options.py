@@ -32,8 +32,7 @@ class Catalog:
     def call(self, name: str, *given: Any, options: Mapping[str, Any]) -> Any:
         """Call a function; unknown, missing and wrong options are errors."""
         allowed = self.options(name)
-        items = [(one.name, _hint(one), _field(one)) for one in allowed.values()]
-        kind: type[Any] = make_dataclass("Options", items)
+        kind: type[Any] = make_dataclass("Options", [_item(option) for option in allowed.values()])
         values = {option: _from_text(allowed.get(option), value) for option, value in options.items()}
         return self.function(name)(*given, **vars(build(kind, values, f"{self.kind} {name}", what="option")))
 
@@ -70,12 +69,10 @@ class Catalog:
         return found
 
 
-def _hint(option: Parameter) -> Any:
-    return Any if option.annotation is Parameter.empty else option.annotation
-
-
-def _field(option: Parameter) -> Any:
-    return field(default=MISSING if option.default is Parameter.empty else option.default)
+def _item(option: Parameter) -> tuple[str, Any, Any]:
+    """Return name, type and default of an option, for `make_dataclass`."""
+    hint = Any if option.annotation is Parameter.empty else option.annotation
+    return option.name, hint, field(default=MISSING if option.default is Parameter.empty else option.default)
 
 
 def _from_text(option: Parameter | None, value: Any) -> Any:
