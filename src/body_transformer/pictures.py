@@ -32,13 +32,12 @@ def own_style(settings: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-def save(draw: Callable[[], Figure], path: Path, dpi: int = 150) -> Path:
-    """Draw a figure and write it in the format of the path's suffix."""
+def save(draw: Callable[[], Figure], path: Path, dpi: int = 150, **options: Any) -> Path:
+    """Draw a figure and write it in the format of the path's suffix; `options` are those of `Figure.savefig`."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         raise ValueError(f"unknown picture format {path.suffix!r} in {str(path)!r}; have: {listing(FORMATS)}")
     with own_style(SETTINGS):
         figure = draw()
-        return atomic_write(
-            path, lambda file: figure.savefig(file, format=suffix[1:], dpi=dpi, metadata=FORMATS[suffix])
-        )
+        options = {"format": suffix[1:], "dpi": dpi, "metadata": FORMATS[suffix], **options}
+        return atomic_write(path, lambda file: figure.savefig(file, **options))
