@@ -175,25 +175,6 @@ MASSLESS = """<robot name="massless base, meshes of a ROS package">
   <gazebo reference="wheel"><mu1>1</mu1></gazebo>
 </robot>"""
 
-ALL_JOINTS = """<robot name="every kind of joint">
-  <link name="base"/><link name="slider"/><link name="finger"/><link name="twin"/><link name="ball"/><link name="puck"/>
-  <joint name="slide" type="prismatic"><parent link="base"/><child link="slider"/>
-    <limit lower="0" upper="1" effort="1" velocity="1"/></joint>
-  <joint name="bend" type="revolute"><parent link="slider"/><child link="finger"/>
-    <limit lower="0" upper="1" effort="1" velocity="1"/></joint>
-  <joint name="mimic" type="revolute"><parent link="slider"/><child link="twin"/><mimic joint="bend" multiplier="-1"/>
-    <limit lower="0" upper="1" effort="1" velocity="1"/></joint>
-  <joint name="throw" type="floating"><parent link="base"/><child link="ball"/></joint>
-  <joint name="push" type="planar"><parent link="base"/><child link="puck"/></joint>
-</robot>"""
-
-ON_THE_WORLD = """<robot name="bolted to the world">
-  <link name="world"/><link name="pedestal"/><link name="arm"/>
-  <joint name="bolt" type="fixed"><parent link="world"/><child link="pedestal"/></joint>
-  <joint name="turn" type="revolute"><parent link="pedestal"/><child link="arm"/>
-    <limit lower="-1" upper="1" effort="1" velocity="1"/></joint>
-</robot>"""
-
 SMALL = {
     # name: (text, root, nodes, nodes if merged, closed loops, actuator -> node, observations, actions)
     "four-bar leg": (FOUR_BAR, "base", 5, 4, [("coupler", "rocker")], {"motor": "crank"}, 12, 1),
@@ -205,8 +186,6 @@ SMALL = {
         {"roll": "hip-roll", "yaw": "hip-yaw", "pitch": "hip-pitch", "knee": "knee", "crank": "foot-crank"}, 35, 5,
     ),
     "massless base": (MASSLESS, "base_footprint", 3, 2, [], {}, 8, 1),
-    "every kind of joint": (ALL_JOINTS, "base", 6, 6, [], {}, 22, 5),
-    "bolted to the world": (ON_THE_WORLD, "pedestal", 2, 2, [], {}, 2, 1),
 }  # fmt: skip
 
 

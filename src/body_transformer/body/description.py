@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
+from xml.parsers import expat
 
 import mujoco
 
 from ..errors import unknown
-from .constraints import actuators, between_nodes, equalities, mimics
 from .forest import Edge
-from .tree import Body, Tree, choose_roots, fresh_names
-from .urdf import Urdf
+from .tree import Body, Tree, actuators, between_nodes, choose_roots, equalities, fresh_names, mimics
 
 T = TypeVar("T")
 _JOINT_TYPES: dict[Any, str] = {
@@ -97,7 +97,7 @@ def read_spec(
             "joint_types": {name: kind for body in bodies for name, kind in body.joints.items() if name in tree.joints},
             "actuators": actuators(spec, tree),
             "bodies": tree.bodies,
-            "mimics": mimics(spec, urdf, tree),
+            "mimics": mimics(spec, urdf.mimics, tree),
             "floating": tree.floating,
         }
     except UnicodeDecodeError:
@@ -133,3 +133,48 @@ def _read_bodies(spec: mujoco.MjSpec, urdf: Urdf) -> list[Body]:
             )
         )
     return bodies
+
+
+# -- URDF --------------------------------------------------------------------------------------------------------------
+
+
+class Urdf:
+    """The facts of a URDF that MuJoCo does not read; an MJCF states them in another way, so there they are empty."""
+
+    def __init__(self) -> None:
+        self.floats = False
+        """Whether the base moves freely: it does, unless the URDF has a link named `world`."""
+        self.mimics: list[Edge] = []
+        """Pairs of a joint with a `mimic` element and the joint that it follows."""
+        self._open: list[tuple[str, str]] = []  # tag and name of each element around the current one
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Take in the start of an element."""
+        name = attributes.get("name", "")
+        if not self._open:
+            self.floats = tag == "robot"
+        elif tag == "link" and name == "world":
+            self.floats = False
+        elif tag == "mimic" and self._open[-1][0] == "joint":
+            self.mimics.append((self._open[-1][1], attributes.get("joint", "")))
+        self._open.append((tag, name))
+
+    def end(self, tag: str) -> None:
+        """Take in the end of an element."""
+        self._open.pop()
+
+
+def read_urdf(source: Mapping[str, str], name: str) -> Urdf:
+    """Read the facts of `{"path": …}` or `{"text": …}`, which MuJoCo has read; errors call it `name`."""
+    text = source["text"].encode() if "text" in source else Path(source["path"]).read_bytes()
+    if b"<robot" not in text:
+        return Urdf()
+    facts = Urdf()
+    parser = expat.ParserCreate("UTF-8")
+    parser.StartElementHandler, parser.EndElementHandler = facts.start, facts.end
+    try:
+        parser.Parse(re.sub(rb"<!--.*?-->", b"", text, flags=re.DOTALL), True)  # MuJoCo accepts `--` in comments
+    except expat.ExpatError as error:
+        if b"<mimic" in text:
+            raise ValueError(f"{name} has mimic joints that cannot be read: {error}") from None
+    return facts

@@ -146,8 +146,7 @@ class BodyGraph:
         equality_edges: bool = False,
     ) -> BodyGraph:
         """Read a `mujoco.MjSpec`; the arguments are those of `from_file`."""
-        from .description import read_spec
-        from .urdf import Urdf
+        from .description import Urdf, read_spec
 
         return cls.from_dict(read_spec(spec, "the given MjSpec", Urdf(), root, fixed, extra_edges, equality_edges))
 

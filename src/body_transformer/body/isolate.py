@@ -17,57 +17,37 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import Any
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 120
 """Time limit for a reader to start; importing MuJoCo from a busy network drive is slow."""
 TIMEOUT_S = 20.0
 """Time limit per file; real robots take well under a second."""
-READY = b"ready\n"
+READY = "ready"
 IDLE_S = 10.0
 """Time without requests after which a reader exits."""
 MAX_MEMORY_BYTES = 8 * 2**30
 """Memory limit of a reader, where the system allows one; far more than any robot needs."""
+ERRORS = {"missing": FileNotFoundError, "wrong": ValueError, "failed": RuntimeError}
+"""Key of a reply -> the error that its message is for."""
+
+_lock = threading.Lock()
 
 
 def read_graph(source: Mapping[str, str], *options: Any) -> dict[str, Any]:
     """Read a robot in the reading process and return the fields of its graph."""
-    request = {"source": source, "options": options, "folder": _working_folder()}
+    request = {"source": source, "options": options, "folder": _working_folder(), "timeout_s": TIMEOUT_S}
     reply = _reply(request) if os.name == "posix" else answer(request)
-    if "missing" in reply:
-        raise FileNotFoundError(reply["missing"])
-    if "wrong" in reply:
-        raise ValueError(reply["wrong"])
-    if "failed" in reply:
-        raise RuntimeError(f"reading {describe(source)} failed: {reply['failed']}")
+    for key, error in ERRORS.items():
+        if key in reply:
+            raise error(reply[key])
     graph: dict[str, Any] = reply["graph"]
     return graph
 
 
-def _reply(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the reader's reply, or an error that says how the reader ended."""
-    with _lock:
-        reply, status = _ask(request)
-        if reply is None and status == 0:  # the reader had exited after its idle time, so ask a new one
-            reply, status = _ask(request)
-    if reply is not None:
-        return reply
-    name = describe(request["source"])
-    if status is None:
-        return {"wrong": f"{name} keeps MuJoCo's parser busy for over {TIMEOUT_S:.0f} s: it is malformed or huge"}
-    reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-    return {"wrong": f"{name} crashes MuJoCo's parser ({reason}): it is malformed"}
-
-
-def _ask(request: dict[str, Any]) -> tuple[dict[str, Any] | None, int | None]:
-    """Return the reader's reply and None. Without a reply, return None and the result of `_Reader.stop`."""
-    reader = _Reader.current()
-    try:
-        reply = reader.ask(request)
-    except BaseException:
-        reader.stop()  # otherwise the next request would get this request's reply
-        raise
-    return (reply, None) if reply is not None else (None, reader.stop())
+def describe(source: Mapping[str, str]) -> str:
+    """Return the name of a file or a text in error messages."""
+    return repr(source["path"]) if "path" in source else "the given text"
 
 
 def _working_folder() -> str:
@@ -77,9 +57,24 @@ def _working_folder() -> str:
         return os.sep
 
 
-def describe(source: Mapping[str, str]) -> str:
-    """Return the name of a file or a text in error messages."""
-    return repr(source["path"]) if "path" in source else "the given text"
+# -- the caller's side -------------------------------------------------------------------------------------------------
+
+
+def _reply(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the reader's reply, or an error that says how the reader ended."""
+    line = json.dumps(request, default=str) + "\n"
+    with _lock:
+        reply, status = _Reader.current().ask(line)
+        if not reply and status == 0:  # the reader had exited after its idle time, so ask a new one
+            reply, status = _Reader.current().ask(line)
+    if reply:
+        found: dict[str, Any] = json.loads(reply)
+        return found
+    name = describe(request["source"])
+    if status == -signal.SIGALRM:
+        return {"wrong": f"{name} keeps MuJoCo's parser busy for over {TIMEOUT_S:.0f} s: it is malformed or huge"}
+    reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    return {"wrong": f"{name} crashes MuJoCo's parser ({reason}): it is malformed"}
 
 
 class _Reader:
@@ -97,61 +92,42 @@ class _Reader:
 
     def __init__(self) -> None:
         self.owner = os.getpid()  # a forked child must not talk to its parent's reader
-        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+        limit = f"import signal, sys; signal.alarm({START_TIMEOUT_S})"
+        program = f"{limit}; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
         self.process = subprocess.Popen(
             [sys.executable, "-c", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            text=True,
             cwd=_working_folder(),
             start_new_session=True,  # the caller handles Ctrl-C
         )
-        if self._line(START_TIMEOUT_S) != READY:
-            status = self.stop()
-            how = f"did not start within {START_TIMEOUT_S:.0f} s" if status is None else f"ended with status {status}"
+        ready, status = self.ask("")
+        if ready.rstrip() != READY:
+            late = status == -signal.SIGALRM
+            how = f"did not start within {START_TIMEOUT_S} s" if late else f"ended with status {status}"
             raise RuntimeError(f"the process that reads robot files {how}")
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the reply, or None if the reader died or took too long."""
+    def ask(self, request: str) -> tuple[str, int]:
+        """Send a line and return the next one and 0; if the process ends without it, "" and the exit status."""
         assert self.process.stdin is not None
+        assert self.process.stdout is not None
         try:
-            self.process.stdin.write(json.dumps(request, default=str).encode() + b"\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            return None
-        line = self._line(TIMEOUT_S)
-        if not line.endswith(b"\n"):
-            return None
-        reply: dict[str, Any] = json.loads(line)
-        return reply
-
-    def _line(self, timeout_s: float) -> bytes:
-        """Return the next line, or nothing if the reader exits or takes too long."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline() if _is_readable(self.process.stdout, timeout_s) else b""
-
-    def stop(self) -> int | None:
-        """End the process and return its exit status, or None if it had to be killed."""
-        type(self)._current = None
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        is_done = _is_readable(self.process.stdout, 0)
-        if not is_done:  # no reply and no end of file: it is still busy
-            self.process.kill()
-        status = self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
             with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-        return status if is_done else None
+                self.process.stdin.write(request)
+                self.process.stdin.flush()
+            reply = self.process.stdout.readline()
+        except BaseException:
+            self.process.kill()  # otherwise the next request would get this request's reply
+            self.stop()
+            raise
+        return (reply, 0) if reply.endswith("\n") else ("", self.stop())
 
-
-def _is_readable(file: IO[Any], timeout_s: float) -> bool:
-    """Return whether there is something to read, which includes the end of the file."""
-    poll = select.poll()  # select.select takes no descriptor from 1024 up
-    poll.register(file, select.POLLIN)
-    return bool(poll.poll(timeout_s * 1000))
-
-
-_lock = threading.Lock()
+    def stop(self) -> int:
+        """Close the pipes, at which the process ends, and return its exit status."""
+        _Reader._current = None
+        self.process.communicate()
+        return self.process.returncode
 
 
 @atexit.register
@@ -162,8 +138,14 @@ def _stop_at_exit() -> None:
         reader.stop()
 
 
+# -- the reading process -----------------------------------------------------------------------------------------------
+
+
 def serve() -> None:
-    """Run the reading process: one JSON request per line in, one JSON reply per line out."""
+    """Run the reading process: one JSON request per line in, one JSON reply per line out.
+
+    SIGALRM ends the process at a time limit, even inside MuJoCo.
+    """
     import mujoco
 
     from . import description  # noqa: F401, so that its import does not count against the first file
@@ -171,18 +153,16 @@ def serve() -> None:
     mujoco.set_mju_user_warning(lambda message: None)  # the default writes them to a log file in the working folder
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of MuJoCo must not look like a reply
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(0)
     _limit_memory()
-    replies.write(READY.decode())
-    replies.flush()
-    while _is_readable(sys.stdin, IDLE_S):
-        line = sys.stdin.readline()
-        if not line:
-            return
-        signal.alarm(int(TIMEOUT_S) + 5)  # the caller, which enforces the time limit, may have died
-        reply = answer(json.loads(line))
-        signal.alarm(0)
-        replies.write(json.dumps(reply) + "\n")
-        replies.flush()
+    print(READY, file=replies, flush=True)
+    while select.select([sys.stdin], [], [], IDLE_S)[0] and (line := sys.stdin.readline()):
+        request = json.loads(line)
+        signal.setitimer(signal.ITIMER_REAL, request["timeout_s"])
+        reply = answer(request)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(json.dumps(reply), file=replies, flush=True)
         if reply.get("leave"):
             return
 
@@ -198,9 +178,8 @@ def _limit_memory() -> None:
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the graph, or the error."""
-    from .description import BrokenParserError, parse, read_spec
-    from .urdf import read_urdf
+    """Return the graph, or the message of an error; `leave` if the process must not read another file."""
+    from .description import BrokenParserError, parse, read_spec, read_urdf
 
     name = describe(request["source"])
     try:
@@ -217,4 +196,4 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except MemoryError:
         return {"wrong": f"{name} needs too much memory: it is malformed or huge", "leave": True}
     except Exception as error:  # a mistake in this package or in MuJoCo's binding, not in the file
-        return {"failed": f"{type(error).__name__}: {error}", "leave": True}
+        return {"failed": f"reading {name} failed: {type(error).__name__}: {error}", "leave": True}
