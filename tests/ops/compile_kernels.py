@@ -10,7 +10,6 @@ Each error leads to occasional wrong results or to an illegal access:
 - overtaken: Triton fetches the next block into memory that a product in flight may still read.
 - uninitialised: ptxas 12.8, which comes with Triton 3.6 and 3.7, computes the address of a matrix operand from a
   uniform register that was never written.
-- unmet: a copy may overwrite operands that products of other warps still read.
 
 The kernels for small bodies also show how well they use a multiprocessor:
 
@@ -43,7 +42,7 @@ from body_transformer.ops.encoder_stack.hopper import gradient_kernels as hopper
 from body_transformer.ops.encoder_stack.hopper import sizes as hopper_sizes
 from body_transformer.ops.encoder_stack.packing import EncoderSizes
 
-from .compiled_code import disassemble, overtaken, unfenced, uninitialised, unmet
+from .compiled_code import disassemble, overtaken, unfenced, uninitialised
 
 Constants = dict[str, Any]
 
@@ -162,7 +161,6 @@ def hopper(kind: str, sizes: EncoderSizes) -> dict[str, object]:
         "shared": found.metadata.shared,
         "unfenced": unfenced(found.asm["ptx"]),
         "uninitialised": uninitialised(code),
-        "unmet": unmet(code),
         "stack": int(re.findall(r"STACK:(\d+)", used)[0]),
         "exchanges": len(re.findall(r"\sST[SM]+\S*\s", code)),
         "waits": code.count("WARPGROUP.DEPBAR"),

@@ -82,22 +82,6 @@ def _depth(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def unmet(sass: str) -> int:
-    """Count copies that follow matrix products, or the wait for them, without a barrier between, in code order.
-
-    Without a barrier, a warp whose products are done overwrites operands that another warp's products still read.
-    """
-    count, met = 0, True
-    for name, _ in INSTRUCTION.findall(sass):
-        if name.startswith(("HGMMA", "WARPGROUP.DEPBAR")):
-            met = False
-        elif name.startswith("BAR."):
-            met = True
-        elif name.startswith("LDGSTS"):
-            count += not met
-    return count
-
-
 def disassemble(cubin: bytes, what: str = "-sass") -> str:
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:

@@ -1,14 +1,15 @@
 """An interpreter for Gluon kernels, since Gluon has none.
 
-It runs one program after the other, in plain Python on PyTorch tensors. The results are the same, but the distribution
-of values over threads is not modelled: layouts have no effect.
+It runs one program after the other, in plain Python on PyTorch tensors. The results are the same, but neither the
+distribution of values over threads nor the order of memory accesses is modelled: layouts, barriers and waits have no
+effect. `ptx` models both for the compiled kernels.
 """
 
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType, ModuleType, SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 from unittest import mock
 
 import torch
@@ -71,25 +72,8 @@ def store(pointer: Pointer, value: Tensor, mask: Any = True) -> None:
     pointer.memory[at[mask]] = value.broadcast_to(at.shape)[mask].to(pointer.memory.dtype)
 
 
-class Copies:
-    """Asynchronous copies; each arrives as late as possible, when its group is waited for."""
-
-    def __init__(self) -> None:
-        self.groups: list[list[tuple[Shared, Tensor]]] = []
-        self.begun: list[tuple[Shared, Tensor]] = []
-
-    def async_copy_global_to_shared(self, shared: Shared, pointer: Pointer, mask: Any = True) -> None:
-        shared.memory.fill_(torch.nan)  # the copy may also arrive early, so the old content is lost
-        self.begun.append((shared, load(pointer, mask)))
-
-    def commit_group(self) -> None:
-        self.groups.append(self.begun)
-        self.begun = []
-
-    def wait_group(self, count: int) -> None:
-        while len(self.groups) > count:
-            for shared, values in self.groups.pop(0):
-                shared.memory.copy_(values)
+def copy(shared: Shared, pointer: Pointer, mask: Any = True) -> None:
+    shared.store(load(pointer, mask))
 
 
 def product(a: Tensor, b: Tensor, acc: Tensor) -> Tensor:
@@ -98,35 +82,12 @@ def product(a: Tensor, b: Tensor, acc: Tensor) -> Tensor:
     return acc + a.to(sums) @ b.to(sums)
 
 
-class PendingProduct:
-    """An asynchronous product, computed as late as possible, when it is waited for.
-
-    Before that it is not a tensor. If an operand in shared memory is overwritten meanwhile, the result is wrong.
-    """
-
-    all: ClassVar[list["PendingProduct"]] = []
-
-    def __init__(self, a: Any, b: Shared, acc: Any) -> None:
-        self.factors, self.acc, self.result = (a, b), acc, None
-        PendingProduct.all.append(self)
-
-    def arrive(self) -> None:
-        a, b = (x.memory if isinstance(x, Shared) else x for x in self.factors)
-        self.result = product(a, b, self.acc.result if isinstance(self.acc, PendingProduct) else self.acc)
+def group_product(a: Any, b: Shared, acc: Any, use_acc: bool = True, is_async: bool = False) -> Tensor:
+    return product(a.memory if isinstance(a, Shared) else a, b.memory, acc if use_acc else torch.zeros_like(acc))
 
 
-def group_product(a: Any, b: Shared, acc: Any, use_acc: bool = True, is_async: bool = False) -> Any:
-    pending = PendingProduct(a, b, acc if use_acc else torch.zeros_like(acc))
-    return pending if is_async else wait_for_products(0, [pending])
-
-
-def wait_for_products(count: int, results: list[Any]) -> Any:
-    assert count == 0, "waiting for some of the products is not implemented"
-    for pending in PendingProduct.all:  # in the order of their start
-        pending.arrive()
-    PendingProduct.all.clear()
-    found = [x.result if isinstance(x, PendingProduct) else x for x in results]
-    return found if len(found) > 1 else found[0]
+def wait_for_products(count: int, results: list[Tensor]) -> Any:
+    return results if len(results) > 1 else results[0]
 
 
 def assembly(text: str, constraints: str, args: list[Tensor], dtype: torch.dtype, is_pure: bool, pack: int) -> Tensor:
@@ -187,6 +148,9 @@ LAYOUTS = (
     "coalesced_vector",
 )
 COMMANDS: dict[str, Any] = {
+    "async_copy": SimpleNamespace(
+        async_copy_global_to_shared=copy, commit_group=lambda: None, wait_group=lambda count: None
+    ),
     "fence_async_shared": lambda: None,
     "mma_v2": product,
     "warpgroup_mma": group_product,
@@ -208,10 +172,7 @@ class Kernel:
                 index = (*program, 0, 0)
                 here = {"program_id": lambda axis, at=index: torch.tensor(at[axis]), "num_warps": lambda: num_warps}
                 given = [self._as_argument(arg) for arg in args]
-                COMMANDS["async_copy"] = Copies()
-                PendingProduct.all.clear()
                 as_python(self.kernel, SimpleNamespace(**LANGUAGE, **here))(*given, **constants)
-                assert not PendingProduct.all, "a product was not waited for"
 
         return launch
 

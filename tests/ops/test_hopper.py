@@ -16,7 +16,7 @@ from body_transformer.ops.encoder_stack.hopper.layouts import column
 from body_transformer.ops.encoder_stack.packing import Call, EncoderSizes, allocate_saved, pack, parameter_gradients
 
 from .encoder_cases import Case, Problem, draw_problem, errors, exact, named, plain, poisoned_memory, same_bits
-from .gluon_on_cpu import LANGUAGE, Copies, Pointer, Shared, as_python, group_product, on_cpu, wait_for_products
+from .gluon_on_cpu import LANGUAGE, as_python, on_cpu
 
 PAPER = Case(5, 16, 64, 128, 2, 3)
 CASES = [
@@ -216,23 +216,3 @@ def test_traced_tensors_match_the_saved_ones(monkeypatch):
     monkeypatch.setattr(general, "hopper_supports", lambda *args: True)
     traced = general.fake_forward(problem.x, problem.parameters, problem.num_heads, "bf16", save=True)
     assert [(x.shape, x.dtype) for x in traced] == [(x.shape, x.dtype) for x in found]
-
-
-# -- detection of faults -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("overtaken", [False, True])
-def test_a_copy_that_overtakes_a_product_is_detected(overtaken):
-    tile, ones = Shared(torch.ones(16, 16, dtype=torch.bfloat16)), torch.ones(16, 16, dtype=torch.bfloat16)
-    flying = group_product(ones, tile, torch.zeros(16, 16), is_async=True)
-    if overtaken:
-        Copies().async_copy_global_to_shared(tile, Pointer(ones.view(-1), torch.arange(256).view(16, 16)))
-    assert wait_for_products(0, [flying]).isnan().any() == overtaken
-
-
-def test_a_product_cannot_be_used_before_the_wait():
-    ones = torch.ones(16, 16, dtype=torch.bfloat16)
-    flying = group_product(ones, Shared(ones), torch.zeros(16, 16), is_async=True)
-    with pytest.raises(TypeError):
-        flying + 1.0
-    wait_for_products(0, [flying])

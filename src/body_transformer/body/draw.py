@@ -178,36 +178,23 @@ def _look(colour: str, filled: bool) -> dict[str, Any]:
 def _limb_colours(graph: BodyGraph) -> list[str]:
     """Return the colour of each node's limb, or grey for the trunk: [N].
 
-    Limbs start at the children of the first fork, or at the roots if there are several. They also start at the children
-    of each later fork at which at least two children have children. So the legs below a spine are limbs, but fingers of
-    one body each belong to the arm. With more limbs than colours, the deepest forks do not count: longer fingers, too,
-    belong to the arm.
+    The trunk ends at the first fork, unless there are several roots, and at each later fork at which at least two
+    children have children. So the legs below a spine are limbs, but fingers of one body each belong to the arm.
     """
-    children, depth = graph.children, graph.hops[list(map(graph.index, graph.roots))].min(axis=0)
+    children, roots = graph.children, [graph.index(root) for root in graph.roots]
     forks = [node for node, family in children.items() if len(family) > 1]
-    top = [] if graph.other_roots else forks[:1]
-    forks = [n for n in forks if n in top or sum(bool(children[child]) for child in children[n]) > 1]
-    limbs = _limbs(graph, forks)
-    while len(limbs) > len(LIMBS) and (fewer := [node for node in forks if depth[node] < depth[forks[-1]]]):
-        forks, limbs = fewer, _limbs(graph, fewer)
-    colours = [TRUNK] * graph.num_nodes
-    for node, colour in zip(limbs, cycle(LIMBS), strict=False):
-        colours[node] = colour
-    for node, family in children.items():
-        for child in family:
-            colours[child] = colours[node] if colours[child] == TRUNK else colours[child]
-    return colours
-
-
-def _limbs(graph: BodyGraph, forks: list[int]) -> list[int]:
-    """Return the first node of each limb, if limbs start below these forks."""
-    trunk = set(forks)
-    for node, family in reversed(graph.children.items()):
+    trunk = {node for node in forks if sum(bool(children[child]) for child in children[node]) > 1}
+    trunk.update([] if graph.other_roots else forks[:1])
+    for node, family in reversed(children.items()):
         if trunk.intersection(family):
             trunk.add(node)
-    starts = [graph.index(root) for root in graph.roots if graph.other_roots]
-    starts += [child for node, family in graph.children.items() if node in trunk for child in family]
-    return [node for node in starts if node not in trunk]
+
+    palette = cycle(LIMBS)
+    colours = {root: next(palette) if graph.other_roots and root not in trunk else TRUNK for root in roots}
+    for node, family in children.items():
+        for child in family:
+            colours[child] = TRUNK if child in trunk else next(palette) if node in trunk else colours[node]
+    return [colours[node] for node in range(graph.num_nodes)]
 
 
 def _legend(graph: BodyGraph) -> list[Patch | Line2D]:
