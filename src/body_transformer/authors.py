@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from .model.storage import read_tensors
 
 THEIR_NODE_NAMES = {"forearm": "forehand"}
 """Their names of nodes, where they differ from the robot file's."""
+Place = tuple[Tensor, Any]
+"""A tensor of ours, and the index of the part that a tensor of theirs fills."""
 
 _KINDS = ("weight", "bias")
 _LAYER_NAMES = {
@@ -55,76 +58,54 @@ def load(
     layout, config = setting.layout(), setting.policy_config(variant)
     if config.architecture.mask == "random":
         raise ValueError(f"variant {variant!r} cannot be loaded: its random masks differ from the authors'")
-    theirs = _Tensors(Path(path))
+    source = repr(os.fspath(path))
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no weights at {source}")
+    theirs, metadata = read_tensors(Path(path))
     if num_heads is None:
-        recorded = theirs.metadata.get("num_heads", str(config.num_heads))
+        recorded = metadata.get("num_heads", str(config.num_heads))
         if not recorded.isdecimal():
-            raise ValueError(f"{theirs.source}: its metadata has num_heads={recorded!r}, which is not a number")
+            raise ValueError(f"{source}: its metadata has num_heads={recorded!r}, which is not a number")
         num_heads = int(recorded)
-    config = _sizes(theirs, layout, config, num_heads)
+    config = _sizes(theirs, source, layout, config, num_heads)
     with torch.random.fork_rng(devices=[]):
         policy = Policy(layout, config)
-    ours = policy.state_dict()
-    _fill_tokenizer(ours, theirs, layout)
-    if config.architecture.encoder == "mlp":
-        _fill_mlp(ours, theirs)
-    else:
-        _fill_encoder(ours, theirs, config)
-        _fill_detokenizer(ours, theirs, layout)
-    if left := theirs.left_over(layout.graph.num_nodes):
-        raise ValueError(f"{theirs.source} has tensors that {variant!r} does not: {listing(left)}")
-    policy.load_state_dict(ours)
+    places = _places(policy, theirs)
+    for name, (ours, index) in places.items():
+        given, wanted = _shape(theirs, name, source), ours[index].shape
+        if given != wanted:
+            raise ValueError(f"{source}: {name} is {list(given)}; expected {list(wanted)}")
+        ours[index] = theirs[name].float()
+    left_over = [name for name, tensor in theirs.items() if name not in places and _counts(name, tensor, layout)]
+    if left_over:
+        raise ValueError(f"{source} has tensors that {variant!r} does not: {listing(sorted(left_over))}")
     return policy
 
 
-class _Tensors:
-    """Tensors of a file, with a record of those that were taken."""
-
-    def __init__(self, path: Path) -> None:
-        self.source = repr(str(path))
-        if not path.is_file():
-            raise FileNotFoundError(f"no weights at {self.source}")
-        self._tensors, self.metadata = read_tensors(path)
-        self._taken: set[str] = set()
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._tensors
-
-    def shape(self, name: str) -> torch.Size:
-        """Return the shape of a tensor that must exist."""
-        if name not in self._tensors:
-            raise ValueError(f"{self.source} has no tensor {name!r}; it has {listing(sorted(self._tensors))}")
-        return self._tensors[name].shape
-
-    def take(self, name: str, *shape: int) -> Tensor:
-        """Return a tensor that must have this shape."""
-        if self.shape(name) != shape:
-            raise ValueError(f"{self.source}: {name} is {list(self.shape(name))}; expected {list(shape)}")
-        self._taken.add(name)
-        return self._tensors[name].float()
-
-    def left_over(self, num_nodes: int) -> list[str]:
-        """Return the names of tensors that were not taken.
-
-        The frozen zero token, recorded inputs and outputs (`__…`), and buffers that follow from the body (indices,
-        masks, shortest paths) do not count.
-        """
-        return sorted(
-            name
-            for name, tensor in self._tensors.items()
-            if name not in self._taken
-            and name != "tokenizer.zero_token"
-            and not name.startswith("__")
-            and tensor.is_floating_point()
-            and tensor.shape != (num_nodes, num_nodes)
-        )
+def _shape(theirs: Mapping[str, Tensor], name: str, source: str) -> torch.Size:
+    """Return the shape of a tensor that must exist."""
+    if name not in theirs:
+        raise ValueError(f"{source} has no tensor {name!r}; it has {listing(sorted(theirs))}")
+    return theirs[name].shape
 
 
-def _sizes(theirs: _Tensors, layout: Layout, config: PolicyConfig, num_heads: int) -> PolicyConfig:
+def _counts(name: str, tensor: Tensor, layout: Layout) -> bool:
+    """Return whether a tensor is a parameter.
+
+    The frozen zero token, recorded inputs and outputs (`__…`), and buffers that follow from the body (indices, masks,
+    shortest paths) are not.
+    """
+    is_known = name == "tokenizer.zero_token" or name.startswith("__")
+    return not is_known and tensor.is_floating_point() and tensor.shape != layout.graph.mask.shape
+
+
+def _sizes(
+    theirs: Mapping[str, Tensor], source: str, layout: Layout, config: PolicyConfig, num_heads: int
+) -> PolicyConfig:
     """Return the configuration with the sizes of the tensors."""
-    (embed_dim,) = theirs.shape(f"tokenizer.tokenizers.{_their_name(layout.graph.root)}.0.bias")
+    (embed_dim,) = _shape(theirs, f"{_their_tokenizer(layout.graph.root)}.bias", source)
     if config.architecture.encoder == "mlp":
-        return replace(config, embed_dim=embed_dim, mlp_dim=theirs.shape("net.model.0.bias")[0])
+        return replace(config, embed_dim=embed_dim, mlp_dim=_shape(theirs, "net.model.0.bias", source)[0])
     num_layers = 0
     while f"net.encoder.layers.{num_layers}.linear1.bias" in theirs:
         num_layers += 1
@@ -133,56 +114,39 @@ def _sizes(theirs: _Tensors, layout: Layout, config: PolicyConfig, num_heads: in
         embed_dim=embed_dim,
         num_layers=max(num_layers, 1),
         num_heads=num_heads,
-        ff_dim=theirs.shape("net.encoder.layers.0.linear1.bias")[0],
+        ff_dim=_shape(theirs, "net.encoder.layers.0.linear1.bias", source)[0],
         positional_encoding="net.embed_absolute_position.weight" in theirs,
     )
 
 
-def _fill_tokenizer(ours: dict[str, Tensor], theirs: _Tensors, layout: Layout) -> None:
+def _places(policy: Policy, theirs: Mapping[str, Tensor]) -> dict[str, Place]:
+    """Return the place in the policy of each tensor that their file must have."""
+    layout, ours = policy.layout, policy.state_dict()
     row_of_entry = np.cumsum(layout.obs_node_ids != UNUSED) - 1
-    embed_dim = ours["tokenizer.bias"].shape[1]
+    places: dict[str, Place] = {}
     for k, node in enumerate(layout.graph.nodes):
-        entries = layout.obs_ids(node)
-        prefix = f"tokenizer.tokenizers.{_their_name(node)}.0"
-        ours["tokenizer.weight"][row_of_entry[entries]] = theirs.take(f"{prefix}.weight", embed_dim, len(entries)).T
-        ours["tokenizer.bias"][k] = theirs.take(f"{prefix}.bias", embed_dim)
-
-
-def _fill_encoder(ours: dict[str, Tensor], theirs: _Tensors, config: PolicyConfig) -> None:
-    names = {
-        f"net.encoder.layers.{layer}.{their_name}": f"encoder.layers.{layer}.{our_name}"
-        for layer in range(config.num_layers)
-        for their_name, our_name in _LAYER_NAMES.items()
-    }
-    if config.positional_encoding:
-        names["net.embed_absolute_position.weight"] = "encoder.position"
-    _copy(ours, theirs, names)
-    if config.architecture.hop_bias:
-        hop_bias = ours["encoder.hop_bias"]
-        hop_bias.copy_(theirs.take("net.sp_embeddings.weight", len(hop_bias), 1)[:, 0])
-
-
-def _fill_detokenizer(ours: dict[str, Tensor], theirs: _Tensors, layout: Layout) -> None:
-    embed_dim = ours["detokenizer.weight"].shape[1]
+        rows = row_of_entry[layout.obs_ids(node)]
+        places[f"{_their_tokenizer(node)}.weight"] = ours["tokenizer.weight"].T, (slice(None), rows)
+        places[f"{_their_tokenizer(node)}.bias"] = ours["tokenizer.bias"], k
+    if policy.config.architecture.encoder == "mlp":
+        names = {f"net.model.{k}": f"encoder.layers.{k + 1}" for k in (0, 2, 4)}  # our layer 0 flattens
+        names["detokenizer.detokenizers.global"] = "detokenizer.linear"
+        return places | {f"{one}.{kind}": (ours[f"{two}.{kind}"], ...) for one, two in names.items() for kind in _KINDS}
+    for layer in range(policy.config.num_layers):
+        for their_name, our_name in _LAYER_NAMES.items():
+            places[f"net.encoder.layers.{layer}.{their_name}"] = ours[f"encoder.layers.{layer}.{our_name}"], ...
+    if policy.config.positional_encoding:
+        places["net.embed_absolute_position.weight"] = ours["encoder.position"], ...
+    if policy.config.architecture.hop_bias:
+        places["net.sp_embeddings.weight"] = ours["encoder.hop_bias"][:, None], ...
     for node in layout.graph.nodes:
         actions = layout.action_ids(node)
-        prefix = f"detokenizer.detokenizers.{_their_name(node)}"
-        if actions or f"{prefix}.weight" in theirs:
-            ours["detokenizer.weight"][actions] = theirs.take(f"{prefix}.weight", len(actions), embed_dim)
-            ours["detokenizer.bias"][actions] = theirs.take(f"{prefix}.bias", len(actions))
+        for kind in _KINDS:
+            name = f"detokenizer.detokenizers.{THEIR_NODE_NAMES.get(node, node)}.{kind}"
+            if actions or name in theirs:
+                places[name] = ours[f"detokenizer.{kind}"], actions
+    return places
 
 
-def _fill_mlp(ours: dict[str, Tensor], theirs: _Tensors) -> None:
-    names = {f"net.model.{k}": f"encoder.layers.{k + 1}" for k in (0, 2, 4)}  # our layer 0 flattens
-    names["detokenizer.detokenizers.global"] = "detokenizer.linear"
-    _copy(ours, theirs, {f"{one}.{kind}": f"{two}.{kind}" for one, two in names.items() for kind in _KINDS})
-
-
-def _copy(ours: dict[str, Tensor], theirs: _Tensors, names: Mapping[str, str]) -> None:
-    """Copy tensors of equal shape; `names` maps their names to ours."""
-    for their_name, our_name in names.items():
-        ours[our_name].copy_(theirs.take(their_name, *ours[our_name].shape))
-
-
-def _their_name(node: str) -> str:
-    return THEIR_NODE_NAMES.get(node, node)
+def _their_tokenizer(node: str) -> str:
+    return f"tokenizer.tokenizers.{THEIR_NODE_NAMES.get(node, node)}.0"

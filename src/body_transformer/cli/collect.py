@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import listing
 from ..experiment import Experiment, experiment_names, load_experiment
@@ -20,7 +16,7 @@ from ..imitation.actors import Actor, load_actor
 from ..imitation.collect import CollectedDataset, Labels, collect
 from ..imitation.tasks import import_beside, is_collectable, make_task
 from ..imitation.tasks.base import CollectableTask
-from .output import print_json
+from .output import bars, print_json
 from .run_options import Flag
 
 
@@ -62,7 +58,14 @@ def main(args: list[str]) -> None:
     if options.sampled and actor.std is None:
         raise ValueError(f"--sampled: the policy in {str(options.policy)!r} is deterministic and has no noise")
     start = time.perf_counter()
-    with closing(task), progress_bar(options.episodes) as show:
+    with closing(task), bars() as shown:
+        bar = shown.add_task("collecting", total=options.episodes)
+
+        def show(found: CollectedDataset) -> None:
+            success = "" if found.success_rate is None else f", success {found.success_rate:.1%}"
+            done = f"{found.num_episodes}/{options.episodes} episodes{success}"
+            shown.update(bar, completed=found.num_episodes, description=done)
+
         found = collect(
             task,
             actor.mean,
@@ -113,23 +116,3 @@ def check_fit(actor: Actor, experiment: Experiment, path: Path) -> None:
             f"the policy in {str(path)!r} has {given[0]} observation entries and {given[1]} actions; "
             f"{experiment.name} has {wanted[0]} and {wanted[1]}"
         )
-
-
-@contextmanager
-def progress_bar(num_episodes: int) -> Iterator[Callable[[CollectedDataset], None]]:
-    """Show a progress bar on standard error, so that standard output can be piped."""
-    columns = (
-        TextColumn("collecting"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("episodes, success {task.fields[success]}, left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(file=sys.stderr)) as bars:
-        bar = bars.add_task("", total=num_episodes, success="-")
-
-        def show(found: CollectedDataset) -> None:
-            rate = "-" if found.success_rate is None else f"{found.success_rate:.1%}"
-            bars.update(bar, completed=found.num_episodes, success=rate)
-
-        yield show

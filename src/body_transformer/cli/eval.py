@@ -6,8 +6,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import tyro
-from rich.console import Console
-from rich.progress import Progress as Bars
 from rich.table import Table
 
 from ..body.compare import check_same
@@ -19,7 +17,7 @@ from ..policy_folder import PolicyFolder, find_policy, read_description
 from ..rl.config import RlConfig
 from ..run import Run, experiment_of
 from ..schema import build
-from .output import console, print_json
+from .output import bars, console, print_json
 from .run_options import EvalOptions
 
 if TYPE_CHECKING:
@@ -96,11 +94,11 @@ def evaluate_imitation(options: EvalOptions, found: PolicyFolder, config: Imitat
     act, splits = acting(policy), options.split or task.splits
     with closing(task):
         frames = task.film(act, options.seed, splits[0]) if options.video is not None else []
-        with Bars(console=Console(stderr=True), disable=options.json) as bars:
-            tasks = {split: bars.add_task(split, total=options.episodes) for split in splits}
+        with bars(hidden=options.json) as shown:
+            tasks = {split: shown.add_task(split, total=options.episodes) for split in splits}
 
             def show_done(split: str, done: int) -> None:
-                bars.update(tasks[split], completed=done)
+                shown.update(tasks[split], completed=done)
 
             estimates = evaluate(act, task, options.episodes, options.seed, splits, show_done)
         if options.video is not None:

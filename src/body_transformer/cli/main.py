@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 from .. import __version__
 from ..errors import install, unknown
@@ -91,18 +91,12 @@ def _plain_warnings(verb: str) -> Iterator[None]:
     with warnings.catch_warnings():
         as_usual = warnings.showwarning
 
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
-            if file is None and Path(filename).is_relative_to(PACKAGE):
+        def show(*warning: Any, **options: Any) -> None:
+            message, _, file, *_ = warning
+            if Path(file).is_relative_to(PACKAGE):
                 complain(f"bot {verb}: {message}")
             else:
-                as_usual(message, category, filename, lineno, file, line)
+                as_usual(*warning, **options)
 
         warnings.showwarning = show
         yield

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:  # a robot's computer has no rich
     from rich.console import Console
+    from rich.progress import Progress
 
 
 def print_json(content: dict[str, Any]) -> None:
@@ -41,3 +42,11 @@ def console() -> Console:
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
     return QuietConsole(width=width, highlight=False, markup=False)  # a body may be called [left]
+
+
+def bars(hidden: bool = False) -> Progress:
+    """Return progress bars on standard error, so that standard output can be piped."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    return Progress(console=Console(file=sys.stderr), disable=hidden)
