@@ -28,7 +28,7 @@ class ImitationConfig:
     reader: str
     """Reader of the demonstrations, such as npz or minari."""
     task: str | None = None
-    """Task in which the policy is evaluated: adroit, mocap, tracking, gym or MODULE:CLASS; none = no evaluation."""
+    """Task in which the policy is evaluated: adroit, mocap, tracking, gym or MODULE:CLASS; None = no evaluation."""
     data: str | None = None
     """Demonstrations: a file, a folder, or a name that the reader resolves; None if the reader generates them."""
     options: Options = field(default_factory=dict)
