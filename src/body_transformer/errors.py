@@ -60,7 +60,7 @@ def unknown(kind: str, given: str, have: Iterable[str]) -> str:
 
 
 def broken(what: str, error: BaseException) -> str:
-    """Return `WHAT: KeyError: 'x' (env.py, line 3)`: an error in somebody else's code, and where it was raised."""
+    """Describe an error in other people's code and where it was raised: `WHAT: KeyError: 'x' (env.py, line 3)`."""
     frames = extract_tb((error.__cause__ or error).__traceback__)
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{what}: {type(error).__name__}: {' '.join(str(error).split())}{place}"

@@ -226,29 +226,3 @@ def test_functional_transforms_run_layer_by_layer(layout, device):
     x = tokens_for(layout, 24, device, batch=3)
     assert torch.func.vmap(encoder)(x[:, None]).shape == (3, 1, *x.shape[1:])
     assert torch.func.grad(lambda tokens: encoder(tokens).square().sum())(x).shape == x.shape
-
-
-# -- training ----------------------------------------------------------------------------------------------------------
-
-
-def losses(layout: Layout, device: str, backend: str, steps: int) -> list[float]:
-    """Return the losses of a small regression by Adam."""
-    torch.manual_seed(0)
-    encoder = Encoder(layout.graph, small(embed_dim=24, num_layers=2)).to(device)
-    encoder.backend = backend
-    x, target = tokens_for(layout, 24, device, batch=4), tokens_for(layout, 24, device, batch=4).roll(1, dims=1).tanh()
-    optimizer = torch.optim.Adam(encoder.parameters(), lr=3e-3)
-    found = []
-    for _ in range(steps):
-        loss = F.mse_loss(encoder(x), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        found.append(float(loss.detach()))
-    return found
-
-
-def test_training_with_adam_gives_the_same_losses(layout, device):
-    expected, found = (losses(layout, device, backend, steps=6) for backend in ("layers", "fused"))
-    assert found == pytest.approx(expected, rel=1e-4)
-    assert found[-1] < 0.9 * found[0]
