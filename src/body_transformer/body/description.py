@@ -86,6 +86,7 @@ def read_spec(
         bodies = _parsed(lambda: _read_bodies(spec, urdf), name)  # MuJoCo checks a URDF for repeated names only here
         roots = choose_roots(bodies, root, name)
         tree = Tree.grow(bodies, roots, merge=fixed == "merge")
+        joints = tree.inside("joint")
         edges = [*extra_edges, *(equalities(spec, tree) if equality_edges else ())]
         return {
             "nodes": list(tree.nodes),
@@ -93,10 +94,10 @@ def read_spec(
             "root": roots[0],
             "other_roots": roots[1:],
             "extra_edges": between_nodes(edges, tree),
-            "joints": tree.joints,
-            "joint_types": {name: kind for body in bodies for name, kind in body.joints.items() if name in tree.joints},
+            "joints": joints,
+            "joint_types": {name: kind for body in bodies for name, kind in body.joints.items() if name in joints},
             "actuators": actuators(spec, tree),
-            "bodies": tree.bodies,
+            "bodies": tree.inside("body"),
             "mimics": mimics(spec, urdf.mimics, tree),
             "floating": tree.floating,
         }

@@ -13,10 +13,20 @@ from .forest import Edge
 
 WORLD = "world"
 """Name of the body that holds all others; as a root, it stands for the whole file."""
+
 _TRN = mujoco.mjtTrn
-_WRAP = mujoco.mjtWrap
 _EQ = mujoco.mjtEq
+_WRAP = mujoco.mjtWrap
 _JOINT_TRANSMISSIONS = (_TRN.mjTRN_JOINT, _TRN.mjTRN_JOINTINPARENT)
+_TARGETS: dict[Any, str] = {
+    **dict.fromkeys(_JOINT_TRANSMISSIONS, "joint"),
+    _TRN.mjTRN_SLIDERCRANK: "site",  # the crank's
+    _TRN.mjTRN_SITE: "site",
+    _TRN.mjTRN_BODY: "body",
+}
+"""Kind of the part that an actuator acts on, without tendons."""
+_WRAPPED: dict[Any, str] = {_WRAP.mjWRAP_JOINT: "joint", _WRAP.mjWRAP_SITE: "site"}
+"""Kind of the part that a tendon runs over; spheres and cylinders are geoms."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +70,17 @@ def choose_roots(bodies: Sequence[Body], root: str | Sequence[str] | None, name:
 
 @dataclass
 class Tree:
-    """The nodes below the roots, and the node of each joint, site and geom."""
+    """The nodes below the roots, and the parts of each."""
 
     roots: tuple[str, ...]
     nodes: dict[str, str | None] = field(default_factory=dict)
     """Node -> parent node."""
-    bodies: dict[str, str] = field(default_factory=dict)
-    joints: dict[str, str] = field(default_factory=dict)
-    sites: dict[str, str] = field(default_factory=dict)
-    geoms: dict[str, str] = field(default_factory=dict)
+    places: dict[str, dict[str, str | None]] = field(
+        default_factory=lambda: {"body": {}, "joint": {}, "site": {}, "geom": {}}
+    )
+    """Kind -> name -> node of each part in the file; None for parts that are not below a root."""
     floating: list[str] = field(default_factory=list)
     """Nodes that move freely in the world."""
-    outside: dict[str, set[str]] = field(default_factory=lambda: {"body": set(), "joint": set(), "site": set()})
-    """Names in the file that are not below a root."""
 
     @classmethod
     def grow(cls, bodies: Sequence[Body], roots: tuple[str, ...], merge: bool) -> Tree:
@@ -81,30 +89,32 @@ class Tree:
         carried: list[bool] = []  # whether the body or one above it moves freely
         for body in bodies:
             carried.append(body.floats or (body.parent is not None and carried[body.parent]))
-            parent = None if body.parent is None else tree.bodies.get(bodies[body.parent].name)
-            if body.name in roots:
-                if parent is not None:
-                    raise ValueError(f"root body {body.name!r} is below another root, {tree.root_of(parent)!r}")
-                tree.floating += [body.name] * carried[-1]
-            elif parent is None:
-                tree.outside["body"].add(body.name)
-                tree.outside["joint"].update(body.joints)
-                tree.outside["site"].update(body.sites)
-                continue
-            elif body.floats:
+            parent = None if body.parent is None else tree.places["body"][bodies[body.parent].name]
+            is_root = body.name in roots
+            if is_root and parent is not None:
+                raise ValueError(f"root body {body.name!r} is below another root, {tree.line(parent)[-1]!r}")
+            if (is_root and carried[-1]) or (parent is not None and body.floats):
                 tree.floating.append(body.name)
-            tree._place(body, parent, merge)
+            is_fixed = not body.joints and not body.floats
+            node = body.name if is_root or (parent is not None and not (merge and is_fixed)) else parent
+            if node == body.name:
+                tree.nodes[node] = parent
+            parts = {"body": [body.name], "joint": body.joints, "site": body.sites, "geom": body.geoms}
+            for kind, names in parts.items():
+                tree.places[kind].update(dict.fromkeys(names, node))
         return tree
 
-    def _place(self, body: Body, parent: str | None, merge: bool) -> None:
-        is_part = merge and parent is not None and not body.joints and not body.floats
-        node = parent if is_part and parent is not None else body.name
-        if node == body.name:
-            self.nodes[node] = parent
-        self.bodies[body.name] = node
-        self.joints.update(dict.fromkeys(body.joints, node))
-        self.sites.update(dict.fromkeys(body.sites, node))
-        self.geoms.update(dict.fromkeys(body.geoms, node))
+    def inside(self, kind: str) -> dict[str, str]:
+        """Return the node of each part of a kind that is below a root."""
+        return {name: node for name, node in self.places[kind].items() if node is not None}
+
+    def place(self, kind: str, name: str, owner: str) -> str | None:
+        """Return the node of a part that `owner` names, or None if the part is not below a root."""
+        places = self.places[kind]
+        if name not in places:
+            have = sorted(places, key=lambda one: places[one] is None)  # those below a root come first
+            raise ValueError(f"{owner}: " + unknown(kind, name, have))
+        return places[name]
 
     def line(self, node: str) -> list[str]:
         """Return the node, its parent and so on to its root."""
@@ -113,10 +123,6 @@ class Tree:
             line.append(above)
             above = self.nodes[above]
         return line
-
-    def root_of(self, node: str) -> str:
-        """Return the root above a node."""
-        return self.line(node)[-1]
 
     def lowest_common_ancestor(self, nodes: Iterable[str]) -> str | None:
         """Return the deepest node that contains all of these in its subtree, or None without nodes.
@@ -153,20 +159,14 @@ def actuators(spec: mujoco.MjSpec, tree: Tree) -> dict[str, str]:
     """
     fresh = fresh_names({actuator.name for actuator in spec.actuators})
     tendons = {tendon.name: tendon for tendon in spec.tendons}
-    targets = {
-        **dict.fromkeys(_JOINT_TRANSMISSIONS, ("joint", tree.joints)),
-        _TRN.mjTRN_SLIDERCRANK: ("site", tree.sites),  # the target is the crank's site
-        _TRN.mjTRN_SITE: ("site", tree.sites),
-        _TRN.mjTRN_BODY: ("body", tree.bodies),
-    }
     placed: dict[str, str] = {}
     for k, actuator in enumerate(spec.actuators):
         name = actuator.name or fresh(f"actuator_{k}")
         owner = f"actuator {name!r}"
         if actuator.trntype == _TRN.mjTRN_TENDON:
             node = _tendon_node(tendons, actuator.target, tree, owner)
-        elif actuator.trntype in targets:
-            node = _place(*targets[actuator.trntype], actuator.target, tree, owner)
+        elif actuator.trntype in _TARGETS:
+            node = tree.place(_TARGETS[actuator.trntype], actuator.target, owner)
         else:
             raise ValueError(f"{owner} has no target; give it a joint, tendon, site or body")
         if node is not None:
@@ -174,27 +174,16 @@ def actuators(spec: mujoco.MjSpec, tree: Tree) -> dict[str, str]:
     return placed
 
 
-def _place(kind: str, places: dict[str, str], target: str, tree: Tree, owner: str) -> str | None:
-    """Return the node of a joint, site or body, or None if it is in another tree."""
-    if target in places:
-        return places[target]
-    if target in tree.outside[kind]:
-        return None
-    raise ValueError(f"{owner}: " + unknown(kind, target, [*places, *sorted(tree.outside[kind])]))
-
-
 def _tendon_node(tendons: dict[str, Any], name: str, tree: Tree, owner: str) -> str | None:
     if name not in tendons:
         raise ValueError(f"{owner}: " + unknown("tendon", name, tendons))
-    places = {_WRAP.mjWRAP_JOINT: tree.joints, _WRAP.mjWRAP_SITE: tree.sites}
     nodes = []
     for wrap in tendons[name].path:
         if wrap.type == _WRAP.mjWRAP_PULLEY:
             continue
         if wrap.target is None:
             raise ValueError(f"{owner}: tendon {name!r} runs over a joint, site or geom that does not exist")
-        # wrapping spheres and cylinders are geoms; a target in the world or in another tree has no node here
-        node = places.get(wrap.type, tree.geoms).get(wrap.target.name)
+        node = tree.places[_WRAPPED.get(wrap.type, "geom")].get(wrap.target.name)
         if node is not None:
             nodes.append(node)
     return tree.lowest_common_ancestor(nodes)
@@ -205,10 +194,9 @@ def equalities(spec: mujoco.MjSpec, tree: Tree) -> Iterator[Edge]:
     for k, equality in enumerate(spec.equalities):
         if equality.type not in (_EQ.mjEQ_CONNECT, _EQ.mjEQ_WELD) or not equality.active:
             continue
-        by_site = equality.objtype == mujoco.mjtObj.mjOBJ_SITE
-        kind, places = ("site", tree.sites) if by_site else ("body", tree.bodies)
+        kind = "site" if equality.objtype == mujoco.mjtObj.mjOBJ_SITE else "body"
         owner = f"equality {equality.name or k!r}"
-        ends = [_place(kind, places, name or "world", tree, owner) for name in (equality.name1, equality.name2)]
+        ends = [tree.place(kind, name or WORLD, owner) for name in (equality.name1, equality.name2)]
         if ends[0] is not None and ends[1] is not None and ends[0] != ends[1]:
             yield ends[0], ends[1]
 
@@ -220,7 +208,7 @@ def mimics(spec: mujoco.MjSpec, urdf_mimics: Iterable[Edge], tree: Tree) -> dict
     A follower of a follower follows the same leader.
     """
     driven = {actuator.target for actuator in spec.actuators if actuator.trntype in _JOINT_TRANSMISSIONS}
-    pairs = list(urdf_mimics)
+    joints, pairs = tree.places["joint"], list(urdf_mimics)
     for equality in spec.equalities:
         depends = any(equality.data[1:5])  # otherwise the constraint holds the first joint where it is
         if equality.type == _EQ.mjEQ_JOINT and equality.active and equality.name2 and depends:
@@ -229,7 +217,7 @@ def mimics(spec: mujoco.MjSpec, urdf_mimics: Iterable[Edge], tree: Tree) -> dict
     leaders: dict[str, str] = {}
     for follower, leader in pairs:
         leader = leaders.get(leader, leader)
-        if follower == leader or follower in leaders or not tree.joints.keys() >= {follower, leader}:
+        if follower == leader or follower in leaders or None in (joints.get(follower), joints.get(leader)):
             continue  # a URDF's mimic joint may be fixed, and then MuJoCo has no such joint
         leaders = {name: leader if above == follower else above for name, above in leaders.items()} | {follower: leader}
     return leaders
@@ -238,11 +226,12 @@ def mimics(spec: mujoco.MjSpec, urdf_mimics: Iterable[Edge], tree: Tree) -> dict
 def between_nodes(edges: Iterable[Edge], tree: Tree) -> tuple[Edge, ...]:
     """Return edges between bodies as edges between nodes, without those of the tree."""
     extra: dict[frozenset[str], Edge] = {}
+    bodies = tree.inside("body")
     for a, b in edges:
         for name in (a, b):
-            if name not in tree.bodies:
-                raise ValueError(f"extra edge ({a!r}, {b!r}): " + unknown("body", name, tree.bodies))
-        ends = (tree.bodies[a], tree.bodies[b])
+            if name not in bodies:
+                raise ValueError(f"extra edge ({a!r}, {b!r}): " + unknown("body", name, bodies))
+        ends = (bodies[a], bodies[b])
         if ends[0] == ends[1]:
             raise ValueError(f"extra edge ({a!r}, {b!r}) joins node {ends[0]!r} to itself")
         are_roots = set(ends) <= set(tree.roots)
