@@ -153,8 +153,9 @@ def serve() -> None:
     mujoco.set_mju_user_warning(lambda message: None)  # the default writes them to a log file in the working folder
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of MuJoCo must not look like a reply
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(0)
+    signal.alarm(0)  # the process has started in time
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the caller may have ignored or blocked it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     _limit_memory()
     print(READY, file=replies, flush=True)
     while select.select([sys.stdin], [], [], IDLE_S)[0] and (line := sys.stdin.readline()):
