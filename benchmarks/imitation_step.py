@@ -17,10 +17,34 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-from reading_speed import write_file
+import h5py
+import numpy as np
+
+from body_transformer.experiment import load_experiment
 
 VARIANTS = ("bot-hard", "transformer", "mlp")
 LOG_EVERY = 50
+LAYOUT = load_experiment("mocapact").layout()
+NUM_SNIPPETS, NUM_ROLLOUTS, NUM_STEPS = 3, 20, 90
+"""Contents of a file: snippets, rollouts of each, steps of a rollout."""
+
+
+def write_file(path: Path, clip: str) -> None:
+    """Write a file with random numbers in MoCapAct's layout."""
+    rng = np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        for snippet in (f"{clip}-{90 * k}-{90 * k + 96}" for k in range(NUM_SNIPPETS)):
+            for rollout in (file.create_group(f"{snippet}/{k}") for k in range(NUM_ROLLOUTS)):
+                shapes = {"observations/proprioceptive": (NUM_STEPS + 1, LAYOUT.obs_dim)}
+                shapes |= dict.fromkeys(("actions", "mean_actions"), (NUM_STEPS, LAYOUT.action_dim))
+                shapes |= dict.fromkeys(("rewards", "values", "advantages"), (NUM_STEPS,))
+                for name, shape in shapes.items():
+                    rollout.create_dataset(name, data=rng.standard_normal(shape, dtype=np.float32))
+            file.create_dataset(f"{snippet}/early_termination", data=np.zeros(NUM_ROLLOUTS, bool))
+        for name, where in LAYOUT.obs_slices.items():
+            file.create_dataset(f"observable_indices/walker/{name}", data=np.arange(where.start, where.stop))
+        for name in ("n_start_rollouts", "n_rsi_rollouts"):
+            file.create_dataset(name, data=NUM_ROLLOUTS // 2)
 
 
 def train(data: Path, run: Path, variant: str, num_steps: int, more: list[str]) -> None:

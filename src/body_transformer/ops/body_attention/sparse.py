@@ -54,8 +54,9 @@ SETTINGS = {
         SparseLaunch(512, 2, 2, 4, 64),
     ),
 }
-"""The fastest settings that `benchmarks/attention_tuning.py` found for rows of 64, 128 and 256 bytes and up to five
-neighbours. The settings for 512 bytes are extrapolated. Each thread holds 16 bytes of a row."""
+"""The fastest settings on an H200 for rows of 64, 128 and 256 bytes and up to five neighbours, as measured by
+`benchmarks/attention_tuning.py` of commit fba00a1. The settings for 512 bytes are extrapolated. Each thread holds 16
+bytes of a row."""
 MOST_BOUNDED = 5
 """Largest number of slots with a register limit. With more slots, the limit would make registers spill."""
 
