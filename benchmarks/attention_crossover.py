@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from body_transformer.bench.clocks import Effort, Step
-from body_transformer.bench.harness import Contender, Timing, measure
+from body_transformer.bench.harness import Bench, Contender, Timing
 from body_transformer.bench.masks import tree_mask
 from body_transformer.ops.body_attention import BACKENDS, body_attention
 
@@ -66,7 +66,7 @@ def table_row(row: Row, backends: list[str], device: str, dtype: torch.dtype, bi
         if batch * heads * elements.get(backend, 0) <= MAX_ELEMENTS
         and not BACKENDS[backend].refusal(dtype, num_nodes, head_dim)
     ]
-    timings = measure(contenders, device, effort, lambda name: None)
+    timings = Bench(device=device).time(str(row), contenders, effort)
     kind = "tree" if density is None else "random"
     cells = " ".join(f"{cell:>12}" for cell in marked([timings.get(name, Timing()).ms for name in backends]))
     return f"{shape!s:>22} {kind:>6} {float(mask.float().mean()):8.4f} {cells}"

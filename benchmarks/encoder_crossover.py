@@ -14,7 +14,7 @@ from attention_crossover import marked
 
 from body_transformer import BodyGraph, PolicyConfig
 from body_transformer.bench.clocks import Effort, Step
-from body_transformer.bench.harness import Contender, Timing, measure
+from body_transformer.bench.harness import Bench, Contender, Timing
 from body_transformer.bench.masks import random_parents
 from body_transformer.bench.steps import TimedModel, gradient_steps
 from body_transformer.model.encoder import Encoder
@@ -55,7 +55,7 @@ def table_row(row: Row, precision: str, effort: Effort) -> str:
         for name in IMPLEMENTATIONS
         if name == "layers" or BACKENDS[name].supports(num_nodes, width, heads, layers)
     ]
-    timings = measure(contenders, "cuda", effort, lambda name: None)
+    timings = Bench(device="cuda").time(str(row), contenders, effort)
     times = marked([timings.get(name, Timing()).ms for name in IMPLEMENTATIONS])
     return f"{row!s:>32} {precision:>9} " + " ".join(f"{cell:>10}" for cell in times)
 

@@ -23,7 +23,7 @@ from body_transformer.bench.clocks import (
     time_with_events,
     warm_up,
 )
-from body_transformer.bench.harness import EVENTS, GRAPH, Bench, Contender, first_line, measure
+from body_transformer.bench.harness import EVENTS, GRAPH, Bench, Contender, first_line
 
 
 class FakeClock:
@@ -127,7 +127,7 @@ def test_interrupting_ends_the_run() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure([Contender("a", interrupted)], "cpu", QUICK, lambda line: None)
+        Bench(device="cpu", quick=True).time("here", [Contender("a", interrupted)])
 
 
 def test_an_error_without_a_message_is_shown_by_its_type() -> None:
@@ -273,5 +273,5 @@ def test_consecutive_contenders_of_one_family_share_compiled_code(monkeypatch: p
         return Contender(name, build, family)
 
     contenders = [contender("a fwd", "a"), contender("a bwd", "a"), contender("b fwd", "b"), contender("c", "")]
-    measure([*contenders, contender("d", "")], "cuda", QUICK, lambda line: None)
+    Bench(device="cuda", quick=True).time("here", [*contenders, contender("d", "")])
     assert happened == ["reset", "a fwd", "a bwd", "reset", "b fwd", "reset", "c", "reset", "d"]

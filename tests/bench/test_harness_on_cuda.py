@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from body_transformer.bench.clocks import QUICK, Step
-from body_transformer.bench.harness import EVENTS, GRAPH, Contender, measure
+from body_transformer.bench.clocks import Step
+from body_transformer.bench.harness import EVENTS, GRAPH, Bench, Contender, Timing
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def silent(line: str) -> None:
-    pass
+def measure(*contenders: Contender) -> dict[str, Timing]:
+    return Bench(device="cuda", quick=True).time("here", contenders)
 
 
 def test_a_step_is_timed_as_a_graph_and_longer_work_takes_longer() -> None:
@@ -21,7 +21,7 @@ def test_a_step_is_timed_as_a_graph_and_longer_work_takes_longer() -> None:
 
         return Contender(str(size), build)
 
-    outcomes = measure([product(512), product(4096)], "cuda", QUICK, silent)
+    outcomes = measure(product(512), product(4096))
     assert [outcome.method for outcome in outcomes.values()] == [GRAPH, GRAPH]
     assert 0 < outcomes["512"].ms < outcomes["4096"].ms
     assert outcomes["4096"].peak_mib > outcomes["512"].peak_mib > 0
@@ -40,14 +40,14 @@ def test_gradients_and_an_optimizer_are_captured() -> None:
 
         return [step]
 
-    outcome = measure([Contender("adam", build)], "cuda", QUICK, silent)["adam"]
+    outcome = measure(Contender("adam", build))["adam"]
     assert (outcome.method, outcome.error) == (GRAPH, None)
 
 
 def test_a_step_that_cannot_be_captured_is_timed_with_events_and_the_next_one_as_a_graph() -> None:
     x = torch.ones(8, device="cuda")
-    contenders = [Contender("waits", lambda: [lambda: x.sum().item()]), Contender("next", lambda: [lambda: x + 1])]
-    outcomes = measure(contenders, "cuda", QUICK, silent)
+    waits, simple = Contender("waits", lambda: [lambda: x.sum().item()]), Contender("next", lambda: [lambda: x + 1])
+    outcomes = measure(waits, simple)
     assert outcomes["waits"].method == EVENTS
     assert outcomes["waits"].error is not None
     assert outcomes["waits"].error.startswith("no CUDA graph")

@@ -24,9 +24,9 @@ def test_onnx_runtime_gives_the_policys_action() -> None:
     experiment = load_experiment("a1-walk")
     layout = experiment.layout()
     policy, obs = Policy(layout, experiment.policy_config()).eval(), torch.randn(1, layout.obs_dim)
-    runners = RUNNERS["cpu"]
-    (action,) = runners["onnx"].make(policy, obs)()
-    np.testing.assert_allclose(action, runners["eager"].make(policy, obs)().numpy(), atol=1e-5)
+    (_, eager), (_, onnx) = RUNNERS["cpu"].values()
+    (action,) = onnx(policy, obs)()
+    np.testing.assert_allclose(action, eager(policy, obs)().numpy(), atol=1e-5)
 
 
 def test_without_onnx_its_rows_fail_with_the_command_that_installs_it_and_the_thread_count_is_restored(

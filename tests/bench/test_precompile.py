@@ -5,8 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from body_transformer.bench.clocks import ONCE
-from body_transformer.bench.harness import Contender, measure
+from body_transformer.bench.harness import Bench, Contender
 from body_transformer.cli import bench
 from body_transformer.cli.main import main
 
@@ -63,7 +62,7 @@ def test_compile_only_runs_every_contender_once_and_prints_nothing(capsys: pytes
         Contender("broken", lambda: [lambda: 1 / 0]),
         Contender("works", lambda: [lambda: calls.append("first"), lambda: calls.append("second")]),
     ]
-    outcomes = measure(contenders, "cpu", ONCE, lambda line: None)
+    outcomes = Bench(device="cpu", compile_only=True).time("here", contenders)
     assert calls == ["first"]
     assert outcomes["broken"].error == "ZeroDivisionError: division by zero"
 

@@ -91,24 +91,19 @@ class Bench:
     def time(
         self, where: str, contenders: Sequence[Contender], effort: Effort | None = None, wall_clock: bool = False
     ) -> dict[str, Timing]:
-        """Time all contenders as `measure` does, and add a note for each that failed or could not be captured."""
-        timings = measure(
-            contenders,
-            "cpu" if wall_clock else self.device,
-            effort or self.effort,
-            lambda name: self.say(f"{where}: {name}"),
-        )
+        """Time all contenders: on a GPU one after the other, by the wall clock in turns. Return name -> timing.
+
+        A note is added for each contender that failed or could not be captured.
+        """
+        effort, say = effort or self.effort, lambda name: self.say(f"{where}: {name}")
+        if effort == ONCE:
+            timings = _one_by_one(contenders, _run_once, say)
+        elif self.device == "cuda" and not wall_clock:
+            timings = _one_by_one(contenders, partial(_measure_on_gpu, effort=effort), say)
+        else:
+            timings = _measure_in_turns(contenders, effort, say)
         self.notes.extend(f"{where}, {name}: {timing.error}" for name, timing in timings.items() if timing.error)
         return timings
-
-
-def measure(contenders: Sequence[Contender], device: str, effort: Effort, say: Say) -> dict[str, Timing]:
-    """Time all contenders: on a GPU one after the other, on a CPU in turns. Return name -> timing."""
-    if effort == ONCE:
-        return _one_by_one(contenders, _run_once, say)
-    if device == "cuda":
-        return _one_by_one(contenders, partial(_measure_on_gpu, effort=effort), say)
-    return _measure_in_turns(contenders, effort, say)
 
 
 def first_line(error: BaseException) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -20,6 +20,9 @@ from .clocks import Effort, Step, capture, warm_up
 from .floors import floor_ms, matmul_rate, policy_flops, read_ms
 from .harness import Bench, Contender
 from .results import ResultColumn, ResultTable
+
+MakeStep = Callable[[Policy, Tensor], Step]
+"""A policy and an observation [1, O], both on the CPU -> a step that returns the action in CPU memory, for a robot."""
 
 ALL = ("mlp", "transformer", "bot-hard")
 """Variants of `--variant all`, which differ in cost."""
@@ -47,15 +50,15 @@ def run(bench: Bench, rows: Sequence[str], variants: Sequence[str | None]) -> li
         ResultColumn("parameters", "parameters", "count"),
         ResultColumn("mflop", "MFLOP", "number"),
         *(
-            ResultColumn(f"{name}_{q}", f"{runner.title} {q}", "number")
-            for name, runner in runners.items()
+            ResultColumn(f"{name}_{q}", f"{title} {q}", "number")
+            for name, (title, _) in runners.items()
             for q in ("p50", "p99")
         ),
         ResultColumn("arithmetic_ms", "arithmetic floor", "number"),
         ResultColumn("weights_ms", "weights floor", "number"),
         ResultColumn("over_floor", "best p50 / floor", "ratio"),
     )
-    series = {f"{runner.title}, p50": itemgetter(f"{name}_p50") for name, runner in runners.items()}
+    series = {f"{title}, p50": itemgetter(f"{name}_p50") for name, (title, _) in runners.items()}
     series["floor"] = itemgetter("floor")
     title = f"one observation, {where}, ms"
     return [ResultTable("latency", title, columns, timed, "{experiment} {variant}", series)]
@@ -82,13 +85,17 @@ def time_policy(bench: Bench, experiment: str, variant: str | None, rate: float)
         "floor": floor,
     }
     runners = RUNNERS[bench.device]
-    contenders = [runner.contender(policy, obs) for runner in runners.values()]
+    contenders = [Contender(title, partial(steps_of, make, policy, obs)) for title, make in runners.values()]
     effort = QUICK_EFFORT if bench.quick else EFFORT
     timings = bench.time(f"{experiment} {config.variant}", contenders, effort, wall_clock=True)
-    for name, runner in runners.items():
-        row |= {f"{name}_{key}": value for key, value in percentiles(timings[runner.title].samples).items()}
+    for name, (title, _) in runners.items():
+        row |= {f"{name}_{key}": value for key, value in percentiles(timings[title].samples).items()}
     medians = [timing.ms for timing in timings.values() if timing.ms is not None]
     return row | {"over_floor": min(medians) / floor if medians else None}
+
+
+def steps_of(make: MakeStep, policy: Policy, obs: Tensor) -> list[Step]:
+    return [make(policy, obs)]
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, float | str]:
@@ -107,18 +114,6 @@ def _one_thread() -> Iterator[None]:
 
 
 # -- runners -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Runner:
-    """One way to run a policy on one observation; the action is returned in CPU memory, where a robot needs it."""
-
-    title: str
-    make: Callable[[Policy, Tensor], Step]
-    """A policy and an observation [1, O], both on the CPU -> the step to time."""
-
-    def contender(self, policy: Policy, obs: Tensor) -> Contender:
-        return Contender(self.title, lambda: [self.make(policy, obs)])
 
 
 def _eager(policy: Policy, obs: Tensor) -> Step:
@@ -167,14 +162,8 @@ def _graph_on_gpu(policy: Policy, obs: Tensor) -> Step:
     return step
 
 
-RUNNERS = {
-    "cpu": {
-        "eager": Runner("PyTorch eager", _eager),
-        "onnx": Runner("ONNX Runtime", _onnx_runtime),
-    },
-    "cuda": {
-        "eager_gpu": Runner("PyTorch eager", _eager_on_gpu),
-        "graph": Runner("CUDA graph", _graph_on_gpu),
-    },
+RUNNERS: Mapping[str, Mapping[str, tuple[str, MakeStep]]] = {
+    "cpu": {"eager": ("PyTorch eager", _eager), "onnx": ("ONNX Runtime", _onnx_runtime)},
+    "cuda": {"eager_gpu": ("PyTorch eager", _eager_on_gpu), "graph": ("CUDA graph", _graph_on_gpu)},
 }
-"""Device -> its runners by name."""
+"""Device -> key in the results -> title, and function that prepares a step."""

@@ -10,23 +10,19 @@ import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+import torch.nn.functional as F
 
 from ..masks import Mask
-from .compiled import HEAD_DIMS, MACROS, find_compiler, library, why_not
+from .compiled import find_compiler, library, why_not
 
 Floats = npt.NDArray[Any]
-
-
-def check(mask: Mask) -> None:
-    """Refuse an array that is not a square bool mask with a unit diagonal."""
-    if mask.dtype != np.bool_ or mask.ndim != 2 or mask.shape[0] != mask.shape[1] or not mask.size:
-        raise ValueError(f"a mask is a bool array [N, N], N at least 1; got {mask.dtype} {list(mask.shape)}")
-    if not mask.diagonal().all():
-        raise ValueError("every node must attend to itself: the mask's diagonal holds a False")
+NumpyAttention = Callable[[Floats, Floats, Floats], Floats]
+"""q, k, v [N, D] -> [N, D]"""
 
 
 def neighbours_of(mask: Mask) -> tuple[npt.NDArray[np.intp], Mask]:
@@ -39,11 +35,6 @@ def neighbours_of(mask: Mask) -> tuple[npt.NDArray[np.intp], Mask]:
     columns = np.repeat(mask.argmax(axis=1)[:, None], valid.shape[1], axis=1)
     columns[valid] = np.nonzero(mask)[1]
     return columns, valid
-
-
-class NumpyAttention(Protocol):
-    def __call__(self, q: Floats, k: Floats, v: Floats) -> Floats:
-        """[N, D] three times -> [N, D]"""
 
 
 class TextbookAttention:
@@ -134,11 +125,7 @@ class CompiledAttention:
     """Scores, softmax and values where the mask is True, in C on one thread."""
 
     def __init__(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> None:
-        if head_dim not in HEAD_DIMS:
-            raise ValueError(f"head_dim {head_dim} is not compiled; have: {', '.join(map(str, HEAD_DIMS))}")
         self.dtype = np.dtype(dtype)
-        if self.dtype.name not in MACROS:
-            raise ValueError(f"dtype {self.dtype} is not compiled; have: {', '.join(MACROS)}")
         self.shape = (len(mask), head_dim)
         self.starts = np.concatenate([[0], mask.sum(axis=1).cumsum()]).astype(np.int32)  # of each row in `neighbours`
         self.neighbours = np.nonzero(mask)[1].astype(np.int32)
@@ -165,16 +152,11 @@ class TorchAttention:
     """PyTorch's own attention, which computes all pairs with any mask."""
 
     def __init__(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> None:
-        import torch
-
         self.mask = torch.tensor(mask)
-        self.as_tensor = torch.from_numpy
-        self.attend = torch.nn.functional.scaled_dot_product_attention
 
     def __call__(self, q: Floats, k: Floats, v: Floats) -> Floats:
-        queries, keys, values = (self.as_tensor(x)[None, None] for x in (q, k, v))
-        out: Floats = self.attend(queries, keys, values, attn_mask=self.mask)[0, 0].numpy()
-        return out
+        queries, keys, values = (torch.from_numpy(x)[None, None] for x in (q, k, v))
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=self.mask)[0, 0].numpy()
 
 
 @dataclass(frozen=True)
@@ -184,13 +166,9 @@ class Implementation:
     label: str
     """Name in tables and figures."""
     make: Callable[[Mask, int, npt.DTypeLike], NumpyAttention]
+    """Takes a mask [N, N], a head width that is compiled, and float32 or float64."""
     is_ours: bool = False
     """Whether it is this project's."""
-
-    def prepare(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> NumpyAttention:
-        """Precompute everything that depends on the mask alone."""
-        check(mask)
-        return self.make(mask, head_dim, dtype)
 
 
 IMPLEMENTATIONS: Mapping[str, Implementation] = {

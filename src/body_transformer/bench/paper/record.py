@@ -51,8 +51,7 @@ class Record:
 
     def save(self, folder: Path) -> Path:
         """Save the points measured so far."""
-        points = {"settings": plain(self.settings), "environment": self.environment, "points": self.points}
-        return atomic_write(folder / UNFINISHED, json.dumps(points, indent=1) + "\n")
+        return atomic_write(folder / UNFINISHED, json.dumps(self._content(), indent=1) + "\n")
 
     def take_over(self, folder: Path, overwrite: bool = False) -> int:
         """Resume the stopped run in `folder`; return its number of points.
@@ -60,32 +59,28 @@ class Record:
         Points of a run with other settings or on another machine took minutes to measure. They are only discarded with
         `overwrite`; without it, a ValueError is raised.
         """
-        found = _read_unfinished(folder / UNFINISHED)
-        differences = self._differences(found)
-        if not differences:
-            self.points = found["points"]
-        elif found["points"] and not overwrite:
+        file = folder / UNFINISHED
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            points, there, command = found["points"], _conditions(found), found["environment"].get("command")
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):  # missing, or of another format
+            return 0
+        here = _conditions(self._content())
+        names = [name for name in here if there.get(name) != here[name]]
+        if not names:
+            self.points = points
+        elif points and not overwrite:
+            differences = "; ".join(f"{name} {there.get(name)}, here {here[name]}" for name in names)
             raise ValueError(
-                f"{str(folder / UNFINISHED)!r} has {len(found['points'])} points of a stopped run that differs "
-                f"({'; '.join(differences)}); {found['environment'].get('command')!r} resumes it, "
-                "--overwrite discards it, another --out keeps it"
+                f"{str(file)!r} has {len(points)} points of a stopped run that differs ({differences}); "
+                f"{command!r} resumes it, --overwrite discards it, another --out keeps it"
             )
         return len(self.points)
 
-    def _differences(self, found: Mapping[str, Any]) -> list[str]:
-        """Return `draws 10000, here 50` for each setting or part of the environment that differs."""
-        there = {name: found["environment"].get(name) for name in SAME_PLACE} | found["settings"]
-        here = {name: self.environment.get(name) for name in SAME_PLACE} | plain(self.settings)
-        names = [name for name in here if there.get(name) != here[name]]
-        return [f"{name} {there.get(name)}, here {here[name]}" for name in names]
+    def _content(self) -> dict[str, Any]:
+        return {"settings": plain(self.settings), "environment": self.environment, "points": self.points}
 
 
-def _read_unfinished(path: Path) -> dict[str, Any]:
-    """Read the file of a stopped run; return an empty run if it is missing or has another format."""
-    empty: dict[str, Any] = {"settings": {}, "environment": {}, "points": []}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return empty
-    is_ours = isinstance(found, dict) and all(type(found.get(key)) is type(value) for key, value in empty.items())
-    return found if is_ours else empty
+def _conditions(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must be the same when a run is resumed: the settings and SAME_PLACE."""
+    return {**{name: found["environment"].get(name) for name in SAME_PLACE}, **found["settings"]}

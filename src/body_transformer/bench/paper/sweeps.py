@@ -135,7 +135,7 @@ class PointTimer:
         self.mask = mask
         for name, implementation in self.implementations.items():
             start = perf_counter()
-            self.ready[name] = implementation.prepare(mask, self.head_dim, self.dtype)
+            self.ready[name] = implementation.make(mask, self.head_dim, self.dtype)
             self.preparations[name].append(1e6 * (perf_counter() - start))
 
     def draw(self, mask: Mask, rng: np.random.Generator) -> None:
