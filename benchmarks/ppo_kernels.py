@@ -6,10 +6,24 @@ An update is the gradients and Adam steps of actor and critic for one minibatch 
 training. PyTorch's profiler gives microseconds and launches of each kernel; the longest comes first.
 """
 
+from collections.abc import Callable
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
 from body_transformer.bench.ppo import config_of, iterate, make_collector
-from body_transformer.bench.steps import kernel_times
 
 TASK, VARIANTS, NUM_UPDATES, NUM_SHOWN = "humanoid-mod", ("mlp", "bot-mix"), 5, 16
+
+
+def kernel_times(step: Callable[[], object], repeats: int) -> list[tuple[str, float, float]]:
+    """Profile a warm step on a GPU; return (kernel, microseconds, launches) per step, the longest first."""
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(repeats):
+            step()
+        torch.cuda.synchronize()
+    kernels = sorted(profiled.key_averages(), key=lambda kernel: -kernel.self_device_time_total)
+    return [(one.key, one.self_device_time_total / repeats, one.count / repeats) for one in kernels]
 
 
 def main() -> None:

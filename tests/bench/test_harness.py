@@ -15,7 +15,6 @@ from body_transformer.bench.clocks import (
     QUICK,
     Effort,
     Step,
-    best_on_cpu,
     capture,
     num_sets,
     take_turns,
@@ -71,13 +70,6 @@ def test_a_contenders_input_sets_are_used_in_rotation() -> None:
     clock = FakeClock()
     take_turns([[clock.step(name, 1) for name in "abc"]], rounds=5, clock=clock)
     assert clock.calls == ["a", "b", "c", "a", "b"]
-
-
-def test_the_time_of_a_floor_is_its_best_sample() -> None:
-    clock = FakeClock()
-    step = clock.step("a", 0.002, 0.003, 0.001, 9.0, 0.002)
-    assert best_on_cpu([step], Effort(0.011, 5, 50), clock) == pytest.approx(1)
-    assert len(clock.calls) == 1 + 5
 
 
 def test_samples_fill_the_budget_within_bounds() -> None:

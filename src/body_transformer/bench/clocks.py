@@ -89,13 +89,6 @@ def take_turns(
     return samples
 
 
-def best_on_cpu(steps: Sequence[Step], effort: Effort, clock: Clock = time.perf_counter) -> float:
-    """Return the smallest sample in milliseconds, the one that other load on the machine affects least."""
-    ((first,),) = take_turns([steps], 1, clock=clock)
-    (samples,) = take_turns([steps], effort.num_samples(first / 1e3), clock=clock)
-    return min(samples)
-
-
 # -- GPU clock ---------------------------------------------------------------------------------------------------------
 
 

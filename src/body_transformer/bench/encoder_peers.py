@@ -125,11 +125,6 @@ def _plain_layer(x: Tensor, parts: Sequence[Tensor], mask: Tensor | None, num_he
     return F.layer_norm(x + F.linear(F.relu(F.linear(x, up_w, up_b)), down_w, down_b), (width,), norm2_w, norm2_b)
 
 
-def compiled_layer() -> Any:
-    """Return one function for all layers, which is compiled twice: for layers with a mask and without one."""
-    return torch.compile(_plain_layer, dynamic=False)
-
-
 class PlainEncoder(nn.Module):
     """Encoder that runs the layers of another one as plain functions, with the same parameters."""
 
@@ -137,7 +132,9 @@ class PlainEncoder(nn.Module):
         super().__init__()
         self.encoder, self.position = encoder, encoder.position
         self.parts = layers_of(encoder)
-        self.attend, self.layer = attend, compiled_layer() if compiled else _plain_layer
+        self.attend = attend
+        # one function for all layers, which is compiled twice: for layers with a mask and without one
+        self.layer = torch.compile(_plain_layer, dynamic=False) if compiled else _plain_layer
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute [B, N, E] -> [B, N, E]."""

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from torch.utils.benchmark import Timer
 
-from .clocks import Effort, Step, best_on_cpu, time_with_events, warm_up
+from .clocks import Effort, Step, time_with_events, warm_up
 from .steps import matmul_precision
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def floor_ms(amount: float, rate: float) -> float:
     return 1e3 * amount / rate
 
 
-MIN_CPU_EFFORT = Effort(budget_s=0.05)
-"""Effort for a floor on a CPU if the run's own takes fewer samples: too few would overestimate the time."""
+MIN_CPU_S = 0.05
+"""Minimum time for a floor on a CPU, also in a quick run: too few samples would overestimate it."""
 
 
 def copy_rate(device: str, effort: Effort, num_bytes: int | None = None) -> float:
@@ -96,6 +97,5 @@ def _floor_step_ms(step: Step, device: str, effort: Effort) -> float:
     if device == "cuda":
         warm_up([step])
         return time_with_events([step], effort)
-    step()
-    enough = effort.min_samples >= MIN_CPU_EFFORT.min_samples
-    return best_on_cpu([step], effort if enough else MIN_CPU_EFFORT)
+    timer = Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads())
+    return 1e3 * min(timer.blocked_autorange(min_run_time=max(effort.budget_s, MIN_CPU_S)).times)

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .clocks import Step
@@ -151,13 +150,3 @@ def what_ran(forward: Step) -> str:
     with torch.no_grad(), OperatorRecorder() as recorder:
         forward()
     return ", ".join(recorder.seen) or NO_OPERATOR
-
-
-def kernel_times(step: Step, repeats: int) -> list[tuple[str, float, float]]:
-    """Profile a warm step on a GPU; return (kernel, microseconds, launches) per step, the longest first."""
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        for _ in range(repeats):
-            step()
-        torch.cuda.synchronize()
-    kernels = sorted(profiled.key_averages(), key=lambda kernel: -kernel.self_device_time_total)
-    return [(one.key, one.self_device_time_total / repeats, one.count / repeats) for one in kernels]

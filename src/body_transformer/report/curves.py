@@ -52,11 +52,12 @@ def curve(group: RunGroup, key: str, by: CurveAxis = "step") -> Curve | None:
     seeds = [seed for seed in seeds if len(seed.at)]
     if not seeds:
         return None
-    if len(seeds) == 1:
-        return thinned(seeds[0])
-    at = np.unique(np.concatenate([seed.at for seed in seeds]))
-    values = np.stack([np.interp(at, seed.at, seed.mean, left=np.nan, right=np.nan) for seed in seeds])
-    return thinned(Curve(at, *(over(values, axis=0) for over in (np.nanmean, np.nanmin, np.nanmax))))
+    whole = seeds[0]
+    if len(seeds) > 1:
+        at = np.unique(np.concatenate([seed.at for seed in seeds]))
+        values = np.stack([np.interp(at, seed.at, seed.mean, left=np.nan, right=np.nan) for seed in seeds])
+        whole = Curve(at, *(over(values, axis=0) for over in (np.nanmean, np.nanmin, np.nanmax)))
+    return whole.at_ids(thinned_ids(whole))
 
 
 def points_by(points: Sequence[LoggedPoint], by: CurveAxis = "step") -> Curve:
@@ -66,12 +67,7 @@ def points_by(points: Sequence[LoggedPoint], by: CurveAxis = "step") -> Curve:
     return Curve(*np.array([(at, one.mean, one.low, one.high) for at, one in placed], np.float64).reshape(-1, 4).T)
 
 
-def thinned(whole: Curve) -> Curve:
-    """Return at most MAX_POINTS points of a curve."""
-    return whole.at_ids(thinned_ids(whole, MAX_POINTS))
-
-
-def thinned_ids(whole: Curve, max_points: int) -> npt.NDArray[np.int64]:
+def thinned_ids(whole: Curve, max_points: int = MAX_POINTS) -> npt.NDArray[np.int64]:
     """Return the indices of at most `max_points` points: both ends, and the peaks and dips of line and band in every
     stretch."""
     every = np.arange(len(whole.at))

@@ -38,8 +38,8 @@ LAUNCH = {
     "forward": {"bf16": Launch(128, 128, 4, None, 2), "tf32": Launch(128, 128, 8, 128), "fp32": Launch()},
     "backward": {"bf16": Launch(64, 64, 4, 128, 2), "tf32": Launch(64, 128), "fp32": Launch()},
 }
-"""Pass -> precision -> settings for widths up to 64, the best that `benchmarks/encoder_tuning.py` found on an H200. The
-settings of fp32 are not tuned, neither here nor in the tables below."""
+"""Pass -> precision -> settings for widths up to 64, the fastest on an H200 (`benchmarks/encoder_tuning.py` of commit
+fba00a1). The settings of fp32 are not tuned, neither here nor in the tables below."""
 
 BROAD = {"bf16": Launch(stages=2), "tf32": Launch(), "fp32": Launch()}
 """Settings for larger widths and bodies, whose tiles fill registers and shared memory anyway; not tuned."""

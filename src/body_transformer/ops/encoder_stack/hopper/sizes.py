@@ -53,7 +53,8 @@ class HopperLaunch:
 
 
 LAUNCH = {"inference": HopperLaunch(8, 4), "forward": HopperLaunch(8, 4), "backward": HopperLaunch(4, 4, 32, 168)}
-"""The best of the settings in `benchmarks/encoder_tuning.py` on an H200 (2026-11-18), as are SUMS and PROGRAMS."""
+"""The fastest settings on an H200 (2026-11-18, `benchmarks/encoder_tuning.py` of commit fba00a1), as are SUMS and
+PROGRAMS."""
 
 
 @dataclass(frozen=True)
