@@ -12,7 +12,7 @@ import argparse
 import copy
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from body_transformer.bench.results import device_name
 from body_transformer.files import atomic_write
+from body_transformer.report.text import markdown_table
 from body_transformer.rl.envs.cpu import CpuEnv
 from body_transformer.rl.humanoid.model import DECIMATION
 from body_transformer.rl.humanoid.robots import JOINT_POS_RAD
@@ -180,11 +181,6 @@ class Trial:
         return self.env.steps.numpy().astype(np.float64)
 
 
-def table(head: str, rows: Iterable[Iterable[str]]) -> str:
-    lines = [head, "|" + "---|" * (head.count("|") - 1), *(f"| {' | '.join(row)} |" for row in rows)]
-    return "\n".join(lines) + "\n"
-
-
 def row(trial: Trial, limit: int, noise: float = 0.0, **start: float) -> tuple[str, ...]:
     """Return the steps until a fall, of `limit`: mean and standard error, median, share that reaches the end."""
     trial.begin(**start)
@@ -195,14 +191,14 @@ def row(trial: Trial, limit: int, noise: float = 0.0, **start: float) -> tuple[s
 
 def tables(trial: Trial) -> Iterator[str]:
     modes = doubling_steps(trial.a)
-    yield table("| unstable mode | doubles in steps |", ((str(k), f"{mode:.1f}") for k, mode in enumerate(modes, 1)))
+    yield markdown_table(["unstable mode", "doubles in steps"], [(str(k), f"{m:.1f}") for k, m in enumerate(modes, 1)])
     starts = [(f"in balance, noise {near:g}", *row(trial, 1000, near=near)) for near in NEAR]
     starts.append(("the task's own", *row(trial, 1000)))
-    yield table("| start | steps, of 1000 | median | reach 1000 |", starts)
+    yield markdown_table(["start", "steps, of 1000", "median", "reach 1000"], starts)
     noisy = [(f"{noise:g}", *row(trial, 400, noise, near=NEAR[0])) for noise in NOISES]
-    yield table("| noise on actions | steps, of 400 | median | reach 400 |", noisy)
+    yield markdown_table(["noise on actions", "steps, of 400", "median", "reach 400"], noisy)
     spreads = [(f"U(-{spread:g}, {spread:g})", *row(trial, 600, spread=spread)) for spread in SPREADS]
-    yield table("| joints around the balance | steps, of 600 | median | reach 600 |", spreads)
+    yield markdown_table(["joints around the balance", "steps, of 600", "median", "reach 600"], spreads)
 
 
 def main(args: list[str] | None = None) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from body_transformer import Policy, pretrained
 from body_transformer.files import new_folder
 from body_transformer.policy_folder import DESCRIPTION, WEIGHTS, PolicyFolder, find_policy
+from body_transformer.report.text import markdown_table
 from body_transformer.rl.config import RlConfig
 from body_transformer.run import Run, without_place
 
@@ -92,17 +93,15 @@ def card(
     ]
     if not evaluations:
         return "\n".join([*lines, "It has not been evaluated.", ""])
-    lines += [
-        "| simulator | metric | mean | 95 % interval | episodes | seed | machine |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for evaluation in evaluations:
         where = {"warp": "MuJoCo Warp (mjlab)", "mujoco": "plain MuJoCo"}[evaluation["simulator"]]
         for metric, value in evaluation["splits"]["rollouts"].items():
             interval = f"{value['low']:.2f} to {value['high']:.2f}"
             row = (where, metric.replace("_", " "), f"{value['mean']:.2f}", interval, value["num_episodes"])
-            lines.append(f"| {' | '.join(map(str, row))} | {evaluation['seed']} | {evaluation['machine']} |")
-    return "\n".join([*lines, ""])
+            rows.append([str(cell) for cell in (*row, evaluation["seed"], evaluation["machine"])])
+    head = ["simulator", "metric", "mean", "95 % interval", "episodes", "seed", "machine"]
+    return "\n".join([*lines, markdown_table(head, rows)])
 
 
 def main(args: list[str] | None = None) -> None:

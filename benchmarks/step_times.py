@@ -11,6 +11,7 @@ import numpy as np
 
 from body_transformer.deploy.runtime_config import Phase
 from body_transformer.deploy.saved_log import SavedLog
+from body_transformer.report.text import markdown_table
 
 
 def table(log: SavedLog, every_s: float) -> str:
@@ -18,13 +19,13 @@ def table(log: SavedLog, every_s: float) -> str:
     rows = log.rows
     active = rows["phase"] == Phase.POLICY
     interval = ((rows["now_s"] - rows["now_s"][active.argmax()]) // every_s).astype(int)
-    lines = ["| from, s | p50, ms | p99, ms | max, ms | missed deadlines |", "|---|---|---|---|---|"]
+    found = []
     for number in np.unique(interval[active]):
         these = active & (interval == number)
         taken = rows["work_ms"][these & np.isfinite(rows["policy_ms"])]
-        shares = " | ".join(f"{value:.2f}" for value in np.percentile(taken, [50, 99, 100]))
-        lines.append(f"| {number * every_s:g} | {shares} | {rows['missed'][these].sum()} |")
-    return "\n".join(lines)
+        shares = [f"{value:.2f}" for value in np.percentile(taken, [50, 99, 100])]
+        found.append([f"{number * every_s:g}", *shares, str(rows["missed"][these].sum())])
+    return markdown_table(["from, s", "p50, ms", "p99, ms", "max, ms", "missed deadlines"], found)
 
 
 def main(args: list[str] | None = None) -> None:
@@ -32,7 +33,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("log", type=Path, help="log of `bot deploy`")
     parser.add_argument("--every", type=float, default=30.0, help="length of an interval in s")
     options = parser.parse_args(args)
-    print(table(SavedLog.load(options.log), options.every))
+    print(table(SavedLog.load(options.log), options.every), end="")
 
 
 if __name__ == "__main__":

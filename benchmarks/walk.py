@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from body_transformer.deploy.saved_log import SavedLog
 from body_transformer.files import atomic_write
+from body_transformer.report.text import markdown_table
 
 
 @dataclass(frozen=True)
@@ -137,12 +138,8 @@ COLUMNS = (
 
 def table(rollouts: Sequence[Rollout]) -> str:
     """Return a row per condition, with mean speed and (absolute) distances over the successes."""
-    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
-    for name, condition in CONDITIONS.items():
-        these = [one for one in rollouts if one.condition == name]
-        if these:
-            lines.append(f"| {condition.title} | {' | '.join(cells(these))} |")
-    return "\n".join(lines) + "\n"
+    groups = {name: [one for one in rollouts if one.condition == name] for name in CONDITIONS}
+    return markdown_table(COLUMNS, [[CONDITIONS[name].title, *cells(these)] for name, these in groups.items() if these])
 
 
 def cells(rollouts: Sequence[Rollout]) -> list[str]:
@@ -178,18 +175,14 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--rollouts", type=int, help="rollouts per condition, instead of 5 or 20")
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args(args)
-    planned = [(name, options.rollouts or CONDITIONS[name].num_rollouts) for name in options.only]
+    counts = {name: options.rollouts or CONDITIONS[name].num_rollouts for name in options.only}
     rollouts: list[Rollout] = []
-    for name, seed in plan(planned):
+    for name, seed in ((name, seed) for name, count in counts.items() for seed in range(count)):
         one = run(options.policy, name, seed, options.seconds, options.out)
         rollouts.append(one)
         print(f"{CONDITIONS[name].title} {seed}: {one.problem or 'no fall'}, {one.speed_mps:.2f} m/s", flush=True)
         write(options.out, options.policy, options.seconds, rollouts)
     print(f"\n{table(rollouts)}")
-
-
-def plan(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    return [(name, seed) for name, count in counts for seed in range(count)]
 
 
 if __name__ == "__main__":
