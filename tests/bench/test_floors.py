@@ -69,7 +69,3 @@ def test_rates_are_measured_on_the_cpu() -> None:
     assert copy_rate("cpu", QUICK, 2**20) > 1e6
     assert matmul_rate("cpu", "fp32", QUICK, 32) > 1e6
     assert 0 < read_ms(4, "cpu", QUICK) < read_ms(2**24, "cpu", QUICK)
-
-
-def test_a_floor_is_the_amount_over_the_rate() -> None:
-    assert floor_ms(3e9, 1e12) == pytest.approx(3.0)

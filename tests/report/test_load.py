@@ -17,13 +17,6 @@ def test_runs_are_found_by_name_or_below_a_parent_and_each_once(tmp_path: Path) 
     assert find_folders([folders[1], tmp_path]) == (folders[::-1], [])
 
 
-def test_a_folder_without_runs_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        find_folders([tmp_path / "nowhere"])
-    with pytest.raises(ValueError, match=f"{tmp_path}.* contains neither a run"):
-        find_folders([tmp_path])
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
