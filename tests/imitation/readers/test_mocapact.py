@@ -86,15 +86,6 @@ def test_a_file_with_a_user_block_gives_the_same_steps(layout, one_clip, tmp_pat
     np.testing.assert_array_equal(plain.actions, moved.actions)
 
 
-@pytest.mark.parametrize("ids", [[0], [3], [0, 1, 2], [1, 2, 5, 7, 8], []])
-def test_column_runs_copy_the_chosen_columns(ids):
-    rows = np.arange(30).reshape(3, 10)
-    chosen = np.full((3, len(ids)), -1)
-    for whole, part in mocapact.column_runs(np.array(ids, dtype=np.int64)):
-        chosen[:, part] = rows[:, whole]
-    np.testing.assert_array_equal(chosen, rows[:, ids])
-
-
 def test_the_number_of_rollouts_comes_from_the_file(layout, tmp_path):
     write_clip(tmp_path / "a.hdf5", layout, {"CMU_001_01-0-50": [False] * 5}, num_start=3, num_random=2)
     assert len(open_episodes("mocapact", str(tmp_path), layout)) == 5

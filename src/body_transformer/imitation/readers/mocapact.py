@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...body.layout import Layout
 from ...errors import import_extra, listing, unknown
@@ -169,7 +168,8 @@ class MocapactEpisodes(GroupEpisodes):
         super().__init__(layout, infos, places, OBS, actions)
         self._offsets = offsets
         self._stamps = FileStamps(path for path, _ in places)
-        self._runs = column_runs(self.obs_ids)
+        starts = np.flatnonzero(np.diff(self.obs_ids) != 1) + 1
+        self._columns = [slice(ids[0], ids[-1] + 1) for ids in np.split(self.obs_ids, starts)]
 
     def read(self, index: int) -> Steps:
         offsets = self._offsets[index]
@@ -185,20 +185,5 @@ class MocapactEpisodes(GroupEpisodes):
                     file.seek(start)
                     if file.readinto(array.data) < array.nbytes:
                         raise ValueError("the file is truncated")
-        obs = np.empty((num_steps, len(self.obs_ids)), np.float32)
-        for whole, chosen in self._runs:
-            obs[:, chosen] = rows[:, whole]
-        return Steps(obs, actions)
-
-
-def column_runs(ids: npt.NDArray[np.int64]) -> list[tuple[slice, slice]]:
-    """Group ascending column indices into runs of neighbours: (slice of all columns, slice of the chosen ones).
-
-    Copying a few runs is several times faster than indexing column by column.
-    """
-    starts = np.flatnonzero(np.diff(ids, prepend=-2) != 1).tolist()
-    stops = [*starts, len(ids)][1:]
-    return [
-        (slice(int(ids[start]), int(ids[start]) + stop - start), slice(start, stop))
-        for start, stop in zip(starts, stops, strict=True)
-    ]
+        # copying a few runs of neighbouring columns is several times faster than indexing column by column
+        return Steps(np.concatenate([rows[:, columns] for columns in self._columns], axis=1), actions)
