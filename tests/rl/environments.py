@@ -1,5 +1,6 @@
 """Small environments of our tasks and of mjlab's, and checks of environments."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("mjlab", reason="mjlab is not installed: pip install -c constraints.txt -e '.[rl]'")
+
+from body_transformer.rl.envs.world import FreeBody
 
 CARTPOLE = "Mjlab-Cartpole-Balance"
 GO1 = "Mjlab-Velocity-Flat-Unitree-Go1"
@@ -63,6 +66,20 @@ def observe(env: Any, group: str) -> Tensor:
 def changed(before: Tensor, after: Tensor) -> set[int]:
     """Return the entries that differ in any environment."""
     return set((before != after).any(0).nonzero().flatten().tolist())
+
+
+def free_body(dtype: torch.dtype, values: dict[str, Any]) -> tuple[FreeBody, dict[str, Tensor]]:
+    """Return one level body at rest at the origin, except for these values, and the other values as tensors."""
+    tensors = {name: torch.tensor([value]) for name, value in values.items()}
+    tensors = {name: value if value.dtype == torch.bool else value.to(dtype) for name, value in tensors.items()}
+    zeros = torch.zeros(1, 3, dtype=dtype)
+    root = {"pos": zeros, "quat": torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=dtype), "vel": zeros, "spin": zeros}
+    return FreeBody(**{name: tensors.pop(name, own) for name, own in root.items()}), tensors
+
+
+def turned(axis: str, angle: float) -> list[float]:
+    """Return the quaternion of a rotation about an axis of the world."""
+    return [math.cos(angle / 2), *(math.sin(angle / 2) * (axis == name) for name in "xyz")]
 
 
 class Operations(TorchDispatchMode):

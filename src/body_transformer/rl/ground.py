@@ -21,6 +21,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from .envs.world import World
@@ -104,8 +105,15 @@ def add_plane(spec: mujoco.MjSpec, number: int) -> mujoco.MjsGeom:
 class FeelerPlanes:
     """The planes of B environments in the simulator's memory: points and normals to be written to."""
 
-    def __init__(self, world: World, count: int) -> None:
-        self._ids = plane_ids(world.model, count)
+    def __init__(self, world: World) -> None:
+        model, device = world.model, world.device
+        self._ids = plane_ids(model, model.npair)
+        feeler_of = dict(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))
+        feelers = [feeler_of[plane] for plane in range(self._ids.start, self._ids.stop)]
+        self.feelers = torch.tensor(feelers, device=device)
+        """[count]: the feeler's geom of each plane."""
+        self.radius = torch.tensor(model.geom_size[feelers, 0], dtype=torch.float32, device=device)
+        """[count], m, of the feelers."""
         self.point = world.geom_xpos[:, self._ids]
         """[B, count, 3], m: a point of each plane."""
         self.normal = world.geom_xmat.view(len(world.geom_xpos), -1, 3, 3)[:, self._ids, :, 2]

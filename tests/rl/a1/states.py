@@ -9,7 +9,8 @@ from body_transformer.rl.a1.model import DEFAULT_POSE
 from body_transformer.rl.a1.parameters import A1Parameters
 from body_transformer.rl.a1.robots import A1Joints, A1State
 from body_transformer.rl.a1.terrain import Terrain
-from body_transformer.rl.envs.world import FreeBody
+
+from ..environments import free_body
 
 TASK = walk.task(Terrain(0, num_tracks=(2, 2)), walk.WalkOptions())
 
@@ -17,14 +18,12 @@ TASK = walk.task(Terrain(0, num_tracks=(2, 2)), walk.WalkOptions())
 def make_state(dtype: torch.dtype = torch.float32, parameters: A1Parameters | None = None, **values) -> A1State:
     """Return the state of one level robot at rest with joint angles of 0, except for the values."""
     zeros = torch.zeros(1, 12, dtype=dtype)
-    level = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=dtype)
     default = torch.tensor(DEFAULT_POSE, dtype=dtype)
     joints = A1Joints(default, default - 1, default + 1, torch.full((12,), 33.5, dtype=dtype))
     one = zeros[0, :1]
     zero = A1Parameters(one, zeros[:, :3], one, zeros, latency=one.long(), stiffness=one)
-    base = FreeBody(zeros[:, :3], level, zeros[:, :3], zeros[:, :3])
-    changes = {name: torch.tensor([value]) for name, value in values.items()}
-    return replace(A1State.zeros(base, joints, parameters or zero), **changes)
+    root, changes = free_body(dtype, values)
+    return replace(A1State.zeros(root, joints, parameters or zero), **changes)
 
 
 def observe(state: A1State, group: str = "actor") -> torch.Tensor:

@@ -34,9 +34,9 @@ CONTROL, OBS = SECTIONS.control, SECTIONS.obs
 def random_state(rng: np.random.Generator) -> A1State:
     quaternion = rng.normal(size=4)
     values = {
-        "base_vel": rng.normal(size=3),
-        "base_quat": quaternion / np.linalg.norm(quaternion),
-        "base_spin": 3 * rng.normal(size=3),
+        "vel": rng.normal(size=3),
+        "quat": quaternion / np.linalg.norm(quaternion),
+        "spin": 3 * rng.normal(size=3),
         "joint_pos": rng.normal(size=12),
         "joint_vel": 10 * rng.normal(size=12),
         "action": rng.normal(size=12),
@@ -52,9 +52,9 @@ def test_the_robots_observation_is_that_of_the_training():
     for _ in range(20):
         state = random_state(rng)
         measured = Measured(12)
-        measured.angular_velocity[:] = state.base_spin[0].numpy()
+        measured.angular_velocity[:] = state.root.spin[0].numpy()
         measured.joint_pos[:], measured.joint_vel[:] = state.joint_pos[0].numpy(), state.joint_vel[0].numpy()
-        gravity_direction(state.base_quat[0].numpy(), measured.gravity)
+        gravity_direction(state.root.quat[0].numpy(), measured.gravity)
         found = Observation(contract, measured, state.action[0].numpy(), state.command[0].numpy()).update()
         trained = observe(state)[0].numpy()
         assert [term.name for term in OBS] == [term.name for term in TASK.obs["actor"]]

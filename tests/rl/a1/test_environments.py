@@ -211,15 +211,15 @@ def test_the_reward_is_the_papers_sum_times_002_and_never_negative(env):
     for action in random_actions(40):
         _, reward, died, late, _ = made.step(action)
         s = robots.state
-        w, x, y, z = s.base_quat.unbind(-1)
+        w, x, y, z = s.root.quat.unbind(-1)
         heading = torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)], -1)
         left = torch.stack([2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x)], -1)
-        body = torch.stack([(s.base_vel * heading).sum(-1), (s.base_vel * left).sum(-1)], -1)
+        body = torch.stack([(s.root.vel * heading).sum(-1), (s.root.vel * left).sum(-1)], -1)
         wanted = torch.tensor([0.5, 0.0])
         total = (
             2 * torch.exp(-((wanted - body) ** 2).sum(-1) / 0.5)
-            - 2 * ((wanted - s.base_vel[:, :2]) ** 2).sum(-1).sqrt()
-            + 0.05 * torch.exp(-(s.base_spin[:, 2] ** 2) / 0.5)
+            - 2 * ((wanted - s.root.vel[:, :2]) ** 2).sum(-1).sqrt()
+            + 0.05 * torch.exp(-(s.root.spin[:, 2] ** 2) / 0.5)
             + 2
             + 2 * ((s.flight - 0.5) * s.landed).sum(-1)
             - 2e-5 * s.energy / 4
@@ -239,7 +239,7 @@ def test_the_ground_carries_the_robot_and_its_feet_are_in_contact(env):
     state = terms_of(made).robots.state
     lift = -made.sim.data.sensordata[:, terms_of(made).robots._lift].sum(-1)
     weight = 9.81 * (12.454 + terms_of(made).robots.state.parameters.added_mass)
-    standing = state.on_ground.all(-1) & (state.base_vel.norm(dim=-1) < 0.05)
+    standing = state.on_ground.all(-1) & (state.root.vel.norm(dim=-1) < 0.05)
     assert standing.sum() >= 4
     torch.testing.assert_close(lift[standing], weight[standing], rtol=0.1, atol=0)
     assert (state.air_time[standing] == 0).all()
@@ -264,7 +264,7 @@ def test_positions_of_knees_feet_and_corners_are_those_of_mujoco(env):
     robots, model = terms_of(made).robots, made.sim.mj_model
     for action in random_actions(12):
         made.step(action)
-    found = robots.planes.feelers(robots.state.joint_pos, robots.state.base_pos, robots.state.base_quat)
+    found = robots.planes.centres(robots.state.joint_pos, robots.state.root)
     feeler_of = dict(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))
     geoms = [feeler_of[model.geom(f"plane{k}").id] for k in range(model.npair)]
     data = mujoco.MjData(model)
@@ -278,11 +278,11 @@ def test_positions_of_knees_feet_and_corners_are_those_of_mujoco(env):
 def test_forward_speed_is_the_distance_ahead_over_time(env, yaw):
     made = env("a1-walk", noise=False)
     state = terms_of(made).robots.state
-    state.base_quat[:] = torch.tensor([math.cos(yaw / 2), 0, 0, math.sin(yaw / 2)])
-    state.base_vel[:, :2] = 0.7 * torch.tensor([math.cos(yaw), math.sin(yaw)])
-    before = state.base_pos[:, :2].clone()
+    state.root.quat[:] = torch.tensor([math.cos(yaw / 2), 0, 0, math.sin(yaw / 2)])
+    state.root.vel[:, :2] = 0.7 * torch.tensor([math.cos(yaw), math.sin(yaw)])
+    before = state.root.pos[:, :2].clone()
     made.step(torch.zeros(8, 12))
-    far = torch.linalg.vector_norm(state.base_pos[:, :2] - before, dim=1)
+    far = torch.linalg.vector_norm(state.root.pos[:, :2] - before, dim=1)
     torch.testing.assert_close(made.forward_speed, far * 50, rtol=0.05, atol=0.02)
     assert (made.forward_speed > 0.3).all()
 

@@ -31,7 +31,7 @@ def test_a_step_is_that_of_mujoco_warp_for_each_robot(env, monkeypatch, flat):
     generator = torch.Generator().manual_seed(0)
     off, standing = [], []
     for _ in range(40):
-        for name in ("qpos", "qvel", "warmstart"):
+        for name in ("qpos", "qvel", "qacc_warmstart"):
             getattr(ours.world, name).copy_(getattr(theirs.world, name))
         ours.going.fill_(True)
         action = 0.3 * torch.randn(8, 12, generator=generator)

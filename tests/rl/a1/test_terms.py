@@ -12,6 +12,7 @@ from body_transformer.rl.a1 import terms, walk
 from body_transformer.rl.a1.model import DEFAULT_POSE
 from body_transformer.rl.a1.robots import A1State
 
+from ..environments import turned
 from .states import TASK, make_state, observe
 
 
@@ -20,20 +21,13 @@ def state(**values) -> A1State:
     return make_state(**{"command": (0.5, 0.0, 0.0)} | values)
 
 
-def turned(angle: float, axis: int) -> tuple[float, ...]:
-    """Return the quaternion of a rotation about x, y or z."""
-    quaternion = [math.cos(angle / 2), 0.0, 0.0, 0.0]
-    quaternion[1 + axis] = math.sin(angle / 2)
-    return tuple(quaternion)
-
-
 # -- observation -------------------------------------------------------------------------------------------------------
 
 
 def test_every_entry_is_in_its_place_and_scaled():
     one = state(
-        base_vel=(1.0, 2.0, 3.0),
-        base_spin=(4.0, 8.0, 12.0),
+        vel=(1.0, 2.0, 3.0),
+        spin=(4.0, 8.0, 12.0),
         command=(0.5, 0.25, 2.0),
         joint_pos=tuple(angle + 0.1 * k for k, angle in enumerate(DEFAULT_POSE)),
         joint_vel=tuple(20.0 * k for k in range(12)),
@@ -47,7 +41,7 @@ def test_every_entry_is_in_its_place_and_scaled():
 
 
 def test_the_observed_velocity_is_in_the_trunks_frame():
-    one = state(base_quat=turned(math.pi / 2, axis=2), base_vel=(0.0, 1.0, 0.0))  # it faces along y and moves along y
+    one = state(quat=turned("z", math.pi / 2), vel=(0.0, 1.0, 0.0))  # it faces along y and moves along y
     torch.testing.assert_close(terms.base_linear_velocity(one)[0], torch.tensor([2.0, 0.0, 0.0]))
 
 
@@ -55,10 +49,10 @@ def test_the_observed_velocity_is_in_the_trunks_frame():
 
 
 def test_tracking_is_in_the_trunks_frame_and_world_velocity_in_the_worlds():
-    sideways = state(base_quat=turned(math.pi / 2, axis=2), base_vel=(0.0, 0.5, 0.0))
+    sideways = state(quat=turned("z", math.pi / 2), vel=(0.0, 0.5, 0.0))
     assert terms.tracking(sideways).item() == pytest.approx(1.0)
     assert terms.world_velocity(sideways).item() == pytest.approx(math.hypot(0.5, 0.5))
-    slow = state(base_vel=(0.2, 0.4, 9.0))
+    slow = state(vel=(0.2, 0.4, 9.0))
     assert terms.tracking(slow).item() == pytest.approx(math.exp(-(0.3**2 + 0.4**2) / 0.5))
     assert terms.world_velocity(slow).item() == pytest.approx(0.5)
 
@@ -87,13 +81,13 @@ def test_the_option_turning_changes_only_the_weight_of_that_reward():
         ({}, False),
         ({"base_force": 0.9}, False),
         ({"base_force": 1.1}, True),
-        ({"base_quat": turned(0.79, axis=0)}, False),
-        ({"base_quat": turned(-0.81, axis=0)}, True),
-        ({"base_quat": turned(1.5, axis=1)}, False),
-        ({"base_quat": turned(2.0, axis=2)}, False),
-        ({"base_pos": (0.0, 0.0, 0.149)}, True),
-        ({"base_pos": (0.0, 0.0, 1.51)}, True),
+        ({"quat": turned("x", 0.79)}, False),
+        ({"quat": turned("x", -0.81)}, True),
+        ({"quat": turned("y", 1.5)}, False),
+        ({"quat": turned("z", 2.0)}, False),
+        ({"pos": (0.0, 0.0, 0.149)}, True),
+        ({"pos": (0.0, 0.0, 1.51)}, True),
     ],
 )
 def test_a_robot_whose_trunk_touches_the_ground_rolls_over_or_leaves_its_heights_has_fallen(values, falls):
-    assert terms.fallen(state(**{"base_pos": (0.0, 0.0, 0.3)} | values)).item() is falls
+    assert terms.fallen(state(**{"pos": (0.0, 0.0, 0.3)} | values)).item() is falls

@@ -49,7 +49,7 @@ def test_the_board_starts_at_rest_on_the_cylinder(env):
 
 def far_above(made) -> None:
     """Lift the robots, so that board and cylinder are alone for a second."""
-    terms_of(made).robots.state.torso_pos[:, 2] = 20.0
+    terms_of(made).robots.state.root.pos[:, 2] = 20.0
 
 
 def test_the_board_rolls_on_the_cylinder_when_pushed(env):
@@ -80,7 +80,7 @@ def test_the_board_neither_sinks_into_the_cylinder_nor_tilts_by_itself(env):
 def test_a_torso_below_1_3_m_is_death_without_any_contact(env):
     made = env("humanoid-board")
     state = terms_of(made).robots.state
-    state.torso_pos[0, 2] = 1.25
+    state.root.pos[0, 2] = 1.25
     _, reward, died, *_ = made.step(torch.zeros(8, 21))
     assert died.tolist() == [True] + [False] * 7
     assert reward[0] == -1
@@ -91,7 +91,7 @@ def test_standing_at_the_origin_the_heading_is_that_of_the_start(env):
     """The authors measure it towards the origin, where it would be 0 and a step worth 0.5 less."""
     made = env("humanoid-board")
     state = terms_of(made).state
-    state.previous_xy.copy_(state.torso_pos[:, :2])
+    state.previous_xy.copy_(state.root.pos[:, :2])
     values = {name: term.value(state) * term.weight for name, term in made.terms.task.rewards.items()}
     bonus = sum(values[name] for name in ("progress", "alive", "upright", "heading"))
     torch.testing.assert_close(bonus, torch.full((8,), 2.6))

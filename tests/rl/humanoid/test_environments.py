@@ -73,7 +73,7 @@ def against_plain_mujoco(made, scale: float) -> np.ndarray:
     world, model = terms_of(made).world, scene_model(cfg)
     found = []
     for step, action in enumerate(scale * random_actions(48)):
-        before = [array.numpy().astype(float) for array in (world.qpos, world.qvel, world.warmstart)]
+        before = [array.numpy().astype(float) for array in (world.qpos, world.qvel, world.qacc_warmstart)]
         obs, _, died, *_ = made.step(action)
         for k in [k for k in range(8) if (k + step) % 3 == 0 and not died[k]]:
             data = mujoco.MjData(model)
@@ -142,16 +142,16 @@ def test_the_reward_is_the_papers_sum_and_minus_one_in_death(env):
     robots = terms_of(made).robots
     deaths = 0
     for action in random_actions(40):
-        x = robots.state.torso_pos[:, 0].clone()
+        x = robots.state.root.pos[:, 0].clone()
         _, reward, died, *_ = made.step(action)
         a, s = action.clamp(-1, 1), robots.state
         living = ~died
         q = terms.joint_pos(s)
         gear = torch.tensor(made.sim.mj_model.actuator_gear[:, 0]).float() / 135
-        up = 1 - 2 * (s.torso_quat[:, 1] ** 2 + s.torso_quat[:, 2] ** 2)
-        h = 1 - 2 * (s.torso_quat[:, 2] ** 2 + s.torso_quat[:, 3] ** 2)  # the target is straight ahead, far away
+        up = 1 - 2 * (s.root.quat[:, 1] ** 2 + s.root.quat[:, 2] ** 2)
+        h = 1 - 2 * (s.root.quat[:, 2] ** 2 + s.root.quat[:, 3] ** 2)  # the target is straight ahead, far away
         expected = (
-            (s.torso_pos[:, 0] - x) * 60
+            (s.root.pos[:, 0] - x) * 60
             + 2
             + 0.1 * (up > 0.93)
             + torch.where(h > 0.8, 0.5, 0.5 * h / 0.8)
@@ -187,7 +187,7 @@ def test_a_death_in_the_last_step_is_not_a_time_out(env, fast):
     made = env("humanoid-mod", fast)
     state = terms_of(made).robots.state
     made.episode_length_buf[:] = 999
-    state.torso_pos[0, 2] = 0.1  # in the ground
+    state.root.pos[0, 2] = 0.1  # in the ground
     _, reward, died, timed_out, _ = made.step(torch.zeros(8, 21))
     assert died.tolist() == [True] + [False] * 7
     assert timed_out.tolist() == [False] + [True] * 7
@@ -200,7 +200,7 @@ def test_a_fresh_episode_has_no_contact_forces_or_velocities_of_the_previous_one
     made = env(name)
     state = terms_of(made).robots.state
     made.episode_length_buf[:] = 999
-    state.torso_pos[:4, 2] = 0.1
+    state.root.pos[:4, 2] = 0.1
     obs, _, died, timed_out, _ = made.step(torch.zeros(8, 21))
     assert (died | timed_out).all()
     assert (obs["actor"][:, 52:] == 0).all()

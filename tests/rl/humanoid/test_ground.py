@@ -175,7 +175,7 @@ def test_a_plane_lies_where_its_feeler_is_when_the_physics_meets_it(env, faces):
     """It is laid under the predicted feeler. Seen with robots at 3 m/s: 99 % within 0.07 mm, at worst 0.8 mm."""
     made = env("humanoid-hill")
     robots, model = terms_of(made).robots, made.sim.mj_model
-    robots.state.torso_vel[:, 0] = 3.0
+    robots.state.root.vel[:, 0] = 3.0
     feelers = [k for k in range(model.ngeom) if is_feeler(model, k)]
     radius = torch.tensor(model.geom_size[feelers, :1], dtype=torch.float32)
     apart = []
@@ -232,12 +232,12 @@ def test_a_fresh_episode_keeps_nothing_of_the_previous_ground(env, fast):
     assert not fresh.all()
     assert (robots.planes.point[fresh][..., 2] == FAR_BELOW).all()
     assert (robots.planes.point[~fresh][..., 2] > -1).all()
-    z = robots.state.torso_pos[:, 2].clone()
+    z = robots.state.root.pos[:, 2].clone()
     for steps in (1, 2, 3):  # in free fall
         made.step(STILL)
         fallen = 9.81 / 120**2 * steps * (2 * steps + 1)
         torch.testing.assert_close(
-            (z - robots.state.torso_pos[:, 2])[fresh], torch.full((int(fresh.sum()),), fallen), atol=2e-3, rtol=0
+            (z - robots.state.root.pos[:, 2])[fresh], torch.full((int(fresh.sum()),), fallen), atol=2e-3, rtol=0
         )  # limbs swing, too
         assert not robots.state.contact_force[fresh].any()
     assert (robots.planes.point[..., 2] > -1).all()
@@ -259,7 +259,7 @@ def test_robots_fall_as_on_mujocos_height_field(new_env):
         for found, died in zip(deaths, ends, strict=True):
             found[died] = found[died].clamp_max(step)
         if step == 10:
-            apart = (terms_of(theirs).robots.state.torso_pos - ours.robots.state.torso_pos.float()).norm(dim=1)
+            apart = (terms_of(theirs).robots.state.root.pos - ours.robots.state.root.pos.float()).norm(dim=1)
     ours.close()
     assert apart.median() < 8e-4
     assert ((deaths[0] - deaths[1]).abs() > 3).float().mean() < 0.1

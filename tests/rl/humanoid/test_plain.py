@@ -120,8 +120,8 @@ def test_deaths_and_time_outs_are_counted_as_in_mjlab(plain, env, name):
     ours.steps[:], theirs.episode_length_buf[:] = (torch.tensor([7] * 4 + [999] * 4) for _ in range(2))
     for robots in (ours.robots, terms_of(theirs).robots):
         robots.world.qpos[4] = robots.world.qpos[0]
-        robots.state.torso_pos[[0, 4], 2] = 0.1  # in the ground
-        robots.state.torso_pos[[1, 5], 0] = 99.5  # over the end of the hills
+        robots.state.root.pos[[0, 4], 2] = 0.1  # in the ground
+        robots.state.root.pos[[1, 5], 0] = 99.5  # over the end of the hills
     _, reward, died, late, _ = ours.step(STILL)
     _, their_reward, their_died, their_late, _ = theirs.step(STILL)
     assert torch.equal(died, their_died)
@@ -136,7 +136,7 @@ def test_deaths_and_time_outs_are_counted_as_in_mjlab(plain, env, name):
 
 def test_a_robot_is_not_simulated_after_its_episode(plain):
     ours = plain("humanoid-mod")
-    ours.robots.state.torso_pos[0, 2] = 0.1
+    ours.robots.state.root.pos[0, 2] = 0.1
     ours.step(STILL)
     before = ours.world.qpos.clone()
     ours.step(STILL)

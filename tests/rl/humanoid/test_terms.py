@@ -13,24 +13,23 @@ from body_transformer.rl.humanoid import mod, terms
 from body_transformer.rl.humanoid.model import BODIES, JOINTS
 from body_transformer.rl.humanoid.robots import HumanoidJoints, HumanoidState
 
+from ..environments import free_body, turned
+
 JOINT_VALUES = HumanoidJoints.of(scene_model(mod.cfg(1, 0)))
 
 
 def state(**changes) -> HumanoidState:
     """Return the state of one robot upright at the origin, at rest, without contacts, except for the changes."""
     values = {
-        "torso_pos": [0, 0, 1.34],
-        "torso_quat": [1, 0, 0, 0],
-        "torso_vel": [0, 0, 0],
-        "torso_spin": [0, 0, 0],
+        "pos": [0, 0, 1.34],
         "joint_pos": [0] * 21,
         "joint_vel": [0] * 21,
         "contact_force": [[0, 0, 0]] * 16,
         "action": [0] * 21,
         "previous_xy": [0, 0],
     }
-    tensors = {name: torch.tensor([value], dtype=torch.float32) for name, value in (values | changes).items()}
-    return HumanoidState(**tensors, joints=JOINT_VALUES)
+    root, tensors = free_body(torch.float32, values | changes)
+    return HumanoidState(root, **tensors, joints=JOINT_VALUES)
 
 
 def observe(state: HumanoidState) -> torch.Tensor:
@@ -46,17 +45,12 @@ def forces(**values) -> list[tuple[float, float, float]]:
     return [values.get(name, (0.0, 0.0, 0.0)) for name in BODIES]
 
 
-def turned(axis: str, angle: float) -> list[float]:
-    """Quaternion of a rotation about an axis of the world."""
-    return [math.cos(angle / 2), *(math.sin(angle / 2) * (axis == name) for name in "xyz")]
-
-
 # -- observation -------------------------------------------------------------------------------------------------------
 
 
 def test_a_torso_that_points_straight_down_gives_no_nan():
     down = [math.sqrt(0.5), 0, math.sqrt(0.5) * 1.0001, 0]  # a little more than a unit quaternion
-    angles = terms.torso_roll_pitch_yaw(state(torso_quat=down))[0]
+    angles = terms.torso_roll_pitch_yaw(state(quat=down))[0]
     assert angles[1].item() == pytest.approx(math.pi / 2, abs=2e-3)
     assert angles.isfinite().all()
 
@@ -64,10 +58,10 @@ def test_a_torso_that_points_straight_down_gives_no_nan():
 def test_the_observation_has_its_hundred_entries_in_the_papers_order():
     seen = observe(
         state(
-            torso_pos=[7, 8, 1.5],
-            torso_vel=[1, 2, 3],
-            torso_quat=turned("z", 0.4),
-            torso_spin=[0, 0, 6],
+            pos=[7, 8, 1.5],
+            vel=[1, 2, 3],
+            quat=turned("z", 0.4),
+            spin=[0, 0, 6],
             joint_vel=joint_values(abdomen_z=10, left_elbow=-20),
             contact_force=forces(torso=(1, 2, 3), right_foot=(-4, 5, 600), left_hand=(7, 8, 9)),
         )
@@ -110,27 +104,27 @@ AHEAD = (1000.0, 0.0)
     ids=["ahead", "back", "aside", "a millimetre far out", "to the origin", "at the origin", "off the origin"],
 )
 def test_progress_is_the_speed_towards_the_target(before, now, target, speed):
-    got = terms.progress(state(previous_xy=before, torso_pos=[*now, 1.0]), target)
+    got = terms.progress(state(previous_xy=before, pos=[*now, 1.0]), target)
     assert got.item() == pytest.approx(speed, abs=1e-3)
 
 
 @pytest.mark.parametrize(("angle", "expected"), [(0, 1), (21.5, 1), (21.7, 0), (180, 0)])
 def test_upright_is_within_about_22_degrees(angle, expected):
-    assert terms.upright(state(torso_quat=turned("x", math.radians(angle)))).item() == expected
-    assert terms.upright(state(torso_quat=turned("y", -math.radians(angle)))).item() == expected
+    assert terms.upright(state(quat=turned("x", math.radians(angle)))).item() == expected
+    assert terms.upright(state(quat=turned("y", -math.radians(angle)))).item() == expected
 
 
 @pytest.mark.parametrize(
     ("yaw", "expected"), [(0, 1.0), (36, 1.0), (60, 0.5 / 0.8), (-60, 0.5 / 0.8), (90, 0.0), (180, -1.25)]
 )
 def test_heading_counts_the_cosine_up_to_0_8(yaw, expected):
-    facing = state(torso_quat=turned("z", math.radians(yaw)))
+    facing = state(quat=turned("z", math.radians(yaw)))
     assert terms.heading(facing, partial(terms.to_target, target=AHEAD)).item() == pytest.approx(expected, abs=1e-5)
     assert terms.heading(facing, terms.straight_ahead).item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_heading_is_towards_the_target_from_where_the_robot_is():
-    beside = state(torso_pos=[1000, -5, 1.3], torso_quat=turned("z", math.pi / 2))
+    beside = state(pos=[1000, -5, 1.3], quat=turned("z", math.pi / 2))
     assert terms.heading(beside, partial(terms.to_target, target=AHEAD)).item() == 1.0
     assert terms.heading(beside, terms.straight_ahead).item() == pytest.approx(0.0, abs=1e-6)
 

@@ -8,18 +8,17 @@ demand: a table of 7 million cells, three times as many as the hills have, would
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import product
 
 import mujoco
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..envs.geometry import rotate
-from ..envs.world import World
-from ..ground import FEELER, PLANE, FeelerPlanes, Ground, add_feeler, add_plane, plane_ids
-from .model import BASE, FEET, LEGS
+from ..envs.world import FreeBody, World
+from ..ground import FEELER, PLANE, FeelerPlanes, Ground, add_feeler, add_plane
+from .model import BASE, LEGS
 
 KNEE_RADIUS, CALF_RADIUS, CORNER_RADIUS = 0.017, 0.01, 0.01
 """m"""
@@ -30,45 +29,32 @@ AROUND = ((0.0, 0.0), (0.6, 0.0), (-0.6, 0.0), (0.0, 0.6), (0.0, -0.6))
 # -- in the scene ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Feeler:
-    """A sphere of the robot that touches the ground."""
-
-    geom: str
-    """Its name, without the prefix of the robot."""
-    body: str
-    pos: ArrayLike
-    """m, in the frame of the body."""
-    radius: float
-    """m"""
+def add_planes(spec: mujoco.MjSpec) -> None:
+    """Add feelers and their planes to a scene with the robot."""
+    for number, feeler in enumerate(_add_feelers(spec)):
+        add_plane(spec, number)
+        spec.add_pair(geomname1=f"{PLANE}{number}", geomname2=feeler, condim=3)
 
 
-def feelers(spec: mujoco.MjSpec) -> list[Feeler]:
-    """Return the feelers at knee, middle of the calf and foot of each leg, then at the corners of the trunk's boxes."""
-    found = []
+def _add_feelers(spec: mujoco.MjSpec) -> list[str]:
+    """Add feelers at knee and middle of the calf of each leg, and at the corners of the trunk's boxes.
+
+    Return the names of all feelers. The feet are feelers, too.
+    """
+    names = []
     for leg in LEGS:
-        foot = spec.geom(f"robot/{leg}_foot")
-        knee = spec.body(f"robot/{leg}_calf").pos
-        found += [
-            Feeler(f"{FEELER}_{leg}_knee", f"{leg}_thigh", knee, KNEE_RADIUS),
-            Feeler(f"{FEELER}_{leg}_calf", f"{leg}_calf", foot.pos / 2, CALF_RADIUS),
-            Feeler(f"{leg}_foot", f"{leg}_calf", foot.pos, float(foot.size[0])),
-        ]
+        thigh, calf = (spec.body(f"robot/{leg}_{part}") for part in ("thigh", "calf"))
+        knee, middle, foot = f"robot/{FEELER}_{leg}_knee", f"robot/{FEELER}_{leg}_calf", f"robot/{leg}_foot"
+        add_feeler(thigh, knee, calf.pos, KNEE_RADIUS)
+        add_feeler(calf, middle, spec.geom(foot).pos / 2, CALF_RADIUS)
+        names += [knee, middle, foot]
     for box, sides in ((BASE, (-1, 1)), ("sensor_module", (1,))):  # the module's back is in front of the trunk's face
         geom = spec.geom(f"robot/{box}")
         inner = np.asarray(geom.size) - CORNER_RADIUS
-        for number, signs in enumerate((x, y, z) for x in sides for y in (-1, 1) for z in (-1, 1)):
-            found.append(Feeler(f"{FEELER}_{box}_{number}", BASE, geom.pos + inner * signs, CORNER_RADIUS))
-    return found
-
-
-def add_planes(spec: mujoco.MjSpec) -> None:
-    """Add feelers and their planes to a scene with the robot."""
-    for number, feeler in enumerate(feelers(spec)):
-        if feeler.geom not in FEET:
-            add_feeler(spec.body(f"robot/{feeler.body}"), f"robot/{feeler.geom}", feeler.pos, feeler.radius)
-        add_plane(spec, number)
-        spec.add_pair(geomname1=f"{PLANE}{number}", geomname2=f"robot/{feeler.geom}", condim=3)
+        for number, signs in enumerate(product(sides, (-1, 1), (-1, 1))):
+            names.append(f"robot/{FEELER}_{box}_{number}")
+            add_feeler(spec.body(f"robot/{BASE}"), names[-1], geom.pos + inner * signs, CORNER_RADIUS)
+    return names
 
 
 # -- under the robots --------------------------------------------------------------------------------------------------
@@ -174,26 +160,20 @@ class A1Planes(FeelerPlanes):
     """The planes of B A1s, laid where the feelers are."""
 
     def __init__(self, world: World, ground: Ground):
-        model = world.model
-        super().__init__(world, model.npair)
-        self._faces = GridFaces(ground, world.device)
-        self._legs = Legs(model, world.device)
-        feeler_of = dict(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))
-        planes = plane_ids(model, model.npair)
-        names = [model.geom(feeler_of[plane]).name for plane in range(planes.start, planes.stop)]
-        corners = [model.geom(name).pos for name in names if model.geom(name).bodyid == model.body(f"robot/{BASE}").id]
-        self._corners = torch.tensor(np.array(corners), dtype=torch.float32, device=world.device)  # [12, 3]
-        radius = [float(model.geom(name).size[0]) for name in names]
-        self._radius = torch.tensor(radius, dtype=torch.float32, device=world.device)
+        super().__init__(world)
+        model, device = world.model, world.device
+        self._faces, self._legs = GridFaces(ground, device), Legs(model, device)
+        corners = [k for k in self.feelers.tolist() if model.geom_bodyid[k] == model.body(f"robot/{BASE}").id]
+        self._corners = torch.tensor(model.geom_pos[corners], dtype=torch.float32, device=device)  # [12, 3]
 
-    def feelers(self, joint_pos: Tensor, base_pos: Tensor, base_quat: Tensor) -> Tensor:
-        """Return the positions of the feelers, [B, S, 3], m, from joints [B, 12] and the pose of the trunk."""
+    def centres(self, joint_pos: Tensor, trunk: FreeBody) -> Tensor:
+        """Return the centres of the feelers, [B, S, 3], m, from joints [B, 12] and the pose of the trunk."""
         legs = self._legs.points(joint_pos).flatten(1, 2)
         corners = self._corners.expand(len(legs), -1, -1)
-        return rotate(base_quat, torch.cat([legs, corners], 1)) + base_pos[:, None]
+        return rotate(trunk.quat, torch.cat([legs, corners], 1)) + trunk.pos[:, None]
 
-    def lay(self, joint_pos: Tensor, base_pos: Tensor, base_quat: Tensor) -> None:
+    def lay(self, joint_pos: Tensor, trunk: FreeBody) -> None:
         """Lay every plane under its feeler before a physics step."""
-        point, normal = self._faces.nearest(self.feelers(joint_pos, base_pos, base_quat), self._radius)
+        point, normal = self._faces.nearest(self.centres(joint_pos, trunk), self.radius)
         self.point.copy_(point)
         self.normal.copy_(normal)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import mujoco
 import numpy as np
@@ -10,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..envs.terms import TaskRobots
-from ..envs.world import FreeBody, Place, Starts, World, joint_ids, joint_ranges
-from ..ground import Ground
+from ..envs.terms import RlTask, TaskRobots
+from ..envs.world import NUM_STARTS, FreeBody, Starts, World, joint_ids, joint_ranges
+from ..ground import add_field, part_around
 from .ground import A1Planes
 from .model import (
     ACTION_SCALE,
@@ -27,10 +29,14 @@ from .model import (
     KP,
     TORQUE_LIMIT,
 )
+from .options import WalkOptions
 from .parameters import A1Parameters, set_fields
+from .terrain import Terrain, place
 
 CONTACT_N = 1.0
 """A foot with a larger upward force is on the ground."""
+SEEN = 3.0
+"""Size of the ground around a robot in a film, m. All of the ground would be 14 million triangles."""
 
 
 # -- state -------------------------------------------------------------------------------------------------------------
@@ -59,16 +65,10 @@ class A1Joints:
 
 @dataclass(frozen=True)
 class A1State:
-    """All environments after the physics of a control step. B environments, quaternions w x y z, joints as JOINTS."""
+    """B environments after the physics of a control step; joints are ordered as JOINTS."""
 
-    base_pos: Tensor
-    """[B, 3], m, world."""
-    base_quat: Tensor
-    """[B, 4], trunk to world."""
-    base_vel: Tensor
-    """[B, 3], m/s, world."""
-    base_spin: Tensor
-    """[B, 3], rad/s, in the trunk's frame."""
+    root: FreeBody
+    """The trunk."""
     joints: A1Joints
     parameters: A1Parameters
     previous_xy: Tensor
@@ -101,15 +101,15 @@ class A1State:
     """[B, 4], s in the air, this step included; of a foot that landed, all of it."""
 
     @classmethod
-    def zeros(cls, base: FreeBody, joints: A1Joints, parameters: A1Parameters) -> A1State:
+    def zeros(cls, root: FreeBody, joints: A1Joints, parameters: A1Parameters) -> A1State:
         """Return a state with this trunk in which everything else is zero."""
-        num_envs, like = len(base.pos), base.pos
+        num_envs, like = len(root.pos), root.pos
         wide = {"previous_xy": 2, "joint_pos": 12, "joint_vel": 12, "action": 12, "command": 3, "torque": 12}
         made = {name: like.new_zeros(num_envs, width) for name, width in (wide | {"air_time": 4, "flight": 4}).items()}
         made |= {name: like.new_zeros(num_envs) for name in ("energy", "outside", "base_force")}
         made |= {name: like.new_zeros(num_envs, 4, dtype=torch.bool) for name in ("on_ground", "landed")}
         made["overloaded"] = like.new_zeros(num_envs, dtype=torch.bool)
-        return cls(base.pos, base.quat, base.vel, base.spin, joints, parameters, **made)
+        return cls(root, joints, parameters, **made)
 
 
 # -- robots ------------------------------------------------------------------------------------------------------------
@@ -120,9 +120,8 @@ class A1s(TaskRobots[A1State]):
 
     acts_between_physics_steps = True
 
-    def __init__(self, world: World, starts: Starts, parameters: A1Parameters, ground: Ground, push: Push):
-        """Bind the robots to the world; `starts` hold the command of each episode beside its state."""
-        model, self.world, self.starts, self._push = world.model, world, starts, push
+    def __init__(self, world: World, seed: int, task: WalkTask):
+        model, self.world, self._options = world.model, world, task.options
         motors = [int(model.actuator(f"robot/{name}").id) for name in JOINTS]
         order = [motors.index(k) for k in range(model.nu)]
         lift = [int(model.sensor(f"{FOOT_CONTACT}_{foot}_force").adr[0]) + 2 for foot in FEET]
@@ -131,13 +130,17 @@ class A1s(TaskRobots[A1State]):
         )
         base = int(model.sensor(f"{BASE_CONTACT}_{BASE}_force").adr[0])
         self._base_force = world.sensordata[:, base : base + 3]
+        parameters = A1Parameters.draw(world.qpos, seed, task.options.latency, task.options.stiffness)
         self.joints = A1Joints.of(model, world.qpos)
         self.state = A1State.zeros(FreeBody.of(world, "robot/root"), self.joints, parameters)
         self._kp = KP * parameters.stiffness[:, None]
         self._ages = parameters.ages()
         self.targets = self.joints.default.expand(int(self._ages.max()) + 1, world.num_envs, -1).clone()
         """[actions back, B, 12], rad: joint targets of the last actions, the newest first."""
-        self.planes = A1Planes(world, ground)
+        self.planes = A1Planes(world, task.terrain.ground)
+        drawn = draw_starts(model, task, np.random.default_rng(seed), NUM_STARTS)
+        self.starts = Starts(world, drawn, seed, world.qpos.dtype)
+        """States and commands."""
         self._model_fields: list[dict[str, NDArray[np.float64]]] = []
 
     def act(self, action: Tensor) -> None:
@@ -145,7 +148,7 @@ class A1s(TaskRobots[A1State]):
         state = self.state
         self._read_joints()
         state.action.copy_(action)
-        state.previous_xy.copy_(state.base_pos[:, :2])
+        state.previous_xy.copy_(state.root.pos[:, :2])
         for sums in (state.energy, state.outside, state.overloaded):
             sums.zero_()
         target = self.joints.default + ACTION_SCALE * state.action
@@ -163,7 +166,7 @@ class A1s(TaskRobots[A1State]):
         limit = self.joints.max_torque
         state.torque.copy_(torch.minimum(torch.maximum(state.parameters.strength * torque, -limit), limit))
         torch.index_select(state.torque, 1, self._of_motor, out=self.world.ctrl)
-        self.planes.lay(state.joint_pos, state.base_pos, state.base_quat)
+        self.planes.lay(state.joint_pos, state.root)
 
     def _target(self, step: int) -> Tensor:
         """Return the joint targets that act in this physics step, [B, 12], rad."""
@@ -198,11 +201,11 @@ class A1s(TaskRobots[A1State]):
 
     def push(self) -> None:
         """Push the robots that are due."""
-        if self._push.every is None:
+        if self._options.push_every_s is None:
             return
-        now = self.world.steps() % self._push.every == 0
-        speed = (2 * torch.rand_like(self.state.base_vel[:, :2]) - 1) * self._push.speed
-        self.state.base_vel[:, :2].add_(speed * now[:, None])
+        now = self.world.steps() % round(self._options.push_every_s / CONTROL_DT) == 0
+        speed = (2 * torch.rand_like(self.state.root.vel[:, :2]) - 1) * self._options.push_speed
+        self.state.root.vel[:, :2].add_(speed * now[:, None])
 
     def restart(self, fresh: Tensor) -> None:
         """Begin the next episode where `fresh` [B, bool]."""
@@ -231,14 +234,20 @@ class A1s(TaskRobots[A1State]):
         torch.index_select(self.world.qvel, 1, self._v, out=self.state.joint_vel)
 
 
-@dataclass(frozen=True)
-class Push:
-    """A change of the trunk's velocity at regular times of an episode."""
+@dataclass(frozen=True, kw_only=True)
+class WalkTask(RlTask[A1State]):
+    """The task of the A1."""
 
-    every: int | None
-    """Control steps from one push to the next; None: no pushes."""
-    speed: float
-    """Largest change of the velocity along x and along y, m/s."""
+    options: WalkOptions
+    terrain: Terrain
+
+    def make_robots(self, world: World, seed: int) -> A1s:
+        return A1s(world, seed, self)
+
+    def scenery(self, poses: NDArray[np.float64]) -> Callable[[mujoco.MjSpec], None]:
+        """Return a function that adds the ground near the robot."""
+        near = part_around(self.terrain.ground, poses[:, :2], SEEN)
+        return partial(add_field, ground=near, solid=False)
 
 
 # -- starts ------------------------------------------------------------------------------------------------------------
@@ -250,12 +259,9 @@ JOINT_VEL = 3.0
 BASE_VEL = 0.5
 """m/s and rad/s."""
 
-Ranges = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
-"""Ranges of commands: m/s ahead, m/s to the left, rad/s to the left."""
-
 
 def draw_starts(
-    model: mujoco.MjModel, place: Place, command: Ranges, rng: np.random.Generator, count: int
+    model: mujoco.MjModel, task: WalkTask, rng: np.random.Generator, count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Draw start states of a scene, qpos [count, nq] and qvel [count, nv], and their commands [count, 3].
 
@@ -266,11 +272,11 @@ def draw_starts(
     q, v = int(root.qposadr[0]), int(root.dofadr[0])
     qpos = np.tile(model.key_qpos[0] if model.nkey else model.qpos0, (count, 1))
     qvel = np.zeros((count, model.nv))
-    qpos[:, q : q + 3] = place(rng, count)
+    qpos[:, q : q + 3] = place(rng, count, task.terrain)
     qpos[:, q + 3 : q + 7] = 1.0, 0.0, 0.0, 0.0
     factors = rng.uniform(*POSE_FACTOR, (count, len(JOINTS)))
     qpos[:, q_ids] = np.clip(np.array(DEFAULT_POSE) * factors, low, high)
     qvel[:, v_ids] = rng.uniform(-JOINT_VEL, JOINT_VEL, (count, len(JOINTS)))
     qvel[:, v : v + 6] = rng.uniform(-BASE_VEL, BASE_VEL, (count, 6))
-    slowest, fastest = np.array(command).T
+    slowest, fastest = np.array(task.options.command).T
     return qpos, qvel, rng.uniform(slowest, fastest, (count, 3))

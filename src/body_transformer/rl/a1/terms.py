@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..envs.geometry import outside_rectangle, pitch, roll, rotate_back
+from ..envs.geometry import pitch, roll, rotate_back
 from .model import CONTROL_DT, DECIMATION
 from .robots import A1State
 
@@ -30,12 +30,12 @@ STANDING = 0.1
 
 def base_linear_velocity(state: State) -> Tensor:
     """Return the velocity of the trunk in its own frame."""
-    return VELOCITY_SCALE * rotate_back(state.base_quat, state.base_vel)
+    return VELOCITY_SCALE * rotate_back(state.root.quat, state.root.vel)
 
 
 def projected_gravity(state: State) -> Tensor:
     """Return the direction of gravity in the frame of the trunk: (0, 0, -1) where it is level."""
-    w, x, y, z = state.base_quat.unbind(-1)
+    w, x, y, z = state.root.quat.unbind(-1)
     return torch.stack([2 * (w * y - x * z), -2 * (y * z + w * x), 2 * (x * x + y * y) - 1], -1)
 
 
@@ -47,7 +47,7 @@ def command(state: State) -> Tensor:
 Observations = dict[str, Callable[[State], Tensor]]
 """Functions of terms. experiments/a1-walk.yaml states order, sizes and owners."""
 SHARED: Observations = {
-    "base_angular_velocity": lambda state: SPIN_SCALE * state.base_spin,
+    "base_angular_velocity": lambda state: SPIN_SCALE * state.root.spin,
     "projected_gravity": projected_gravity,
     "command": command,
     "joint_pos": lambda state: state.joint_pos - state.joints.default,
@@ -55,7 +55,7 @@ SHARED: Observations = {
     "previous_action": lambda state: state.action,
 }
 ACTOR_OBS: Observations = SHARED | {
-    "base_linear_velocity": lambda state: torch.zeros_like(state.base_vel)  # the robot does not measure it
+    "base_linear_velocity": lambda state: torch.zeros_like(state.root.vel)  # the robot does not measure it
 }
 CRITIC_OBS: Observations = SHARED | {
     "base_linear_velocity": base_linear_velocity,
@@ -73,23 +73,19 @@ NOISE = {"base_angular_velocity": 0.05, "projected_gravity": 0.05, "joint_pos": 
 
 def tracking(state: State) -> Tensor:
     """Return 1 at the commanded velocity, in the frame of the trunk, and less around it."""
-    error = state.command[:, :2] - rotate_back(state.base_quat, state.base_vel)[:, :2]
+    error = state.command[:, :2] - rotate_back(state.root.quat, state.root.vel)[:, :2]
     return torch.exp(-error.square().sum(-1) / TRACKING)
 
 
 def world_velocity(state: State) -> Tensor:
     """Return the error of the velocity in the world's frame, m/s. Its cost keeps the robot on its course."""
-    error: Tensor = torch.linalg.vector_norm(state.command[:, :2] - state.base_vel[:, :2], dim=-1)
+    error: Tensor = torch.linalg.vector_norm(state.command[:, :2] - state.root.vel[:, :2], dim=-1)
     return error
 
 
 def turning(state: State) -> Tensor:
     """Return 1 at the commanded rate of turning and less around it."""
-    return torch.exp(-(state.command[:, 2] - state.base_spin[:, 2]).square() / TRACKING)
-
-
-def alive(state: State) -> Tensor:
-    return torch.ones_like(state.energy)
+    return torch.exp(-(state.command[:, 2] - state.root.spin[:, 2]).square() / TRACKING)
 
 
 def air_time(state: State) -> Tensor:
@@ -118,10 +114,10 @@ def forward_speed(state: State) -> Tensor:
 
     A robot that cannot sense its heading cannot follow an axis of the world.
     """
-    w, x, y, z = state.base_quat.unbind(-1)
+    w, x, y, z = state.root.quat.unbind(-1)
     ahead = torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z)], -1)  # the trunk's x axis on the ground
     ahead = torch.nn.functional.normalize(ahead, dim=-1)
-    return ((state.base_pos[:, :2] - state.previous_xy) * ahead).sum(-1) / CONTROL_DT
+    return ((state.root.pos[:, :2] - state.previous_xy) * ahead).sum(-1) / CONTROL_DT
 
 
 def commanded_speed(state: State) -> Tensor:
@@ -140,11 +136,6 @@ HEIGHTS = (0.15, 1.5)
 
 def fallen(state: State) -> Tensor:
     """Return where the trunk has touched the ground, or is tilted too much, too low or too high."""
-    height = state.base_pos[:, 2]
-    tilted = (roll(state.base_quat).abs() > MAX_ROLL) | (pitch(state.base_quat).abs() > MAX_PITCH)
+    height = state.root.pos[:, 2]
+    tilted = (roll(state.root.quat).abs() > MAX_ROLL) | (pitch(state.root.quat).abs() > MAX_PITCH)
     return (state.base_force > BASE_FORCE_N) | tilted | (height < HEIGHTS[0]) | (height > HEIGHTS[1])
-
-
-def outside(state: State, low: tuple[float, float], high: tuple[float, float]) -> Tensor:
-    """Return where the trunk is not above the rectangle from `low` to `high`."""
-    return outside_rectangle(state.base_pos, low, high)

@@ -46,96 +46,28 @@ Where this differs from the authors' environment:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-import mujoco
-import numpy as np
 from mjlab.envs import ManagerBasedRlEnvCfg
 from mjlab.scene import SceneCfg
-from numpy.typing import NDArray
 
 from ...experiment import load_experiment
-from ...schema import check_fields
 from ...video import View
 from ..envs.mjlab import env_cfg
-from ..envs.terms import ACTOR, CRITIC, RewardTerm, RlTask, obs_terms
-from ..envs.world import NUM_STARTS, Starts, World
-from ..ground import add_field, part_around
+from ..envs.terms import ACTOR, CRITIC, RewardTerm, alive, obs_terms, outside
 from ..registry import TaskSpec
 from . import terms
 from .ground import add_planes
-from .model import BASE, CONTROL_DT, DECIMATION, PHYSICS_DT, contact_sensors, robot, simulation
-from .parameters import A1Parameters, randomize
-from .robots import A1s, A1State, Push, Ranges, draw_starts
-from .terrain import START_ABOVE, Terrain, place
+from .model import BASE, DECIMATION, PHYSICS_DT, contact_sensors, robot, simulation
+from .options import WalkOptions
+from .parameters import randomize
+from .robots import WalkTask
+from .terrain import START_ABOVE, Terrain
 
 MAX_STEPS = 1000
 """20 s."""
 EDGE = 1.0
 """Distance from the end of the ground at which an episode ends, m."""
-SEEN = 3.0
-"""Size of the ground around a robot in a film, m. All of the ground would be 14 million triangles."""
-TURNING = 0.05
-"""The paper's weight of the commanded turning rate."""
-
-
-@dataclass(frozen=True)
-class WalkOptions:
-    """The paper's setting by default, and options beyond it."""
-
-    command: Ranges = ((0.5, 0.5), (0.0, 0.0), (0.0, 0.0))
-    """m/s ahead, m/s to the left, rad/s to the left: each episode draws from these ranges."""
-    noise: bool = True
-    """Whether the actor's observations have noise."""
-    latency: tuple[int, int] = (0, 0)
-    """Physics steps (5 ms) from an action to its effect; each robot draws one of this range."""
-    stiffness: tuple[float, float] = (1.0, 1.0)
-    """Factor of the motors' position gain; each robot draws one of this range. Targets are bounded as with 1."""
-    push_every_s: float | None = None
-    """Seconds from one push to the next; a push adds to the velocity of the trunk."""
-    push_speed: float = 0.5
-    """Largest change of the velocity along x and along y, m/s."""
-    turning: float = TURNING
-    """Weight of the commanded turning rate in the reward. With the paper's weight, robots walk in wide curves."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, non_negative=("push_speed", "turning"))
-        every = self.push_every_s
-        checks = {
-            "latency": (0 <= self.latency[0] <= self.latency[1], "0 <= low <= high, in physics steps"),
-            "stiffness": (0 < self.stiffness[0] <= self.stiffness[1], "0 < low <= high"),
-            "command": (all(low <= high for low, high in self.command), "three ranges, low <= high"),
-            "push_every_s": (every is None or every >= CONTROL_DT, f"at least a control step, {CONTROL_DT}"),
-        }
-        for name, (is_right, wanted) in checks.items():
-            if not is_right:
-                raise ValueError(f"{name} must be {wanted}; got {getattr(self, name)}")
-
-    @property
-    def push(self) -> Push:
-        every = None if self.push_every_s is None else round(self.push_every_s / CONTROL_DT)
-        return Push(every, self.push_speed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WalkTask(RlTask[A1State]):
-    """The task of the A1."""
-
-    options: WalkOptions
-    terrain: Terrain
-
-    def make_robots(self, world: World, seed: int) -> A1s:
-        options, terrain, rng = self.options, self.terrain, np.random.default_rng(seed)
-        parameters = A1Parameters.draw(world.qpos, seed, options.latency, options.stiffness)
-        drawn = draw_starts(world.model, partial(place, terrain=terrain), options.command, rng, NUM_STARTS)
-        return A1s(world, Starts(world, drawn, seed, world.qpos.dtype), parameters, terrain.ground, options.push)
-
-    def scenery(self, poses: NDArray[np.float64]) -> Callable[[mujoco.MjSpec], None]:
-        """Return a function that adds the ground near the robot."""
-        near = part_around(self.terrain.ground, poses[:, :2], SEEN)
-        return partial(add_field, ground=near, solid=False)
 
 
 def task(terrain: Terrain, options: WalkOptions) -> WalkTask:
@@ -154,7 +86,7 @@ def task(terrain: Terrain, options: WalkOptions) -> WalkTask:
             "tracking": RewardTerm(terms.tracking, 2.0),
             "world_velocity": RewardTerm(terms.world_velocity, -2.0),
             "turning": RewardTerm(terms.turning, options.turning),
-            "alive": RewardTerm(terms.alive, 2.0),
+            "alive": RewardTerm(alive, 2.0),
             "air_time": RewardTerm(terms.air_time, 2.0),
             "energy": RewardTerm(terms.energy, -2e-5),
             "joint_range": RewardTerm(terms.joint_range, -0.1),
@@ -163,7 +95,7 @@ def task(terrain: Terrain, options: WalkOptions) -> WalkTask:
         reward_at_least_0=True,
         reward_per_second=True,
         failures=(terms.fallen,),
-        time_outs=(partial(terms.outside, low=low, high=high),),
+        time_outs=(partial(outside, low=low, high=high),),
         forward_speed=terms.forward_speed,
         commanded_speed=terms.commanded_speed,
         physics_dt=PHYSICS_DT,

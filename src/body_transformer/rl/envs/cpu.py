@@ -6,9 +6,9 @@ mjlab only compiles the scene; its environments and MuJoCo Warp are not used her
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import mujoco
@@ -23,7 +23,7 @@ from torch import Tensor
 from .interface import RlEnv
 from .mjlab import task_of
 from .terms import RlTask, TaskTerms, reward_weights
-from .world import World
+from .world import DATA, POSES, STATE, World
 
 
 def scene_model(cfg: ManagerBasedRlEnvCfg) -> mujoco.MjModel:
@@ -46,36 +46,23 @@ class CpuEnv(RlEnv):
     def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int | None = None) -> None:
         model = scene_model(cfg)
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # a broken state must stay visible
-        self._cfg, self._num_threads = cfg, num_threads or torch.get_num_threads()
+        self._cfg, num_threads = cfg, num_threads or torch.get_num_threads()
+        self._models = [model, *(copy.copy(model) for _ in range(num_threads - 1))]
+        self._datas = [mujoco.MjData(each) for each in self._models]
         self.task: RlTask[Any] = task_of(cfg)
         num_envs = cfg.scene.num_envs
         self.steps = torch.zeros(num_envs, dtype=torch.long)
         """[B]"""
         self.going = torch.zeros(num_envs, dtype=torch.bool)
         """[B]: whether the episode is not over yet."""
-        zeros = partial(torch.zeros, num_envs, dtype=torch.float64)
-        self.world = World(
-            model,
-            qpos=zeros(model.nq),
-            qvel=zeros(model.nv),
-            warmstart=zeros(model.nv),
-            ctrl=zeros(model.nu),
-            sensordata=zeros(model.nsensordata),
-            geom_xpos=zeros(model.ngeom, 3),
-            geom_xmat=zeros(model.ngeom, 3, 3),
-            act=zeros(model.na),
-            body_pos=zeros(model.nbody, 3),
-            body_quat=zeros(model.nbody, 4),
-            subtree_center=zeros(model.nbody, 3),
-            locate_bodies=self._locate_bodies,
-            steps=lambda: self.steps,
-        )
+        self._memory = {name: np.zeros((num_envs, *getattr(self._datas[0], name).shape)) for name in DATA}
+        """Field of MjData -> its value for each robot."""
+        tensors = {name: torch.from_numpy(array) for name, array in self._memory.items()}
+        self.world = World(model, self._locate_bodies, lambda: self.steps, **tensors)
         self.terms = TaskTerms(self.task, self.world, cfg.seed or 0, reward_weights(cfg))
         self.robots = self.terms.robots
-        self._threads = ThreadPoolExecutor(self._num_threads)
-        self._models = [model, *(copy.copy(model) for _ in range(self._num_threads - 1))]
-        self._datas = [mujoco.MjData(each) for each in self._models]
         self.robots.prepare_model(model)
+        self._threads = ThreadPoolExecutor(num_threads)
 
     @property
     def num_envs(self) -> int:
@@ -132,37 +119,32 @@ class CpuEnv(RlEnv):
 
     def _locate_bodies(self) -> None:
         """Compute the poses of the bodies of every robot."""
-        world, model, data = self.world, self._models[0], self._datas[0]
-        places = (world.body_pos.numpy(), world.body_quat.numpy(), world.subtree_center.numpy())
-        for k, qpos in enumerate(world.qpos.numpy()):
+        model, data = self._models[0], self._datas[0]
+        for k, qpos in enumerate(self._memory["qpos"]):
             data.qpos = qpos
             mujoco.mj_kinematics(model, data)
             mujoco.mj_comPos(model, data)
-            for column, found in zip(places, (data.xpos, data.xquat, data.subtree_com), strict=True):
-                column[k] = found
+            self._read(k, data, POSES)
 
     def _physics(self) -> None:
         """Simulate one physics step of every robot with a running episode."""
-        parts = np.array_split(np.flatnonzero(self.going.numpy()), self._num_threads)
-        for _ in self._threads.map(self._advance, range(self._num_threads), parts):
+        parts = np.array_split(np.flatnonzero(self.going.numpy()), len(self._models))
+        for _ in self._threads.map(self._advance, self._models, self._datas, parts):
             pass
         broken = (~self.world.qpos.isfinite().all(1)).nonzero().flatten().tolist()
         if broken:
             raise ValueError(f"physics gave values that are not finite in the episodes {broken}")
 
-    def _advance(self, thread: int, robots: NDArray[np.int64]) -> None:
+    def _advance(self, model: mujoco.MjModel, data: mujoco.MjData, robots: NDArray[np.int64]) -> None:
         """Simulate one thread's share of the robots."""
-        model, data = self._models[thread], self._datas[thread]
         for k in robots:
             self.robots.fit_model(k, model)
-            self._step_robot(k, model, data)
+            for name in (*STATE, "ctrl"):
+                setattr(data, name, self._memory[name][k])
+            mujoco.mj_step(model, data)
+            self._read(k, data, (*STATE, "sensordata", "geom_xpos"))
 
-    def _step_robot(self, k: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
-        world = self.world
-        state = (world.qpos.numpy(), world.qvel.numpy(), world.act.numpy(), world.warmstart.numpy())
-        data.qpos, data.qvel, data.act, data.qacc_warmstart = (column[k] for column in state)
-        data.ctrl = world.ctrl.numpy()[k]
-        mujoco.mj_step(model, data)
-        for column, new in zip(state, (data.qpos, data.qvel, data.act, data.qacc_warmstart), strict=True):
-            column[k] = new
-        world.sensordata.numpy()[k], world.geom_xpos.numpy()[k] = data.sensordata, data.geom_xpos
+    def _read(self, k: int, data: mujoco.MjData, names: Sequence[str]) -> None:
+        """Read fields of robot k."""
+        for name in names:
+            self._memory[name][k] = getattr(data, name)

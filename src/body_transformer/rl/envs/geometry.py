@@ -1,4 +1,4 @@
-"""Rotations of vectors, angles of rotations, and places: B environments, quaternions w x y z."""
+"""Rotations of vectors, and angles of rotations: B environments, quaternions w x y z."""
 
 from __future__ import annotations
 
@@ -35,9 +35,3 @@ def yaw(quat: Tensor) -> Tensor:
     """Return the angle about z, [B] in [-pi, pi]."""
     w, x, y, z = quat.unbind(-1)
     return torch.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-
-
-def outside_rectangle(pos: Tensor, low: tuple[float, float], high: tuple[float, float]) -> Tensor:
-    """Return where pos [B, 3] is not above the rectangle from `low` to `high`, [B, bool]."""
-    x, y = pos[:, 0], pos[:, 1]
-    return (x < low[0]) | (x > high[0]) | (y < low[1]) | (y > high[1])

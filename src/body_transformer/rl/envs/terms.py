@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import mujoco
 import numpy as np
@@ -24,7 +24,7 @@ from ...body.layout import Term
 from ...errors import listing
 from ...video import View
 from ..episode_metrics import PlannedEpisode
-from .world import Starts, World
+from .world import FreeBody, Starts, World
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
@@ -71,6 +71,24 @@ def obs_terms(
     if set(names) != set(values):
         raise ValueError(f"the layout has the terms {listing(names)}; the task computes {listing(values)}")
     return tuple(ObservationTerm(term, values[term.name], (noise or {}).get(term.name, 0.0)) for term in owners)
+
+
+class HasRoot(Protocol):
+    """A state with the free body that moves a robot."""
+
+    @property
+    def root(self) -> FreeBody: ...
+
+
+def alive(state: HasRoot) -> Tensor:
+    """Return 1 for every robot, [B]."""
+    return torch.ones_like(state.root.pos[:, 0])
+
+
+def outside(state: HasRoot, low: tuple[float, float], high: tuple[float, float]) -> Tensor:
+    """Return where the robot is not above the rectangle from `low` to `high`, m, [B, bool]."""
+    x, y = state.root.pos[:, 0], state.root.pos[:, 1]
+    return (x < low[0]) | (x > high[0]) | (y < low[1]) | (y > high[1])
 
 
 @dataclass(frozen=True, kw_only=True)

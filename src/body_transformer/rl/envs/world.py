@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import mujoco
 import numpy as np
@@ -19,21 +19,32 @@ if TYPE_CHECKING:
 
 MAX_SPEED, MAX_TURN = 50.0, 200.0
 """Speeds above which a simulation counts as broken, m/s and rad/s. Humanoids with random actions reach 17 and 81."""
+STATE = ("qpos", "qvel", "act", "qacc_warmstart")
+"""Fields of MjData from which a physics step continues."""
+POSES = ("xpos", "xquat", "subtree_com")
+"""Fields of MjData that follow from qpos."""
+DATA = (*STATE, *POSES, "ctrl", "sensordata", "geom_xpos", "geom_xmat")
 
 
 @dataclass(frozen=True)
 class World:
     """A simulator of B environments: MuJoCo Warp in mjlab, or plain MuJoCo.
 
-    All tensors are the simulator's own memory: reading gives its state, writing changes it.
+    All tensors are the simulator's own memory, under the names of MjData: reading gives its state, writing changes it.
     """
 
     model: mujoco.MjModel
+    locate_bodies: Callable[[], None]
+    """Computes POSES from `qpos`. A CUDA graph of PyTorch cannot record it."""
+    steps: Callable[[], Tensor]
+    """Returns the steps so far of each current episode, [B]."""
     qpos: Tensor
     """[B, nq]"""
     qvel: Tensor
     """[B, nv]"""
-    warmstart: Tensor
+    act: Tensor
+    """[B, na], activations of actuators that have a state."""
+    qacc_warmstart: Tensor
     """[B, nv], accelerations from which the solver starts."""
     ctrl: Tensor
     """[B, nu], in the order of the model."""
@@ -42,19 +53,13 @@ class World:
     geom_xpos: Tensor
     """[B, ngeom, 3], m, world. Planes under feelers are written here (see rl/ground.py)."""
     geom_xmat: Tensor
-    """[B, ngeom, 3, 3]"""
-    act: Tensor
-    """[B, na], activations of actuators that have a state."""
-    body_pos: Tensor
+    """[B, ngeom, 3, 3] or [B, ngeom, 9]"""
+    xpos: Tensor
     """[B, nbody, 3], m, world. After a physics step, the positions before it, until `locate_bodies` is called."""
-    body_quat: Tensor
-    """[B, nbody, 4], body to world; as `body_pos`."""
-    subtree_center: Tensor
-    """[B, nbody, 3], m, centre of mass of each body with everything below it; as `body_pos`."""
-    locate_bodies: Callable[[], None]
-    """Computes `body_pos`, `body_quat` and `subtree_center` from `qpos`. A CUDA graph of PyTorch cannot record it."""
-    steps: Callable[[], Tensor]
-    """Returns the steps so far of each current episode, [B]."""
+    xquat: Tensor
+    """[B, nbody, 4], body to world; as `xpos`."""
+    subtree_com: Tensor
+    """[B, nbody, 3], m, centre of mass of each body with everything below it; as `xpos`."""
     fastest: Tensor = field(init=False)
     """[nv]: MAX_SPEED for the translation of free bodies, MAX_TURN for everything else."""
 
@@ -68,26 +73,12 @@ class World:
     @classmethod
     def of(cls, env: ManagerBasedRlEnv) -> World:
         """Return mjlab's arrays as tensors, without its wrappers."""
-        model, data = env.sim.mj_model, cast(Any, env.sim.data)
-        qpos: Tensor = data.qpos._tensor
-        # some versions of PyTorch raise an error for an empty array on a GPU
-        act: Tensor = data.act._tensor if model.na else qpos.new_zeros(len(qpos), 0)
-        return cls(
-            model,
-            qpos=qpos,
-            qvel=data.qvel._tensor,
-            warmstart=data.qacc_warmstart._tensor,
-            ctrl=data.ctrl._tensor,
-            sensordata=data.sensordata._tensor,
-            geom_xpos=data.geom_xpos._tensor,
-            geom_xmat=data.geom_xmat._tensor,
-            act=act,
-            body_pos=data.xpos._tensor,
-            body_quat=data.xquat._tensor,
-            subtree_center=data.subtree_com._tensor,
-            locate_bodies=WarpKinematics(env.sim),
-            steps=lambda: env.episode_length_buf,
-        )
+        model = env.sim.mj_model
+        names = [name for name in DATA if name != "act" or model.na]
+        tensors: dict[str, Tensor] = {name: getattr(env.sim.data, name)._tensor for name in names}
+        if not model.na:  # some versions of PyTorch raise an error for an empty array on a GPU
+            tensors["act"] = tensors["qpos"].new_zeros(env.num_envs, 0)
+        return cls(model, WarpKinematics(env.sim), lambda: env.episode_length_buf, **tensors)
 
     @property
     def num_envs(self) -> int:
@@ -110,7 +101,7 @@ class World:
         chosen = fresh[:, None]
         self.qpos.copy_(torch.where(chosen, qpos, self.qpos))
         self.qvel.copy_(torch.where(chosen, qvel, self.qvel))
-        self.warmstart.masked_fill_(chosen, 0.0)
+        self.qacc_warmstart.masked_fill_(chosen, 0.0)
 
 
 class WarpKinematics:

@@ -106,12 +106,8 @@ class LimbPlanes(FeelerPlanes):
     """The planes of B humanoids, laid where the feelers will be if they keep their speed."""
 
     def __init__(self, world: World, ground: Ground):
-        model, self._faces = world.model, FaceTable(ground, world.device)
-        count = sum(model.geom(k).name.startswith(FEELER) for k in range(model.ngeom))
-        super().__init__(world, count)
-        feelers = [model.geom(f"{FEELER}{k}").id for k in range(count)]
-        self._geom_xpos, self._feelers = world.geom_xpos, torch.tensor(feelers, device=world.device)
-        self._radius = torch.tensor(model.geom_size[feelers, 0], dtype=torch.float32, device=world.device)[:, None]
+        super().__init__(world)
+        self._geom_xpos, self._faces = world.geom_xpos, FaceTable(ground, world.device)
         self._centre, self._before = (torch.zeros_like(self.point) for _ in range(2))
         """[B, S, 3], m: positions of the feelers at the beginning of the last physics step, and of the one before."""
         self._age = torch.zeros(world.num_envs, dtype=torch.long, device=world.device)
@@ -125,13 +121,13 @@ class LimbPlanes(FeelerPlanes):
     def note(self) -> None:
         """Store the positions of the feelers after a physics step, from which `lay` predicts the next ones."""
         self._before.copy_(self._centre)
-        torch.index_select(self._geom_xpos, 1, self._feelers, out=self._centre)
+        torch.index_select(self._geom_xpos, 1, self.feelers, out=self._centre)
         self._age.add_(1)
 
     def lay(self) -> None:
         """Lay every plane before a physics step, except in an episode's first step, when the robot is in the air."""
         known, moving = (self._age[:, None, None] > steps for steps in (0, 1))
         ahead = self._centre + (self._centre - self._before).masked_fill(~moving, 0.0)
-        point, normal = self._faces.nearest(ahead, self._radius)
+        point, normal = self._faces.nearest(ahead, self.radius[:, None])
         self.point.copy_(torch.where(known, point, self.point))
         self.normal.copy_(torch.where(known, normal, self.normal))

@@ -26,9 +26,10 @@ from mjlab.envs import ManagerBasedRlEnvCfg
 from numpy.typing import NDArray
 
 from ..envs.mjlab import env_cfg, task_of
+from ..envs.terms import outside
 from ..ground import Ground, add_field
 from ..registry import TaskSpec
-from . import mod, terms
+from . import mod
 from .ground import add_planes
 from .model import scene, simulation
 from .robots import HumanoidTask
@@ -88,7 +89,7 @@ def tile_tops(ground: NDArray[np.float64]) -> NDArray[np.float64]:
 def task(seed: int) -> HumanoidTask:
     """Return humanoid-hill on the ground of that seed."""
     low, high = ((LOW[0] + EDGE, LOW[1] + EDGE), (HIGH[0] - EDGE, HIGH[1] - EDGE))
-    time_out = partial(terms.outside, low=low, high=high)
+    time_out = partial(outside, low=low, high=high)
     return replace(mod.task(), time_outs=(time_out,), place=partial(place, seed=seed), ground=ground(seed))
 
 

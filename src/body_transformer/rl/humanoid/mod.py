@@ -34,7 +34,7 @@ from torch import Tensor
 from ...experiment import load_experiment
 from ...video import View
 from ..envs.mjlab import env_cfg
-from ..envs.terms import ACTOR, CRITIC, ObservationTerm, RewardTerm, obs_terms
+from ..envs.terms import ACTOR, CRITIC, ObservationTerm, RewardTerm, alive, obs_terms
 from ..registry import TaskSpec
 from . import terms
 from .model import DECIMATION, PHYSICS_DT, scene, simulation
@@ -73,7 +73,7 @@ def humanoid_task(
         actions=torque,
         rewards={
             "progress": RewardTerm(partial(terms.progress, target=target), 1.0),
-            "alive": RewardTerm(terms.alive, 2.0),
+            "alive": RewardTerm(alive, 2.0),
             "upright": RewardTerm(terms.upright, 0.1),
             "heading": RewardTerm(partial(terms.heading, direction=direction), 0.5),
             "effort": RewardTerm(terms.effort, -0.01),

@@ -50,16 +50,10 @@ class Stack:
 
 @dataclass(frozen=True)
 class HumanoidState:
-    """All environments after the physics of a control step. B environments, quaternions w x y z."""
+    """B environments after the physics of a control step."""
 
-    torso_pos: Tensor
-    """[B, 3], m, world."""
-    torso_quat: Tensor
-    """[B, 4], torso to world."""
-    torso_vel: Tensor
-    """[B, 3], m/s, world."""
-    torso_spin: Tensor
-    """[B, 3], rad/s, in the torso's own frame, as in the simulator."""
+    root: FreeBody
+    """The torso."""
     joint_pos: Tensor
     """[B, 21], rad."""
     joint_vel: Tensor
@@ -86,16 +80,12 @@ class Humanoids(TaskRobots[HumanoidState]):
         motors, expected = [model.actuator(k).name for k in range(model.nu)], [f"robot/{name}" for name in JOINTS]
         if motors != expected:
             raise ValueError(f"the simulator's motors are {motors}, expected {expected}")
-        torso = FreeBody.of(world, "robot/root")
         in_qpos, in_qvel = map(adjacent, joint_ids(model, JOINTS))
         forces = adjacent([int(model.sensor(f"{CONTACT}_{body}_force").adr[0]) for body in BODIES], width=3)
         self._force_by_body = world.sensordata[:, forces].view(-1, len(BODIES), 3)
         bodies = ("board/board", "cylinder/cylinder") if task.has_stack else ()
         self.state = HumanoidState(
-            torso_pos=torso.pos,
-            torso_quat=torso.quat,
-            torso_vel=torso.vel,
-            torso_spin=torso.spin,
+            root=FreeBody.of(world, "robot/root"),
             joint_pos=world.qpos[:, in_qpos],
             joint_vel=world.qvel[:, in_qvel],
             contact_force=world.qpos.new_zeros(world.num_envs, len(BODIES), 3),
@@ -116,7 +106,7 @@ class Humanoids(TaskRobots[HumanoidState]):
         """Send the clamped actions [B, 21] to the motors and note the position of the torso."""
         torch.clamp(action, -1.0, 1.0, out=self.state.action)
         self.world.ctrl.copy_(self.state.action)
-        self.state.previous_xy.copy_(self.state.torso_pos[:, :2])
+        self.state.previous_xy.copy_(self.state.root.pos[:, :2])
 
     def before_physics(self, step: int) -> None:
         """Lay the ground under the robots. The torques stay the same in all physics steps."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...body.layout import Term
-from ..envs.geometry import outside_rectangle, pitch, roll, rotate, yaw
+from ..envs.geometry import pitch, roll, rotate, yaw
 from ..envs.terms import ObservationTerm
 from .model import BODIES, CONTROL_DT, FEET
 from .robots import HumanoidState, Stack
@@ -27,12 +27,12 @@ _FEET = [BODIES.index(foot) for foot in FEET]
 
 def torso_roll_pitch_yaw(state: State) -> Tensor:
     """Return the angles about x, then y, then z of the world, in [-pi, pi]."""
-    return _roll_pitch_yaw(state.torso_quat)
+    return _roll_pitch_yaw(state.root.quat)
 
 
 def torso_angular_velocity(state: State) -> Tensor:
     """Return the angular velocity in the world's frame."""
-    return rotate(state.torso_quat, state.torso_spin)
+    return rotate(state.root.quat, state.root.spin)
 
 
 def joint_pos(state: State) -> Tensor:
@@ -49,8 +49,8 @@ def _roll_pitch_yaw(quat: Tensor) -> Tensor:
 
 
 OBSERVATIONS: dict[str, Callable[[State], Tensor]] = {
-    "torso_height": lambda state: state.torso_pos[:, 2:],
-    "torso_velocity": lambda state: state.torso_vel,
+    "torso_height": lambda state: state.root.pos[:, 2:],
+    "torso_velocity": lambda state: state.root.vel,
     "torso_roll_pitch_yaw": torso_roll_pitch_yaw,
     "torso_angular_velocity": torso_angular_velocity,
     "joint_pos": joint_pos,
@@ -81,12 +81,12 @@ def _board_angular_velocity(state: State) -> Tensor:
 _PRIVILEGED: dict[str, tuple[int, Callable[[State], Tensor]]] = {
     "board_roll_pitch_yaw": (3, lambda state: _roll_pitch_yaw(_stack(state).board.quat)),
     "board_from_cylinder": (2, _board_from_cylinder),  # centre to centre, across (y) and up, m
-    "board_from_torso": (2, lambda state: _stack(state).board.pos[:, :2] - state.torso_pos[:, :2]),  # x and y, m
+    "board_from_torso": (2, lambda state: _stack(state).board.pos[:, :2] - state.root.pos[:, :2]),  # x and y, m
     "board_velocity": (3, lambda state: _stack(state).board.vel),
     "board_angular_velocity": (3, _board_angular_velocity),  # in the world's frame
     "cylinder_velocity": (1, lambda state: _stack(state).cylinder.vel[:, 1:2]),  # along y, in which it rolls, m/s
     "cylinder_spin": (1, lambda state: _stack(state).cylinder.spin[:, :1]),  # about its axis, rad/s
-    "torso_from_cylinder": (2, lambda state: state.torso_pos[:, :2] - _stack(state).cylinder.pos[:, :2]),  # x, y, m
+    "torso_from_cylinder": (2, lambda state: state.root.pos[:, :2] - _stack(state).cylinder.pos[:, :2]),  # x, y, m
 }
 PRIVILEGED = tuple(ObservationTerm(Term.root(name, size), value) for name, (size, value) in _PRIVILEGED.items())
 """Terms of board and cylinder: 17 entries, which the root owns because they are no part of the robot."""
@@ -100,7 +100,7 @@ def progress(state: State, target: tuple[float, float]) -> Tensor:
 
     The difference of distances is written as a quotient. At 1000 m, float32 cannot resolve a step's centimetres.
     """
-    x, y = state.torso_pos[:, 0], state.torso_pos[:, 1]
+    x, y = state.root.pos[:, 0], state.root.pos[:, 1]
     before_x, before_y = state.previous_xy.unbind(-1)
     now = torch.hypot(x - target[0], y - target[1])
     before = torch.hypot(before_x - target[0], before_y - target[1])
@@ -108,19 +108,15 @@ def progress(state: State, target: tuple[float, float]) -> Tensor:
     return nearer / (before + now).clamp_min(1e-6) / CONTROL_DT
 
 
-def alive(state: State) -> Tensor:
-    return torch.ones_like(state.torso_pos[:, 0])
-
-
 def upright(state: State) -> Tensor:
     """Return 1 where the torso's z axis is within 21.6 degrees of the world's."""
-    _, x, y, _ = state.torso_quat.unbind(-1)
+    _, x, y, _ = state.root.quat.unbind(-1)
     return (1 - 2 * (x * x + y * y) > 0.93).float()
 
 
 def heading(state: State, direction: Callable[[State], tuple[Tensor, Tensor]]) -> Tensor:
     """Return 1 where h > 0.8, else h / 0.8; h is the cosine between the torso's x axis and the direction."""
-    w, x, y, z = state.torso_quat.unbind(-1)
+    w, x, y, z = state.root.quat.unbind(-1)
     to_x, to_y = direction(state)
     cosine = (1 - 2 * (y * y + z * z)) * to_x + 2 * (x * y + w * z) * to_y
     return (cosine / 0.8).masked_fill(cosine > 0.8, 1.0)
@@ -128,14 +124,14 @@ def heading(state: State, direction: Callable[[State], tuple[Tensor, Tensor]]) -
 
 def to_target(state: State, target: tuple[float, float]) -> tuple[Tensor, Tensor]:
     """Return the unit vector (x, y) from the torso to the target."""
-    x, y = target[0] - state.torso_pos[:, 0], target[1] - state.torso_pos[:, 1]
+    x, y = target[0] - state.root.pos[:, 0], target[1] - state.root.pos[:, 1]
     distance = torch.hypot(x, y).clamp_min(1e-6)
     return x / distance, y / distance
 
 
 def straight_ahead(state: State) -> tuple[Tensor, Tensor]:
     """Return the unit vector (x, y) of the direction in which the robot starts: the world's x axis."""
-    x = state.torso_pos[:, 0]
+    x = state.root.pos[:, 0]
     return torch.ones_like(x), torch.zeros_like(x)
 
 
@@ -156,7 +152,7 @@ def limits(state: State) -> Tensor:
 
 def forward_speed(state: State) -> Tensor:
     """Return the speed along the world's x axis, m/s. Evaluations report it; the reward does not use it."""
-    return (state.torso_pos[:, 0] - state.previous_xy[:, 0]) / CONTROL_DT
+    return (state.root.pos[:, 0] - state.previous_xy[:, 0]) / CONTROL_DT
 
 
 # -- termination -------------------------------------------------------------------------------------------------------
@@ -172,9 +168,4 @@ def fallen(state: State) -> Tensor:
 
 def below(state: State, height: float) -> Tensor:
     """Return where the torso is lower than `height`."""
-    return state.torso_pos[:, 2] < height
-
-
-def outside(state: State, low: tuple[float, float], high: tuple[float, float]) -> Tensor:
-    """Return where the torso is not above the rectangle from `low` to `high`."""
-    return outside_rectangle(state.torso_pos, low, high)
+    return state.root.pos[:, 2] < height

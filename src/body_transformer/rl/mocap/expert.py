@@ -31,7 +31,7 @@ from ...imitation.tasks.mocap.snippets import MAX_SNIPPET_STEPS, Snippet
 from ...model.policy import Policy
 from ...video import View
 from ..envs.mjlab import env_cfg
-from ..envs.terms import ACTOR, CRITIC, RewardTerm, obs_terms
+from ..envs.terms import ACTOR, CRITIC, RewardTerm, alive, obs_terms
 from ..episode_metrics import EpisodeMetrics
 from ..registry import TaskSpec
 from . import terms
@@ -58,7 +58,7 @@ def task(options: ExpertOptions, clips: ClipFile) -> ExpertTask:
             "joints": RewardTerm(terms.joints, kernel),
             "joint_velocities": RewardTerm(terms.joint_velocities, kernel / 3),
             "body_rotations": RewardTerm(terms.body_rotations, kernel),
-            "alive": RewardTerm(terms.alive, options.alive_weight),
+            "alive": RewardTerm(alive, options.alive_weight),
         },
         failures=(partial(terms.lost, max_error=options.max_error),),
         time_outs=(terms.at_end,),

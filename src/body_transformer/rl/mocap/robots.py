@@ -24,7 +24,7 @@ LIMBS = ("rradius", "lradius", "rfoot", "lfoot", "head")
 
 @dataclass(frozen=True)
 class ExpertState:
-    """All environments after the physics of a control step, and the clips that they track. B environments."""
+    """B environments after the physics of a control step, and the clips that they track."""
 
     root: FreeBody
     root_quat: Tensor
@@ -99,12 +99,12 @@ class Walkers(TaskRobots[ExpertState]):
         entries = {"joint_pos": 56, "joint_vel": 56, "activation": 56, "control": 56, "touch": 10, "torque": 6}
         self.state = ExpertState(
             root=root,
-            root_quat=world.body_quat[:, root_id],
+            root_quat=world.xquat[:, root_id],
             previous_quat=world.qpos.new_zeros(num_envs, 4),
             **{name: world.qpos.new_zeros(num_envs, size) for name, size in entries.items()},
-            body_pos=world.body_pos[:, body_ids],
-            body_quat=world.body_quat[:, body_ids],
-            center=world.subtree_center[:, root_id],
+            body_pos=world.xpos[:, body_ids],
+            body_quat=world.xquat[:, body_ids],
+            center=world.subtree_com[:, root_id],
             limb_ids=self._tensor([bodies.index(name) for name in LIMBS]),
             motions=motions,
             frame=torch.zeros(num_envs, dtype=torch.long, device=world.device),

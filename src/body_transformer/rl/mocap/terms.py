@@ -174,10 +174,6 @@ def body_rotations(state: State) -> Tensor:
     return torch.exp(-10 * halves.square().mean(-1))
 
 
-def alive(state: State) -> Tensor:
-    return torch.ones_like(state.center[:, 0])
-
-
 # -- termination -------------------------------------------------------------------------------------------------------
 
 
