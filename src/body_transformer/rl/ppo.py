@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 STATS = ("value", "surrogate", "entropy", "bound", "kl")
 """Statistics of an update, averaged over its minibatches."""
-NUM_NAMED = 4
-"""Largest number of differences between a checkpoint and this run that an error lists."""
 
 
 class PPO:
@@ -241,15 +239,13 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _differences(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
-    """Return the first differences between the tensors of a checkpoint and of this run; empty if there are none."""
+    """Describe a tensor that differs between a checkpoint and this run, and count all; empty if there is none."""
     there, here = ({name: list(tensor.shape) for name, tensor in tensors.items()} for tensors in (saved, own))
-    found = [
-        f"{name!r} is {there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this run"
-        for name in there | here
-        if there.get(name) != here.get(name)
-    ]
-    more = f"; {len(found) - NUM_NAMED} more such differences" if len(found) > NUM_NAMED else ""
-    return "; ".join(found[:NUM_NAMED]) + more
+    names = [name for name in there | here if there.get(name) != here.get(name)]
+    if not names:
+        return ""
+    shapes = f"{there.get(names[0], 'missing')} in the checkpoint and {here.get(names[0], 'missing')} in this run"
+    return f"{len(names)} tensors differ, such as {names[0]!r}, which is {shapes}"
 
 
 def standardized(values: Tensor) -> Tensor:

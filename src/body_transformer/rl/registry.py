@@ -60,7 +60,11 @@ class TaskSpec:
 
 def names() -> list[str]:
     """Return all tasks: ours, then mjlab's with their prefix."""
-    return [*TASKS, *(MJLAB + name for name in _mjlab_names())]
+    need_mjlab()
+    import mjlab.tasks  # noqa: F401  (fills the registry)
+    from mjlab.tasks.registry import list_tasks
+
+    return [*TASKS, *(MJLAB + name for name in list_tasks() if name not in TASKS)]
 
 
 def make_env_cfg(
@@ -159,14 +163,6 @@ def quiet() -> Iterator[None]:
     warp.config.log_level = max(warp.config.log_level, warp.LOG_WARNING)
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         yield
-
-
-def _mjlab_names() -> list[str]:
-    need_mjlab()
-    import mjlab.tasks  # noqa: F401  (fills the registry)
-    from mjlab.tasks.registry import list_tasks
-
-    return [name for name in list_tasks() if name not in TASKS]
 
 
 def _mjlab_cfg(name: str, num_envs: int, seed: int, motion: str | None, play: bool) -> ManagerBasedRlEnvCfg:

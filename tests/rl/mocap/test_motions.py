@@ -8,7 +8,7 @@ import torch
 
 from body_transformer.imitation.tasks.mocap.clips import MotionSource, convert
 from body_transformer.rl.mocap.expert import evaluation_snippets
-from body_transformer.rl.mocap.motions import SIZES, ClipFile, Motions
+from body_transformer.rl.mocap.motions import FEATURES, ClipFile, Motions
 from body_transformer.rl.mocap.servo import Servo
 
 from .conftest import LENGTHS, moving
@@ -38,11 +38,11 @@ def test_frames_are_those_of_the_file(clips_file):
     with h5py.File(clips_file) as file:
         walker = file["CMU_900_03/walkers/walker_0"]
         frame = int(motions.start[2]) + 7
-        columns = {name: torch.from_numpy(walker[name][:, 7]) for name in SIZES}
-    assert torch.equal(motions.root_pos[frame], columns["position"])
-    assert torch.equal(motions.joint_vel[frame], columns["joints_velocity"][list(servo.file_order)])
-    assert torch.equal(motions.body_quat[frame].flatten(), columns["body_quaternions"])
-    assert torch.equal(motions.limbs[frame].flatten(), columns["appendages"])
+        columns = {name: torch.from_numpy(walker[feature][:, 7]) for name, (feature, _) in FEATURES.items()}
+    for name in ("joint_pos", "joint_vel"):
+        columns[name] = columns[name][list(servo.file_order)]
+    for name, expected in columns.items():
+        assert torch.equal(getattr(motions, name)[frame].flatten(), expected)
     assert servo.joints == tuple(sorted(servo.joints)), "actuators are in alphabetical order"
 
 
@@ -99,7 +99,7 @@ def test_clips_of_another_walker_rate_or_size_are_refused(changed):
 def test_a_clip_shorter_than_a_snippet_is_refused(tmp_path, clips_file):
     def shorter(group):
         group.attrs["num_steps"] = 12
-        for name in SIZES:
+        for name, _ in FEATURES.values():
             values = group[f"walkers/walker_0/{name}"][()][:, :12]
             del group[f"walkers/walker_0/{name}"]
             group[f"walkers/walker_0/{name}"] = values

@@ -34,9 +34,9 @@ class FastEnv(ManagerBasedRlEnv, RlEnv):
     non_finite: Tensor
     _episode_length: Tensor
 
-    def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str, render_mode: str | None = None, **kwargs: Any):
+    def __init__(self, cfg: ManagerBasedRlEnvCfg, device: str) -> None:
         _refuse_changes(cfg)
-        super().__init__(cfg, device, render_mode, **kwargs)
+        super().__init__(cfg, device)
         self.terms = terms_of(self)
         self.robots = self.terms.robots
         self.broken = torch.zeros((), dtype=torch.long, device=device)
@@ -77,8 +77,7 @@ class FastEnv(ManagerBasedRlEnv, RlEnv):
         """Reset as mjlab does; a seed chooses the starts of all further episodes."""
         if seed is not None:
             self.robots.seed(seed)
-        obs, extras = super().reset(seed=seed, env_ids=env_ids, options=options)
-        return obs, extras
+        return super().reset(seed=seed, env_ids=env_ids, options=options)
 
     def step(self, action: Tensor) -> VecEnvStepReturn:
         """Take a step: action [B, A] -> observations, rewards [B], died [B], timed out [B], extras."""
@@ -139,16 +138,10 @@ class FastEnv(ManagerBasedRlEnv, RlEnv):
 def _refuse_changes(cfg: ManagerBasedRlEnvCfg) -> None:
     """Raise ValueError for a configuration that differs from the task's own, except for the weights of rewards."""
     own = env_cfg(task_of(cfg), cfg.scene, cfg.sim, cfg.seed or 0)
-    fields = ("actions", "events", "rewards", "terminations", "commands", "curriculum", "metrics", "recorders")
-    for field in fields:
-        have, expected = list(getattr(cfg, field)), list(getattr(own, field))
-        if have != expected:
-            raise ValueError(f"FastEnv needs the task's own {field}, {expected}; got {have}; use ManagerBasedRlEnv")
-    if cfg.observations != own.observations:
-        raise ValueError("FastEnv needs the task's own observations; got other terms or noise; use ManagerBasedRlEnv")
-    if (cfg.scale_rewards_by_dt, cfg.auto_reset) != (own.scale_rewards_by_dt, own.auto_reset) or (
-        "floor" in own.rewards and cfg.rewards["floor"].weight != own.rewards["floor"].weight
-    ):
-        raise ValueError(
-            "FastEnv needs the task's own scale_rewards_by_dt, auto_reset and weight of `floor`; use ManagerBasedRlEnv"
-        )
+    by_name = ("actions", "events", "rewards", "terminations", "commands", "curriculum", "metrics", "recorders")
+    for field in (*by_name, "observations", "scale_rewards_by_dt", "auto_reset"):
+        have, expected = getattr(cfg, field), getattr(own, field)
+        if (list(have) != list(expected)) if field in by_name else (have != expected):
+            raise ValueError(f"FastEnv needs the task's own {field}; use ManagerBasedRlEnv for others")
+    if "floor" in own.rewards and cfg.rewards["floor"].weight != own.rewards["floor"].weight:
+        raise ValueError("FastEnv needs the task's own weight of `floor`; use ManagerBasedRlEnv for others")

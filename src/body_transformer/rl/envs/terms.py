@@ -147,7 +147,7 @@ class TaskRobots(ABC, Generic[S]):
     world: World
     state: S
     starts: Starts
-    acts_between_physics_steps: bool
+    acts_between_physics_steps: bool = False
     """Whether `before_physics` does anything after the first physics step of a control step."""
     locates_bodies: bool = False
     """Whether the task reads poses of bodies, which the simulators compute only on request."""
@@ -162,7 +162,6 @@ class TaskRobots(ABC, Generic[S]):
     def act(self, action: Tensor) -> None:
         """Take over the actions [B, A] at the beginning of a control step."""
 
-    @abstractmethod
     def before_physics(self, step: int) -> None:
         """Prepare physics step number `step` of a control step: motors, and the ground under the robots."""
 

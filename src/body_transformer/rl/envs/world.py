@@ -105,7 +105,7 @@ class World:
 
 
 class WarpKinematics:
-    """Forward kinematics of all bodies in MuJoCo Warp; on a GPU the first call records a CUDA graph."""
+    """Forward kinematics of all bodies in MuJoCo Warp; on a GPU later calls replay a CUDA graph."""
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
@@ -116,13 +116,12 @@ class WarpKinematics:
         import warp
 
         with warp.ScopedDevice(self._sim.wp_device):
-            if not self._sim.use_cuda_graph:
-                self._compute()
+            if self._graph is not None:
+                warp.capture_launch(self._graph)
                 return
-            if self._graph is None:
-                self._compute()  # compiles the kernels
+            self._compute()  # compiles the kernels
+            if self._sim.use_cuda_graph:
                 self._graph = self._recorded()
-            warp.capture_launch(self._graph)
 
     def _compute(self) -> None:
         import mujoco_warp

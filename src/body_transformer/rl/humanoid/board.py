@@ -30,7 +30,7 @@ from ..envs.mjlab import env_cfg
 from ..registry import TaskSpec
 from . import terms
 from .mod import humanoid_task, origin
-from .model import BOARD_SIZE, CYLINDER_RADIUS, board_spec, cylinder_spec, resting, scene, simulation
+from .model import BOARD_SIZE, CYLINDER_RADIUS, at_height, board_spec, cylinder_spec, scene, simulation
 from .robots import HumanoidTask
 
 START_Z = 1.532
@@ -64,8 +64,8 @@ def task(options: BoardOptions) -> HumanoidTask:
 def cfg(num_envs: int, seed: int, options: BoardOptions | None = None) -> ManagerBasedRlEnvCfg:
     """Return mjlab's configuration of humanoid-board."""
     stack = {
-        "board": resting(board_spec, 2 * CYLINDER_RADIUS + BOARD_SIZE[2] / 2),
-        "cylinder": resting(cylinder_spec, CYLINDER_RADIUS),
+        "board": at_height(board_spec, 2 * CYLINDER_RADIUS + BOARD_SIZE[2] / 2),
+        "cylinder": at_height(cylinder_spec, CYLINDER_RADIUS),
     }
     on_stack = scene(num_envs, START_Z, stack, terrain=TerrainEntityCfg(terrain_type="plane"))
     return env_cfg(task(options or BoardOptions()), on_stack, simulation(max_contacts=48, max_constraints=240), seed)

@@ -55,19 +55,14 @@ def robot_spec() -> mujoco.MjSpec:
     return spec
 
 
-def robot(start_z: float) -> EntityCfg:
-    """Return the humanoid upright at the origin, with only the motors of its file."""
-    return EntityCfg(spec_fn=robot_spec, init_state=EntityCfg.InitialStateCfg(pos=(0.0, 0.0, start_z)))
-
-
 def scene(num_envs: int, start_z: float, others: Mapping[str, EntityCfg] | None = None, **options: Any) -> SceneCfg:
     """Return a scene of the humanoid with a sensor of the net contact forces, world frame, that each body exerts.
 
-    `others` are further entities, and `options` those of SceneCfg.
+    The humanoid is upright above the origin. `others` are further entities, and `options` those of SceneCfg.
     """
     bodies = ContactMatch(mode="body", pattern=BODIES, entity="robot")
     sensor = ContactSensorCfg(name=CONTACT, primary=bodies, fields=("force",), reduce="netforce")
-    entities = {"robot": robot(start_z), **(others or {})}
+    entities = {"robot": at_height(robot_spec, start_z), **(others or {})}
     return SceneCfg(num_envs=num_envs, env_spacing=0.0, entities=entities, sensors=(sensor,), **options)
 
 
@@ -104,8 +99,8 @@ def cylinder_spec() -> mujoco.MjSpec:
     return spec
 
 
-def resting(spec_fn: Callable[[], mujoco.MjSpec], z: float) -> EntityCfg:
-    """Return a free body above the origin with its centre at height `z`."""
+def at_height(spec_fn: Callable[[], mujoco.MjSpec], z: float) -> EntityCfg:
+    """Return a free body above the origin at height `z`, with only the motors of its model."""
     return EntityCfg(spec_fn=spec_fn, init_state=EntityCfg.InitialStateCfg(pos=(0.0, 0.0, z)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,19 +18,19 @@ from ...imitation.tasks.mocap.clips import CMU_2020, DT_S
 from ...imitation.tasks.mocap.snippets import REF_STEPS, Snippet, available, cut, read_splits
 
 TRAIN, VALIDATION = "train", "validation"
-SIZES = {
-    "position": 3,
-    "quaternion": 4,
-    "joints": 56,
-    "velocity": 3,
-    "angular_velocity": 3,
-    "joints_velocity": 56,
-    "body_positions": 93,
-    "body_quaternions": 124,
-    "center_of_mass": 3,
-    "appendages": 15,
+FEATURES: dict[str, tuple[str, tuple[int, ...]]] = {
+    "root_pos": ("position", (3,)),
+    "root_quat": ("quaternion", (4,)),
+    "root_vel": ("velocity", (3,)),
+    "root_spin": ("angular_velocity", (3,)),
+    "joint_pos": ("joints", (56,)),
+    "joint_vel": ("joints_velocity", (56,)),
+    "body_pos": ("body_positions", (31, 3)),
+    "body_quat": ("body_quaternions", (31, 4)),
+    "center": ("center_of_mass", (3,)),
+    "limbs": ("appendages", (5, 3)),
 }
-"""Fields of a clip that the task reads -> entries per frame."""
+"""Field of `Motions` -> the feature of a clip, and its shape per frame."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def _check(what: str, group: Any) -> None:
         frames, dt = int(group.attrs["num_steps"]), float(group.attrs["dt"])
         walker = group["walkers/walker_0"]
         model = int(walker.attrs["model"])
-        shapes = {name: walker[name].shape for name in SIZES}
+        shapes = {name: walker[name].shape for name, _ in FEATURES.values()}
     except (KeyError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{what} is not in the format of dm_control's HDF5TrajectoryLoader: {error}; "
@@ -110,7 +111,8 @@ def _check(what: str, group: Any) -> None:
         raise ValueError(f"{what} is for dm_control's walker number {model}; it must be number {CMU_2020}, CMU_2020")
     if not np.isclose(dt, DT_S):
         raise ValueError(f"{what} has frames every {dt} s; they must be {DT_S} s apart")
-    wrong = {name: shape for name, shape in shapes.items() if shape != (SIZES[name], frames)}
+    expected = {name: (math.prod(shape), frames) for name, shape in FEATURES.values()}
+    wrong = {name: shape for name, shape in shapes.items() if shape != expected[name]}
     if wrong:
         raise ValueError(f"{what} has arrays of wrong shapes, which must be [entries, {frames}]: {wrong}")
 
@@ -158,35 +160,26 @@ class Motions:
         cls, file: ClipFile, joint_order: Sequence[int], device: torch.device | str, dtype: torch.dtype
     ) -> Motions:
         """Read the clips of a file; `joint_order` is the place in the file of each joint."""
-        columns: dict[str, list[NDArray[np.float32]]] = {name: [] for name in SIZES}
+        columns: dict[str, list[NDArray[np.float32]]] = {name: [] for name in FEATURES}
         for name, group in _groups(file.path):
             if name in file.lengths:
-                for field_name, arrays in columns.items():
-                    arrays.append(group[f"walkers/walker_0/{field_name}"][()].T)
+                for column, (feature, shape) in FEATURES.items():
+                    columns[column].append(group[f"walkers/walker_0/{feature}"][()].T.reshape(-1, *shape))
         names = tuple(sorted(file.lengths))
         lengths = torch.tensor([file.lengths[name] for name in names], device=device)
         start = lengths.cumsum(0) - lengths
-        whole = {name: torch.tensor(np.concatenate(arrays), device=device) for name, arrays in columns.items()}
-        if not all(bool(column.isfinite().all()) for column in whole.values()):
+        frames = {name: torch.tensor(np.concatenate(arrays), device=device) for name, arrays in columns.items()}
+        if not all(bool(values.isfinite().all()) for values in frames.values()):
             raise ValueError(f"{file.path} has values that are not finite")
-        whole = {name: column.to(dtype).contiguous() for name, column in whole.items()}
-        num_frames = int(lengths.sum())
+        for name in ("joint_pos", "joint_vel"):
+            frames[name] = frames[name][:, joint_order]
         return cls(
             names=names,
             start=start,
             last=start + lengths - REF_STEPS[-1] - 1,
             clip=torch.repeat_interleave(torch.arange(len(names), device=device), lengths),
-            root_pos=whole["position"],
-            root_quat=whole["quaternion"],
-            root_vel=whole["velocity"],
-            root_spin=whole["angular_velocity"],
-            joint_pos=whole["joints"][:, joint_order].contiguous(),
-            joint_vel=whole["joints_velocity"][:, joint_order].contiguous(),
-            body_pos=whole["body_positions"].view(num_frames, -1, 3),
-            body_quat=whole["body_quaternions"].view(num_frames, -1, 4),
-            center=whole["center_of_mass"],
-            limbs=whole["appendages"].view(num_frames, -1, 3),
             index={name: number for number, name in enumerate(names)},
+            **{name: values.to(dtype).contiguous() for name, values in frames.items()},
         )
 
     @property
@@ -194,9 +187,10 @@ class Motions:
         return len(self.clip)
 
     def frames(self, snippet: Snippet) -> tuple[int, int]:
-        """Return the first frame of a snippet, and the frame at which an episode on it is over."""
+        """Return the first frame of a snippet, and the frame at which an episode on it is over.
+
+        The frames ahead end with the snippet, whose `end` is one of its frames, or with the clip.
+        """
         number = self.index[snippet.clip]
         start, last = int(self.start[number]), int(self.last[number])
-        return start + snippet.start, min(
-            start + snippet.end - REF_STEPS[-1], last
-        )  # the end is a frame of the snippet
+        return start + snippet.start, min(start + snippet.end - REF_STEPS[-1], last)

@@ -75,7 +75,6 @@ class ExpertTask(RlTask[ExpertState]):
 class Walkers(TaskRobots[ExpertState]):
     """The walkers of a world."""
 
-    acts_between_physics_steps = False
     locates_bodies = True
 
     def __init__(self, world: World, task: ExpertTask) -> None:
@@ -128,7 +127,10 @@ class Walkers(TaskRobots[ExpertState]):
     # -- a control step ------------------------------------------------------------------------------------------------
 
     def act(self, action: Tensor) -> None:
-        """Advance to the next frame of the reference, and add the actions [B, 56] to the controls that follow it."""
+        """Advance to the next frame of the reference, and add the actions [B, 56] to the controls that follow it.
+
+        A control holds for the whole control step.
+        """
         state, motions = self.state, self.state.motions
         torch.minimum(state.frame + 1, state.end, out=state.frame)
         target = motions.joint_pos[state.frame], motions.joint_vel[state.frame]
@@ -137,9 +139,6 @@ class Walkers(TaskRobots[ExpertState]):
         state.previous_quat.copy_(state.root_quat)
         kept = (1 - PHYSICS_DT / FILTER_S) ** DECIMATION
         state.activation.copy_(torch.lerp(state.control, state.activation, kept))  # for fingers that are not simulated
-
-    def before_physics(self, step: int) -> None:
-        """Do nothing: a control holds for the whole control step."""
 
     def read_sensors(self) -> None:
         """Read joints and sensors, and note failures."""
