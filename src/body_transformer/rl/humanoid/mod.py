@@ -31,13 +31,12 @@ from mjlab.terrains import TerrainEntityCfg
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...experiment import load_experiment
 from ...video import View
 from ..envs.mjlab import env_cfg
 from ..envs.terms import ACTOR, CRITIC, ObservationTerm, RewardTerm, alive, obs_terms
 from ..registry import TaskSpec
 from . import terms
-from .model import DECIMATION, PHYSICS_DT, scene, simulation
+from .model import DECIMATION, EXPERIMENT, PHYSICS_DT, scene, simulation
 from .robots import HumanoidState, HumanoidTask
 
 START_Z = 1.34
@@ -65,9 +64,8 @@ def humanoid_task(
         privileged: terms that the critic observes beside those of the actor.
         options: further fields of the task.
     """
-    experiment = load_experiment("humanoid-mod")
-    actor = obs_terms(experiment.obs, terms.OBSERVATIONS)
-    (torque,) = experiment.actions
+    actor = obs_terms(EXPERIMENT.obs, terms.OBSERVATIONS)
+    (torque,) = EXPERIMENT.actions
     return HumanoidTask(
         obs={ACTOR: actor, CRITIC: (*actor, *privileged)} if privileged else {ACTOR: actor},
         actions=torque,

@@ -13,23 +13,14 @@ from mjlab.sensor import ContactMatch, ContactSensorCfg
 from mjlab.sim import SimulationCfg
 
 from ... import robots
+from ...experiment import load_experiment
 from ..envs.mjlab import physics
 
-_SIDES = ("right", "left")
-BODIES: tuple[str, ...] = (
-    *("torso", "head", "lower_waist", "pelvis"),
-    *(f"{side}_{part}" for side in _SIDES for part in ("thigh", "shin", "foot")),
-    *(f"{side}_{part}" for side in _SIDES for part in ("upper_arm", "lower_arm", "hand")),
-)
-"""In tree order: the order of the contact forces in the observation."""
-
-_LEG = ("hip_x", "hip_z", "hip_y", "knee", "ankle_y", "ankle_x")
-_ARM = ("shoulder1", "shoulder2", "elbow")
-JOINTS: tuple[str, ...] = (
-    *("abdomen_z", "abdomen_y", "abdomen_x"),
-    *(f"{side}_{joint}" for limb in (_LEG, _ARM) for side in _SIDES for joint in limb),
-)
-"""The order of joint positions, joint velocities and actions."""
+EXPERIMENT = load_experiment("humanoid-mod")
+"""Terms of the humanoid tasks: order, sizes and owners."""
+_OWNERS = {term.name: term.of for term in EXPERIMENT.obs}
+BODIES, JOINTS = _OWNERS["contact_force"], _OWNERS["joint_pos"]
+"""The order of contact forces; that of joint positions, joint velocities and actions."""
 
 FEET = ("right_foot", "left_foot")
 MAX_GEAR = 135.0
