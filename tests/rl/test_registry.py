@@ -75,14 +75,6 @@ class TestWithMjlab:
         assert playing.observations.keys() == training.observations.keys()
         assert playing.episode_length_s == training.episode_length_s
 
-    def test_an_mjlab_task_runs(self):
-        import torch
-
-        env = registry.make_env("mjlab:Mjlab-Cartpole-Balance", 2, 0, "cpu")
-        env.reset()
-        obs, *_ = env.step(torch.zeros(2, 1))
-        assert obs["actor"].shape[0] == 2
-
     @pytest.mark.parametrize(
         ("name", "hint"),
         [

@@ -102,16 +102,12 @@ def test_owners_without_a_function_and_functions_without_owners_are_refused():
 NOISE = UniformNoiseCfg(n_min=-0.1, n_max=0.1)
 CHANGES = {
     "noise": ("humanoid-mod", lambda cfg: setattr(cfg.observations["actor"].terms["joint_pos"], "noise", NOISE)),
-    "no noise": ("a1-walk", lambda cfg: setattr(cfg.observations["actor"].terms["joint_pos"], "noise", None)),
     "reward": ("humanoid-mod", lambda cfg: cfg.rewards.pop("effort")),
-    "reward per second": ("a1-walk", lambda cfg: cfg.rewards.pop("energy")),
+    "reward per second": ("a1-walk", lambda cfg: setattr(cfg, "scale_rewards_by_dt", False)),
+    "floor": ("a1-walk", lambda cfg: setattr(cfg.rewards["floor"], "weight", 0.5)),
     "event": ("a1-walk", lambda cfg: cfg.events.pop("randomize")),
     "group": ("humanoid-mod", lambda cfg: cfg.observations.update(critic=cfg.observations["actor"])),
     "action": ("humanoid-mod", lambda cfg: cfg.actions.update(push=cfg.actions["torque"])),
-    "a critic's noise": (
-        "humanoid-board",
-        lambda cfg: setattr(cfg.observations["critic"].terms["board_velocity"], "noise", NOISE),
-    ),
     "a critic's term": ("humanoid-board", lambda cfg: cfg.observations["critic"].terms.pop("board_velocity")),
 }
 

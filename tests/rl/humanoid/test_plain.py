@@ -71,14 +71,6 @@ def test_an_episode_begins_in_the_state_that_mjlabs_environment_begins_in(plain,
     assert torch.allclose(ours.terms.observations()["actor"].float(), theirs.get_observations()["actor"], atol=1e-6)
 
 
-def test_robots_in_the_air_fall_as_in_mjlab(plain, env):
-    state, force, reward, contact = differences(*both(plain, env, "humanoid-mod"), steps=3)
-    assert (contact == 0).all()
-    assert state.max() < 1e-4
-    assert force.max() == 0
-    assert reward.max() < 1e-4
-
-
 @pytest.mark.parametrize(
     ("name", "steps", "least_force", "bounds"),
     [
@@ -91,6 +83,9 @@ def test_robots_in_the_air_fall_as_in_mjlab(plain, env):
 )
 def test_contact_forces_are_the_same(plain, env, name, steps, least_force, bounds):
     state, force, reward, contact = differences(*both(plain, env, name), steps=steps)
+    if name == "humanoid-mod":  # in the air at first
+        assert contact[:3].max() == force[:3].max() == 0
+        assert max(state[:3].max(), reward[:3].max()) < 1e-4
     assert (contact > least_force).sum() > 30
     for found, bound in zip((state, force, reward), bounds, strict=True):
         assert found.max() < bound

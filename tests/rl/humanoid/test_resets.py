@@ -145,21 +145,6 @@ def test_with_the_curriculum_a_start_has_a_share_of_angles_and_velocities_from_n
     assert (qpos[:, [*range(7), *range(28, 42)]] == whole[:, [*range(7), *range(28, 42)]]).all()  # torso, board, …
 
 
-def test_starts_without_the_curriculum_are_drawn_in_the_original_order():
-    """To the bit: all velocities, then one pose after another, with no other draws between."""
-    model, qpos, qvel = starts("humanoid-board", 50)
-    low, high = np.array([model.joint(f"robot/{joint}").range for joint in JOINTS]).T
-    rng, data = np.random.default_rng(3), mujoco.MjData(model)
-    assert (qvel[:, 6:27] == rng.uniform(-0.1, 0.1, (50, 21))).all()
-    for start in qpos:
-        data.qpos = start
-        while True:
-            data.qpos[7:28] = np.clip(rng.uniform(-0.2, 0.2, 21), low, high)
-            if not entangled(model, data, robot_geoms(model)):
-                break
-        assert (data.qpos[7:28] == start[7:28]).all()
-
-
 def test_evaluations_start_with_full_noise_in_spite_of_the_curriculum(new_env):
     made = new_env("humanoid-board", num_envs=1, start_noise_curriculum=True)
     reach = terms_of(made).robots.starts.qpos[:, 7:28].abs().amax(1) / 0.2

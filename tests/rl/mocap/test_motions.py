@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from body_transformer.imitation.tasks.mocap.clips import MotionSource, convert
-from body_transformer.rl.mocap.expert import evaluation_snippets
 from body_transformer.rl.mocap.motions import FEATURES, ClipFile, Motions
 from body_transformer.rl.mocap.servo import Servo
 
@@ -60,8 +59,8 @@ def test_splits_never_mix(options):
 
 def test_an_evaluation_spreads_its_snippets_over_the_clips(clips_file):
     clips = ClipFile.open(clips_file)
-    assert [snippet.name for snippet in evaluation_snippets(clips, 2)] == ["CMU_900_01-0-40", "CMU_900_03-0-60"]
-    assert len(evaluation_snippets(clips, 1000)) == 5, "each snippet once"
+    assert [snippet.name for snippet in clips.evaluation_snippets(2)] == ["CMU_900_01-0-40", "CMU_900_03-0-60"]
+    assert len(clips.evaluation_snippets(1000)) == 5, "each snippet once"
 
 
 def test_a_missing_file_and_a_file_without_clips_are_refused(tmp_path):

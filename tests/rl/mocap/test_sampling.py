@@ -1,7 +1,5 @@
 """First frames of training episodes."""
 
-import dataclasses
-
 import pytest
 import torch
 
@@ -118,10 +116,3 @@ def test_the_state_is_restored_and_that_of_other_clips_is_refused(sampler, motio
     fewer = FrameSampler(motions, torch.tensor([0]), SamplingSettings())
     with pytest.raises(ValueError, match="visits belong to other clips: it has 12 seconds of training clips, this"):
         fewer.restore(state)
-
-
-@pytest.mark.parametrize("setting", [field.name for field in dataclasses.fields(SamplingSettings)])
-def test_each_setting_is_an_option_of_the_task(setting):
-    from body_transformer.rl.mocap.options import ExpertOptions
-
-    assert setting in {field.name for field in dataclasses.fields(ExpertOptions)}

@@ -17,22 +17,20 @@ from ...imitation.vector_env import EnvSpec, VectorEnv, allowed_processes
 from ...model.policy import Policy
 from ..episode_metrics import EpisodeMetrics, PlannedEpisode
 from .motions import ClipFile, Motions
+from .options import ExpertOptions
 from .servo import Servo
 
 Floats = NDArray[np.float32]
 
 
-def play(
-    policy: Policy,
-    action_scale: float,
-    clips: ClipFile,
-    snippets: list[Snippet],
-    progress: Callable[..., object] = lambda completed, total: None,
-) -> EpisodeMetrics:
-    """Run one episode from the start of each snippet; the metrics are those of `rl.evaluate.rollouts`.
+def play(policy: Policy, options: ExpertOptions, count: int, progress: Callable[..., object]) -> EpisodeMetrics:
+    """Run an episode from the start of at most `count` snippets of each split, with one process per core.
 
-    `progress` is called with the number of finished episodes and their total. There is one process per core.
+    The metrics are those of `rl.evaluate.rollouts`. `progress` is called with the number of finished episodes and their
+    total.
     """
+    clips = options.clip_file()
+    snippets = clips.evaluation_snippets(count)
     servo = Servo.of_walker("cpu", torch.float32)
     follow = following(servo, clips, snippets)
     layout, device = load_experiment("mocapact").layout(), policy.normalizer.shift.device
@@ -43,7 +41,7 @@ def play(
     def correct(obs: Floats) -> Floats:
         """Return the corrections [B, 56] for MoCapAct's observations [B, 2868]."""
         mean = policy(torch.from_numpy(obs[:, used]).to(device)).cpu()
-        corrections: Floats = (action_scale * mean).masked_fill(servo.is_finger, 0.0).numpy()
+        corrections: Floats = (options.action_scale * mean).masked_fill(servo.is_finger, 0.0).numpy()
         return corrections
 
     returns, lengths, steps = np.zeros((3, len(snippets)))

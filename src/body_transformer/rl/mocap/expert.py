@@ -18,7 +18,6 @@ Where training differs from dm_control's task:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -27,16 +26,15 @@ from mjlab.scene import SceneCfg
 from mjlab.terrains import TerrainEntityCfg
 
 from ...experiment import load_experiment
-from ...imitation.tasks.mocap.snippets import MAX_SNIPPET_STEPS, Snippet
-from ...model.policy import Policy
+from ...imitation.tasks.mocap.snippets import MAX_SNIPPET_STEPS
 from ...video import View
 from ..envs.mjlab import env_cfg
 from ..envs.terms import ACTOR, CRITIC, RewardTerm, alive, obs_terms
-from ..episode_metrics import EpisodeMetrics
 from ..registry import TaskSpec
 from . import terms
+from .dm_control import play
 from .model import DECIMATION, PHYSICS_DT, robot, simulation
-from .motions import TRAIN, VALIDATION, ClipFile
+from .motions import ClipFile
 from .options import NAME, TERMINATION_ERROR, ExpertOptions
 from .robots import ExpertTask
 
@@ -80,7 +78,7 @@ def cfg(num_envs: int, seed: int, options: ExpertOptions) -> ManagerBasedRlEnvCf
 def evaluation_cfg(num_envs: int, seed: int, options: ExpertOptions) -> ManagerBasedRlEnvCfg:
     """Return mjlab's configuration of an evaluation on at most `num_envs` snippets of each split."""
     trained = task(replace(options, max_error=TERMINATION_ERROR), options.clip_file())
-    snippets = evaluation_snippets(trained.clips, num_envs)
+    snippets = trained.clips.evaluation_snippets(num_envs)
     evaluated = replace(
         trained,
         rewards={"comic": trained.rewards["comic"]},
@@ -88,26 +86,6 @@ def evaluation_cfg(num_envs: int, seed: int, options: ExpertOptions) -> ManagerB
         max_steps=MAX_SNIPPET_STEPS,
     )
     return _cfg(evaluated, options, len(snippets), seed)
-
-
-def evaluation_snippets(clips: ClipFile, count: int) -> list[Snippet]:
-    """Return at most `count` snippets of each split, evenly spread over its clips."""
-    chosen = []
-    for split in (TRAIN, VALIDATION):
-        snippets = clips.snippets(split)
-        taken = min(count, len(snippets))
-        chosen += [snippets[k * len(snippets) // taken] for k in range(taken)]
-    return chosen
-
-
-def play_in_dm_control(
-    policy: Policy, options: ExpertOptions, count: int, progress: Callable[..., object]
-) -> EpisodeMetrics:
-    """Evaluate on at most `count` snippets of each split in dm_control; see `dm_control.play`."""
-    from .dm_control import play
-
-    clips = options.clip_file()
-    return play(policy, options.action_scale, clips, evaluation_snippets(clips, count), progress)
 
 
 def _cfg(task: ExpertTask, options: ExpertOptions, num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
@@ -126,5 +104,5 @@ SPEC = TaskSpec(
     evaluation_cfg=evaluation_cfg,
     options=ExpertOptions,
     paths=("clips", "train_clips", "validation_clips"),
-    play=play_in_dm_control,
+    play=play,
 )

@@ -81,6 +81,14 @@ class ClipFile:
         names = [name for name, own in self.splits.items() if own == split]
         return [snippet for name in names for snippet in cut(name, self.lengths[name])]
 
+    def evaluation_snippets(self, count: int) -> list[Snippet]:
+        """Return at most `count` snippets of each split, evenly spread over its clips."""
+        chosen = []
+        for snippets in map(self.snippets, (TRAIN, VALIDATION)):
+            taken = min(count, len(snippets))
+            chosen += [snippets[k * len(snippets) // taken] for k in range(taken)]
+        return chosen
+
 
 def _groups(path: str) -> Iterator[tuple[str, Any]]:
     """Yield the name and the HDF5 group of each clip, sorted by name."""
