@@ -34,7 +34,7 @@ class EpisodeMetrics:
     values: Mapping[str, Tensor]
     """Metric -> its value in each episode, [B]. `total_reward` and `length` are among them."""
     plan: Sequence[PlannedEpisode] = ()
-    """What was planned for each episode; empty where the seed chose the starts.
+    """The planned episodes; empty where the seed chose the starts.
 
     With a plan, there are two metrics more: length and return divided by the planned number of steps.
     """

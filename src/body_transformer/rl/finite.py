@@ -52,7 +52,7 @@ class FiniteCheck:
         )
 
     def check_losses(self, losses: Mapping[str, float], iteration: int) -> None:
-        """Check the statistics of an update; if no environment is the cause, the weights are, and all are saved."""
+        """Check the statistics of an update. Save the environments with such values; without any, save all of them."""
         if all(math.isfinite(value) for value in losses.values()):
             return
         is_finite = _finite_envs([self.rollout.values, self.rollout.returns, self.rollout.log_probs])

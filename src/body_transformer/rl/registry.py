@@ -43,7 +43,7 @@ NO_MJLAB = f"reinforcement learning needs mjlab; install it with: {install('rl')
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """What a module of one of our tasks offers."""
+    """The interface of a task's module."""
 
     cfg: Callable[..., ManagerBasedRlEnvCfg]
     """(number of environments, seed, options if the task has any) -> mjlab's configuration of a training."""

@@ -39,7 +39,7 @@ FINAL = 2**32 - 1
 
 @dataclass(frozen=True)
 class RlJob:
-    """Everything that defines a training run."""
+    """Settings of a training run."""
 
     run: Run
     policy: PolicyConfig

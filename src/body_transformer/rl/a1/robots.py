@@ -191,9 +191,7 @@ class A1s(TaskRobots[A1State]):
         state = self.state
         torch.linalg.vector_norm(self._base_force, dim=-1, out=state.base_force)
         contact = self.world.sensordata[:, self._lift] < -CONTACT_N  # the sensor gives the force by the foot
-        here = (
-            contact | state.on_ground
-        )  # in contact in this step or the last, so that a bounce does not count as flight
+        here = contact | state.on_ground  # now or in the step before, so that a bounce does not count as flight
         state.landed.copy_((state.air_time > 0) & here)
         torch.add(state.air_time, CONTROL_DT, out=state.flight)
         state.air_time.copy_(state.flight.masked_fill(here, 0.0))

@@ -7,8 +7,8 @@ velocities x 0.05; the last action. Joints are ordered FL, FR, RL, RR, each hip,
 Action (12) at 50 Hz: joint targets, the default pose + 0.5 x action. The motors have Kp 50 and Kd 1 at 200 Hz. A target
 is bounded so that it does not at once ask a motor for more than 25 Nm.
 
-An episode ends in death when the trunk touches the ground (more than 1 N), rolls over 0.8 rad, or is below 0.15 or
-above 1.5 m. It ends by time-out after 20 s. The reward of a step is 0.02 (its seconds) x the weighted sum of the terms
+An episode ends in death when the trunk touches the ground (more than 1 N), rolls by more than 0.8 rad, or is below
+0.15 m or above 1.5 m. It ends by time-out after 20 s. The reward of a step is 0.02 (its seconds) x the weighted sum of the terms
 listed below, or 0 where that sum is negative.
 
 The ground has 20 x 50 tracks of 2.0 x 1.6 m, x from 0, y about 0. Their gradient noise has 10 cells per metre, 2

@@ -76,10 +76,10 @@ class RlEnv(Protocol):
     is_finite_horizon: bool = False
     """Whether a time-out is an end like any other, after which no rewards would have followed."""
     broken: Tensor | None = None
-    """[]: number of episodes that ended because the simulation broke, reset to 0 by its reader; None: not counted."""
+    """[]: number of episodes that ended because the simulation broke, reset to 0 by its reader; None if not counted."""
     non_finite: Tensor | None = None
-    """[B, bool]: whether a state was not finite in any step since this tensor was cleared; None if observations and
-    rewards tell it."""
+    """[B, bool]: whether a state was not finite in any step since this tensor was cleared. None where observations and
+    rewards show it."""
 
     def final_state(self) -> dict[str, Tensor]:
         """Return qpos [B, nq] and qvel [B, nv], where possible from before the resets of the last step."""
