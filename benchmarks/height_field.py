@@ -43,8 +43,9 @@ def flat(grid: float) -> Ground:
 
 def on_planes(cfg: ManagerBasedRlEnvCfg, ground: Ground) -> ManagerBasedRlEnvCfg:
     """Return the task on uneven ground instead of the plane of its scene."""
-    uneven = replace(cfg.scene, terrain=None, spec_fn=partial(add_planes, ground=ground))
-    return env_cfg(replace(task_of(cfg), ground=ground), uneven, cfg.sim, cfg.seed or 0)
+    task = task_of(cfg)
+    uneven = replace(task.scene, terrain=None, spec_fn=partial(add_planes, ground=ground))
+    return env_cfg(replace(task, ground=ground, scene=uneven), cfg.scene.num_envs, cfg.seed or 0)
 
 
 @dataclass

@@ -23,15 +23,18 @@ TRACKING = "Mjlab-Tracking-Flat-Unitree-G1"
 
 def task_cfg(name: str, num_envs: int = 8, seed: int = 0, flat: bool = False, **options: Any) -> Any:
     """Return mjlab's configuration of one of our tasks with these options; a1-walk has a small ground."""
+    from body_transformer.rl.a1 import walk
     from body_transformer.rl.a1.terrain import Terrain
+    from body_transformer.rl.envs.mjlab import env_cfg
     from body_transformer.rl.registry import task_spec
 
     spec = task_spec(name)
-    args = [spec.options(**options)] if spec.options else []
     if name == "a1-walk":
         even = {"scale": (0.0, 0.0), "border_scale": 0.0} if flat else {}
-        args.append(Terrain(seed, num_tracks=(6, 4), **even))
-    return spec.cfg(num_envs, seed, *args)
+        task = walk.task(Terrain(seed, num_tracks=(6, 4), **even), walk.WalkOptions(**options))
+    else:
+        task = spec.task(seed, *([spec.options(**options)] if spec.options else []))
+    return env_cfg(task, num_envs, seed)
 
 
 def make_env(task: str, change: Callable[[Any], None] = lambda cfg: None, num_envs: int = 2, reset: bool = True) -> Any:

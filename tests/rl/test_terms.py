@@ -44,7 +44,7 @@ def run(env, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def with_terms(cfg, **changes):
     """Return the configuration of the task with these fields changed."""
-    return env_cfg(replace(task_of(cfg), **changes), cfg.scene, cfg.sim, cfg.seed)
+    return env_cfg(replace(task_of(cfg), **changes), cfg.scene.num_envs, cfg.seed)
 
 
 @pytest.mark.parametrize(("name", "options"), [("humanoid-mod", {}), ("a1-walk", {"noise": "false"})])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..model.policy import Policy
     from .envs.fast import FastEnv
     from .envs.mjlab import MjlabEnv
+    from .envs.terms import RlTask
     from .episode_metrics import EpisodeMetrics
 
 TASKS = {
@@ -45,10 +46,10 @@ NO_MJLAB = f"reinforcement learning needs mjlab; install it with: {install('rl')
 class TaskSpec:
     """The interface of a task's module."""
 
-    cfg: Callable[..., ManagerBasedRlEnvCfg]
-    """(number of environments, seed, options if the task has any) -> mjlab's configuration of a training."""
-    evaluation_cfg: Callable[..., ManagerBasedRlEnvCfg] | None = None
-    """The same for evaluations, where they differ; it may make fewer environments."""
+    task: Callable[..., RlTask[Any]]
+    """(seed, options if the task has any) -> the task of a training."""
+    evaluated: Callable[[Any, int], RlTask[Any]] = lambda task, num_envs: task
+    """(task of a training, largest number of environments) -> the task of its evaluations."""
     options: type | None = None
     """Dataclass of the task's options."""
     paths: tuple[str, ...] = ()
@@ -83,7 +84,7 @@ def make_env_cfg(
         seed: seed of the start states.
         motion: the file that a tracking task follows.
         play: configure for evaluation. mjlab's tasks get mjlab's configuration for playing, without noise and pushes,
-            but their episodes end as in training. Ours get `TaskSpec.evaluation_cfg`.
+            but their episodes end as in training. Ours are those of `TaskSpec.evaluated`.
         options: options of one of our tasks, as YAML.
     """
     if num_envs < 1:
@@ -99,9 +100,13 @@ def make_env_cfg(
         return _mjlab_cfg(name, num_envs, seed, motion, play)
     if motion is not None:
         raise ValueError(f"{name} does not follow a recorded motion; got {motion!r}")
+    from .envs.mjlab import env_cfg
+
     spec, parsed = task_spec(name), task_options(name, options or {})
-    make = spec.evaluation_cfg if play and spec.evaluation_cfg else spec.cfg
-    return make(num_envs, seed) if spec.options is None else make(num_envs, seed, parsed)
+    task = spec.task(seed) if spec.options is None else spec.task(seed, parsed)
+    if play:
+        task = spec.evaluated(task, num_envs)
+    return env_cfg(task, task.num_envs or num_envs, seed)
 
 
 def task_spec(name: str) -> TaskSpec:

@@ -17,11 +17,11 @@ from body_transformer.deploy.robots import sim_body
 from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import SafetyConfig
 from body_transformer.experiment import load_experiment
-from body_transformer.rl.a1 import model, terms, walk
+from body_transformer.rl.a1 import model, terms
 from body_transformer.rl.a1.robots import A1State
-from body_transformer.rl.a1.terrain import Terrain
 from body_transformer.rl.envs.cpu import CpuEnv
 
+from ..environments import task_cfg
 from .states import TASK, make_state, observe
 
 EXPERIMENT = load_experiment("a1-walk")
@@ -71,7 +71,7 @@ def test_actions_mean_the_same_joints_and_targets():
 
 def test_the_robots_targets_are_those_of_the_training():
     """From the same state and action, before filter and limits; many targets exceed the torque limit."""
-    env = CpuEnv(walk.cfg(1, 0, terrain=Terrain(0, num_tracks=(2, 2))), num_threads=1)
+    env = CpuEnv(task_cfg("a1-walk", num_envs=1), num_threads=1)
     env.close()
     world, robots = env.world, env.robots
     joints = [world.model.joint(f"robot/{name}") for name in model.JOINTS]

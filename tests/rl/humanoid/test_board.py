@@ -9,9 +9,11 @@ pytest.importorskip("mjlab")
 
 from body_transformer.rl.envs.cpu import scene_model
 from body_transformer.rl.envs.mjlab import task_of, terms_of
-from body_transformer.rl.humanoid import board, terms
+from body_transformer.rl.humanoid import terms
 from body_transformer.rl.learner import model_layouts
 from body_transformer.rl.registry import make_env_cfg
+
+from ..environments import task_cfg
 
 BOARD_Q, CYLINDER_Q = slice(28, 35), slice(35, 42)
 BOARD_V, CYLINDER_V = slice(27, 33), slice(33, 39)
@@ -19,7 +21,7 @@ BOARD_V, CYLINDER_V = slice(27, 33), slice(33, 39)
 
 @pytest.fixture(scope="module")
 def model() -> mujoco.MjModel:
-    return scene_model(board.cfg(1, 0))
+    return scene_model(task_cfg("humanoid-board"))
 
 
 def test_board_and_cylinder_have_the_authors_masses_and_inertias(model):
@@ -171,7 +173,6 @@ def test_an_option_that_is_not_true_or_false_is_refused(option, value):
 
 
 def test_options_are_off_by_default():
-    task, cfg = task_of(board.cfg(1, 0)), board.cfg(1, 0)
-    assert not task.start_noise_curriculum
-    assert list(task.obs) == ["actor"]
-    assert list(cfg.observations) == ["actor"]
+    cfg = make_env_cfg("humanoid-board", 1, 0)
+    assert not task_of(cfg).start_noise_curriculum
+    assert list(task_of(cfg).obs) == list(cfg.observations) == ["actor"]

@@ -13,9 +13,9 @@ from body_transformer.rl.humanoid import mod, terms
 from body_transformer.rl.humanoid.model import BODIES, JOINTS
 from body_transformer.rl.humanoid.robots import HumanoidJoints, HumanoidState
 
-from ..environments import free_body, turned
+from ..environments import free_body, task_cfg, turned
 
-JOINT_VALUES = HumanoidJoints.of(scene_model(mod.cfg(1, 0)))
+JOINT_VALUES = HumanoidJoints.of(scene_model(task_cfg("humanoid-mod")))
 
 
 def state(**changes) -> HumanoidState:

@@ -8,8 +8,8 @@ Action (12) at 50 Hz: joint targets, the default pose + 0.5 x action. The motors
 is bounded so that it does not at once ask a motor for more than 25 Nm.
 
 An episode ends in death when the trunk touches the ground (more than 1 N), rolls by more than 0.8 rad, or is below
-0.15 m or above 1.5 m. It ends by time-out after 20 s. The reward of a step is 0.02 (its seconds) x the weighted sum of the terms
-listed below, or 0 where that sum is negative.
+0.15 m or above 1.5 m. It ends by time-out after 20 s. The reward of a step is 0.02 (its seconds) x the weighted sum of
+the terms listed below, or 0 where that sum is negative.
 
 The ground has 20 x 50 tracks of 2.0 x 1.6 m, x from 0, y about 0. Their gradient noise has 10 cells per metre, 2
 octaves and gain 0.25. Its scale is U(0.08, 0.15) m for each track, and 0 if below 0.1, so about 29 % are flat. Around
@@ -48,12 +48,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from mjlab.envs import ManagerBasedRlEnvCfg
 from mjlab.scene import SceneCfg
 
 from ...experiment import load_experiment
 from ...video import View
-from ..envs.mjlab import env_cfg
 from ..envs.terms import ACTOR, CRITIC, RewardTerm, alive, obs_terms, outside
 from ..registry import TaskSpec
 from . import terms
@@ -104,24 +102,17 @@ def task(terrain: Terrain, options: WalkOptions) -> WalkTask:
         startup=randomize,
         pushes=options.push_every_s is not None,
         view=View(body=f"robot/{BASE}", below_m=0.1, distance_m=1.8, shadows=False),
+        scene=SceneCfg(
+            env_spacing=0.0,
+            entities={"robot": robot(START_ABOVE)},
+            sensors=contact_sensors(),
+            spec_fn=add_planes,
+            extent=2.0,
+        ),
+        simulation=simulation(),
         options=options,
         terrain=terrain,
     )
 
 
-def cfg(
-    num_envs: int, seed: int, options: WalkOptions | None = None, terrain: Terrain | None = None
-) -> ManagerBasedRlEnvCfg:
-    """Return mjlab's configuration of a1-walk."""
-    scene = SceneCfg(
-        num_envs=num_envs,
-        env_spacing=0.0,
-        entities={"robot": robot(START_ABOVE)},
-        sensors=contact_sensors(),
-        spec_fn=add_planes,
-        extent=2.0,
-    )
-    return env_cfg(task(terrain or Terrain(seed), options or WalkOptions()), scene, simulation(), seed)
-
-
-SPEC = TaskSpec(cfg=cfg, options=WalkOptions)
+SPEC = TaskSpec(task=lambda seed, options: task(Terrain(seed), options), options=WalkOptions)

@@ -137,7 +137,7 @@ class FastEnv(ManagerBasedRlEnv, RlEnv):
 
 def _refuse_changes(cfg: ManagerBasedRlEnvCfg) -> None:
     """Raise ValueError for a configuration that differs from the task's own, except for the weights of rewards."""
-    own = env_cfg(task_of(cfg), cfg.scene, cfg.sim, cfg.seed or 0)
+    own = env_cfg(task_of(cfg), cfg.scene.num_envs, cfg.seed or 0)
     by_name = ("actions", "events", "rewards", "terminations", "commands", "curriculum", "metrics", "recorders")
     for field in (*by_name, "observations", "scale_rewards_by_dt", "auto_reset"):
         have, expected = getattr(cfg, field), getattr(own, field)

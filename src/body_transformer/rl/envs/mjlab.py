@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
@@ -23,14 +23,10 @@ from .interface import RlEnv
 from .terms import ObservationTerm, RewardTerm, RlTask, TaskTerms, reward_weights
 from .world import World
 
-if TYPE_CHECKING:
-    from mjlab.scene import SceneCfg
-
-
 # -- our tasks ---------------------------------------------------------------------------------------------------------
 
 
-def env_cfg(task: RlTask[Any], scene: SceneCfg, sim: SimulationCfg, seed: int) -> ManagerBasedRlEnvCfg:
+def env_cfg(task: RlTask[Any], num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
     """Return mjlab's configuration of a task."""
     has_death_reward = task.death_reward is not None
     rewards: dict[str, RewardTermCfg] = {
@@ -50,8 +46,8 @@ def env_cfg(task: RlTask[Any], scene: SceneCfg, sim: SimulationCfg, seed: int) -
         seed=seed,
         decimation=task.decimation,
         episode_length_s=task.max_steps * task.control_dt - 1e-6,  # mjlab rounds up: 1000.0000001 would be 1001 steps
-        scene=scene,
-        sim=sim,
+        scene=replace(task.scene, num_envs=num_envs),
+        sim=task.simulation,
         observations={group: _group(terms) for group, terms in task.obs.items()},
         actions={task.actions.name: TaskActionCfg(entity_name="robot", get_task=lambda: task)},
         events=events,

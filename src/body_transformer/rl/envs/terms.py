@@ -28,6 +28,8 @@ from .world import FreeBody, Starts, World
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
+    from mjlab.scene import SceneCfg
+    from mjlab.sim import SimulationCfg
 
 S = TypeVar("S")
 """State of a task's robots: a dataclass of tensors, one row per environment."""
@@ -114,6 +116,9 @@ class RlTask(ABC, Generic[S]):
     """State -> [B], m/s ahead in the last step; reported by evaluations of tasks that have it."""
     commanded_speed: Callable[[S], Tensor] | None = None
     """State -> [B], commanded m/s ahead, if the task has commands."""
+    scene: SceneCfg
+    """The robot, the ground and sensors; the number of environments is not used."""
+    simulation: SimulationCfg
     physics_dt: float
     decimation: int
     """Physics steps per control step."""
@@ -123,6 +128,8 @@ class RlTask(ABC, Generic[S]):
     """mjlab's event function that randomises the robots' models once."""
     pushes: bool = False
     """Whether robots are pushed during an episode."""
+    num_envs: int | None = None
+    """Environments of an evaluation with fixed starts, one per episode; None: any number."""
     view: View
     """Camera of films."""
     graph: BodyGraph | None = None

@@ -23,10 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from mjlab.envs import ManagerBasedRlEnvCfg
 from mjlab.terrains import TerrainEntityCfg
 
-from ..envs.mjlab import env_cfg
 from ..registry import TaskSpec
 from . import terms
 from .mod import humanoid_task, origin
@@ -48,8 +46,12 @@ class BoardOptions:
     """Let the critic observe board and cylinder."""
 
 
-def task(options: BoardOptions) -> HumanoidTask:
+def task(seed: int, options: BoardOptions) -> HumanoidTask:
     """Return humanoid-board."""
+    stack = {
+        "board": at_height(board_spec, 2 * CYLINDER_RADIUS + BOARD_SIZE[2] / 2),
+        "cylinder": at_height(cylinder_spec, CYLINDER_RADIUS),
+    }
     return humanoid_task(
         target=(0.0, 0.0),
         direction=terms.straight_ahead,
@@ -57,23 +59,14 @@ def task(options: BoardOptions) -> HumanoidTask:
         privileged=terms.PRIVILEGED if options.privileged_critic else (),
         place=partial(origin, z=START_Z),
         start_noise_curriculum=options.start_noise_curriculum,
-        has_stack=True,
+        scene=scene(START_Z, stack, terrain=TerrainEntityCfg(terrain_type="plane")),
+        simulation=simulation(max_contacts=48, max_constraints=240),
     )
 
 
-def cfg(num_envs: int, seed: int, options: BoardOptions | None = None) -> ManagerBasedRlEnvCfg:
-    """Return mjlab's configuration of humanoid-board."""
-    stack = {
-        "board": at_height(board_spec, 2 * CYLINDER_RADIUS + BOARD_SIZE[2] / 2),
-        "cylinder": at_height(cylinder_spec, CYLINDER_RADIUS),
-    }
-    on_stack = scene(num_envs, START_Z, stack, terrain=TerrainEntityCfg(terrain_type="plane"))
-    return env_cfg(task(options or BoardOptions()), on_stack, simulation(max_contacts=48, max_constraints=240), seed)
+def evaluated(task: HumanoidTask, num_envs: int) -> HumanoidTask:
+    """Return the task of an evaluation, which begins in the paper's starts."""
+    return replace(task, start_noise_curriculum=False)
 
 
-def evaluation_cfg(num_envs: int, seed: int, options: BoardOptions) -> ManagerBasedRlEnvCfg:
-    """Return mjlab's configuration of an evaluation, which begins in the paper's starts."""
-    return cfg(num_envs, seed, replace(options, start_noise_curriculum=False))
-
-
-SPEC = TaskSpec(cfg=cfg, evaluation_cfg=evaluation_cfg, options=BoardOptions)
+SPEC = TaskSpec(task=task, evaluated=evaluated, options=BoardOptions)

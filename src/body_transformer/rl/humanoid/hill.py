@@ -31,7 +31,7 @@ from ..ground import Ground, add_field
 from ..registry import TaskSpec
 from . import mod
 from .ground import add_planes
-from .model import scene, simulation
+from .model import scene
 from .robots import HumanoidTask
 
 NUM_TILES = (10, 20)
@@ -89,23 +89,22 @@ def tile_tops(ground: NDArray[np.float64]) -> NDArray[np.float64]:
 def task(seed: int) -> HumanoidTask:
     """Return humanoid-hill on the ground of that seed."""
     low, high = ((LOW[0] + EDGE, LOW[1] + EDGE), (HIGH[0] - EDGE, HIGH[1] - EDGE))
-    time_out = partial(outside, low=low, high=high)
-    return replace(mod.task(), time_outs=(time_out,), place=partial(place, seed=seed), ground=ground(seed))
-
-
-def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
-    """Return mjlab's configuration of humanoid-hill."""
     extent = 4.0  # for the camera; by default it would be the size of the ground
-    on_waves = scene(num_envs, mod.START_Z, spec_fn=partial(add_planes, ground=ground(seed)), extent=extent)
-    return env_cfg(task(seed), on_waves, simulation(max_contacts=40, max_constraints=200), seed)
+    return replace(
+        mod.task(),
+        time_outs=(partial(outside, low=low, high=high),),
+        place=partial(place, seed=seed),
+        ground=ground(seed),
+        scene=scene(mod.START_Z, spec_fn=partial(add_planes, ground=ground(seed)), extent=extent),
+    )
 
 
-SPEC = TaskSpec(cfg=cfg)
+SPEC = TaskSpec(task=task)
 
 
 def on_height_field(cfg: ManagerBasedRlEnvCfg) -> ManagerBasedRlEnvCfg:
     """Return the configuration with uneven ground as MuJoCo's own height field, which catches feet at inner edges."""
     uneven: HumanoidTask = task_of(cfg)
     assert uneven.ground is not None
-    solid = replace(cfg.scene, spec_fn=partial(add_field, ground=uneven.ground))
-    return env_cfg(replace(uneven, ground=None), solid, cfg.sim, cfg.seed or 0)
+    solid = replace(uneven.scene, spec_fn=partial(add_field, ground=uneven.ground))
+    return env_cfg(replace(uneven, ground=None, scene=solid), cfg.scene.num_envs, cfg.seed or 0)

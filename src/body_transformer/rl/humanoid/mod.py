@@ -26,13 +26,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from mjlab.envs import ManagerBasedRlEnvCfg
 from mjlab.terrains import TerrainEntityCfg
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ...video import View
-from ..envs.mjlab import env_cfg
 from ..envs.terms import ACTOR, CRITIC, ObservationTerm, RewardTerm, alive, obs_terms
 from ..registry import TaskSpec
 from . import terms
@@ -101,13 +99,9 @@ def task() -> HumanoidTask:
         direction=partial(terms.to_target, target=TARGET),
         failure=terms.fallen,
         place=partial(origin, z=START_Z),
+        scene=scene(START_Z, terrain=TerrainEntityCfg(terrain_type="plane")),
+        simulation=simulation(max_contacts=40, max_constraints=200),
     )
 
 
-def cfg(num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
-    """Return mjlab's configuration of humanoid-mod."""
-    on_plane = scene(num_envs, START_Z, terrain=TerrainEntityCfg(terrain_type="plane"))
-    return env_cfg(task(), on_plane, simulation(max_contacts=40, max_constraints=200), seed)
-
-
-SPEC = TaskSpec(cfg=cfg)
+SPEC = TaskSpec(task=lambda seed: task())

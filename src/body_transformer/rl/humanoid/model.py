@@ -46,7 +46,7 @@ def robot_spec() -> mujoco.MjSpec:
     return spec
 
 
-def scene(num_envs: int, start_z: float, others: Mapping[str, EntityCfg] | None = None, **options: Any) -> SceneCfg:
+def scene(start_z: float, others: Mapping[str, EntityCfg] | None = None, **options: Any) -> SceneCfg:
     """Return a scene of the humanoid with a sensor of the net contact forces, world frame, that each body exerts.
 
     The humanoid is upright above the origin. `others` are further entities, and `options` those of SceneCfg.
@@ -54,7 +54,7 @@ def scene(num_envs: int, start_z: float, others: Mapping[str, EntityCfg] | None 
     bodies = ContactMatch(mode="body", pattern=BODIES, entity="robot")
     sensor = ContactSensorCfg(name=CONTACT, primary=bodies, fields=("force",), reduce="netforce")
     entities = {"robot": at_height(robot_spec, start_z), **(others or {})}
-    return SceneCfg(num_envs=num_envs, env_spacing=0.0, entities=entities, sensors=(sensor,), **options)
+    return SceneCfg(env_spacing=0.0, entities=entities, sensors=(sensor,), **options)
 
 
 def board_spec() -> mujoco.MjSpec:

@@ -83,7 +83,7 @@ class Humanoids(TaskRobots[HumanoidState]):
         in_qpos, in_qvel = map(adjacent, joint_ids(model, JOINTS))
         forces = adjacent([int(model.sensor(f"{CONTACT}_{body}_force").adr[0]) for body in BODIES], width=3)
         self._force_by_body = world.sensordata[:, forces].view(-1, len(BODIES), 3)
-        bodies = ("board/board", "cylinder/cylinder") if task.has_stack else ()
+        bodies = ("board/board", "cylinder/cylinder") if "board" in task.scene.entities else ()
         self.state = HumanoidState(
             root=FreeBody.of(world, "robot/root"),
             joint_pos=world.qpos[:, in_qpos],
@@ -144,8 +144,6 @@ class HumanoidTask(RlTask[HumanoidState]):
     """Uneven ground; flat ground is part of the scene."""
     start_noise_curriculum: bool = False
     """Give every start a share of the random pose, from none to all of it."""
-    has_stack: bool = False
-    """Whether board and cylinder are in the scene."""
 
     def make_robots(self, world: World, seed: int) -> Humanoids:
         return Humanoids(world, seed, self)

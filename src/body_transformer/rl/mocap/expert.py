@@ -21,20 +21,17 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mjlab.envs import ManagerBasedRlEnvCfg
 from mjlab.scene import SceneCfg
 from mjlab.terrains import TerrainEntityCfg
 
 from ...experiment import load_experiment
 from ...imitation.tasks.mocap.snippets import MAX_SNIPPET_STEPS
 from ...video import View
-from ..envs.mjlab import env_cfg
 from ..envs.terms import ACTOR, CRITIC, RewardTerm, alive, obs_terms
 from ..registry import TaskSpec
 from . import terms
 from .dm_control import play
 from .model import DECIMATION, PHYSICS_DT, robot, simulation
-from .motions import ClipFile
 from .options import NAME, TERMINATION_ERROR, ExpertOptions
 from .robots import ExpertTask
 
@@ -42,7 +39,7 @@ MAX_STEPS = 300
 """Of an episode in training: nine seconds."""
 
 
-def task(options: ExpertOptions, clips: ClipFile) -> ExpertTask:
+def task(seed: int, options: ExpertOptions) -> ExpertTask:
     """Return the task of training."""
     experiment = load_experiment(NAME)
     actor = obs_terms(experiment.obs, terms.OBSERVATIONS)
@@ -64,44 +61,34 @@ def task(options: ExpertOptions, clips: ClipFile) -> ExpertTask:
         decimation=DECIMATION,
         max_steps=MAX_STEPS,
         view=View(body="robot/root"),
+        scene=SceneCfg(
+            env_spacing=0.0,
+            terrain=TerrainEntityCfg(terrain_type="plane"),
+            entities={"robot": robot(options.freeze_fingers)},
+        ),
+        simulation=simulation(options.cone, options.iterations, options.ls_iterations, dense=options.freeze_fingers),
         graph=experiment.robot.graph(),
-        clips=clips,
+        clips=options.clip_file(),
         options=options,
     )
 
 
-def cfg(num_envs: int, seed: int, options: ExpertOptions) -> ManagerBasedRlEnvCfg:
-    """Return mjlab's configuration of training."""
-    return _cfg(task(options, options.clip_file()), options, num_envs, seed)
-
-
-def evaluation_cfg(num_envs: int, seed: int, options: ExpertOptions) -> ManagerBasedRlEnvCfg:
-    """Return mjlab's configuration of an evaluation on at most `num_envs` snippets of each split."""
-    trained = task(replace(options, max_error=TERMINATION_ERROR), options.clip_file())
+def evaluated(trained: ExpertTask, num_envs: int) -> ExpertTask:
+    """Return the task of an evaluation on at most `num_envs` snippets of each split."""
     snippets = trained.clips.evaluation_snippets(num_envs)
-    evaluated = replace(
+    return replace(
         trained,
         rewards={"comic": trained.rewards["comic"]},
+        failures=(partial(terms.lost, max_error=TERMINATION_ERROR),),
         snippets=tuple(snippets),
+        num_envs=len(snippets),
         max_steps=MAX_SNIPPET_STEPS,
     )
-    return _cfg(evaluated, options, len(snippets), seed)
-
-
-def _cfg(task: ExpertTask, options: ExpertOptions, num_envs: int, seed: int) -> ManagerBasedRlEnvCfg:
-    scene = SceneCfg(
-        num_envs=num_envs,
-        env_spacing=0.0,
-        terrain=TerrainEntityCfg(terrain_type="plane"),
-        entities={"robot": robot(options.freeze_fingers)},
-    )
-    physics = simulation(options.cone, options.iterations, options.ls_iterations, dense=options.freeze_fingers)
-    return env_cfg(task, scene, physics, seed)
 
 
 SPEC = TaskSpec(
-    cfg=cfg,
-    evaluation_cfg=evaluation_cfg,
+    task=task,
+    evaluated=evaluated,
     options=ExpertOptions,
     paths=("clips", "train_clips", "validation_clips"),
     play=play,
