@@ -22,7 +22,7 @@ from torch import Tensor
 
 from .interface import RlEnv
 from .mjlab import task_of
-from .terms import RlTask, TaskTerms, reward_weights
+from .terms import RlTask, TaskTerms
 from .world import DATA, POSES, STATE, World
 
 
@@ -59,7 +59,7 @@ class CpuEnv(RlEnv):
         """Field of MjData -> its value for each robot."""
         tensors = {name: torch.from_numpy(array) for name, array in self._memory.items()}
         self.world = World(model, self._locate_bodies, lambda: self.steps, **tensors)
-        self.terms = TaskTerms(self.task, self.world, cfg.seed or 0, reward_weights(cfg))
+        self.terms = TaskTerms(self.task, self.world, cfg)
         self.robots = self.terms.robots
         self.robots.prepare_model(model)
         self._threads = ThreadPoolExecutor(num_threads)

@@ -20,7 +20,7 @@ from mjlab.utils.noise import UniformNoiseCfg
 from torch import Tensor
 
 from .interface import RlEnv
-from .terms import ObservationTerm, RewardTerm, RlTask, TaskTerms, reward_weights
+from .terms import ObservationTerm, RewardTerm, RlTask, TaskTerms
 from .world import World
 
 # -- our tasks ---------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class TaskAction(ActionTerm):
         super().__init__(cfg, env)
         task = cfg.get_task()
         self.owners, self.graph = task.actions, task.graph
-        self.terms = TaskTerms(task, World.of(env), env.cfg.seed or 0, reward_weights(env.cfg))
+        self.terms = TaskTerms(task, World.of(env), env.cfg)
         self._physics_step = 0
 
     @property

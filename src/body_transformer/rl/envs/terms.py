@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import mujoco
 import numpy as np
@@ -27,7 +27,7 @@ from ..episode_metrics import PlannedEpisode
 from .world import FreeBody, Starts, World
 
 if TYPE_CHECKING:
-    from mjlab.envs import ManagerBasedRlEnv
+    from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
     from mjlab.scene import SceneCfg
     from mjlab.sim import SimulationCfg
 
@@ -211,10 +211,11 @@ class TaskTerms(Generic[S]):
     No method waits for the device or copies data to it, so CUDA graphs can record all of them.
     """
 
-    def __init__(self, task: RlTask[S], world: World, seed: int, weights: Mapping[str, float]) -> None:
-        """Make the robots; `weights` are those of the reward terms, and of "death" if the task has a `death_reward`."""
-        self.task, self.world, self.weights = task, world, weights
-        self.robots = task.make_robots(world, seed)
+    def __init__(self, task: RlTask[S], world: World, cfg: ManagerBasedRlEnvCfg) -> None:
+        """Make the robots; the configuration has the seed and the weights of rewards, which may have been scaled."""
+        self.task, self.world = task, world
+        self.weights = {name: term.weight for name, term in cfg.rewards.items()}
+        self.robots = task.make_robots(world, cfg.seed or 0)
         self._noise = {group: self._largest_noise(group) for group in task.obs}
 
     def _largest_noise(self, group: str) -> Tensor | None:
@@ -280,8 +281,3 @@ class TaskTerms(Generic[S]):
     def commanded_speed(self) -> Tensor | None:
         """Return the commanded speed ahead, [B], m/s; None for a task without commands."""
         return None if self.task.commanded_speed is None else self.task.commanded_speed(self.state)
-
-
-def reward_weights(cfg: Any) -> dict[str, float]:
-    """Return the weights of the reward terms in mjlab's configuration, which may have been scaled."""
-    return {name: term.weight for name, term in cfg.rewards.items()}

@@ -77,7 +77,7 @@ class World:
         names = [name for name in DATA if name != "act" or model.na]
         tensors: dict[str, Tensor] = {name: getattr(env.sim.data, name)._tensor for name in names}
         if not model.na:  # some versions of PyTorch raise an error for an empty array on a GPU
-            tensors["act"] = tensors["qpos"].new_zeros(env.num_envs, 0)
+            tensors["act"] = tensors["qpos"].new_zeros(len(tensors["qpos"]), 0)
         return cls(model, WarpKinematics(env.sim), lambda: env.episode_length_buf, **tensors)
 
     @property
