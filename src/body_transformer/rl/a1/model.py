@@ -1,14 +1,12 @@
-"""The A1 as the task simulates it: joints and their order, gains, contact sensors, physics."""
+"""The A1 as the task simulates it: joints and their order, gains, contact sensors."""
 
 from __future__ import annotations
 
 import mujoco
 from mjlab.entity import EntityCfg
 from mjlab.sensor import ContactMatch, ContactSensorCfg
-from mjlab.sim import SimulationCfg
 
 from ... import robots
-from ..envs.mjlab import physics
 
 LEGS = ("FL", "FR", "RL", "RR")
 PARTS = ("hip", "thigh", "calf")
@@ -61,8 +59,3 @@ def contact_sensors() -> tuple[ContactSensorCfg, ...]:
         ContactSensorCfg(name=FOOT_CONTACT, primary=feet, fields=("force",), reduce="netforce"),
         ContactSensorCfg(name=BASE_CONTACT, primary=base, fields=("force",), reduce="netforce"),
     )
-
-
-def simulation() -> SimulationCfg:
-    """Return 200 Hz physics with room for a contact of every feeler and for all joints at their limits."""
-    return physics(PHYSICS_DT, max_contacts=32, max_constraints=128)

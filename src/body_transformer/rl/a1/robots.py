@@ -122,11 +122,10 @@ class A1s(TaskRobots[A1State]):
 
     def __init__(self, world: World, seed: int, task: WalkTask):
         model, self.world, self._options = world.model, world, task.options
-        motors = [int(model.actuator(f"robot/{name}").id) for name in JOINTS]
-        order = [motors.index(k) for k in range(model.nu)]
+        of_motor = np.argsort([model.actuator(f"robot/{name}").id for name in JOINTS])
         lift = [int(model.sensor(f"{FOOT_CONTACT}_{foot}_force").adr[0]) + 2 for foot in FEET]
         self._q, self._v, self._of_motor, self._lift = (
-            torch.tensor(ids, device=world.device) for ids in (*joint_ids(model, JOINTS), order, lift)
+            torch.tensor(ids, device=world.device) for ids in (*joint_ids(model, JOINTS), of_motor, lift)
         )
         base = int(model.sensor(f"{BASE_CONTACT}_{BASE}_force").adr[0])
         self._base_force = world.sensordata[:, base : base + 3]

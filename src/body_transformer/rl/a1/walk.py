@@ -52,11 +52,12 @@ from mjlab.scene import SceneCfg
 
 from ...experiment import load_experiment
 from ...video import View
+from ..envs.mjlab import physics
 from ..envs.terms import ACTOR, CRITIC, RewardTerm, alive, obs_terms, outside
 from ..registry import TaskSpec
 from . import terms
 from .ground import add_planes
-from .model import BASE, DECIMATION, PHYSICS_DT, contact_sensors, robot, simulation
+from .model import BASE, DECIMATION, PHYSICS_DT, contact_sensors, robot
 from .options import WalkOptions
 from .parameters import randomize
 from .robots import WalkTask
@@ -109,7 +110,8 @@ def task(terrain: Terrain, options: WalkOptions) -> WalkTask:
             spec_fn=add_planes,
             extent=2.0,
         ),
-        simulation=simulation(),
+        # room for a contact of every feeler and for all joints at their limits
+        simulation=physics(PHYSICS_DT, max_contacts=32, max_constraints=128),
         options=options,
         terrain=terrain,
     )
