@@ -15,9 +15,6 @@ from .terms import TaskTerms
 if TYPE_CHECKING:
     from mjlab.envs.types import VecEnvObs, VecEnvStepReturn
 
-TASK = "task."
-"""Prefix of the tensors that one of our tasks adds to a checkpoint."""
-
 
 class RlEnv(Protocol):
     """B environments with one robot each.
@@ -87,16 +84,14 @@ class RlEnv(Protocol):
 
     def training_state(self) -> dict[str, Tensor]:
         """Return the tensors that a checkpoint of a training holds beside the policy's, by name."""
-        own = {} if self.terms is None else self.terms.robots.training_state()
-        return {f"{TASK}{name}": tensor for name, tensor in own.items()}
+        return {} if self.terms is None else self.terms.robots.training_state()
 
     def restore(self, tensors: Mapping[str, Tensor]) -> bool:
         """Continue from those of a checkpoint's tensors that `training_state` wrote; return whether to reset now."""
         names = self.training_state().keys()
-        if not names:
+        if self.terms is None or not names:
             return False
         if missing := sorted(names - tensors.keys()):
             raise ValueError(f"the checkpoint's training state lacks {listing(missing)}")
-        assert self.terms is not None  # otherwise there would be no names
-        self.terms.robots.restore({name.removeprefix(TASK): tensors[name] for name in names})
+        self.terms.robots.restore(tensors)
         return True

@@ -189,11 +189,11 @@ class TaskRobots(ABC, Generic[S]):
         """Disturb the robots between two control steps."""
 
     def training_state(self) -> dict[str, Tensor]:
-        """Return the tensors that a checkpoint of a training holds beside the policy's."""
+        """Return the tensors that a checkpoint of a training holds beside the policy's, as "task.NAME"."""
         return {}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from the tensors of `training_state`."""
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from those of a checkpoint's tensors that `training_state` wrote."""
 
     def prepare_model(self, model: mujoco.MjModel) -> None:
         """Compute what `fit_model` needs; the model is the same afterwards. For plain MuJoCo."""

@@ -200,8 +200,8 @@ class Walkers(TaskRobots[ExpertState]):
     def training_state(self) -> dict[str, Tensor]:
         return self.sampler.state()
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        self.sampler.restore(dict(state))
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        self.sampler.restore(tensors)
 
 
 def task_bodies(task: ExpertTask) -> tuple[str, ...]:

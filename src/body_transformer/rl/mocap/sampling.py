@@ -6,6 +6,7 @@ Nothing here waits for the device, so a CUDA graph can record all of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -100,15 +101,15 @@ class FrameSampler:
     # -- checkpoint ----------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
-        """Return the averages."""
-        return {"visits": self.visits, "failures": self.failures}
+        """Return the averages under their names in a checkpoint."""
+        return {"task.visits": self.visits, "task.failures": self.failures}
 
-    def restore(self, state: dict[str, Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Set the averages; those of other clips are refused."""
         for name, own in self.state().items():
-            if state[name].shape != own.shape:
+            if tensors[name].shape != own.shape:
                 raise ValueError(
-                    f"the checkpoint's {name} belong to other clips: it has {len(state[name])} seconds of training "
+                    f"the checkpoint's visits belong to other clips: it has {len(tensors[name])} seconds of training "
                     f"clips, this run {len(own)}"
                 )
-            own.copy_(state[name])
+            own.copy_(tensors[name])
