@@ -65,8 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },  # the runtime, and modules without an own line
     "deploy.robots.sim_body": {"deploy", "robots"},
     "deploy.robots.sim_process": {"deploy", "deploy.robots.sim_body"},
-    "deploy.graph": set(),
-    "deploy.rewrite": {"deploy.graph", "model", "ops"},
+    "deploy.rewrite": {"model", "ops"},
     "deploy.onnx_file": {"deploy", "deploy.rewrite", "model"},
     "deploy.export": {"body", "deploy", "deploy.onnx_file", "experiment", "model", "policy_folder", "run", *SECTIONS},
     "report": {"body", "deploy", "pictures", "policy_folder", "rl.config", "run"},
@@ -105,7 +104,6 @@ PACKAGES: dict[str, set[str]] = {
     "deploy": {*ON_THE_ROBOT, "robot_interface"},  # Unitree's module, on the computer of an A1
     "deploy.robots.sim_body": {"mujoco", "numpy"},
     "deploy.robots.sim_process": {"numpy"},
-    "deploy.graph": {"torch"},
     "deploy.rewrite": {"torch"},
     "deploy.onnx_file": {"torch"},
     "deploy.export": {"numpy", "torch"},

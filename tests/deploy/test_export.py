@@ -12,7 +12,7 @@ import torch
 from body_transformer import Layout, Policy, Term, files, pretrained
 from body_transformer.cli.main import main
 from body_transformer.deploy import export as export_module
-from body_transformer.deploy import graph as graph_module
+from body_transformer.deploy import rewrite as rewrite_module
 from body_transformer.deploy.contract import Contract
 from body_transformer.deploy.export import LARGE, Trained, check_vectors, export, find_trained
 from body_transformer.deploy.onnx_file import to_onnx
@@ -174,7 +174,7 @@ def test_the_exported_graph_is_as_exact_as_the_policy(options):
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_body_too_large_for_one_matrix_agrees_too(shared, tmp_path, monkeypatch):
-    monkeypatch.setattr(graph_module, "MAX_DENSE", 0)
+    monkeypatch.setattr(rewrite_module, "MAX_DENSE", 0)
     policy = after_training(make_policy(shared_tokenizer=shared))
     export(trained(policy), tmp_path / "out")
     assert_agreement(tmp_path / "out", policy)

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from body_transformer.deploy import graph as passes
-from body_transformer.deploy.graph import BATCH, capture, fold_constants
-from body_transformer.deploy.rewrite import attention, folded_attention, rewritten
+from body_transformer.deploy import rewrite as passes
+from body_transformer.deploy.rewrite import BATCH, attention, capture, fold_constants, folded_attention, rewritten
 from body_transformer.model.variants import VARIANTS
 
 from .conftest import make_policy
