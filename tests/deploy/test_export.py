@@ -231,9 +231,10 @@ def test_onnx_runtime_is_left_with_14_operations_per_layer_and_one_for_the_mask(
     assert num_operations(4) - num_operations(2) == 2 * 14 + 1
 
 
-def test_the_mlp_is_three_products():
-    model = onnx.load_from_string(to_onnx(make_policy(variant="mlp", squash="none").eval()))
-    assert [node.op_type for node in model.graph.node] == ["Sub", "Gemm", "Relu", "Gemm", "Relu", "Gemm"]
+@pytest.mark.parametrize(("squash", "last"), [("none", []), ("tanh", ["Tanh"])])
+def test_the_mlp_is_three_products(squash, last):
+    model = onnx.load_from_string(to_onnx(make_policy(variant="mlp", squash=squash).eval()))
+    assert [node.op_type for node in model.graph.node] == ["Sub", "Gemm", "Relu", "Gemm", "Relu", "Gemm", *last]
 
 
 def test_the_same_policy_gives_the_same_bytes():

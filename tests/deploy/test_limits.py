@@ -165,7 +165,7 @@ configs = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(configs, st.lists(st.tuples(wild, measured_pos, measured_vel), min_size=1, max_size=3))
-def test_whatever_comes_the_position_command_is_within_all_limits(config, ticks):
+def test_a_position_command_is_within_all_limits_for_any_input(config, ticks):
     made = limiter(config)
     before = POSE.copy()
     for target, pos, vel in ticks:
@@ -190,7 +190,7 @@ def test_whatever_comes_the_position_command_is_within_all_limits(config, ticks)
 
 @settings(max_examples=40, deadline=None)
 @given(configs, st.lists(st.tuples(wild, measured_pos, measured_vel), min_size=1, max_size=3))
-def test_whatever_comes_the_torque_command_is_within_all_limits(config, ticks):
+def test_a_torque_command_is_within_all_limits_for_any_input(config, ticks):
     made = limiter(config, TORQUE_CONTROL)
     for torque, pos, vel in ticks:
         made.push(torque, pos, vel)

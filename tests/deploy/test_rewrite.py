@@ -9,7 +9,6 @@ from torch import Tensor, fx, nn
 
 from body_transformer.deploy import rewrite as passes
 from body_transformer.deploy.rewrite import BATCH, attention, capture, fold_constants, folded_attention, rewritten
-from body_transformer.model.variants import VARIANTS
 
 from .conftest import make_policy
 
@@ -53,36 +52,6 @@ class Affine(nn.Module):
         return (tokens + tokens.relu() if self.branches else tokens.relu()).flatten(1)
 
 
-# -- capture and constants ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_captured_policy_is_the_policy_for_any_batch_size(variant):
-    policy = make_policy(variant=variant).double()
-    graph = capture(policy, drawn(BATCH, 48))
-    assert {"sym_size", "_assert_tensor_metadata", "to"}.isdisjoint(operations(graph))
-    assert_same(graph, policy, 48)
-
-
-def test_operations_on_constants_alone_are_computed_once():
-    class Module(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("matrix", drawn(2, 6))
-
-        def forward(self, obs: Tensor) -> Tensor:
-            first, second = (self.matrix * 2).exp().unbind(0)
-            return obs * first + second.neg()
-
-    graph = capture(Module(), drawn(BATCH, 6))
-    fold_constants(graph)
-    assert operations(graph) == ["mul", "add"]
-    assert_same(graph, Module(), 6)
-
-
-# -- products ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("bound", [None, 1.0])
 @pytest.mark.parametrize("branches", [False, True])
 def test_the_first_product_merges_every_affine_operation_but_the_mean(bound, branches):
@@ -93,25 +62,6 @@ def test_the_first_product_merges_every_affine_operation_but_the_mean(bound, bra
     normalised = ["sub"] if bound is None else ["sub", "div", "clamp"]
     assert operations(graph) == [*normalised, "linear", "reshape", "relu", *["add"] * branches, "flatten"]
     assert_same(graph, module, 6)
-
-
-@pytest.mark.parametrize("squash", [nn.Identity(), nn.Tanh()])
-def test_the_last_product_merges_every_affine_operation_after_the_last_non_linear_one(squash):
-    module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 12), nn.Unflatten(1, (3, 4)), nn.Flatten())
-    module = module.append(nn.Linear(12, 2)).append(squash).double().requires_grad_(False)
-    graph = capture(module, drawn(BATCH, 6))
-    passes.fold_last_product(graph, drawn(BATCH, 6))
-    assert operations(graph) == ["linear", "relu", "linear", *["tanh"] * isinstance(squash, nn.Tanh)]
-    assert_same(graph, module, 6)
-
-
-def test_a_product_that_would_be_too_large_is_left_alone(monkeypatch):
-    monkeypatch.setattr(passes, "MAX_DENSE", 0)
-    module = Affine()
-    graph = capture(module, drawn(BATCH, 6))
-    before = operations(graph)
-    passes.fold_first_product(graph, drawn(BATCH, 6))
-    assert operations(graph) == before
 
 
 def test_a_number_divided_by_the_observation_is_not_affine():
@@ -154,7 +104,7 @@ MASK = torch.eye(NODES).bool() | (BIAS > 0.5)
 
 @pytest.mark.parametrize("last", [[], [MASK], [BIAS]], ids=["plain", "mask", "bias"])
 @pytest.mark.parametrize("num_heads", [1, 2, 3])
-def test_an_attention_and_its_replacement_are_one_function(num_heads, last):
+def test_attention_and_its_replacement_compute_the_same(num_heads, last):
     sizes = [(3 * WIDTH, WIDTH), (3 * WIDTH,), (WIDTH, WIDTH), (WIDTH,)]
     inputs = [drawn(3, NODES, WIDTH), *(drawn(*size) for size in sizes), *last]
     expected, found = (partial(function, num_heads)(*inputs) for function in (attention, folded_attention))
