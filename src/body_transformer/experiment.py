@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,15 @@ from .deploy.config import DeployConfig
 from .errors import listing, unknown
 from .imitation.config import ImitationConfig, named_task, without_other_options
 from .model.config import PolicyConfig
-from .model.variants import VARIANTS
+from .model.variants import variant_name
+from .policy_folder import RUN_DESCRIPTION
 from .rl.config import RlConfig
 from .schema import build, plain, yaml_mapping
 
 SUFFIXES = (".yaml", ".yml")
 """Suffixes of experiment files; a source without one is the name of a shipped experiment."""
+_OF_RUNS = "package_version"
+"""Key that the description of a run has and an experiment does not."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,17 @@ class Experiment:
         """Return the layout of the policy's observation and action."""
         return Layout(self.robot.graph(), self.obs, self.actions, self.obs_dim, self.action_dim)
 
+    def describe_layout(self) -> dict[str, Any]:
+        """Return robot, terms and sizes as plain data, as a file holds them."""
+        return {
+            "robot": {name: value for name, value in plain(self.robot).items() if value},
+            "obs_dim": self.obs_dim,
+            "obs": [term.to_dict() for term in self.obs],
+            "action_dim": self.action_dim,
+            "actions": [term.to_dict() for term in self.actions],
+            "critic": self.critic,
+        }
+
     def critic_layout(self) -> Layout:
         """Return the layout of the critic's observation."""
         obs = (*self.obs, *self.critic_obs)
@@ -101,9 +115,7 @@ class Experiment:
 
     def policy_config(self, variant: str | None = None) -> PolicyConfig:
         """Return the policy's configuration for a variant, by default the experiment's own."""
-        variant = variant or self.policy.variant
-        if variant not in VARIANTS:
-            raise ValueError(unknown("variant", variant, VARIANTS))
+        variant = variant_name(variant or self.policy.variant)
         settings = plain(self.policy) | {**self.variants.get(variant, {}), "variant": variant}
         return build(PolicyConfig, settings, "policy")
 
@@ -118,19 +130,54 @@ def experiment_names() -> list[str]:
 
 
 def load_experiment(source: str | os.PathLike[str]) -> Experiment:
-    """Read a shipped experiment by its name, or an experiment's YAML file by its path."""
-    source = os.fspath(source)
+    """Read a shipped experiment by its name, an experiment's YAML file by its path, or that of a run by its folder."""
+    source = _file_of_run(os.fspath(source))
     name = Path(source).stem if source.endswith(SUFFIXES) else source
-    data = _resolve(source) | {"name": name}
+    data = _resolve(source)
+    if _OF_RUNS in data:
+        return described_experiment(data)
     try:
-        experiment = build(Experiment, data)
+        experiment = build(Experiment, data | {"name": name})
         for variant in experiment.variants:
             experiment.policy_config(variant)
     except ValueError as error:
         raise ValueError(f"experiment {source!r}: {error}") from None
-    if source.endswith(SUFFIXES) and experiment.robot.is_path:
-        file = Path(source).parent / experiment.robot.file
-        return replace(experiment, robot=replace(experiment.robot, file=str(file)))
+    return _beside(Path(source), experiment) if source.endswith(SUFFIXES) else experiment
+
+
+def described_experiment(found: Mapping[str, Any]) -> Experiment:
+    """Return the experiment of a run, given the run's description.
+
+    A run that was started from a robot's file and demonstrations holds its experiment itself.
+    """
+    if "robot" not in found:
+        return load_experiment(found["name"])
+    return build(Experiment, {item.name: found[item.name] for item in fields(Experiment) if item.name in found})
+
+
+def code_file(source: str) -> str:
+    """Return the file beside which the modules of an experiment lie: its own, or for a run the robot's."""
+    source = _file_of_run(source)
+    if not source.endswith(SUFFIXES):
+        return source
+    data = yaml_mapping(_content(source), f"experiment {source!r}")
+    return str(data["robot"]["file"]) if _OF_RUNS in data and "robot" in data else source
+
+
+def _file_of_run(source: str) -> str:
+    """Return the description in a run's folder; other sources stay as they are."""
+    file = Path(source) / RUN_DESCRIPTION
+    return str(file) if file.is_file() else source
+
+
+def _beside(file: Path, experiment: Experiment) -> Experiment:
+    """Return the experiment of a file with the paths that are relative to the file."""
+    if experiment.robot.is_path:
+        robot = replace(experiment.robot, file=str(file.parent / experiment.robot.file))
+        experiment = replace(experiment, robot=robot)
+    config = experiment.imitation
+    if config is not None and config.data is not None and (file.parent / config.data).exists():
+        experiment = replace(experiment, imitation=replace(config, data=str(file.parent / config.data)))
     return experiment
 
 

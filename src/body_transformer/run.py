@@ -140,7 +140,10 @@ def _logged(line: bytes) -> dict[str, Any] | None:
 
 
 def experiment_of(policy: PolicyFolder) -> str | None:
-    """Return the name of the experiment that a policy was trained for; None if its folder does not name one."""
+    """Return the name or file of the experiment that a policy was trained for; None if its folder does not name one.
+
+    A run that was started from a robot's file and demonstrations holds its experiment in its description.
+    """
     if policy.pretrained is not None:
         return pretrained.task(policy.pretrained)
     if policy.run is None:
@@ -149,7 +152,7 @@ def experiment_of(policy: PolicyFolder) -> str | None:
     found = Run.open(policy.run).description()
     if "name" not in found:
         raise ValueError(f"{str(policy.run)!r} does not name its experiment: {DESCRIPTION} has no 'name'")
-    return str(found["name"])
+    return str(policy.run / DESCRIPTION) if "robot" in found else str(found["name"])
 
 
 DIRTY = "-dirty"

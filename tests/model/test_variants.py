@@ -110,7 +110,7 @@ def test_a_value_of_another_type_or_range_is_an_error_that_names_field_and_value
     ("data", "message"),
     [
         ({"embed_dims": 64}, "unknown key 'embed_dims'; did you mean 'embed_dim'"),
-        ({"variant": "bot-hrad"}, "unknown variant 'bot-hrad'; did you mean 'bot-hard'"),
+        ({"variant": "bot-hrad"}, "policy.variant: unknown value 'bot-hrad'; did you mean 'bot-hard'"),
     ],
 )
 def test_a_wrong_key_or_value_is_an_error_that_suggests_the_nearest(data, message):

@@ -307,7 +307,7 @@ def test_two_groups_are_read_one_after_the_other(go1):
         ({"obs_set": "critic"}, "a critic has one output and no distribution"),
         ({"obs_groups": {"actor": ["critic"]}}, "the layout has 48 observation entries; the set 'actor' has .*72"),
         ({"precision": "fp16"}, "unknown precision 'fp16'; .* have: 'fp32', 'tf32', 'bf16'"),
-        ({"policy": {"variant": "bot-hrad"}}, "unknown variant 'bot-hrad'; did you mean 'bot-hard'"),
+        ({"policy": {"variant": "bot-hrad"}}, "policy.variant: unknown value 'bot-hrad'; did you mean 'bot-hard'"),
         ({"obs": TensorDict({"actor": torch.zeros(2, 3, 16)}, [2])}, "observation groups must be vectors"),
     ],
 )

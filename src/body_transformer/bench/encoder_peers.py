@@ -17,6 +17,7 @@ from ..experiment import load_experiment
 from ..model.config import PolicyConfig
 from ..model.encoder import Encoder, EncoderLayer
 from ..model.policy import Policy
+from ..model.variants import VariantName
 from ..ops.body_attention import reference
 from ..ops.encoder_stack import PARAMETERS
 from .floors import encoder_flops, policy_flops
@@ -183,7 +184,10 @@ def _compile_parts(policy: Policy) -> None:
 
 
 def _policy_kind(
-    title: str, variant: str | None = None, change: Callable[[Policy], None] = lambda policy: None, **settings: bool
+    title: str,
+    variant: VariantName | None = None,
+    change: Callable[[Policy], None] = lambda policy: None,
+    **settings: bool,
 ) -> TimedKind:
     """Return a policy with seeded weights: the experiment's own architecture, or another variant of it."""
 

@@ -56,6 +56,8 @@ class BodyGraph:
     """Joint -> the joint that it follows, such as the second finger of a gripper."""
     floating: tuple[str, ...] | None = None
     """Nodes that move freely in the world, so that joint positions do not tell their pose; by default all roots."""
+    sites: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Site name -> its node, in the order of the file. They help to infer a layout; `to_dict` leaves them out."""
 
     def __post_init__(self) -> None:
         check_nodes(self.nodes)
@@ -279,11 +281,11 @@ class BodyGraph:
     def to_dict(self) -> dict[str, Any]:
         """Return the graph as a JSON-serialisable dict; what only some robots have is left out of the others."""
         data: dict[str, Any] = plain(self)
-        usual: dict[str, Any] = {"other_roots": [], "mimics": {}, "floating": list(self.roots)}
+        usual: dict[str, Any] = {"other_roots": [], "mimics": {}, "floating": list(self.roots), "sites": data["sites"]}
         return {key: value for key, value in data.items() if key not in usual or value != usual[key]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> BodyGraph:
         """Return the graph that `to_dict` wrote."""
-        usual: dict[str, Any] = {"other_roots": (), "mimics": {}, "floating": None}
+        usual: dict[str, Any] = {"other_roots": (), "mimics": {}, "floating": None, "sites": {}}
         return build(cls, usual | data if isinstance(data, dict) else data, "body graph", complete=True)

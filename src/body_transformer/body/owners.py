@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
@@ -15,9 +15,12 @@ from .table import allocation_table
 
 GLOBAL_WORDS = {"base", "root", "gravity", "command", "commands", "clock", "phase", "heading", "goal", "imu", "twist"}
 """Words in the names of terms about the whole robot, which the root owns unless another rule applies."""
-JOINT_WORDS = {"joint", "joints", "dof", "dofs"}
+JOINT_WORDS = {"joint", "joints", "dof", "dofs", "qpos", "qvel"}
+ACTUATOR_WORDS = {"actuator", "actuators", "ctrl", "motor", "motors", "torque", "torques"}
 BODY_WORDS = {"body", "bodies", "link", "links", "contact", "contacts"}
+SITE_WORDS = {"site", "sites"}
 ACTION_WORDS = {"action", "actions"}
+HAND_WORDS = {"finger", "fingers", "gripper", "grippers", "hand", "hands", "thumb"}
 
 
 def words_of(*names: str) -> set[str]:
@@ -45,6 +48,8 @@ class InferredLayout:
     """Names of unknown terms, which the root owns."""
     remedy: str = "layout overrides can place them"
     """How the unknown terms are given another owner."""
+    unclear: Mapping[str, str] = field(default_factory=dict)
+    """Ambiguous terms, which the root owns, and why they are ambiguous."""
 
     def describe(self) -> str:
         """Return the table that `bot inspect` prints, one row per node, and the guessed terms."""

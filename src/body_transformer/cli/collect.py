@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from ..errors import listing
-from ..experiment import Experiment, experiment_names, load_experiment
+from ..experiment import Experiment, code_file, experiment_names, load_experiment
 from ..imitation.actors import Actor, load_actor
 from ..imitation.collect import CollectedDataset, Labels, collect
 from ..imitation.tasks import import_beside, is_collectable, make_task
@@ -51,7 +51,7 @@ class Collect:
 def main(args: list[str]) -> None:
     options = tyro.cli(Collect, prog="bot collect", args=args)
     experiment = load_experiment(options.experiment)
-    import_beside(options.experiment)
+    import_beside(code_file(options.experiment))
     task = make_collectable(experiment)
     actor = load_actor(options.policy)
     check_fit(actor, experiment, options.policy)

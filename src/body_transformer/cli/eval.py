@@ -11,7 +11,7 @@ from rich.table import Table
 from ..body.compare import check_same
 from ..body.layout import Layout
 from ..errors import listing
-from ..experiment import experiment_names, load_experiment
+from ..experiment import code_file, experiment_names, load_experiment
 from ..imitation.config import ImitationConfig
 from ..policy_folder import PolicyFolder, find_policy, read_description
 from ..rl.config import RlConfig
@@ -89,7 +89,7 @@ def evaluate_imitation(options: EvalOptions, found: PolicyFolder, config: Imitat
         raise ValueError("--simulator is for policies of reinforcement learning; this one was trained by imitation")
     device = "cuda" if torch.cuda.is_available() and not options.cpu else "cpu"
     policy = Policy.load(found.path).to(device).eval()
-    import_beside(options.experiment or experiment_of(found) or "")
+    import_beside(code_file(options.experiment or experiment_of(found) or ""))
     task = make_task(config.task, policy.layout, config.task_options)
     act, splits = acting(policy), options.split or task.splits
     with closing(task):

@@ -13,10 +13,10 @@ from .. import robots
 from ..body.graph import BodyGraph, Fixed
 from ..body.layout import Layout
 from ..body.table import allocation_table
-from ..errors import listing, unknown
+from ..errors import listing
 from ..experiment import SUFFIXES, Experiment, experiment_names, load_experiment
 from ..model.config import PolicyConfig
-from ..model.variants import VARIANTS
+from ..model.variants import variant_name
 from ..schema import plain
 from .output import console, print_json
 from .run_options import Flag
@@ -87,8 +87,8 @@ class Subject:
 def main(args: list[str]) -> None:
     """Print the graph and sizes of a robot or an experiment, and draw the pictures."""
     options = tyro.cli(Inspect, prog="bot inspect", args=args)
-    if options.variant is not None and options.variant not in VARIANTS:
-        raise ValueError(unknown("variant", options.variant, VARIANTS))
+    if options.variant is not None:
+        variant_name(options.variant)
     subject = find_subject(options)
     if options.json:
         print_json(as_json(subject, count=subject.experiment is not None or options.variant is not None))
@@ -114,7 +114,8 @@ def find_subject(options: Inspect) -> Subject:
     )
     controllable = graph.actuators or graph.independent_joints
     layout_or_none = Layout.proprioceptive(graph) if controllable else None
-    return Subject(graph, layout_or_none, PolicyConfig(variant=options.variant or PolicyConfig.variant), None)
+    config = PolicyConfig(variant=variant_name(options.variant or PolicyConfig.variant))
+    return Subject(graph, layout_or_none, config, None)
 
 
 def find_robot(what: str) -> Path:

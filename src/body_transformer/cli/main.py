@@ -23,6 +23,7 @@ VERBS = {
     "export": "export a policy as ONNX, with the contract that a robot needs",
     "inspect": "show the body graph, layout and parameter count of a robot file or an experiment",
     "list": "list experiments, variants, robots and trained policies",
+    "new": "write an experiment for a robot of your own, to be edited",
     "report": "write one HTML page about runs or deployments",
     "reproduce": "train the missing runs of a table or figure of the paper, then draw it",
     "train": "train a policy from demonstrations or by reinforcement learning",

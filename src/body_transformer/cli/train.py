@@ -1,24 +1,41 @@
-"""`bot train EXPERIMENT`: train a policy from demonstrations; `train_rl.py` trains by reinforcement learning."""
+"""`bot train EXPERIMENT` and `bot train --robot FILE --data PATH`: train a policy from demonstrations.
+
+`train_rl.py` trains by reinforcement learning.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 
+from ..body.graph import Fixed
 from ..errors import unknown
-from ..experiment import SUFFIXES, Experiment, experiment_names, load_experiment
+from ..experiment import (
+    SUFFIXES,
+    Experiment,
+    RobotSpec,
+    described_experiment,
+    experiment_names,
+    load_experiment,
+)
 from ..imitation.config import ImitationConfig, without_other_options
 from ..model.config import PolicyConfig
+from ..model.variants import variant_name
 from ..rl.registry import MJLAB
 from ..run import Run
 from ..schema import build, plain
 from . import train_rl
+from .inspect import find_robot
 from .output import console
 from .run_options import Flag, ResumeOptions, RunOptions, experiment_id, is_first_process, value_of
 from .train_flags import parse
+
+ROBOT = "--robot"
 
 
 @dataclass(kw_only=True)
@@ -36,6 +53,26 @@ class Train(RunOptions):
 
 
 @dataclass(kw_only=True)
+class TrainOwn(Train):
+    """Train a policy for a robot of your own from demonstrations.
+
+    The terms of the observation are matched by name and size to the robot's joints, actuators, bodies and sites.
+    `bot new` writes the same as an experiment that you can edit.
+    """
+
+    experiment: tyro.conf.Suppress[str]
+    """Name of the run's folder."""
+    robot: Annotated[str, tyro.conf.arg(metavar="FILE")]
+    """An MJCF or URDF file, or the name of a shipped robot."""
+    data: Annotated[str, tyro.conf.arg(metavar="PATH")]
+    """Demonstrations: an .npz file, a folder, a Minari dataset, or a robomimic file."""
+    root: Annotated[tuple[str, ...], tyro.conf.arg(metavar="BODY ...")] = ()
+    """The robot's root body, several of them, or `world`; needed if the file holds several trees."""
+    fixed: Annotated[Fixed, tyro.conf.arg(metavar="keep|merge")] = "keep"
+    """Whether a body without a joint keeps its own node or merges into its parent."""
+
+
+@dataclass(kw_only=True)
 class Resume(ResumeOptions):
     """Resume a stopped run from its newest complete checkpoint, with the settings it was started with."""
 
@@ -48,6 +85,8 @@ def main(args: list[str]) -> None:
     if any(arg.split("=")[0] == "--resume" for arg in args):
         is_named = bool(args) and not args[0].startswith("-")
         resume(args[1:] if is_named else args, args[0] if is_named else None)
+    elif any(arg.split("=")[0] == ROBOT for arg in args):
+        start_own(args)
     elif args and args[0].startswith(MJLAB):
         train_rl.main_mjlab(args)
     elif (experiment := find_experiment(args)).rl is not None:
@@ -59,7 +98,10 @@ def main(args: list[str]) -> None:
 def find_experiment(args: list[str]) -> Experiment:
     """Return the experiment that the first argument names; the demo for --help."""
     if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
-        raise ValueError(f"name the experiment first: bot train EXPERIMENT …; have: {', '.join(trainable())}")
+        raise ValueError(
+            f"name the experiment first: bot train EXPERIMENT …; have: {', '.join(trainable())}; "
+            f"or train a robot of your own: bot train {ROBOT} FILE --data PATH"
+        )
     if args[0] in ("-h", "--help"):
         return load_experiment("demo")
     if args[0] not in experiment_names() and not args[0].endswith(SUFFIXES):
@@ -77,9 +119,6 @@ def trainable() -> list[str]:
 
 def start(args: list[str], experiment: Experiment) -> None:
     """Start a new run, with the experiment's settings and those in `args`."""
-    from ..imitation.demonstrations import share_split_options
-    from ..imitation.tasks import import_beside
-
     own = experiment.imitation
     if own is None:
         raise ValueError(
@@ -89,23 +128,74 @@ def start(args: list[str], experiment: Experiment) -> None:
     default = Train(
         experiment=experiment.name,
         policy=experiment.policy_config(value_of("--variant", args)),
-        imitation=replace(own, options={}, task_options={}),  # tyro would make a flag of each
+        imitation=without_options(own),
     )
     options = parse(Train, args, default)
     options.check_variant(default.policy.variant)
+    start_run(options, experiment.title, own)
+
+
+def start_own(args: list[str]) -> None:
+    """Start a new run for a robot's file and demonstrations."""
+    from ..imitation.own_robot import own_robot, training_settings
+    from ..imitation.readers.stored import find_reader
+
+    is_asked = any(arg in ("-h", "--help") for arg in args)
+    robot, data = value_of(ROBOT, args), value_of("--data", args)
+    if not is_asked and (robot is None or data is None):
+        raise ValueError(f"give a robot's file and its demonstrations: bot train {ROBOT} FILE --data PATH")
+    own = training_settings("npz" if is_asked or data is None else find_reader(data), data)
+    policy = PolicyConfig(variant=variant_name(value_of("--variant", args) or PolicyConfig.variant))
+    name = Path(robot or "").stem
+    default = TrainOwn(experiment=name, robot=robot or "", data=data or "", policy=policy, imitation=own)
+    options = parse(TrainOwn, args, default)
+    options.check_variant(policy.variant)
+    spec = RobotSpec(str(find_robot(options.robot).absolute()), options.root or None, options.fixed)
+    file = f"`bot new {options.robot} --data {options.data} --out mine.yaml`"
+    found = own_robot(spec, options.data, f"{file} writes an experiment, in which you can name other owners")
+    if not options.quiet and is_first_process():
+        print(found.describe(), file=sys.stderr)
+    assert found.experiment.imitation is not None
+    own = replace(own, options=found.experiment.imitation.options)
+    start_run(options, found.experiment.title, own, found.experiment.describe_layout())
+
+
+def without_options(config: ImitationConfig) -> ImitationConfig:
+    """Return settings without the options of reader and task, because tyro would make a flag of each."""
+    return replace(config, options={}, task_options={})
+
+
+def start_run(options: Train, title: str, own: ImitationConfig, layout: Mapping[str, Any] | None = None) -> None:
+    """Start a run with the given flags; `own` are the settings of its experiment, and `layout` is its robot's."""
+    from ..imitation.demonstrations import share_split_options
+    from ..imitation.tasks import import_beside
+
     given = options.imitation
     kept = without_other_options(plain(own), plain(given))
     given = replace(
         given,
+        data=absolute_if_path(given.data),
         options={**kept.get("options", {}), **given.options},
         task_options={**kept.get("task_options", {}), **given.task_options},
     )
-    import_beside(options.experiment)
+    description = {**options.describe(title), **(layout or {}), "no_eval": options.no_eval}
+    import_beside(beside(description))
     run = Run(options.folder)
     if is_first_process():
         run.check_free()
-    settings = {"no_eval": options.no_eval, "imitation": plain(share_split_options(given))}
-    run_training(run, {**options.describe(experiment.title), **settings}, options.quiet, resumed=False)
+    description["imitation"] = plain(share_split_options(given))
+    run_training(run, description, options.quiet, resumed=False)
+
+
+def beside(found: Mapping[str, Any]) -> str:
+    """Return the file beside which the modules of a run's task lie."""
+    return str(found["robot"]["file"] if "robot" in found else found["name"])
+
+
+def absolute_if_path(data: str | None) -> str | None:
+    """Return an absolute path, so that the run can be resumed from any folder; other names stay as they are."""
+    path = Path(data or "").expanduser()
+    return str(path.absolute()) if data and path.exists() else data
 
 
 def resume(args: list[str], named: str | None = None) -> None:
@@ -144,14 +234,14 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool)
     from ..training.progress import Progress
 
     try:
-        layout = load_experiment(found["name"]).layout()
+        layout = described_experiment(found).layout()
         architecture = build(PolicyConfig, found["policy"], "policy")
         config = build(ImitationConfig, found["imitation"], "imitation")
         seed = int(found["seed"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"cannot resume {str(run.folder)!r}: its description is incomplete: {error!r}") from None
     check_loss(config.loss, architecture)
-    import_beside(found["name"])
+    import_beside(beside(found))
     episodes = demonstrations(config, layout, seed)  # raises an error if anything is wrong with the data
     is_evaluated = config.task and not found["no_eval"]
     task = make_task(config.task, layout, config.task_options) if is_evaluated else None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import unknown
 from ..schema import check_fields
-from .variants import VARIANTS, Variant
+from .variants import VARIANTS, Variant, VariantName, variant_name
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu"]
@@ -21,8 +20,8 @@ Init = Literal["torch", "normal", "normal-encoder", "far"]
 class PolicyConfig:
     """A policy's architecture. The default sizes are those of the paper's reinforcement learning."""
 
-    variant: str = "bot-mix"
-    """The named architecture: mlp, transformer, bot-hard, bot-mix, bot-soft, bot-hard-random or bot-mix-random."""
+    variant: VariantName = "bot-mix"
+    """The named architecture."""
     embed_dim: int = 64
     """Width of a token."""
     num_layers: int = 10
@@ -61,8 +60,7 @@ class PolicyConfig:
     """Seed of the random mask, for the variants that have one."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.variant, str) or self.variant not in VARIANTS:
-            raise ValueError(unknown("variant", self.variant, VARIANTS))
+        variant_name(self.variant)
         check_fields(self, non_negative=["mask_seed"])
         if self.mask_seed >= 2**32:
             raise ValueError(f"mask_seed must be a whole number from 0 to 2**32 - 1; got {self.mask_seed}")

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from ..errors import unknown
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -21,7 +23,8 @@ class Variant:
         return self.masked_layers == "all" or (self.masked_layers == "even" and layer % 2 == 0)
 
 
-VARIANTS = {
+VariantName = Literal["mlp", "transformer", "bot-hard", "bot-mix", "bot-soft", "bot-hard-random", "bot-mix-random"]
+VARIANTS: dict[VariantName, Variant] = {
     "mlp": Variant(encoder="mlp"),
     "transformer": Variant(),
     "bot-hard": Variant(masked_layers="all"),
@@ -30,3 +33,11 @@ VARIANTS = {
     "bot-hard-random": Variant(masked_layers="all", mask="random"),
     "bot-mix-random": Variant(masked_layers="even", mask="random"),
 }
+
+
+def variant_name(name: str) -> VariantName:
+    """Return `name`; raise an error that lists the known variants if it is none of them."""
+    for known in VARIANTS:
+        if name == known:
+            return known
+    raise ValueError(unknown("variant", name, VARIANTS))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import mujoco
 
 from ..body.graph import BodyGraph
 from ..body.layout import Kind
+from ..body.match import Parts
 from ..body.owners import ROOT, Owner
 from ..errors import listing
 
@@ -56,6 +58,13 @@ class EnvRobot:
         wrapper = self.entity.spec.body(f"{self.name}/{_WRAPPER}")
         below = list(wrapper.bodies) if wrapper is not None and wrapper.mocap else []
         return below[0].name if len(below) == 1 else None
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The joints and bodies by name, in mjlab's order."""
+        joints = dict(zip(self.entity.joint_names, self.select("joint"), strict=True))
+        bodies = dict(zip(self.entity.body_names, self.select("body"), strict=True))
+        return Parts(joints=joints, actuators={}, bodies=bodies, sites={})
 
     # -- owners ------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import unknown
 from ..model.config import PolicyConfig
+from ..model.variants import variant_name
 from .config import RlConfig
 from .registry import MJLAB, names
 
@@ -40,7 +41,7 @@ def mjlab_settings(name: str, variant: str = "bot-mix") -> tuple[PolicyConfig, R
     _check_values(name, cfg)
     std = GAUSSIAN | cfg.actor.distribution_cfg
     policy = PolicyConfig(
-        variant=variant,
+        variant=variant_name(variant),
         head="gaussian",
         std="learned" if std["learn_std"] else "fixed",
         init_std=std["init_std"],

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from ..body.owners import ACTION_WORDS, BODY_WORDS, GLOBAL_WORDS, JOINT_WORDS, ROOT, Owner, spread, words_of
+from ..body.match import AmbiguousError, owners_by_name
+from ..body.owners import ACTION_WORDS, BODY_WORDS, GLOBAL_WORDS, ROOT, Owner, spread, words_of
 from ..errors import listing
 from .env_robot import EnvRobot, Selected
 
@@ -131,15 +132,13 @@ def _sensor(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
 
 
 def _by_name(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:
-    """Recognise names with `joint` (an entry per joint) or `body` (equally many per body), and those of a body."""
+    """Recognise names of joints, of bodies, and those that begin with the name of a body."""
     if _other_entities(robot, term):
         return None
-    if term.words & JOINT_WORDS and term.size == len(robot.select("joint")):
-        return robot.select("joint")
-    if term.words & BODY_WORDS and term.size % len(robot.select("body")) == 0:
-        return spread(robot.select("body"), term.size)
-    named = [body for body in robot.graph.bodies if term.name == body or term.name.startswith(f"{body}_")]
-    return [Owner("bodies", max(named, key=len))] * term.size if named else None
+    try:
+        return owners_by_name(robot.parts, term.name, (term.size,), term.words)
+    except AmbiguousError:
+        return None
 
 
 def _whole_robot(robot: EnvRobot, term: EnvTerm) -> list[Owner] | None:

@@ -13,6 +13,7 @@ from ...body.layout import Layout
 from ...errors import import_extra, listing
 from ..episodes import EpisodeInfo, Episodes, Steps
 from .files import naming
+from .stored import FLAT, Shape, first_shapes
 from .terms import check_matrix, check_terms, join_terms
 
 
@@ -67,6 +68,16 @@ def check_episode(group: Any, obs: str, layout: Layout, keys: Mapping[str, str],
         note = f" ({extra_rows} more rows than actions)" if extra_rows else ""
         check_matrix(f"{obs}{note}", dataset(group, obs).shape, num_steps + extra_rows, layout.obs_dim)
     return num_steps
+
+
+def group_shapes(group: Any, obs: str, extra_rows: int = 0) -> tuple[dict[str, Shape], Shape]:
+    """Return the shapes of one step of an episode: of its observations by name, and of its actions."""
+    rows, *actions = dataset(group, "actions").shape
+    if not is_group(group.get(obs)):
+        return {FLAT: dataset(group, obs).shape[1:]}, tuple(actions)
+    arrays = [(name, item) for name, item in group[obs].items() if not is_group(item)]
+    numbers = [(name, item.shape) for name, item in arrays if item.dtype.kind in "fiub"]
+    return first_shapes(numbers, rows + extra_rows), tuple(actions)
 
 
 MAX_OPEN = 16

@@ -10,7 +10,8 @@ from pathlib import Path
 from ...body.layout import Layout
 from ..episodes import EpisodeInfo, Episodes
 from .files import naming
-from .hdf5 import GroupEpisodes, check_episode, open_hdf5
+from .hdf5 import GroupEpisodes, check_episode, group_shapes, open_hdf5
+from .stored import StoredShapes
 from .terms import check_split, term_keys
 
 
@@ -35,6 +36,17 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str |
                 split = check_split(notes.get("split", "train"))
                 infos.append(EpisodeInfo(num_steps, str(notes.get("clip", "")), split))
     return GroupEpisodes(layout, infos, [(path, group) for group in groups], "observations", keys=keys)
+
+
+def stored_shapes(data: str) -> StoredShapes:
+    """Return the shapes of the first episode."""
+    folder = find_folder(data)
+    path = folder / "main_data.hdf5"
+    with naming(path), open_hdf5(path) as file:
+        if "episode_0" not in file:
+            raise ValueError("episode_0 is missing")
+        shapes = group_shapes(file["episode_0"], "observations", extra_rows=1)
+    return folder.parent if folder.name == "data" else folder, *shapes
 
 
 def find_folder(data: str) -> Path:

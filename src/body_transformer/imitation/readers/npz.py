@@ -7,7 +7,8 @@ file per array (`actions.npy`, ...). An .npz is loaded into memory; .npy files a
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,12 @@ from ...errors import listing
 from ...files import atomic_write
 from ..episodes import EpisodeInfo, Episodes, Steps
 from .files import FileStamps, naming, open_npz
+from .stored import FLAT, StoredShapes, first_shapes
 from .terms import check_matrix, check_split, check_terms, join_terms, term_keys
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+OWN = ("actions", "episode_ends", "clip", "split")
+"""Arrays that are not terms of the observation."""
 
 
 @dataclass(frozen=True)
@@ -39,22 +43,49 @@ class CheckedArrays:
 def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str | None = None) -> Episodes:
     """Open a file, or all files of a folder; `obs_keys` maps terms to arrays of other names."""
     keys = term_keys(layout, obs_keys)
-    path = Path(data).expanduser()
+    return NpzEpisodes(layout, [_open(one, layout, keys) for one in _parts(Path(data).expanduser())], keys)
+
+
+def stored_shapes(data: str) -> StoredShapes:
+    """Return the shapes of the first file."""
+    whole = Path(data).expanduser()
+    path = _parts(whole)[0]
+    with _arrays(path) as (arrays, have):
+        if "actions" not in have:
+            raise ValueError(f"the array 'actions' is missing; have: {listing(have)}")
+        rows, *actions = arrays["actions"].shape
+        if "obs" in have:
+            return whole, {FLAT: arrays["obs"].shape[1:]}, tuple(actions)
+        loaded = {name: arrays[name] for name in have if name not in OWN}
+        numbers = [(name, array.shape) for name, array in loaded.items() if array.dtype.kind in "fiub"]
+        return whole, first_shapes(numbers, rows), tuple(actions)
+
+
+def _parts(path: Path) -> list[Path]:
+    """Return the .npz files of a folder, or the file or folder of .npy files itself."""
     paths = sorted(path.glob("*.npz")) if path.is_dir() and not (path / "actions.npy").is_file() else [path]
     if not paths:
         raise FileNotFoundError(f"{path}: no .npz file and no actions.npy in this folder")
-    return NpzEpisodes(layout, [_open(one, layout, keys) for one in paths], keys)
+    return paths
 
 
 def _open(path: Path, layout: Layout, keys: Mapping[str, str]) -> CheckedArrays:
+    with _arrays(path) as (arrays, have):
+        return _check(path, arrays, have, layout, keys)
+
+
+@contextmanager
+def _arrays(path: Path) -> Iterator[tuple[Arrays, list[str]]]:
+    """Yield the arrays of a file or folder, and their names; errors name the file."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder")
     with naming(path):
         if path.is_dir():
             arrays = {file.stem: _map(file) for file in sorted(path.glob("*.npy"))}
-            return _check(path, arrays, list(arrays), layout, keys)
-        with open_npz(path) as archive:
-            return _check(path, archive, archive.files, layout, keys)
+            yield arrays, list(arrays)
+        else:
+            with open_npz(path) as archive:
+                yield archive, archive.files
 
 
 def _map(file: Path) -> npt.NDArray[Any]:

@@ -10,7 +10,8 @@ from ...body.layout import Layout
 from ...errors import listing
 from ..episodes import EpisodeInfo, Episodes
 from .files import naming
-from .hdf5 import GroupEpisodes, check_episode, is_group, open_hdf5
+from .hdf5 import GroupEpisodes, check_episode, group_shapes, is_group, open_hdf5
+from .stored import StoredShapes
 from .terms import term_keys
 
 FILTERS = {"train": "train", "valid": "validation"}
@@ -43,6 +44,15 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str |
                     raise ValueError(f"num_samples is {num_samples}, but there are {num_steps} actions")
             infos.append(EpisodeInfo(num_steps, split=splits[name]))
     return GroupEpisodes(layout, infos, [(path, f"data/{name}") for name in demos], "obs", keys=keys)
+
+
+def stored_shapes(data: str) -> StoredShapes:
+    """Return the shapes of the first demonstration."""
+    path = Path(data).expanduser()
+    with naming(path), open_hdf5(path) as file:
+        if not is_group(file.get("data")) or not len(file["data"]):
+            raise ValueError(f"the group 'data' is missing or empty; have: {listing(file)}")
+        return path, *group_shapes(next(iter(file["data"].values())), "obs")
 
 
 def _splits(file: Any, names: list[str]) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,16 +17,18 @@ SPLITS = ("train", "validation")
 
 
 def term_keys(layout: Layout, obs_keys: Mapping[str, str] | str | None) -> dict[str, str]:
-    """Return term -> key of its array for every used term, in the layout's order.
+    """Return term -> key of its array, for every used term and every term of `obs_keys`, in the layout's order.
 
-    `obs_keys` renames terms; on a command line it is written TERM=KEY,TERM=KEY.
+    `obs_keys` renames terms; on a command line it is written TERM=KEY,TERM=KEY. Terms with the same key are adjacent
+    columns of one array.
     """
     renamed = _pairs(obs_keys) if isinstance(obs_keys, str) else dict(obs_keys or {})
     names = [term.name for term in layout.obs]
     for name in renamed:
         if name not in names:
             raise ValueError("obs_keys: " + unknown("term", name, names))
-    return {term.name: renamed.get(term.name, term.name) for term in layout.obs if term.kind != "unused"}
+    used = (term.name for term in layout.obs if term.kind != "unused" or term.name in renamed)
+    return {name: renamed.get(name, name) for name in used}
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -35,23 +39,28 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def check_terms(layout: Layout, keys: Mapping[str, str], shape: Callable[[str], tuple[int, ...]], rows: int) -> None:
-    """Check that every used term has an array of `rows` rows and the term's width; `shape` maps keys to shapes."""
-    sizes = {term.name: term.size for term in layout.obs}
-    for name, key in keys.items():
+    """Check that every key has an array of `rows` rows and its terms' width; `shape` maps keys to shapes."""
+    widths: Counter[str] = Counter()
+    for term in layout.obs:
+        if term.name in keys:
+            widths[keys[term.name]] += term.size
+    for key, width in widths.items():
         found = shape(key)
-        if len(found) < 1 or found[0] != rows or int(np.prod(found[1:])) != sizes[name]:
-            raise ValueError(f"observation {key!r} must be [{rows}, {sizes[name]}]; it is {list(found)}")
+        if len(found) < 1 or found[0] != rows or int(np.prod(found[1:])) != width:
+            raise ValueError(f"observation {key!r} must be [{rows}, {width}]; it is {list(found)}")
 
 
 def join_terms(layout: Layout, keys: Mapping[str, str], rows: int, array: Callable[[str], Any]) -> Floats:
-    """Concatenate the arrays of all used terms to [rows, used entries]; `array` maps keys to arrays."""
-    sizes = {term.name: term.size for term in layout.obs}
-    obs = np.empty((rows, sum(sizes[name] for name in keys)), np.float32)
-    start = 0
-    for name, key in keys.items():
-        obs[:, start : start + sizes[name]] = np.asarray(array(key)).reshape(rows, sizes[name])
-        start += sizes[name]
-    return obs
+    """Concatenate the columns of all used terms to [rows, used entries]; `array` maps keys to arrays."""
+    arrays = {key: np.asarray(array(key)) for key in dict.fromkeys(keys.values())}
+    arrays = {key: found.reshape(rows, math.prod(found.shape[1:])) for key, found in arrays.items()}
+    columns = []
+    for term in layout.obs:
+        if term.name in keys:
+            key = keys[term.name]
+            part, arrays[key] = np.split(arrays[key], [term.size], axis=1)
+            columns += [part] if term.kind != "unused" else []
+    return np.concatenate(columns, axis=1, dtype=np.float32)
 
 
 def check_matrix(name: str, shape: tuple[int, ...], rows: int | None, width: int) -> None:
