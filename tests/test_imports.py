@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "deploy.config": {"body", "deploy.control", "deploy.robot_model"},
     "imitation.config": set(),
     "rl.config": set(),
-    "experiment": {"body", "model", "robots", *SECTIONS},
+    "experiment": {"body", "model", "policy_folder", "robots", *SECTIONS},
     "authors": {"body", "experiment", "model"},
     "imitation": {"imitation.config", *LEARNING},
     "rl": {"imitation", "rl.config", *LEARNING},
