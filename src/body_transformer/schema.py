@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import inspect
 import json
 import math
+import textwrap
 import types
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from reprlib import Repr
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -22,6 +26,22 @@ High = Annotated[float, math.inf]
 
 _short = Repr()
 _short.maxstring = _short.maxother = 80
+
+
+def documented(kind: type[T]) -> type[T]:
+    """Add the docstrings of a class's fields, which `help` does not show, to the docstring of the class."""
+    try:
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    except OSError:  # the source is not available
+        return kind
+    lines = ["", "Attributes:"]
+    for item, after in pairwise(node.body if isinstance(node, ast.ClassDef) else ()):
+        text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+        if isinstance(item, ast.AnnAssign) and isinstance(text, str):
+            about = f"{ast.unparse(item.target)}: {' '.join(text.split())}"
+            lines.append(textwrap.fill(about, 112, initial_indent="    ", subsequent_indent="        "))
+    kind.__doc__ = f"{inspect.cleandoc(kind.__doc__ or '')}\n" + "\n".join(lines)
+    return kind
 
 
 def build(kind: type[T], data: Any, where: str = "", complete: bool = False, what: str = "key") -> T:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import listing, unknown
-from ..schema import build, plain
+from ..schema import build, documented, plain
 from .forest import Edge, check_edges, check_nodes, check_roots, orient, pairs, root_names
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ Root = str | Sequence[str] | None
 """The body at the top, several of them, "world" for the whole file, or None for the only one."""
 
 
+@documented
 @dataclass(frozen=True)
 class BodyGraph:
     """A graph with one node per body part and one edge per connection.

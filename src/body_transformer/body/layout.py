@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import listing, unknown
-from ..schema import build
+from ..schema import build, documented
 from .graph import BodyGraph
 
 Kind = Literal["root", "joints", "actuators", "bodies", "node", "unused"]
@@ -20,6 +20,7 @@ UNUSED = -1
 """Value in `Layout.obs_node_ids` for an entry that the policy does not read."""
 
 
+@documented
 @dataclass(frozen=True)
 class Term:
     """A named run of consecutive entries, with the owner of each.
@@ -29,7 +30,9 @@ class Term:
     """
 
     name: str
+    """Name, which no other term of the layout has."""
     kind: Kind
+    """Kind of the owners."""
     of: tuple[str, ...] = ()
     """Owners: joints, actuators, bodies or one node; none for `root` and `unused`."""
     dim: int = 1
@@ -134,6 +137,7 @@ class Term:
         return data | {"dim": self.dim, "steps": self.steps}
 
 
+@documented
 @dataclass(frozen=True)
 class Layout:
     """The owners of a flat observation and action.
@@ -142,6 +146,7 @@ class Layout:
     """
 
     graph: BodyGraph
+    """The robot's body."""
     obs: tuple[Term, ...]
     """Terms of the observation, in order."""
     actions: tuple[Term, ...]

@@ -187,7 +187,9 @@ def _fit(owners: Sequence[Owner], shape: Shape, per_part: bool) -> list[Owner] |
 def _only(name: str, shape: Shape, groups: Mapping[str, Sequence[Owner]], per_part: bool) -> list[Owner]:
     """Return the owners of the only group that fits; raise an error that lists the candidates."""
     fits = {label: owners for label, group in groups.items() if (owners := _fit(group, shape, per_part))}
-    different = {tuple(owners): label for label, owners in reversed(fits.items())}
+    different: dict[tuple[Owner, ...], str] = {}
+    for label, owners in fits.items():
+        different.setdefault(tuple(owners), label)
     if len(different) == 1:
         return list(next(iter(different)))
     size = prod(shape)
@@ -200,13 +202,14 @@ def _only(name: str, shape: Shape, groups: Mapping[str, Sequence[Owner]], per_pa
 
 
 def _described(groups: Mapping[str, Sequence[Owner]], labels: Iterable[str]) -> str:
-    """Return `14 joints ('waist', 'shoulder', 'elbow', …) or 12 joints outside of hands (…)`."""
+    """Return `joints (14: 'waist', 'shoulder', 'elbow', …) or joints outside of hands (12: …)`."""
     shown: dict[tuple[Owner, ...], str] = {}
     for label in labels:
         names = list(dict.fromkeys(owner.name for owner in groups[label]))
         more = ", …" if len(names) > _SHOWN else ""
         if names:
-            shown.setdefault(tuple(groups[label]), f"{len(groups[label])} {label} ({listing(names[:_SHOWN])}{more})")
+            text = f"{label} ({len(groups[label])}: {listing(names[:_SHOWN])}{more})"
+            shown.setdefault(tuple(groups[label]), text)
     return " or ".join(shown.values())
 
 

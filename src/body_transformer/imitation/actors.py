@@ -60,6 +60,10 @@ def acting(policy: Policy) -> Act:
     forward = CudaGraphed(policy) if device.type == "cuda" else policy
 
     def act(obs: Floats) -> Floats:
+        if not np.isfinite(obs).all():
+            names = policy.layout.obs_names()
+            wrong = listing(names[entry] for entry in np.flatnonzero(~np.isfinite(obs).all(0)).tolist())
+            raise ValueError(f"observations are not finite (NaN or infinite): {wrong}")
         batch = torch.from_numpy(obs)
         if device.type == "cuda":  # pad to powers of two, so that few batch sizes are recorded as CUDA graphs
             batch = nn.functional.pad(batch, (0, 0, 0, (1 << (len(obs) - 1).bit_length()) - len(obs)))

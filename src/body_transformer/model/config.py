@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..schema import check_fields
+from ..schema import check_fields, documented
 from .variants import VARIANTS, Variant, VariantName, variant_name
 
 Norm = Literal["post", "pre"]
@@ -16,6 +16,7 @@ Squash = Literal["none", "tanh"]
 Init = Literal["torch", "normal", "normal-encoder", "far"]
 
 
+@documented
 @dataclass(frozen=True)
 class PolicyConfig:
     """A policy's architecture. The default sizes are those of the paper's reinforcement learning."""

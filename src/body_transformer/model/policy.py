@@ -8,7 +8,7 @@ from torch.distributions import Independent, Normal
 
 from ..body.layout import Layout
 from .config import PolicyConfig
-from .trunk import Trunk
+from .trunk import Trunk, check_arguments
 
 
 class Policy(Trunk):
@@ -17,7 +17,7 @@ class Policy(Trunk):
     log_std: Tensor | None
 
     def __init__(self, layout: Layout, config: PolicyConfig | None = None) -> None:
-        config = config or PolicyConfig()
+        config = check_arguments("Policy", layout, config)
         super().__init__(layout, config, layout.action_node_ids.tolist())
         self.squash = nn.Tanh() if config.squash == "tanh" else nn.Identity()
         log_std = torch.full((layout.action_dim,), config.init_std).log()
@@ -65,7 +65,7 @@ class Critic(Trunk):
     """
 
     def __init__(self, layout: Layout, config: PolicyConfig | None = None) -> None:
-        config = config or PolicyConfig()
+        config = check_arguments("Critic", layout, config)
         num_values = 1 if config.architecture.encoder == "mlp" else layout.graph.num_nodes
         super().__init__(layout, config, range(num_values))
 

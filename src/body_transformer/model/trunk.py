@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +16,7 @@ from .detokenizer import Detokenizer, SharedDetokenizer
 from .encoder import Encoder
 from .init import init_encoder, init_tokenizer
 from .mlp import FlatDetokenizer, MLPEncoder
-from .normalizer import Normalizer
+from .normalizer import Normalizer, RunningStatistics
 from .tokenizer import SharedTokenizer, Tokenizer
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -59,10 +60,31 @@ class Trunk(nn.Module):
             out = self.encoder(tokens)
         return out.to(tokens.dtype)
 
+    @torch.jit.unused
+    def fit_normalizer(self, obs: Tensor | npt.NDArray[Any]) -> None:
+        """Set the normaliser to the mean and variance of these observations [B, O], a tensor or a NumPy array."""
+        statistics = RunningStatistics(self.obs_dim)
+        statistics.update(torch.as_tensor(obs))
+        self.normalizer.set_statistics(statistics.mean, statistics.var)
+
     @property
     def num_parameters(self) -> int:
         """Number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+def check_arguments(kind: str, layout: Layout, config: PolicyConfig | None) -> PolicyConfig:
+    """Return the configuration, by default the usual one; raise an error that names an argument of a wrong type."""
+    if not isinstance(layout, Layout):
+        raise ValueError(
+            f"{kind} takes a Layout; got {type(layout).__name__}: Layout.proprioceptive(graph) is one for most robots, "
+            "and Layout(graph, obs=[…], actions=…) names the terms"
+        )
+    if config is not None and not isinstance(config, PolicyConfig):
+        raise ValueError(
+            f"{kind} takes a PolicyConfig; got {type(config).__name__}: write {kind}(layout, PolicyConfig(…))"
+        )
+    return config or PolicyConfig()
 
 
 def build_tokenizer(layout: Layout, config: PolicyConfig) -> nn.Module:
@@ -97,8 +119,19 @@ def build_detokenizer(
     return detokenizer
 
 
+def check_tensor(obs: object, obs_dim: int) -> None:
+    """Refuse observations that are not a tensor, such as a NumPy array."""
+    if not isinstance(obs, Tensor):
+        given = type(obs).__name__
+        raise ValueError(
+            f"obs must be a torch.Tensor [B, {obs_dim}]; got {given}: torch.as_tensor(obs) converts arrays"
+        )
+
+
 def check_obs(obs: Tensor, obs_dim: int) -> None:
     """Refuse observations of another shape than [B, obs_dim]."""
+    if not torch.jit.is_scripting():  # type: ignore
+        check_tensor(obs, obs_dim)
     # In a trace, sizes are tensors. The comment for mypy is bare, because TorchScript refuses longer ones.
     if torch.jit.is_tracing():  # type: ignore
         return

@@ -182,7 +182,7 @@ def read_run(folder: Path) -> LoadedRun:
     if is_number(total) and step < total:
         notes.insert(0, f"training is at step {step} of {total}")
     results, why_not = _read_evaluation(folder / EVALUATION)
-    if why_not:
+    if why_not and _has_task(settings):
         ends = {tuple(key.split("/")[1:]): points[-1] for key, points in curves.items() if is_evaluation(key)}
         results = {(split, metric): point.value for (split, metric), point in ends.items()}
         shown = f"the values shown are those of step {min(p.step for p in ends.values())}" if ends else "no values yet"
@@ -200,6 +200,12 @@ def read_run(folder: Path) -> LoadedRun:
         env_steps=max((line["env_steps"] for line in lines if type(line.get("env_steps")) is int), default=None),
         iteration_s=median(taken) if taken else None,
     )
+
+
+def _has_task(settings: Mapping[str, Any]) -> bool:
+    """Return whether the run ends with an evaluation; imitation without a task has none."""
+    imitation = settings.get("imitation")
+    return not isinstance(imitation, Mapping) or imitation.get("task") is not None
 
 
 def is_evaluation(key: str) -> bool:
