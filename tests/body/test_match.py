@@ -26,7 +26,8 @@ WALKER = """<mujoco><worldbody><body name="torso"><freejoint name="root"/><geom 
   <body name="neck"><joint name="look" type="ball"/><geom size=".1"/></body>
   <body name="left_leg"><joint name="left_hip"/><geom size=".1"/><site name="left_foot"/></body>
   <body name="right_leg"><joint name="right_hip"/><geom size=".1"/><site name="right_foot"/></body>
-</body></worldbody><actuator><motor name="r" joint="right_hip"/><motor name="l" joint="left_hip"/></actuator></mujoco>"""
+</body></worldbody>
+<actuator><motor name="r" joint="right_hip"/><motor name="l" joint="left_hip"/></actuator></mujoco>"""
 
 
 @pytest.fixture(scope="module")

@@ -196,7 +196,7 @@ def _only(name: str, shape: Shape, groups: Mapping[str, Sequence[Owner]], per_pa
     if different:
         raise AmbiguousError(f"{name!r} has {size} entries, which fit {_described(groups, different.values())}")
     text = f"{name!r} has {size} entries, which do not fit {_described(groups, groups)}"
-    if any(group and size % len(group) == 0 for group in groups.values()) and len(shape) == 1:
+    if len(shape) == 1 and any(len(group) > 1 and size % len(group) == 0 for group in groups.values()):
         text += "; if each has several entries, store them as [steps, parts, entries] or [steps, entries, parts]"
     raise AmbiguousError(text)
 

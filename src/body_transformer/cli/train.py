@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -150,8 +152,9 @@ def start_own(args: list[str]) -> None:
     default = TrainOwn(experiment=name, robot=robot or "", data=data or "", policy=policy, imitation=own)
     options = parse(TrainOwn, args, default)
     options.check_variant(policy.variant)
-    spec = RobotSpec(str(find_robot(options.robot).absolute()), options.root or None, options.fixed)
-    file = f"`bot new {options.robot} --data {options.data} --out mine.yaml`"
+    spec = RobotSpec(os.path.abspath(find_robot(options.robot)), options.root or None, options.fixed)
+    root = f" --root {shlex.join(options.root)}" if options.root else ""
+    file = f"`bot new {options.robot} --data {options.data}{root} --out mine.yaml`"
     found = own_robot(spec, options.data, f"{file} writes an experiment, in which you can name other owners")
     if not options.quiet and is_first_process():
         print(found.describe(), file=sys.stderr)
@@ -195,7 +198,7 @@ def beside(found: Mapping[str, Any]) -> str:
 def absolute_if_path(data: str | None) -> str | None:
     """Return an absolute path, so that the run can be resumed from any folder; other names stay as they are."""
     path = Path(data or "").expanduser()
-    return str(path.absolute()) if data and path.exists() else data
+    return os.path.abspath(path) if data and path.exists() else data
 
 
 def resume(args: list[str], named: str | None = None) -> None:
