@@ -100,7 +100,7 @@ def read_spec(
             "bodies": tree.inside("body"),
             "mimics": mimics(spec, urdf.mimics, tree),
             "floating": tree.floating,
-            "sites": tree.sites,
+            "sites": tree.inside("site"),
         }
     except UnicodeDecodeError:
         raise ValueError(f"{name} has a name that is not UTF-8 text") from None

@@ -143,14 +143,13 @@ def start_own(args: list[str]) -> None:
     from ..imitation.readers.stored import find_reader
 
     is_asked = any(arg in ("-h", "--help") for arg in args)
-    robot, data = value_of(ROBOT, args), value_of("--data", args)
-    if not is_asked and (robot is None or data is None):
+    robot, data = ("FILE", "PATH.npz") if is_asked else (value_of(ROBOT, args), value_of("--data", args))
+    if robot is None or data is None:
         raise ValueError(f"give a robot's file and its demonstrations: bot train {ROBOT} FILE --data PATH")
-    own = training_settings("npz" if is_asked or data is None else find_reader(data), data)
+    own = training_settings(find_reader(data), data)
     policy = PolicyConfig(variant=variant_name(value_of("--variant", args) or PolicyConfig.variant))
-    name = Path(robot or "").stem
-    default = TrainOwn(experiment=name, robot=robot or "", data=data or "", policy=policy, imitation=own)
-    options = parse(TrainOwn, args, default)
+    default = TrainOwn(experiment=Path(robot).stem, robot=robot, data=data, policy=policy, imitation=own)
+    options = parse(TrainOwn, ["--help"] if is_asked else args, default)
     options.check_variant(policy.variant)
     spec = RobotSpec(os.path.abspath(find_robot(options.robot)), options.root or None, options.fixed)
     root = f" --root {shlex.join(options.root)}" if options.root else ""

@@ -205,7 +205,7 @@ def read_run(folder: Path) -> LoadedRun:
 def _has_task(settings: Mapping[str, Any]) -> bool:
     """Return whether the run ends with an evaluation; imitation without a task has none."""
     imitation = settings.get("imitation")
-    return not isinstance(imitation, Mapping) or imitation.get("task") is not None
+    return not isinstance(imitation, Mapping) or imitation.get("task", "") is not None
 
 
 def is_evaluation(key: str) -> bool:
