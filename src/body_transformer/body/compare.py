@@ -57,32 +57,24 @@ def _terms(what: str, ours: Sequence[Term], theirs: Sequence[Term], root: str | 
 
     `root` is the root of both bodies, or None if the bodies differ. Then owners are not compared.
     """
-    found = _values(f"{what} entries", _num_entries(ours), _num_entries(theirs), names)
+    size, their_size = (str(sum(term.size for term in terms)) for terms in (ours, theirs))
+    found = _values(f"{what} entries", size, their_size, names)
     found += _sets(f"{what} terms", [term.name for term in ours], [term.name for term in theirs], names)
     their_term = {term.name: term for term in theirs}
     for mine in (term for term in ours if term.name in their_term):
         label, other = f"{what} term {mine.name!r}", their_term[mine.name]
         found += _values(label, _shape(mine), _shape(other), names)
         if root is not None:
-            found += _owners(f"owners of {label}", mine, other, root, names)
+            label = f"owners of {label}"
+            (kind, owners), (their_kind, their_owners) = (_kind_and_owners(term, root) for term in (mine, other))
+            found += _values(label, kind, their_kind, names) or _sets(label, owners, their_owners, names)
     return found
-
-
-def _owners(what: str, mine: Term, other: Term, root: str, names: Names) -> list[str]:
-    (kind, owners), (their_kind, their_owners) = _kind_and_owners(mine, root), _kind_and_owners(other, root)
-    if kind != their_kind:
-        return _values(what, kind, their_kind, names)
-    return _sets(what, owners, their_owners, names)
 
 
 def _kind_and_owners(term: Term, root: str) -> tuple[str, tuple[str, ...]]:
     """Return the kind and the names of a term's owners; the root and a node are bodies."""
     kind = "bodies" if term.kind in ("root", "node") else term.kind
     return kind, (root,) if term.kind == "root" else term.of
-
-
-def _num_entries(terms: Sequence[Term]) -> str:
-    return str(sum(term.size for term in terms))
 
 
 def _shape(term: Term) -> str:

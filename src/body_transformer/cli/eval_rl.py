@@ -6,13 +6,11 @@ from contextlib import closing, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import Progress as Bars
-
 from ..body.compare import check_same
 from ..experiment import load_experiment
 from ..rl.config import RlConfig
 from ..rl.registry import TASKS, make_env, make_env_cfg, need_mjlab, task_options, task_spec
+from .output import bars
 from .run_options import EvalOptions, device_of, machine
 
 if TYPE_CHECKING:
@@ -68,10 +66,10 @@ def in_mujoco(policy: Policy, config: RlConfig, device: str, options: EvalOption
     check_same(policy.layout, task_layout(config))
     play = task_spec(config.task).play
     if play is not None:
-        with bars(options) as shown:
+        with bars(hidden=options.json) as shown:
             watch = partial(shown.update, shown.add_task("episodes", total=None))
             return play(policy, task_options(config.task, config.options), options.episodes, watch)
-    with closing(cpu_env(config, options.episodes, options.seed)) as env, bars(options) as shown:
+    with closing(cpu_env(config, options.episodes, options.seed)) as env, bars(hidden=options.json) as shown:
         watch = partial(shown.advance, shown.add_task("steps", total=env.max_episode_length + 1))
         return rollouts(mean_action(policy), env, options.seed, watch)
 
@@ -93,7 +91,7 @@ def write_film(policy: Policy, config: RlConfig, options: EvalOptions) -> None:
     from ..video import write_video
 
     assert options.video is not None
-    with closing(cpu_env(config, 1, options.seed)) as env, bars(options) as shown:
+    with closing(cpu_env(config, 1, options.seed)) as env, bars(hidden=options.json) as shown:
         drawn = shown.add_task("pictures", total=None)
         frames, frames_hz = film(
             mean_action(policy),
@@ -109,8 +107,3 @@ def cpu_env(config: RlConfig, num_envs: int, seed: int) -> CpuEnv:
     from ..rl.envs.cpu import CpuEnv
 
     return CpuEnv(make_env_cfg(config.task, num_envs, seed, play=True, options=config.options))
-
-
-def bars(options: EvalOptions) -> Bars:
-    """Return progress bars on standard error; --json hides them."""
-    return Bars(console=Console(stderr=True), disable=options.json)
