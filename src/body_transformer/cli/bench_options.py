@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -38,7 +39,7 @@ class TimedOptions(OutputOptions):
     def bench(self) -> Bench:
         from ..bench.harness import Bench
 
-        return Bench(device=find_device(self.device), quick=self.quick, say=ProgressLines())
+        return Bench(device=find_device(self.device), quick=self.quick, say=progress_lines())
 
 
 @dataclass
@@ -147,11 +148,7 @@ def find_device(given: str | None) -> str:
     return given or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-class ProgressLines:
-    """Lines of progress on standard error, with the seconds since the start."""
-
-    def __init__(self) -> None:
-        self.start = time.perf_counter()
-
-    def __call__(self, line: str) -> None:
-        print(f"[{time.perf_counter() - self.start:4.0f} s] {line}", file=sys.stderr, flush=True)
+def progress_lines() -> Callable[[str], None]:
+    """Return a function that prints a line on standard error, after the seconds since now."""
+    start = time.perf_counter()
+    return lambda line: print(f"[{time.perf_counter() - start:4.0f} s] {line}", file=sys.stderr, flush=True)
