@@ -282,10 +282,10 @@ def test_deployments_side_by_side_have_the_recorded_speed_and_roughness(tmp_path
         "13 Hz", "0.471", "none", "0.502"
     ]  # fmt: skip
     labels = [one.get("aria-label") or "" for one in read.all("svg")]
-    told = {label.split(",")[0]: label for label in labels}
-    assert told["Speed"] == "Speed, m/s, forward: with: 0.471, none; without: none, 0.502"
-    assert "with, policy's targets: " in told["Roughness of joint targets"]
-    assert "without, commanded: " in told["Roughness of joint targets"]
+    by_title = {label.split(",")[0]: label for label in labels}
+    assert by_title["Speed"] == "Speed, m/s, forward: with: 0.471, none; without: none, 0.502"
+    assert "with, policy's targets: " in by_title["Roughness of joint targets"]
+    assert "without, commanded: " in by_title["Roughness of joint targets"]
     assert ("small", "commanded: 0.5") in read.texts
     assert ("td", "as planned; it fell after 2.0 s") in read.texts
     assert ("p", "It ended as planned; it fell after 2.0 s.") in read.texts

@@ -72,7 +72,7 @@ def copy_rate(device: str, effort: Effort, num_bytes: int | None = None) -> floa
 def read_ms(num_bytes: int, device: str, effort: Effort) -> float:
     """Measure the milliseconds of a matrix-vector product whose float32 matrix has `num_bytes`.
 
-    With the size of a policy's weights, it stays in a cache between calls exactly if the weights do.
+    A matrix as large as a policy's weights stays in a cache between calls if, and only if, the weights do.
     """
     width = 256
     weights = torch.ones(max(1, num_bytes // (4 * width)), width, device=device)

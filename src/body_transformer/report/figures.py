@@ -23,7 +23,8 @@ FEW, MANY = 12, 150
 """Curves of up to FEW points have dots. Curves of more than MANY points are thin, or noise would fill the drawing."""
 BINS = 60
 LEAST_COUNT = 0.51
-"""Bottom of a histogram with a logarithmic axis: below 1, so that a single tick is visible, and above the label 0.5."""
+"""Bottom of a histogram's logarithmic axis. It is below 1, so that a single tick has a visible bar, and above 0.5, so
+that this label is not drawn."""
 LEAST_MS = 1e-3
 """Smallest time in a histogram: a clock may not resolve less, and zero has no logarithm."""
 LETTER, MAX_LETTERS = 6.8, 30
