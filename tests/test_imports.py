@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiment": {"body", "model", "policy_folder", "robots", *SECTIONS},
     "authors": {"body", "experiment", "model"},
     "imitation": {"imitation.config", *LEARNING},
-    "rl": {"imitation", "rl.config", *LEARNING},
+    "rl": {"imitation", "deploy.robot_model", *SECTIONS, *LEARNING},
     "deploy": {
         "body.layout",
         "deploy.control",
@@ -100,7 +100,7 @@ PACKAGES: dict[str, set[str]] = {
     "policy_folder": set(),
     "deploy.control": set(),
     "deploy.robot_model": {"mujoco", "numpy"},
-    "deploy.config": set(),
+    "deploy.config": {"mujoco"},  # for types
     "deploy": {*ON_THE_ROBOT, "robot_interface"},  # Unitree's module, on the computer of an A1
     "deploy.robots.sim_body": {"mujoco", "numpy"},
     "deploy.robots.sim_process": {"numpy"},

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from ..errors import unknown
+from ..policy_folder import find_policy
+from ..rl.registry import MJLAB, names, need_mjlab
+from ..run import Run
 from .output import print_json
 from .run_options import Flag
+
+if TYPE_CHECKING:
+    from ..deploy.config import Sections
+    from ..deploy.export import Trained
+    from ..policy_folder import PolicyFolder
 
 
 @dataclass
@@ -22,7 +31,8 @@ class Export:
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """Folder of the export, which appears when it is complete. An earlier export there is replaced."""
     experiment: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """The experiment whose `deploy` section goes into the contract; needed for a policy saved outside a run."""
+    """The experiment whose `deploy` section goes into the contract, or mjlab:TASK; needed for a policy saved outside a
+    run."""
     exporter: Literal["torchscript", "dynamo"] = "torchscript"
     """PyTorch's ONNX exporter. The files of both are equally fast, and dynamo takes much longer."""
     json: Flag = False
@@ -35,9 +45,18 @@ def main(args: list[str]) -> None:
     from ..experiment import load_experiment
     from ..policy_folder import MODEL
 
-    if options.experiment is not None:
-        load_experiment(options.experiment)  # a misspelt name is an error before the work begins
-    written = export(find_trained(options.run, options.experiment), options.out, options.exporter)
+    asked = options.experiment
+    if asked is not None and not asked.startswith(MJLAB):
+        load_experiment(asked)  # a misspelt name is an error before the work begins
+    elif asked is not None and asked not in names():
+        raise ValueError(unknown("task", asked, names()))
+    trained, missing = find_trained(options.run, asked), ""
+    if (trained.experiment or "").startswith(MJLAB):
+        try:
+            trained = replace(trained, sections=environment_sections(trained, find_policy(options.run)))
+        except ValueError as error:
+            missing = str(error)
+    written = export(trained, options.out, options.exporter)
     contract = written.contract
     num_bytes = (written.folder / MODEL).stat().st_size
     if options.json:
@@ -63,4 +82,16 @@ def main(args: list[str]) -> None:
     print(f"wrote {options.out} ({about}): ONNX and PyTorch {agreement}")
     if contract.control is None:
         why = f"{name} has no `deploy` section" if contract.experiment else "--experiment NAME was not given"
-        print(f"no robot can run it: the contract has no control, because {why}")
+        print(f"no robot can run it: the contract has no control, because {missing or why}")
+
+
+def environment_sections(trained: Trained, found: PolicyFolder) -> Sections:
+    """Return the contract's sections of a policy of one of mjlab's tasks."""
+    from ..rl.config import RlConfig
+
+    need_mjlab()
+    from ..rl.env_deploy import task_sections
+
+    described = Run.open(found.run).description() if found.run else {}
+    config = RlConfig.from_run(described["rl"]) if "rl" in described else RlConfig(task=str(trained.experiment))
+    return task_sections(trained.policy.layout, config, (found.step or 0) * config.num_steps_per_env)

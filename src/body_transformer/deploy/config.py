@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..body.layout import Layout, Term
 from ..errors import listing, unknown
 from ..schema import High, Low, shown
 from .control import ContractTerm, Control, Environment, Filter, Kind, Source, TorqueClip
+
+if TYPE_CHECKING:
+    from mujoco import MjSpec
 
 Named = Literal["default_pose", "range_middle", "per_half_range", "torque_limits"]
 """Numbers per joint that are given elsewhere: in this section, or in the robot's file."""
@@ -127,8 +130,13 @@ class Sections:
     """MJCF of the robot's model that travels with the policy, from `robot_model.portable`."""
 
 
-def contract_sections(deploy: DeployConfig, robot: Path, layout: Layout, bound: float | None = None) -> Sections:
-    """Return the contract's sections; `bound` is the largest action that the policy can give."""
+def contract_sections(
+    deploy: DeployConfig, robot: Path | MjSpec, layout: Layout, bound: float | None = None
+) -> Sections:
+    """Return the contract's sections, given the robot's file or specification.
+
+    `bound` is the largest action that the policy can give.
+    """
     from .robot_model import model_name, portable, robot_limits  # needs MuJoCo
 
     joints = _joints(layout)

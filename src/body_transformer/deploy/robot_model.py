@@ -102,9 +102,9 @@ def _tidied(xml: str) -> str:
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def robot_limits(robot: Path, joints: Sequence[str]) -> tuple[tuple[Limits, ...], tuple[float, ...]]:
-    """Return the position limits (low, high) and torque limits in the robot's file; infinite where it sets none."""
-    model = mujoco.MjModel.from_xml_path(str(robot))
+def robot_limits(robot: Path | mujoco.MjSpec, joints: Sequence[str]) -> tuple[tuple[Limits, ...], tuple[float, ...]]:
+    """Return position limits (low, high) and torque limits of a robot's file or specification; infinite without one."""
+    model = mujoco.MjModel.from_xml_path(str(robot)) if isinstance(robot, Path) else robot.compile()
     positions, torques = [], []
     for name in joints:
         joint = model.joint(name)
