@@ -63,8 +63,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "deploy.control",
         "policy_folder",
     },  # the runtime, and modules without an own line
-    "deploy.robots.sim_body": {"deploy", "robots"},
-    "deploy.robots.sim_process": {"deploy", "deploy.robots.sim_body"},
+    "deploy.robots.sim_model": {"deploy", "deploy.control", "deploy.robot_model", "policy_folder", "robots"},
+    "deploy.robots.sim_body": {"deploy", "deploy.robots.sim_model"},
+    "deploy.robots.sim_process": {"deploy", "deploy.robots.sim_body", "deploy.robots.sim_model"},
     "deploy.rewrite": {"model", "ops"},
     "deploy.onnx_file": {"deploy", "deploy.rewrite", "model"},
     "deploy.export": {"body", "deploy", "deploy.onnx_file", "experiment", "model", "policy_folder", "run", *SECTIONS},
@@ -102,6 +103,7 @@ PACKAGES: dict[str, set[str]] = {
     "deploy.robot_model": {"mujoco", "numpy"},
     "deploy.config": {"mujoco"},  # for types
     "deploy": {*ON_THE_ROBOT, "robot_interface"},  # Unitree's module, on the computer of an A1
+    "deploy.robots.sim_model": {"mujoco", "numpy"},
     "deploy.robots.sim_body": {"mujoco", "numpy"},
     "deploy.robots.sim_process": {"numpy"},
     "deploy.rewrite": {"torch"},

@@ -11,6 +11,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from ..deploy.contract import Contract
+from ..deploy.limits import A1
 from ..deploy.policy import OnnxPolicy
 from ..deploy.real_time import only_on, split_cores, stop_signals
 from ..deploy.replay import replay
@@ -77,10 +79,9 @@ def main(args: list[str]) -> None:
         run_replay(policy, options.replay, options.json)
         return
     contract = policy.contract
-    control = control_of(contract)
     kind = driver(options.robot)
     config, safety = run_settings(options, kind)
-    robot = make_robot(options, kind, control.joints)
+    robot = make_robot(options, kind, contract)
     check(contract, policy, robot, config, safety)
     emergency = Emergency()
     with log_folder(options.out, contract.experiment or "policy") as folder, stop_signals(emergency.signal):
@@ -139,14 +140,18 @@ def entered(robot: Robot) -> Iterator[frozenset[int]]:
         yield mine if robot.shares_computer else frozenset()
 
 
-def make_robot(options: Namespace, kind: type[Robot], joints: Sequence[str]) -> Robot:
+def make_robot(options: Namespace, kind: type[Robot], contract: Contract) -> Robot:
     """Make the robot with its options, or connect to a simulated one."""
-    given = robot_options(options)
-    if options.address is None:
-        return kind.create(given, joints)
-    if options.robot != "sim":
+    given, joints = robot_options(options), control_of(contract).joints
+    if options.robot == "sim":
+        address = None if options.address is None else host_and_port(options.address)
+        if address is None and contract.hardware is not A1:
+            given = {"start": "held"} | given  # not every robot stands without its policy
+        model = contract.environment.robot
+        return SimRobot.create(given, joints, address=address, policy=options.policy, model=model)
+    if options.address is not None:
         raise ValueError(f"--address is for a simulated robot, not for {options.robot!r}")
-    return SimRobot.create(given, joints, host_and_port(options.address))
+    return kind.create(given, joints)
 
 
 def robot_options(options: Namespace) -> dict[str, Any]:

@@ -110,6 +110,8 @@ def sections_of(
     default = {name: data[robot.entity.joint_names.index(name)] for name in joints}
     obs, imu = _obs_sources(robot, layout, default)
     spec = robot.entity.cfg.build().spec  # with the robot's own names, and with its actuators
+    for name in ("cone", "impratio", "integrator"):
+        setattr(spec.option, name, getattr(env.sim.mj_model.opt, name))
     gains = _gains(robot, spec)
     kp, kd = ({joint: gains[joint][k] for joint in joints} for k in (0, 1))
     command_range = _command_range(env, num_steps) if "command" in {found.source for found in obs.values()} else None

@@ -24,8 +24,10 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import IO, Any, Self
 
+from ...policy_folder import find_policy
 from ..limits import CommandBounds, hardware_of
 from ..link import (
     FROM_ROBOT,
@@ -62,6 +64,7 @@ class SimRobot(Robot):
     10 s, at 100 Hz once in half an hour. The rate is not higher because robot and controller share a computer."""
     clock_drift = 0.2
     """Where the computer is too slow for real time, the simulated robot's clock is slow."""
+    estimates_velocity = True
 
     def __init__(
         self,
@@ -70,6 +73,8 @@ class SimRobot(Robot):
         address: Address | None = None,
         expected: Sequence[str] = (),
         remote: bool = False,
+        policy: Path | None = None,
+        model: str | None = None,
     ) -> None:
         """Prepare a connection.
 
@@ -78,6 +83,8 @@ class SimRobot(Robot):
             address: of a robot that is running already.
             expected: joint names that the robot must have, in any order.
             remote: allow a robot on another host.
+            policy: exported policy whose robot is started; None: an A1.
+            model: name of the robot's model, which decides about the hardware's bounds; None: the joints do.
         """
         if address is not None and options is not None:
             raise ValueError("options are for a robot that is started here; the one at an address has its own")
@@ -95,14 +102,14 @@ class SimRobot(Robot):
         self.shares_computer = address is None
         self._commanded = False
         self._bounds: CommandBounds | None = None
-        self._address = address
+        self._address, self._policy, self._model = address, policy, model
         self._expected = tuple(expected)
         self._output: IO[bytes] | None = None
 
     @classmethod
-    def create(cls, options: Mapping[str, Any], expected: Sequence[str] = (), address: Address | None = None) -> Self:
-        """Make the simulated robot, or connect to the one at an address; options are those of `SimOptions`."""
-        return cls(SimOptions.from_dict(options) if options else None, address=address, expected=expected)
+    def create(cls, options: Mapping[str, Any], expected: Sequence[str] = (), **of_robot: Any) -> Self:
+        """Make the simulated robot; `options` are those of `SimOptions`, `of_robot` the class's other arguments."""
+        return cls(SimOptions.from_dict(options) if options else None, expected=expected, **of_robot)
 
     def __enter__(self) -> Self:
         self.report = None
@@ -177,6 +184,7 @@ class SimRobot(Robot):
     def _start(self) -> Address:
         command = [sys.executable, "-P", "-m", f"{__package__}.sim_process"]  # -P: not the user's folder first
         command += ["--port", "0", "--parent", str(os.getpid())]
+        command += ["--policy", str(find_policy(self._policy).path)] if self._policy else []
         command += _flags(self.options)
         # a file, because a full pipe would block the robot
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
@@ -257,7 +265,7 @@ class SimRobot(Robot):
         self.joints = unpack_names(answer.payload)
         if not self.joints or (self._expected and set(self.joints) != set(self._expected)):
             raise ValueError(f"the robot's joints are {self.joints}; expected {self._expected}, in any order")
-        hardware = hardware_of(self.joints)
+        hardware = hardware_of(self.joints, self._model)
         self._bounds = None if hardware is None else CommandBounds(hardware, self.joints)
         self._open().agree(self.joints)
 

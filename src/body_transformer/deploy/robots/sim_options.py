@@ -34,8 +34,9 @@ class SimOptions:
     ±0.05 rad."""
     payload_kg: float = 0.0
     """Mass added to the trunk; negative makes it lighter."""
-    start: Literal["home", "lying", "hanging"] = "home"
-    """`home`: stands by itself until the first command; `lying`: limp on the floor; `hanging`: trunk on a stand."""
+    start: Literal["home", "held", "lying", "hanging"] = "home"
+    """`home`: stands by itself until the first command; `held`: a stand holds the standing robot until the policy
+    begins; `lying`: limp on the floor; `hanging`: on a stand, with the feet in the air."""
     start_joints: tuple[float, ...] = ()
     """Joint angles at the start, in the robot's order; those of `start` if empty."""
     seed: int = 0
@@ -79,7 +80,7 @@ _RANGES = {
     "loss_percent": (0.0, 100.0),
     "duplicate_percent": (0.0, 100.0),
     "physics_hz": (500.0, inf),
-    "payload_kg": (-4.0, inf),  # the trunk weighs 4.7 kg
+    "payload_kg": (-4.0, inf),  # the A1's trunk weighs 4.7 kg
 }
 
 
@@ -95,7 +96,8 @@ class Outcome:
     """Summary of the robot's motion during the rollout, or the session if no rollout was begun."""
 
     fell: bool
-    """Trunk on the floor, rolled over 0.8 rad, pitched over 1.6 rad, or lower than 0.15 m: training's terminations."""
+    """Trunk on the floor, tilted too far or too low. The A1 may roll by 0.8 rad, pitch by 1.6 rad and be as low as
+    0.15 m, as in its training; other robots may tilt by 1.2 rad and be half as high as they stand."""
     fell_after_s: float
     """-1 if it did not."""
     duration_s: float

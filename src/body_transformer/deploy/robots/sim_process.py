@@ -1,6 +1,6 @@
 """The simulated robot: a separate process that a controller reaches over UDP, like a real robot.
 
-    python -m body_transformer.deploy.robots.sim_process --port 47001 --latency-ms 20
+    python -m body_transformer.deploy.robots.sim_process --policy DIR --port 47001 --latency-ms 20
 
 It runs in real time, damps by itself when commands stop, and accepts one controller at a time. Every session starts in
 the start pose. It prints its events, one JSON object per line: `listening` first, `report` last. It ends at SIGTERM or
@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from ..link import (
 )
 from ..robot import Command, State
 from .sim_body import MotionRecorder, SimBody
+from .sim_model import sim_model
 from .sim_options import DEFAULT_PORT, Channel, SimOptions, SimReport
 
 SILENT_PEER_S = 1.0
@@ -73,9 +75,11 @@ class _Session:
 class SimProcess:
     """The robot: body, network and session."""
 
-    def __init__(self, options: SimOptions, sock: socket.socket, parent: int | None = None) -> None:
+    def __init__(
+        self, options: SimOptions, sock: socket.socket, parent: int | None = None, policy: Path | None = None
+    ) -> None:
         self.options = options
-        self.body = SimBody(options)
+        self.body = SimBody(options, sim_model(policy))
         self.link = Link(sock, FROM_CONTROLLER)
         self.rollout = MotionRecorder(self.body)
         self.stopped = False
@@ -239,12 +243,16 @@ class SimProcess:
             self._session.first_s = self.body.time_s
 
     def _mark(self, packet: Packet) -> None:
-        marks = {b"begin": self.rollout.begin, b"end": self.rollout.end}
+        marks = {b"begin": self._begin, b"end": self.rollout.end}
         if packet.payload not in marks:
             raise DatagramError("payload")
         if packet.stamp_s != self._session.mark_s:  # repeats have the same stamp
             self._session.mark_s = packet.stamp_s
             marks[packet.payload]()
+
+    def _begin(self) -> None:
+        self.body.release()
+        self.rollout.begin()
 
     def _bye(self, packet: Packet) -> None:
         if packet.payload:
@@ -283,7 +291,8 @@ def _break(state: State, fault: str, last: State | None) -> State:
 
 def main(argv: list[str] | None = None) -> int:
     """Run `python -m body_transformer.deploy.robots.sim_process`."""
-    parser = argparse.ArgumentParser(prog="sim_process", description="A simulated Unitree A1, reached over UDP.")
+    parser = argparse.ArgumentParser(prog="sim_process", description="A simulated robot, reached over UDP.")
+    parser.add_argument("--policy", type=Path, help="exported policy whose robot is simulated; default: an A1")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: the loopback interface")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: any free one")
     parser.add_argument("--parent", type=int, help="id of a process; the robot ends when that process is gone")
@@ -296,11 +305,11 @@ def main(argv: list[str] | None = None) -> int:
                 flag, type=type(field.default), default=field.default, help=f"default: {field.default!r}"
             )
     given = vars(parser.parse_args(argv))
-    host, port, parent = given.pop("host"), given.pop("port"), given.pop("parent")
+    host, port, parent, policy = (given.pop(name) for name in ("host", "port", "parent", "policy"))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             sock.bind((host, port))
-            robot = SimProcess(SimOptions.from_dict(given), sock, parent)
+            robot = SimProcess(SimOptions.from_dict(given), sock, parent, policy)
         except (OSError, ValueError) as error:
             print(f"the simulated robot cannot start at {host}:{port}: {error}", file=sys.stderr)
             return 2
