@@ -17,43 +17,26 @@ from .virtual_robot import JOINTS
 pytestmark = pytest.mark.alone
 
 DRIVER = '''
-import time
 from pathlib import Path
 
-import numpy as np
-
-from body_transformer.deploy.robot import Command, Robot, State
+from driver import Example
 
 
-class Dog(Robot):
-    """Joints that move to their targets at a limited speed; each command's largest gains are a line of a file."""
+class Dog(Example):
+    """The example with its joints in reverse; each command's largest gains are a line of a file."""
 
-    def __init__(self, joints, speed, file):
-        self.joints, self.speed, self.file = tuple(reversed(joints)), speed, Path(file)
-        pose = {"hip": 0.0, "thigh": 0.9, "calf": -1.6}
-        self.pos = self.target = np.array([pose[name.split("_")[1]] for name in self.joints])
-        self.sequence, self.time_s = 0, time.monotonic()
+    loop_hz = None
 
     @classmethod
     def create(cls, options, expected=()):
-        return cls(expected, **options)
-
-    def read(self):
-        now_s = time.monotonic()
-        elapsed_s, self.time_s = now_s - self.time_s, now_s
-        moved = np.clip(self.target - self.pos, -self.speed * elapsed_s, self.speed * elapsed_s)
-        self.pos, self.sequence = self.pos + moved, self.sequence + 1
-        still, upright = np.zeros(12), np.array([1.0, 0.0, 0.0, 0.0])
-        return State(self.sequence, now_s, now_s, self.pos, moved / elapsed_s, still, np.zeros(3), upright)
+        dog = cls(tuple(reversed(expected)), options["speed"])
+        dog.file = Path(options["file"])
+        return dog
 
     def send(self, command):
-        self.target = np.where(command.kp > 0, command.position, self.pos)
         with self.file.open("a") as file:
             print(command.kp.max(), command.kd.max(), file=file)
-        return command
-
-    def __exit__(self, *exc):
-        self.send(Command.damping(12))
+        return super().send(command)
 '''
 
 
@@ -61,7 +44,8 @@ class Dog(Robot):
 def test_a_policy_runs_on_a_driver_of_ones_own_and_leaves_it_in_damping(folder, tmp_path, capsys):
     (tmp_path / "drivers").mkdir()
     (tmp_path / "drivers" / "my_dog.py").write_text(DRIVER)
-    path = os.pathsep.join([str(tmp_path / "drivers"), str(Path(__file__).parents[2] / "src")])
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join(map(str, (tmp_path / "drivers", root / "src", root / "examples")))
     command = [sys.executable, "-m", "body_transformer.cli.main", "deploy", str(folder), "--robot", "my_dog:Dog"]
     command += ["--robot-options", "speed=10", f"file={tmp_path / 'gains'}", "--seconds", "0.3", "--json"]
     done = subprocess.run(

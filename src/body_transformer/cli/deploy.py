@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from ..deploy.conformance import conformance
 from ..deploy.contract import Contract
 from ..deploy.limits import A1
 from ..deploy.policy import OnnxPolicy
@@ -41,7 +42,9 @@ def parse(args: list[str]) -> Namespace:
         names = ", ".join(item.name for item in fields(options))
         add(flag, metavar="NAME=VALUE", nargs="+", action="extend", default=[], help=f"{about}: {names}")
 
-    add("policy", type=Path, metavar="DIR", help="an exported policy, written by `bot export`")
+    add("policy", type=Path, metavar="DIR", nargs="?", help="an exported policy, written by `bot export`")
+    checked = "check a driver of your own with its robot on a stand; only damping is sent"
+    add("--check", metavar="MODULE:CLASS", help=checked)
     robots = "the simulated robot, a separate process; Unitree's A1; or a driver of your own (default: sim)"
     add("--robot", default="sim", metavar="sim|a1|MODULE:CLASS", help=robots)
     length = "length of the policy's run (default: %(default)g)"
@@ -69,11 +72,17 @@ def parse(args: list[str]) -> Namespace:
     log = "folder for the log, without a log in it (default: deployments/<experiment>-<date>)"
     add("--out", type=Path, metavar="DIR", help=log)
     add("--json", action="store_true", help="print one JSON object instead of lines")
-    return parser.parse_args(args)
+    options = parser.parse_args(args)
+    if options.policy is None and options.check is None:
+        parser.error("the following arguments are required: DIR")
+    return options
 
 
 def main(args: list[str]) -> None:
     options = parse(args)
+    if options.check is not None:
+        run_check(options)
+        return
     policy = OnnxPolicy(options.policy)
     if options.replay is not None:
         run_replay(policy, options.replay, options.json)
@@ -195,6 +204,22 @@ def setting(pair: str) -> tuple[str, Any]:
             if math.isfinite(float(value)):  # `nan` is the name of a fault
                 return name, kind(value)
     return name, value
+
+
+def run_check(options: Namespace) -> None:
+    """Check a driver, with the joints of the policy if one is given."""
+    kind, given = driver(options.check), each_once(options.robot_options)
+    joints = control_of(Contract.read(options.policy)).joints if options.policy else ()
+    found = []
+    for claim, problem in conformance(lambda: kind.create(given, joints), joints):
+        found.append({"claim": claim, "problem": problem})
+        if not options.json:
+            print(f"FAILED  {claim}: {problem}" if problem else f"ok      {claim}", flush=True)
+    failed = [one["claim"] for one in found if one["problem"]]
+    if options.json:
+        print_json({"driver": options.check, "checks": found})
+    if failed:
+        raise ValueError(f"{options.check} failed {len(failed)} of {len(found)} checks")
 
 
 def run_replay(policy: OnnxPolicy, log: Path, json: bool) -> None:
