@@ -14,7 +14,7 @@ from body_transformer.deploy.conformance import CHECKS, conformance
 from body_transformer.deploy.robot import Command, Robot, State
 from body_transformer.deploy.robots import driver
 
-from .datagrams import JOINTS
+from .virtual_robot import JOINTS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
