@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..model.policy import Policy
     from ..policy_folder import PolicyFolder
     from ..rl.envs.cpu import CpuEnv
+    from ..rl.envs.fast import FastEnv
+    from ..rl.envs.mjlab import MjlabEnv
     from ..rl.episode_metrics import EpisodeMetrics
     from ..training.evaluation import Summary
 
@@ -30,9 +32,8 @@ def evaluate_rl(options: EvalOptions, found: PolicyFolder, config: RlConfig) -> 
     if options.split:
         raise ValueError("--split is for runs of imitation; this policy was trained by reinforcement learning")
     task, simulator = config.task, options.simulator or "warp"
-    for flag, is_given in (("--simulator mujoco", simulator == "mujoco"), ("--video", options.video is not None)):
-        if is_given and task not in TASKS:
-            raise ValueError(f"{flag} supports the tasks {', '.join(TASKS)}; this policy's task is {task}")
+    if simulator == "mujoco" and task not in TASKS:
+        raise ValueError(f"--simulator mujoco supports the tasks {', '.join(TASKS)}; this policy's task is {task}")
     # OpenGL comes first: importing mjlab selects a backend, and a missing backend should fail before the rollouts.
     with opengl() if options.video is not None else nullcontext():
         need_mjlab()
@@ -85,13 +86,19 @@ def task_layout(config: RlConfig) -> Layout:
 
 
 def write_film(policy: Policy, config: RlConfig, options: EvalOptions) -> None:
-    """Film one more episode, in plain MuJoCo."""
+    """Film one more episode: in plain MuJoCo, or in mjlab's simulator for a task of mjlab."""
     from ..rl.evaluate import mean_action
     from ..rl.film import film
     from ..video import write_video
 
     assert options.video is not None
-    with closing(cpu_env(config, 1, options.seed)) as env, bars(hidden=options.json) as shown:
+    env: CpuEnv | FastEnv | MjlabEnv
+    if config.task in TASKS:
+        env = cpu_env(config, 1, options.seed)
+    else:
+        env = make_env(config.task, 1, options.seed, "cpu", motion=config.motion, play=True)
+        policy = policy.to("cpu")
+    with closing(env), bars(hidden=options.json) as shown:
         drawn = shown.add_task("pictures", total=None)
         frames, frames_hz = film(
             mean_action(policy),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tyro
@@ -18,9 +19,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ..files import atomic_write
-from ..video import Frame, render
+from ..video import Frame, View, render
+from .env_robot import EnvRobot
 from .envs.cpu import CpuEnv, scene_model
-from .envs.mjlab import task_of
+from .envs.fast import FastEnv
+from .envs.mjlab import MjlabEnv, task_of
 from .evaluate import Act, rollouts
 from .humanoid.robots import draw_starts
 from .registry import TASKS, make_env_cfg
@@ -30,14 +33,36 @@ STRIDE = 2
 
 
 def film(
-    act: Act, env: CpuEnv, seed: int, on_done: Callable[[int, int], object] = lambda done, total: None
+    act: Act,
+    env: CpuEnv | FastEnv | MjlabEnv,
+    seed: int,
+    on_done: Callable[[int, int], object] = lambda done, total: None,
 ) -> tuple[list[Frame], float]:
     """Return frames of the first robot's episode and their rate, Hz; `on_done` gets the number done and the total."""
     poses: list[NDArray[np.float64]] = []
-    rollouts(act, env, seed, watch=lambda: poses.append(env.world.qpos[0].numpy().copy()))
+    state: Any = env.world if isinstance(env, CpuEnv) else env.sim.data
+    rollouts(act, env, seed, watch=lambda: poses.append(state.qpos[0].double().cpu().numpy().copy()))
     shown = np.stack(poses[::STRIDE])
-    frames = render(env.scenery(shown), shown, env.task.view, lambda done: on_done(done, len(shown)))
-    return frames, 1 / (STRIDE * env.task.control_dt)
+    if isinstance(env, CpuEnv):
+        model, view, control_dt = env.scenery(shown), env.task.view, env.task.control_dt
+    else:
+        model, view, control_dt = env.sim.mj_model, mjlab_view(env), env.step_dt
+    frames = render(model, shown, view, lambda done: on_done(done, len(shown)))
+    return frames, 1 / (STRIDE * control_dt)
+
+
+def mjlab_view(env: FastEnv | MjlabEnv) -> View:
+    """Return the view of mjlab's own viewer; without a body to follow, that of the robot's root."""
+    viewer, robot = env.cfg.viewer, EnvRobot(env)
+    entity = viewer.entity_name or robot.name
+    body = viewer.body_name or env.scene[entity].body_names[0]
+    return View(
+        body=f"{entity}/{body}",
+        distance_m=viewer.distance,
+        azimuth_deg=viewer.azimuth,
+        elevation_deg=viewer.elevation,
+        shadows=False,
+    )
 
 
 def picture(name: str) -> Frame:

@@ -30,9 +30,6 @@ from .rsl_rl_model import NAME, BodyModel
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
 
-IGNORED = {"hidden_dims", "activation", "cnn_cfg", "rnn_type", "rnn_hidden_dim", "rnn_num_layers", "layout_overrides"}
-"""Keys of a model's configuration that BodyModel does not take."""
-
 
 @dataclass
 class BodyModelCfg(RslRlModelCfg):
@@ -74,8 +71,7 @@ def with_layouts(
         if groups is None:
             raise ValueError(f"obs_groups has no entry for {model!r}; have: {listing(cfg.get('obs_groups', {}))}")
         found = infer_layout(env, list(groups), options.get("layout_overrides"))
-        kept = {key: value for key, value in options.items() if key not in IGNORED}
-        out[model] = kept | {"layout": found.layout.to_dict()}
+        out[model]["layout"] = found.layout.to_dict()
         say(f"{model}:\n{found.describe()}")
     return out
 

@@ -25,6 +25,14 @@ from .normalization import RunningNormalization
 
 NAME = "body_transformer.rl.rsl_rl_model:BodyModel"
 """The `class_name` in rsl_rl's configuration."""
+IGNORED = {"hidden_dims", "activation", "cnn_cfg", "rnn_type", "rnn_hidden_dim", "rnn_num_layers", "layout_overrides"}
+"""Settings of rsl_rl's own models, which may stand in a configuration and have no effect."""
+NO_LAYOUT = (
+    "BodyModel needs a layout. For mjlab add this line to the configuration of the algorithm:\n"
+    '    class_name="body_transformer.rl.rsl_rl_config:BodyPPO"\n'
+    "For any other environment add this line to the configuration of the model, as docs/isaac_lab.md shows:\n"
+    "    layout=layout.to_dict()"
+)
 CRITIC = "critic"
 """rsl_rl's name for the observation set of a value function."""
 
@@ -48,11 +56,12 @@ class BodyModel(MLPModel):
         obs_set: str,
         output_dim: int,
         *,
-        layout: Layout | Mapping[str, Any],
+        layout: Layout | Mapping[str, Any] | None = None,
         policy: PolicyConfig | Mapping[str, Any] | None = None,
         obs_normalization: bool = False,
         distribution_cfg: Mapping[str, Any] | None = None,
         precision: Precision = "fp32",
+        **others: Any,
     ) -> None:
         """
         Args:
@@ -66,7 +75,13 @@ class BodyModel(MLPModel):
             distribution_cfg: rsl_rl's `class_name` and options of the action distribution; None: deterministic.
             precision: precision of the encoder's matrix products on a GPU. "fp32" keeps PyTorch's settings; the fused
                 encoder runs in "tf32" and "bf16".
+            others: settings of rsl_rl's models in `IGNORED`.
         """
+        allowed = ("layout", "policy", "obs_normalization", "distribution_cfg", "precision")
+        for name in others.keys() - IGNORED:
+            raise ValueError(f"BodyModel: {unknown('setting', name, allowed)}")
+        if layout is None:
+            raise ValueError(NO_LAYOUT)
         nn.Module.__init__(self)  # MLPModel's would build an MLP
         if precision not in get_args(Precision):
             raise ValueError(unknown("precision", precision, get_args(Precision)))
