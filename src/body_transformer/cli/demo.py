@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -70,7 +70,8 @@ def main(args: list[str]) -> None:
     runs = run(options)
     report = write_page(options, runs)
     if options.json:
-        print_json({"report": str(report), "runs": {planned.label: evaluation(planned) for planned in runs}})
+        found = {planned.label: json.loads((planned.folder / EVALUATION).read_text()) for planned in runs}
+        print_json({"report": str(report), "runs": {label: content["splits"] for label, content in found.items()}})
         return
     show(runs)
     console().print(f"\nwrote {report} (open it in a browser) in {time.perf_counter() - start:.0f} s")
@@ -122,17 +123,14 @@ def equal_time_steps(num_steps: int, out: Path, seeds: Sequence[int]) -> int:
     """Return the number of steps that the MLP takes in the time of bot-hard; a file keeps it for later calls."""
     file = out / PLAN
     if not file.is_file():
-        seconds = {
-            name: sum(seconds_per_step(out / name / f"seed{seed}") for seed in seeds) for name in ("bot-hard", "mlp")
-        }
+        seconds = dict.fromkeys(("bot-hard", "mlp"), 0.0)
+        for name in seconds:
+            for seed in seeds:
+                last = [line for line in Run(out / name / f"seed{seed}").metrics() if "train/loss" in line][-1]
+                seconds[name] += last["time_s"] / last["step"]
         steps = max(1, round(num_steps * seconds["bot-hard"] / seconds["mlp"]))
         atomic_write(file, json.dumps({"steps": steps, "seconds_a_step": seconds}) + "\n")
     return int(json.loads(file.read_text())["steps"])
-
-
-def seconds_per_step(folder: Path) -> float:
-    last = [line for line in Run(folder).metrics() if "train/loss" in line][-1]
-    return float(last["time_s"]) / int(last["step"])
 
 
 # -- output ------------------------------------------------------------------------------------------------------------
@@ -155,12 +153,6 @@ def write_page(options: Demo, runs: Sequence[Planned]) -> Path:
     file = options.out / "report.html"
     write_report(file, [planned.folder for planned in runs], title="Body Transformer: the demo", paragraphs=[WHY])
     return file
-
-
-def evaluation(planned: Planned) -> dict[str, Any]:
-    """Return the evaluation of a finished run."""
-    found: dict[str, Any] = json.loads((planned.folder / EVALUATION).read_text())["splits"]
-    return found
 
 
 def show(runs: Sequence[Planned]) -> None:
