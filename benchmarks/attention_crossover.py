@@ -10,12 +10,13 @@ trees, or random with a given density.
 import argparse
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from body_transformer.bench.clocks import Effort, Step
 from body_transformer.bench.harness import Bench, Contender, Timing
-from body_transformer.bench.masks import tree_mask
+from body_transformer.bench.masks import random_mask, tree_mask
 from body_transformer.ops.body_attention import BACKENDS, body_attention
 
 Row = tuple[int, int, int, int, float | None]
@@ -42,9 +43,8 @@ def make_mask(num_nodes: int, density: float | None) -> Tensor:
     """Return a tree, or a random mask of the given density with self-loops."""
     if density is None:
         return tree_mask(num_nodes)
-    generator = torch.Generator().manual_seed(0)
-    others = max(0.0, density * num_nodes - 1) / max(1, num_nodes - 1)
-    return (torch.rand(num_nodes, num_nodes, generator=generator) < others) | torch.eye(num_nodes, dtype=torch.bool)
+    sparsity = 1 - max(density, 1 / num_nodes)
+    return torch.from_numpy(random_mask(num_nodes, sparsity, np.random.default_rng(0)))
 
 
 def training_step(backend: str, inputs: list[Tensor], mask: Tensor, bias: Tensor | None) -> list[Step]:
