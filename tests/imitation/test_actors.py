@@ -83,11 +83,6 @@ def test_a_file_that_is_missing_or_not_an_archive_is_named(tmp_path: Path) -> No
         load_dapg(tmp_path / "text.npz")
 
 
-def test_observations_of_another_size_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"obs must be \[B, 5\]; got \[2, 4\]"):
-        dapg_actor(random_arrays()).mean(np.zeros((2, 4), np.float32))
-
-
 @pytest.mark.skipif(not EXPERTS.is_dir(), reason="the DAPG experts are not available")
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_the_expert_solves_its_task(name: str) -> None:

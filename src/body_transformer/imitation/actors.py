@@ -106,8 +106,6 @@ def dapg_actor(arrays: Mapping[str, Floats]) -> Actor:
     obs_dim, action_dim = arrays["W0"].shape[1], arrays["W2"].shape[0]
 
     def mean(obs: Floats) -> Floats:
-        if obs.ndim != 2 or obs.shape[1] != obs_dim:
-            raise ValueError(f"obs must be [B, {obs_dim}]; got {list(obs.shape)}")
         x: Floats = (obs - arrays["in_shift"]) / (arrays["in_scale"] + 1e-8)
         for layer in "01":
             x = np.tanh(x @ arrays[f"W{layer}"].T + arrays[f"b{layer}"])

@@ -91,20 +91,15 @@ class Batches:
         self._check()
 
     def _check(self) -> None:
-        if self.batch_size < 1 or self.num_ranks < 1 or self.batch_size % self.num_ranks:
+        if self.batch_size % self.num_ranks:
             raise ValueError(
-                "batch_size and num_ranks must be 1 or more, and batch_size a multiple of num_ranks; "
-                f"got {self.batch_size} and {self.num_ranks}"
+                f"batch_size must be a multiple of the number of processes; got {self.batch_size} and {self.num_ranks}"
             )
-        if not 0 <= self.rank < self.num_ranks:
-            raise ValueError(f"rank must be from 0 to {self.num_ranks - 1}; got {self.rank}")
-        if self.seed < 0:
-            raise ValueError(f"seed must be 0 or more; got {self.seed}")
         if not self._num_steps:
             raise ValueError("the demonstrations have no steps")
-        longest = int(self._lengths.max())
+        index = int(self._lengths.argmax())
+        longest = int(self._lengths[index])
         if longest > self.window_steps:
-            index = int(self._lengths.argmax())
             raise ValueError(
                 f"episode {index} has {longest} steps, but a window holds only {self.window_steps}: raise window_bytes"
             )
@@ -115,11 +110,6 @@ class Batches:
 
     def epoch(self, epoch: int, first: int = 0) -> Generator[tuple[Floats, Floats], None, None]:
         """Yield the batches of an epoch from batch `first` on: new arrays obs [b, used entries] and actions [b, A]."""
-        if epoch < 0 or not 0 <= first <= len(self):
-            raise ValueError(f"epoch must be 0 or more, and first from 0 to {len(self)}; got {epoch} and {first}")
-        return self._batches(epoch, first)
-
-    def _batches(self, epoch: int, first: int) -> Generator[tuple[Floats, Floats], None, None]:
         parts = [self._part(batch) for batch in range(first, len(self))]
         if not parts:
             return
